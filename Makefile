@@ -1,0 +1,36 @@
+# `make run` and `make test` do all set-up themselves, in a virtual environment of their own.
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: run test check format clean
+
+run: .venv/installed
+	$(BIN)/adaptcl run --strategy fedavg-s,adaptcl
+
+test: .venv/installed-dev
+	$(BIN)/pytest -n auto
+
+check: .venv/installed-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: .venv/installed-dev
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:
+	rm -rf .venv build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "AdaptCL needs Python 3.11 or newer; say which with: make PYTHON=python3.11 …"; exit 1; }
+	$(PYTHON) -m venv .venv
+
+.venv/installed: pyproject.toml constraints.txt | $(BIN)/python
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e .
+	@touch $@
+
+.venv/installed-dev: .venv/installed
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
