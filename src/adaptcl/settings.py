@@ -1,0 +1,190 @@
+"""Settings that check themselves.
+
+A group of settings is a frozen dataclass whose fields are made by `setting(...)`: a default, a
+sentence of help, and what is allowed. Each group lives in the file of the part it sets (the
+recipe beside the training, a strategy's numbers in that strategy's file); the command line and
+the TOML reader are built from these declarations, so a name, its help and its range exist once.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import types
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from adaptcl.errors import SettingError
+
+Group = TypeVar("Group")
+
+
+@dataclass(frozen=True)
+class Allowed:
+    """The values a setting may take, beyond its type."""
+
+    at_least: float | None = None
+    at_most: float | None = None
+    above: float | None = None
+    below: float | None = None
+    choices: tuple[str, ...] | None = None
+
+    def fits(self, value: Any) -> bool:
+        """Whether a value of the right type is in range; a tuple fits if all of it does."""
+        if isinstance(value, tuple):
+            return all(self.fits(each) for each in value)
+        if self.choices is not None and isinstance(value, str):
+            return value in self.choices
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            return True
+        return (
+            (self.at_least is None or value >= self.at_least)
+            and (self.at_most is None or value <= self.at_most)
+            and (self.above is None or value > self.above)
+            and (self.below is None or value < self.below)
+            and not math.isnan(value)
+        )
+
+    def in_words(self) -> str:
+        """The range as it stands in an error message or a help text."""
+        if self.choices is not None:
+            return "one of " + ", ".join(self.choices)
+        words = [
+            f"{word} {limit:g}"
+            for word, limit in (
+                ("at least", self.at_least),
+                ("above", self.above),
+                ("at most", self.at_most),
+                ("below", self.below),
+            )
+            if limit is not None
+        ]
+        return " and ".join(words)
+
+
+def setting(
+    default: Any,
+    help: str,
+    *,
+    at_least: float | None = None,
+    at_most: float | None = None,
+    above: float | None = None,
+    below: float | None = None,
+    choices: Iterable[str] | None = None,
+) -> Any:
+    """Declare one setting: a dataclass field that knows its help and its range."""
+    allowed = Allowed(at_least, at_most, above, below, tuple(choices) if choices else None)
+    return field(default=default, metadata={"help": help, "allowed": allowed})
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A declared setting, as the command line and the TOML reader see it."""
+
+    name: str
+    kind: Any
+    default: Any
+    help: str
+    allowed: Allowed
+
+    @property
+    def flag(self) -> str:
+        """Its name on the command line."""
+        return "--" + self.name.replace("_", "-")
+
+    @property
+    def words(self) -> str:
+        """Type and range in words: 'a number, at least 0 and below 1'."""
+        kind = " or ".join(_KIND_WORDS[each] for each in _alternatives(self.kind))
+        range_words = self.allowed.in_words()
+        if self.allowed.choices is not None and _alternatives(self.kind) == (str,):
+            return range_words
+        return f"{kind}, {range_words}" if range_words else kind
+
+    def refuse(self, value: Any) -> SettingError:
+        """The one sentence for a value that is not allowed."""
+        return SettingError(f"{self.name} is {value!r}, but it must be {self.words}.")
+
+    def checked(self, value: Any) -> Any:
+        """The value in its proper type, or a `SettingError`."""
+        for kind in _alternatives(self.kind):
+            converted = _convert(value, kind)
+            if converted is not _NO:
+                if self.allowed.fits(converted):
+                    return converted
+                break
+        raise self.refuse(value)
+
+    def parse(self, text: str) -> Any:
+        """The value meant by a word on the command line."""
+        for kind in _alternatives(self.kind):
+            value = _parse(text, kind)
+            if value is not _NO:
+                return self.checked(value)
+        raise self.refuse(text)
+
+
+def declared(group: type) -> tuple[Setting, ...]:
+    """The settings a group declares, in order."""
+    hints = get_type_hints(group)
+    return tuple(
+        Setting(f.name, hints[f.name], f.default, f.metadata["help"], f.metadata["allowed"])
+        for f in dataclasses.fields(group)
+        if "allowed" in f.metadata
+    )
+
+
+def build(group: type[Group], values: Mapping[str, Any]) -> Group:
+    """Make a group from raw values, each checked; names it does not declare are left out."""
+    known = {s.name: s for s in declared(group)}
+    return group(**{k: known[k].checked(v) for k, v in values.items() if k in known})
+
+
+_NO = object()
+_KIND_WORDS = {
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+    str: "a text",
+    type(None): "left out",
+    tuple[float, ...]: "a list of numbers",
+    tuple[int, ...]: "a list of whole numbers",
+    tuple[str, ...]: "a list of texts",
+    tuple[tuple[float, ...], ...]: "a list of lists of numbers",
+}
+
+
+def _alternatives(kind: Any) -> tuple[Any, ...]:
+    return get_args(kind) if get_origin(kind) in (Union, types.UnionType) else (kind,)
+
+
+def _convert(value: Any, kind: Any) -> Any:
+    if kind is type(None):
+        return None if value is None else _NO
+    if get_origin(kind) is tuple:
+        if not isinstance(value, list | tuple):
+            return _NO
+        converted = tuple(_convert(each, get_args(kind)[0]) for each in value)
+        return _NO if _NO in converted else converted
+    if kind is float and isinstance(value, int | float) and not isinstance(value, bool):
+        return float(value)
+    return value if type(value) is kind else _NO
+
+
+def _parse(text: str, kind: Any) -> Any:
+    if kind is bool:
+        return {"true": True, "false": False}.get(text.lower(), _NO)
+    if kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            return _NO
+    if kind is str:
+        return text
+    if kind is type(None):
+        return None if text.lower() == "none" else _NO
+    inner = get_args(kind)[0]
+    between = ";" if get_origin(inner) is tuple else ","
+    parts = [_parse(part.strip(), inner) for part in text.split(between) if part.strip()]
+    return _NO if _NO in parts else tuple(parts)
