@@ -1,0 +1,1 @@
+"""How tasks reach workers, and what time it is."""

@@ -1,0 +1,163 @@
+"""The simulated world: how long sending, training and receiving take for each worker.
+
+Training time comes either from a profile (a fixed part plus a part in proportion to FLOPs), which
+makes runs reproducible, or from the measured wall time of the real training. Conditions may
+change while something is under way; a transfer then goes on at the new rate.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from adaptcl.engines.heterogeneity import MIB, bandwidths
+from adaptcl.engines.trace import Trace, read_trace
+from adaptcl.errors import SettingError
+from adaptcl.seeds import generator
+from adaptcl.settings import setting
+from adaptcl.training import Task, Timing
+from adaptcl.units import Kept, UnitMap, flops, size_bytes
+
+
+@dataclass(frozen=True)
+class EnvironmentSettings:
+    """Who is how fast."""
+
+    sigma: float = setting(
+        2.0, "longest update time over the shortest, before any pruning (σ)", at_least=1
+    )
+    bandwidth_max: float = setting(5.0, "bandwidth of the fastest worker, in MiB/s", above=0)
+    bandwidths: tuple[float, ...] = setting(
+        (), "bandwidth of each worker in MiB/s, in place of sigma and bandwidth_max", above=0
+    )
+    speeds: tuple[float, ...] = setting(
+        (), "training speed of each worker as a factor (1 is the profile's)", above=0
+    )
+    training_time: str = setting(
+        "profile",
+        "where training times come from: a 'profile', or 'measured' on this machine",
+        choices=("profile", "measured"),
+    )
+    train_time: float = setting(
+        24.1, "profile: seconds a round's training takes with the whole model (t_train)", above=0
+    )
+    profile_epochs: float = setting(
+        2.0, "profile: the local epochs that train_time is for", above=0
+    )
+    flops_share: float = setting(
+        0.0,
+        "profile: the share of the training time that shrinks with the sub-model's FLOPs "
+        "(0 is the paper's GPU, 0.8 a typical CPU)",
+        at_least=0,
+        at_most=1,
+    )
+    jitter: float = setting(
+        0.0, "relative spread of random fluctuations of every time", at_least=0, below=1
+    )
+    trace: str = setting("", "CSV file of how bandwidth, speed and presence change over time")
+
+
+class Environment:
+    """The clockwork of a simulation; all times in virtual seconds."""
+
+    def __init__(
+        self, settings: EnvironmentSettings, units: UnitMap, workers: int, seed: int
+    ) -> None:
+        self._settings = settings
+        self._units = units
+        self._seed = seed
+        self._whole_flops = max(1, flops(units, units.everything()))
+        size = size_bytes(units, units.everything()) / MIB
+        self.bandwidths = _by_worker("bandwidths", settings.bandwidths, workers) or bandwidths(
+            size, settings.bandwidth_max, settings.train_time, settings.sigma, workers
+        )
+        self._speeds = _by_worker("speeds", settings.speeds, workers) or [1.0] * workers
+        self.trace = (
+            read_trace(Path(settings.trace), workers) if settings.trace else Trace.steady(workers)
+        )
+
+    @property
+    def measured(self) -> bool:
+        """Whether training times are those of this machine."""
+        return self._settings.training_time == "measured"
+
+    def timing(
+        self,
+        task: Task,
+        after: Kept,
+        start: float,
+        sent: int,
+        received: int,
+        measured_seconds: float,
+    ) -> Timing:
+        """How long a task takes that is sent at `start` and leaves the units `after`."""
+        worker = task.worker
+        jitter = self._jitter(task)
+        rate = self.bandwidths[worker] * MIB / jitter
+        arrived = self._finish(
+            worker, start, sent, lambda t: rate * self.trace.at(worker, t).bandwidth
+        )
+        seconds = measured_seconds if self.measured else self._profiled(task, after) * jitter
+        trained = self._finish(
+            worker,
+            arrived,
+            seconds,
+            lambda t: self._speeds[worker] * self.trace.at(worker, t).speed,
+        )
+        back = self._finish(
+            worker, trained, received, lambda t: rate * self.trace.at(worker, t).bandwidth
+        )
+        return Timing(arrived - start, trained - arrived, back - trained, sent, received)
+
+    def earliest(self, task: Task, start: float, sent: int) -> float:
+        """A time before which the task's update cannot arrive, known before it is trained."""
+        if self.measured:
+            return start
+        smallest = self._units.everything() & False
+        return start + self.timing(task, smallest, start, sent, 0, 0.0).update_time
+
+    def _profiled(self, task: Task, after: Kept) -> float:
+        """Seconds by the profile: β of the epochs at the size received, the rest at `after`."""
+        first = task.recipe.beta if task.pruning else 1.0
+        work = first * self._relative_flops(task.kept)
+        if first < 1:
+            work += (1 - first) * self._relative_flops(after)
+        share = self._settings.flops_share
+        epochs = task.recipe.epochs / self._settings.profile_epochs
+        return self._settings.train_time * epochs * (1 - share + share * work)
+
+    def _relative_flops(self, kept: Kept) -> float:
+        return flops(self._units, kept) / self._whole_flops
+
+    def _jitter(self, task: Task) -> float:
+        spread = self._settings.jitter
+        if spread == 0:
+            return 1.0
+        randomness = generator(self._seed, "jitter", task.worker, task.round)
+        return math.exp(spread * float(torch.randn((), generator=randomness)))
+
+    def _finish(
+        self, worker: int, start: float, amount: float, rate: Callable[[float], float]
+    ) -> float:
+        """When `amount` is done that begins at `start` and goes on at changing rates."""
+        time = start
+        while True:
+            change = self.trace.after(worker, time)
+            possible = (change - time) * rate(time)
+            if amount <= possible:
+                return time + amount / rate(time)
+            amount -= possible
+            time = change
+
+
+def _by_worker(name: str, values: tuple[float, ...], workers: int) -> list[float]:
+    if values and len(values) != workers:
+        raise SettingError(
+            f"{name} has {len(values)} entries, but it must have one for each of the "
+            f"{workers} workers."
+        )
+    return list(values)

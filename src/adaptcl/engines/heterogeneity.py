@@ -1,0 +1,36 @@
+"""Heterogeneity: how unequal workers are, and bandwidths that make them so (paper's appendix B).
+
+Sizes and bandwidths are in MiB and MiB/s, which is what the paper's MB turn out to be.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+MIB = 2**20
+
+
+def heterogeneity(update_times: Sequence[float]) -> float:
+    """H = 1 − mean of φ_min/φ_w over all workers but the fastest: 0 if all are equal."""
+    times = sorted(t for t in update_times if math.isfinite(t) and t > 0)
+    if len(times) < 2:
+        return 0.0
+    return 1 - sum(times[0] / t for t in times[1:]) / (len(times) - 1)
+
+
+def update_times(fastest: float, sigma: float, workers: int) -> list[float]:
+    """Update times spread evenly from σ times the fastest (worker 0) down to the fastest."""
+    if workers == 1:
+        return [fastest]
+    step = (sigma - 1) / (workers - 1)
+    return [fastest * (1 + step * (workers - 1 - w)) for w in range(workers)]
+
+
+def bandwidths(
+    size: float, bandwidth_max: float, train_time: float, sigma: float, workers: int
+) -> list[float]:
+    """Bandwidths that give those update times, for a model of `size` that trains equally fast
+    everywhere. The fastest worker, the last one, gets `bandwidth_max`."""
+    fastest = 2 * size / bandwidth_max + train_time
+    return [2 * size / (time - train_time) for time in update_times(fastest, sigma, workers)]

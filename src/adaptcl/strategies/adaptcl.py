@@ -1,0 +1,220 @@
+"""AdaptCL: a sub-model for each worker, cut so that all finish together (Algorithm 1, server side).
+
+Once every pruning interval the server looks at how long each worker took, learns from it how much
+each has to prune (`rates.py`), and tells it; the worker carries it out in the following round.
+A fixed table of pruned rates can take the place of the learning, as in the paper's ablations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import ClassVar
+
+from torch import Tensor
+
+from adaptcl.errors import SettingError
+from adaptcl.pruning import ORDERS, ServerView, fit, importance_lost, prune, server_order
+from adaptcl.pruning.cig_bnscalor import CIGBNscalor
+from adaptcl.records import WorkerRecord
+from adaptcl.settings import setting
+from adaptcl.snapshot import Tree
+from adaptcl.strategies.rates import Point, RateSettings, pruned_rate, target_time
+from adaptcl.strategies.strategy import Job
+from adaptcl.strategies.synchronous import Plan, Synchronous, SynchronousSettings
+from adaptcl.training import Pruning
+from adaptcl.units import parameters, retention
+
+_CHANGED = 0.1
+"""An update time that differs this much (relative) at the same retention means the worker, not
+its sub-model, has changed: what was learned before no longer holds."""
+
+
+@dataclass(frozen=True)
+class AdaptCLSettings(RateSettings, SynchronousSettings):
+    """Settings of AdaptCL."""
+
+    pruning: str = setting("cig-bnscalor", "the pruning order", choices=ORDERS)
+    pruned_rates: tuple[tuple[float, ...], ...] = setting(
+        (),
+        "a fixed table in place of learning: one list of pruned rates, by worker, for each pruning",
+        at_least=0,
+        below=1,
+    )
+    max_importance_lost: float = setting(
+        0.1,
+        "warn when a pruning cuts away more than this share of a sub-model's importance",
+        at_least=0,
+        at_most=1,
+    )
+    adapt_strength: bool = setting(
+        False,
+        "choose the strength: before a pruning that would lose more than max_importance_lost, "
+        "raise the group lasso round by round and prune only when it has done its work",
+    )
+
+
+class AdaptCL(Synchronous):
+    """The paper's system."""
+
+    summary = "a sub-model for each worker, sized from its measured update times"
+    Settings: ClassVar[type[AdaptCLSettings]] = AdaptCLSettings
+
+    def __init__(self, job: Job, settings: AdaptCLSettings) -> None:
+        super().__init__(job, settings)
+        for row in settings.pruned_rates:
+            if len(row) != job.workers:
+                raise SettingError(
+                    f"pruned_rates has a row of {len(row)} rates, "
+                    f"but it must have one for each of the {job.workers} workers."
+                )
+        self.adaptcl = settings
+        self._order = server_order(settings.pruning)
+        self._importance: Tensor | None = None
+        self._prunings = 0
+        self._times: list[list[float]] = [[] for _ in range(job.workers)]
+        self._histories: list[list[Point]] = [[] for _ in range(job.workers)]
+        self._due: dict[int, float] = {}
+        self._scale = 1.0
+        self._postponed = 0
+
+    def lasso_scale(self) -> float:
+        """What the group lasso's λ is multiplied by this round."""
+        return self._scale
+
+    def plan(self, worker: int) -> Plan:
+        """Prune or grow a worker's sub-model, if that has been decided."""
+        kept = self.kept[worker]
+        rate = self._due.pop(worker, 0.0)
+        if rate > 0:
+            pruning = Pruning(rate, self.adaptcl.pruning, self._importance_for(worker))
+            return Plan(kept, pruning, rate)
+        if rate < 0:
+            # Units that are there stay, whatever the order says: growing must not cut.
+            wanted = self._importance_for(worker)
+            wanted = self._bn_scales() if wanted is None else wanted
+            wanted = wanted.double() + kept * (1 + wanted.max() - wanted.min()).double()
+            budget = (1 - rate) * parameters(self.units, kept)
+            return Plan(fit(self.units, self.units.everything(), wanted, budget), None, rate)
+        return Plan(kept)
+
+    def learn(self, records: Sequence[WorkerRecord]) -> tuple[str, ...]:
+        """Remember the update times; before a pruning round decide who prunes how much."""
+        for record in records:
+            # A round in which the sub-model changed half-way says nothing about either size.
+            if record.pruned_rate == 0:
+                self._times[record.worker].append(record.update_time_s)
+        interval = self.adaptcl.pruning_interval
+        if (self.round + 1) % interval == 0 or self._postponed:
+            rates = self._fixed_rates() if self.adaptcl.pruned_rates else self._learned_rates()
+            if self._too_early(rates):
+                self._scale *= 1.5
+                self._postponed += 1
+            else:
+                self._due = {w: rate for w, rate in enumerate(rates) if rate != 0}
+                self._prunings += 1 if self._due else 0
+                self._postponed = 0
+                self._times = [[] for _ in self._times]
+        return self._warnings(records)
+
+    # Deciding ----------------------------------------------------------------------------------
+
+    def _fixed_rates(self) -> Sequence[float]:
+        table = self.adaptcl.pruned_rates
+        row = (self.round + 1) // self.adaptcl.pruning_interval - 1
+        return table[row] if row < len(table) else [0.0] * self.job.workers
+
+    def _learned_rates(self) -> Sequence[float]:
+        for worker, times in enumerate(self._times):
+            if times:
+                self._remember(worker, Point(self._retention(worker), fmean(times)))
+        known = [history for history in self._histories if history]
+        target = target_time([history[-1] for history in known], known, self.adaptcl.grow)
+        return [
+            pruned_rate(history, target, self.adaptcl) if history else 0.0
+            for history in self._histories
+        ]
+
+    def _remember(self, worker: int, point: Point) -> None:
+        history = self._histories[worker]
+        if history and history[-1].retention == point.retention:
+            last = history.pop()
+            if abs(point.update_time - last.update_time) > _CHANGED * last.update_time:
+                history.clear()
+        history.append(point)
+
+    def _retention(self, worker: int) -> float:
+        return retention(self.units, self.kept[worker])
+
+    def _too_early(self, rates: Sequence[float]) -> bool:
+        """Whether the group lasso should be given more time before these prunings."""
+        if not self.adaptcl.adapt_strength or self._postponed >= self.adaptcl.pruning_interval:
+            return False
+        scales = self._bn_scales()
+        return any(
+            importance_lost(kept, prune(self.units, kept, scales, rate), scales)
+            > self.adaptcl.max_importance_lost
+            for kept, rate in zip(self.kept, rates, strict=True)
+            if rate > 0
+        )
+
+    def _warnings(self, records: Sequence[WorkerRecord]) -> tuple[str, ...]:
+        """One sentence on the most harmful pruning of the round, if any was."""
+        harmful = [
+            r for r in records if (r.importance_lost or 0) > self.adaptcl.max_importance_lost
+        ]
+        if not harmful:
+            return ()
+        worst = max(harmful, key=lambda r: r.importance_lost or 0)
+        return (
+            f"Round {self.round}: {len(harmful)} of {len(records)} workers pruned units that "
+            f"matter; worker {worst.worker} cut away {worst.importance_lost:.0%} of its "
+            f"sub-model's importance and its loss rose by {worst.loss_jump:.2f}. Raise `strength`, "
+            "or set `adapt_strength` to have it chosen.",
+        )
+
+    # Importance --------------------------------------------------------------------------------
+
+    def _importance_for(self, worker: int) -> Tensor | None:
+        """The server's order for a worker; None where workers compute their own."""
+        if self._order is None:
+            return None
+        if self._importance is not None:
+            return self._importance
+        view = ServerView(self.units, self.state, worker, self._prunings, self.job.seed)
+        importance = self._order.importance(view)
+        if self._order.frozen:
+            self._importance = importance
+        return importance
+
+    def _bn_scales(self) -> Tensor:
+        """How important each unit is now, whatever the pruning order says."""
+        view = ServerView(self.units, self.state, 0, self._prunings, self.job.seed)
+        return CIGBNscalor().importance(view)
+
+    # Checkpoints -------------------------------------------------------------------------------
+
+    def snapshot(self) -> Tree:
+        """All that is needed to go on."""
+        return {
+            "synchronous": super().snapshot(),
+            "importance": self._importance,
+            "prunings": self._prunings,
+            "times": self._times,
+            "histories": [[[p.retention, p.update_time] for p in h] for h in self._histories],
+            "due": [[worker, rate] for worker, rate in self._due.items()],
+            "scale": self._scale,
+            "postponed": self._postponed,
+        }
+
+    def restore(self, tree: Tree) -> None:
+        """Go on from a snapshot."""
+        super().restore(tree["synchronous"])
+        self._importance = tree["importance"]
+        self._prunings = tree["prunings"]
+        self._times = tree["times"]
+        self._histories = [[Point(*point) for point in h] for h in tree["histories"]]
+        self._due = {worker: rate for worker, rate in tree["due"]}
+        self._scale = tree["scale"]
+        self._postponed = tree["postponed"]

@@ -1,0 +1,158 @@
+"""No barrier: every arrival is merged at once, and its worker goes on with the result.
+
+Each worker runs all rounds at its own pace, so there are W·T merges. For the record, W merges
+make one round. Subclasses say how an update is merged and, if they like, who has to wait.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from adaptcl.records import WorkerRecord
+from adaptcl.snapshot import Tree
+from adaptcl.strategies.records import worker_record
+from adaptcl.strategies.strategy import Closed, Job, Reaction
+from adaptcl.strategies.task_tree import task_from_tree, task_to_tree
+from adaptcl.training import Arrival, Task, Update
+from adaptcl.units import Kept, State
+
+
+@dataclass(frozen=True)
+class AsynchronousSettings:
+    """Settings of every strategy without a barrier: none are common to all."""
+
+
+class Asynchronous(ABC):
+    """A strategy without a barrier, in which every worker trains the whole model."""
+
+    Settings: ClassVar[type] = AsynchronousSettings
+
+    def __init__(self, job: Job, settings: AsynchronousSettings) -> None:
+        self.job = job
+        self.state: State = job.state
+        self.merges = 0
+        self.done = [0] * job.workers
+        """Rounds each worker has finished."""
+        self._present = [True] * job.workers
+        self._tasks: dict[int, Task] = {}
+        self._pulled = [0] * job.workers
+        """The number of merges there had been when each worker got its task."""
+        self._records: list[WorkerRecord] = []
+
+    # What a subclass decides -------------------------------------------------------------------
+
+    @abstractmethod
+    def merge(self, update: Update, task: Task, staleness: int) -> None:
+        """Take an update into the model; `staleness` counts the merges since it was pulled.
+
+        It must set `self.state` to new tensors: open tasks share the old ones.
+        """
+
+    def may_go(self, worker: int) -> bool:
+        """Whether a worker that is idle gets its next task now."""
+        return True
+
+    # The strategy ------------------------------------------------------------------------------
+
+    def start(self) -> Reaction:
+        """A task for everybody."""
+        return Reaction(self._release())
+
+    def receive(self, arrival: Arrival) -> Reaction:
+        """Merge one update and let whoever may go on."""
+        update = arrival.update
+        task = self._tasks.pop(update.worker)
+        self.merge(update, task, self.merges - self._pulled[update.worker])
+        self.merges += 1
+        self.done[update.worker] += 1
+        self._records.append(worker_record(self.job.units, arrival, 0.0))
+        return Reaction(self._release(), self._close_if_complete())
+
+    def expired(self) -> Reaction:
+        """No deadline is ever asked for."""
+        return Reaction()
+
+    def lost(self, worker: int) -> Reaction:
+        """Go on without a worker, and wait for it no longer."""
+        self._present[worker] = False
+        self._tasks.pop(worker, None)
+        return Reaction(self._release(), self._close_if_complete())
+
+    def joined(self, worker: int) -> Reaction:
+        """Let a worker go on where it was."""
+        self._present[worker] = True
+        return Reaction(self._release())
+
+    @property
+    def finished(self) -> bool:
+        """Whether every worker that is here has run all rounds."""
+        return not self._tasks and all(
+            done >= self.job.rounds
+            for done, present in zip(self.done, self._present, strict=True)
+            if present
+        )
+
+    def model(self) -> State:
+        """The global model."""
+        return self.state
+
+    def sub_models(self) -> Sequence[Kept]:
+        """Everybody has the whole model."""
+        return [self.job.units.everything()] * self.job.workers
+
+    def outstanding(self) -> Sequence[Task]:
+        """The tasks given out and not answered."""
+        return list(self._tasks.values())
+
+    def snapshot(self) -> Tree:
+        """All that is needed to go on; every open task with the model it was given."""
+        return {
+            "state": self.state,
+            "merges": self.merges,
+            "done": self.done,
+            "present": self._present,
+            "pulled": self._pulled,
+            "tasks": [task_to_tree(t, with_state=True) for t in self._tasks.values()],
+        }
+
+    def restore(self, tree: Tree) -> None:
+        """Go on from a snapshot."""
+        self.state = tree["state"]
+        self.merges = tree["merges"]
+        self.done = tree["done"]
+        self._present = tree["present"]
+        self._pulled = tree["pulled"]
+        for each in tree["tasks"]:
+            task = task_from_tree(each, self.job.recipe, lambda _: self.state)
+            self._tasks[task.worker] = task
+
+    def _release(self) -> tuple[Task, ...]:
+        return tuple(
+            self._task(worker)
+            for worker in range(self.job.workers)
+            if self._present[worker]
+            and worker not in self._tasks
+            and self.done[worker] < self.job.rounds
+            and self.may_go(worker)
+        )
+
+    def _task(self, worker: int) -> Task:
+        task = Task(
+            worker=worker,
+            round=self.done[worker] + 1,
+            state=self.state,
+            kept=self.job.units.everything(),
+            recipe=self.job.recipe,
+        )
+        self._tasks[worker] = task
+        self._pulled[worker] = self.merges
+        return task
+
+    def _close_if_complete(self) -> Closed | None:
+        if not self._records or not (len(self._records) >= self.job.workers or self.finished):
+            return None
+        records, self._records = tuple(self._records), []
+        return Closed(round=-(-self.merges // self.job.workers), workers=records)

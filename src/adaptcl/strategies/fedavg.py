@@ -1,0 +1,23 @@
+"""FedAVG: everybody trains the whole model, the server averages (McMahan et al., 2017)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from adaptcl.strategies.strategy import Job
+from adaptcl.strategies.synchronous import Synchronous, SynchronousSettings
+
+
+class FedAVGS(Synchronous):
+    """FedAVG with sparse training: the baseline that AdaptCL is measured against."""
+
+    summary = "whole model for everybody, sparse training; waits for the slowest"
+
+
+class FedAVG(FedAVGS):
+    """FedAVG as it was published: no group lasso."""
+
+    summary = "whole model for everybody, plain training; waits for the slowest"
+
+    def __init__(self, job: Job, settings: SynchronousSettings) -> None:
+        super().__init__(replace(job, recipe=replace(job.recipe, strength=0.0)), settings)

@@ -1,0 +1,143 @@
+"""Pruned-rate learning: from measured update times to how much each worker prunes (Algorithm 2).
+
+For each worker the server remembers how long it took at each retention it has had. Newton's
+interpolation of retention over update time answers: at which retention would this worker be as
+fast as the target? Before the first pruning there is only one point, and a cautious straight line
+stands in for the curve.
+
+The paper leaves open what happens when measurements do not make a curve. Here every answer is a
+rate from 0 to ρ_max: a polynomial that asks for the impossible gives way to the line through the
+last two points, and that to the cautious first rule.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from adaptcl.settings import setting
+from adaptcl.strategies.newton import interpolate
+
+_MEMORY = 4
+"""How many points the polynomial goes through at most: more invite Runge's phenomenon."""
+
+_SAME = 1e-6
+"""Update times closer than this (relative) are one point, not two."""
+
+
+@dataclass(frozen=True)
+class RateSettings:
+    """The control parameters of pruned-rate learning."""
+
+    pruning_interval: int = setting(10, "rounds from one pruning to the next (PI)", at_least=1)
+    max_pruned_rate: float = setting(
+        0.5, "the most a worker prunes at once (ρ_max)", at_least=0, below=1
+    )
+    min_pruned_rate: float = setting(
+        0.02, "smaller steps of retention are not worth a pruning (ρ_min)", at_least=0, below=1
+    )
+    min_retention: float = setting(
+        0.1, "no sub-model is pruned below this retention (γ_min)", above=0, at_most=1
+    )
+    alpha: float = setting(
+        2.0, "caution of the first pruning, before a curve is known (α)", at_least=1
+    )
+    literal_min_retention: bool = setting(
+        False,
+        "apply γ_min only where Algorithm 2 prints it, so that retention can fall below it",
+    )
+    grow: bool = setting(
+        False, "let the sub-model of a worker that has become faster grow back (beyond the paper)"
+    )
+
+
+@dataclass(frozen=True)
+class Point:
+    """A worker's mean update time over the rounds it had one retention."""
+
+    retention: float
+    update_time: float
+
+    @property
+    def usable(self) -> bool:
+        """Whether the measurement can be one: finite and above zero."""
+        return math.isfinite(self.update_time) and self.update_time > 0
+
+
+def pruned_rate(history: Sequence[Point], target: float, settings: RateSettings) -> float:
+    """The pruned rate P for a worker with this history, oldest point first, newest last.
+
+    `target` is the update time to reach. The rate is in [0, ρ_max] and leaves at least γ_min
+    (unless `literal_min_retention` says otherwise). Where growing is allowed, a worker that is
+    faster than the target gets a negative rate: its sub-model grows by that fraction.
+    """
+    now = history[-1]
+    if not now.usable or not math.isfinite(target) or target <= 0:
+        return 0.0
+    points = _distinct([p for p in history if p.usable])
+    if now.update_time >= target:
+        wanted = _retention_at(points, target, settings.alpha)
+        if now.retention - max(wanted, settings.min_retention) < settings.min_pruned_rate:
+            return 0.0
+        if not (settings.literal_min_retention and len(points) > 1):
+            wanted = max(wanted, settings.min_retention)
+        return min(max(0.0, (now.retention - wanted) / now.retention), settings.max_pruned_rate)
+    if not settings.grow:
+        return 0.0
+    wanted = min(1.0, _retention_at(points, target, settings.alpha))
+    if wanted - now.retention < settings.min_pruned_rate:
+        return 0.0
+    return (now.retention - wanted) / now.retention
+
+
+def target_time(now: Sequence[Point], histories: Sequence[Sequence[Point]], grow: bool) -> float:
+    """The update time that all workers should reach: φ_min, the shortest one now.
+
+    Where growing is allowed, a pruned worker that has become the fastest must grow rather than
+    set the pace for the rest, so each worker counts with the time its *whole* model would take.
+    """
+    usable = [
+        _whole_model_time(history) if grow else point.update_time
+        for point, history in zip(now, histories, strict=True)
+        if point.usable
+    ]
+    return min(usable, default=math.nan)
+
+
+def _retention_at(points: Sequence[Point], target: float, alpha: float) -> float:
+    """The retention at which a worker would take `target` seconds, as well as we can know."""
+    now = points[-1]
+    slower = now.update_time >= target
+    recent = points[-_MEMORY:]
+    for used in (recent, recent[-2:]):
+        if len(used) > 1:
+            wanted = interpolate([p.update_time for p in used], [p.retention for p in used], target)
+            if (0 <= wanted <= now.retention) if slower else (now.retention <= wanted <= 1.5):
+                return wanted
+    return now.retention * (1 - (now.update_time - target) / (alpha * now.update_time))
+
+
+def _whole_model_time(history: Sequence[Point]) -> float:
+    points = _distinct([p for p in history if p.usable])
+    now = points[-1]
+    if now.retention >= 1 or len(points) < 2:
+        # With a single point, time in proportion to retention is an upper bound.
+        return now.update_time / now.retention
+    before = points[-2]
+    slope = (now.update_time - before.update_time) / (now.retention - before.retention)
+    return now.update_time + max(0.0, slope) * (1 - now.retention)
+
+
+def _distinct(points: Sequence[Point]) -> list[Point]:
+    """The points a polynomial can go through: of equal times or retentions the newest stays."""
+    chosen: list[Point] = []
+    for point in reversed(points):
+        clash = any(
+            math.isclose(point.update_time, other.update_time, rel_tol=_SAME)
+            or math.isclose(point.retention, other.retention, rel_tol=_SAME)
+            for other in chosen
+        )
+        if not clash:
+            chosen.append(point)
+    return chosen[::-1]

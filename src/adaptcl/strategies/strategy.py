@@ -1,0 +1,102 @@
+"""What a strategy is: a small state machine that turns arrivals into tasks.
+
+It never asks for the time, never opens a socket and never trains. An engine hands it one arrival
+after the other and delivers the tasks it gives back; whether the clock is virtual or real, and
+whether workers are threads or hospitals, makes no difference to it. Because each arrival is
+answered on its own, a barrier is something a strategy may build, not something the loop imposes:
+synchronous and asynchronous methods are the same loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from adaptcl.records import WorkerRecord
+from adaptcl.snapshot import Tree
+from adaptcl.training import Arrival, Recipe, Task
+from adaptcl.units import Kept, State, UnitMap
+
+
+@dataclass(frozen=True)
+class Job:
+    """What every strategy starts from."""
+
+    units: UnitMap
+    state: State
+    """The global model's first tensors."""
+    workers: int
+    rounds: int
+    recipe: Recipe
+    seed: int
+
+
+@dataclass(frozen=True)
+class Closed:
+    """A round that is over. For asynchronous strategies: one merge for each worker."""
+
+    round: int
+    workers: tuple[WorkerRecord, ...]
+    similarity: float | None = None
+    missing: tuple[int, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Reaction:
+    """How a strategy answers: tasks to deliver, and a round that this closed, if it did."""
+
+    tasks: tuple[Task, ...] = ()
+    closed: Closed | None = None
+    deadline: float | None = None
+    """Call `expired` this many seconds from now, unless another deadline replaces it."""
+
+
+class Strategy(Protocol):
+    """One method of collaborative learning, as the server sees it."""
+
+    def start(self) -> Reaction:
+        """The first tasks."""
+        ...
+
+    def receive(self, arrival: Arrival) -> Reaction:
+        """Take one update, already checked, with the time it took."""
+        ...
+
+    def expired(self) -> Reaction:
+        """The deadline asked for has passed."""
+        ...
+
+    def lost(self, worker: int) -> Reaction:
+        """A worker is gone; what it was working on will not arrive."""
+        ...
+
+    def joined(self, worker: int) -> Reaction:
+        """A worker has come, or come back."""
+        ...
+
+    @property
+    def finished(self) -> bool:
+        """Whether all rounds are done."""
+        ...
+
+    def model(self) -> State:
+        """The global model as it would be used now, in the shapes of the original model."""
+        ...
+
+    def sub_models(self) -> Sequence[Kept]:
+        """The kept units of each worker's sub-model."""
+        ...
+
+    def outstanding(self) -> Sequence[Task]:
+        """The tasks given out and not answered, just as they were given."""
+        ...
+
+    def snapshot(self) -> Tree:
+        """All that is needed to go on from here."""
+        ...
+
+    def restore(self, tree: Tree) -> None:
+        """Go on from a snapshot, in place of `start`."""
+        ...

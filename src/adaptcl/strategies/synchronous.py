@@ -1,0 +1,226 @@
+"""The barrier: tasks for everybody, wait for all (or for a deadline), merge, next round.
+
+FedAVG is this and nothing more; AdaptCL, HeteroFL and FedRolex only decide what each worker's
+sub-model is. A round normally closes with the last answer. With a deadline it closes with whoever
+has answered; what arrives late is dropped or counted in the next round, by a setting.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import torch
+
+from adaptcl.pruning.similarity import mean_similarity
+from adaptcl.records import WorkerRecord
+from adaptcl.settings import setting
+from adaptcl.snapshot import Tree
+from adaptcl.strategies.aggregation import Aggregation, AggregationSettings
+from adaptcl.strategies.records import worker_record
+from adaptcl.strategies.strategy import Closed, Job, Reaction
+from adaptcl.strategies.task_tree import task_from_tree, task_to_tree
+from adaptcl.training import Arrival, Pruning, Task
+from adaptcl.units import Kept, State, cut, zero
+
+
+@dataclass(frozen=True)
+class SynchronousSettings(AggregationSettings):
+    """Settings of every strategy with a barrier."""
+
+    deadline: float = setting(
+        0.0,
+        "close a round after this many times the slowest update time of the round before; "
+        "0 waits for everybody",
+        at_least=0,
+    )
+    late_updates: str = setting(
+        "count",
+        "an update that arrives after its round closed: 'count' it in the next round or 'drop' it",
+        choices=("count", "drop"),
+    )
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What one worker gets in one round."""
+
+    kept: Kept
+    pruning: Pruning | None = None
+    rate: float = 0.0
+    """The pruned rate to put on record; negative where the sub-model has grown."""
+
+
+class Synchronous:
+    """A strategy with a barrier. Subclasses say which sub-model each worker gets."""
+
+    Settings: ClassVar[type[SynchronousSettings]] = SynchronousSettings
+
+    def __init__(self, job: Job, settings: SynchronousSettings) -> None:
+        self.job = job
+        self.units = job.units
+        self.settings = settings
+        self.state: State = job.state
+        self.kept: list[Kept] = [job.units.everything() for _ in range(job.workers)]
+        self.round = 0
+        self._present = [True] * job.workers
+        self._tasks: dict[int, Task] = {}
+        self._rates = [0.0] * job.workers
+        self._records: list[WorkerRecord] = []
+        self._sum = self._new_sum()
+        self._slowest = 0.0
+        self._overdue = False
+
+    # What a subclass may decide ---------------------------------------------------------------
+
+    def plan(self, worker: int) -> Plan:
+        """The sub-model a worker gets, and whether it prunes it; asked as each round begins."""
+        return Plan(self.kept[worker])
+
+    def lasso_scale(self) -> float:
+        """What the group lasso's λ is multiplied by this round."""
+        return 1.0
+
+    def learn(self, records: Sequence[WorkerRecord]) -> tuple[str, ...]:
+        """Called when a round's models are merged; gives warnings for the user, if any."""
+        return ()
+
+    # The strategy ------------------------------------------------------------------------------
+
+    def start(self) -> Reaction:
+        """The first round's tasks."""
+        return self._begin_round()
+
+    def receive(self, arrival: Arrival) -> Reaction:
+        """Add one update to the sum; close the round if it was the last."""
+        update = arrival.update
+        task = self._tasks.pop(update.worker)
+        if task.round < self.round and self.settings.late_updates == "drop":
+            return self._give(update.worker)
+        self._sum.add(update.state, update.kept, update.samples)
+        self.kept[update.worker] = update.kept
+        self._records.append(worker_record(self.units, arrival, self._rates[update.worker]))
+        return self._close() if self._overdue else self._close_if_complete()
+
+    def expired(self) -> Reaction:
+        """Close the round with who has answered; where nobody has, with the first who does."""
+        self._overdue = True
+        return self._close() if self._records else Reaction()
+
+    def lost(self, worker: int) -> Reaction:
+        """Go on without a worker. Its sub-model stays known, for when it comes back."""
+        self._present[worker] = False
+        self._tasks.pop(worker, None)
+        return self._close_if_complete()
+
+    def joined(self, worker: int) -> Reaction:
+        """Give a newcomer its part in the round that is running."""
+        self._present[worker] = True
+        return self._give(worker)
+
+    @property
+    def finished(self) -> bool:
+        """Whether all rounds are done."""
+        return self.round > self.job.rounds
+
+    def model(self) -> State:
+        """The global model; units that no worker holds any more count as cut."""
+        held = torch.stack(self.kept).any(0)
+        return self.state if bool(held.all()) else zero(self.state, self.units, held)
+
+    def sub_models(self) -> Sequence[Kept]:
+        """The kept units of each worker's sub-model."""
+        return self.kept
+
+    def outstanding(self) -> Sequence[Task]:
+        """The tasks given out and not answered, late ones included."""
+        return list(self._tasks.values())
+
+    def snapshot(self) -> Tree:
+        """All that is needed to go on. Asked between two rounds, when the sum is empty."""
+        return {
+            "round": self.round,
+            "state": self.state,
+            "kept": list(self.kept),
+            "present": list(self._present),
+            "rates": list(self._rates),
+            "slowest": self._slowest,
+            # A task of this round is cut from the global model, which is here already.
+            "tasks": [task_to_tree(t, t.round < self.round) for t in self._tasks.values()],
+        }
+
+    def restore(self, tree: Tree) -> None:
+        """Go on from a snapshot."""
+        self.round = tree["round"]
+        self.state = tree["state"]
+        self.kept = tree["kept"]
+        self._present = tree["present"]
+        self._rates = tree["rates"]
+        self._slowest = tree["slowest"]
+        for each in tree["tasks"]:
+            task = task_from_tree(each, self.job.recipe, self._cut)
+            self._tasks[task.worker] = task
+
+    # The barrier -------------------------------------------------------------------------------
+
+    def _begin_round(self) -> Reaction:
+        self.round += 1
+        self._overdue = False
+        if self.finished:
+            return Reaction()
+        tasks = tuple(
+            self._task(worker)
+            for worker in range(self.job.workers)
+            if self._present[worker] and worker not in self._tasks
+        )
+        limit = self.settings.deadline * self._slowest
+        return Reaction(tasks, deadline=limit if limit > 0 else None)
+
+    def _give(self, worker: int) -> Reaction:
+        if self.finished or worker in self._tasks:
+            return Reaction()
+        return Reaction((self._task(worker),))
+
+    def _task(self, worker: int) -> Task:
+        plan = self.plan(worker)
+        self.kept[worker] = plan.kept
+        self._rates[worker] = plan.rate
+        task = Task(
+            worker=worker,
+            round=self.round,
+            state=self._cut(plan.kept),
+            kept=plan.kept,
+            recipe=self.job.recipe,
+            pruning=plan.pruning,
+            lasso_scale=self.lasso_scale(),
+        )
+        self._tasks[worker] = task
+        return task
+
+    def _cut(self, kept: Kept) -> State:
+        # Nobody writes into a task's tensors, so the whole model need not be copied.
+        return self.state if bool(kept.all()) else cut(self.state, self.units, kept)
+
+    def _close_if_complete(self) -> Reaction:
+        waiting = any(task.round == self.round for task in self._tasks.values())
+        return Reaction() if waiting or not self._records else self._close()
+
+    def _close(self) -> Reaction:
+        self.state = self._sum.result(self.state)
+        self._sum = self._new_sum()
+        records = tuple(sorted(self._records, key=lambda record: record.worker))
+        self._records = []
+        self._slowest = max(record.update_time_s for record in records)
+        pruned = any(record.pruned_rate for record in records)
+        closed = Closed(
+            round=self.round,
+            workers=records,
+            similarity=mean_similarity(self.units, self.kept) if pruned else None,
+            missing=tuple(sorted(self._tasks)),
+            warnings=self.learn(records),
+        )
+        return replace(self._begin_round(), closed=closed)
+
+    def _new_sum(self) -> Aggregation:
+        return Aggregation(self.units, self.job.state, self.settings)

@@ -1,0 +1,33 @@
+"""Which samples make up each mini-batch of a round."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+_SMALLEST_BATCH = 2
+"""Batch norm cannot train on a single sample, so a rest of one joins the batch before it."""
+
+
+def steps(samples: int, batch_size: int, epochs: float) -> int:
+    """How many mini-batches make `epochs` epochs; at least one."""
+    return max(1, round(epochs * _per_epoch(samples, batch_size)))
+
+
+def batches(
+    samples: int, batch_size: int, count: int, generator: torch.Generator
+) -> Iterator[Tensor]:
+    """`count` mini-batches of indexes: epochs in a new random order each, one after the other."""
+    while count > 0:
+        order = torch.randperm(samples, generator=generator)
+        cuts = [batch_size * i for i in range(1, _per_epoch(samples, batch_size))]
+        for indexes in order.tensor_split(cuts)[:count]:
+            yield indexes
+            count -= 1
+
+
+def _per_epoch(samples: int, batch_size: int) -> int:
+    whole, rest = divmod(samples, batch_size)
+    return max(1, whole + (1 if rest >= _SMALLEST_BATCH else 0))

@@ -1,0 +1,30 @@
+"""How a worker trains: the numbers of local training, the same for every worker of a run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from adaptcl.settings import setting
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Settings of local training (Sec. III-B and the configurations of the paper's appendix)."""
+
+    epochs: float = setting(
+        2.0, "local epochs a round (E); fractions are allowed", above=0, at_most=1000
+    )
+    batch_size: int = setting(64, "samples a mini-batch", at_least=1)
+    learning_rate: float = setting(0.01, "learning rate of local SGD", above=0)
+    momentum: float = setting(0.9, "momentum of local SGD", at_least=0, below=1)
+    weight_decay: float = setting(5e-4, "weight decay of local SGD", at_least=0)
+    strength: float = setting(
+        0.9,
+        "sparsification strength: the group lasso's share of the loss on the first batch",
+        at_least=0,
+        below=1,
+    )
+    beta: float = setting(
+        1.0, "share of the local epochs that come before the pruning (β)", at_least=0, at_most=1
+    )
+    augmentation: bool = setting(False, "random crops and flips of training images")

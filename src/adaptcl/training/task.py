@@ -1,0 +1,92 @@
+"""What goes to a worker and what comes back: the only words between server and worker.
+
+A worker is a function of its task. It knows neither the strategy that asked nor the engine that
+carried the question, so the same worker serves a simulation and a network.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from adaptcl.training.recipe import Recipe
+from adaptcl.units import Kept, State
+
+
+@dataclass(frozen=True)
+class Pruning:
+    """The part of a task that tells a worker to prune."""
+
+    rate: float
+    """The pruned rate P: the fraction of the sub-model's parameters to cut."""
+    order: str
+    """The name of the pruning order."""
+    importance: Tensor | None = None
+    """Importance of every unit of the original model, where the server computes the order;
+    None where the worker does, from its own data and weights."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """One round's work for one worker."""
+
+    worker: int
+    round: int
+    """Counted from 1 for each worker; together with the seed it fixes the worker's randomness."""
+    state: State
+    """The tensors of the worker's sub-model."""
+    kept: Kept
+    recipe: Recipe
+    pruning: Pruning | None = None
+    lasso_scale: float = 1.0
+    """Multiplies the group lasso's λ, where the server adapts the strength."""
+
+
+@dataclass(frozen=True)
+class Cut:
+    """What one pruning did, as the worker saw it."""
+
+    importance_lost: float
+    """Share of the sub-model's importance that was cut away."""
+    loss_before: float
+    loss_after: float
+
+
+@dataclass(frozen=True)
+class Update:
+    """What a worker gives back for a task."""
+
+    worker: int
+    round: int
+    state: State
+    kept: Kept
+    samples: int
+    """How many samples the worker holds: its weight in the aggregation."""
+    loss: float
+    """Mean training loss over the round, without the group lasso."""
+    cut: Cut | None = None
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Where the update time of one task went, in seconds of the engine's clock."""
+
+    send: float
+    train: float
+    receive: float
+    bytes_sent: int = 0
+    bytes_received: int = 0
+
+    @property
+    def update_time(self) -> float:
+        """The paper's φ."""
+        return self.send + self.train + self.receive
+
+
+@dataclass(frozen=True)
+class Arrival:
+    """An update as it reaches the server, with the time it took."""
+
+    update: Update
+    timing: Timing

@@ -1,0 +1,78 @@
+"""An update's way to the server: encoded by the worker, decoded and checked by the server.
+
+Nothing a worker sends touches the global model before it has passed here. A worker may be broken
+or hostile: its units must be among those it was given, its tensors must have the shapes of its
+units, and every number must be finite.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import torch
+
+from adaptcl.codecs.codec import Codec, Memory, Parcel, Payload
+from adaptcl.errors import UpdateError
+from adaptcl.training.task import Task, Update
+from adaptcl.units import UnitMap, check_kept, cut_shapes, recut
+
+
+def pack(
+    update: Update, task: Task, units: UnitMap, codec: Codec, memory: Memory
+) -> tuple[Payload, Memory]:
+    """What the worker puts on the wire, and what its codec remembers."""
+    reference = recut(task.state, units, task.kept, update.kept)
+    return codec.encode(Parcel(units, update.kept, update.state, reference, task.round), memory)
+
+
+def unpack(payload: Payload, header: Update, task: Task, units: UnitMap, codec: Codec) -> Update:
+    """The update as the server understands it, checked against the task it answers.
+
+    `header` carries everything but the tensors.
+    """
+    check_header(header, task, units)
+    reference = recut(task.state, units, task.kept, header.kept)
+    update = dataclasses.replace(header, state=codec.decode(payload, reference))
+    check_tensors(update, units)
+    return update
+
+
+def check_header(update: Update, task: Task, units: UnitMap) -> None:
+    """Refuse an update that does not answer the task."""
+    who = f"worker {update.worker}"
+    if (update.worker, update.round) != (task.worker, task.round):
+        raise UpdateError(
+            f"{who} answered for round {update.round}, "
+            f"but worker {task.worker} was asked for round {task.round}."
+        )
+    check_kept(units, update.kept)
+    if bool((update.kept & ~task.kept).any()):
+        raise UpdateError(f"{who} sent units that were not part of its sub-model.")
+    if task.pruning is None and not torch.equal(update.kept, task.kept):
+        raise UpdateError(f"{who} pruned its sub-model without being told to.")
+    if update.samples < 1 or not math.isfinite(update.loss):
+        raise UpdateError(
+            f"{who} reported {update.samples} samples and a loss of {update.loss}; "
+            "its training has probably diverged: a lower learning_rate may help."
+        )
+
+
+def check_tensors(update: Update, units: UnitMap) -> None:
+    """Refuse tensors of wrong names, shapes or values."""
+    who = f"worker {update.worker}"
+    expected = cut_shapes(units, update.kept)
+    if update.state.keys() != expected.keys():
+        odd = sorted(update.state.keys() ^ expected.keys())[0]
+        raise UpdateError(f"{who} sent a state that differs in the tensor {odd!r}.")
+    for name, tensor in update.state.items():
+        if tuple(tensor.shape) != expected[name]:
+            raise UpdateError(
+                f"{who} sent {name!r} of shape {tuple(tensor.shape)}, "
+                f"but its units make {expected[name]}."
+            )
+        if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
+            raise UpdateError(
+                f"{who} sent {name!r} with values that are not finite; "
+                "its training has probably diverged: a lower learning_rate may help."
+            )
