@@ -1,0 +1,77 @@
+"""The models that come with AdaptCL, and how to name one of your own.
+
+A model is a factory that takes the shape of one input and the number of classes. Those in
+`MODELS` go by a short name; `package.module:factory` names any other that can be imported.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from adaptcl.errors import SettingError
+from adaptcl.models.resnet50 import PAPER_FIXED, resnet50
+from adaptcl.models.small import small
+from adaptcl.models.vgg16 import vgg16
+
+__all__ = ["MODELS", "ModelSpec", "build", "find"]
+
+
+@dataclass(frozen=True)
+class ModelSpec:
+    """A model that can be built for any input shape and number of classes."""
+
+    name: str
+    build: Callable[[tuple[int, ...], int], nn.Module]
+    fixed: tuple[str, ...]
+    """Patterns for names of modules whose output is never cut."""
+    summary: str
+
+
+MODELS = {
+    spec.name: spec
+    for spec in (
+        ModelSpec("vgg16", vgg16, (), "VGG16 for small images, 15.0 M parameters (the paper's)"),
+        ModelSpec(
+            "resnet50",
+            resnet50,
+            PAPER_FIXED,
+            "ResNet50 for small images, 23.5 M parameters, block outputs fixed (the paper's)",
+        ),
+        ModelSpec("small", small, (), "four convolutions, 61 k parameters, trains on a laptop"),
+    )
+}
+
+
+def find(name: str) -> ModelSpec:
+    """The model of that name, or the factory a `package.module:factory` leads to."""
+    if name in MODELS:
+        return MODELS[name]
+    module_name, colon, attribute = name.partition(":")
+    if not (colon and module_name and attribute):
+        raise SettingError(
+            f"There is no model {name!r}; choose one of {', '.join(sorted(MODELS))}, "
+            "or give your own as package.module:factory."
+        )
+    try:
+        factory = getattr(importlib.import_module(module_name), attribute)
+    except (ImportError, AttributeError) as error:
+        raise SettingError(f"The model {name!r} cannot be imported: {error}.") from error
+    if not callable(factory):
+        raise SettingError(f"The model {name!r} is not a function or class that builds one.")
+    return ModelSpec(name, factory, (), f"built by {name}")
+
+
+def build(name: str, shape: tuple[int, ...], classes: int, seed: int) -> nn.Module:
+    """Build a model whose initial values depend on `seed` alone."""
+    spec = find(name)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = spec.build(shape, classes)
+    if not isinstance(model, nn.Module):
+        raise SettingError(f"The model {name!r} gives a {type(model).__name__}, not an nn.Module.")
+    return model

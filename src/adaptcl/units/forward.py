@@ -1,0 +1,135 @@
+"""Running a user's forward pass so that every failure names the module it happened in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from fnmatch import fnmatchcase
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
+
+from adaptcl.errors import TraceError
+from adaptcl.units.flow import tensors_in
+
+
+def called(name: str, module: nn.Module) -> str:
+    """How an error speaks of a module."""
+    kind = type(module).__name__
+    return f"Module {name!r} ({kind})" if name else f"The model ({kind})"
+
+
+def refuse_hidden(model: nn.Module) -> None:
+    """Raise `TraceError` for modules whose operations or tensors cannot be seen."""
+    for name, module in model.named_modules():
+        if isinstance(module, torch.jit.ScriptModule):
+            raise TraceError(
+                f"{called(name, module)} is TorchScript, whose operations cannot be seen; "
+                "use the Python module it was made from."
+            )
+        own = (*module.parameters(recurse=False), *module.buffers(recurse=False))
+        if any(is_lazy(tensor) for tensor in own):
+            raise TraceError(f"{called(name, module)} is lazy; run a batch through it first.")
+
+
+def refuse_unsteady(model: nn.Module, sample: Tensor) -> None:
+    """Raise `TraceError` for a model that gives different outputs to the same input."""
+    passes: list[list[list[Tensor]]] = [[], []]
+    names: list[str] = []
+    for results in passes:
+
+        def keep(name: str, output: Any, results: list[list[Tensor]] = results) -> None:
+            names.append(name)
+            results.append([tensor.clone() for tensor in tensors_in(output)])
+
+        with after_each_module(model, keep):
+            model(sample)
+    first, second = passes
+    modules = dict(model.named_modules())
+    for name, one, other in zip(names, first, second, strict=False):
+        if len(one) != len(other) or not all(map(_same, one, other)):
+            raise TraceError(
+                f"{called(name, modules[name])} gives different outputs to the same input even "
+                "in eval mode, so its units cannot be checked."
+            )
+
+
+def _same(one: Tensor, other: Tensor) -> bool:
+    return one.shape == other.shape and torch.allclose(one, other, rtol=1e-3, equal_nan=True)
+
+
+def run(
+    model: nn.Module, sample: Tensor, fixed: Sequence[str], pin: Callable[[Tensor], None]
+) -> None:
+    """Run the model once; `pin` what it returns and what the `fixed` modules return."""
+    pinned = _matching(model, fixed)
+    running: list[str] = []
+
+    def leave(name: str, output: Any) -> None:
+        running.pop()
+        if name in pinned:
+            for tensor in tensors_in(output):
+                pin(tensor)
+
+    with before_each_module(model, running.append), after_each_module(model, leave):
+        try:
+            output = model(sample)
+        except Exception as error:
+            name = running[-1] if running else ""
+            raise TraceError(
+                f"{called(name, model.get_submodule(name))} failed on an example of shape "
+                f"{tuple(sample.shape)}: {error}"
+            ) from error
+    returned = list(tensors_in(output))
+    if not returned:
+        raise TraceError(
+            f"{called('', model)} returns {type(output).__name__}, in which there is no tensor."
+        )
+    for tensor in returned:
+        pin(tensor)
+
+
+def _matching(model: nn.Module, patterns: Sequence[str]) -> set[str]:
+    """The names, as `named_modules` gives them, of modules that any pattern matches."""
+    first_names = {id(module): name for name, module in model.named_modules()}
+    found: set[str] = set()
+    for pattern in patterns:
+        matching = {
+            first_names[id(module)]
+            for name, module in model.named_modules(remove_duplicate=False)
+            if fnmatchcase(name, pattern)
+        }
+        if not matching:
+            raise TraceError(f"No module of the model has a name like {pattern!r}.")
+        found |= matching
+    return found
+
+
+@contextmanager
+def before_each_module(model: nn.Module, act: Callable[[str], None]) -> Iterator[None]:
+    """Call `act(name)` whenever a module starts."""
+    handles = [
+        module.register_forward_pre_hook(lambda *_, name=name: act(name))
+        for name, module in model.named_modules()
+    ]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+@contextmanager
+def after_each_module(model: nn.Module, act: Callable[[str, Any], None]) -> Iterator[None]:
+    """Call `act(name, output)` whenever a module is done."""
+    handles = [
+        module.register_forward_hook(lambda *seen, name=name: act(name, seen[2]))
+        for name, module in model.named_modules()
+    ]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()

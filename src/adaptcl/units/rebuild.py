@@ -1,0 +1,62 @@
+"""From kept units to a physically smaller module that trains and runs like any other."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.conv import _ConvNd
+
+from adaptcl.units.cut import Indexes, kept_indexes, select
+from adaptcl.units.unit_map import Kept, State, UnitMap
+
+
+def submodel(model: nn.Module, units: UnitMap, kept: Kept, state: State | None = None) -> nn.Module:
+    """A copy of the model cut to its kept units.
+
+    It holds copies of the tensors in `state` (a sub-model's, as `cut` gives them), or of the
+    model's own values. Training mode, device and `requires_grad` are those of the model.
+    """
+    indexes = kept_indexes(units, kept)
+    # `deepcopy` takes what it finds in its memo for the copy, so the full-size tensors are
+    # never copied, and tensors with two names stay one.
+    memo: dict[int, Any] = {}
+    for name, tensor in model.state_dict(keep_vars=True).items():
+        if id(tensor) not in memo:
+            memo[id(tensor)] = _copied(name, tensor, indexes, state)
+    smaller = copy.deepcopy(model, memo)
+    for module in smaller.modules():
+        _resize(module)
+    return smaller
+
+
+def _copied(name: str, tensor: Tensor, indexes: dict[str, Indexes], state: State | None) -> Tensor:
+    if state is None:
+        values = select(tensor.detach(), indexes[name])
+    else:
+        values = state[name].detach().to(tensor.device, tensor.dtype, copy=True)
+    if isinstance(tensor, nn.Parameter):
+        return nn.Parameter(values, requires_grad=tensor.requires_grad)
+    return values
+
+
+def _resize(module: nn.Module) -> None:
+    """Make the sizes that a module remembers those of its tensors."""
+    if isinstance(module, nn.Linear):
+        module.out_features, module.in_features = module.weight.shape
+    elif isinstance(module, _ConvNd) and module.transposed:
+        module.in_channels = module.weight.shape[0]
+        module.out_channels = module.weight.shape[1] * module.groups
+    elif isinstance(module, _ConvNd):
+        if module.groups > 1:  # whole groups are cut, so what is left of a group is unchanged
+            module.groups = module.weight.shape[0] // (module.out_channels // module.groups)
+        module.out_channels = module.weight.shape[0]
+        module.in_channels = module.weight.shape[1] * module.groups
+    elif isinstance(module, _BatchNorm):
+        entries = module.weight if module.affine else module.running_mean
+        if entries is not None:
+            module.num_features = len(entries)
+    elif isinstance(module, nn.PReLU):
+        module.num_parameters = len(module.weight)

@@ -1,0 +1,130 @@
+"""Finding the units of any `nn.Module` from one forward pass."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from adaptcl.errors import TraceError
+from adaptcl.units.check import checked
+from adaptcl.units.coupling import PINNED
+from adaptcl.units.flow import Flow, FlowMode
+from adaptcl.units.forward import called, refuse_hidden, refuse_unsteady, run
+from adaptcl.units.rules import HARMLESS, RULES
+from adaptcl.units.unit_map import FIXED, Layer, Slot, UnitMap, Work
+
+
+def trace(model: nn.Module, example: Tensor, fixed: Sequence[str] = ()) -> UnitMap:
+    """Find all units of a model that can be cut, and what belongs to each.
+
+    `example` is a batch the model takes. `fixed` are patterns such as `layer*.conv3` for names
+    of modules whose output is never cut. What the model returns is never cut, nor is anything
+    whose cutting would not be the same as zeroing; that is checked on a copy before the units
+    are handed out. The model itself is left as it is. Raises `TraceError`, naming the module,
+    if the model cannot be traced at all.
+    """
+    if example.dim() == 0 or len(example) == 0:
+        raise TraceError("The example must be a batch of at least one sample.")
+    refuse_hidden(model)
+    sample = example.detach()[:2]
+    devices = [example.device] if example.is_cuda else []
+    with torch.random.fork_rng(devices=devices), torch.no_grad():
+        probe = _copied(model).eval()
+        units = claimed(probe, sample, fixed)
+        refuse_unsteady(probe, sample)
+        return checked(probe, units, sample)
+
+
+def claimed(model: nn.Module, sample: Tensor, fixed: Sequence[str]) -> UnitMap:
+    """The units that can be cut by the rules alone, before the check."""
+    flow = Flow(model, batch=len(sample))
+    with FlowMode(flow, RULES, HARMLESS):
+        run(model, sample, fixed, flow.pin)
+    return _unit_map(model, flow)
+
+
+def _copied(model: nn.Module) -> nn.Module:
+    try:
+        return copy.deepcopy(model)
+    except Exception as error:  # whatever a user's class does in its own copying
+        raise TraceError(f"{called('', model)} cannot be copied: {error}") from error
+
+
+def _unit_map(model: nn.Module, flow: Flow) -> UnitMap:
+    """Number what was found: consecutively by layer, layers in forward order."""
+    layers, numbers = _numbered(flow)
+    found = {
+        key: torch.tensor([numbers.get(root, FIXED) for root in flow.coupling.roots(ids)])
+        for key, (ids, _) in flow.slots.items()
+    }
+    state = model.state_dict(keep_vars=True)
+    first_name: dict[int, str] = {}
+    for name, tensor in (*model.named_parameters(), *model.named_buffers()):
+        first_name.setdefault(id(tensor), name)
+    slots = tuple(
+        Slot(name, dim, ids, flow.slots[key][1])
+        for name, tensor in state.items()
+        for dim in range(tensor.dim())
+        if (ids := found.get(key := (first_name[id(tensor)], dim))) is not None
+        and bool((ids != FIXED).any())
+    )
+    cuttable = {slot.tensor for slot in slots}
+    return UnitMap(
+        slots=slots,
+        layers=layers,
+        shapes={name: tuple(tensor.shape) for name, tensor in state.items()},
+        parameters=frozenset(name for name, _ in model.named_parameters()),
+        batch_norms=tuple(
+            name
+            for name, module in model.named_modules()
+            if isinstance(module, _BatchNorm) and f"{name}.weight" in cuttable
+        ),
+        work=tuple(Work(weight, positions) for weight, positions in flow.positions.items()),
+        integers=frozenset(n for n, tensor in state.items() if not tensor.is_floating_point()),
+    )
+
+
+def _numbered(flow: Flow) -> tuple[tuple[Layer, ...], dict[int, int]]:
+    """The layers, and the unit number of each set of coupled candidates that can be cut."""
+    layers: list[Layer] = []
+    numbers: dict[int, int] = {}
+    for name, roots in _safe_layers(flow).items():
+        start = len(numbers)
+        numbers.update((root, start + place) for place, root in enumerate(roots))
+        layers.append(Layer(name, range(start, start + len(roots))))
+    return tuple(layers), numbers
+
+
+def _safe_layers(flow: Flow) -> dict[str, list[int]]:
+    """The units by the module that brings them forth, with none that could empty a tensor.
+
+    A sub-model keeps at least one unit of every layer, and that must be enough for every
+    dimension of every tensor to keep an index. So a layer of a single unit is pinned, and so is
+    a dimension that holds neither something pinned nor the whole of any layer.
+    """
+    while True:
+        created: dict[str, list[int]] = {}
+        seen = {PINNED}
+        for (tensor, _), (ids, owned) in flow.slots.items():
+            if owned:
+                present = dict.fromkeys(flow.coupling.roots(ids))
+                new = [root for root in present if root not in seen]
+                created.setdefault(tensor.rpartition(".")[0], []).extend(new)
+                seen.update(new)
+        layers = {name: roots for name, roots in created.items() if len(roots) > 1}
+        wholes = [set(roots) for roots in layers.values()]
+        unsafe = [torch.tensor(roots) for roots in created.values() if len(roots) == 1]
+        unsafe += [
+            ids
+            for ids, _ in flow.slots.values()
+            if PINNED not in (roots := set(flow.coupling.roots(ids)))
+            and not any(whole <= roots for whole in wholes)
+        ]
+        if not unsafe:
+            return layers
+        for ids in unsafe:
+            flow.coupling.pin(ids)

@@ -1,0 +1,121 @@
+"""The units of a model: which slices of which tensors belong together.
+
+A *unit* is an out-channel or a neuron together with everything that exists only because of
+it: its filter, bias and batch-norm entries (which it *owns*) and the columns of later layers
+that *read* it. The whole of pruning needs one fact about a model: for each dimension of each
+tensor, which unit every index belongs to. Cutting is then an `index_select`, putting back an
+indexed assignment, and no graph is needed after tracing. Unit numbers are those of the original
+model for ever, so sub-models of different workers can be compared and merged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+FIXED = -1
+"""The unit number of an index that is never cut."""
+
+State = dict[str, Tensor]
+"""The tensors of a model or sub-model by name, as in `nn.Module.state_dict()`."""
+
+Kept = Tensor
+"""Kept units: a boolean vector over all units of the original model (the paper's I_w)."""
+
+
+@dataclass(frozen=True)
+class Slot:
+    """One dimension of one tensor, with the unit that each of its indexes belongs to."""
+
+    tensor: str
+    dim: int
+    ids: Tensor
+    """int64, one entry for each index along the dimension; `FIXED` where it is never cut."""
+    owned: bool
+    """True if the slices are part of the unit; False if they only read its output."""
+
+
+@dataclass(frozen=True)
+class Layer:
+    """The units that one module brings into being, numbered consecutively."""
+
+    name: str
+    units: range
+
+
+@dataclass(frozen=True)
+class Work:
+    """How often each element of a weight is multiplied for one sample."""
+
+    weight: str
+    positions: int
+
+
+@dataclass(frozen=True)
+class Patterns:
+    """The different vectors of unit numbers among all slots, end to end.
+
+    A filter, its bias, its batch-norm entries and the columns that read it repeat the same
+    vector, so what is worked out for each pattern is worked out several times less often.
+    """
+
+    ids: Tensor
+    ends: Tensor
+    """Where each pattern ends in `ids`."""
+    of_slot: tuple[int, ...]
+    """The pattern of each slot."""
+
+
+@dataclass(frozen=True)
+class UnitMap:
+    """All units of one model. Made by `adaptcl.units.trace`, read by everything else."""
+
+    slots: tuple[Slot, ...]
+    layers: tuple[Layer, ...]
+    shapes: Mapping[str, tuple[int, ...]]
+    """The shape of every tensor of the original model's state dict, in its order."""
+    parameters: frozenset[str]
+    """Names of the tensors that are trained; the rest are buffers. A tied tensor counts under the
+    first of its names only."""
+    batch_norms: tuple[str, ...]
+    """Names of the batch-norm modules, whose `.weight` is the BN scale of their units."""
+    work: tuple[Work, ...]
+    integers: frozenset[str] = frozenset()
+    """Names of the buffers that count or index and are not floating point."""
+
+    @property
+    def count(self) -> int:
+        """How many units can be cut at all."""
+        return self.layers[-1].units.stop if self.layers else 0
+
+    def everything(self) -> Kept:
+        """The kept units of a sub-model that is the whole model."""
+        return torch.ones(self.count, dtype=torch.bool)
+
+    @cached_property
+    def by_tensor(self) -> Mapping[str, tuple[Slot, ...]]:
+        """The slots of each tensor that has any, ordered by dimension."""
+        found: dict[str, list[Slot]] = {}
+        for slot in self.slots:
+            found.setdefault(slot.tensor, []).append(slot)
+        return {name: tuple(sorted(slots, key=lambda s: s.dim)) for name, slots in found.items()}
+
+    @cached_property
+    def patterns(self) -> Patterns:
+        """The different `ids` among the slots."""
+        order: dict[bytes, int] = {}
+        of_slot = []
+        vectors: list[Tensor] = []
+        for slot in self.slots:
+            key = slot.ids.numpy().tobytes()
+            if key not in order:
+                order[key] = len(vectors)
+                vectors.append(slot.ids)
+            of_slot.append(order[key])
+        ends = torch.tensor([len(ids) for ids in vectors], dtype=torch.int64).cumsum(0)
+        ids = torch.cat(vectors) if vectors else torch.empty(0, dtype=torch.int64)
+        return Patterns(ids, ends, tuple(of_slot))

@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from adaptcl.errors import SettingError
+from adaptcl.models import MODELS, build, find
+
+FACTORY = """
+from torch import nn
+
+def net(shape, classes):
+    return nn.Sequential(nn.Flatten(), nn.Linear(shape[0] * shape[1], classes))
+
+def text(shape, classes):
+    return "net"
+
+number = 3
+"""
+
+
+@pytest.fixture
+def own_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    (tmp_path / "own_models_for_test.py").write_text(FACTORY)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "own_models_for_test", raising=False)
+    return "own_models_for_test"
+
+
+def test_the_seed_alone_decides_the_initial_values() -> None:
+    torch.manual_seed(1)
+    one = build("small", (1, 28, 28), 10, seed=5).state_dict()
+    torch.manual_seed(2)
+    same = build("small", (1, 28, 28), 10, seed=5).state_dict()
+    other = build("small", (1, 28, 28), 10, seed=6).state_dict()
+    assert all(torch.equal(one[name], same[name]) for name in one)
+    assert not torch.equal(one["features.0.weight"], other["features.0.weight"])
+
+
+def test_building_does_not_disturb_the_global_generator() -> None:
+    before = torch.get_rng_state()
+    build("small", (1, 28, 28), 10, seed=5)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_an_unknown_name_lists_what_there_is() -> None:
+    with pytest.raises(SettingError, match="resnet50, small, vgg16"):
+        build("vgg17", (3, 32, 32), 10, seed=0)
+
+
+def test_models_go_by_their_own_names() -> None:
+    assert all(find(name).name == name for name in MODELS)
+
+
+def test_a_factory_of_ones_own_is_built_the_same_way(own_module: str) -> None:
+    model = build(f"{own_module}:net", (4, 5), 3, seed=0)
+    assert model(torch.randn(2, 4, 5)).shape == (2, 3)
+    assert find(f"{own_module}:net").fixed == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "complaint"),
+    [
+        ("no_such_package:net", "cannot be imported"),
+        ("{}:nothing", "cannot be imported"),
+        ("{}:number", "not a function"),
+        ("{}:text", "gives a str"),
+    ],
+)
+def test_a_factory_that_is_none_is_an_error(own_module: str, name: str, complaint: str) -> None:
+    with pytest.raises(SettingError, match=complaint):
+        build(name.format(own_module), (4, 5), 3, seed=0)

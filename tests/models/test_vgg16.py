@@ -1,0 +1,29 @@
+from __future__ import annotations
+
+import torch
+
+from adaptcl.models import build
+from adaptcl.units import flops, parameters, size_bytes, trace
+
+
+def test_vgg16_is_the_papers() -> None:
+    model = build("vgg16", (3, 32, 32), 10, seed=0)
+    units = trace(model, torch.randn(1, 3, 32, 32))
+    whole = units.everything()
+    assert parameters(units, whole) == sum(p.numel() for p in model.parameters()) == 14_991_946
+    assert round(parameters(units, whole) * 4 / 2**20, 1) == 57.2
+    assert size_bytes(units, whole) == 4 * (14_991_946 + 2 * 4736)
+    assert round(flops(units, whole) / 1e6) == 627
+
+
+def test_every_unit_of_vgg16_but_the_class_scores_can_be_cut() -> None:
+    units = trace(build("vgg16", (3, 32, 32), 10, seed=0), torch.randn(1, 3, 32, 32))
+    widths = [64] * 2 + [128] * 2 + [256] * 3 + [512] * 6 + [512]
+    assert [len(layer.units) for layer in units.layers] == widths
+    assert units.count == 4736
+    assert len(units.batch_norms) == 14
+
+
+def test_vgg16_takes_larger_images_and_other_channels() -> None:
+    model = build("vgg16", (1, 64, 64), 200, seed=0).eval()
+    assert model(torch.randn(2, 1, 64, 64)).shape == (2, 200)

@@ -1,0 +1,248 @@
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from adaptcl.errors import UpdateError
+from adaptcl.units import (
+    Kept,
+    State,
+    UnitMap,
+    check_kept,
+    cut,
+    flops,
+    kept_indexes,
+    parameters,
+    put_back,
+    size_bytes,
+    submodel,
+    trace,
+    zero,
+)
+
+SIDE = 4
+Step = tuple[str, int]
+
+
+class Drawn(nn.Module):
+    """A net made of drawn steps: each a way of getting from channels to channels."""
+
+    def __init__(self, steps: list[Step], flat: bool) -> None:
+        super().__init__()
+        self.kinds: list[str] = []
+        self.parts = nn.ModuleList()
+        self.flat = flat
+        width = 3
+        for kind, drawn in [("conv", 4), *steps]:
+            if kind in ("grouped", "chunk", "shuffle") and width % 2 == 1:
+                continue
+            part, width = _part(kind, width, drawn)
+            self.kinds.append(kind)
+            self.parts.append(part)
+        self.head = nn.Linear(width * (SIDE * SIDE if flat else 1), 3)
+
+    def forward(self, image: Tensor) -> Tensor:
+        x = image
+        for kind, part in zip(self.kinds, self.parts, strict=True):
+            x = _step(kind, part, x, image)
+        x = x.flatten(1) if self.flat else x.mean((2, 3))
+        scores: Tensor = self.head(x)
+        return scores
+
+
+def _part(kind: str, width: int, drawn: int) -> tuple[nn.Module, int]:
+    match kind:
+        case "conv":
+            return nn.Conv2d(width, drawn, 3, padding=1), drawn
+        case "norm":
+            return nn.BatchNorm2d(width), width
+        case "residual":
+            return nn.Conv2d(width, width, 1), width
+        case "cat":
+            return nn.Conv2d(width, drawn, 1), width + drawn
+        case "image":
+            return nn.Identity(), width + 3
+        case "depthwise":
+            return nn.Conv2d(width, width, 3, padding=1, groups=width), width
+        case "grouped":
+            return nn.Conv2d(width, 2 * width, 1, groups=2), 2 * width
+        case "gate":
+            return nn.Conv2d(width, width, 1), width
+        case "chunk":
+            return nn.Identity(), width // 2
+        case _:
+            return nn.Identity(), width
+
+
+def _step(kind: str, part: nn.Module, x: Tensor, image: Tensor) -> Tensor:
+    n, c, h, w = x.shape
+    match kind:
+        case "residual":
+            return F.relu(x + part(x))
+        case "cat":
+            return torch.cat([x, F.gelu(part(x))], 1)
+        case "image":
+            return torch.cat([image, x], 1)
+        case "gate":
+            return x * torch.sigmoid(part(x.mean((2, 3), keepdim=True)))
+        case "chunk":
+            one, other = x.chunk(2, 1)
+            return one * other.sigmoid()
+        case "shuffle":
+            return x.view(n, 2, c // 2, h, w).transpose(1, 2).reshape(n, c, h, w)
+        case "sigmoid":
+            return x.sigmoid()
+        case _:
+            return F.relu(part(x))
+
+
+KINDS = "conv norm residual cat image depthwise grouped gate chunk shuffle sigmoid"
+
+
+@st.composite
+def cut_models(draw: st.DrawFn) -> tuple[nn.Module, UnitMap, Kept]:
+    step = st.tuples(st.sampled_from(KINDS.split()), st.integers(2, 6))
+    steps = draw(st.lists(step, max_size=6))
+    seed = draw(st.integers(0, 999))
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = Drawn(steps, flat=draw(st.booleans())).eval()
+        with torch.no_grad():
+            for name, tensor in model.state_dict().items():
+                if tensor.is_floating_point():
+                    tensor.uniform_(0.5, 1.5) if "var" in name else tensor.normal_(0, 0.7)
+    units = trace(model, images())
+    kept = torch.tensor(
+        draw(st.lists(st.booleans(), min_size=units.count, max_size=units.count)),
+        dtype=torch.bool,
+    )
+    for layer in units.layers:
+        kept[draw(st.sampled_from(layer.units))] = True
+    return model, units, kept
+
+
+def images() -> Tensor:
+    return torch.randn(2, 3, SIDE, SIDE, generator=torch.Generator().manual_seed(0))
+
+
+def example_model() -> tuple[State, UnitMap, Kept]:
+    model = Drawn([("norm", 0), ("conv", 6)], flat=False)
+    units = trace(model, images())
+    return model.state_dict(), units, torch.tensor([1, 0, 1, 1] + [0, 1] * 3, dtype=torch.bool)
+
+
+@settings(max_examples=50, deadline=None)
+@given(cut_models())
+def test_a_cut_model_gives_what_the_zeroed_model_gives(
+    drawn: tuple[nn.Module, UnitMap, Kept],
+) -> None:
+    model, units, kept = drawn
+    zeroed = submodel(model, units, units.everything(), zero(model.state_dict(), units, kept))
+    smaller = submodel(model, units, kept)
+    with torch.no_grad():
+        expected = zeroed(images())
+        scale = float(expected.abs().max())
+        torch.testing.assert_close(smaller(images()), expected, rtol=0, atol=1e-4 * scale + 1e-6)
+
+
+@settings(max_examples=50, deadline=None)
+@given(cut_models())
+def test_putting_back_is_the_inverse_of_cutting_and_touches_nothing_else(
+    drawn: tuple[nn.Module, UnitMap, Kept],
+) -> None:
+    model, units, kept = drawn
+    state = model.state_dict()
+    marked = {name: torch.full_like(tensor, 77) for name, tensor in state.items()}
+    sub = cut(state, units, kept)
+    put_back(sub, units, kept, into=marked)
+    again = cut(marked, units, kept)
+    for name, tensor in state.items():
+        assert torch.equal(again[name], sub[name])
+        written = marked[name] != 77
+        assert int(written.sum()) == sub[name].numel()
+        assert torch.equal(marked[name][written], tensor[written])
+
+
+@settings(max_examples=50, deadline=None)
+@given(cut_models())
+def test_sizes_are_those_of_the_module_that_is_built(
+    drawn: tuple[nn.Module, UnitMap, Kept],
+) -> None:
+    model, units, kept = drawn
+    smaller = submodel(model, units, kept)
+    state = smaller.state_dict()
+    floats = [tensor for tensor in state.values() if tensor.is_floating_point()]
+    assert parameters(units, kept) == sum(p.numel() for p in smaller.parameters())
+    assert size_bytes(units, kept) == 4 * sum(tensor.numel() for tensor in floats)
+    again = trace(smaller, images())
+    assert flops(units, kept) == flops(again, again.everything())
+
+
+def test_cut_tensors_are_contiguous_copies() -> None:
+    state, units, kept = example_model()
+    sub = cut(state, units, kept)
+    assert sub["parts.2.weight"].shape == (3, 3, 3, 3)
+    for name, tensor in cut(state, units, units.everything()).items():
+        assert tensor.is_contiguous()
+        assert torch.equal(tensor, state[name])
+        assert tensor.data_ptr() != state[name].data_ptr()
+
+
+def test_indexes_are_none_where_everything_is_kept() -> None:
+    _, units, kept = example_model()
+    indexes = kept_indexes(units, kept)
+    assert list(indexes) == list(units.shapes)
+    rows, columns, *kernel = indexes["parts.2.weight"]
+    assert rows is not None
+    assert rows.tolist() == [1, 3, 5]
+    assert columns is not None
+    assert columns.tolist() == [0, 2, 3]
+    assert kernel == [None, None]
+    assert indexes["parts.1.num_batches_tracked"] == ()
+    assert indexes["head.bias"] == (None,)
+    whole = kept_indexes(units, units.everything())
+    assert all(index is None for tensor in whole.values() for index in tensor)
+
+
+def test_zeroing_leaves_the_columns_that_read_a_unit() -> None:
+    state, units, kept = example_model()
+    zeroed = zero(state, units, kept)
+    assert not zeroed["parts.0.weight"][1].any()
+    assert not zeroed["parts.1.running_var"][1].any()
+    assert torch.equal(zeroed["parts.2.weight"][[1, 3, 5]], state["parts.2.weight"][[1, 3, 5]])
+    assert state["parts.0.weight"][1].any()
+
+
+@pytest.mark.parametrize(
+    "kept",
+    [torch.ones(10), torch.ones(9, dtype=torch.bool), torch.ones(1, 10, dtype=torch.bool)],
+)
+def test_kept_units_must_be_a_boolean_for_each_unit(kept: Tensor) -> None:
+    _, units, _ = example_model()
+    with pytest.raises(UpdateError, match="must be 10 booleans"):
+        check_kept(units, kept)
+
+
+def test_a_layer_without_unit_is_named() -> None:
+    state, units, kept = example_model()
+    kept[:4] = False
+    with pytest.raises(UpdateError, match=r"'parts\.0' is left without"):
+        cut(state, units, kept)
+
+
+def test_a_tensor_of_another_shape_cannot_be_put_back() -> None:
+    state, units, kept = example_model()
+    sub = cut(state, units, kept)
+    sub["parts.2.weight"] = sub["parts.2.weight"][:2]
+    with pytest.raises(UpdateError, match=r"'parts\.2\.weight' has shape \(2, 3, 3, 3\)"):
+        put_back(sub, units, kept, into=state)
+
+
+def test_a_tensor_the_model_does_not_have_cannot_be_put_back() -> None:
+    state, units, kept = example_model()
+    with pytest.raises(UpdateError, match="no tensor 'stranger'"):
+        put_back({"stranger": torch.ones(1)}, units, kept, into=state)

@@ -1,0 +1,49 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from adaptcl.units import flops, parameters, retention, size_bytes, trace
+
+
+@pytest.mark.parametrize("animal", ["MLP with batch norm"], indirect=True)
+def test_sizes_of_a_small_net_worked_out_by_hand(net: nn.Module, images: Tensor) -> None:
+    units = trace(net, images)
+    kept = units.everything()
+    # Linear 192-7, linear 7-9, batch norm and PReLU of 9, linear 9-5.
+    whole = (192 * 7 + 7) + (7 * 9 + 9) + 2 * 9 + 9 + (9 * 5 + 5)
+    assert parameters(units, kept) == whole
+    assert size_bytes(units, kept) == 4 * (whole + 2 * 9)
+    assert flops(units, kept) == 2 * (192 * 7 + 7 * 9 + 9 * 5)
+    kept[:3] = False
+    cut = (192 * 4 + 4) + (4 * 9 + 9) + 2 * 9 + 9 + (9 * 5 + 5)
+    assert parameters(units, kept) == cut
+    assert retention(units, kept) == cut / whole
+    assert size_bytes(units, kept) == 4 * (cut + 2 * 9)
+    assert flops(units, kept) == 2 * (192 * 4 + 4 * 9 + 9 * 5)
+
+
+@pytest.mark.parametrize("animal", ["VGG-like"], indirect=True)
+def test_a_convolution_works_once_for_every_output_position(net: nn.Module, images: Tensor) -> None:
+    units = trace(net, images)
+    by_hand = 64 * 27 * 6 + 64 * 54 * 8 + 4 * 72 * 10 + 10 * 5
+    assert flops(units, units.everything()) == 2 * by_hand
+
+
+@pytest.mark.parametrize("animal", ["tied transposed weights"], indirect=True)
+def test_a_model_without_units_has_a_size_all_the_same(net: nn.Module, images: Tensor) -> None:
+    units = trace(net, images)
+    nothing = torch.ones(0, dtype=torch.bool)
+    assert parameters(units, nothing) == 192 * 6 + 6
+    assert retention(units, nothing) == 1.0
+
+
+@pytest.mark.parametrize("animal", ["tied weights"], indirect=True)
+def test_a_tied_weight_is_one_parameter_but_travels_under_both_names(
+    net: nn.Module, images: Tensor
+) -> None:
+    units = trace(net, images)
+    kept = units.everything()
+    assert parameters(units, kept) == sum(p.numel() for p in net.parameters())
+    assert size_bytes(units, kept) == 4 * (parameters(units, kept) + 36)

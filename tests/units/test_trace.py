@@ -1,0 +1,247 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+import torch_pruning as tp
+from torch import Tensor, nn
+
+from adaptcl.errors import TraceError
+from adaptcl.units import FIXED, UnitMap, submodel, trace, zero
+from adaptcl.units.trace import claimed
+
+
+def found(units: UnitMap) -> dict[str, int]:
+    return {layer.name: len(layer.units) for layer in units.layers}
+
+
+def randomise(model: nn.Module) -> None:
+    """Leave no zero or one behind which a wrong cut could hide."""
+    generator = torch.Generator().manual_seed(3)
+    with torch.no_grad():
+        for tensor in model.state_dict().values():
+            if tensor.is_floating_point() and tensor.dim() <= 1:
+                tensor.copy_(torch.rand(tensor.shape, generator=generator) + 0.3)
+
+
+def some_units(units: UnitMap, seed: int) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    kept = torch.rand(units.count, generator=generator) < 0.6
+    for layer in units.layers:
+        kept[layer.units.start + seed % len(layer.units)] = True
+    return kept
+
+
+def test_exactly_the_units_that_can_be_cut_are_found(
+    net: nn.Module, layers: dict[str, int], images: Tensor
+) -> None:
+    assert found(trace(net, images)) == layers
+
+
+@torch.no_grad()
+def test_the_rules_alone_are_right_except_about_sizes_in_the_code(
+    request: pytest.FixtureRequest, net: nn.Module, layers: dict[str, int], images: Tensor
+) -> None:
+    units = claimed(net.eval(), images, fixed=())
+    hard_coded = "hard-coded" in request.node.name
+    assert (found(units) != layers) if hard_coded else (found(units) == layers)
+
+
+@torch.no_grad()
+def test_cutting_units_is_the_same_as_zeroing_them(net: nn.Module, images: Tensor) -> None:
+    units = trace(net, images)
+    randomise(net.eval())
+    for seed in range(3):
+        kept = some_units(units, seed)
+        zeroed = submodel(net, units, units.everything(), zero(net.state_dict(), units, kept))
+        torch.testing.assert_close(
+            submodel(net, units, kept)(images), zeroed(images), rtol=1e-4, atol=1e-5
+        )
+
+
+def test_a_batch_of_one_finds_the_same_units(
+    net: nn.Module, layers: dict[str, int], images: Tensor
+) -> None:
+    assert found(trace(net, images[:1])) == layers
+
+
+def test_unit_numbers_are_consecutive_and_every_one_owns_something(
+    net: nn.Module, images: Tensor
+) -> None:
+    units = trace(net, images)
+    assert [n for layer in units.layers for n in layer.units] == list(range(units.count))
+    owned = {int(n) for slot in units.slots if slot.owned for n in slot.ids} - {FIXED}
+    assert owned == set(range(units.count))
+
+
+def test_the_model_is_left_as_it_was(net: nn.Module, images: Tensor) -> None:
+    net.train()
+    before = {name: tensor.clone() for name, tensor in net.state_dict().items()}
+    rng = torch.get_rng_state()
+    trace(net, images)
+    assert torch.equal(torch.get_rng_state(), rng)
+    assert all(module.training for module in net.modules())
+    assert not any(m._forward_hooks or m._forward_pre_hooks for m in net.modules())
+    assert all(torch.equal(tensor, before[name]) for name, tensor in net.state_dict().items())
+
+
+@pytest.mark.parametrize(
+    "animal", ["VGG-like", "ResNet-like", "MobileNetV2-like", "DenseNet-like"], indirect=True
+)
+def test_channels_are_coupled_as_torch_pruning_couples_them(net: nn.Module, images: Tensor) -> None:
+    units = trace(net, images)
+    ours: dict[int, set[tuple[str, str, int]]] = {}
+    for slot in units.slots:
+        module, _, kind = slot.tensor.rpartition(".")
+        if kind == "weight":
+            for index, unit in enumerate(slot.ids.tolist()):
+                side = "out" if slot.dim == 0 else "in"
+                ours.setdefault(unit, set()).add((module, side, index))
+    ours.pop(FIXED, None)
+    graph = tp.DependencyGraph().build_dependency(net, images)
+    names = {target: name for name, target in net.named_modules()}
+    seen = 0
+    for unit, members in ours.items():
+        name, _, index = next(m for m in sorted(members) if m[1] == "out")
+        root = net.get_submodule(name)
+        prune: Any = graph.get_pruner_of_module(root).prune_out_channels
+        group = graph.get_pruning_group(root, prune, idxs=[index])
+        theirs = {
+            (names[item.dep.target.module], _side(graph, item.dep), i)
+            for item in group
+            if item.dep.target.module in names
+            for i in item.idxs
+        }
+        assert theirs == members, unit
+        seen += 1
+    assert seen == units.count > 0
+
+
+def _side(graph: Any, dependency: Any) -> str:
+    module = dependency.target.module
+    depthwise = isinstance(module, nn.Conv2d) and module.groups == module.in_channels
+    if depthwise or isinstance(module, nn.BatchNorm2d):
+        return "out"
+    return "out" if graph.is_out_channel_pruning_fn(dependency.handler) else "in"
+
+
+@pytest.mark.parametrize("animal", ["ResNet-like"], indirect=True)
+def test_fixed_modules_and_all_that_is_added_to_them_are_never_cut(
+    net: nn.Module, images: Tensor
+) -> None:
+    assert found(trace(net, images, fixed=["one.1", "shortcut"])) == {"one.0.0": 4, "two.0.0": 5}
+
+
+@pytest.mark.parametrize("animal", ["VGG-like"], indirect=True)
+def test_a_fixed_pattern_that_matches_nothing_is_an_error(net: nn.Module, images: Tensor) -> None:
+    with pytest.raises(TraceError, match=r"name like 'layer\*'"):
+        trace(net, images, fixed=["layer*"])
+
+
+@pytest.mark.parametrize("animal", ["shared module"], indirect=True)
+def test_work_of_a_shared_module_counts_each_use(net: nn.Module, images: Tensor) -> None:
+    work = {w.weight: w.positions for w in trace(net, images).work}
+    assert work == {"stem.weight": 64, "again.weight": 128, "head.weight": 1}
+
+
+@pytest.mark.parametrize("animal", ["transformer layer"], indirect=True)
+def test_work_of_a_sequence_counts_each_token(net: nn.Module, images: Tensor) -> None:
+    work = {w.weight: w.positions for w in trace(net, images).work}
+    assert work["layer.linear1.weight"] == 24
+    assert work["layer.self_attn.in_proj_weight"] == 24
+
+
+@pytest.mark.parametrize("animal", ["tied weights"], indirect=True)
+def test_a_tied_weight_has_slots_under_both_names_but_counts_once(
+    net: nn.Module, images: Tensor
+) -> None:
+    units = trace(net, images)
+    slots = {(slot.tensor, slot.dim): slot.ids.tolist() for slot in units.slots}
+    assert slots["a.weight", 0] == slots["b.weight", 0] == slots["b.weight", 1]
+    assert "a.weight" in units.parameters
+    assert "b.weight" not in units.parameters
+
+
+@pytest.mark.parametrize("animal", ["MLP with batch norm"], indirect=True)
+def test_batch_norms_are_those_whose_units_can_be_cut(net: nn.Module, images: Tensor) -> None:
+    assert trace(net, images).batch_norms == ("4",)
+    assert trace(net, images, fixed=["3"]).batch_norms == ()
+
+
+class Within(nn.Module):
+    """Any module as part of a net whose other units can be cut."""
+
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.first, self.inner, self.head = nn.Conv2d(3, 6, 3), inner, nn.Linear(6, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        scores: Tensor = self.head(self.inner(self.first(x)).mean((2, 3)))
+        return scores
+
+
+class Raises(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        raise ValueError("no more")
+
+
+class AlwaysDrops(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return F.dropout(x, 0.5, training=True)
+
+
+class ReturnsText(nn.Module):
+    def forward(self, x: Tensor) -> str:
+        return "text"
+
+
+class Sorts(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x.sort(dim=1).values
+
+
+class NumpyDetour(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.from_numpy(x.detach().numpy()[:, ::-1].copy())
+
+
+@pytest.mark.parametrize("inner", [Sorts(), NumpyDetour()])
+def test_what_no_rule_knows_is_never_cut(inner: nn.Module, images: Tensor) -> None:
+    assert found(trace(Within(inner), images)) == {}
+
+
+def test_an_error_in_the_forward_pass_names_the_module(images: Tensor) -> None:
+    with pytest.raises(TraceError, match=r"'inner' \(Raises\) failed .*no more"):
+        trace(Within(Raises()), images)
+
+
+def test_an_example_of_the_wrong_shape_names_the_module(images: Tensor) -> None:
+    with pytest.raises(TraceError, match=r"'first' \(Conv2d\) failed"):
+        trace(Within(nn.Identity()), images[:, :2])
+
+
+def test_a_module_that_is_random_even_in_eval_mode_is_named(images: Tensor) -> None:
+    with pytest.raises(TraceError, match=r"'inner' \(AlwaysDrops\) gives different outputs"):
+        trace(Within(AlwaysDrops()), images)
+
+
+def test_torchscript_is_refused_by_name(images: Tensor) -> None:
+    with pytest.raises(TraceError, match=r"'inner' .* TorchScript"):
+        trace(Within(torch.jit.script(nn.ReLU())), images)
+
+
+def test_a_lazy_module_is_refused_by_name(images: Tensor) -> None:
+    with pytest.raises(TraceError, match=r"'inner' .* is lazy"):
+        trace(Within(nn.LazyConv2d(6, 1)), images)
+
+
+def test_a_model_that_returns_no_tensor_is_refused(images: Tensor) -> None:
+    with pytest.raises(TraceError, match=r"\(ReturnsText\) returns str"):
+        trace(ReturnsText(), images)
+
+
+def test_an_empty_example_is_refused(images: Tensor) -> None:
+    with pytest.raises(TraceError, match="at least one sample"):
+        trace(nn.Identity(), images[:0])
