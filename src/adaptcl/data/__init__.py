@@ -1,0 +1,22 @@
+"""Data to learn from: samples, the data sets known by name, and dealing them to workers."""
+
+from adaptcl.data.archive import Archive
+from adaptcl.data.convert import as_samples
+from adaptcl.data.packed import pack
+from adaptcl.data.progress import Progress, silent
+from adaptcl.data.samples import DataSet, Samples
+from adaptcl.data.sources import DATASETS, DataSource, get, load
+
+__all__ = [
+    "DATASETS",
+    "Archive",
+    "DataSet",
+    "DataSource",
+    "Progress",
+    "Samples",
+    "as_samples",
+    "get",
+    "load",
+    "pack",
+    "silent",
+]

@@ -1,0 +1,103 @@
+"""Turning whatever a user's data comes as into `Samples`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Protocol, TypeAlias, runtime_checkable
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from adaptcl.data.samples import Samples
+from adaptcl.errors import DataError
+
+Array: TypeAlias = Tensor | NDArray[Any]
+
+
+@runtime_checkable
+class MapDataSet(Protocol):
+    """A torch-style data set: its length, and (input, label) at every index."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: int, /) -> Any: ...
+
+
+def as_samples(source: Samples | tuple[Array, Array] | MapDataSet) -> Samples:
+    """`source` as Samples: already that, a pair (inputs, labels), or a torch-style data set."""
+    if isinstance(source, Samples):
+        return source
+    if isinstance(source, tuple | list) and len(source) == 2 and _are_arrays(source):
+        inputs, labels = source
+        return Samples(_inputs(_tensor(inputs)), _labels(_tensor(labels)))
+    if isinstance(source, Tensor | np.ndarray):
+        raise DataError("There are inputs but no labels; give a pair (inputs, labels).")
+    if isinstance(source, MapDataSet) and not isinstance(source, str | bytes | dict):
+        return _from_map(source)
+    raise DataError(
+        f"A {type(source).__name__} cannot be read as samples; give a pair (inputs, labels) of "
+        "tensors or arrays, or a data set with __len__ and __getitem__."
+    )
+
+
+def _from_map(source: MapDataSet) -> Samples:
+    if len(source) == 0:
+        raise DataError("There are no samples: a data set needs at least one.")
+    inputs: list[Tensor] = []
+    labels: list[Tensor] = []
+    for index in range(len(source)):
+        item = source[index]
+        if not isinstance(item, tuple | list) or len(item) != 2:
+            raise DataError(
+                f"Sample {index} is a {type(item).__name__}, not a pair (input, label)."
+            )
+        if not isinstance(item[0], Tensor | np.ndarray):
+            raise DataError(
+                f"The input of sample {index} is a {type(item[0]).__name__}, not a tensor or "
+                "array; give the data set a transform that makes it one."
+            )
+        value = _tensor(item[0])
+        first = inputs[0] if inputs else value
+        if value.shape != first.shape or value.dtype != first.dtype:
+            raise DataError(
+                f"Sample {index} is {value.dtype} of the shape {list(value.shape)}, but sample 0 "
+                f"is {first.dtype} of the shape {list(first.shape)}; all must be equal."
+            )
+        inputs.append(value)
+        labels.append(_one_label(item[1], index))
+    return Samples(_inputs(torch.stack(inputs)), torch.stack(labels))
+
+
+def _one_label(label: object, index: int) -> Tensor:
+    value = torch.as_tensor(label) if isinstance(label, int | np.generic | np.ndarray) else label
+    if not isinstance(value, Tensor) or value.numel() != 1:
+        raise DataError(f"The label of sample {index} is {label!r}, not one class number.")
+    return _labels(value.reshape(1))[0]
+
+
+def _inputs(values: Tensor) -> Tensor:
+    """Floats of any width become float32, the type models are trained in."""
+    return values.float() if values.dtype.is_floating_point else values
+
+
+def _labels(values: Tensor) -> Tensor:
+    if values.dtype.is_floating_point or values.dtype.is_complex or values.dtype == torch.bool:
+        raise DataError(f"Labels must be integer class numbers, but these are {values.dtype}.")
+    return values.to(torch.int64)
+
+
+def _tensor(values: Array) -> Tensor:
+    if isinstance(values, Tensor):
+        return values.detach()
+    try:
+        return torch.from_numpy(np.ascontiguousarray(values))
+    except TypeError as error:
+        raise DataError(
+            f"Arrays of {values.dtype} cannot be used; they must be numeric."
+        ) from error
+
+
+def _are_arrays(values: Iterable[object]) -> bool:
+    return all(isinstance(value, Tensor | np.ndarray) for value in values)

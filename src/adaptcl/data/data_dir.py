@@ -1,0 +1,42 @@
+"""Finding a known data set in a data folder, packed in one file or in its official layout."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from adaptcl.errors import DataError
+
+
+def locate(name: str, data_dir: Path | None, packed: Sequence[str], folder: str) -> Path:
+    """The packed file (the first of `packed` that is there) or else the official folder."""
+    if data_dir is None:
+        raise DataError(
+            f"{name} needs a data folder: get it with `adaptcl data get {name} --data-dir DIR` "
+            "and run with --data-dir DIR."
+        )
+    for filename in packed:
+        if (data_dir / filename).is_file():
+            return data_dir / filename
+    if (data_dir / folder).is_dir():
+        return data_dir / folder
+    raise DataError(
+        f"{data_dir} holds neither {packed[0]} nor the folder {folder}: get {name} with "
+        f"`adaptcl data get {name} --data-dir {data_dir}`."
+    )
+
+
+def read_whole(path: Path) -> bytes:
+    """The content of a file that belongs to an official layout."""
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise DataError(
+            f"{path} cannot be read ({error.strerror}); delete {path.parent} and get it again."
+        ) from error
+
+
+def read_lines(path: Path) -> list[str]:
+    """The non-empty lines of a text file that belongs to an official layout."""
+    text = read_whole(path).decode("utf-8", errors="replace")
+    return [line.strip() for line in text.splitlines() if line.strip()]

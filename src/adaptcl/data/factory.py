@@ -1,0 +1,41 @@
+"""A user's own data set, named `package.module:factory`."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+
+from adaptcl.data.convert import as_samples
+from adaptcl.data.samples import DataSet
+from adaptcl.errors import DataError, SettingError
+
+
+def load_from_factory(name: str, data_dir: Path | None) -> DataSet:
+    """What the function called `name` returns for `data_dir`.
+
+    That is a DataSet, or a pair (train, test) of anything `as_samples` takes; its classes are
+    then called by their numbers.
+    """
+    module_name, _, function_name = name.partition(":")
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        # A module that is there but lacks an import of its own is the user's to see in full.
+        if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
+            raise
+        raise SettingError(
+            f"There is no module {module_name}; is its folder on PYTHONPATH?"
+        ) from error
+    factory = getattr(module, function_name, None)
+    if not callable(factory):
+        raise SettingError(f"The module {module_name} has no function {function_name}.")
+    made = factory(data_dir)
+    if isinstance(made, DataSet):
+        return made
+    if not isinstance(made, tuple | list) or len(made) != 2:
+        raise DataError(
+            f"{name} returned a {type(made).__name__}, not a DataSet or a pair (train, test)."
+        )
+    train, test = (as_samples(part) for part in made)
+    count = 1 + int(max(train.labels.max(), test.labels.max()))
+    return DataSet(name, train, test, tuple(str(number) for number in range(count)))

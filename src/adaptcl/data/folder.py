@@ -1,0 +1,95 @@
+"""Any images sorted into folders: ROOT/train/CLASS/* and ROOT/test/CLASS/*.
+
+All become one size, the first image's unless told, and RGB as soon as one of them has colour.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from PIL import Image, ImageOps
+
+from adaptcl.data.images import UNDECODABLE, decode_all, decode_file, useful_threads
+from adaptcl.data.progress import Progress, silent
+from adaptcl.data.samples import DataSet, Samples, channel_statistics
+from adaptcl.errors import DataError
+
+SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".ppm", ".pgm"})
+GRAY_MODES = frozenset({"1", "L", "LA"})
+COLOUR_MODES = frozenset({"P", "PA", "RGB", "RGBA", "CMYK", "YCbCr", "LAB", "HSV"})
+
+
+def read_folder(
+    root: Path, size: tuple[int, int] | None = None, progress: Progress = silent
+) -> DataSet:
+    """The images under `root`, scaled to `size` (width, height)."""
+    classes = _class_names(root / "train")
+    unknown = sorted(set(_class_names(root / "test")) - set(classes))
+    if unknown:
+        raise DataError(f"{root / 'test'} has a class {unknown[0]} that train does not have.")
+    train = _files(root / "train", classes)
+    test = _files(root / "test", classes)
+    files = [file for file, _ in train + test]
+    labels = torch.tensor([label for _, label in train + test])
+    # Every header is read, so that the first colour image does not hide a broken one behind it.
+    gray = [_is_gray(file) for file in files]
+    mode = "L" if all(gray) else "RGB"
+    stored = _upright_size(files[0])
+    width, height = size or stored
+
+    def decode(index: int) -> Image.Image:
+        return decode_file(files[index], mode, (width, height))
+
+    channels = 1 if mode == "L" else 3
+    images = decode_all(
+        len(files), (channels, height, width), decode, useful_threads(*stored), progress
+    )
+    border = len(train)
+    mean, std = channel_statistics(images[:border])
+    return DataSet(
+        root.resolve().name,
+        Samples(images[:border], labels[:border], mean, std),
+        Samples(images[border:], labels[border:], mean, std),
+        classes,
+    )
+
+
+def _class_names(folder: Path) -> tuple[str, ...]:
+    if not folder.is_dir():
+        raise DataError(
+            f"There is no folder {folder}; images are expected in train/CLASS and test/CLASS."
+        )
+    names = (each.name for each in folder.iterdir() if each.is_dir())
+    found = tuple(sorted(name for name in names if not name.startswith(".")))
+    if not found:
+        raise DataError(f"{folder} has no class folders; images are expected in {folder}/CLASS.")
+    return found
+
+
+def _files(folder: Path, classes: tuple[str, ...]) -> list[tuple[Path, int]]:
+    found = [
+        (file, label)
+        for label, name in enumerate(classes)
+        for file in sorted((folder / name).glob("*"))
+        if file.suffix.lower() in SUFFIXES and not file.name.startswith(".")
+    ]
+    if not found:
+        raise DataError(f"{folder} holds no images ({', '.join(sorted(SUFFIXES))}).")
+    return found
+
+
+def _is_gray(file: Path) -> bool:
+    try:
+        with Image.open(file) as image:
+            mode = image.mode
+    except UNDECODABLE as error:
+        raise DataError(f"{file} cannot be decoded as an image: {error}") from error
+    if mode not in GRAY_MODES | COLOUR_MODES:
+        raise DataError(f"{file} has pixels of the kind {mode}; only 8-bit images can be used.")
+    return mode in GRAY_MODES
+
+
+def _upright_size(file: Path) -> tuple[int, int]:
+    with Image.open(file) as image:
+        return ImageOps.exif_transpose(image).size

@@ -1,0 +1,96 @@
+"""Dealing one data set out to the workers, evenly or by label.
+
+Every function returns one int64 index tensor a worker; together they hold every sample once.
+Workers are in the run's order, which the paper sets to slowest first.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import torch
+from torch import Generator, Tensor
+
+from adaptcl.errors import SettingError
+
+
+def iid(labels: Tensor, workers: int, generator: Generator) -> list[Tensor]:
+    """Every worker an equal random part; sizes differ by one at most."""
+    _check_workers(labels, workers)
+    return list(torch.randperm(len(labels), generator=generator).tensor_split(workers))
+
+
+def by_label_share(
+    labels: Tensor, workers: int, share: float, generator: Generator
+) -> list[Tensor]:
+    """The paper's non-IID setting, with `share` = s / 100.
+
+    A random `share` of all samples is sorted by label and divided sequentially: the first worker
+    gets the lowest labels. The others are dealt at random, so that every worker ends with the
+    same number of samples (give or take one) but of different classes.
+    """
+    _check_workers(labels, workers)
+    if not 0 <= share <= 1:
+        raise SettingError(
+            f"The share of samples dealt by label lies between 0 and 1 (0.8 for the paper's "
+            f"s = 80), but is {share}."
+        )
+    count = len(labels)
+    order = torch.randperm(count, generator=generator)
+    border = round(share * count)
+    by_label, at_random = order[:border], order[border:]
+    by_label = by_label[torch.argsort(labels.cpu()[by_label], stable=True)]
+    sorted_parts = by_label.tensor_split(workers)
+    # Sized so that each worker's two parts together are its equal part of everything; that is
+    # never negative, because no part of a smaller whole exceeds the same part of a larger one.
+    sizes = [
+        len(whole) - len(part)
+        for whole, part in zip(order.tensor_split(workers), sorted_parts, strict=True)
+    ]
+    random_parts = torch.split(at_random, sizes)
+    return [torch.cat(parts) for parts in zip(sorted_parts, random_parts, strict=True)]
+
+
+def dirichlet(
+    labels: Tensor, workers: int, concentration: float, generator: Generator
+) -> list[Tensor]:
+    """Each class split among the workers by proportions drawn from a Dirichlet distribution.
+
+    A small `concentration` gives each class to few workers, a large one approaches an even
+    split. Workers differ in their number of samples too, but each has at least one: who would
+    come away empty takes one from whoever then has most.
+    """
+    _check_workers(labels, workers)
+    if not (concentration > 0 and math.isfinite(concentration)):
+        raise SettingError(f"The Dirichlet concentration must be above 0, but is {concentration}.")
+    # torch draws this distribution only from its global generator; NumPy's, seeded from ours,
+    # keeps the split a function of `generator` alone.
+    random = np.random.default_rng(int(torch.randint(2**62, (1,), generator=generator)))
+    order = torch.randperm(len(labels), generator=generator)
+    shuffled = labels.cpu()[order]
+    parts: list[list[Tensor]] = [[] for _ in range(workers)]
+    for label in torch.unique(shuffled):
+        members = order[shuffled == label]
+        proportions = random.dirichlet(np.full(workers, concentration))
+        cuts = np.rint(np.cumsum(proportions)[:-1] * len(members)).astype(int)
+        for part, piece in zip(parts, members.tensor_split(cuts.tolist()), strict=True):
+            part.append(piece)
+    return _leave_nobody_empty([torch.cat(part) for part in parts])
+
+
+def _leave_nobody_empty(parts: list[Tensor]) -> list[Tensor]:
+    for worker, part in enumerate(parts):
+        if len(part) == 0:
+            richest = max(range(len(parts)), key=lambda other: len(parts[other]))
+            parts[worker], parts[richest] = parts[richest][:1], parts[richest][1:]
+    return parts
+
+
+def _check_workers(labels: Tensor, workers: int) -> None:
+    if workers < 1:
+        raise SettingError(f"There must be at least one worker, but there are {workers}.")
+    if workers > len(labels):
+        raise SettingError(
+            f"{len(labels)} samples cannot be dealt to {workers} workers: each needs at least one."
+        )

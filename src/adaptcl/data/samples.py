@@ -1,0 +1,168 @@
+"""Inputs with their labels, held as two tensors and handed out as ready batches.
+
+Data sets here are small enough to live in memory, on whatever device trains on them. A batch is
+then one gather and one normalisation: no loader processes and no Python per sample.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import torch
+from torch import Tensor
+
+from adaptcl.errors import DataError
+
+
+@dataclass(frozen=True, eq=False)
+class Samples:
+    """N inputs and their labels.
+
+    `inputs` are uint8 images [N, C, H, W] or float tensors of any shape [N, ...]; `labels` are
+    int64 [N]. `mean` and `std`, per channel of images scaled to [0, 1], are what `batch`
+    normalises images by; without them images are only scaled.
+    """
+
+    inputs: Tensor
+    labels: Tensor
+    mean: tuple[float, ...] | None = None
+    std: tuple[float, ...] | None = None
+    # Scaling to [0, 1] and normalising folded into one multiplication and one addition, and kept
+    # beside the inputs: a batch then moves nothing from host to device.
+    _scale: Tensor | None = field(init=False, repr=False, default=None)
+    _shift: Tensor | None = field(init=False, repr=False, default=None)
+
+    def __post_init__(self) -> None:
+        _check_inputs(self.inputs)
+        _check_labels(self.labels, len(self.inputs))
+        _check_normalisation(self.inputs, self.mean, self.std)
+        if self.inputs.dtype == torch.uint8:
+            channels = self.inputs.shape[1]
+            mean = torch.tensor(self.mean or (0.0,) * channels, dtype=torch.float64)
+            std = torch.tensor(self.std or (1.0,) * channels, dtype=torch.float64)
+            scale = (1 / (255 * std)).view(-1, 1, 1).to(self.inputs.device, torch.float32)
+            shift = (-mean / std).view(-1, 1, 1).to(self.inputs.device, torch.float32)
+            object.__setattr__(self, "_scale", scale)
+            object.__setattr__(self, "_shift", shift)
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of one input."""
+        return tuple(self.inputs.shape[1:])
+
+    def take(self, indexes: Tensor) -> Samples:
+        """Only the samples at `indexes`, in that order."""
+        indexes = indexes.to(self.labels.device)
+        return replace(
+            self,
+            inputs=self.inputs.index_select(0, indexes),
+            labels=self.labels.index_select(0, indexes),
+        )
+
+    def batch(self, indexes: Tensor) -> tuple[Tensor, Tensor]:
+        """Inputs at `indexes` as a model takes them (float, normalised), and their labels.
+
+        `indexes` are int64 and on the samples' own device, so that nothing waits for a copy.
+        """
+        # index_select copies whole rows; indexing by a tensor is an order of magnitude slower.
+        inputs = self.inputs.index_select(0, indexes)
+        labels = self.labels.index_select(0, indexes)
+        if self._scale is None or self._shift is None:
+            return inputs, labels
+        return inputs.float().mul_(self._scale).add_(self._shift), labels
+
+    def to(self, device: torch.device | str) -> Samples:
+        """The same samples on `device`."""
+        return replace(self, inputs=self.inputs.to(device), labels=self.labels.to(device))
+
+
+@dataclass(frozen=True, eq=False)
+class DataSet:
+    """What a run learns from and what it is measured on."""
+
+    name: str
+    train: Samples
+    test: Samples
+    classes: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        if self.train.shape != self.test.shape:
+            raise DataError(
+                f"{self.name}: training inputs have the shape {list(self.train.shape)} but test "
+                f"inputs {list(self.test.shape)}; both must be equal."
+            )
+        for part, samples in (("training", self.train), ("test", self.test)):
+            highest = int(samples.labels.max())
+            if highest >= len(self.classes):
+                raise DataError(
+                    f"{self.name}: a {part} label is {highest}, but with {len(self.classes)} "
+                    f"classes labels go from 0 to {len(self.classes) - 1}."
+                )
+
+
+def channel_statistics(images: Tensor) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Mean and standard deviation of every channel of uint8 images [N, C, H, W], in [0, 1].
+
+    Counted from histograms: exact for any number of images and without a float copy of them. A
+    constant channel gets the deviation 1, so that normalising by it stays possible.
+    """
+    levels = torch.arange(256, dtype=torch.float64) / 255
+    means, stds = [], []
+    for channel in images.unbind(1):
+        counts = torch.bincount(channel.flatten(), minlength=256).double().cpu()
+        shares = counts / counts.sum()
+        mean = float((shares * levels).sum())
+        variance = float((shares * (levels - mean) ** 2).sum())
+        means.append(mean)
+        stds.append(variance**0.5 if variance > 1e-12 else 1.0)
+    return tuple(means), tuple(stds)
+
+
+def _check_inputs(inputs: Tensor) -> None:
+    if inputs.ndim == 0 or len(inputs) == 0:
+        raise DataError("There are no samples: a data set needs at least one.")
+    if inputs.dtype == torch.uint8:
+        if inputs.ndim != 4:
+            raise DataError(
+                f"uint8 inputs are taken for images [N, C, H, W], but these have the shape "
+                f"{list(inputs.shape)}; reshape them, or convert them to float."
+            )
+    elif not inputs.dtype.is_floating_point:
+        raise DataError(f"Inputs must be uint8 images or floats, but these are {inputs.dtype}.")
+    elif not bool(torch.isfinite(inputs).all()):
+        raise DataError("Inputs hold NaN or infinite values; replace or drop those samples.")
+
+
+def _check_labels(labels: Tensor, count: int) -> None:
+    if labels.ndim != 1 or labels.dtype != torch.int64:
+        raise DataError(
+            f"Labels must be one int64 class number a sample, but these are {labels.dtype} of "
+            f"the shape {list(labels.shape)}."
+        )
+    if len(labels) != count:
+        raise DataError(f"There are {count} inputs but {len(labels)} labels; both must be equal.")
+    lowest = int(labels.min())
+    if lowest < 0:
+        raise DataError(f"Labels must count from 0, but there is a label {lowest}.")
+
+
+def _check_normalisation(
+    inputs: Tensor, mean: tuple[float, ...] | None, std: tuple[float, ...] | None
+) -> None:
+    if mean is None and std is None:
+        return
+    if mean is None or std is None:
+        raise DataError("mean and std go together: give both or neither.")
+    if inputs.dtype != torch.uint8:
+        raise DataError("mean and std are for uint8 images: normalise float inputs beforehand.")
+    channels = inputs.shape[1]
+    if len(mean) != channels or len(std) != channels:
+        raise DataError(
+            f"Images of {channels} channels need {channels} means and stds, "
+            f"but there are {len(mean)} and {len(std)}."
+        )
+    if min(std) <= 0:
+        raise DataError(f"Every std must be above 0, but one is {min(std)}.")

@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from adaptcl.data import load
+from adaptcl.errors import DataError, SettingError
+
+MODULE = """
+import torch
+from torch.utils.data import TensorDataset
+from adaptcl.data import DataSet, Samples
+
+def pair(data_dir):
+    labels = torch.tensor([0, 1, 2])
+    return TensorDataset(torch.eye(3), labels), (torch.eye(3), labels)
+
+def whole(data_dir):
+    samples = Samples(torch.eye(2), torch.tensor([0, 1]))
+    return DataSet(str(data_dir), samples, samples, ("left", "right"))
+
+def triple(data_dir):
+    return 1, 2, 3
+
+def ragged(data_dir):
+    return [(torch.zeros(2), 0), (torch.zeros(3), 0)], []
+
+constant = 3
+"""
+
+
+@pytest.fixture
+def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A package `adaptcl_test_pets.data` of a user."""
+    package = tmp_path / "adaptcl_test_pets"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "data.py").write_text(MODULE)
+    (package / "broken.py").write_text("import a_module_nobody_has")
+    monkeypatch.syspath_prepend(tmp_path)
+    return "adaptcl_test_pets.data"
+
+
+def test_a_factory_may_return_a_train_and_a_test_part(module: str) -> None:
+    dataset = load(f"{module}:pair", None)
+    assert dataset.name == f"{module}:pair"
+    assert dataset.classes == ("0", "1", "2")
+    assert torch.equal(dataset.train.inputs, dataset.test.inputs)
+
+
+def test_a_factory_is_given_the_data_folder_and_may_return_a_data_set(
+    module: str, tmp_path: Path
+) -> None:
+    dataset = load(f"{module}:whole", tmp_path)
+    assert dataset.name == str(tmp_path)
+    assert dataset.classes == ("left", "right")
+
+
+@pytest.mark.parametrize("function", ["absent", "constant"])
+def test_a_function_that_is_not_there_is_named(module: str, function: str) -> None:
+    with pytest.raises(SettingError, match=f"has no function {function}"):
+        load(f"{module}:{function}")
+
+
+@pytest.mark.parametrize("name", ["adaptcl_test_nobody.data:x", "adaptcl_test_pets.absent:x"])
+def test_a_module_that_is_not_there_is_named(module: str, name: str) -> None:
+    with pytest.raises(SettingError, match=f"There is no module {name[:-2]}"):
+        load(name)
+
+
+def test_an_error_within_the_users_module_is_shown_as_it_is(module: str) -> None:
+    with pytest.raises(ModuleNotFoundError, match="a_module_nobody_has"):
+        load("adaptcl_test_pets.broken:x")
+
+
+def test_a_factory_that_returns_something_else_is_refused(module: str) -> None:
+    with pytest.raises(DataError, match="returned a tuple, not a DataSet or a pair"):
+        load(f"{module}:triple")
+    with pytest.raises(DataError, match="Sample 1"):
+        load(f"{module}:ragged")

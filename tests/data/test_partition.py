@@ -1,0 +1,140 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Generator, Tensor
+
+from adaptcl.data.partition import by_label_share, dirichlet, iid
+from adaptcl.errors import SettingError
+
+
+def seeded(seed: int = 0) -> Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+@st.composite
+def labels_and_workers(draw: st.DrawFn) -> tuple[Tensor, int]:
+    labels = draw(st.lists(st.integers(0, 12), min_size=1, max_size=120))
+    return torch.tensor(labels), draw(st.integers(1, min(len(labels), 20)))
+
+
+shares = st.floats(0, 1)
+concentrations = st.floats(1e-6, 1e6)
+seeds = st.integers(0, 2**31)
+
+
+def assert_every_sample_is_dealt_once(parts: list[Tensor], labels: Tensor, workers: int) -> None:
+    assert len(parts) == workers
+    assert all(part.dtype == torch.int64 for part in parts)
+    assert sorted(torch.cat(parts).tolist()) == list(range(len(labels)))
+
+
+def assert_sizes_differ_by_one_at_most(parts: list[Tensor]) -> None:
+    sizes = [len(part) for part in parts]
+    assert max(sizes) - min(sizes) <= 1
+
+
+@given(labels_and_workers(), seeds)
+def test_iid_deals_every_sample_once_and_evenly(case: tuple[Tensor, int], seed: int) -> None:
+    parts = iid(*case, seeded(seed))
+    assert_every_sample_is_dealt_once(parts, *case)
+    assert_sizes_differ_by_one_at_most(parts)
+
+
+@given(labels_and_workers(), shares, seeds)
+def test_by_label_share_deals_every_sample_once_and_evenly(
+    case: tuple[Tensor, int], share: float, seed: int
+) -> None:
+    parts = by_label_share(*case, share, seeded(seed))
+    assert_every_sample_is_dealt_once(parts, *case)
+    assert_sizes_differ_by_one_at_most(parts)
+
+
+@given(labels_and_workers(), seeds)
+def test_a_share_of_one_gives_labels_in_worker_order(case: tuple[Tensor, int], seed: int) -> None:
+    labels, workers = case
+    dealt = labels[torch.cat(by_label_share(labels, workers, 1.0, seeded(seed)))]
+    assert dealt.tolist() == sorted(labels.tolist())
+
+
+def test_the_paper_s_80_gives_each_of_ten_workers_mostly_its_own_class() -> None:
+    labels = torch.arange(10).repeat_interleave(1000)
+    parts = by_label_share(labels, 10, 0.8, seeded())
+    for worker, part in enumerate(parts):
+        counts = torch.bincount(labels[part], minlength=10)
+        assert len(part) == 1000
+        assert counts.argmax() == worker
+        # 800 of its own class, a few fewer where classes meet, and a tenth of the 200 others.
+        assert 760 <= counts[worker] <= 860
+        assert (counts > 0).all()
+
+
+def test_a_share_of_zero_has_no_preference_for_any_label() -> None:
+    labels = torch.arange(10).repeat_interleave(1000)
+    for part in by_label_share(labels, 10, 0.0, seeded()):
+        assert torch.bincount(labels[part], minlength=10).min() > 50
+
+
+@given(labels_and_workers(), concentrations, seeds)
+def test_dirichlet_deals_every_sample_once_and_leaves_nobody_empty(
+    case: tuple[Tensor, int], concentration: float, seed: int
+) -> None:
+    parts = dirichlet(*case, concentration, seeded(seed))
+    assert_every_sample_is_dealt_once(parts, *case)
+    assert min(len(part) for part in parts) >= 1
+
+
+def test_a_small_concentration_gives_each_worker_fewer_classes_than_a_large_one() -> None:
+    labels = torch.arange(10).repeat(500)
+
+    def classes_a_worker(concentration: float) -> float:
+        parts = dirichlet(labels, 10, concentration, seeded())
+        return sum(len(torch.unique(labels[part])) for part in parts) / 10
+
+    assert classes_a_worker(0.05) < 5
+    assert classes_a_worker(1000) == 10
+
+
+Deal = Callable[[Tensor, int, Generator], list[Tensor]]
+DEALS: dict[str, Deal] = {
+    "iid": iid,
+    "by_label_share": lambda labels, workers, g: by_label_share(labels, workers, 0.5, g),
+    "dirichlet": lambda labels, workers, g: dirichlet(labels, workers, 0.5, g),
+}
+
+
+@pytest.mark.parametrize("deal", DEALS.values(), ids=DEALS.keys())
+def test_a_split_depends_on_the_generator_alone(deal: Deal) -> None:
+    labels = torch.arange(200) % 7
+
+    def dealt(seed: int) -> list[list[int]]:
+        return [part.tolist() for part in deal(labels, 5, seeded(seed))]
+
+    torch.manual_seed(1)
+    first = dealt(3)
+    torch.manual_seed(2)
+    assert dealt(3) == first
+    assert dealt(4) != first
+
+
+@pytest.mark.parametrize("deal", DEALS.values(), ids=DEALS.keys())
+@pytest.mark.parametrize("workers", [0, -1, 6])
+def test_a_number_of_workers_that_cannot_be_served_is_refused(deal: Deal, workers: int) -> None:
+    with pytest.raises(SettingError, match="at least one"):
+        deal(torch.arange(5), workers, seeded())
+
+
+@pytest.mark.parametrize("share", [-0.1, 80, float("nan")])
+def test_a_share_outside_0_to_1_is_refused(share: float) -> None:
+    with pytest.raises(SettingError, match=r"0\.8 for the paper's s = 80"):
+        by_label_share(torch.arange(5), 2, share, seeded())
+
+
+@pytest.mark.parametrize("concentration", [0, -1, float("nan"), float("inf")])
+def test_a_concentration_that_is_not_above_0_is_refused(concentration: float) -> None:
+    with pytest.raises(SettingError, match="concentration"):
+        dirichlet(torch.arange(5), 2, concentration, seeded())

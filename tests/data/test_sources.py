@@ -1,0 +1,128 @@
+from __future__ import annotations
+
+import hashlib
+import tarfile
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from PIL import Image
+
+from adaptcl.data import DATASETS, DataSet, get, load, pack
+from adaptcl.errors import DataError, SettingError
+
+
+def test_the_known_data_sets_are_listed_under_their_own_names() -> None:
+    assert list(DATASETS) == [
+        "fashion",
+        "digits",
+        "cifar10",
+        "cifar100",
+        "tiny-imagenet",
+        "tiny-imagenet-100",
+    ]
+    assert all(name == source.name and source.summary for name, source in DATASETS.items())
+
+
+def test_shipped_data_sets_load_without_a_data_folder() -> None:
+    shipped = [source for source in DATASETS.values() if source.archive is None]
+    assert [load(source.name, None).name for source in shipped] == ["fashion", "digits"]
+
+
+@pytest.mark.parametrize("name", [name for name in DATASETS if DATASETS[name].archive])
+def test_other_data_sets_say_how_to_get_them(name: str, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="adaptcl data get"):
+        load(name, None)
+    with pytest.raises(DataError, match=f"adaptcl data get .* --data-dir {tmp_path}"):
+        load(name, tmp_path)
+
+
+def test_a_folder_of_images_is_loaded_by_its_path(tmp_path: Path) -> None:
+    for part in ("train", "test"):
+        (tmp_path / part / "only").mkdir(parents=True)
+        Image.new("L", (3, 3)).save(tmp_path / part / "only" / "1.png")
+    assert load(f"folder:{tmp_path}").classes == ("only",)
+
+
+def test_a_packed_file_is_loaded_by_its_path(tmp_path: Path, colour: DataSet) -> None:
+    assert load(str(pack(colour, tmp_path / "waves.npz"))).classes == colour.classes
+
+
+@pytest.mark.parametrize("name", ["cifar", "", "a/b:c", "no such"])
+def test_an_unknown_name_is_answered_with_the_known_ones(name: str) -> None:
+    with pytest.raises(SettingError, match="there are fashion, digits, cifar10"):
+        load(name)
+
+
+@pytest.fixture
+def small_archive(
+    tmp_path: Path, pixels: NDArray[np.uint8], monkeypatch: pytest.MonkeyPatch
+) -> Path:
+    """A small cifar-100-binary.tar.gz whose checksum DATASETS expects, elsewhere on the disk."""
+    folder = tmp_path / "elsewhere" / "cifar-100-binary"
+    folder.mkdir(parents=True)
+    labels = np.zeros((40, 2), dtype=np.uint8)
+    records = np.concatenate([labels, pixels], axis=1).tobytes()
+    (folder / "train.bin").write_bytes(records)
+    (folder / "test.bin").write_bytes(records)
+    (folder / "fine_label_names.txt").write_text("\n".join(str(n) for n in range(100)))
+    file = folder.parent / "cifar-100-binary.tar.gz"
+    with tarfile.open(file, "w:gz") as tar:
+        tar.add(folder, folder.name)
+    source = DATASETS["cifar100"]
+    assert source.archive is not None
+    checksum = hashlib.sha256(file.read_bytes()).hexdigest()
+    archive = replace(source.archive, url=file.as_uri(), checksum=checksum)
+    monkeypatch.setitem(DATASETS, "cifar100", replace(source, archive=archive))
+    return file
+
+
+def test_getting_a_data_set_makes_it_loadable_and_leaves_only_its_folder(
+    small_archive: Path, tmp_path: Path
+) -> None:
+    data_dir = tmp_path / "data"
+    folder = get("cifar100", data_dir)
+    assert folder == data_dir / "cifar-100-binary"
+    assert list(data_dir.iterdir()) == [folder]
+    assert len(load("cifar100", data_dir).train) == 40
+
+
+def test_getting_it_again_fetches_nothing(small_archive: Path, tmp_path: Path) -> None:
+    first = get("cifar100", tmp_path / "data")
+    small_archive.unlink()
+    assert get("cifar100", tmp_path / "data") == first
+
+
+def test_an_archive_put_there_by_hand_is_used_and_kept(small_archive: Path, tmp_path: Path) -> None:
+    data_dir = tmp_path / "data"
+    data_dir.mkdir()
+    by_hand = small_archive.rename(data_dir / small_archive.name)
+    get("cifar100", data_dir)
+    assert by_hand.exists()
+
+
+def test_the_same_archive_can_come_from_another_address(
+    small_archive: Path, tmp_path: Path
+) -> None:
+    moved = small_archive.rename(tmp_path / "mirror.tar.gz")
+    with pytest.raises(DataError):
+        get("cifar100", tmp_path / "data")
+    assert get("cifar100", tmp_path / "data", url=moved.as_uri()).is_dir()
+
+
+def test_another_archive_from_that_address_is_refused(small_archive: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other.tar.gz"
+    other.write_bytes(b"anything")
+    with pytest.raises(DataError, match="damaged or another file"):
+        get("cifar100", tmp_path / "data", url=other.as_uri())
+    assert list((tmp_path / "data").iterdir()) == []
+
+
+@pytest.mark.parametrize(("name", "reason"), [("digits", "is shipped"), ("mnist", "not known")])
+def test_what_cannot_be_got_is_answered_with_what_can(
+    name: str, reason: str, tmp_path: Path
+) -> None:
+    with pytest.raises(SettingError, match=f"{reason}.*; those to get are cifar10, cifar100"):
+        get(name, tmp_path)
