@@ -1,0 +1,75 @@
+"""What is cut: the orders in which units go, and how far a pruned rate goes along them.
+
+An order is one file and one line here, in the dictionary of who computes it.
+"""
+
+from __future__ import annotations
+
+from adaptcl.errors import SettingError
+from adaptcl.pruning.budget import fit, importance_lost, prune
+from adaptcl.pruning.cig_bnscalor import CIGBNscalor
+from adaptcl.pruning.fpgm import FPGM
+from adaptcl.pruning.hrank import HRank
+from adaptcl.pruning.index import Index
+from adaptcl.pruning.l1 import L1
+from adaptcl.pruning.no_adjacent import NoAdjacent
+from adaptcl.pruning.no_constant import NoConstant
+from adaptcl.pruning.no_identical import NoIdentical
+from adaptcl.pruning.order import ServerOrder, ServerView, WorkerOrder, WorkerView
+from adaptcl.pruning.similarity import mean_similarity, similarity
+from adaptcl.pruning.taylor import Taylor
+
+SERVER_ORDERS: dict[str, ServerOrder] = {
+    "index": Index(),
+    "no-adjacent": NoAdjacent(),
+    "no-identical": NoIdentical(),
+    "no-constant": NoConstant(),
+    "cig-bnscalor": CIGBNscalor(),
+}
+WORKER_ORDERS: dict[str, WorkerOrder] = {
+    "l1": L1(),
+    "taylor": Taylor(),
+    "fpgm": FPGM(),
+    "hrank": HRank(),
+}
+ORDERS: dict[str, ServerOrder | WorkerOrder] = {**SERVER_ORDERS, **WORKER_ORDERS}
+
+
+def server_order(name: str) -> ServerOrder | None:
+    """The order of that name; None if it is one that workers compute for themselves."""
+    _known(name)
+    return SERVER_ORDERS.get(name)
+
+
+def worker_order(name: str) -> WorkerOrder:
+    """The order of that name, which must be one that workers compute for themselves."""
+    _known(name)
+    if name not in WORKER_ORDERS:
+        raise SettingError(
+            f"The pruning order {name!r} is computed by the server, so the task must carry it; "
+            f"workers compute {', '.join(WORKER_ORDERS)}."
+        )
+    return WORKER_ORDERS[name]
+
+
+def _known(name: str) -> None:
+    if name not in ORDERS:
+        raise SettingError(f"There is no pruning order {name!r}; there are {', '.join(ORDERS)}.")
+
+
+__all__ = [
+    "ORDERS",
+    "SERVER_ORDERS",
+    "WORKER_ORDERS",
+    "ServerOrder",
+    "ServerView",
+    "WorkerOrder",
+    "WorkerView",
+    "fit",
+    "importance_lost",
+    "mean_similarity",
+    "prune",
+    "server_order",
+    "similarity",
+    "worker_order",
+]

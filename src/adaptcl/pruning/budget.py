@@ -1,0 +1,61 @@
+"""How much is cut: from a pruned rate and an importance order to the units that stay.
+
+Retention γ is the fraction of the model's *parameters* that are kept. Units go in order of
+importance, least important first, until what is left fits the budget; the most important unit of
+every layer is never cut, because a layer without units is no layer. With one order for everybody,
+two budgets always give nested sub-models: the smaller is contained in the larger.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from adaptcl.units import Kept, UnitMap, parameters
+
+
+def fit(units: UnitMap, among: Kept, importance: Tensor, budget: float) -> Kept:
+    """The largest sub-model of the units `among` that has at most `budget` parameters.
+
+    "Largest" along the order: as few units are cut as possible, least important first. If even
+    one unit a layer is over the budget, that smallest sub-model is given.
+    """
+    candidates = _cutting_order(units, among, importance)
+    low, high = 0, len(candidates)
+    while low < high:
+        middle = (low + high) // 2
+        if parameters(units, _without(among, candidates[:middle])) <= budget:
+            high = middle
+        else:
+            low = middle + 1
+    return _without(among, candidates[:low])
+
+
+def prune(units: UnitMap, kept: Kept, importance: Tensor, rate: float) -> Kept:
+    """Cut a sub-model by a pruned rate P: what stays has at most (1 − P) of its parameters."""
+    return fit(units, kept, importance, (1.0 - rate) * parameters(units, kept))
+
+
+def importance_lost(before: Kept, after: Kept, importance: Tensor) -> float:
+    """The share of a sub-model's importance that a pruning cut away, from 0 to 1."""
+    total = float(importance[before].sum())
+    return float(importance[before & ~after].sum()) / total if total > 0 else 0.0
+
+
+def _cutting_order(units: UnitMap, among: Kept, importance: Tensor) -> Tensor:
+    """The units that may go, least important first; ties go by unit number, highest first."""
+    may_go = among.clone()
+    for layer in units.layers:
+        present = among[layer.units.start : layer.units.stop]
+        if present.any():
+            scores = importance[layer.units.start : layer.units.stop].double()
+            scores = torch.where(present, scores, torch.full_like(scores, -torch.inf))
+            may_go[layer.units.start + int(scores.argmax())] = False
+    numbers = may_go.nonzero().flatten().flip(0)
+    return numbers[importance[numbers].argsort(stable=True)]
+
+
+def _without(kept: Kept, cut: Tensor) -> Kept:
+    left = kept.clone()
+    left[cut] = False
+    return left
