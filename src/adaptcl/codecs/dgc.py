@@ -1,0 +1,139 @@
+"""DGC (Lin et al. 2018, "Deep Gradient Compression"): send the largest changes, save up the rest.
+
+The paper's AdaptCL+DGC applies it to the change of the weights over a round. Of each tensor only
+the largest entries travel; what is not sent is remembered and added to the next round's change,
+so that nothing is lost but time. The entries are chosen tensor by tensor, as the authors do: over
+all tensors together, layers with small changes would hardly ever have their turn.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from adaptcl.codecs.codec import Memory, Parcel, Payload
+from adaptcl.codecs.sparse import pack, unpack, worth_places
+from adaptcl.codecs.wire import WHOLE, add_changes, entry
+from adaptcl.settings import setting
+from adaptcl.units import State, cut, put_back
+
+UNSENT, MOMENTUM = "unsent", "momentum"
+
+_SMALL = 256
+"""Tensors below this many entries are sent entirely: there is nothing to save on them."""
+
+
+@dataclass(frozen=True)
+class DGCSettings:
+    """Settings of the DGC codec."""
+
+    dgc_sparsity: float = setting(
+        0.9, "share of each tensor's entries that are not sent in a round", at_least=0, below=1
+    )
+    dgc_momentum: float = setting(
+        0.0, "momentum correction of DGC, on top of local SGD's own momentum", at_least=0, below=1
+    )
+    dgc_warmup: int = setting(
+        4, "rounds over which the sparsity rises to its full value", at_least=0
+    )
+
+
+class DGC:
+    """Sparse changes with momentum correction, momentum factor masking and warm-up.
+
+    Momentum correction makes the sum that waits to be sent behave like momentum SGD would. It is
+    off by default: DGC means it for plain gradients, whereas the change of a round comes out of
+    local SGD that has its own momentum already, and a second one enlarges every step up to
+    1/(1 − momentum) times. On quadratic problems where a round goes far towards its optimum, a
+    momentum of 0.9 diverges at a sparsity of 0.9, which 0 survives.
+
+    There is a limit without momentum too. While an entry waits, every round finds nearly the same
+    change again and adds it, so that what is sent in the end overshoots. The higher the sparsity,
+    the shorter a round's way has to be: at 0.99 keep the learning rate or the epochs small.
+    """
+
+    summary = "the largest changes, the rest saved up for later rounds (DGC, Lin et al. 2018)"
+    Settings = DGCSettings
+
+    def __init__(self, settings: DGCSettings) -> None:
+        self._settings = settings
+
+    def sparsity(self, round: int) -> float:
+        """The share not sent in a round, counted from 1.
+
+        During warm-up the share sent falls by the same factor each round; for a sparsity of 0.999
+        and 4 rounds these are the authors' 75 %, 93.75 %, 98.4 % and 99.6 %.
+        """
+        progress = min(1.0, round / (self._settings.dgc_warmup + 1))
+        return 1 - math.pow(1 - self._settings.dgc_sparsity, progress)
+
+    def encode(self, parcel: Parcel, memory: Memory) -> tuple[Payload, Memory]:
+        """The largest entries of all that is unsent; buffers whole."""
+        factor = self._settings.dgc_momentum
+        names = [name for name in parcel.state if _has_change(name, parcel)]
+        unsent = _recall(UNSENT, names, parcel, memory)
+        momentum = _recall(MOMENTUM, names, parcel, memory) if factor else {}
+        tensors = {
+            entry(WHOLE, name): tensor
+            for name, tensor in parcel.state.items()
+            if name not in unsent
+        }
+        for name in names:
+            change = parcel.state[name].float() - parcel.reference[name].float()
+            if factor:
+                change = momentum[name] = momentum[name] * factor + change
+            waiting = unsent[name] + change
+            indexes = _largest(waiting.flatten(), self.sparsity(parcel.round))
+            tensors |= pack(name, waiting.flatten()[indexes], indexes, waiting.numel())
+            unsent[name] = _zeroed(waiting, indexes)
+            if factor:
+                # Momentum factor masking: what was sent is not pushed on by its own past.
+                momentum[name] = _zeroed(change, indexes)
+        kept_back = _remember(UNSENT, unsent, parcel, memory)
+        return Payload(tensors), Memory(kept_back | _remember(MOMENTUM, momentum, parcel, memory))
+
+    def decode(self, payload: Payload, reference: State) -> State:
+        """The reference with the entries that were sent added."""
+        return add_changes(payload, reference, unpack)
+
+
+def _has_change(name: str, parcel: Parcel) -> bool:
+    return name in parcel.units.parameters and parcel.state[name].is_floating_point()
+
+
+def _largest(waiting: Tensor, sparsity: float) -> Tensor:
+    """Rising indexes of the entries to send."""
+    size = waiting.numel()
+    # Products such as 0.7 × 1000 miss the whole number they mean by a rounding error.
+    count = max(1, size - math.floor(sparsity * size + 1e-6))
+    if size < _SMALL or not worth_places(count, size):
+        return torch.arange(size, device=waiting.device)
+    return waiting.abs().topk(count, sorted=False).indices.sort().values
+
+
+def _zeroed(tensor: Tensor, indexes: Tensor) -> Tensor:
+    return tensor.flatten().index_fill(0, indexes, 0.0).view(tensor.shape)
+
+
+def _recall(part: str, names: Iterable[str], parcel: Parcel, memory: Memory) -> State:
+    """What is remembered of some tensors, cut to the worker's sub-model of now."""
+    whole = {name: _whole(part, name, parcel, memory) for name in names}
+    return cut(whole, parcel.units, parcel.kept)
+
+
+def _remember(part: str, sub: State, parcel: Parcel, memory: Memory) -> State:
+    """All that is remembered, including of units that are cut at present and may come back."""
+    whole = {name: _whole(part, name, parcel, memory).clone() for name in sub}
+    put_back(sub, parcel.units, parcel.kept, into=whole)
+    return {entry(part, name): tensor for name, tensor in whole.items()}
+
+
+def _whole(part: str, name: str, parcel: Parcel, memory: Memory) -> Tensor:
+    remembered = memory.tensors.get(entry(part, name))
+    if remembered is not None:
+        return remembered
+    return torch.zeros(parcel.units.shapes[name], device=parcel.state[name].device)

@@ -1,0 +1,70 @@
+"""Eight bits: the change of every trained matrix or filter bank in one byte a parameter.
+
+Every row (an out-channel's filter) has a scale of its own, because the changes of different units
+differ far more than those within a unit. Vectors and buffers, a thousandth of the bytes, travel
+whole.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from adaptcl.codecs.codec import Memory, Parcel, Payload
+from adaptcl.codecs.wire import WHOLE, Reader, add_changes, entry
+from adaptcl.units import State
+
+CHANGE, SCALE = "change", "scale"
+
+_LARGEST = 127
+"""Symmetric: −128 is not used, so that both signs reach equally far."""
+
+
+@dataclass(frozen=True)
+class Int8Settings:
+    """Nothing to set."""
+
+
+class Int8:
+    """int8 changes with one float32 scale a row."""
+
+    summary = "changes in eight bits"
+    Settings = Int8Settings
+
+    def __init__(self, settings: Int8Settings) -> None:
+        pass
+
+    def encode(self, parcel: Parcel, memory: Memory) -> tuple[Payload, Memory]:
+        """Change and scales of what is trained and has rows, the rest whole."""
+        tensors: State = {}
+        for name, trained in parcel.state.items():
+            parameter = name in parcel.units.parameters and trained.is_floating_point()
+            if parameter and trained.ndim > 1:
+                change, scale = _quantised(trained.float() - parcel.reference[name].float())
+                tensors[entry(CHANGE, name)] = change
+                tensors[entry(SCALE, name)] = scale
+            else:
+                tensors[entry(WHOLE, name)] = trained
+        return Payload(tensors), memory
+
+    def decode(self, payload: Payload, reference: State) -> State:
+        """What was encoded, each change within 1/254 of the largest in its row."""
+        return add_changes(payload, reference, _read)
+
+
+def _read(reader: Reader, name: str, shape: tuple[int, ...]) -> Tensor:
+    change = reader.take(entry(CHANGE, name), torch.int8, shape)
+    scale = reader.take(entry(SCALE, name), torch.float32, shape[:1])
+    return change.float() * _along_rows(scale, shape)
+
+
+def _quantised(change: Tensor) -> tuple[Tensor, Tensor]:
+    scale = change.abs().flatten(1).amax(1) / _LARGEST
+    steps = change / _along_rows(torch.where(scale > 0, scale, 1.0), change.shape)
+    return steps.round().clamp(-_LARGEST, _LARGEST).to(torch.int8), scale
+
+
+def _along_rows(scale: Tensor, shape: tuple[int, ...]) -> Tensor:
+    return scale.view(shape[:1] + (1,) * (len(shape) - 1))

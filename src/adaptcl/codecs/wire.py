@@ -1,0 +1,89 @@
+"""Reading what came off a wire, with no trust in it.
+
+A payload holds named tensors that another machine made. Whatever is not exactly as agreed is
+refused in one sentence before it can reach the global model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from adaptcl.codecs.codec import Payload
+from adaptcl.errors import UpdateError
+from adaptcl.units import State
+
+WHOLE = "whole"
+"""The part that is a tensor itself rather than something about its change."""
+
+
+def entry(part: str, name: str) -> str:
+    """The name under which a part of a tensor travels."""
+    return f"{part}:{name}"
+
+
+class Reader:
+    """Takes the entries of a payload one by one, checked; at the end nothing may be left."""
+
+    def __init__(self, payload: Payload) -> None:
+        self._left = dict(payload.tensors)
+
+    def holds(self, name: str) -> bool:
+        """Whether there is such an entry, not taken yet."""
+        return name in self._left
+
+    def take(self, name: str, dtype: torch.dtype, shape: tuple[int | None, ...]) -> Tensor:
+        """The entry of that name; a length of None may be any. Floats are finite."""
+        if name not in self._left:
+            raise UpdateError(f"An update lacks {name!r}; all that was sent out must come back.")
+        tensor = self._left.pop(name)
+        if tensor.dtype != dtype:
+            raise UpdateError(f"An update has {name!r} as {tensor.dtype}, but it must be {dtype}.")
+        if tensor.ndim != len(shape) or any(
+            wanted not in (None, length) for length, wanted in zip(tensor.shape, shape, strict=True)
+        ):
+            wanted = ", ".join("any" if length is None else str(length) for length in shape)
+            raise UpdateError(
+                f"An update has {name!r} in the shape {list(tensor.shape)}, "
+                f"but it must be [{wanted}]."
+            )
+        return _finite(name, tensor)
+
+    def close(self) -> None:
+        """Refuse what nobody asked for."""
+        if self._left:
+            unknown = ", ".join(repr(name) for name in sorted(self._left))
+            raise UpdateError(f"An update holds what was never sent out: {unknown}.")
+
+
+def add_changes(
+    payload: Payload, reference: State, change: Callable[[Reader, str, tuple[int, ...]], Tensor]
+) -> State:
+    """The sub-model that a payload of changes means, given what they are changes of.
+
+    Tensors that travelled whole are taken as they are; for the others `change` reads the change
+    of one name and shape. What is not a float has no change and must have travelled whole.
+    """
+    reader = Reader(payload)
+    state: State = {}
+    for name, before in reference.items():
+        shape = tuple(before.shape)
+        if reader.holds(entry(WHOLE, name)) or not before.is_floating_point():
+            state[name] = reader.take(entry(WHOLE, name), before.dtype, shape)
+        else:
+            after = (before + change(reader, name, shape)).to(before.dtype)
+            # Two finite numbers from a wire can still add up to infinity.
+            state[name] = _finite(name, after)
+    reader.close()
+    return state
+
+
+def _finite(name: str, tensor: Tensor) -> Tensor:
+    if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
+        raise UpdateError(
+            f"An update has values in {name!r} that are not finite: the worker's training "
+            "diverged; try a smaller learning rate."
+        )
+    return tensor

@@ -1,0 +1,140 @@
+"""What all codecs have in common, and how they are found by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from adaptcl.codecs import CODECS, Memory, Parcel, Payload, codec
+from adaptcl.errors import SettingError, UpdateError
+from adaptcl.units import State
+
+Parcels = Callable[..., Parcel]
+everyone = pytest.mark.parametrize("name", CODECS)
+
+
+def encoded(name: str, parcel: Parcel) -> State:
+    return dict(codec(name, {}).encode(parcel, Memory())[0].tensors)
+
+
+def a_weight(tensors: State) -> str:
+    """The entry that holds the values of the large weight."""
+    parts = ("", "change:", "values:")
+    return next(part + "0.weight" for part in parts if part + "0.weight" in tensors)
+
+
+@everyone
+@given(bits=st.lists(st.booleans(), min_size=24, max_size=24).filter(any), round=st.integers(1, 9))
+def test_any_sub_model_comes_back_in_names_shapes_and_types(
+    make_parcel: Parcels, name: str, bits: list[bool], round: int
+) -> None:
+    parcel = make_parcel(kept=torch.tensor(bits), round=round)
+    chosen = codec(name, {})
+    payload, _ = chosen.encode(parcel, Memory())
+    decoded = chosen.decode(payload, parcel.reference)
+    assert list(decoded) == list(parcel.reference)
+    for key, tensor in decoded.items():
+        assert tensor.shape == parcel.state[key].shape
+        assert tensor.dtype == parcel.state[key].dtype
+        assert (tensor - parcel.state[key]).abs().max() < 0.06
+
+
+@everyone
+def test_encoding_and_decoding_leave_their_arguments_alone(make_parcel: Parcels, name: str) -> None:
+    parcel, untouched = make_parcel(), make_parcel()
+    chosen = codec(name, {})
+    payload, memory = chosen.encode(parcel, Memory())
+    remembered = {key: tensor.clone() for key, tensor in memory.tensors.items()}
+    chosen.encode(parcel, memory)
+    chosen.decode(payload, parcel.reference)
+    for key in untouched.state:
+        assert torch.equal(parcel.state[key], untouched.state[key])
+        assert torch.equal(parcel.reference[key], untouched.reference[key])
+    assert all(torch.equal(memory.tensors[key], remembered[key]) for key in remembered)
+
+
+@everyone
+def test_compression_saves_bytes(make_parcel: Parcels, name: str) -> None:
+    parcel = make_parcel()
+    plain = Payload(encoded("plain", parcel)).nbytes
+    assert name == "plain" or Payload(encoded(name, parcel)).nbytes < plain * 0.8
+
+
+@everyone
+def test_what_is_missing_is_refused(make_parcel: Parcels, name: str) -> None:
+    parcel = make_parcel()
+    for missing in encoded(name, parcel):
+        tensors = encoded(name, parcel)
+        del tensors[missing]
+        with pytest.raises(UpdateError):
+            codec(name, {}).decode(Payload(tensors), parcel.reference)
+
+
+@everyone
+def test_what_nobody_asked_for_is_refused(make_parcel: Parcels, name: str) -> None:
+    parcel = make_parcel()
+    tensors = encoded(name, parcel) | {"extra": torch.ones(1)}
+    with pytest.raises(UpdateError, match="'extra'"):
+        codec(name, {}).decode(Payload(tensors), parcel.reference)
+
+
+@everyone
+def test_a_wrong_shape_or_type_is_refused(make_parcel: Parcels, name: str) -> None:
+    parcel = make_parcel()
+    for key, tensor in encoded(name, parcel).items():
+        longer = torch.cat([tensor.flatten(), tensor.flatten()[:1]])
+        other = tensor.to(torch.float64 if tensor.dtype != torch.float64 else torch.float32)
+        for wrong in (longer, other):
+            with pytest.raises(UpdateError):
+                codec(name, {}).decode(
+                    Payload(encoded(name, parcel) | {key: wrong}), parcel.reference
+                )
+
+
+@everyone
+@pytest.mark.parametrize("poison", [torch.nan, torch.inf, -torch.inf])
+def test_a_diverged_sub_model_is_refused(make_parcel: Parcels, name: str, poison: float) -> None:
+    for key in ("0.weight", "1.running_var"):
+        parcel = make_parcel()
+        parcel.state[key].view(-1)[7] = poison
+        with pytest.raises(UpdateError, match=r"not finite.*learning rate"):
+            codec(name, {}).decode(Payload(encoded(name, parcel)), parcel.reference)
+
+
+@pytest.mark.parametrize("name", ["fp16", "int8", "dgc"])
+def test_finite_numbers_that_add_up_to_infinity_are_refused(
+    make_parcel: Parcels, name: str
+) -> None:
+    parcel = make_parcel()
+    tensors = encoded(name, parcel)
+    huge = "scale:0.weight" if "scale:0.weight" in tensors else "values:0.weight"
+    tensors[huge] = torch.full_like(tensors[huge], 3e38)
+    parcel.reference["0.weight"].fill_(3e38)
+    tensors[a_weight(tensors)].abs_()
+    with pytest.raises(UpdateError, match="not finite"):
+        codec(name, {}).decode(Payload(tensors), parcel.reference)
+
+
+@pytest.mark.parametrize("name", ["fp16", "int8", "dgc"])
+def test_a_count_cannot_travel_as_a_change(make_parcel: Parcels, name: str) -> None:
+    parcel = make_parcel()
+    tensors = encoded(name, parcel)
+    del tensors["whole:1.num_batches_tracked"]
+    tensors["values:1.num_batches_tracked"] = torch.ones(1)
+    with pytest.raises(UpdateError, match=r"lacks 'whole:1\.num_batches_tracked'"):
+        codec(name, {}).decode(Payload(tensors), parcel.reference)
+
+
+def test_a_codec_takes_its_own_settings_and_leaves_the_rest() -> None:
+    codec("dgc", {"dgc_sparsity": 0.99, "learning_rate": 1})
+    with pytest.raises(SettingError, match="dgc_sparsity is 1"):
+        codec("dgc", {"dgc_sparsity": 1.0})
+
+
+def test_an_unknown_codec_is_refused_with_what_there_is() -> None:
+    with pytest.raises(SettingError, match=r"'zip'.*plain, fp16, int8, dgc"):
+        codec("zip", {})

@@ -1,0 +1,218 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from adaptcl.codecs import Memory, Parcel, Payload
+from adaptcl.codecs.dgc import DGC, DGCSettings
+from adaptcl.settings import build
+from adaptcl.units import State, UnitMap, put_back
+
+Parcels = Callable[..., Parcel]
+WEIGHT = "0.weight"
+
+
+def dgc(**values: Any) -> DGC:
+    named: Mapping[str, Any] = {f"dgc_{name}": value for name, value in values.items()}
+    return DGC(build(DGCSettings, {"dgc_warmup": 0, **named}))
+
+
+def sent(codec: DGC, parcel: Parcel, memory: Memory) -> tuple[Tensor, Memory]:
+    """What arrives of the large weight's change, and what is remembered."""
+    payload, memory = codec.encode(parcel, memory)
+    zero = {name: torch.zeros_like(tensor) for name, tensor in parcel.reference.items()}
+    return codec.decode(payload, zero)[WEIGHT], memory
+
+
+def from_zero(parcel: Parcel, weights: Tensor) -> Parcel:
+    """A parcel whose large weight changed from nothing to `weights`, without rounding."""
+    zero = {name: torch.zeros_like(tensor) for name, tensor in parcel.reference.items()}
+    state = {**zero, WEIGHT: weights}
+    return Parcel(parcel.units, parcel.kept, state, zero, parcel.round)
+
+
+def test_only_the_largest_changes_are_sent(make_parcel: Parcels) -> None:
+    weights = (torch.arange(480.0) * torch.tensor([1, -1]).repeat(240)).view(24, 20)
+    arrived, _ = sent(dgc(sparsity=0.9), from_zero(make_parcel(), weights), Memory())
+    expected = torch.where(weights.abs() >= 432, weights, 0)
+    assert int((expected != 0).sum()) == 48
+    assert torch.equal(arrived, expected)
+
+
+def test_what_is_not_sent_is_added_to_the_next_change(make_parcel: Parcels) -> None:
+    codec, parcel = dgc(sparsity=0.9), make_parcel()
+    large, small = torch.zeros(480), torch.zeros(480)
+    large[:48], large[50] = 10.0, 1.0
+    small[50], small[60:107] = 1.5, 2.0
+    first, memory = sent(codec, from_zero(parcel, large.view(24, 20)), Memory())
+    assert first.view(-1)[50] == 0
+    second, memory = sent(codec, from_zero(parcel, small.view(24, 20)), memory)
+    assert second.view(-1)[50] == 2.5
+    assert second.view(-1)[:48].tolist() == [0.0] * 48
+    assert not bool(memory.tensors["unsent:0.weight"].any())
+
+
+def test_momentum_is_corrected_and_masked_where_sent(make_parcel: Parcels) -> None:
+    codec, parcel = dgc(sparsity=0.9, momentum=0.5), make_parcel()
+    change = torch.zeros(480)
+    change[:48], change[100] = 100.0, 1.0
+    parcel, memory = from_zero(parcel, change.view(24, 20)), Memory()
+    waiting, pace = [], []
+    for _ in range(3):
+        arrived, memory = sent(codec, parcel, memory)
+        # Masked: had the sent entries kept their momentum, the second would arrive as 150.
+        assert arrived.view(-1)[:48].tolist() == [100.0] * 48
+        waiting.append(float(memory.tensors["unsent:0.weight"].view(-1)[100]))
+        pace.append(float(memory.tensors["momentum:0.weight"].view(-1)[100]))
+    assert pace == [1.0, 1.5, 1.75]
+    assert waiting == [1.0, 2.5, 4.25]
+
+
+def test_without_momentum_none_is_remembered(make_parcel: Parcels) -> None:
+    _, memory = dgc().encode(make_parcel(), Memory())
+    assert memory.tensors.keys() == {
+        f"unsent:{name}"
+        for name in ("0.weight", "0.bias", "1.weight", "1.bias", "2.weight", "2.bias")
+    }
+
+
+@given(
+    sparsity=st.floats(0, 0.999),
+    warmup=st.integers(0, 5),
+    seeds=st.lists(st.integers(1, 1000), min_size=1, max_size=6),
+)
+def test_without_momentum_what_was_sent_and_what_waits_are_all_changes(
+    make_parcel: Parcels, sparsity: float, warmup: int, seeds: list[int]
+) -> None:
+    codec, memory = dgc(sparsity=sparsity, warmup=warmup), Memory()
+    arrived, changes = torch.zeros(24, 20), torch.zeros(24, 20)
+    for number, seed in enumerate(seeds, start=1):
+        parcel = make_parcel(seed=seed, round=number)
+        change = parcel.state[WEIGHT] - parcel.reference[WEIGHT]
+        now, memory = sent(codec, parcel, memory)
+        arrived, changes = arrived + now, changes + change
+    assert torch.allclose(arrived + memory.tensors["unsent:0.weight"], changes, atol=1e-6)
+
+
+def test_what_waits_follows_the_units_as_the_sub_model_shrinks_and_grows(
+    make_parcel: Parcels, units: UnitMap
+) -> None:
+    codec, memory = dgc(sparsity=0.9), Memory()
+    arrived, changes = torch.zeros(24, 20), torch.zeros(24, 20)
+    sub_models = [torch.ones(24, dtype=torch.bool) for _ in range(3)]
+    sub_models[1][::3] = False
+    for number, kept in enumerate(sub_models, start=1):
+        parcel = make_parcel(kept=kept, seed=number)
+        now, memory = sent(codec, parcel, memory)
+        change = parcel.state[WEIGHT] - parcel.reference[WEIGHT]
+        for total, part in ((arrived, now), (changes, change)):
+            full = {WEIGHT: torch.zeros(24, 20)}
+            put_back({WEIGHT: part}, units, kept, full)
+            total += full[WEIGHT]
+    assert torch.allclose(arrived + memory.tensors["unsent:0.weight"], changes, atol=1e-6)
+
+
+def test_small_tensors_send_all_that_waits_and_buffers_travel_whole(make_parcel: Parcels) -> None:
+    parcel = make_parcel()
+    payload, memory = dgc(sparsity=0.99).encode(parcel, Memory())
+    decoded = dgc().decode(payload, parcel.reference)
+    for name, tensor in parcel.state.items():
+        if name != WEIGHT:
+            assert torch.allclose(decoded[name], tensor, atol=1e-6)
+            assert not bool(memory.tensors.get(f"unsent:{name}", torch.zeros(1)).any())
+    assert payload.tensors["whole:1.running_var"] is parcel.state["1.running_var"]
+
+
+def test_a_tensor_that_becomes_small_sends_what_had_waited(make_parcel: Parcels) -> None:
+    codec = dgc(sparsity=0.9)
+    _, memory = codec.encode(make_parcel(), Memory())
+    kept = torch.arange(24) < 6
+    waited = memory.tensors["unsent:0.weight"][:6]
+    parcel = make_parcel(kept=kept, seed=2)
+    arrived, memory = sent(codec, parcel, memory)
+    change = parcel.state[WEIGHT] - parcel.reference[WEIGHT]
+    assert torch.allclose(arrived, change + waited, atol=1e-6)
+    assert not bool(memory.tensors["unsent:0.weight"][:6].any())
+    assert bool(memory.tensors["unsent:0.weight"][6:].any())
+
+
+def test_the_sparsity_rises_as_the_authors_let_it_rise() -> None:
+    codec = dgc(sparsity=0.999, warmup=4)
+    rising = [codec.sparsity(round) for round in range(1, 8)]
+    assert rising[:4] == pytest.approx([0.75, 0.9375, 0.984375, 0.996], abs=2e-3)
+    assert rising[4:] == pytest.approx([0.999] * 3)
+
+
+def test_without_warm_up_the_sparsity_is_full_from_the_first_round() -> None:
+    assert dgc(sparsity=0.7, warmup=0).sparsity(1) == pytest.approx(0.7)
+
+
+@pytest.mark.parametrize(
+    ("sparsity", "values", "places"),
+    [(0.0, 480, 0), (0.7, 144, 60), (0.9, 48, 60), (0.99, 5, 4 * 5)],
+)
+def test_bytes_are_those_of_the_values_and_the_smaller_kind_of_places(
+    make_parcel: Parcels, sparsity: float, values: int, places: int
+) -> None:
+    payload, _ = dgc(sparsity=sparsity).encode(make_parcel(), Memory())
+    weight = {name: t for name, t in payload.tensors.items() if name.endswith(WEIGHT)}
+    assert Payload(weight).nbytes == 4 * values + places
+
+
+def descend(
+    codec: DGC, parcel: Parcel, rounds: int, learning_rate: float, workers: int = 3
+) -> float:
+    """Share of the excess loss left after workers solved quadratics together.
+
+    Every worker has its own curvatures and its own optimum near the common one, takes five local
+    steps with momentum 0.9 a round, and sends its change through the codec.
+    """
+    dice = torch.Generator().manual_seed(0)
+    curvature = torch.rand(workers, 24, 20, generator=dice) * 0.9 + 0.1
+    optimum = torch.randn(24, 20, generator=dice)
+    own = optimum + 0.1 * torch.randn(workers, 24, 20, generator=dice)
+    best = (curvature * own).sum(0) / curvature.sum(0)
+
+    def loss(at: Tensor) -> float:
+        return float((curvature * (at - own) ** 2).sum())
+
+    weights = torch.zeros(24, 20)
+    memories = [Memory()] * workers
+    for number in range(1, rounds + 1):
+        total = torch.zeros(24, 20)
+        for worker in range(workers):
+            trained, velocity = weights.clone(), torch.zeros(24, 20)
+            for _ in range(5):
+                velocity = 0.9 * velocity + curvature[worker] * (trained - own[worker])
+                trained -= learning_rate * velocity
+            reference: State = {WEIGHT: weights}
+            update = Parcel(parcel.units, parcel.kept, {WEIGHT: trained}, reference, number)
+            payload, memories[worker] = codec.encode(update, memories[worker])
+            total += codec.decode(payload, reference)[WEIGHT]
+        weights = total / workers
+    return (loss(weights) - loss(best)) / (loss(torch.zeros(24, 20)) - loss(best))
+
+
+@pytest.mark.parametrize(("sparsity", "left"), [(0.7, 1e-3), (0.9, 1e-3), (0.99, 0.05)])
+def test_workers_learn_together_at_the_papers_sparsities(
+    make_parcel: Parcels, sparsity: float, left: float
+) -> None:
+    codec = dgc(sparsity=sparsity, warmup=4)
+    assert descend(codec, make_parcel(), rounds=150, learning_rate=0.01) < left
+
+
+def test_momentum_on_top_of_local_momentum_diverges_where_none_converges(
+    make_parcel: Parcels,
+) -> None:
+    def left(momentum: float) -> float:
+        codec = dgc(sparsity=0.9, momentum=momentum, warmup=4)
+        return descend(codec, make_parcel(), rounds=100, learning_rate=0.1)
+
+    assert left(momentum=0.0) < 0.02
+    assert left(momentum=0.9) > 1

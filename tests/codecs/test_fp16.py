@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from adaptcl.codecs import Memory, Parcel, Payload, codec
+from adaptcl.codecs.fp16 import FP16, FP16Settings
+
+Parcels = Callable[..., Parcel]
+
+
+def sent(parcel: Parcel) -> Payload:
+    return FP16(FP16Settings()).encode(parcel, Memory())[0]
+
+
+def test_a_change_is_scaled_to_its_largest_entry(make_parcel: Parcels) -> None:
+    weights = torch.zeros(24, 20)
+    weights[0, :3] = torch.tensor([0.5, -0.25, 0.125])
+    payload = sent(make_parcel(weights=weights))
+    assert payload.tensors["scale:0.weight"] == pytest.approx(0.5)
+    change = payload.tensors["change:0.weight"]
+    assert change.dtype == torch.float16
+    assert change[0, :4].tolist() == pytest.approx([1.0, -0.5, 0.25, 0.0], abs=1e-6)
+
+
+@given(change=st.floats(-30, 3).map(lambda power: 10**power))
+def test_every_change_arrives_within_half_precision_however_small_it_is(
+    make_parcel: Parcels, change: float
+) -> None:
+    parcel = make_parcel(change=change)
+    quiet = {name: torch.zeros_like(t) for name, t in parcel.reference.items()}
+    moved = Parcel(parcel.units, parcel.kept, parcel.state, quiet, 1)
+    decoded = codec("fp16", {}).decode(sent(moved), quiet)
+    for name, expected in moved.state.items():
+        error = (decoded[name] - expected).abs().max()
+        assert error <= expected.abs().max() * 2**-11
+
+
+def test_a_change_far_below_the_weights_is_not_lost(make_parcel: Parcels) -> None:
+    parcel = make_parcel(change=1e-6)
+    payload = sent(parcel)
+    moved = parcel.state["0.weight"] - parcel.reference["0.weight"]
+    arrived = payload.tensors["change:0.weight"].float() * payload.tensors["scale:0.weight"]
+    assert torch.allclose(arrived, moved, rtol=2**-10, atol=1e-12)
+
+
+def test_buffers_travel_whole(make_parcel: Parcels) -> None:
+    parcel = make_parcel()
+    decoded = codec("fp16", {}).decode(sent(parcel), parcel.reference)
+    for name in ("1.running_mean", "1.running_var", "1.num_batches_tracked"):
+        assert torch.equal(decoded[name], parcel.state[name])
+
+
+def test_nothing_changed_is_nothing_changed(make_parcel: Parcels) -> None:
+    parcel = make_parcel(weights=torch.zeros(24, 20))
+    decoded = codec("fp16", {}).decode(sent(parcel), parcel.reference)
+    assert torch.equal(decoded["0.weight"], parcel.reference["0.weight"])
+
+
+def test_a_weight_takes_two_bytes(make_parcel: Parcels) -> None:
+    tensors = sent(make_parcel()).tensors
+    assert Payload({"w": tensors["change:0.weight"]}).nbytes == 480 * 2

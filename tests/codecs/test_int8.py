@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from adaptcl.codecs import Memory, Parcel, Payload, codec
+from adaptcl.codecs.int8 import Int8, Int8Settings
+
+Parcels = Callable[..., Parcel]
+
+
+def sent(parcel: Parcel) -> Payload:
+    return Int8(Int8Settings()).encode(parcel, Memory())[0]
+
+
+def from_zero(parcel: Parcel) -> Parcel:
+    """The same trained sub-model, as a change of nothing."""
+    zero = {name: torch.zeros_like(t) for name, t in parcel.reference.items()}
+    return Parcel(parcel.units, parcel.kept, parcel.state, zero, parcel.round)
+
+
+def test_the_largest_change_of_a_row_is_127_steps(make_parcel: Parcels) -> None:
+    parcel = from_zero(make_parcel())
+    weights = parcel.state["0.weight"]
+    weights.zero_()
+    weights[0, :3] = torch.tensor([1.27, -0.5, 0.014])
+    weights[1, 0] = -12.7
+    tensors = sent(parcel).tensors
+    assert tensors["scale:0.weight"][:3].tolist() == pytest.approx([0.01, 0.1, 0.0])
+    assert tensors["change:0.weight"][0, :4].tolist() == [127, -50, 1, 0]
+    assert tensors["change:0.weight"][1, 0] == -127
+
+
+@given(change=st.floats(-30, 3).map(lambda power: 10**power), seed=st.integers(1, 9))
+def test_every_change_arrives_within_half_a_step_of_its_row(
+    make_parcel: Parcels, change: float, seed: int
+) -> None:
+    parcel = make_parcel(change=change, seed=seed)
+    moved = from_zero(parcel)
+    decoded = codec("int8", {}).decode(sent(moved), moved.reference)
+    for name in ("0.weight", "2.weight"):
+        error = (decoded[name] - moved.state[name]).abs()
+        step = moved.state[name].abs().amax(1, keepdim=True) / 127
+        assert bool((error <= step * 0.5001).all())
+
+
+def test_vectors_and_buffers_travel_whole(make_parcel: Parcels) -> None:
+    parcel = make_parcel()
+    decoded = codec("int8", {}).decode(sent(parcel), parcel.reference)
+    for name, tensor in parcel.state.items():
+        if tensor.ndim < 2:
+            assert torch.equal(decoded[name], tensor)
+
+
+def test_a_weight_takes_one_byte_and_a_row_four_more(make_parcel: Parcels) -> None:
+    tensors = sent(make_parcel()).tensors
+    assert Payload({"w": tensors["change:0.weight"]}).nbytes == 480
+    assert Payload({"s": tensors["scale:0.weight"]}).nbytes == 24 * 4
+
+
+def test_a_smaller_sub_model_sends_less(make_parcel: Parcels) -> None:
+    whole, half = make_parcel(), make_parcel(kept=torch.arange(24) % 2 == 0)
+    assert sent(half).nbytes < sent(whole).nbytes * 0.6
+    decoded = codec("int8", {}).decode(sent(half), half.reference)
+    assert decoded["0.weight"].shape == (12, 20)
