@@ -1,0 +1,16 @@
+"""Everything a person sees of a run: its progress, its table and its figures."""
+
+from adaptcl.report.figures import draw
+from adaptcl.report.progress import Progress
+from adaptcl.report.runs import Run, distinct_labels, read_run
+from adaptcl.report.table import comparison, comparison_markdown
+
+__all__ = [
+    "Progress",
+    "Run",
+    "comparison",
+    "comparison_markdown",
+    "distinct_labels",
+    "draw",
+    "read_run",
+]

@@ -1,0 +1,150 @@
+"""The live display of one run in a terminal: a heading, the rounds, and the workers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rich.bar import Bar
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from adaptcl.records import WorkerRecord
+from adaptcl.report.standing import Standing
+from adaptcl.report.wording import ABSENT, HETEROGENEITY, duration, span
+
+_MOST_ROWS = 20
+"""More workers than this are not listed one by one."""
+_SLOWEST_ROWS = 10
+_LINES_BESIDES_ROWS = 8
+"""Heading, rounds, figures, column names, blank lines and the line for workers not listed."""
+_SPARKS = "▁▂▃▄▅▆▇█"
+_SPARKLINE_WIDTH = 24
+_BAR_WIDTH = 18
+
+
+@dataclass(frozen=True)
+class Display:
+    """A standing as seen at one moment."""
+
+    standing: Standing
+    now: float
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        yield self._heading()
+        yield self._rounds()
+        yield self._figures()
+        yield Text()
+        shown, others = _shown_workers(self.standing, options.size.height)
+        yield self._workers(shown)
+        if others:
+            yield _others_line(self.standing, others)
+
+    def _heading(self) -> Text:
+        run = self.standing.run
+        return Text.assemble(
+            (run.strategy, "bold"),
+            f"  {run.model} on {run.data}, {run.workers} workers",
+            no_wrap=True,
+            overflow="ellipsis",
+        )
+
+    def _rounds(self) -> Table:
+        standing = self.standing
+        done, rounds = standing.rounds_done, standing.run.rounds
+        left = standing.seconds_left(self.now)
+        line = Table.grid(padding=(0, 1))
+        line.add_row(
+            Text(f"round {done}/{rounds}"),
+            ProgressBar(total=max(1, rounds), completed=done, width=32),
+            Text(f"{_clock(self.now - standing.started_at)} elapsed", style="dim"),
+            Text("" if left is None else f"{_clock(left)} left", style="dim"),
+        )
+        return line
+
+    def _figures(self) -> Text:
+        standing = self.standing
+        text = Text(no_wrap=True, overflow="ellipsis")
+        if standing.accuracies:
+            text.append("accuracy ").append(f"{100 * standing.accuracies[-1]:.1f} %", "bold green")
+            text.append(f" {sparkline(standing.accuracies)}  ", "green")
+        text.append("H ").append(HETEROGENEITY.write(standing.heterogeneity), "bold")
+        if standing.heterogeneity_first is not None:
+            text.append(f" (first {HETEROGENEITY.write(standing.heterogeneity_first)})", "dim")
+        return text.append("  virtual time ").append(duration(standing.virtual_time_s), "bold")
+
+    def _workers(self, shown: Sequence[int]) -> Table:
+        standing = self.standing
+        known = [record for record in standing.workers.values() if record is not None]
+        slowest = max((record.update_time_s for record in known), default=0.0)
+        table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+        for name in ("worker", "update time", "", "retention", "pruned", "update"):
+            table.add_column(name, justify="left" if name in ("", "update") else "right")
+        for worker in shown:
+            time, bar, kept = _record_cells(standing.workers[worker], slowest)
+            rate = standing.pruned.get(worker)
+            pruned = Text(ABSENT if rate is None else f"{rate:.2f}")
+            table.add_row(str(worker), time, bar, kept, pruned, self._state(worker))
+        return table
+
+    def _state(self, worker: int) -> Text:
+        if worker in self.standing.lost:
+            return Text("lost", style="red")
+        if self.standing.summary is not None:
+            return Text()
+        if worker in self.standing.arrived:
+            return Text("✓ arrived", style="green")
+        return Text("…", style="dim")
+
+
+def sparkline(values: Sequence[float]) -> str:
+    """The latest values as small bars, the lowest of them smallest and the highest full."""
+    latest = values[-_SPARKLINE_WIDTH:]
+    low, high = min(latest), max(latest)
+    if not high > low:
+        return _SPARKS[0] * len(latest)
+    return "".join(_SPARKS[round((v - low) / (high - low) * (len(_SPARKS) - 1))] for v in latest)
+
+
+def _record_cells(record: WorkerRecord | None, slowest: float) -> tuple[Text, Text | Bar, Text]:
+    if record is None:
+        return Text(ABSENT), Text(" " * _BAR_WIDTH), Text(ABSENT)
+    return (
+        Text(duration(record.update_time_s)),
+        Bar(max(slowest, 1e-9), 0, record.update_time_s, width=_BAR_WIDTH, color="cyan"),
+        Text(f"{record.retention:.2f}"),
+    )
+
+
+def _shown_workers(standing: Standing, height: int) -> tuple[list[int], list[int]]:
+    """All workers in order where there is room; else the slowest, slowest first, and the rest."""
+    room = max(1, height - _LINES_BESIDES_ROWS)
+    workers = sorted(standing.workers)
+    if len(workers) <= min(_MOST_ROWS, room):
+        return workers, []
+    workers.sort(key=lambda worker: _update_time(standing.workers[worker]), reverse=True)
+    count = min(_SLOWEST_ROWS, room)
+    return workers[:count], workers[count:]
+
+
+def _update_time(record: WorkerRecord | None) -> float:
+    return 0.0 if record is None else record.update_time_s
+
+
+def _others_line(standing: Standing, others: Sequence[int]) -> Text:
+    known = [r for r in (standing.workers[worker] for worker in others) if r is not None]
+    parts = [f"and {len(others)} faster workers" if known else f"and {len(others)} more workers"]
+    if known:
+        parts.append(f"update time up to {duration(max(r.update_time_s for r in known))}")
+        parts.append(f"retention {span([r.retention for r in known])}")
+    parts.append(f"{len(standing.arrived & set(others))} arrived")
+    return Text(", ".join(parts), style="dim", no_wrap=True, overflow="ellipsis")
+
+
+def _clock(seconds: float) -> str:
+    """`1:05` or `2:03:09`."""
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

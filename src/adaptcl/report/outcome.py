@@ -1,0 +1,73 @@
+"""What a run came to, finished or not: the numbers a comparison compares.
+
+A finished run's numbers are its summary's. Of an unfinished one, the rounds so far say the same
+things, except those that only the end can tell.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from statistics import fmean
+
+from adaptcl.records import RoundRecord, Summary
+from adaptcl.report.runs import Run
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The numbers of one run; None where there is no telling."""
+
+    finished: bool
+    rounds: int
+    accuracy: float | None = None
+    best_accuracy: float | None = None
+    best_time_s: float | None = None
+    time_s: float | None = None
+    params_saved: float | None = None
+    flops_saved: float | None = None
+    heterogeneity_first: float | None = None
+    heterogeneity_last: float | None = None
+    bytes_moved: int | None = None
+
+
+def outcome(run: Run) -> Outcome:
+    """The numbers of a run as far as it came."""
+    if run.summary is not None:
+        return _of_summary(run.summary)
+    return _of_rounds(run.rounds)
+
+
+def _of_summary(summary: Summary) -> Outcome:
+    return Outcome(
+        finished=True,
+        rounds=summary.rounds,
+        accuracy=summary.accuracy,
+        best_accuracy=summary.best_accuracy,
+        best_time_s=summary.best_virtual_time_s,
+        time_s=summary.virtual_time_s,
+        params_saved=summary.params_saved,
+        flops_saved=summary.flops_saved,
+        heterogeneity_first=summary.heterogeneity_first,
+        heterogeneity_last=summary.heterogeneity_last,
+        bytes_moved=summary.bytes_sent + summary.bytes_received,
+    )
+
+
+def _of_rounds(rounds: tuple[RoundRecord, ...]) -> Outcome:
+    if not rounds:
+        return Outcome(finished=False, rounds=0)
+    measured = [(r.accuracy, r.virtual_time_s) for r in rounds if r.accuracy is not None]
+    best, best_time = max(measured, key=lambda pair: pair[0], default=(None, None))
+    retention = {w.worker: w.retention for record in rounds for w in record.workers}
+    return Outcome(
+        finished=False,
+        rounds=rounds[-1].round,
+        accuracy=measured[-1][0] if measured else None,
+        best_accuracy=best,
+        best_time_s=best_time,
+        time_s=rounds[-1].virtual_time_s,
+        params_saved=1 - fmean(retention.values()) if retention else None,
+        heterogeneity_first=rounds[0].heterogeneity,
+        heterogeneity_last=rounds[-1].heterogeneity,
+        bytes_moved=sum(w.bytes_sent + w.bytes_received for r in rounds for w in r.workers),
+    )

@@ -1,0 +1,138 @@
+"""Following runs while they go: live in a terminal, one line a round anywhere else."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from types import TracebackType
+
+from rich.console import Console, RenderableType
+from rich.live import Live
+from rich.text import Text
+
+from adaptcl.events import (
+    Event,
+    RoundFinished,
+    RunFinished,
+    RunStarted,
+    Warned,
+    WorkerJoined,
+    WorkerLost,
+)
+from adaptcl.records import RoundRecord, Summary
+from adaptcl.report.display import Display
+from adaptcl.report.standing import Standing
+from adaptcl.report.wording import duration, span
+
+
+class Progress:
+    """A listener that shows how runs get on; use it as a context manager around them.
+
+    Several runs may follow one another: each leaves one line behind and gives its place to the
+    next. Leaving the context, by whatever error or Ctrl-C, stops the display and gives the
+    terminal back as it was, with the last state still to read.
+    """
+
+    def __init__(
+        self, console: Console | None = None, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._console = _standard_output() if console is None else console
+        self._clock = clock
+        self._standing: Standing | None = None
+        self._live: Live | None = None
+
+    def __enter__(self) -> Progress:
+        if _can_redraw(self._console):
+            self._live = Live(console=self._console, get_renderable=self._render)
+            self._live.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+
+    def __call__(self, event: Event) -> None:
+        """Take one event of a run."""
+        if isinstance(event, RunStarted):
+            self._end_unfinished()
+            self._standing = Standing.at_start(event, self._clock())
+        elif self._standing is not None:
+            self._standing = self._standing.after(event)
+        for line in self._lines(event):
+            self._print(line)
+
+    def _render(self) -> RenderableType:
+        standing = self._standing
+        return Text() if standing is None else Display(standing, self._clock())
+
+    def _end_unfinished(self) -> None:
+        """The run shown until now gave no summary: say so before its display is gone."""
+        before = self._standing
+        if before is not None and before.summary is None:
+            done = f"{before.rounds_done} of {before.run.rounds} rounds"
+            self._print(f"{before.run.strategy} stopped after {done}")
+
+    def _lines(self, event: Event) -> list[str]:
+        match event:
+            case RoundFinished(record=record) if self._live is None and self._standing:
+                return [round_line(self._standing.run, record)]
+            case RunFinished(summary=summary):
+                return [finished_line(summary)]
+            case Warned(message=message):
+                return [f"warning: {message}"]
+            case WorkerLost(worker=worker, round=number, reason=reason):
+                return [f"worker {worker} lost in round {number}: {reason}"]
+            case WorkerJoined(worker=worker, round=number):
+                return [f"worker {worker} joined in round {number}"]
+            case _:
+                return []
+
+    def _print(self, line: str) -> None:
+        encoding = self._console.encoding
+        writable = line.encode(encoding, "replace").decode(encoding)
+        style = "yellow" if line.startswith("warning:") else ""
+        self._console.print(Text(writable, style=style), soft_wrap=True)
+
+
+def round_line(run: RunStarted, record: RoundRecord) -> str:
+    """One finished round in one line."""
+    kept = [worker.retention for worker in record.workers]
+    parts = [
+        f"{run.strategy} round {record.round}/{run.rounds}",
+        f"time {duration(record.virtual_time_s)}",
+        *([] if record.accuracy is None else [f"accuracy {100 * record.accuracy:.1f} %"]),
+        f"H {record.heterogeneity:.3f}",
+        *([f"retention {span(kept, dash='-')}"] if kept else []),
+    ]
+    return "  ".join(parts)
+
+
+def finished_line(summary: Summary) -> str:
+    """One finished run in one line."""
+    best = f"best {100 * summary.best_accuracy:.1f} % in round {summary.best_round}"
+    parts = [
+        f"{summary.strategy} finished {summary.rounds} rounds",
+        f"time {duration(summary.virtual_time_s)}",
+        f"accuracy {100 * summary.accuracy:.1f} % ({best})",
+        f"H {summary.heterogeneity_first:.3f} to {summary.heterogeneity_last:.3f}",
+        f"retention {span(summary.retention, dash='-')}",
+    ]
+    return "  ".join(parts)
+
+
+def _standard_output() -> Console:
+    """A pipe stays free of escape codes even where FORCE_COLOR asks for them, as CI often does."""
+    return Console(force_terminal=None if sys.stdout.isatty() else False)
+
+
+def _can_redraw(console: Console) -> bool:
+    """A display needs a terminal that can move its cursor and show the signs of its bars."""
+    unicode = console.encoding.lower().startswith("utf")
+    return console.is_terminal and not console.is_dumb_terminal and unicode

@@ -1,0 +1,151 @@
+"""Run folders, read back: what tables and figures are made of.
+
+A folder is read as it lies, whether the run is finished, still going or was killed in the middle
+of a line. Only what can no longer be trusted is refused.
+"""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from adaptcl.errors import RunFolderError
+from adaptcl.records import RoundRecord, Summary
+
+_LONGEST_VALUE = 24
+"""A setting that takes more characters than this says too little in a legend."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run folder in memory."""
+
+    folder: Path
+    label: str
+    """What the run is called in tables and legends."""
+    config: Mapping[str, Any]
+    rounds: tuple[RoundRecord, ...]
+    summary: Summary | None
+    """None while the run is unfinished."""
+
+    @property
+    def strategy(self) -> str:
+        """The strategy the run was started with."""
+        return str(self.config["strategy"])
+
+    @property
+    def prunes(self) -> bool:
+        """Whether any worker's retention differed from any other's or from itself over time."""
+        return len({w.retention for record in self.rounds for w in record.workers}) > 1
+
+
+def read_run(folder: Path) -> Run:
+    """Read a run folder; its label is the name of its strategy."""
+    if not folder.is_dir():
+        raise RunFolderError(f"There is no run folder {folder}.")
+    try:
+        config = _read_config(folder)
+        rounds = _read_rounds(folder / "rounds.jsonl")
+        summary = _read_summary(folder / "summary.json")
+    except OSError as error:
+        raise RunFolderError(f"{folder} cannot be read: {error.strerror}.") from None
+    return Run(folder, str(config["strategy"]), config, rounds, summary)
+
+
+def distinct_labels(runs: Sequence[Run]) -> tuple[Run, ...]:
+    """The same runs, with labels no two of them share.
+
+    Runs that share a label are told apart by as few of their settings as it takes, the seed
+    last; where the settings agree, by their folders. Labels that are distinct stay as they are.
+    """
+    shared = {label for label, times in Counter(run.label for run in runs).items() if times > 1}
+    labels = [run.label for run in runs]
+    for label in shared:
+        places = [place for place, run in enumerate(runs) if run.label == label]
+        marks = _distinguishing_marks([runs[place] for place in places])
+        for place, mark in zip(places, marks, strict=True):
+            labels[place] = f"{label} ({mark})"
+    relabelled = tuple(replace(run, label=label) for run, label in zip(runs, labels, strict=True))
+    # A label made here may be the one another run came with.
+    return relabelled if len(set(labels)) == len(labels) else distinct_labels(relabelled)
+
+
+def _distinguishing_marks(runs: Sequence[Run]) -> list[str]:
+    names = {name: None for run in runs for name in run.config if name not in ("out", "seed")}
+    chosen: list[str] = []
+    distinct = 1
+    for name in (*names, "seed"):
+        marks = {_settings_text(run, [*chosen, name]) for run in runs}
+        if len(marks) > distinct:
+            chosen.append(name)
+            distinct = len(marks)
+    if distinct == len(runs):
+        return [_settings_text(run, chosen) for run in runs]
+    by_name = [run.folder.name for run in runs]
+    by_path = [run.folder.as_posix() for run in runs]
+    for marks_by_folder in (by_name, by_path):
+        if len(set(marks_by_folder)) == len(runs):
+            return marks_by_folder
+    return [f"{name}, {number}" for number, name in enumerate(by_path, start=1)]
+
+
+def _settings_text(run: Run, names: Sequence[str]) -> str:
+    return ", ".join(f"{name}={_value_text(run.config.get(name))}" for name in names)
+
+
+def _value_text(value: Any) -> str:
+    if value is None:
+        return "none"
+    if isinstance(value, float):
+        return f"{value:g}"
+    text = str(value)
+    return text if len(text) <= _LONGEST_VALUE else text[: _LONGEST_VALUE - 1] + "…"
+
+
+def _read_config(folder: Path) -> Mapping[str, Any]:
+    path = folder / "config.toml"
+    if not path.is_file():
+        raise RunFolderError(f"{folder} is not a run folder: it holds no config.toml.")
+    try:
+        config = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise RunFolderError(f"{path} is damaged: {error}.") from None
+    if not isinstance(config.get("strategy"), str):
+        raise RunFolderError(f"{path} is damaged: it names no strategy.")
+    return config
+
+
+def _read_rounds(path: Path) -> tuple[RoundRecord, ...]:
+    """All complete lines; one without its line end was cut off when the run was killed."""
+    if not path.is_file():
+        return ()
+    *lines, last = path.read_bytes().split(b"\n")
+    records = [_read_record(path, number, line) for number, line in enumerate(lines, start=1)]
+    if last:
+        with suppress(RunFolderError):
+            records.append(_read_record(path, len(lines) + 1, last))
+    return tuple(records)
+
+
+def _read_record(path: Path, number: int, line: bytes) -> RoundRecord:
+    try:
+        return RoundRecord.from_json(json.loads(line))
+    except (ValueError, RunFolderError) as error:
+        reason = "not JSON" if isinstance(error, ValueError) else "not a round"
+        raise RunFolderError(f"{path} is damaged: line {number} is {reason}.") from None
+
+
+def _read_summary(path: Path) -> Summary | None:
+    if not path.is_file():
+        return None
+    try:
+        return Summary.from_json(json.loads(path.read_bytes()))
+    except (ValueError, RunFolderError) as error:
+        reason = "not JSON" if isinstance(error, ValueError) else "not a summary"
+        raise RunFolderError(f"{path} is damaged: it is {reason}.") from None

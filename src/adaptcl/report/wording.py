@@ -1,0 +1,70 @@
+"""Numbers as people read them: one form for each quantity, in tables, figures and on screen."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean, stdev
+
+ABSENT = "–"
+"""Stands where a number is not known."""
+
+
+@dataclass(frozen=True)
+class Measure:
+    """How one kind of number is scaled and written, alone or as a mean over several runs."""
+
+    unit: str
+    scale: float = 1.0
+    """What one of the unit is worth in the number's own unit."""
+    digits: int = 1
+
+    def write(self, *values: float | None) -> str:
+        """One number as it is; several as `mean ± standard deviation (lowest–highest)`."""
+        known = [v / self.scale for v in values if v is not None and math.isfinite(v)]
+        if not known:
+            return ABSENT
+        low, high = (f"{v:.{self.digits}f}" for v in (min(known), max(known)))
+        if low == high:
+            return f"{low}{self.unit}"
+        mean, deviation = (f"{v:.{self.digits}f}" for v in (fmean(known), stdev(known)))
+        return f"{mean} ± {deviation} ({low}–{high}){self.unit}"
+
+
+PERCENT = Measure(" %", 0.01, 2)
+FACTOR = Measure("×", digits=2)
+HETEROGENEITY = Measure("", digits=3)
+_DURATIONS = (Measure(" s"), Measure(" min", 60.0), Measure(" h", 3600.0))
+_VOLUMES = (
+    Measure(" B", digits=0),
+    Measure(" KiB", 2.0**10),
+    Measure(" MiB", 2.0**20),
+    Measure(" GiB", 2.0**30),
+)
+
+
+def duration_measure(*seconds: float | None) -> Measure:
+    """Seconds, minutes or hours, as suits the longest: the largest unit it holds two of."""
+    longest = max((s for s in seconds if s is not None), default=0.0)
+    return next((m for m in reversed(_DURATIONS) if longest >= 2 * m.scale), _DURATIONS[0])
+
+
+def duration(*seconds: float | None) -> str:
+    """`41.2 s`, `12.3 min`, `2.5 h`."""
+    return duration_measure(*seconds).write(*seconds)
+
+
+def volume(*counts: int | None) -> str:
+    """`512 B`, `57.2 MiB`: powers of 1024, as the paper's sizes are."""
+    largest = max((c for c in counts if c is not None), default=0)
+    measure = next((m for m in reversed(_VOLUMES) if largest >= m.scale), _VOLUMES[0])
+    return measure.write(*counts)
+
+
+def span(values: Sequence[float], dash: str = "–") -> str:
+    """`0.33–1.00`, or one number where lowest and highest are written alike."""
+    if not values:
+        return ABSENT
+    low, high = f"{min(values):.2f}", f"{max(values):.2f}"
+    return low if low == high else f"{low}{dash}{high}"

@@ -1,0 +1,175 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from io import StringIO
+
+import pytest
+from rich.console import Console
+
+from adaptcl.report import Run, comparison, comparison_markdown
+from adaptcl.report.table import COLUMNS, baseline
+
+MakeRun = Callable[..., Run]
+
+
+def cells(markdown: str) -> list[list[str]]:
+    """The rows of a Markdown table below its heading."""
+    lines = [line for line in markdown.splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines[2:]]
+
+
+def column(runs: Sequence[Run], name: str, *, over_seeds: bool = False) -> list[str]:
+    rows = cells(comparison_markdown(runs, over_seeds=over_seeds))
+    return [row[COLUMNS.index(name)] for row in rows]
+
+
+def test_every_number_of_a_run_is_in_its_row(make_run: MakeRun) -> None:
+    runs = [make_run("a"), make_run("b", strategy="adaptcl", adapts=True, final_accuracy=0.8125)]
+    assert cells(comparison_markdown(runs)) == [
+        [
+            "fedavg-s",
+            "80.00 %",
+            "80.00 % at 6.7 min",
+            "6.7 min",
+            "1.00×",
+            "0.00 %",
+            "0.00 %",
+            "0.600 → 0.600",
+            "32.0 MiB",
+        ],
+        [
+            "adaptcl",
+            "81.25 %",
+            "81.25 % at 3.6 min",
+            "3.6 min",
+            "1.87×",
+            "30.00 %",
+            "15.00 %",
+            "0.429 → 0.167",
+            "32.0 MiB",
+        ],
+    ]
+
+
+def test_the_best_accuracy_says_when_it_was_reached(make_run: MakeRun) -> None:
+    run = make_run("a", strategy="fedasync-s")
+    assert run.summary is not None
+    early = replace(run.summary, best_accuracy=0.85, best_round=2, best_virtual_time_s=90.0)
+    assert column([replace(run, summary=early)], "best accuracy") == ["85.00 % at 90.0 s"]
+
+
+def test_the_terminal_table_says_the_same_as_the_markdown(make_run: MakeRun) -> None:
+    runs = [make_run("a"), make_run("b", strategy="adaptcl", adapts=True)]
+    page = StringIO()
+    Console(file=page, width=200).print(comparison(runs))
+    for row in cells(comparison_markdown(runs)):
+        line = next(line for line in page.getvalue().splitlines() if f"│ {row[0]} " in line)
+        assert [cell.strip() for cell in line.strip("│").split("│")] == row
+
+
+def test_square_brackets_in_a_label_are_printed_not_obeyed(make_run: MakeRun) -> None:
+    page = StringIO()
+    run = replace(make_run("a"), label="[red]mine[/red]")
+    Console(file=page, width=200).print(comparison([run]))
+    assert "[red]mine[/red]" in page.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("strategies", "expected"),
+    [
+        (("adaptcl", "fedavg-s", "fedavg"), 1),
+        (("fedavg", "adaptcl"), 0),
+        (("ssp-s", "fedavg-s", "fedavg-s"), 1),
+    ],
+)
+def test_the_baseline_is_the_first_fedavg_s_or_else_the_first_run(
+    make_run: MakeRun, strategies: tuple[str, ...], expected: int
+) -> None:
+    runs = [make_run(str(place), strategy=name) for place, name in enumerate(strategies)]
+    assert baseline(runs) is runs[expected]
+
+
+def test_speed_up_is_relative_to_the_baseline_wherever_it_stands(make_run: MakeRun) -> None:
+    runs = [make_run("a", strategy="fedavg", round_s=200.0), make_run("b")]
+    assert column(runs, "speed-up") == ["0.50×", "1.00×"]
+
+
+def test_an_unfinished_run_shows_how_far_it_came_and_no_speed_up(make_run: MakeRun) -> None:
+    whole = make_run("b", strategy="adaptcl", adapts=True, finished=False)
+    runs = [make_run("a"), replace(whole, rounds=whole.rounds[:2])]
+    assert cells(comparison_markdown(runs))[1] == (
+        [
+            "adaptcl, 2 of 4 rounds",
+            "60.00 %",
+            "60.00 % at 118.0 s",
+            "118.0 s",
+            "–",
+            "30.00 %",
+            "–",
+            "0.429 → 0.167",
+            "16.0 MiB",
+        ]
+    )
+
+
+def test_a_run_without_a_round_has_no_numbers(make_run: MakeRun) -> None:
+    run = replace(make_run("a", finished=False), rounds=())
+    assert cells(comparison_markdown([make_run("b"), run]))[1][1:] == ["–"] * 8
+
+
+def test_no_runs_make_an_empty_table() -> None:
+    assert cells(comparison_markdown([])) == []
+    assert comparison([]).row_count == 0
+
+
+def test_runs_of_unequal_work_carry_a_warning(make_run: MakeRun) -> None:
+    equal = [make_run("a"), make_run("b", strategy="adaptcl")]
+    assert "with care" not in comparison_markdown(equal)
+    longer = [*equal, make_run("c", strategy="fedavg", rounds=8)]
+    assert "The runs differ in rounds: compare times with care." in comparison_markdown(longer)
+
+
+def test_runs_that_differ_only_in_their_seed_become_one_row(make_run: MakeRun) -> None:
+    runs = [
+        make_run("a1", seed=1, final_accuracy=0.80),
+        make_run("a2", seed=2, final_accuracy=0.82),
+        make_run("a3", seed=3, final_accuracy=0.84),
+        make_run("b1", strategy="adaptcl", seed=1, adapts=True, round_s=50.0),
+        make_run("b2", strategy="adaptcl", seed=2, adapts=True, round_s=100.0),
+    ]
+    assert column(runs, "run", over_seeds=True) == ["fedavg-s, 3 runs", "adaptcl, 2 runs"]
+    assert column(runs, "accuracy", over_seeds=True) == [
+        "82.00 ± 2.00 (80.00–84.00) %",
+        "80.00 %",
+    ]
+    assert column(runs, "virtual time", over_seeds=True) == [
+        "6.7 min",
+        "2.7 ± 1.3 (1.8–3.6) min",
+    ]
+    assert "mean ± standard deviation (lowest–highest)" in comparison_markdown(
+        runs, over_seeds=True
+    )
+
+
+def test_each_seed_is_compared_with_the_same_seed_of_the_baseline(make_run: MakeRun) -> None:
+    runs = [
+        make_run("a1", seed=1, round_s=100.0),
+        make_run("a2", seed=2, round_s=300.0),
+        make_run("b1", strategy="fedavg", seed=1, round_s=50.0),
+        make_run("b2", strategy="fedavg", seed=2, round_s=150.0),
+        make_run("c9", strategy="ssp-s", seed=9, round_s=50.0),
+    ]
+    # Seed 9 is not among the baseline's: its mean of 200 s a round stands in.
+    assert column(runs, "speed-up", over_seeds=True) == ["1.00×", "2.00×", "4.00×"]
+
+
+def test_unfinished_runs_are_left_out_of_means_and_named(make_run: MakeRun) -> None:
+    runs = [
+        make_run("a1", seed=1, final_accuracy=0.80),
+        make_run("a2", seed=2, final_accuracy=0.84),
+        make_run("a3", seed=3, final_accuracy=0.10, finished=False),
+    ]
+    markdown = comparison_markdown(runs, over_seeds=True)
+    assert cells(markdown)[0][1] == "82.00 ± 2.83 (80.00–84.00) %"
+    assert "Unfinished, and in no mean: fedavg-s (seed=3)." in markdown
