@@ -137,7 +137,7 @@ class Simulation:
     def _soonest(self) -> _Event:
         """The next event in virtual time, waiting only for trainings that could be it."""
         candidates = self._other_events()
-        unknown = []
+        unknown: list[tuple[float, int]] = []
         for worker, each in self._open.items():
             if each.future.done():
                 candidates.append(self._arrival(worker, each))

@@ -22,7 +22,9 @@ class StrategyClass(Protocol):
         """The group of settings it is made from."""
         ...
 
-    def __call__(self, job: Job, settings: Any) -> Strategy: ...
+    def __call__(self, job: Job, settings: Any) -> Strategy:
+        """A strategy for this job."""
+        ...
 
 
 STRATEGIES: dict[str, StrategyClass] = {

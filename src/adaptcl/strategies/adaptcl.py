@@ -215,6 +215,6 @@ class AdaptCL(Synchronous):
         self._prunings = tree["prunings"]
         self._times = tree["times"]
         self._histories = [[Point(*point) for point in h] for h in tree["histories"]]
-        self._due = {worker: rate for worker, rate in tree["due"]}
+        self._due = dict(tree["due"])
         self._scale = tree["scale"]
         self._postponed = tree["postponed"]

@@ -1,0 +1,170 @@
+"""The complete settings of a run: gathered from all parts, read from TOML, written to TOML.
+
+Keys are flat, and each means one thing wherever it stands: as a key of a TOML file, as a flag of
+the command line, as an argument from Python. Later sources win: the preset, then the file, then
+the flags.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import itertools
+import os
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+
+from adaptcl.codecs import CODECS
+from adaptcl.engines.environment import EnvironmentSettings
+from adaptcl.errors import SettingError
+from adaptcl.settings import Setting, build, declared, setting
+from adaptcl.strategies import STRATEGIES
+from adaptcl.training import Recipe
+
+DEFAULT_PRESET = "default"
+
+
+@dataclass(frozen=True)
+class JobSettings:
+    """What is trained on what, by how many, for how long."""
+
+    strategy: str = setting("adaptcl", "the method of collaborative learning", choices=STRATEGIES)
+    model: str = setting(
+        "vgg16", "a model by name, or your own as package.module:factory(shape, classes)"
+    )
+    data: str = setting(
+        "cifar10",
+        "a data set by name, a packed .npz file, folder:PATH, or your own as package.module:load",
+    )
+    data_dir: str = setting("", "the folder that holds the data set's files")
+    workers: int = setting(10, "number of workers (W)", at_least=1)
+    rounds: int = setting(150, "number of rounds (T)", at_least=1)
+    seed: int = setting(1, "fixes all randomness of the run", at_least=0)
+    partition: str = setting(
+        "iid",
+        "how data is dealt to the workers",
+        choices=("iid", "by-label", "dirichlet"),
+    )
+    label_share: float = setting(
+        80.0,
+        "by-label: per cent of the data that is dealt sorted by label (s)",
+        at_least=0,
+        at_most=100,
+    )
+    concentration: float = setting(
+        0.5, "dirichlet: smaller makes the workers' labels more unequal", above=0
+    )
+    fixed: tuple[str, ...] = setting(
+        (), "module names (with * and ?) whose units are never cut, beside the model's own"
+    )
+    codec: str = setting("plain", "how updates travel to the server", choices=CODECS)
+    evaluate_every: int = setting(1, "rounds from one test of the model to the next", at_least=1)
+    checkpoint_every: int = setting(
+        1, "rounds from one checkpoint to the next; resume goes on from the last", at_least=1
+    )
+    threads: int = setting(
+        0, "workers trained at the same time; 0 is one for each core", at_least=0
+    )
+    device: str = setting("cpu", "where models are trained, as PyTorch names it: cpu, cuda, …")
+
+
+@dataclass(frozen=True)
+class Config:
+    """All settings of one run, checked."""
+
+    job: JobSettings
+    recipe: Recipe
+    environment: EnvironmentSettings
+    strategy: Any
+    """The settings of the chosen strategy."""
+    codec: Any
+    """The settings of the chosen codec."""
+
+    def values(self) -> dict[str, Any]:
+        """Every setting that has a part in this run, by name."""
+        groups = (self.job, self.recipe, self.environment, self.strategy, self.codec)
+        return {k: v for group in groups for k, v in dataclasses.asdict(group).items()}
+
+    def to_toml(self) -> str:
+        """A complete file that makes the same run again."""
+        return tomli_w.dumps(self.values())
+
+
+def configure(values: Mapping[str, Any]) -> Config:
+    """Check raw values, name by name, and make a configuration of them."""
+    known = all_settings()
+    for name, value in values.items():
+        if name not in known:
+            raise unknown_setting(name)
+        known[name].checked(value)
+    job = build(JobSettings, values)
+    return Config(
+        job=job,
+        recipe=build(Recipe, values),
+        environment=build(EnvironmentSettings, values),
+        strategy=build(STRATEGIES[job.strategy].Settings, values),
+        codec=build(CODECS[job.codec].Settings, values),
+    )
+
+
+@cache
+def all_settings() -> Mapping[str, Setting]:
+    """Every setting there is, by name, those of all strategies and codecs included."""
+    groups: list[type] = [JobSettings, Recipe, EnvironmentSettings]
+    groups += [s.Settings for s in STRATEGIES.values()]
+    groups += [c.Settings for c in CODECS.values()]
+    return {each.name: each for group in groups for each in declared(group)}
+
+
+def unknown_setting(name: str) -> SettingError:
+    """The sentence for a name that is none, with the nearest one there is."""
+    near = difflib.get_close_matches(name.replace("-", "_"), all_settings(), n=1)
+    hint = f"did you mean {near[0]!r}?" if near else "`adaptcl run --help` lists them all."
+    return SettingError(f"There is no setting {name!r}; {hint}")
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """The raw values of a TOML file; `preset = "name"` in it pulls in that preset's first."""
+    try:
+        values = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise SettingError(f"The settings file {path} does not exist.") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingError(f"The settings file {path} cannot be read: {error}.") from None
+    except tomllib.TOMLDecodeError as error:
+        raise SettingError(f"The settings file {path} is not TOML: {error}.") from None
+    base = values.pop("preset", None)
+    return {**preset(base), **values} if base is not None else values
+
+
+def presets() -> list[str]:
+    """The names of the ready-made presets."""
+    files = resources.files("adaptcl") / "presets"
+    return sorted(os.path.splitext(f.name)[0] for f in files.iterdir() if f.name.endswith(".toml"))
+
+
+def preset(name: Any) -> dict[str, Any]:
+    """The raw values of a ready-made preset."""
+    if name not in presets():
+        raise SettingError(f"preset is {name!r}, but it must be one of {', '.join(presets())}.")
+    return tomllib.loads(_preset_text(name))
+
+
+def preset_summary(name: str) -> str:
+    """What a preset is for: the comment it begins with."""
+    comments = itertools.takewhile(
+        lambda line: line.startswith("#"), _preset_text(name).splitlines()
+    )
+    return " ".join(line.removeprefix("#").strip() for line in comments)
+
+
+def _preset_text(name: str) -> str:
+    file = resources.files("adaptcl") / "presets" / f"{name}.toml"
+    return file.read_text(encoding="utf-8")

@@ -1,0 +1,155 @@
+"""A run on disk: everything a run leaves behind, complete at every moment.
+
+`config.toml` makes the run again, `rounds.jsonl` grows by a line a round, `checkpoint.safetensors`
+is what `resume` goes on from, `summary.json` and `model.safetensors` appear at the end. Files are
+replaced whole, so a process killed at any moment leaves a folder that can be resumed.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from safetensors.torch import save_file
+
+from adaptcl import snapshot
+from adaptcl.errors import RunFolderError
+from adaptcl.events import Event, RoundFinished
+from adaptcl.records import RoundRecord, Summary
+from adaptcl.snapshot import Tree
+from adaptcl.units import State
+
+
+class RunFolder:
+    """One run's folder, locked while a run writes to it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._lock = _lock(path)
+
+    @classmethod
+    def create(cls, path: Path, config: str) -> RunFolder:
+        """A new folder for a run with this configuration; never over an older run."""
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            occupied = (path / "config.toml").exists()
+        except OSError as error:
+            raise RunFolderError(f"{path} cannot be made: {error.strerror}.") from None
+        if occupied:
+            raise RunFolderError(
+                f"{path} already holds a run; choose another --out, or go on with it by "
+                f"`adaptcl resume {path}`."
+            )
+        folder = cls(path)
+        folder._write_text("config.toml", config)
+        return folder
+
+    @classmethod
+    def open(cls, path: Path) -> RunFolder:
+        """The folder of a run that was begun before."""
+        if not (path / "config.toml").is_file():
+            raise RunFolderError(f"{path} is not a run folder: it has no config.toml.")
+        return cls(path)
+
+    def close(self) -> None:
+        """Let another process write to the folder."""
+        os.close(self._lock)
+
+    # Going on ----------------------------------------------------------------------------------
+
+    def checkpoint(self) -> Tree | None:
+        """Where the run can go on from; None before its first finished round."""
+        path = self.path / "checkpoint.safetensors"
+        return snapshot.load(path) if path.exists() else None
+
+    def save_checkpoint(self, tree: Tree) -> None:
+        """Replace the checkpoint."""
+        snapshot.save(self.path / "checkpoint.safetensors", tree)
+
+    def keep_rounds(self, count: int) -> list[RoundRecord]:
+        """Drop all but the first `count` rounds, which are read and given back."""
+        path = self.path / "rounds.jsonl"
+        lines = path.read_bytes().splitlines(keepends=True)[:count] if path.exists() else []
+        try:
+            records = [RoundRecord.from_json(json.loads(line)) for line in lines]
+        except ValueError:
+            records = []
+        if len(records) < count:
+            raise RunFolderError(f"{path} is damaged: it does not hold {count} whole rounds.")
+        self._write("rounds.jsonl", b"".join(lines))
+        return records
+
+    # Writing -----------------------------------------------------------------------------------
+
+    def __call__(self, event: Event) -> None:
+        """Listen: a finished round is a line of `rounds.jsonl`."""
+        if isinstance(event, RoundFinished):
+            line = json.dumps(event.record.to_json()) + "\n"
+            try:
+                with (self.path / "rounds.jsonl").open("a", encoding="utf-8") as file:
+                    file.write(line)
+                    file.flush()
+                    os.fsync(file.fileno())
+            except OSError as error:
+                raise RunFolderError(f"{self.path} cannot be written: {error.strerror}.") from None
+
+    def finish(self, summary: Summary, model: State) -> None:
+        """Write what the run ends with; the checkpoint is no longer needed."""
+        partial = self.path / "model.safetensors.partial"
+        try:
+            save_file({name: t.detach().cpu().contiguous() for name, t in model.items()}, partial)
+            partial.replace(self.path / "model.safetensors")
+        except OSError as error:
+            partial.unlink(missing_ok=True)
+            raise RunFolderError(f"{self.path} cannot be written: {error.strerror}.") from None
+        self._write_text("summary.json", json.dumps(summary.to_json(), indent=2) + "\n")
+        (self.path / "checkpoint.safetensors").unlink(missing_ok=True)
+
+    def _write_text(self, name: str, text: str) -> None:
+        self._write(name, text.encode())
+
+    def _write(self, name: str, content: bytes) -> None:
+        partial = self.path / f"{name}.partial"
+        try:
+            with partial.open("wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            partial.replace(self.path / name)
+        except OSError as error:
+            partial.unlink(missing_ok=True)
+            raise RunFolderError(f"{partial} cannot be written: {error.strerror}.") from None
+
+
+def summarise(records: Sequence[RoundRecord], **known: Any) -> Summary:
+    """The figures of a run from its rounds, and those that the rounds do not tell."""
+    measured = [r for r in records if r.accuracy is not None]
+    best = max(measured, key=lambda r: (r.accuracy or 0.0, -r.round))
+    return Summary(
+        accuracy=measured[-1].accuracy or 0.0,
+        best_accuracy=best.accuracy or 0.0,
+        best_round=best.round,
+        best_virtual_time_s=best.virtual_time_s,
+        rounds=records[-1].round,
+        virtual_time_s=records[-1].virtual_time_s,
+        heterogeneity_first=records[0].heterogeneity,
+        heterogeneity_last=records[-1].heterogeneity,
+        bytes_sent=sum(w.bytes_sent for r in records for w in r.workers),
+        bytes_received=sum(w.bytes_received for r in records for w in r.workers),
+        **known,
+    )
+
+
+def _lock(path: Path) -> int:
+    """Hold the folder for this process; the system lets go when the process ends, however."""
+    handle = os.open(path / ".lock", os.O_CREAT | os.O_RDWR, 0o644)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(handle)
+        raise RunFolderError(f"{path} is being written by another process.") from None
+    return handle
