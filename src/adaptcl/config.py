@@ -27,6 +27,7 @@ from adaptcl.errors import SettingError
 from adaptcl.settings import Setting, build, declared, setting
 from adaptcl.strategies import STRATEGIES
 from adaptcl.training import Recipe
+from adaptcl.training.trainers import PRECISIONS
 
 DEFAULT_PRESET = "default"
 
@@ -46,7 +47,7 @@ class JobSettings:
     data_dir: str = setting("", "the folder that holds the data set's files")
     workers: int = setting(10, "number of workers (W)", at_least=1)
     rounds: int = setting(150, "number of rounds (T)", at_least=1)
-    seed: int = setting(1, "fixes all randomness of the run", at_least=0)
+    seed: int = setting(1, "fixes all randomness of the run", at_least=0, at_most=2**63 - 1)
     partition: str = setting(
         "iid",
         "how data is dealt to the workers",
@@ -73,6 +74,7 @@ class JobSettings:
         0, "workers trained at the same time; 0 is one for each core", at_least=0
     )
     device: str = setting("cpu", "where models are trained, as PyTorch names it: cpu, cuda, …")
+    precision: str = setting("tf32", "how a GPU multiplies", choices=PRECISIONS)
 
 
 @dataclass(frozen=True)
@@ -94,7 +96,7 @@ class Config:
 
     def to_toml(self) -> str:
         """A complete file that makes the same run again."""
-        return tomli_w.dumps(self.values())
+        return tomli_w.dumps({k: v for k, v in self.values().items() if v is not None})
 
 
 def configure(values: Mapping[str, Any]) -> Config:
@@ -120,7 +122,10 @@ def all_settings() -> Mapping[str, Setting]:
     groups: list[type] = [JobSettings, Recipe, EnvironmentSettings]
     groups += [s.Settings for s in STRATEGIES.values()]
     groups += [c.Settings for c in CODECS.values()]
-    return {each.name: each for group in groups for each in declared(group)}
+    known: dict[str, Setting] = {}
+    for each in itertools.chain.from_iterable(map(declared, groups)):
+        known.setdefault(each.name, each)
+    return known
 
 
 def unknown_setting(name: str) -> SettingError:
@@ -130,18 +135,22 @@ def unknown_setting(name: str) -> SettingError:
     return SettingError(f"There is no setting {name!r}; {hint}")
 
 
-def read_toml(path: Path) -> dict[str, Any]:
-    """The raw values of a TOML file; `preset = "name"` in it pulls in that preset's first."""
+def read_toml(path: Path, preset_name: str | None = None) -> dict[str, Any]:
+    """The raw values of a TOML file, on top of those of a preset.
+
+    That is the preset called `preset_name`, else the one the file names by `preset = "name"`,
+    else the default one.
+    """
     try:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise SettingError(f"The settings file {path} does not exist.") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise SettingError(f"The settings file {path} cannot be read: {error}.") from None
-    except tomllib.TOMLDecodeError as error:
+    except OSError as error:
+        raise SettingError(f"The settings file {path} cannot be read: {error.strerror}.") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise SettingError(f"The settings file {path} is not TOML: {error}.") from None
-    base = values.pop("preset", None)
-    return {**preset(base), **values} if base is not None else values
+    named = values.pop("preset", DEFAULT_PRESET)
+    return {**preset(preset_name or named), **values}
 
 
 def presets() -> list[str]:

@@ -11,7 +11,7 @@ import os
 import time
 import tomllib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +24,14 @@ from adaptcl.engines.environment import Environment
 from adaptcl.engines.simulation import Simulation
 from adaptcl.errors import RunFolderError
 from adaptcl.events import Event, Listener, RoundFinished, RunFinished, RunStarted
-from adaptcl.materials import Materials, given, given_parts
+from adaptcl.materials import Materials, given, given_parts, refuse_misfit
 from adaptcl.records import RoundRecord, Summary
-from adaptcl.run_folder import RunFolder, summarise
+from adaptcl.run_folder import RunFolder, read_finished, summarise
 from adaptcl.snapshot import Tree
 from adaptcl.strategies import STRATEGIES, Job, Strategy
 from adaptcl.training.evaluate import accuracy
 from adaptcl.training.randomness import draws_randomness
+from adaptcl.training.trainers import trainer
 from adaptcl.training.worker import Worker
 from adaptcl.units import State, flops, retention, trace
 
@@ -67,7 +68,8 @@ def run(
     worker; otherwise it is dealt by the setting `partition`. The model given is not changed. All
     other settings are those of the command line, with underscores: `strategy="adaptcl",
     workers=10, rounds=20, sigma=2`. With `out` the run is written to that folder, and
-    `resume=True` goes on with a run there that was interrupted.
+    `resume=True` goes on with a run there that was interrupted, or gives back what came of it if
+    it is finished.
     """
     values = {**configuration.preset(preset), "model": FROM_PYTHON, "data": FROM_PYTHON}
     parts = given_parts(train)
@@ -75,7 +77,24 @@ def run(
         values["workers"] = len(parts)
     config = configuration.configure({**values, **settings})
     materials = given(copy.deepcopy(model), train if parts is None else parts, test, config.job)
-    return execute(config, materials, _folder(out, resume, config), listeners)
+    path = Path(out) if out is not None else None
+    if path is None:
+        return execute(config, materials, None, listeners)
+    if not (resume and (path / "config.toml").exists()):
+        check(config, materials)
+        return execute(config, materials, RunFolder.create(path, config.to_toml()), listeners)
+    _refuse_other_settings(path, config)
+    finished = read_finished(path)
+    if finished is None:
+        return execute(config, materials, RunFolder.open(path), listeners)
+    summary, rounds, state = finished
+    materials.model.load_state_dict(state)
+    return Result(summary, rounds, materials.model, path)
+
+
+def check(config: Config, materials: Materials) -> None:
+    """Refuse what only model and data can tell is wrong, while no folder has been made yet."""
+    _Session(config, materials, None, ())._simulation()
 
 
 def execute(
@@ -108,6 +127,7 @@ class _Session:
         self._folder = folder
         self._listeners: list[Listener] = [*([folder] if folder else []), *listeners]
         self._units = trace(materials.model, materials.example(), materials.fixed)
+        refuse_misfit(materials)
         self._strategy = self._new_strategy()
         checkpoint = folder.checkpoint() if folder else None
         self._engine_tree: Tree | None = checkpoint["engine"] if checkpoint else None
@@ -128,7 +148,7 @@ class _Session:
         if self._folder:
             self._folder.finish(summary, final)
         self._tell(RunFinished(summary))
-        trained = self._materials.model
+        trained = copy.deepcopy(self._materials.model)
         trained.load_state_dict(final)
         folder = self._folder.path if self._folder else None
         return Result(summary, tuple(self._records), trained, folder)
@@ -147,10 +167,24 @@ class _Session:
 
     def _simulation(self) -> Simulation:
         materials, seed = self._materials, self._job.seed
-        environment = Environment(self._config.environment, self._units, self._job.workers, seed)
+        environment = Environment(
+            self._config.environment,
+            self._units,
+            self._job.workers,
+            self._config.recipe.epochs,
+            seed,
+        )
         random = draws_randomness(materials.model, materials.example())
         workers = [
-            Worker(w, part, materials.model, self._units, seed, draws_randomness=random)
+            Worker(
+                w,
+                part,
+                materials.model,
+                self._units,
+                seed,
+                trainer=trainer(materials.model, self._units, part, self._job.precision),
+                draws_randomness=random,
+            )
             for w, part in enumerate(materials.parts)
         ]
         # Trainings that run side by side would slow each other down, and be measured so.
@@ -167,8 +201,12 @@ class _Session:
         )
 
     def _accuracy(self, state: State, round_: int) -> float | None:
-        if round_ % self._job.evaluate_every and round_ < self._job.rounds:
+        # Not `round_ < rounds`: with workers lost for good, fewer rounds may be the last ones.
+        if round_ % self._job.evaluate_every and not self._strategy.finished:
             return None
+        return self._measured(state)
+
+    def _measured(self, state: State) -> float:
         judged = copy.deepcopy(self._materials.model)
         judged.load_state_dict(state)
         return accuracy(judged, self._materials.test)
@@ -192,8 +230,11 @@ class _Session:
         units, kept = self._units, self._strategy.sub_models()
         whole = max(1, flops(units, units.everything()))
         retentions = tuple(retention(units, each) for each in kept)
+        *before, last = self._records
+        if last.accuracy is None:
+            last = replace(last, accuracy=self._measured(self._strategy.model()))
         return summarise(
-            self._records,
+            [*before, last],
             strategy=self._job.strategy,
             wall_time_s=self._wall_time(),
             retention=retentions,
@@ -206,13 +247,17 @@ class _Session:
         )
 
 
-def _folder(out: str | Path | None, resume: bool, config: Config) -> RunFolder | None:
-    if out is None:
-        return None
-    path = Path(out)
-    if not (resume and (path / "config.toml").exists()):
-        return RunFolder.create(path, config.to_toml())
-    before = tomllib.loads((path / "config.toml").read_text(encoding="utf-8"))
-    if before != tomllib.loads(config.to_toml()):
-        raise RunFolderError(f"{path} holds a run with other settings than these.")
-    return RunFolder.open(path)
+def _refuse_other_settings(path: Path, config: Config) -> None:
+    """An error if the run at `path` was begun with settings that are not these."""
+    file = path / "config.toml"
+    try:
+        before = tomllib.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise RunFolderError(f"{file} is damaged and cannot be read: {error}.") from None
+    now = tomllib.loads(config.to_toml())
+    for name in {**before, **now}:
+        if before.get(name) != now.get(name):
+            raise RunFolderError(
+                f"{path} holds a run with other settings: {name} is {before.get(name)!r} there "
+                f"and {now.get(name)!r} here."
+            )

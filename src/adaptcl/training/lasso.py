@@ -21,59 +21,82 @@ _SMALLEST_NORM = 1e-6
 
 
 class GroupLasso:
-    """The penalty over the units of one sub-model, bound to its parameters."""
+    """The penalty over the units of one sub-model, bound to its parameters.
+
+    The slices of all parameters (filter rows, biases, batch-norm entries) are treated as one long
+    list with a group number each, so that a step needs few operations however many layers there
+    are. Slices that are never cut belong to a last group that has no penalty.
+    """
 
     def __init__(self, model: nn.Module, units: UnitMap, kept: Kept) -> None:
         named = dict(model.named_parameters())
-        device = next(iter(named.values())).device
-        position = torch.cumsum(kept.long(), 0) - 1
-        self._count = int(kept.sum())
-        self._parts: list[tuple[nn.Parameter, Tensor, Tensor | None]] = []
-        sizes = torch.zeros(self._count)
+        first = next(iter(named.values()))
+        # Squares of half-precision numbers would overflow, those of doubles lose digits.
+        self._dtype = torch.promote_types(first.dtype, torch.float32)
+        count = int(kept.sum())
+        position = torch.cat([torch.cumsum(kept.long(), 0) - 1, torch.tensor([count])])
+        stays = torch.cat([kept, kept.new_ones(1)])
+        self._parts: list[tuple[nn.Parameter, int]] = []
+        groups = []
+        sizes = torch.zeros(count + 1, dtype=self._dtype)
         for slot in units.slots:
             if not slot.owned or slot.tensor not in named:
                 continue
             parameter = named[slot.tensor]
-            in_unit = slot.ids[slot.ids != FIXED]
-            rows = slot.ids[(slot.ids == FIXED) | kept[slot.ids.clamp_min(0)]]
-            group = position[in_unit[kept[in_unit]]]
-            if not len(group):
-                continue
-            # Rows that are never cut belong to no group and stay out of the penalty.
-            chosen = (rows != FIXED).nonzero().flatten() if bool((rows == FIXED).any()) else None
-            sizes.index_add_(0, group, torch.full((len(group),), parameter[0].numel() * 1.0))
-            self._parts.append(
-                (parameter, group.to(device), None if chosen is None else chosen.to(device))
-            )
-        self._root_size = sizes.sqrt().to(device)
+            assert FIXED == -1  # the last entry of `stays` and `position`
+            group = position[slot.ids[stays[slot.ids]]]
+            each = parameter.numel() // parameter.shape[slot.dim]
+            sizes.index_add_(0, group, torch.full((len(group),), each, dtype=self._dtype))
+            groups.append(group)
+            self._parts.append((parameter, slot.dim))
+        sizes[count] = 0
+        self._lengths = [len(group) for group in groups]
+        self._group = torch.cat(groups or [torch.empty(0, dtype=torch.long)]).to(first.device)
+        self._root_size = sizes.sqrt().to(first.device)
 
     @torch.no_grad()
     def norms(self) -> Tensor:
         """‖θ_g‖ of every kept unit."""
-        squares = torch.zeros(self._count, device=self._root_size.device)
-        for parameter, group, chosen in self._parts:
-            rows = parameter if chosen is None else parameter[chosen]
-            norm = torch.linalg.vector_norm(rows.flatten(1), dim=1) if rows.dim() > 1 else rows
-            squares.index_add_(0, group, norm * norm)
-        return squares.sqrt_()
+        return self._norms()[:-1]
 
     def penalty(self) -> float:
         """Σ √|g|·‖θ_g‖, the penalty before λ."""
-        return float((self._root_size * self.norms()).sum())
+        return float((self._root_size * self._norms()).sum())
 
     @torch.no_grad()
-    def add_gradient(self, coefficient: float) -> None:
+    def add_gradient(self, coefficient: float | Tensor) -> None:
         """Add λ times the penalty's gradient to the gradients that are there."""
-        factor = self._root_size * coefficient / self.norms().clamp_min_(_SMALLEST_NORM)
-        for parameter, group, chosen in self._parts:
-            gradient = parameter.grad
-            if gradient is None:
+        if not self._parts:
+            return
+        factor = self._root_size * coefficient / self._norms().clamp_min_(_SMALLEST_NORM)
+        scales = torch.split(factor[self._group], self._lengths)
+        vectors: list[tuple[Tensor, Tensor, Tensor]] = []
+        for (parameter, dim), scale in zip(self._parts, scales, strict=True):
+            if parameter.grad is None:
                 continue
-            scale = factor[group].view([-1] + [1] * (parameter.dim() - 1))
-            if chosen is None:
-                gradient.addcmul_(parameter, scale)
+            if parameter.dim() == 1:
+                vectors.append((parameter.grad, parameter, scale.to(parameter.dtype)))
             else:
-                gradient.index_add_(0, chosen, parameter[chosen] * scale)
+                shape = [-1 if d == dim else 1 for d in range(parameter.dim())]
+                parameter.grad.addcmul_(parameter, scale.to(parameter.dtype).view(shape))
+        if vectors:
+            torch._foreach_addcmul_(*map(list, zip(*vectors, strict=True)))
+
+    @torch.no_grad()
+    def _norms(self) -> Tensor:
+        squares = torch.zeros_like(self._root_size)
+        if self._parts:
+            lengths = [self._slice_norms(parameter, dim) for parameter, dim in self._parts]
+            squares.index_add_(0, self._group, torch.cat(lengths).square_())
+        return squares.sqrt_()
+
+    def _slice_norms(self, parameter: Tensor, dim: int) -> Tensor:
+        # Reshaping to rows would copy weights in any other layout than the usual one.
+        others = [d for d in range(parameter.dim()) if d != dim]
+        if not others:
+            return parameter.to(self._dtype)
+        norms: Tensor = torch.linalg.vector_norm(parameter, dim=others, dtype=self._dtype)
+        return norms
 
 
 def coefficient(strength: float, loss: float, penalty: float) -> float:

@@ -62,6 +62,7 @@ def check_tensors(update: Update, units: UnitMap) -> None:
     """Refuse tensors of wrong names, shapes or values."""
     who = f"worker {update.worker}"
     expected = cut_shapes(units, update.kept)
+    variances = {f"{name}.running_var" for name in units.batch_norms}
     if update.state.keys() != expected.keys():
         odd = sorted(update.state.keys() ^ expected.keys())[0]
         raise UpdateError(f"{who} sent a state that differs in the tensor {odd!r}.")
@@ -76,3 +77,5 @@ def check_tensors(update: Update, units: UnitMap) -> None:
                 f"{who} sent {name!r} with values that are not finite; "
                 "its training has probably diverged: a lower learning_rate may help."
             )
+        if name in variances and bool((tensor < 0).any()):
+            raise UpdateError(f"{who} sent {name!r} with negative variances.")

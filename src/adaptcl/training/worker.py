@@ -7,7 +7,6 @@ rest, give back tensors and kept units.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import torch
@@ -19,11 +18,11 @@ from adaptcl.data import Samples
 from adaptcl.pruning import ServerView, WorkerView, importance_lost, prune, worker_order
 from adaptcl.pruning.cig_bnscalor import CIGBNscalor
 from adaptcl.seeds import derive, generator
-from adaptcl.training.augment import crop_and_flip
+from adaptcl.training.augment import draw_moves
 from adaptcl.training.batches import batches, steps
-from adaptcl.training.lasso import GroupLasso, coefficient
 from adaptcl.training.task import Cut, Pruning, Task, Update
-from adaptcl.units import Kept, UnitMap, put_back, recut, submodel
+from adaptcl.training.trainer import PlainTrainer, Trainer, first_coefficient
+from adaptcl.units import Kept, State, UnitMap, put_back, recut
 
 _JUDGED_SAMPLES = 256
 """How many of its samples a worker uses to see what a pruning did to the loss."""
@@ -52,6 +51,7 @@ class Worker:
         units: UnitMap,
         seed: int,
         *,
+        trainer: Trainer | None = None,
         draws_randomness: bool = False,
     ) -> None:
         self.number = number
@@ -59,6 +59,7 @@ class Worker:
         self._model = model
         self._units = units
         self._seed = seed
+        self._trainer = trainer or PlainTrainer(model, units, samples)
         self._draws_randomness = draws_randomness
 
     def carry_out(self, task: Task, memory: WorkerMemory) -> tuple[Update, WorkerMemory]:
@@ -66,34 +67,51 @@ class Worker:
         if not self._draws_randomness:
             return self._carry_out(task, memory)
         # Dropout and its like draw from PyTorch's global generator: give it the task's own seed.
-        with torch.random.fork_rng(), _ONE_AT_A_TIME:
+        with _ONE_AT_A_TIME, torch.random.fork_rng():
             torch.manual_seed(derive(self._seed, "model", self.number, task.round))
             return self._carry_out(task, memory)
 
     def _carry_out(self, task: Task, memory: WorkerMemory) -> tuple[Update, WorkerMemory]:
         recipe = task.recipe
         total = steps(len(self.samples), recipe.batch_size, recipe.epochs)
-        first = round(recipe.beta * total) if task.pruning else total
         randomness = generator(self._seed, "batches", self.number, task.round)
-        stream = batches(len(self.samples), recipe.batch_size, total, randomness)
+        order = list(batches(len(self.samples), recipe.batch_size, total, randomness))
+        moves = (
+            [draw_moves(len(each), randomness) for each in order] if recipe.augmentation else None
+        )
 
-        model = submodel(self._model, self._units, task.kept, task.state)
-        training = _SparseTraining(self, task, randomness, memory.lasso)
-        training.run(model, task.kept, stream, first)
+        model = self._trainer.load(task.kept, task.state)
+        lasso = memory.lasso
+        if lasso is None:
+            first_batch = self.samples.batch(order[0].to(self.samples.labels.device))
+            lasso = first_coefficient(model, self._units, task.kept, first_batch, recipe.strength)
+
+        def train(model: nn.Module, kept: Kept, begin: int, end: int) -> Tensor:
+            return self._trainer.run(
+                model,
+                kept,
+                order[begin:end],
+                moves[begin:end] if moves else None,
+                recipe,
+                lasso * task.lasso_scale,
+            )
+
+        first = round(recipe.beta * total) if task.pruning else total
+        losses = train(model, task.kept, 0, first)
         kept, cut = task.kept, None
         if task.pruning:
             model, kept, cut = self._prune(model, task, task.pruning)
-            training.run(model, kept, stream, total - first)
+            losses = torch.cat([losses, train(model, kept, first, total)])
         update = Update(
             worker=self.number,
             round=task.round,
-            state={name: tensor.detach() for name, tensor in model.state_dict().items()},
+            state=_copied(model),
             kept=kept,
             samples=len(self.samples),
-            loss=training.mean_loss(),
+            loss=float(losses.mean()),
             cut=cut,
         )
-        return update, WorkerMemory(lasso=training.lasso, codec=memory.codec)
+        return update, WorkerMemory(lasso=lasso, codec=memory.codec)
 
     def _prune(self, model: nn.Module, task: Task, pruning: Pruning) -> tuple[nn.Module, Kept, Cut]:
         importance = pruning.importance
@@ -108,14 +126,10 @@ class Worker:
             )
             importance = worker_order(pruning.order).importance(view)
         kept = prune(self._units, task.kept, importance, pruning.rate)
-        smaller = submodel(
-            self._model,
-            self._units,
-            kept,
-            recut(model.state_dict(), self._units, task.kept, kept),
-        )
         lost = importance_lost(task.kept, kept, self._importance_now(model, task))
-        return smaller, kept, Cut(lost, self._loss(model), self._loss(smaller))
+        before = self._loss(model)
+        smaller = self._trainer.load(kept, recut(_copied(model), self._units, task.kept, kept))
+        return smaller, kept, Cut(lost, before, self._loss(smaller))
 
     def _importance_now(self, model: nn.Module, task: Task) -> Tensor:
         """BN scales as they are now: what is lost is judged by them, whatever the order."""
@@ -136,46 +150,9 @@ class Worker:
         return float(loss)
 
 
-class _SparseTraining:
-    """SGD with the group lasso, over as many mini-batches as asked, on one model after another."""
-
-    def __init__(
-        self, worker: Worker, task: Task, randomness: torch.Generator, lasso: float | None
-    ) -> None:
-        self._worker = worker
-        self._task = task
-        self._randomness = randomness
-        self._losses: list[Tensor] = []
-        self.lasso = lasso
-
-    def run(self, model: nn.Module, kept: Kept, stream: Iterator[Tensor], count: int) -> None:
-        recipe = self._task.recipe
-        samples = self._worker.samples
-        device = samples.labels.device
-        penalty = GroupLasso(model, self._worker._units, kept) if recipe.strength > 0 else None
-        optimizer = torch.optim.SGD(
-            model.parameters(),
-            lr=recipe.learning_rate,
-            momentum=recipe.momentum,
-            weight_decay=recipe.weight_decay,
-            fused=True,
-        )
-        model.train()
-        for _ in range(count):
-            inputs, labels = samples.batch(next(stream).to(device))
-            if recipe.augmentation:
-                inputs = crop_and_flip(inputs, self._randomness)
-            loss = F.cross_entropy(model(inputs), labels)
-            optimizer.zero_grad()
-            loss.backward()  # type: ignore[no-untyped-call]
-            if penalty is not None:
-                if self.lasso is None:
-                    self.lasso = coefficient(
-                        recipe.strength, float(loss.detach()), penalty.penalty()
-                    )
-                penalty.add_gradient(self.lasso * self._task.lasso_scale)
-            optimizer.step()
-            self._losses.append(loss.detach())
-
-    def mean_loss(self) -> float:
-        return float(torch.stack(self._losses).mean())
+def _copied(model: nn.Module) -> State:
+    """The model's tensors, apart from the model and in the usual layout."""
+    return {
+        name: tensor.detach().clone(memory_format=torch.contiguous_format)
+        for name, tensor in model.state_dict().items()
+    }

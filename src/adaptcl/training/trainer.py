@@ -1,0 +1,110 @@
+"""Sparse SGD on a worker's sub-model: the loop in which all the time goes.
+
+There are two trainers with one meaning. This one is the plain loop, right everywhere; the one in
+`captured.py` records a step once on a GPU and replays it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from adaptcl.data import Samples
+from adaptcl.training.augment import crop_and_flip
+from adaptcl.training.lasso import GroupLasso, coefficient
+from adaptcl.training.recipe import Recipe
+from adaptcl.units import Kept, State, UnitMap, submodel
+
+
+class Trainer(Protocol):
+    """Holds one worker's sub-model and trains it."""
+
+    def load(self, kept: Kept, state: State) -> nn.Module:
+        """The sub-model with these units and tensors, ready to be trained."""
+        ...
+
+    def run(
+        self,
+        model: nn.Module,
+        kept: Kept,
+        batches: Sequence[Tensor],
+        moves: Sequence[Tensor] | None,
+        recipe: Recipe,
+        lasso: float,
+    ) -> Tensor:
+        """One step of SGD on each batch of indexes, from a fresh optimizer; the losses."""
+        ...
+
+
+class PlainTrainer:
+    """The plain loop, on any device and for any model."""
+
+    def __init__(self, model: nn.Module, units: UnitMap, samples: Samples) -> None:
+        self._model = model
+        self._units = units
+        self._samples = samples
+
+    def load(self, kept: Kept, state: State) -> nn.Module:
+        """A fresh sub-model."""
+        return submodel(self._model, self._units, kept, state)
+
+    def run(
+        self,
+        model: nn.Module,
+        kept: Kept,
+        batches: Sequence[Tensor],
+        moves: Sequence[Tensor] | None,
+        recipe: Recipe,
+        lasso: float,
+    ) -> Tensor:
+        """One step after the other."""
+        penalty = GroupLasso(model, self._units, kept) if lasso > 0 else None
+        optimizer = sgd(model, recipe)
+        device = self._samples.labels.device
+        losses = torch.zeros(len(batches), device=device)
+        model.train()
+        for number, indexes in enumerate(batches):
+            inputs, labels = self._samples.batch(indexes.to(device))
+            if moves is not None:
+                inputs = crop_and_flip(inputs, moves[number])
+            loss = F.cross_entropy(model(inputs), labels)
+            optimizer.zero_grad()
+            loss.backward()  # type: ignore[no-untyped-call]
+            if penalty is not None:
+                penalty.add_gradient(lasso)
+            optimizer.step()
+            losses[number] = loss.detach()
+        return losses
+
+
+def sgd(model: nn.Module, recipe: Recipe) -> torch.optim.SGD:
+    """The optimizer of a recipe, in one fused operation over all parameters."""
+    return torch.optim.SGD(
+        model.parameters(),
+        lr=recipe.learning_rate,
+        momentum=recipe.momentum,
+        weight_decay=recipe.weight_decay,
+        fused=True,
+    )
+
+
+def first_coefficient(
+    model: nn.Module, units: UnitMap, kept: Kept, batch: tuple[Tensor, Tensor], strength: float
+) -> float:
+    """The group lasso's λ for a model that is about to see its very first batch.
+
+    Batch-norm statistics are put back, so the look costs the model nothing.
+    """
+    if strength == 0:
+        return 0.0
+    before = {name: buffer.clone() for name, buffer in model.named_buffers()}
+    model.train()
+    with torch.no_grad():
+        loss = float(F.cross_entropy(model(batch[0]), batch[1]))
+        for name, buffer in model.named_buffers():
+            buffer.copy_(before[name])
+    return coefficient(strength, loss, GroupLasso(model, units, kept).penalty())
