@@ -8,7 +8,13 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from adaptcl.strategies.adaptcl import AdaptCL
+from adaptcl.strategies.dc_asgd import DCASGD
+from adaptcl.strategies.fedasync import FedAsync
 from adaptcl.strategies.fedavg import FedAVG, FedAVGS
+from adaptcl.strategies.fedbuff import FedBuff
+from adaptcl.strategies.fedrolex import FedRolex
+from adaptcl.strategies.heterofl import HeteroFL
+from adaptcl.strategies.ssp import SSP
 from adaptcl.strategies.strategy import Closed, Job, Reaction, Strategy
 
 
@@ -30,7 +36,13 @@ class StrategyClass(Protocol):
 STRATEGIES: dict[str, StrategyClass] = {
     "fedavg": FedAVG,
     "fedavg-s": FedAVGS,
+    "fedasync-s": FedAsync,
+    "ssp-s": SSP,
+    "dc-asgd-a-s": DCASGD,
     "adaptcl": AdaptCL,
+    "heterofl": HeteroFL,
+    "fedrolex": FedRolex,
+    "fedbuff": FedBuff,
 }
 
 __all__ = ["STRATEGIES", "Closed", "Job", "Reaction", "Strategy", "StrategyClass"]

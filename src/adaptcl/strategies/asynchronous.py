@@ -2,6 +2,9 @@
 
 Each worker runs all rounds at its own pace, so there are W·T merges. For the record, W merges
 make one round. Subclasses say how an update is merged and, if they like, who has to wait.
+
+The model has moved on while a worker trained, so most methods merge not the model it sends but
+its *change*: what it sends less what it pulled.
 """
 
 from __future__ import annotations
@@ -10,6 +13,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
+
+import torch
+from torch import Tensor
 
 from adaptcl.records import WorkerRecord
 from adaptcl.snapshot import Tree
@@ -87,13 +93,19 @@ class Asynchronous(ABC):
         return Reaction(self._release())
 
     @property
+    def rounds(self) -> int:
+        """How many rounds there will be."""
+        return self.job.rounds
+
+    @property
     def finished(self) -> bool:
-        """Whether every worker that is here has run all rounds."""
-        return not self._tasks and all(
-            done >= self.job.rounds
-            for done, present in zip(self.done, self._present, strict=True)
-            if present
-        )
+        """Whether every worker that is here has run all rounds.
+
+        While nobody is here and nobody has run them, there is somebody to wait for.
+        """
+        complete = [done >= self.job.rounds for done in self.done]
+        here = zip(complete, self._present, strict=True)
+        return any(complete) and all(all_done for all_done, present in here if present)
 
     def model(self) -> State:
         """The global model."""
@@ -108,13 +120,16 @@ class Asynchronous(ABC):
         return list(self._tasks.values())
 
     def snapshot(self) -> Tree:
-        """All that is needed to go on; every open task with the model it was given."""
+        """All that is needed to go on; every open task with the model it was given.
+
+        Asked when a round has just closed, so no merge waits to be put on record.
+        """
         return {
             "state": self.state,
             "merges": self.merges,
-            "done": self.done,
-            "present": self._present,
-            "pulled": self._pulled,
+            "done": list(self.done),
+            "present": list(self._present),
+            "pulled": list(self._pulled),
             "tasks": [task_to_tree(t, with_state=True) for t in self._tasks.values()],
         }
 
@@ -122,9 +137,9 @@ class Asynchronous(ABC):
         """Go on from a snapshot."""
         self.state = tree["state"]
         self.merges = tree["merges"]
-        self.done = tree["done"]
-        self._present = tree["present"]
-        self._pulled = tree["pulled"]
+        self.done = list(tree["done"])
+        self._present = list(tree["present"])
+        self._pulled = list(tree["pulled"])
         for each in tree["tasks"]:
             task = task_from_tree(each, self.job.recipe, lambda _: self.state)
             self._tasks[task.worker] = task
@@ -156,3 +171,29 @@ class Asynchronous(ABC):
             return None
         records, self._records = tuple(self._records), []
         return Closed(round=-(-self.merges // self.job.workers), workers=records)
+
+
+def is_statistic(name: str) -> bool:
+    """Whether a tensor is a running statistic of a norm layer: measured, not trained."""
+    return name.rpartition(".")[2] in ("running_mean", "running_var")
+
+
+def add_change(state: State, sent: State, pulled: State, weight: float) -> State:
+    """A model moved by `weight` times a worker's change, `sent` less `pulled`, as new tensors.
+
+    Tensors that count take the largest value. Running variances need a floor: several workers
+    that pulled the same variance may each report that it fell, and the sum of their changes can
+    be more than there was. The floor is `weight` times what the worker sent. Where everybody
+    pulled the same model it never binds, because the sum is then an average with that very
+    product among its terms.
+    """
+    return {name: _moved(name, state, sent, pulled, weight) for name in state}
+
+
+def _moved(name: str, state: State, sent: State, pulled: State, weight: float) -> Tensor:
+    if not state[name].is_floating_point():
+        return torch.maximum(state[name], sent[name])
+    moved = torch.add(state[name], sent[name] - pulled[name], alpha=weight)
+    if name.rpartition(".")[2] == "running_var":
+        moved = torch.maximum(moved, min(weight, 1.0) * sent[name])
+    return moved

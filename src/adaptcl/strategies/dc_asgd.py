@@ -1,0 +1,107 @@
+"""DC-ASGD-a: workers commit gradients, the server corrects stale ones (Zheng et al., 2017).
+
+A gradient g computed at the model a worker pulled is a little wrong for the model as it is now.
+The first-order correction needs the Hessian, for which g⊙g is a cheap stand-in:
+
+    θ ← θ − η (g + λ_t ⊙ g⊙g⊙(θ − θ_pulled)),   λ_t = λ0 / √(MeanSquare + ε),
+    MeanSquare ← m·MeanSquare + (1 − m) g⊙g     (which is what the *-a*, adaptive, stands for).
+
+The gradient of a worker that trains for some epochs is what its SGD accumulated, its change over
+its learning rate: g = (θ_pulled − θ_w) / learning_rate. If η is the worker's learning rate and
+λ0 = 0, the server just adds the change.
+
+Small commits suit the method, so it has its own number of epochs for a round, and more rounds in
+return: every worker sees its data as often as with any other strategy. In the record of a run a
+round is still W merges, so there are more of them too.
+
+Running statistics of norm layers are measurements and have no gradient; of their changes a W-th
+is added, as in SSP. Every other tensor counts as trained, also a second name of a tied one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import torch
+
+from adaptcl.settings import setting
+from adaptcl.snapshot import Tree
+from adaptcl.strategies.asynchronous import (
+    Asynchronous,
+    AsynchronousSettings,
+    add_change,
+    is_statistic,
+)
+from adaptcl.strategies.strategy import Job
+from adaptcl.training import Task, Update
+from adaptcl.units import State
+
+_EPSILON = 1e-7
+"""Keeps λ_t finite where a parameter has had no gradient yet."""
+
+
+@dataclass(frozen=True)
+class DCASGDSettings(AsynchronousSettings):
+    """Settings of DC-ASGD-a."""
+
+    lambda_0: float = setting(2.0, "how much stale gradients are corrected (λ0)", at_least=0)
+    mean_square_decay: float = setting(
+        0.95, "decay of the mean square of past gradients (m)", at_least=0, below=1
+    )
+    dc_learning_rate: float = setting(0.01, "the server's step for a gradient (η)", above=0)
+    commit_epochs: float = setting(
+        0.5,
+        "local epochs from one commit to the next, in place of epochs; rounds are multiplied by "
+        "epochs / commit_epochs, so that each worker trains as many epochs in all",
+        above=0,
+        at_most=1000,
+    )
+
+
+class DCASGD(Asynchronous):
+    """DC-ASGD-a with sparse training."""
+
+    summary = "whole model for everybody, sparse training; corrects stale gradients as they come"
+    Settings: ClassVar[type[DCASGDSettings]] = DCASGDSettings
+
+    def __init__(self, job: Job, settings: DCASGDSettings) -> None:
+        epochs = settings.commit_epochs
+        rounds = max(1, round(job.rounds * job.recipe.epochs / epochs))
+        recipe = replace(job.recipe, epochs=epochs)
+        super().__init__(replace(job, rounds=rounds, recipe=recipe), settings)
+        self.settings = settings
+        self._mean_square: State = {
+            name: torch.zeros_like(tensor)
+            for name, tensor in job.state.items()
+            if tensor.is_floating_point() and not is_statistic(name)
+        }
+
+    def merge(self, update: Update, task: Task, staleness: int) -> None:
+        """Take a step along the gradient, corrected for what changed since it was pulled."""
+        settings, learning_rate = self.settings, self.job.recipe.learning_rate
+        measured = {n: tensor for n, tensor in self.state.items() if n not in self._mean_square}
+        measured = add_change(measured, update.state, task.state, 1 / self.job.workers)
+        state = {**self.state, **measured}
+        for name, mean_square in self._mean_square.items():
+            gradient = (task.state[name] - update.state[name]) / learning_rate
+            square = gradient.square()
+            mean_square = torch.lerp(square, mean_square, settings.mean_square_decay)
+            strength = settings.lambda_0 / (mean_square + _EPSILON).sqrt()
+            drift = self.state[name] - task.state[name]
+            step = gradient + strength * square * drift
+            state[name] = torch.sub(self.state[name], step, alpha=settings.dc_learning_rate)
+            self._mean_square[name] = mean_square
+        self.state = state
+
+    def snapshot(self) -> Tree:
+        """All that is needed to go on."""
+        return {
+            "asynchronous": super().snapshot(),
+            "mean_square": dict(self._mean_square),
+        }
+
+    def restore(self, tree: Tree) -> None:
+        """Go on from a snapshot."""
+        super().restore(tree["asynchronous"])
+        self._mean_square = dict(tree["mean_square"])

@@ -1,0 +1,68 @@
+"""FedAsync: every arriving model is mixed into the global one, a stale one less (Xie et al., 2019).
+
+θ ← (1 − α_t) θ + α_t θ_w with α_t = α·s(τ), where the staleness τ counts the merges between the
+worker's pull and its arrival: 0 for a model that nobody overtook, which then weighs α in full.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+
+from adaptcl.settings import setting
+from adaptcl.strategies.asynchronous import Asynchronous, AsynchronousSettings
+from adaptcl.strategies.strategy import Job
+from adaptcl.training import Task, Update
+
+
+@dataclass(frozen=True)
+class FedAsyncSettings(AsynchronousSettings):
+    """Settings of FedAsync."""
+
+    mixing: float = setting(
+        0.6, "weight of an arriving model that is not stale (FedAsync's α)", above=0, at_most=1
+    )
+    staleness_weight: str = setting(
+        "polynomial",
+        "how the weight falls with the staleness τ: 'polynomial' as (1+τ)^-exponent, 'hinge' not "
+        "at all up to the hinge and as 1/(slope·(τ-hinge)+1) from there, 'constant' never",
+        choices=("polynomial", "hinge", "constant"),
+    )
+    staleness_exponent: float = setting(0.5, "polynomial: the exponent (a)", at_least=0)
+    staleness_slope: float = setting(10.0, "hinge: how fast the weight falls (a)", at_least=0)
+    staleness_hinge: int = setting(
+        4, "hinge: the largest staleness with full weight (b)", at_least=0
+    )
+
+
+class FedAsync(Asynchronous):
+    """FedAsync with sparse training."""
+
+    summary = "whole model for everybody, sparse training; mixes in each model as it comes"
+    Settings: ClassVar[type[FedAsyncSettings]] = FedAsyncSettings
+
+    def __init__(self, job: Job, settings: FedAsyncSettings) -> None:
+        super().__init__(job, settings)
+        self.settings = settings
+
+    def merge(self, update: Update, task: Task, staleness: int) -> None:
+        """Mix in the worker's model."""
+        weight = self.settings.mixing * staleness_weight(staleness, self.settings)
+        self.state = {
+            name: torch.lerp(tensor, update.state[name], weight)
+            if tensor.is_floating_point()
+            else torch.maximum(tensor, update.state[name])
+            for name, tensor in self.state.items()
+        }
+
+
+def staleness_weight(staleness: int, settings: FedAsyncSettings) -> float:
+    """s(τ): the share of its full weight that a model of this staleness has, at most 1."""
+    if settings.staleness_weight == "polynomial":
+        return float((1 + staleness) ** -settings.staleness_exponent)
+    if settings.staleness_weight == "hinge":
+        beyond = max(0, staleness - settings.staleness_hinge)
+        return 1 / (settings.staleness_slope * beyond + 1)
+    return 1.0

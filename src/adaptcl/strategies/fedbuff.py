@@ -1,0 +1,64 @@
+"""FedBuff: changes gather in a buffer, and every K of them move the model (Nguyen et al., 2022).
+
+θ ← θ + η/K · Σ s(τ)·(θ_w − θ_pulled) with s(τ) = 1/√(1+τ). The staleness τ counts how often the
+*model* has moved between a worker's pull and its arrival, not how many changes have come. Workers
+never wait: until the buffer is full they go on from the model as it is.
+
+What to weigh a change by is known when it comes. So the buffer need not hold K changes: it is the
+model to be, which each change moves and which becomes the model with the K-th. Changes that do
+not fill a buffer by the end of a run have no part in its model.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+from adaptcl.settings import setting
+from adaptcl.snapshot import Tree
+from adaptcl.strategies.asynchronous import Asynchronous, AsynchronousSettings, add_change
+from adaptcl.strategies.strategy import Job
+from adaptcl.training import Task, Update
+from adaptcl.units import State
+
+
+@dataclass(frozen=True)
+class FedBuffSettings(AsynchronousSettings):
+    """Settings of FedBuff."""
+
+    buffer_size: int = setting(3, "changes that move the model together (K)", at_least=1)
+    server_learning_rate: float = setting(
+        1.0, "the server's step for the mean of the buffered changes (FedBuff's η)", above=0
+    )
+
+
+class FedBuff(Asynchronous):
+    """FedBuff with sparse training."""
+
+    summary = "whole model for everybody, sparse training; merges changes several at a time"
+    Settings: ClassVar[type[FedBuffSettings]] = FedBuffSettings
+
+    def __init__(self, job: Job, settings: FedBuffSettings) -> None:
+        super().__init__(job, settings)
+        self.settings = settings
+        self._next: State = job.state
+        """The model to be: the model, moved by the changes in the buffer."""
+
+    def merge(self, update: Update, task: Task, staleness: int) -> None:
+        """Put the worker's change into the buffer, and empty it if it is full."""
+        size = self.settings.buffer_size
+        moves = self.merges // size - (self.merges - staleness) // size
+        weight = self.settings.server_learning_rate / math.sqrt(1 + moves) / size
+        self._next = add_change(self._next, update.state, task.state, weight)
+        if (self.merges + 1) % size == 0:
+            self.state = self._next
+
+    def snapshot(self) -> Tree:
+        """All that is needed to go on, the buffer included."""
+        return {"asynchronous": super().snapshot(), "next": self._next}
+
+    def restore(self, tree: Tree) -> None:
+        """Go on from a snapshot."""
+        super().restore(tree["asynchronous"])
+        self._next = tree["next"]

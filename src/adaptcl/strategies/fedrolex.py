@@ -1,0 +1,34 @@
+"""FedRolex: sub-models of fixed widths that roll over the model (Alam et al., 2022).
+
+The widths are HeteroFL's, but the window of units moves on by one unit a round and around the
+end of each layer, so that every unit gets its turn in narrow sub-models too, and the model may be
+wider than any worker's sub-model.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from adaptcl.strategies.heterofl import WidthSettings, widths, window
+from adaptcl.strategies.strategy import Job
+from adaptcl.strategies.synchronous import Plan, Synchronous
+from adaptcl.units import State
+
+
+class FedRolex(Synchronous):
+    """FedRolex: each worker trains a window of every layer that moves on each round."""
+
+    summary = "a sub-model of fixed width for each worker, other units every round"
+    Settings: ClassVar[type[WidthSettings]] = WidthSettings
+
+    def __init__(self, job: Job, settings: WidthSettings) -> None:
+        super().__init__(job, settings)
+        self.widths = widths(settings, job.workers)
+
+    def plan(self, worker: int) -> Plan:
+        """The window of this round: it begins at the first unit in round 1, then moves on."""
+        return Plan(window(self.units, self.widths[worker], first=self.round - 1))
+
+    def model(self) -> State:
+        """The whole model: a unit outside all windows is only waiting for its turn."""
+        return self.state

@@ -1,0 +1,93 @@
+"""HeteroFL: sub-models of fixed widths, always the first units of a layer (Diao et al., 2020).
+
+A worker of width p holds the first ⌈p·n⌉ of the n units of every layer, so narrow sub-models are
+contained in wide ones. Each unit is averaged over those who hold it. HeteroFL has to be *told*
+each worker's width before the first round, when nothing is known about the workers; AdaptCL
+learns it.
+
+Left out of the published method, because they change what a worker trains rather than which
+sub-model it gets: the scaler (activations divided by p while training, which the batch norm that
+follows undoes), *static* batch norm (statistics measured over everybody's data at the end; here
+running statistics are averaged like any tensor) and the loss masked to the labels a worker has.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
+from typing import ClassVar
+
+import torch
+
+from adaptcl.errors import SettingError
+from adaptcl.settings import setting
+from adaptcl.strategies.aggregation import AggregationSettings
+from adaptcl.strategies.strategy import Job
+from adaptcl.strategies.synchronous import Plan, Synchronous, SynchronousSettings
+from adaptcl.units import Kept, UnitMap
+
+(_AGGREGATION,) = (each for each in fields(AggregationSettings) if each.name == "aggregation")
+
+
+@dataclass(frozen=True)
+class WidthSettings(SynchronousSettings):
+    """Settings of strategies whose sub-models have fixed widths."""
+
+    aggregation: str = field(default="by-unit", metadata=_AGGREGATION.metadata)
+    width_levels: tuple[float, ...] = setting(
+        (1.0, 0.5, 0.25, 0.125, 0.0625),
+        "widths to deal to the workers in equal groups, the widest to the last workers, which a "
+        "simulation makes the fastest",
+        above=0,
+        at_most=1,
+    )
+    worker_widths: tuple[float, ...] = setting(
+        (),
+        "width of each worker's sub-model as a share of every layer, in place of width_levels",
+        above=0,
+        at_most=1,
+    )
+
+
+class HeteroFL(Synchronous):
+    """HeteroFL: each worker trains the first units of every layer."""
+
+    summary = "a sub-model of fixed width for each worker, always the same units"
+    Settings: ClassVar[type[WidthSettings]] = WidthSettings
+
+    def __init__(self, job: Job, settings: WidthSettings) -> None:
+        super().__init__(job, settings)
+        self.widths = widths(settings, job.workers)
+
+    def plan(self, worker: int) -> Plan:
+        """The first units of every layer."""
+        return Plan(window(self.units, self.widths[worker], first=0))
+
+
+def widths(settings: WidthSettings, workers: int) -> Sequence[float]:
+    """The width of each worker's sub-model, from the slowest worker to the fastest."""
+    if settings.worker_widths:
+        if len(settings.worker_widths) != workers:
+            raise SettingError(
+                f"worker_widths has {len(settings.worker_widths)} entries, but it must have one "
+                f"for each of the {workers} workers."
+            )
+        return settings.worker_widths
+    levels = sorted(settings.width_levels, reverse=True)
+    if not levels:
+        raise SettingError("width_levels is empty, but it must have at least one width.")
+    # Counted from the fastest, so that with fewer workers than levels the widest is still dealt.
+    return [levels[place * len(levels) // workers] for place in reversed(range(workers))]
+
+
+def window(units: UnitMap, width: float, first: int) -> Kept:
+    """⌈width·n⌉ units of every layer of n: those from `first` on, and around the end."""
+    kept = units.everything()
+    for layer in units.layers:
+        n = len(layer.units)
+        # 0.07 · 100 is a little more than 7 in floating point, and must not become 8 units.
+        count = max(1, math.ceil(width * n - 1e-9))
+        place = (torch.arange(n) - first) % n
+        kept[layer.units.start : layer.units.stop] = place < count
+    return kept

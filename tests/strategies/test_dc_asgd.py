@@ -1,0 +1,140 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from adaptcl.run import Result
+from adaptcl.strategies import Job
+from adaptcl.strategies.dc_asgd import DCASGD, DCASGDSettings
+from adaptcl.training import Arrival, Recipe
+from adaptcl.units import trace
+
+Jobs = Callable[..., Job]
+Answers = Callable[..., Arrival]
+Timelines = Callable[..., Any]
+
+RECIPE = Recipe(epochs=2.0, learning_rate=0.1)
+
+
+def weight(value: float) -> dict[str, Tensor]:
+    return {"weight": torch.tensor([[value]])}
+
+
+def test_two_commits_worked_out_by_hand(one_weight: Jobs, answered: Answers) -> None:
+    settings = DCASGDSettings(lambda_0=2.0, mean_square_decay=0.75, dc_learning_rate=0.1)
+    strategy = DCASGD(one_weight(2, 1, start=1.0, recipe=RECIPE), settings)
+    stale, fresh = strategy.start().tasks
+
+    # g = (1 - 0.8) / 0.1 = 2, nothing has changed since: 1 - 0.1·2. MeanSquare = 0.25·2² = 1.
+    strategy.receive(answered(fresh, weight(0.8)))
+    assert strategy.model()["weight"].item() == pytest.approx(0.8)
+
+    # g = (1 - 0.9) / 0.1 = 1, MeanSquare = 0.75·1 + 0.25·1² = 1, λ = 2/√1, θ - θ_pulled = -0.2:
+    # 0.8 - 0.1·(1 + 2·1²·(-0.2))
+    strategy.receive(answered(stale, weight(0.9)))
+    assert strategy.model()["weight"].item() == pytest.approx(0.74, abs=1e-6)
+
+
+def test_without_correction_at_the_workers_learning_rate_changes_are_added(
+    one_weight: Jobs, answered: Answers
+) -> None:
+    settings = DCASGDSettings(lambda_0=0.0, dc_learning_rate=0.1)
+    strategy = DCASGD(one_weight(2, 1, start=1.0, recipe=RECIPE), settings)
+    one, other = strategy.start().tasks
+    strategy.receive(answered(one, weight(0.7)))
+    strategy.receive(answered(other, weight(1.5)))
+    assert strategy.model()["weight"].item() == pytest.approx(1.0 - 0.3 + 0.5)
+
+
+def test_a_parameter_without_gradient_stays_and_stays_finite(
+    one_weight: Jobs, answered: Answers
+) -> None:
+    strategy = DCASGD(one_weight(1, 1, start=1.0), DCASGDSettings())
+    (task,) = strategy.start().tasks
+    strategy.receive(answered(task, weight(1.0)))
+    assert strategy.model()["weight"].item() == 1.0
+
+
+def test_smaller_commits_mean_more_rounds_and_as_many_epochs(
+    one_weight: Jobs, timeline: Timelines
+) -> None:
+    strategy = DCASGD(one_weight(2, 3, recipe=RECIPE), DCASGDSettings(commit_epochs=0.5))
+    line = timeline(strategy, times=[2, 1]).start()
+    assert {task.recipe.epochs for _, task in line.open.values()} == {0.5}
+    line.run()
+    assert strategy.done == [12, 12], "3 rounds of 2 epochs are 12 of 0.5"
+    assert [closed.round for closed in line.closed] == list(range(1, 13))
+
+
+def test_a_commit_larger_than_the_whole_training_is_still_one_round(one_weight: Jobs) -> None:
+    strategy = DCASGD(one_weight(2, 1, recipe=RECIPE), DCASGDSettings(commit_epochs=9.0))
+    assert strategy.job.rounds == 1
+
+
+def test_running_statistics_are_no_gradients(with_batch_norm: Jobs, answered: Answers) -> None:
+    job = with_batch_norm(2, 1, RECIPE)
+    # A server step a hundred times the worker's would throw them far off.
+    strategy = DCASGD(job, DCASGDSettings(lambda_0=0.0, dc_learning_rate=10.0))
+    task, _ = strategy.start().tasks
+    sent = {name: tensor.clone() for name, tensor in task.state.items()}
+    sent["1.running_mean"] += 3.0
+    sent["1.running_var"] += 4.0
+    sent["1.bias"] += 0.5
+    sent["1.num_batches_tracked"] += 5
+    strategy.receive(answered(task, sent))
+    model = strategy.model()
+    assert model["1.running_mean"].tolist() == [1.5] * 4
+    assert model["1.running_var"].tolist() == [3.0] * 4
+    assert model["1.num_batches_tracked"].item() == 5
+    assert model["1.bias"].tolist() == pytest.approx([50.0] * 4)
+    assert list(model) == list(job.state)
+
+
+def test_tied_tensors_stay_tied(answered: Answers) -> None:
+    model = nn.Sequential(nn.Linear(2, 2), nn.ReLU(), nn.Linear(2, 2))
+    model[2].weight = model[0].weight
+    units = trace(model, torch.zeros(1, 2))
+    state = {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
+    strategy = DCASGD(Job(units, state, 2, 1, RECIPE, seed=1), DCASGDSettings())
+    for task in strategy.start().tasks:
+        sent = {name: tensor - 0.1 * (task.worker + 1) for name, tensor in task.state.items()}
+        strategy.receive(answered(task, sent))
+    merged = strategy.model()
+    assert torch.equal(merged["0.weight"], merged["2.weight"])
+    assert not torch.equal(merged["0.weight"], state["0.weight"])
+
+
+def test_a_checkpoint_file_gives_the_same_continuation(
+    with_batch_norm: Jobs, timeline: Timelines, tmp_path: Path
+) -> None:
+    def new() -> DCASGD:
+        return DCASGD(with_batch_norm(3, 2, RECIPE), DCASGDSettings(dc_learning_rate=0.02))
+
+    line = timeline(new(), times=[5, 3, 2]).start().run(rounds=3)
+    resumed = line.resumed(new(), tmp_path)
+    assert {task.recipe.epochs for _, task in resumed.open.values()} == {0.5}
+    resumed.run()
+    line.run()
+    assert resumed.arrivals == line.arrivals
+    for name, tensor in line.strategy.model().items():
+        assert torch.equal(tensor, resumed.strategy.model()[name]), name
+
+
+def test_a_lost_worker_is_not_waited_for(one_weight: Jobs, timeline: Timelines) -> None:
+    strategy = DCASGD(one_weight(2, 1, recipe=RECIPE), DCASGDSettings())
+    line = timeline(strategy, times=[50, 1]).start()
+    line.step()
+    line.lose(0)
+    line.run()
+    assert strategy.done == [0, 4]
+
+
+def test_it_learns_the_digits(learn: Callable[..., Result]) -> None:
+    result = learn("dc-asgd-a-s", epochs=1.0, commit_epochs=0.5)
+    assert result.summary.rounds == 12
+    assert result.summary.accuracy > 0.85

@@ -1,0 +1,106 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from adaptcl.run import Result
+from adaptcl.strategies import Job
+from adaptcl.strategies.fedbuff import FedBuff, FedBuffSettings
+from adaptcl.training import Arrival
+
+Jobs = Callable[..., Job]
+Answers = Callable[..., Arrival]
+Timelines = Callable[..., Any]
+
+
+def weight(value: float) -> dict[str, Tensor]:
+    return {"weight": torch.tensor([[value]])}
+
+
+def test_four_changes_worked_out_by_hand(one_weight: Jobs, answered: Answers) -> None:
+    strategy = FedBuff(one_weight(3, 2), FedBuffSettings(buffer_size=2))
+    zero, one, two = strategy.start().tasks
+
+    def model() -> float:
+        return strategy.model()["weight"].item()
+
+    (again,) = strategy.receive(answered(two, weight(4.0))).tasks
+    assert model() == 0, "one change does not fill the buffer"
+    assert again.state["weight"].item() == 0, "the worker goes on from the model as it is"
+
+    strategy.receive(answered(one, weight(2.0)))
+    assert model() == pytest.approx(3.0)  # (4 + 2) / 2, neither of them stale
+
+    # Both had pulled before the model moved once, so they are weighed by 1/√2.
+    strategy.receive(answered(zero, weight(6.0)))
+    assert model() == pytest.approx(3.0)
+    strategy.receive(answered(again, weight(1.0)))
+    assert model() == pytest.approx(3.0 + (6.0 + 1.0) / 2**0.5 / 2)
+
+
+def test_staleness_counts_moves_of_the_model_not_changes(
+    one_weight: Jobs, answered: Answers
+) -> None:
+    strategy = FedBuff(one_weight(4, 1), FedBuffSettings(buffer_size=4))
+    for task in strategy.start().tasks:
+        strategy.receive(answered(task, weight(8.0)))
+    assert strategy.model()["weight"].item() == pytest.approx(8.0), "all four are fresh"
+
+
+def test_the_servers_learning_rate_scales_the_step(one_weight: Jobs, answered: Answers) -> None:
+    settings = FedBuffSettings(buffer_size=2, server_learning_rate=0.5)
+    strategy = FedBuff(one_weight(2, 1, start=1.0), settings)
+    for task in strategy.start().tasks:
+        strategy.receive(answered(task, weight(5.0)))
+    assert strategy.model()["weight"].item() == pytest.approx(3.0)
+
+
+def test_a_buffer_of_one_moves_the_model_with_every_change(
+    one_weight: Jobs, answered: Answers
+) -> None:
+    strategy = FedBuff(one_weight(2, 1), FedBuffSettings(buffer_size=1))
+    one, other = strategy.start().tasks
+    strategy.receive(answered(one, weight(3.0)))
+    assert strategy.model()["weight"].item() == pytest.approx(3.0)
+    strategy.receive(answered(other, weight(1.0)))
+    assert strategy.model()["weight"].item() == pytest.approx(3.0 + 1 / 2**0.5)
+
+
+def test_workers_never_wait_for_the_buffer(one_weight: Jobs, timeline: Timelines) -> None:
+    strategy = FedBuff(one_weight(3, 2), FedBuffSettings(buffer_size=100))
+    line = timeline(strategy, times=[5, 3, 2]).start().run()
+    assert [worker for _, worker in line.arrivals] == [2, 1, 2, 0, 1, 0]
+    assert strategy.model()["weight"].item() == 0, "the buffer was never full"
+
+
+def test_what_a_lost_worker_had_sent_still_counts(one_weight: Jobs, timeline: Timelines) -> None:
+    strategy = FedBuff(one_weight(2, 2), FedBuffSettings(buffer_size=2))
+    line = timeline(strategy, times=[3, 1], train=lambda task: weight(task.worker + 1.0)).start()
+    line.step()
+    line.lose(1)
+    line.step()
+    assert strategy.model()["weight"].item() == pytest.approx((2.0 + 1.0) / 2)
+
+
+def test_a_checkpoint_file_keeps_a_buffer_that_is_half_full(
+    with_batch_norm: Jobs, timeline: Timelines, tmp_path: Path
+) -> None:
+    def new() -> FedBuff:
+        return FedBuff(with_batch_norm(3, 4), FedBuffSettings(buffer_size=2))
+
+    line = timeline(new(), times=[5, 3, 2]).start().run(rounds=1)
+    assert line.strategy.merges % 2 == 1, "a change waits in the buffer"
+    resumed = line.resumed(new(), tmp_path).run()
+    line.run()
+    assert resumed.arrivals == line.arrivals
+    for name, tensor in line.strategy.model().items():
+        assert torch.equal(tensor, resumed.strategy.model()[name]), name
+
+
+def test_it_learns_the_digits(learn: Callable[..., Result]) -> None:
+    assert learn("fedbuff").summary.accuracy > 0.85

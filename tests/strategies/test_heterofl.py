@@ -1,0 +1,160 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+
+from adaptcl.config import configure
+from adaptcl.errors import SettingError
+from adaptcl.run import Result
+from adaptcl.strategies import Job
+from adaptcl.strategies.heterofl import HeteroFL, WidthSettings, widths, window
+from adaptcl.training import Arrival
+from adaptcl.units import retention, trace
+
+Jobs = Callable[..., Job]
+Answers = Callable[..., Arrival]
+Timelines = Callable[..., Any]
+
+
+def test_levels_go_to_equal_groups_and_the_widest_to_the_fastest() -> None:
+    dealt = widths(WidthSettings(width_levels=(1.0, 0.25, 0.5)), workers=6)
+    assert dealt == [0.25, 0.25, 0.5, 0.5, 1.0, 1.0]
+
+
+@given(st.integers(1, 40))
+def test_the_fastest_worker_always_has_the_whole_model(workers: int) -> None:
+    dealt = list(widths(WidthSettings(), workers))
+    assert len(dealt) == workers
+    assert dealt[-1] == 1.0
+    assert dealt == sorted(dealt)
+
+
+def test_widths_can_be_given_worker_by_worker() -> None:
+    assert tuple(widths(WidthSettings(worker_widths=(0.3, 1.0, 0.7)), 3)) == (0.3, 1.0, 0.7)
+
+
+def test_widths_for_another_number_of_workers_are_refused(with_batch_norm: Jobs) -> None:
+    with pytest.raises(SettingError, match="worker_widths has 2 entries"):
+        HeteroFL(with_batch_norm(3, 1), WidthSettings(worker_widths=(0.5, 1.0)))
+
+
+def test_no_levels_at_all_are_refused(with_batch_norm: Jobs) -> None:
+    with pytest.raises(SettingError, match="width_levels"):
+        HeteroFL(with_batch_norm(3, 1), WidthSettings(width_levels=()))
+
+
+def test_a_window_is_the_first_units_of_every_layer(with_batch_norm: Jobs) -> None:
+    kept = window(with_batch_norm(1, 1).units, width=0.3, first=0)
+    # Layers of four and eight units: ⌈1.2⌉ and ⌈2.4⌉.
+    assert kept[:4].int().tolist() == [1, 1, 0, 0]
+    assert kept[4:].int().tolist() == [1, 1, 1, 0, 0, 0, 0, 0]
+
+
+@given(width=st.floats(1e-6, 1.0))
+def test_a_window_has_a_part_of_every_layer_but_never_none(
+    with_batch_norm: Jobs, width: float
+) -> None:
+    units = with_batch_norm(1, 1).units
+    kept = window(units, width, first=0)
+    for layer in units.layers:
+        count, n = int(kept[list(layer.units)].sum()), len(layer.units)
+        assert 1 <= count <= n
+        assert width * n - 1e-6 <= count < width * n + 1
+
+
+@given(widths=st.tuples(st.floats(0.01, 1.0), st.floats(0.01, 1.0)))
+def test_a_narrow_sub_model_is_contained_in_a_wider_one(
+    with_batch_norm: Jobs, widths: tuple[float, float]
+) -> None:
+    units = with_batch_norm(1, 1).units
+    narrow, wide = (window(units, width, first=0) for width in sorted(widths))
+    assert not bool((narrow & ~wide).any())
+
+
+def test_a_width_that_divides_a_layer_is_not_rounded_up_by_floating_point() -> None:
+    units = trace(nn.Sequential(nn.Linear(1, 100), nn.ReLU(), nn.Linear(100, 1)), torch.zeros(1, 1))
+    assert 0.07 * 100 > 7
+    assert int(window(units, 0.07, first=0).sum()) == 7
+
+
+def test_a_unit_is_averaged_over_those_who_hold_it(
+    with_batch_norm: Jobs, answered: Answers
+) -> None:
+    strategy = HeteroFL(with_batch_norm(2, 1), WidthSettings(worker_widths=(0.5, 1.0)))
+    narrow, wide = strategy.start().tasks
+    assert narrow.state["0.bias"].shape == (2,)
+    assert wide.state["0.bias"].shape == (4,)
+    sent = [
+        {**task.state, "0.bias": torch.full_like(task.state["0.bias"], value)}
+        for task, value in ((narrow, 1.0), (wide, 5.0))
+    ]
+    strategy.receive(answered(narrow, sent[0], samples=3))
+    strategy.receive(answered(wide, sent[1], samples=1))
+    # (3·1 + 1·5) / 4 where both hold the unit, 5 where only the wide one does.
+    assert strategy.model()["0.bias"].tolist() == [2.0, 2.0, 5.0, 5.0]
+
+
+def test_units_nobody_holds_count_as_cut(with_batch_norm: Jobs, timeline: Timelines) -> None:
+    strategy = HeteroFL(with_batch_norm(2, 1), WidthSettings(worker_widths=(0.25, 0.5)))
+    timeline(strategy, times=[2, 1]).start().run()
+    assert strategy.model()["1.weight"][2:].tolist() == [0.0, 0.0]
+
+
+def test_sub_models_stay_the_same_and_nothing_is_on_record_as_pruned(
+    with_batch_norm: Jobs, timeline: Timelines
+) -> None:
+    job = with_batch_norm(2, 3)
+    strategy = HeteroFL(job, WidthSettings(worker_widths=(0.5, 1.0)))
+    line = timeline(strategy, times=[2, 1]).start().run()
+    half = retention(job.units, window(job.units, 0.5, first=0))
+    assert [[w.retention for w in closed.workers] for closed in line.closed] == [[half, 1.0]] * 3
+    assert {w.pruned_rate for closed in line.closed for w in closed.workers} == {0.0}
+    assert [closed.similarity for closed in line.closed] == [None] * 3
+
+
+def test_a_worker_that_comes_back_has_its_width_again(
+    with_batch_norm: Jobs, timeline: Timelines
+) -> None:
+    strategy = HeteroFL(with_batch_norm(2, 4), WidthSettings(worker_widths=(0.5, 1.0)))
+    line = timeline(strategy, times=[2, 1]).start()
+    line.lose(0)
+    line.run(rounds=2)
+    line.join(0)
+    assert torch.equal(line.open[0][1].kept, window(strategy.units, 0.5, first=0))
+    assert line.open[0][1].round == 3
+
+
+def test_a_checkpoint_file_gives_the_same_continuation(
+    with_batch_norm: Jobs, timeline: Timelines, tmp_path: Path
+) -> None:
+    def new() -> HeteroFL:
+        return HeteroFL(with_batch_norm(3, 4), WidthSettings())
+
+    line = timeline(new(), times=[5, 3, 2]).start().run(rounds=2)
+    resumed = line.resumed(new(), tmp_path).run()
+    line.run()
+    assert resumed.arrivals == line.arrivals
+    for name, tensor in line.strategy.model().items():
+        assert torch.equal(tensor, resumed.strategy.model()[name]), name
+
+
+def test_averaging_by_unit_is_its_own_default_and_nobody_elses() -> None:
+    def aggregation(strategy: str, **given: str) -> Any:
+        return configure({"strategy": strategy, **given}).strategy.aggregation
+
+    assert aggregation("heterofl") == aggregation("fedrolex") == "by-unit"
+    assert aggregation("fedavg-s") == aggregation("adaptcl") == "by-worker"
+    assert aggregation("heterofl", aggregation="by-worker") == "by-worker"
+
+
+def test_it_learns_the_digits(learn: Callable[..., Result]) -> None:
+    result = learn("heterofl")
+    assert result.summary.accuracy > 0.85
+    assert result.summary.retention[0] < 0.2 < result.summary.retention[-1] == 1.0
