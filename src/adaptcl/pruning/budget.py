@@ -13,6 +13,10 @@ from torch import Tensor
 
 from adaptcl.units import Kept, UnitMap, parameters
 
+_ROUNDING = 1e-9
+"""Relative room for the rounding errors of a budget that was computed from a rate: half a
+sub-model's parameters may come out a hair below the whole number they are."""
+
 
 def fit(units: UnitMap, among: Kept, importance: Tensor, budget: float) -> Kept:
     """The largest sub-model of the units `among` that has at most `budget` parameters.
@@ -21,10 +25,11 @@ def fit(units: UnitMap, among: Kept, importance: Tensor, budget: float) -> Kept:
     one unit a layer is over the budget, that smallest sub-model is given.
     """
     candidates = _cutting_order(units, among, importance)
+    limit = budget * (1 + _ROUNDING)
     low, high = 0, len(candidates)
     while low < high:
         middle = (low + high) // 2
-        if parameters(units, _without(among, candidates[:middle])) <= budget:
+        if parameters(units, _without(among, candidates[:middle])) <= limit:
             high = middle
         else:
             low = middle + 1
@@ -43,14 +48,18 @@ def importance_lost(before: Kept, after: Kept, importance: Tensor) -> float:
 
 
 def _cutting_order(units: UnitMap, among: Kept, importance: Tensor) -> Tensor:
-    """The units that may go, least important first; ties go by unit number, highest first."""
+    """The units that may go, least important first; ties go by unit number, highest first.
+
+    An importance that is no number says nothing for its unit, which goes before all others.
+    """
+    importance = importance.double()
+    importance = torch.where(importance.isnan(), -torch.inf, importance)
     may_go = among.clone()
     for layer in units.layers:
-        present = among[layer.units.start : layer.units.stop]
-        if present.any():
-            scores = importance[layer.units.start : layer.units.stop].double()
-            scores = torch.where(present, scores, torch.full_like(scores, -torch.inf))
-            may_go[layer.units.start + int(scores.argmax())] = False
+        present = among[layer.units.start : layer.units.stop].nonzero().flatten()
+        if len(present):
+            numbers = present + layer.units.start
+            may_go[numbers[importance[numbers].argmax()]] = False
     numbers = may_go.nonzero().flatten().flip(0)
     return numbers[importance[numbers].argsort(stable=True)]
 

@@ -30,6 +30,10 @@ _CHANGED = 0.1
 """An update time that differs this much (relative) at the same retention means the worker, not
 its sub-model, has changed: what was learned before no longer holds."""
 
+_HARMFUL_JUMP = 1.0
+"""A loss that rises by this much in a pruning (in nats; guessing among ten classes costs 2.3)
+says that the sub-model has forgotten what it knew."""
+
 
 @dataclass(frozen=True)
 class AdaptCLSettings(RateSettings, SynchronousSettings):
@@ -43,8 +47,9 @@ class AdaptCLSettings(RateSettings, SynchronousSettings):
         below=1,
     )
     max_importance_lost: float = setting(
-        0.1,
-        "warn when a pruning cuts away more than this share of a sub-model's importance",
+        0.2,
+        "the share of a sub-model's importance that may be cut away at once; above it pruning has "
+        "been seen to destroy the model",
         at_least=0,
         at_most=1,
     )
@@ -160,13 +165,20 @@ class AdaptCL(Synchronous):
         )
 
     def _warnings(self, records: Sequence[WorkerRecord]) -> tuple[str, ...]:
-        """One sentence on the most harmful pruning of the round, if any was."""
+        """One sentence on the most harmful pruning of the round, if any was.
+
+        Much importance can go without harm where the rest makes up for it, so both must be seen:
+        importance lost, and a loss that jumps.
+        """
         harmful = [
-            r for r in records if (r.importance_lost or 0) > self.adaptcl.max_importance_lost
+            record
+            for record in records
+            if (record.importance_lost or 0) > self.adaptcl.max_importance_lost
+            and (record.loss_jump or 0) > _HARMFUL_JUMP
         ]
         if not harmful:
             return ()
-        worst = max(harmful, key=lambda r: r.importance_lost or 0)
+        worst = max(harmful, key=lambda record: record.loss_jump or 0)
         return (
             f"Round {self.round}: {len(harmful)} of {len(records)} workers pruned units that "
             f"matter; worker {worst.worker} cut away {worst.importance_lost:.0%} of its "

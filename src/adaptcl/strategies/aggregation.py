@@ -6,6 +6,9 @@ not depend on the number of workers. What to divide by is the question the paper
 - *by worker*: by the weight of all workers, as if a missing unit were zero. Pruned units fade.
 - *by unit*: by the weight of those workers that hold the unit.
 
+A third rule is ours: *by change*, as if a missing unit had not changed in the round. A unit that
+few workers hold then neither fades, as by worker, nor follows those few alone, as by unit.
+
 The sum is kept in double precision, which makes the result independent of the order in which
 updates arrive (up to one rounding to float32 in about 10⁸ elements). An element that no update
 holds keeps its previous value, so a lost worker's units stay defined.
@@ -17,6 +20,7 @@ that. Averaging standard deviations is consistent with it; averaging variances i
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -25,13 +29,23 @@ from torch import Tensor
 from adaptcl.settings import setting
 from adaptcl.units import Kept, State, UnitMap, kept_indexes
 
+Rule = Callable[[Tensor, Tensor, float, Tensor], Tensor]
+"""(sum, weight of those who hold an element, weight of all, value before) → merged value."""
+
+_TINY = torch.finfo(torch.float64).tiny
+_RULES: dict[str, Rule] = {
+    "by-worker": lambda total, held, weight, before: total / weight,
+    "by-unit": lambda total, held, weight, before: total / held.clamp_min(_TINY),
+    "by-change": lambda total, held, weight, before: (total + (weight - held) * before) / weight,
+}
+
 
 @dataclass(frozen=True)
 class AggregationSettings:
     """How sub-models are merged."""
 
     aggregation: str = setting(
-        "by-worker", "what a unit's sum is divided by", choices=("by-worker", "by-unit")
+        "by-worker", "what a unit counts as in a sub-model that has lost it", choices=_RULES
     )
     bn_variance: str = setting(
         "std",
@@ -46,7 +60,7 @@ class Aggregation:
 
     def __init__(self, units: UnitMap, like: State, settings: AggregationSettings) -> None:
         self._units = units
-        self._by_unit = settings.aggregation == "by-unit"
+        self._rule = _RULES[settings.aggregation]
         self._as_std = (
             frozenset(f"{name}.running_var" for name in units.batch_norms)
             if settings.bn_variance == "std"
@@ -74,8 +88,8 @@ class Aggregation:
             if not tensor.is_floating_point():
                 torch.maximum(total, tensor, out=total)
                 continue
-            value = tensor.sqrt() if name in self._as_std else tensor
-            where = indexes.get(name, ())
+            value = tensor.double().sqrt() if name in self._as_std else tensor
+            where = tuple(i if i is None else i.to(tensor.device) for i in indexes[name])
             _add_at(total, where, value, weight)
             _add_at(self._cover[name], where, None, weight)
 
@@ -88,10 +102,10 @@ class Aggregation:
                 continue
             cover = self._cover[name]
             held = cover > 0
-            divisor = cover.clamp_min(torch.finfo(cover.dtype).tiny)
-            mean = total / (divisor if self._by_unit else self._weight)
+            before = previous[name].double().sqrt() if name in self._as_std else previous[name]
+            mean = self._rule(total, cover, self._weight, before)
             if name in self._as_std:
-                mean = mean.square_()
+                mean = mean.square()
             mean = mean.to(previous[name].dtype)
             merged[name] = mean if bool(held.all()) else torch.where(held, mean, previous[name])
         return merged

@@ -22,6 +22,13 @@ from adaptcl.strategies.newton import interpolate
 _MEMORY = 4
 """How many points the polynomial goes through at most: more invite Runge's phenomenon."""
 
+_REACH = 4.0
+"""A curve that asks for a relative change of the retention larger than this many times the relative
+gap in time is taken for noise: it would mean that less than a quarter of the time is the size's."""
+
+_MOST_GROWTH = 1.5
+"""An answer far above the whole model is no answer."""
+
 _SAME = 1e-6
 """Update times closer than this (relative) are one point, not two."""
 
@@ -62,7 +69,7 @@ class Point:
     @property
     def usable(self) -> bool:
         """Whether the measurement can be one: finite and above zero."""
-        return math.isfinite(self.update_time) and self.update_time > 0
+        return all(math.isfinite(x) and x > 0 for x in (self.retention, self.update_time))
 
 
 def pruned_rate(history: Sequence[Point], target: float, settings: RateSettings) -> float:
@@ -75,12 +82,12 @@ def pruned_rate(history: Sequence[Point], target: float, settings: RateSettings)
     now = history[-1]
     if not now.usable or not math.isfinite(target) or target <= 0:
         return 0.0
-    points = _distinct([p for p in history if p.usable])
+    points = _points(history)
     if now.update_time >= target:
         wanted = _retention_at(points, target, settings.alpha)
         if now.retention - max(wanted, settings.min_retention) < settings.min_pruned_rate:
             return 0.0
-        if not (settings.literal_min_retention and len(points) > 1):
+        if not settings.literal_min_retention:
             wanted = max(wanted, settings.min_retention)
         return min(max(0.0, (now.retention - wanted) / now.retention), settings.max_pruned_rate)
     if not settings.grow:
@@ -94,11 +101,14 @@ def pruned_rate(history: Sequence[Point], target: float, settings: RateSettings)
 def target_time(now: Sequence[Point], histories: Sequence[Sequence[Point]], grow: bool) -> float:
     """The update time that all workers should reach: φ_min, the shortest one now.
 
-    Where growing is allowed, a pruned worker that has become the fastest must grow rather than
-    set the pace for the rest, so each worker counts with the time its *whole* model would take.
+    A pruned worker never hits the target exactly, and sometimes becomes the fastest. If it set
+    the pace then, the others would be pruned after it, one of them would become the fastest, and
+    noise of one percent would drive everybody down to γ_min. So a worker whose curve is known
+    counts with the time its *whole* model takes. A worker with a single point has changed since
+    it was pruned; it counts with its time now, unless it may grow and so need not set the pace.
     """
     usable = [
-        _whole_model_time(history) if grow else point.update_time
+        _whole_model_time(history) if grow or len(_points(history)) > 1 else point.update_time
         for point, history in zip(now, histories, strict=True)
         if point.usable
     ]
@@ -108,31 +118,37 @@ def target_time(now: Sequence[Point], histories: Sequence[Sequence[Point]], grow
 def _retention_at(points: Sequence[Point], target: float, alpha: float) -> float:
     """The retention at which a worker would take `target` seconds, as well as we can know."""
     now = points[-1]
-    slower = now.update_time >= target
+    gap = (now.update_time - target) / now.update_time
+    furthest = now.retention * (1 - _REACH * gap)
+    low, high = sorted((now.retention, min(max(furthest, 0.0), _MOST_GROWTH)))
     recent = points[-_MEMORY:]
     for used in (recent, recent[-2:]):
         if len(used) > 1:
             wanted = interpolate([p.update_time for p in used], [p.retention for p in used], target)
-            if (0 <= wanted <= now.retention) if slower else (now.retention <= wanted <= 1.5):
+            if low <= wanted <= high:
                 return wanted
-    return now.retention * (1 - (now.update_time - target) / (alpha * now.update_time))
+    return now.retention * (1 - gap / alpha)
 
 
 def _whole_model_time(history: Sequence[Point]) -> float:
-    points = _distinct([p for p in history if p.usable])
+    points = _points(history)
     now = points[-1]
-    if now.retention >= 1 or len(points) < 2:
-        # With a single point, time in proportion to retention is an upper bound.
-        return now.update_time / now.retention
-    before = points[-2]
-    slope = (now.update_time - before.update_time) / (now.retention - before.retention)
-    return now.update_time + max(0.0, slope) * (1 - now.retention)
+    measured = [p.update_time for p in history if p.usable and p.retention >= 1]
+    if measured:
+        return max(now.update_time, measured[-1])
+    if len(points) > 1:
+        before = points[-2]
+        slope = (now.update_time - before.update_time) / (now.retention - before.retention)
+        if slope > 0:
+            return now.update_time + slope * (1 - now.retention)
+    # Without a slope that can be one, time in proportion to retention is an upper bound.
+    return now.update_time / now.retention
 
 
-def _distinct(points: Sequence[Point]) -> list[Point]:
+def _points(history: Sequence[Point]) -> list[Point]:
     """The points a polynomial can go through: of equal times or retentions the newest stays."""
     chosen: list[Point] = []
-    for point in reversed(points):
+    for point in reversed([p for p in history if p.usable]):
         clash = any(
             math.isclose(point.update_time, other.update_time, rel_tol=_SAME)
             or math.isclose(point.retention, other.retention, rel_tol=_SAME)

@@ -77,6 +77,11 @@ class Strategy(Protocol):
         ...
 
     @property
+    def rounds(self) -> int:
+        """How many rounds there will be; not the job's number where a method counts otherwise."""
+        ...
+
+    @property
     def finished(self) -> bool:
         """Whether all rounds are done."""
         ...

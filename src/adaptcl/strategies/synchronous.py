@@ -120,6 +120,11 @@ class Synchronous:
         return self._give(worker)
 
     @property
+    def rounds(self) -> int:
+        """How many rounds there will be."""
+        return self.job.rounds
+
+    @property
     def finished(self) -> bool:
         """Whether all rounds are done."""
         return self.round > self.job.rounds

@@ -1,0 +1,299 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from adaptcl.strategies import Job
+from adaptcl.strategies.aggregation import Aggregation, AggregationSettings
+from adaptcl.units import Kept, State, UnitMap, cut, put_back, trace
+
+Jobs = Callable[..., Job]
+
+TWO_UNITS = trace(nn.Sequential(nn.Linear(1, 2), nn.Linear(2, 1)), torch.zeros(1, 1))
+"""Units 0 and 1, each with a weight, a bias and a weight that reads it."""
+BOTH, FIRST, SECOND = (torch.tensor(kept) for kept in ([True, True], [True, False], [False, True]))
+WHOLE = {
+    "0.weight": torch.tensor([[2.0], [4.0]]),
+    "0.bias": torch.tensor([1.0, 3.0]),
+    "1.weight": torch.tensor([[10.0, 20.0]]),
+    "1.bias": torch.tensor([5.0]),
+}
+PART = {
+    "0.weight": torch.tensor([[6.0]]),
+    "0.bias": torch.tensor([5.0]),
+    "1.weight": torch.tensor([[30.0]]),
+    "1.bias": torch.tensor([7.0]),
+}
+BEFORE = {name: torch.full_like(tensor, 8.0) for name, tensor in WHOLE.items()}
+
+
+def merged(
+    units: UnitMap,
+    previous: State,
+    *updates: tuple[State, Kept, float],
+    aggregation: str = "by-worker",
+    bn_variance: str = "std",
+) -> State:
+    total = Aggregation(units, previous, AggregationSettings(aggregation, bn_variance))
+    for state, kept, weight in updates:
+        total.add(state, kept, weight)
+    return total.result(previous)
+
+
+def values(state: State) -> list[list[float]]:
+    return [tensor.flatten().tolist() for tensor in state.values()]
+
+
+# Two workers by hand ----------------------------------------------------------------------------
+
+
+def test_by_worker_a_missing_unit_counts_as_zero() -> None:
+    result = merged(TWO_UNITS, BEFORE, (WHOLE, BOTH, 1), (PART, FIRST, 1))
+    assert values(result) == [[4, 2], [3, 1.5], [20, 10], [6]]
+
+
+def test_by_unit_only_those_count_who_hold_it() -> None:
+    result = merged(TWO_UNITS, BEFORE, (WHOLE, BOTH, 1), (PART, FIRST, 1), aggregation="by-unit")
+    assert values(result) == [[4, 4], [3, 3], [20, 20], [6]]
+
+
+def test_by_change_a_missing_unit_counts_as_unchanged() -> None:
+    result = merged(TWO_UNITS, BEFORE, (WHOLE, BOTH, 1), (PART, FIRST, 1), aggregation="by-change")
+    # (4 + 8)/2, (3 + 8)/2 and (20 + 8)/2 for the second unit.
+    assert values(result) == [[4, 6], [3, 5.5], [20, 14], [6]]
+
+
+@pytest.mark.parametrize(
+    ("rule", "second"), [("by-worker", 1.0), ("by-unit", 4.0), ("by-change", 7.0)]
+)
+def test_workers_count_by_their_samples(rule: str, second: float) -> None:
+    result = merged(TWO_UNITS, BEFORE, (WHOLE, BOTH, 1), (PART, FIRST, 3), aggregation=rule)
+    # (2 + 3·6)/4; then 4/4, 4/1 or (4 + 3·8)/4.
+    assert values(result)[0] == [5, second]
+
+
+@pytest.mark.parametrize("rule", ["by-worker", "by-unit", "by-change"])
+def test_a_unit_nobody_holds_keeps_its_value(rule: str) -> None:
+    result = merged(TWO_UNITS, BEFORE, (PART, FIRST, 1), (PART, FIRST, 2), aggregation=rule)
+    assert values(result) == [[6, 8], [5, 8], [30, 8], [7]]
+
+
+def test_what_two_units_share_keeps_its_value_if_nobody_holds_both() -> None:
+    units = trace(
+        nn.Sequential(nn.Linear(1, 2, bias=False), nn.Linear(2, 2, bias=False), nn.Linear(2, 1)),
+        torch.zeros(1, 1),
+    )
+    previous = {name: torch.full(shape, 8.0) for name, shape in units.shapes.items()}
+    one, other = torch.tensor([True, False] * 2), torch.tensor([False, True] * 2)
+    ones = cut({name: torch.ones_like(t) for name, t in previous.items()}, units, one)
+    result = merged(units, previous, (ones, one, 1), (ones, other, 1), aggregation="by-unit")
+    assert result["1.weight"].tolist() == [[1, 8], [8, 1]]
+
+
+def test_counters_take_the_largest_value(with_batch_norm: Jobs) -> None:
+    job = with_batch_norm(2, 1)
+    updates = []
+    for batches in (7, 12, 3):
+        state = dict(job.state)
+        state["1.num_batches_tracked"] = torch.tensor(batches)
+        updates.append((state, job.units.everything(), 1.0))
+    assert merged(job.units, job.state, *updates)["1.num_batches_tracked"] == 12
+
+
+def test_without_any_update_nothing_changes() -> None:
+    assert values(merged(TWO_UNITS, BEFORE)) == values(BEFORE)
+
+
+# Any updates ------------------------------------------------------------------------------------
+
+
+def drawn_updates(
+    draw: Callable[[st.SearchStrategy[Any]], Any], job: Job
+) -> list[tuple[State, Kept, float]]:
+    updates = []
+    for _ in range(draw(st.integers(1, 5))):
+        kept = torch.tensor([draw(st.booleans()) for _ in range(job.units.count)])
+        for layer in job.units.layers:
+            kept[layer.units.start] = True
+        dice = torch.Generator().manual_seed(draw(st.integers(0, 9999)))
+        whole = {
+            name: tensor + torch.rand(tensor.shape, generator=dice)
+            if tensor.is_floating_point()
+            else tensor
+            for name, tensor in job.state.items()
+        }
+        updates.append((cut(whole, job.units, kept), kept, draw(st.integers(1, 1000))))
+    return updates
+
+
+@pytest.mark.parametrize("rule", ["by-worker", "by-unit", "by-change"])
+@settings(max_examples=25, deadline=None)
+@given(st.data())
+def test_the_order_of_arrival_does_not_matter(
+    with_batch_norm: Jobs, rule: str, data: st.DataObject
+) -> None:
+    job = with_batch_norm(1, 1)
+    updates = drawn_updates(data.draw, job)
+    one = merged(job.units, job.state, *updates, aggregation=rule)
+    shuffled = data.draw(st.permutations(updates))
+    other = merged(job.units, job.state, *shuffled, aggregation=rule)
+    for name, tensor in one.items():
+        torch.testing.assert_close(tensor, other[name], rtol=2e-7, atol=1e-12)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.data(), st.sampled_from(["std", "variance"]))
+def test_by_unit_one_worker_alone_is_put_back_bit_for_bit(
+    with_batch_norm: Jobs, data: st.DataObject, bn_variance: str
+) -> None:
+    job = with_batch_norm(1, 1)
+    state, kept, weight = drawn_updates(data.draw, job)[0]
+    expected = {name: tensor.clone() for name, tensor in job.state.items()}
+    put_back(state, job.units, kept, expected)
+    result = merged(
+        job.units,
+        job.state,
+        (state, kept, weight),
+        aggregation="by-unit",
+        bn_variance=bn_variance,
+    )
+    assert all(torch.equal(result[name], tensor) for name, tensor in expected.items())
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.data())
+def test_with_whole_models_all_rules_are_the_weighted_mean(
+    with_batch_norm: Jobs, data: st.DataObject
+) -> None:
+    job = with_batch_norm(1, 1)
+    everything = job.units.everything()
+    wholes = [
+        ({k: t + shift for k, t in job.state.items()}, everything, weight)
+        for shift, weight in data.draw(
+            st.lists(st.tuples(st.integers(1, 9), st.integers(1, 9)), min_size=1, max_size=4)
+        )
+    ]
+    total = sum(weight for _, _, weight in wholes)
+    for rule in ("by-worker", "by-unit", "by-change"):
+        result = merged(job.units, job.state, *wholes, aggregation=rule, bn_variance="variance")
+        for name in ("0.weight", "1.running_var", "6.bias"):
+            mean = sum(weight * state[name].double() for state, _, weight in wholes) / total
+            torch.testing.assert_close(result[name].double(), mean, rtol=1e-6, atol=1e-6)
+
+
+def test_neither_updates_nor_the_previous_model_are_written_to(with_batch_norm: Jobs) -> None:
+    job = with_batch_norm(1, 1)
+    before = {name: tensor.clone() for name, tensor in job.state.items()}
+    result = merged(job.units, job.state, (job.state, job.units.everything(), 2))
+    assert all(torch.equal(job.state[name], tensor) for name, tensor in before.items())
+    assert all(result[n].data_ptr() != job.state[n].data_ptr() for n in result)
+
+
+def test_memory_does_not_grow_with_the_number_of_workers(with_batch_norm: Jobs) -> None:
+    job = with_batch_norm(1, 1)
+    total = Aggregation(job.units, job.state, AggregationSettings())
+    first = sum(t.numel() for t in tensors_in(vars(total)))
+    for _ in range(30):
+        total.add(dict(job.state), job.units.everything(), 1)
+    assert sum(t.numel() for t in tensors_in(vars(total))) == first
+    # The sum, and less than as much again to know who held what.
+    assert first <= 2 * sum(t.numel() for t in job.state.values()) + sum(
+        t.numel() for t in tensors_in(vars(job.units))
+    )
+
+
+def tensors_in(found: object) -> Iterator[Tensor]:
+    if isinstance(found, Tensor):
+        yield found
+    elif isinstance(found, dict):
+        for each in found.values():
+            yield from tensors_in(each)
+    elif isinstance(found, list | tuple):
+        for each in found:
+            yield from tensors_in(each)
+
+
+# Batch-norm statistics --------------------------------------------------------------------------
+
+
+class Normed(nn.Module):
+    """One convolution with batch norm; hardly any ε, so that the arithmetic is exact."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(1, 3, 3, bias=False)
+        self.norm = nn.BatchNorm2d(3, eps=1e-12)
+        self.head = nn.Linear(3, 2)
+
+    def normed(self, x: Tensor) -> Tensor:
+        out: Tensor = self.norm(self.conv(x))
+        return out
+
+    def forward(self, x: Tensor) -> Tensor:
+        scores: Tensor = self.head(self.normed(x).mean((2, 3)))
+        return scores
+
+
+@pytest.fixture
+def normed() -> Normed:
+    torch.manual_seed(0)
+    model = Normed().eval()
+    with torch.no_grad():
+        model.norm.running_mean.normal_()  # type: ignore[union-attr]
+        model.norm.running_var.uniform_(0.5, 2)  # type: ignore[union-attr]
+        model.norm.weight.uniform_(0.5, 2)
+        model.norm.bias.normal_()
+    return model
+
+
+def held_by_three_of_four(model: Normed, bn_variance: str) -> Normed:
+    """What four workers with the same tensors make, one of whom has lost unit 1."""
+    units = trace(model, torch.zeros(1, 1, 4, 4))
+    state = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    everything, without = units.everything(), torch.tensor([True, False, True])
+    updates = [(state, everything, 1.0)] * 3 + [(cut(state, units, without), without, 1.0)]
+    result = Normed().eval()
+    result.load_state_dict(merged(units, state, *updates, bn_variance=bn_variance))
+    return result
+
+
+@torch.no_grad()
+def test_averaged_deviations_scale_a_fading_units_output_and_nothing_else(normed: Normed) -> None:
+    # Filter, mean and deviation all become 3/4 of what they were, so the normalised value is the
+    # same; scale and shift become 3/4 too, so the output is 3/4 of the workers'.
+    images = torch.randn(5, 1, 6, 6)
+    expected = normed.normed(images)
+    found = held_by_three_of_four(normed, "std").normed(images)
+    torch.testing.assert_close(found[:, [0, 2]], expected[:, [0, 2]], rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(found[:, 1], 0.75 * expected[:, 1], rtol=1e-5, atol=1e-5)
+
+
+@torch.no_grad()
+def test_averaged_variances_distort_a_fading_units_output(normed: Normed) -> None:
+    # The deviation becomes √(3/4) of what it was, but the filter's output 3/4.
+    images = torch.randn(5, 1, 6, 6)
+    shift = normed.norm.bias[1]
+    varying = normed.normed(images)[:, 1] - shift
+    found = held_by_three_of_four(normed, "variance").normed(images)[:, 1]
+    torch.testing.assert_close(found, 0.75 * (0.75**0.5 * varying + shift), rtol=1e-5, atol=1e-5)
+
+
+def test_deviations_are_averaged_as_deviations_and_variances_as_variances(
+    with_batch_norm: Jobs,
+) -> None:
+    job = with_batch_norm(1, 1)
+    states = []
+    for variance in (1.0, 9.0):
+        state = dict(job.state)
+        state["1.running_var"] = torch.full((4,), variance)
+        states.append((state, job.units.everything(), 1.0))
+    by_deviation = merged(job.units, job.state, *states)["1.running_var"]
+    by_variance = merged(job.units, job.state, *states, bn_variance="variance")["1.running_var"]
+    assert by_deviation.tolist() == [4] * 4
+    assert by_variance.tolist() == [5] * 4

@@ -1,0 +1,343 @@
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from adaptcl.engines.heterogeneity import bandwidths, heterogeneity
+from adaptcl.strategies.rates import Point, RateSettings, pruned_rate, target_time
+
+PAPER = RateSettings()
+SIZE, TRAIN = 57.19, 24.1
+"""VGG16 in MiB and the seconds its training takes, as in the paper's bandwidth tables."""
+
+retentions = st.floats(0.01, 1)
+sane = st.builds(Point, retentions, st.floats(0.1, 1000))
+wild_floats = st.floats() | st.sampled_from([0.0, -1.0, 1.0, 5e-324, 1.7e308])
+wild = st.builds(Point, retentions | wild_floats, wild_floats)
+"""Measurements as they should not be: NaN, infinite, zero, negative, absurd."""
+few_times = st.builds(Point, retentions, st.sampled_from([10.0, 10.0 + 1e-9, 20.0]))
+histories = st.lists(sane | few_times | wild, min_size=1, max_size=6)
+settings_drawn = st.builds(
+    RateSettings,
+    max_pruned_rate=st.floats(0, 0.99),
+    min_pruned_rate=st.floats(0, 0.99),
+    min_retention=st.floats(0.01, 1),
+    alpha=st.floats(1, 10),
+    literal_min_retention=st.booleans(),
+)
+
+
+# The first pruning ------------------------------------------------------------------------------
+
+
+def test_the_first_rate_is_the_excess_time_over_alpha_times_the_update_time() -> None:
+    # (80 − 50) / (2 · 80)
+    assert pruned_rate([Point(1.0, 80.0)], 50.0, PAPER) == pytest.approx(0.1875)
+
+
+def test_more_caution_makes_the_first_rate_smaller() -> None:
+    # (80 − 50) / (4 · 80)
+    assert pruned_rate([Point(1.0, 80.0)], 50.0, replace(PAPER, alpha=4.0)) == pytest.approx(
+        0.09375
+    )
+
+
+def test_the_fastest_worker_prunes_nothing() -> None:
+    assert pruned_rate([Point(1.0, 50.0)], 50.0, PAPER) == 0
+
+
+def test_a_step_below_the_smallest_pruned_rate_is_not_worth_a_pruning() -> None:
+    # (52 − 50) / (2 · 52) = 0.0192
+    assert pruned_rate([Point(1.0, 52.0)], 50.0, PAPER) == 0
+    assert pruned_rate([Point(1.0, 53.0)], 50.0, PAPER) > 0.02
+
+
+# Later prunings ---------------------------------------------------------------------------------
+
+
+def test_two_points_make_a_line() -> None:
+    # From 80 s at γ = 1 to 65 s at γ = 0.8: 50 s at γ = 0.6, which is P = 0.2/0.8.
+    history = [Point(1.0, 80.0), Point(0.8, 65.0)]
+    assert pruned_rate(history, 50.0, PAPER) == pytest.approx(0.25)
+
+
+def test_three_points_make_a_parabola() -> None:
+    # The hand-worked example of test_newton.py: γ_target = 0.465625 at 45 s.
+    history = [Point(1.0, 90.0), Point(0.7, 70.0), Point(0.5, 50.0)]
+    assert pruned_rate(history, 45.0, PAPER) == pytest.approx((0.5 - 0.465625) / 0.5)
+
+
+def test_no_more_than_the_largest_pruned_rate_at_once() -> None:
+    history = [Point(1.0, 80.0), Point(0.8, 65.0)]
+    assert pruned_rate(history, 25.0, PAPER) == 0.5
+    assert pruned_rate(history, 25.0, replace(PAPER, max_pruned_rate=0.1)) == 0.1
+
+
+def test_a_polynomial_that_asks_for_growth_of_a_slow_worker_gives_way_to_a_line() -> None:
+    # The parabola wants γ = 0.758 for 55 s, the line through the last two points 0.55.
+    history = [Point(1.0, 50.0), Point(0.8, 80.0), Point(0.6, 60.0)]
+    assert pruned_rate(history, 55.0, PAPER) == pytest.approx((0.6 - 0.55) / 0.6)
+
+
+def test_a_worker_that_pruning_made_slower_is_pruned_by_the_cautious_first_rule() -> None:
+    history = [Point(1.0, 80.0), Point(0.8, 90.0)]
+    # (90 − 60) / (2 · 90) of what it has now.
+    assert pruned_rate(history, 60.0, PAPER) == pytest.approx(1 / 6)
+
+
+def test_equal_times_are_one_point_and_the_newest_counts() -> None:
+    history = [Point(1.0, 80.0), Point(0.8, 80.0)]
+    assert pruned_rate(history, 60.0, PAPER) == pytest.approx((80 - 60) / (2 * 80))
+
+
+def test_equal_retentions_are_one_point_and_the_newest_counts() -> None:
+    history = [Point(1.0, 80.0), Point(0.8, 100.0), Point(0.8, 65.0)]
+    assert pruned_rate(history, 50.0, PAPER) == pytest.approx(0.25)
+
+
+@pytest.mark.parametrize("broken", [math.nan, math.inf, 0.0, -3.0])
+def test_a_broken_measurement_in_the_past_is_left_out(broken: float) -> None:
+    history = [Point(1.0, 80.0), Point(0.9, broken), Point(0.8, 65.0)]
+    assert pruned_rate(history, 50.0, PAPER) == pytest.approx(0.25)
+
+
+@pytest.mark.parametrize("broken", [math.nan, math.inf, 0.0, -3.0])
+def test_nobody_is_pruned_on_a_broken_measurement(broken: float) -> None:
+    assert pruned_rate([Point(1.0, 80.0), Point(0.8, broken)], 50.0, PAPER) == 0
+    assert pruned_rate([Point(1.0, 80.0), Point(0.8, 65.0)], broken, PAPER) == 0
+
+
+@given(histories, wild_floats | st.floats(0.1, 1000), settings_drawn)
+@example([Point(1.0, 1e-320), Point(0.5, 2e-320)], 5e-324, PAPER)
+def test_every_history_gives_a_rate_between_zero_and_the_largest(
+    history: list[Point], target: float, settings: RateSettings
+) -> None:
+    rate = pruned_rate(history, target, settings)
+    assert 0 <= rate <= settings.max_pruned_rate
+
+
+@given(histories, st.floats(0.1, 1000), settings_drawn)
+def test_no_pruning_goes_below_the_smallest_retention(
+    history: list[Point], target: float, settings: RateSettings
+) -> None:
+    rate = pruned_rate(history, target, replace(settings, literal_min_retention=False))
+    now = history[-1].retention
+    assert rate == 0 or now * (1 - rate) >= settings.min_retention - 1e-12
+
+
+@given(st.lists(sane, min_size=1, max_size=4), st.floats(0.1, 1000), settings_drawn)
+def test_a_pruning_is_worth_it_or_does_not_happen(
+    history: list[Point], target: float, settings: RateSettings
+) -> None:
+    settings = replace(settings, max_pruned_rate=0.99)
+    rate = pruned_rate(history, target, settings)
+    now = history[-1].retention
+    assert rate == 0 or now * rate >= min(settings.min_pruned_rate, 0.99 * now) - 1e-12
+
+
+# γ_min by the letter of the paper ---------------------------------------------------------------
+
+
+def test_literally_retention_falls_below_its_minimum() -> None:
+    # γ = 0.13 at 30 s and 0.26 at 40 s; 27 s need γ = 0.091, below γ_min = 0.1.
+    history = [Point(0.26, 40.0), Point(0.13, 30.0)]
+    held = pruned_rate(history, 27.0, PAPER)
+    literal = pruned_rate(history, 27.0, replace(PAPER, literal_min_retention=True))
+    assert 0.13 * (1 - held) == pytest.approx(0.1)
+    assert 0.13 * (1 - literal) == pytest.approx(0.091)
+
+
+def test_literally_the_minimum_still_decides_whether_a_pruning_is_worth_it() -> None:
+    history = [Point(0.22, 40.0), Point(0.11, 30.0)]
+    assert pruned_rate(history, 27.0, replace(PAPER, literal_min_retention=True)) == 0
+
+
+def test_literally_the_first_pruning_knows_no_minimum() -> None:
+    strict = replace(PAPER, min_retention=0.9)
+    literal = replace(strict, literal_min_retention=True)
+    assert pruned_rate([Point(1.0, 80.0)], 50.0, strict) == pytest.approx(0.1)
+    assert pruned_rate([Point(1.0, 80.0)], 50.0, literal) == pytest.approx(0.1875)
+
+
+# Ten workers, as in the paper -------------------------------------------------------------------
+
+
+def prunings(
+    settings: RateSettings,
+    sigma: float = 2,
+    bandwidth_max: float = 5,
+    count: int = 4,
+    noise: Callable[[], float] = lambda: 1.0,
+) -> tuple[list[float], list[float]]:
+    """H before each pruning and after the last, and the retentions at the end."""
+    rates = bandwidths(SIZE, bandwidth_max, TRAIN, sigma, 10)
+    kept = [1.0] * 10
+    histories: list[list[Point]] = [[] for _ in kept]
+    seen = []
+    for _ in range(count):
+        true = [TRAIN + 2 * SIZE * g / rate for g, rate in zip(kept, rates, strict=True)]
+        seen.append(heterogeneity(true))
+        for history, g, time in zip(histories, kept, true, strict=True):
+            if history and history[-1].retention == g:
+                history.pop()
+            history.append(Point(g, time * noise()))
+        target = target_time([h[-1] for h in histories], histories, settings.grow)
+        kept = [
+            g * (1 - pruned_rate(h, target, settings)) for g, h in zip(kept, histories, strict=True)
+        ]
+    return seen, kept
+
+
+def test_three_prunings_make_ten_workers_equal() -> None:
+    seen, kept = prunings(PAPER)
+    assert seen == pytest.approx([0.334, 0.254, 0.013, 0.001], abs=0.001)
+    assert min(kept) == pytest.approx(0.326, abs=0.002)
+    assert sum(kept) / 10 == pytest.approx(0.557, abs=0.002)
+
+
+def test_it_stays_as_it_is_once_all_are_equal() -> None:
+    assert prunings(PAPER, count=5)[1] == prunings(PAPER, count=12)[1]
+
+
+def noise(jitter: float, seed: int) -> Callable[[], float]:
+    """What is left of a jitter from round to round when nine rounds are averaged."""
+    dice = torch.Generator().manual_seed(seed)
+    return lambda: 1 + jitter / 3 * float(torch.randn((), generator=dice))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_little_noise_does_not_keep_workers_apart(seed: int) -> None:
+    seen, _ = prunings(PAPER, count=14, noise=noise(0.01, seed))
+    assert seen[0] > 0.33
+    assert seen[3] < 0.06
+    assert seen[-1] < 0.06
+
+
+@pytest.mark.parametrize("jitter", [0.01, 0.03, 0.05])
+@pytest.mark.parametrize("seed", range(3))
+def test_noise_does_not_drive_everybody_down(jitter: float, seed: int) -> None:
+    _, kept = prunings(PAPER, count=14, noise=noise(jitter, seed))
+    assert kept[-1] > 0.9
+    assert sum(kept) / 10 > 0.4
+
+
+@pytest.mark.parametrize(("sigma", "bandwidth_max"), [(10, 5), (5, 30), (20, 30)])
+def test_great_differences_stop_at_the_smallest_retention(
+    sigma: float, bandwidth_max: float
+) -> None:
+    held = prunings(PAPER, sigma, bandwidth_max, 8)[1]
+    literal = prunings(replace(PAPER, literal_min_retention=True), sigma, bandwidth_max, 8)[1]
+    assert min(held) == pytest.approx(0.1)
+    assert min(literal) < 0.08
+
+
+def test_literally_the_slowest_worker_of_sigma_10_ends_near_the_seven_percent_of_the_paper() -> (
+    None
+):
+    literal = prunings(replace(PAPER, literal_min_retention=True), 10, 5, 8)[1]
+    assert literal[0] == pytest.approx(0.0698, abs=0.002)
+
+
+# Growing ----------------------------------------------------------------------------------------
+
+GROWING = replace(PAPER, grow=True)
+
+
+def test_a_worker_faster_than_the_target_grows_along_its_line() -> None:
+    history = [Point(1.0, 80.0), Point(0.5, 40.0)]
+    # 60 s belong to γ = 0.75, half as much again as it has.
+    assert pruned_rate(history, 60.0, GROWING) == pytest.approx(-0.5)
+    assert pruned_rate(history, 60.0, PAPER) == 0
+
+
+def test_nothing_grows_beyond_the_whole_model() -> None:
+    history = [Point(1.0, 80.0), Point(0.5, 40.0)]
+    assert pruned_rate(history, 500.0, GROWING) == pytest.approx(-1.0)
+
+
+def test_a_small_growth_is_not_worth_it() -> None:
+    assert pruned_rate([Point(1.0, 80.0), Point(0.5, 40.0)], 41.0, GROWING) == 0
+
+
+@given(histories, wild_floats | st.floats(0.1, 1000), settings_drawn)
+def test_growth_never_ends_above_the_whole_model(
+    history: list[Point], target: float, settings: RateSettings
+) -> None:
+    rate = pruned_rate(history, target, replace(settings, grow=True))
+    assert rate <= settings.max_pruned_rate
+    if rate < 0:
+        now = history[-1]
+        assert now.update_time < target
+        assert now.retention * (1 - rate) <= 1 + 1e-9
+
+
+# The target -------------------------------------------------------------------------------------
+
+
+def target(histories: list[list[Point]], grow: bool) -> float:
+    return target_time([history[-1] for history in histories], histories, grow)
+
+
+def test_the_target_is_the_shortest_time_of_now() -> None:
+    histories = [[Point(1.0, 10.0), Point(0.5, 60.0)], [Point(1.0, 55.0), Point(1.0, 50.0)]]
+    assert target(histories, grow=False) == 50
+
+
+def test_a_pruned_worker_that_overshot_does_not_set_the_pace() -> None:
+    histories = [[Point(1.0, 90.0), Point(0.5, 48.0)], [Point(1.0, 50.0)]]
+    assert target(histories, grow=False) == 50
+
+
+def test_a_pruned_worker_that_has_become_faster_sets_the_pace_unless_it_may_grow() -> None:
+    histories = [[Point(0.4, 30.0)], [Point(1.0, 50.0)]]
+    assert target(histories, grow=False) == 30
+    assert target(histories, grow=True) == 50
+
+
+def test_broken_measurements_set_no_target() -> None:
+    histories = [[Point(1.0, math.nan)], [Point(1.0, 0.0)], [Point(1.0, 70.0)]]
+    assert target(histories, grow=False) == 70
+    assert target(histories, grow=True) == 70
+    assert math.isnan(target(histories[:2], grow=False))
+    assert math.isnan(target([], grow=True))
+
+
+@pytest.mark.parametrize("grow", [False, True])
+def test_the_time_of_a_whole_model_that_is_not_measured_is_read_off_the_last_line(
+    grow: bool,
+) -> None:
+    # 0.4 → 30 s and 0.6 → 38 s is a line that reaches 54 s at γ = 1.
+    assert target([[Point(0.6, 38.0), Point(0.4, 30.0)]], grow) == pytest.approx(54)
+
+
+def test_with_growth_and_one_point_time_is_taken_for_proportional() -> None:
+    assert target([[Point(0.5, 30.0)]], grow=True) == 60
+
+
+@given(st.lists(histories, max_size=4), st.booleans())
+def test_every_set_of_histories_gives_a_target(given_: list[list[Point]], grow: bool) -> None:
+    found = target(given_, grow)
+    assert math.isnan(found) or found > 0
+
+
+def test_when_the_slowest_becomes_fast_it_grows_back_and_sets_no_pace() -> None:
+    fast, slow = Point(1.0, 50.0), [Point(1.0, 90.0), Point(0.4, 50.0)]
+    recovered = [Point(0.4, 30.0)]
+    pace = target([[fast], recovered], grow=True)
+    assert pace == 50
+    assert pruned_rate([fast], pace, GROWING) == 0
+    assert pruned_rate(recovered, pace, GROWING) < 0
+    assert pruned_rate(slow, pace, GROWING) == 0
+
+
+def test_points_that_make_no_curve_set_no_pace() -> None:
+    # The first is the mean over an interval in which the worker recovered: it fits no line.
+    muddled = [Point(0.33, 26.7), Point(0.42, 22.5)]
+    assert target([muddled, [Point(1.0, 40.0)]], grow=True) == 40
+    assert target([muddled, [Point(1.0, 40.0)]], grow=False) == 40

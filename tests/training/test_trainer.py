@@ -1,0 +1,137 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from adaptcl.data import Samples
+from adaptcl.training import Recipe, Task
+from adaptcl.training.augment import crop_and_flip
+from adaptcl.training.lasso import GroupLasso
+from adaptcl.training.trainer import PlainTrainer, first_coefficient
+from adaptcl.training.trainers import trainer
+from adaptcl.units import UnitMap, submodel
+
+Tasks = Callable[..., Task]
+
+
+def test_steps_are_momentum_sgd_on_loss_lasso_and_weight_decay(
+    net: nn.Module, units: UnitMap, digits: Samples, task: Tasks
+) -> None:
+    recipe = Recipe(learning_rate=0.1, momentum=0.5, weight_decay=0.01)
+    plain = PlainTrainer(net, units, digits)
+    model = plain.load(units.everything(), task().state)
+    batches = [torch.arange(10), torch.arange(10, 30)]
+    losses = plain.run(model, units.everything(), batches, None, recipe, lasso=0.002)
+
+    expected = submodel(net, units, units.everything()).train()
+    velocity = [torch.zeros_like(p) for p in expected.parameters()]
+    penalty = GroupLasso(expected, units, units.everything())
+    for number, indexes in enumerate(batches):
+        inputs, labels = digits.batch(indexes)
+        loss = F.cross_entropy(expected(inputs), labels)
+        expected.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        penalty.add_gradient(0.002)
+        with torch.no_grad():
+            for parameter, v in zip(expected.parameters(), velocity, strict=True):
+                assert parameter.grad is not None
+                v.mul_(0.5).add_(parameter.grad + 0.01 * parameter)
+                parameter.sub_(0.1 * v)
+        assert float(losses[number]) == pytest.approx(loss.item(), rel=1e-5)
+    for name, tensor in expected.state_dict().items():
+        torch.testing.assert_close(model.state_dict()[name], tensor, rtol=1e-4, atol=1e-6)
+
+
+def test_loading_shares_no_memory_with_the_model_or_the_task(
+    net: nn.Module, units: UnitMap, digits: Samples, task: Tasks
+) -> None:
+    asked = task()
+    before = {name: tensor.clone() for name, tensor in asked.state.items()}
+    plain = PlainTrainer(net, units, digits)
+    model = plain.load(asked.kept, asked.state)
+    plain.run(model, asked.kept, [torch.arange(20)], None, asked.recipe, 0.0)
+    assert all(torch.equal(asked.state[name], tensor) for name, tensor in before.items())
+    assert all(torch.equal(net.state_dict()[name], tensor) for name, tensor in before.items())
+
+
+def test_the_moves_of_the_augmentation_are_applied(
+    net: nn.Module, units: UnitMap, digits: Samples, task: Tasks
+) -> None:
+    asked = task()
+    plain = PlainTrainer(net, units, digits)
+    moves = torch.tensor([[0] * 20, [7] * 20, [1] * 20])
+    model = plain.load(asked.kept, asked.state)
+    loss = plain.run(model, asked.kept, [torch.arange(20)], [moves], asked.recipe, 0.0)
+    inputs, labels = digits.batch(torch.arange(20))
+    expected = submodel(net, units, asked.kept).train()(crop_and_flip(inputs, moves))
+    assert float(loss) == pytest.approx(F.cross_entropy(expected, labels).item(), rel=1e-5)
+
+
+def test_no_batches_leave_the_model_as_it_is(
+    net: nn.Module, units: UnitMap, digits: Samples, task: Tasks
+) -> None:
+    asked = task()
+    plain = PlainTrainer(net, units, digits)
+    model = plain.load(asked.kept, asked.state)
+    assert len(plain.run(model, asked.kept, [], None, asked.recipe, 0.1)) == 0
+    assert all(torch.equal(model.state_dict()[n], t) for n, t in asked.state.items())
+
+
+@pytest.mark.parametrize("strength", [0.1, 0.9])
+def test_the_first_coefficient_makes_the_lasso_that_share_of_the_loss(
+    net: nn.Module, units: UnitMap, digits: Samples, strength: float
+) -> None:
+    model = submodel(net, units, units.everything())
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    inputs, labels = digits.batch(torch.arange(16))
+    found = first_coefficient(model, units, units.everything(), (inputs, labels), strength)
+    assert all(torch.equal(model.state_dict()[name], t) for name, t in before.items())
+    loss = F.cross_entropy(model.train()(inputs), labels).item()
+    lasso = found * GroupLasso(model, units, units.everything()).penalty()
+    assert lasso / (loss + lasso) == pytest.approx(strength, rel=1e-5)
+
+
+def test_without_strength_there_is_no_coefficient(
+    net: nn.Module, units: UnitMap, digits: Samples
+) -> None:
+    batch = digits.batch(torch.arange(16))
+    assert first_coefficient(net, units, units.everything(), batch, 0.0) == 0
+
+
+def test_parameters_that_do_not_train_stay_as_they_are(
+    net: nn.Module, units: UnitMap, digits: Samples, task: Tasks
+) -> None:
+    frozen = submodel(net, units, units.everything())
+    first = next(frozen.parameters())
+    first.requires_grad_(False)
+    plain = PlainTrainer(frozen, units, digits)
+    model = plain.load(units.everything(), task().state)
+    plain.run(model, units.everything(), [torch.arange(20)], None, task().recipe, 0.01)
+    trained = model.state_dict()
+    assert torch.equal(trained["0.weight"], first)
+    assert not torch.equal(trained["4.weight"], net.state_dict()["4.weight"])
+
+
+def test_on_a_cpu_training_is_the_plain_loop(
+    net: nn.Module, units: UnitMap, digits: Samples
+) -> None:
+    assert isinstance(trainer(net, units, digits, "bf16"), PlainTrainer)
+
+
+def test_a_fresh_optimizer_begins_every_run(
+    net: nn.Module, units: UnitMap, digits: Samples, task: Tasks
+) -> None:
+    recipe = replace(task().recipe, momentum=0.9)
+    plain = PlainTrainer(net, units, digits)
+    everything, batch = units.everything(), [torch.arange(20)]
+    model = plain.load(everything, task().state)
+    plain.run(model, everything, batch, None, recipe, 0.0)
+    again = plain.load(everything, {n: t.clone() for n, t in model.state_dict().items()})
+    plain.run(model, everything, batch, None, recipe, 0.0)
+    plain.run(again, everything, batch, None, recipe, 0.0)
+    assert all(torch.equal(again.state_dict()[n], t) for n, t in model.state_dict().items())

@@ -1,0 +1,180 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from adaptcl.codecs.codec import Memory, Payload
+from adaptcl.codecs.plain import Plain, PlainSettings
+from adaptcl.errors import UpdateError
+from adaptcl.training import Pruning, Task, Update
+from adaptcl.training.wire import check_header, check_tensors, pack, unpack
+from adaptcl.units import Kept, UnitMap, recut
+
+Tasks = Callable[..., Task]
+CODEC = Plain(PlainSettings())
+
+
+@pytest.fixture
+def part(units: UnitMap) -> Kept:
+    """A sub-model that lacks units 1 and 9."""
+    kept = units.everything()
+    kept[[1, 9]] = False
+    return kept
+
+
+@pytest.fixture
+def asked(task: Tasks, part: Kept) -> Task:
+    """The task of a pruned worker."""
+    return task(kept=part, worker=3, round=5)
+
+
+@pytest.fixture
+def answer(asked: Task) -> Update:
+    """What an honest worker sends."""
+    return Update(3, 5, {name: t + 1 for name, t in asked.state.items()}, asked.kept, 40, 1.5)
+
+
+def sent(update: Update, task: Task, units: UnitMap) -> Update:
+    payload, _ = pack(update, task, units, CODEC, Memory())
+    return unpack(payload, update, task, units, CODEC)
+
+
+def test_an_honest_update_arrives_as_it_was_sent(
+    answer: Update, asked: Task, units: UnitMap
+) -> None:
+    received = sent(answer, asked, units)
+    assert received.state.keys() == answer.state.keys()
+    assert all(torch.equal(received.state[name], t) for name, t in answer.state.items())
+    assert replace(received, state={}) == replace(answer, state={})
+
+
+def test_a_worker_that_was_told_to_may_have_pruned(
+    answer: Update, asked: Task, units: UnitMap
+) -> None:
+    smaller = asked.kept.clone()
+    smaller[[2, 10]] = False
+    pruned = replace(answer, kept=smaller, state=recut(answer.state, units, asked.kept, smaller))
+    told = replace(asked, pruning=Pruning(0.2, "index", torch.ones(units.count)))
+    received = sent(pruned, told, units)
+    assert torch.equal(received.kept, smaller)
+    with pytest.raises(UpdateError, match="without being told"):
+        sent(pruned, asked, units)
+
+
+def test_units_that_the_worker_was_not_given_are_refused(
+    answer: Update, asked: Task, units: UnitMap
+) -> None:
+    with pytest.raises(UpdateError, match="worker 3 sent units that were not part"):
+        check_header(replace(answer, kept=units.everything()), asked, units)
+
+
+@pytest.mark.parametrize("change", [{"round": 4}, {"round": 6}, {"worker": 2}])
+def test_an_answer_to_another_task_is_refused(
+    answer: Update, asked: Task, units: UnitMap, change: dict[str, int]
+) -> None:
+    with pytest.raises(UpdateError, match="was asked for round 5"):
+        check_header(replace(answer, **change), asked, units)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("change", [{"samples": 0}, {"samples": -5}])
+def test_a_worker_without_samples_is_refused(
+    answer: Update, asked: Task, units: UnitMap, change: dict[str, Any]
+) -> None:
+    with pytest.raises(UpdateError, match="samples"):
+        check_header(replace(answer, **change), asked, units)
+
+
+@pytest.mark.parametrize("loss", [float("nan"), float("inf"), -float("inf")])
+def test_a_loss_that_is_no_number_is_refused(
+    answer: Update, asked: Task, units: UnitMap, loss: float
+) -> None:
+    with pytest.raises(UpdateError, match="lower learning_rate"):
+        check_header(replace(answer, loss=loss), asked, units)
+
+
+@pytest.mark.parametrize(
+    "kept",
+    [
+        torch.ones(3, dtype=torch.bool),
+        torch.ones(14),
+        torch.ones(2, 14, dtype=torch.bool),
+        torch.ones(14, dtype=torch.int64),
+    ],
+)
+def test_kept_units_must_be_flags_of_the_models_units(
+    answer: Update, asked: Task, units: UnitMap, kept: Tensor
+) -> None:
+    with pytest.raises(UpdateError, match="14 booleans"):
+        check_header(replace(answer, kept=kept), asked, units)
+
+
+def test_a_layer_without_units_is_refused(answer: Update, asked: Task, units: UnitMap) -> None:
+    kept = asked.kept.clone()
+    kept[:6] = False
+    with pytest.raises(UpdateError, match="without any unit"):
+        check_header(replace(answer, kept=kept), asked, units)
+
+
+@pytest.mark.parametrize("broken", [float("nan"), float("inf"), -float("inf")])
+@pytest.mark.parametrize("name", ["0.weight", "1.running_mean", "8.bias"])
+def test_values_that_are_not_finite_are_refused(
+    answer: Update, asked: Task, units: UnitMap, name: str, broken: float
+) -> None:
+    answer.state[name].view(-1)[-1] = broken
+    with pytest.raises(UpdateError, match="not finite"):
+        check_tensors(answer, units)
+    with pytest.raises(UpdateError, match=r"not finite"):
+        sent(answer, asked, units)
+
+
+def test_negative_variances_are_refused(answer: Update, asked: Task, units: UnitMap) -> None:
+    # Their root, which the aggregation takes, would make the global model NaN.
+    answer.state["1.running_var"][0] = -1e-3
+    with pytest.raises(UpdateError, match=r"worker 3 sent '1.running_var' with negative"):
+        sent(answer, asked, units)
+
+
+@pytest.mark.parametrize(
+    ("name", "shape"), [("0.weight", (6, 1, 3, 3)), ("8.weight", (10, 128)), ("8.bias", (1,))]
+)
+def test_tensors_of_wrong_shape_are_refused(
+    answer: Update, asked: Task, units: UnitMap, name: str, shape: tuple[int, ...]
+) -> None:
+    answer.state[name] = torch.zeros(shape)
+    with pytest.raises(UpdateError, match=f"'{name}' of shape"):
+        check_tensors(answer, units)
+    with pytest.raises(UpdateError, match=name):
+        sent(answer, asked, units)
+
+
+def test_a_missing_and_an_unknown_tensor_are_refused(
+    answer: Update, asked: Task, units: UnitMap
+) -> None:
+    bias = answer.state.pop("8.bias")
+    with pytest.raises(UpdateError, match=r"8\.bias"):
+        check_tensors(answer, units)
+    with pytest.raises(UpdateError, match=r"8\.bias"):
+        unpack(Payload(answer.state), answer, asked, units, CODEC)
+    answer.state.update({"8.bias": bias, "extra": bias})
+    with pytest.raises(UpdateError, match="extra"):
+        check_tensors(answer, units)
+    with pytest.raises(UpdateError, match="extra"):
+        unpack(Payload(answer.state), answer, asked, units, CODEC)
+
+
+def test_a_tensor_of_another_type_is_refused(answer: Update, asked: Task, units: UnitMap) -> None:
+    answer.state["1.num_batches_tracked"] = torch.tensor(0.5)
+    with pytest.raises(UpdateError, match="num_batches_tracked"):
+        unpack(Payload(answer.state), answer, asked, units, CODEC)
+
+
+def test_the_header_is_checked_before_the_payload_is_read(
+    answer: Update, asked: Task, units: UnitMap
+) -> None:
+    with pytest.raises(UpdateError, match="asked for round"):
+        unpack(Payload({}), replace(answer, round=9), asked, units, CODEC)
