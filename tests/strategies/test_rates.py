@@ -19,7 +19,8 @@ SIZE, TRAIN = 57.19, 24.1
 retentions = st.floats(0.01, 1)
 sane = st.builds(Point, retentions, st.floats(0.1, 1000))
 wild_floats = st.floats() | st.sampled_from([0.0, -1.0, 1.0, 5e-324, 1.7e308])
-wild = st.builds(Point, retentions | wild_floats, wild_floats)
+no_retentions = st.sampled_from([0.0, -0.5, float("nan"), float("inf")])
+wild = st.builds(Point, retentions | no_retentions, wild_floats)
 """Measurements as they should not be: NaN, infinite, zero, negative, absurd."""
 few_times = st.builds(Point, retentions, st.sampled_from([10.0, 10.0 + 1e-9, 20.0]))
 histories = st.lists(sane | few_times | wild, min_size=1, max_size=6)
@@ -83,6 +84,13 @@ def test_a_polynomial_that_asks_for_growth_of_a_slow_worker_gives_way_to_a_line(
     # The parabola wants γ = 0.758 for 55 s, the line through the last two points 0.55.
     history = [Point(1.0, 50.0), Point(0.8, 80.0), Point(0.6, 60.0)]
     assert pruned_rate(history, 55.0, PAPER) == pytest.approx((0.6 - 0.55) / 0.6)
+
+
+def test_a_line_that_asks_for_an_implausible_step_is_taken_for_noise() -> None:
+    # One second in a hundred for a tenth of the model: the line wants 50 % for 5 s more, which is
+    # ten times the relative gap. The first rule says (99 − 94) / (2 · 99).
+    history = [Point(1.0, 100.0), Point(0.9, 99.0)]
+    assert pruned_rate(history, 94.0, PAPER) == pytest.approx(5 / 198)
 
 
 def test_a_worker_that_pruning_made_slower_is_pruned_by_the_cautious_first_rule() -> None:
@@ -199,6 +207,13 @@ def test_three_prunings_make_ten_workers_equal() -> None:
     assert seen == pytest.approx([0.334, 0.254, 0.013, 0.001], abs=0.001)
     assert min(kept) == pytest.approx(0.326, abs=0.002)
     assert sum(kept) / 10 == pytest.approx(0.557, abs=0.002)
+
+
+def test_four_prunings_make_workers_on_fast_links_equal() -> None:
+    # Here most of the time is training: sub-models must shrink a lot to save a little.
+    seen, kept = prunings(PAPER, sigma=2, bandwidth_max=30, count=5)
+    assert seen[-1] < 0.005
+    assert min(kept) == pytest.approx(0.12, abs=0.005)
 
 
 def test_it_stays_as_it_is_once_all_are_equal() -> None:

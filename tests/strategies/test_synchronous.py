@@ -232,7 +232,6 @@ def test_a_worker_that_is_here_already_gets_no_second_task(
     assert rounds.strategy.joined(0) == Reaction()
 
 
-@pytest.mark.xfail(reason="joined() gives a second task to a worker that answered this round")
 def test_a_worker_that_answered_left_and_came_back_counts_once(
     one_weight: Jobs, answered: Answers
 ) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from adaptcl.units import Kept, UnitMap, parameters
+from adaptcl.units import Kept, UnitMap, parameters, retention
 
 _ROUNDING = 1e-9
 """Relative room for the rounding errors of a budget that was computed from a rate: half a
@@ -25,20 +25,22 @@ def fit(units: UnitMap, among: Kept, importance: Tensor, budget: float) -> Kept:
     one unit a layer is over the budget, that smallest sub-model is given.
     """
     candidates = _cutting_order(units, among, importance)
-    limit = budget * (1 + _ROUNDING)
-    low, high = 0, len(candidates)
-    while low < high:
-        middle = (low + high) // 2
-        if parameters(units, _without(among, candidates[:middle])) <= limit:
-            high = middle
-        else:
-            low = middle + 1
-    return _without(among, candidates[:low])
+    return _without(among, candidates[: _how_many(units, among, candidates, budget)])
 
 
-def prune(units: UnitMap, kept: Kept, importance: Tensor, rate: float) -> Kept:
-    """Cut a sub-model by a pruned rate P: what stays has at most (1 − P) of its parameters."""
-    return fit(units, kept, importance, (1.0 - rate) * parameters(units, kept))
+def prune(
+    units: UnitMap, kept: Kept, importance: Tensor, rate: float, min_retention: float = 0.0
+) -> Kept:
+    """Cut a sub-model by a pruned rate P: what stays has at most (1 − P) of its parameters.
+
+    Where that falls below the retention γ_min, one unit fewer is cut.
+    """
+    candidates = _cutting_order(units, kept, importance)
+    count = _how_many(units, kept, candidates, (1.0 - rate) * parameters(units, kept))
+    left = _without(kept, candidates[:count])
+    if count > 0 and retention(units, left) < min_retention:
+        return _without(kept, candidates[: count - 1])
+    return left
 
 
 def importance_lost(before: Kept, after: Kept, importance: Tensor) -> float:
@@ -62,6 +64,19 @@ def _cutting_order(units: UnitMap, among: Kept, importance: Tensor) -> Tensor:
             may_go[numbers[importance[numbers].argmax()]] = False
     numbers = may_go.nonzero().flatten().flip(0)
     return numbers[importance[numbers].argsort(stable=True)]
+
+
+def _how_many(units: UnitMap, among: Kept, candidates: Tensor, budget: float) -> int:
+    """The fewest candidates that must go for the rest to fit the budget."""
+    limit = budget * (1 + _ROUNDING)
+    low, high = 0, len(candidates)
+    while low < high:
+        middle = (low + high) // 2
+        if parameters(units, _without(among, candidates[:middle])) <= limit:
+            high = middle
+        else:
+            low = middle + 1
+    return low
 
 
 def _without(kept: Kept, cut: Tensor) -> Kept:

@@ -26,7 +26,7 @@ class ServerView:
     """The aggregated global model, whole."""
     worker: int
     pruning: int
-    """How many prunings there were before this one in the run."""
+    """The number of this pruning in the run, counted from 0."""
     seed: int
 
 

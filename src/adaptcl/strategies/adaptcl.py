@@ -77,7 +77,7 @@ class AdaptCL(Synchronous):
         self.adaptcl = settings
         self._order = server_order(settings.pruning)
         self._importance: Tensor | None = None
-        self._prunings = 0
+        self._decisions = 0
         self._times: list[list[float]] = [[] for _ in range(job.workers)]
         self._histories: list[list[Point]] = [[] for _ in range(job.workers)]
         self._due: dict[int, float] = {}
@@ -93,7 +93,9 @@ class AdaptCL(Synchronous):
         kept = self.kept[worker]
         rate = self._due.pop(worker, 0.0)
         if rate > 0:
-            pruning = Pruning(rate, self.adaptcl.pruning, self._importance_for(worker))
+            as_printed = self.adaptcl.literal_min_retention or self.adaptcl.pruned_rates
+            least = 0.0 if as_printed else self.adaptcl.min_retention
+            pruning = Pruning(rate, self.adaptcl.pruning, self._importance_for(worker), least)
             return Plan(kept, pruning, rate)
         if rate < 0:
             # Units that are there stay, whatever the order says: growing must not cut.
@@ -118,7 +120,7 @@ class AdaptCL(Synchronous):
                 self._postponed += 1
             else:
                 self._due = {w: rate for w, rate in enumerate(rates) if rate != 0}
-                self._prunings += 1 if self._due else 0
+                self._decisions += 1
                 self._postponed = 0
                 self._times = [[] for _ in self._times]
         return self._warnings(records)
@@ -127,18 +129,19 @@ class AdaptCL(Synchronous):
 
     def _fixed_rates(self) -> Sequence[float]:
         table = self.adaptcl.pruned_rates
-        row = (self.round + 1) // self.adaptcl.pruning_interval - 1
+        row = self._decisions
         return table[row] if row < len(table) else [0.0] * self.job.workers
 
     def _learned_rates(self) -> Sequence[float]:
         for worker, times in enumerate(self._times):
             if times:
                 self._remember(worker, Point(self._retention(worker), fmean(times)))
-        known = [history for history in self._histories if history]
+        # Who has not been measured since its last pruning is neither pruned nor sets the pace.
+        known = [h for h, times in zip(self._histories, self._times, strict=True) if times]
         target = target_time([history[-1] for history in known], known, self.adaptcl.grow)
         return [
-            pruned_rate(history, target, self.adaptcl) if history else 0.0
-            for history in self._histories
+            pruned_rate(history, target, self.adaptcl) if times else 0.0
+            for history, times in zip(self._histories, self._times, strict=True)
         ]
 
     def _remember(self, worker: int, point: Point) -> None:
@@ -194,7 +197,7 @@ class AdaptCL(Synchronous):
             return None
         if self._importance is not None:
             return self._importance
-        view = ServerView(self.units, self.state, worker, self._prunings, self.job.seed)
+        view = ServerView(self.units, self.state, worker, self._decisions - 1, self.job.seed)
         importance = self._order.importance(view)
         if self._order.frozen:
             self._importance = importance
@@ -202,7 +205,7 @@ class AdaptCL(Synchronous):
 
     def _bn_scales(self) -> Tensor:
         """How important each unit is now, whatever the pruning order says."""
-        view = ServerView(self.units, self.state, 0, self._prunings, self.job.seed)
+        view = ServerView(self.units, self.state, 0, self._decisions, self.job.seed)
         return CIGBNscalor().importance(view)
 
     # Checkpoints -------------------------------------------------------------------------------
@@ -212,8 +215,8 @@ class AdaptCL(Synchronous):
         return {
             "synchronous": super().snapshot(),
             "importance": self._importance,
-            "prunings": self._prunings,
-            "times": self._times,
+            "decisions": self._decisions,
+            "times": [list(times) for times in self._times],
             "histories": [[[p.retention, p.update_time] for p in h] for h in self._histories],
             "due": [[worker, rate] for worker, rate in self._due.items()],
             "scale": self._scale,
@@ -224,7 +227,7 @@ class AdaptCL(Synchronous):
         """Go on from a snapshot."""
         super().restore(tree["synchronous"])
         self._importance = tree["importance"]
-        self._prunings = tree["prunings"]
+        self._decisions = tree["decisions"]
         self._times = tree["times"]
         self._histories = [[Point(*point) for point in h] for h in tree["histories"]]
         self._due = dict(tree["due"])

@@ -22,9 +22,10 @@ from adaptcl.strategies.newton import interpolate
 _MEMORY = 4
 """How many points the polynomial goes through at most: more invite Runge's phenomenon."""
 
-_REACH = 4.0
+_REACH = 8.0
 """A curve that asks for a relative change of the retention larger than this many times the relative
-gap in time is taken for noise: it would mean that less than a quarter of the time is the size's."""
+gap in time is taken for noise: it would mean that less than an eighth of the time is the size's.
+(On the paper's fastest links, B_max = 30, a seventh of it is.)"""
 
 _MOST_GROWTH = 1.5
 """An answer far above the whole model is no answer."""

@@ -117,7 +117,8 @@ class Synchronous:
     def joined(self, worker: int) -> Reaction:
         """Give a newcomer its part in the round that is running."""
         self._present[worker] = True
-        return self._give(worker)
+        answered = any(record.worker == worker for record in self._records)
+        return Reaction() if answered else self._give(worker)
 
     @property
     def rounds(self) -> int:

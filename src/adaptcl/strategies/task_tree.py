@@ -23,6 +23,7 @@ def task_to_tree(task: Task, with_state: bool) -> Tree:
             "rate": pruning.rate,
             "order": pruning.order,
             "importance": pruning.importance,
+            "min_retention": pruning.min_retention,
         },
         "state": task.state if with_state else None,
     }

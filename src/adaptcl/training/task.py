@@ -25,6 +25,8 @@ class Pruning:
     importance: Tensor | None = None
     """Importance of every unit of the original model, where the server computes the order;
     None where the worker does, from its own data and weights."""
+    min_retention: float = 0.0
+    """The retention γ_min that the pruning must leave, even if the rate is missed by a unit."""
 
 
 @dataclass(frozen=True)

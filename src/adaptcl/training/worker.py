@@ -125,7 +125,7 @@ class Worker:
                 seed=derive(self._seed, "order", self.number, task.round),
             )
             importance = worker_order(pruning.order).importance(view)
-        kept = prune(self._units, task.kept, importance, pruning.rate)
+        kept = prune(self._units, task.kept, importance, pruning.rate, pruning.min_retention)
         lost = importance_lost(task.kept, kept, self._importance_now(model, task))
         before = self._loss(model)
         smaller = self._trainer.load(kept, recut(_copied(model), self._units, task.kept, kept))
