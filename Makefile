@@ -8,7 +8,7 @@ run: .venv/installed
 	$(BIN)/adaptcl run --strategy fedavg-s,adaptcl
 
 test: .venv/installed-dev
-	$(BIN)/pytest -n auto
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto
 
 check: .venv/installed-dev
 	$(BIN)/ruff check .

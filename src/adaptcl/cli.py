@@ -1,50 +1,63 @@
 """The command `adaptcl`.
 
-Flags are made from the declared settings, so every setting has a flag of its name. An error the
-user can mend is one sentence on standard error and exit status 2; Ctrl-C says how to go on.
+An error the user can mend is one sentence on standard error and exit status 2; Ctrl-C says how to
+go on.
 """
 
 from __future__ import annotations
 
 import argparse
+import io
+import os
+import shlex
 import signal
 import sys
+import threading
 import time
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn
-from rich.progress import Progress as Bars
 
-from adaptcl import __version__, config, data, report
+from adaptcl import __version__, config, data, flags, report
 from adaptcl.codecs import CODECS
+from adaptcl.config import Config
 from adaptcl.errors import AdaptCLError, RunFolderError, SettingError
-from adaptcl.materials import by_name
+from adaptcl.materials import Materials, by_name
 from adaptcl.models import MODELS
 from adaptcl.pruning import SERVER_ORDERS, WORKER_ORDERS
-from adaptcl.run import FROM_PYTHON, execute
+from adaptcl.run import FROM_PYTHON, check, execute
 from adaptcl.run_folder import RunFolder
-from adaptcl.settings import Setting
 from adaptcl.strategies import STRATEGIES
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; gives the exit status."""
-    signal.signal(signal.SIGTERM, _as_interrupt)
-    parser = _parser()
-    options = parser.parse_args(arguments)
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, _as_interrupt)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal that cannot write σ gets a ?
+    # So that package.module:factory finds a module beside which the command is given.
+    if os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())
     try:
+        options = _parser().read(arguments)
         options.command(options)
+        sys.stdout.flush()
     except AdaptCLError as error:
-        print(f"adaptcl: {error}", file=sys.stderr)
+        _say(str(error))
         return 2
     except KeyboardInterrupt:
-        print("adaptcl: interrupted.", file=sys.stderr)
-        return 130
+        _say("interrupted.")
+        # A training cannot be stopped, and the interpreter would wait for it before it ends.
+        os._exit(130)
     except BrokenPipeError:
+        # Nobody reads on. The interpreter must not try to write the rest when it ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     return 0
 
@@ -53,41 +66,43 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(options: argparse.Namespace) -> None:
-    values = _values(options)
-    names = values.pop("strategy", "adaptcl")
-    configs = [config.configure({**values, "strategy": name}) for name in names.split(",")]
+    values = flags.values(options)
+    names = flags.strategies(values)
+    configs = [config.configure({**values, "strategy": name}) for name in names]
     base = Path(options.out) if options.out else Path("runs") / time.strftime("%Y%m%d-%H%M%S")
-    several = len(configs) > 1
-    folders = [base / each.job.strategy if several else base for each in configs]
-    if len(set(folders)) < len(folders):
-        raise SettingError(f"strategy is {names!r}, but it must not name a strategy twice.")
-    with report.Progress() as progress:
+    folders = [base / name if len(names) > 1 else base for name in names]
+    for path in folders:
+        RunFolder.refuse_occupied(path)
+    materials = _materials(configs[0])
+    for each in configs:
+        check(each, materials)
+    for each, path in zip(configs, folders, strict=True):
+        RunFolder.create(path, each.to_toml()).close()
+    with _resumable(folders), report.Progress() as progress:
         for each, path in zip(configs, folders, strict=True):
-            materials = by_name(each.job)
-            folder = RunFolder.create(path, each.to_toml())
-            try:
-                execute(each, materials, folder, [progress])
-            except KeyboardInterrupt:
-                print(f"adaptcl: stopped; `adaptcl resume {path}` goes on.", file=sys.stderr)
-                raise
+            execute(each, materials, RunFolder.open(path), [progress])
     _present(folders, base / "figures")
 
 
 def _resume(options: argparse.Namespace) -> None:
-    path = Path(options.run)
-    before = report.read_run(path)
-    if before.summary is not None:
-        print(f"{path} is finished already.")
-    else:
+    paths = [Path(run) for run in options.runs]
+    for path in paths:
+        before = report.read_run(path)
+        if before.summary is not None:
+            print(f"{path} is finished already.")
+            continue
         if FROM_PYTHON in before.config.values():
             raise RunFolderError(
                 f"{path} was started from Python with its own model or data; go on with it by "
                 "adaptcl.run(..., out=..., resume=True)."
             )
         chosen = config.configure(tomllib.loads((path / "config.toml").read_text("utf-8")))
-        with report.Progress() as progress:
-            execute(chosen, by_name(chosen.job), RunFolder.open(path), [progress])
-    _present([path], path / "figures")
+        materials = _materials(chosen)
+        with _resumable(paths), report.Progress() as progress:
+            execute(chosen, materials, RunFolder.open(path), [progress])
+    several = len(paths) > 1
+    shared = Path(os.path.commonpath([p.absolute() for p in paths])) if several else paths[0]
+    _present(paths, shared / "figures")
 
 
 def _compare(options: argparse.Namespace) -> None:
@@ -104,7 +119,10 @@ def _present(paths: Sequence[Path], figures: Path, *, over_seeds: bool = False) 
     runs = [report.read_run(path) for path in paths]
     console = Console()
     console.print(report.comparison(runs, over_seeds=over_seeds))
-    drawn = report.draw(runs, figures)
+    try:
+        drawn = report.draw(runs, figures)
+    except OSError as error:
+        raise RunFolderError(f"{figures} cannot be written: {error.strerror}.") from None
     for path in paths:
         console.print(f"run      {path}", highlight=False, soft_wrap=True)
     console.print(
@@ -121,28 +139,65 @@ def _list(entries: dict[str, str]) -> None:
 
 
 def _data_get(options: argparse.Namespace) -> None:
-    with _bars() as bars:
-        bar = bars.add_task(options.name, total=None)
-        path = data.get(
-            options.name,
-            Path(options.data_dir),
-            options.url,
-            lambda done, total: bars.update(bar, completed=done, total=total),
-        )
+    with report.bar(f"fetching {options.name}", in_bytes=True) as progress:
+        path = data.get(options.name, Path(options.data_dir), options.url, progress)
     print(f"{options.name} is in {path}.")
 
 
 def _data_pack(options: argparse.Namespace) -> None:
-    source = data.load(options.name, Path(options.data_dir) if options.data_dir else None)
-    data.pack(source, Path(options.file))
+    quality = _quality(options.quality)
+    with report.bar(f"reading {options.name}") as progress:
+        source = data.load(
+            options.name, Path(options.data_dir) if options.data_dir else None, progress
+        )
+    with report.bar(f"packing {options.name}") as progress:
+        data.pack(source, Path(options.file), quality, progress)
     print(f"{options.name} is packed in {options.file}.")
+
+
+# Parts of commands -----------------------------------------------------------------------------
+
+
+def _materials(chosen: Config) -> Materials:
+    with report.bar(f"reading {chosen.job.data}") as progress:
+        return by_name(chosen.job, progress)
+
+
+@contextmanager
+def _resumable(paths: Sequence[Path]) -> Iterator[None]:
+    """Say how to go on with those runs that are cut short."""
+    try:
+        yield
+    except (KeyboardInterrupt, BrokenPipeError, SystemExit):
+        left = [str(path) for path in paths if not (path / "summary.json").exists()]
+        if left:
+            _say(f"stopped; `adaptcl resume {shlex.join(left)}` goes on.")
+        raise
+
+
+def _quality(text: str) -> int | None:
+    if text == "lossless":
+        return None
+    if not text.isdecimal():
+        raise SettingError(
+            f"quality is {text!r}, but it must be a whole number from 1 to 100, or lossless."
+        )
+    return int(text)
+
+
+def _say(line: str) -> None:
+    print(f"adaptcl: {line}", file=sys.stderr, flush=True)
+
+
+def _as_interrupt(*_: object) -> NoReturn:
+    raise KeyboardInterrupt
 
 
 # Flags -----------------------------------------------------------------------------------------
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+def _parser() -> flags.Parser:
+    parser = flags.Parser(
         prog="adaptcl",
         description="Collaborative learning among unequal machines.",
         epilog="`adaptcl run` alone runs the main job on data that ships with the package.",
@@ -150,18 +205,19 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"adaptcl {__version__}")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
 
-    run = commands.add_parser("run", help="run a job", description="Run a job.")
+    run = commands.add_parser(
+        "run",
+        help="run a job",
+        description="Run a job.",
+        usage="adaptcl run [FILE] [--preset NAME] [--out DIR] [--SETTING X …]",
+    )
     run.set_defaults(command=_run)
-    run.add_argument("file", nargs="?", help="a TOML file of settings")
-    run.add_argument("--preset", help=f"ready-made settings: {', '.join(config.presets())}")
     run.add_argument("--out", help="folder for the run (default: runs/DATE-TIME)")
-    settings = run.add_argument_group("settings (keys of the TOML file have the same names)")
-    for each in config.all_settings().values():
-        _add_flag(settings, each)
+    flags.add_settings(run)
 
-    resume = commands.add_parser("resume", help="go on with a run that was interrupted")
+    resume = commands.add_parser("resume", help="go on with runs that were interrupted")
     resume.set_defaults(command=_resume)
-    resume.add_argument("run", help="the run's folder")
+    resume.add_argument("runs", nargs="+", metavar="RUN", help="a run's folder")
 
     compare = commands.add_parser("compare", help="table and figures for any set of runs")
     compare.set_defaults(command=_compare)
@@ -196,42 +252,12 @@ def _parser() -> argparse.ArgumentParser:
     pack = actions.add_parser("pack", help="put a data set into one file")
     pack.set_defaults(command=_data_pack)
     pack.add_argument("name", help="a data set by name, or folder:PATH")
-    pack.add_argument("file", help="the file to write")
+    pack.add_argument("file", help="the .npz file to write")
     pack.add_argument("--data-dir", help="folder that holds the data set")
+    pack.add_argument(
+        "--quality", default="95", help="of the JPEGs, 1 to 100, or lossless [%(default)s]"
+    )
     return parser
-
-
-def _add_flag(group: Any, each: Setting) -> None:
-    shown = "none" if each.default in ((), "") else each.default
-    words = each.words.replace("%", "%%")
-    group.add_argument(
-        each.flag,
-        dest=each.name,
-        metavar="X",
-        help=f"{each.help} [{words}; {shown}]".replace("%", "%%"),
-    )
-
-
-def _values(options: argparse.Namespace) -> dict[str, Any]:
-    """Raw values from the preset, the file and the flags; later ones win."""
-    values = config.read_toml(Path(options.file)) if options.file else {}
-    if options.preset or not options.file:
-        values = {**config.preset(options.preset or config.DEFAULT_PRESET), **values}
-    for each in config.all_settings().values():
-        text = getattr(options, each.name)
-        if text is not None:
-            values[each.name] = text if each.name == "strategy" else each.parse(text)
-    return values
-
-
-def _bars() -> Bars:
-    return Bars(
-        TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn()
-    )
-
-
-def _as_interrupt(*_: object) -> NoReturn:
-    raise KeyboardInterrupt
 
 
 if __name__ == "__main__":

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -30,8 +32,8 @@ class Materials:
     """Patterns of module names whose units are never cut."""
 
     def example(self) -> Tensor:
-        """A small batch that the model takes."""
-        return self.test.batch(torch.arange(min(2, len(self.test)), device=self.device))[0]
+        """A small batch that the model takes; of two, as batch norm cannot train on one."""
+        return self.test.batch(torch.arange(2, device=self.device) % len(self.test))[0]
 
     @property
     def device(self) -> torch.device:
@@ -41,6 +43,8 @@ class Materials:
 
 def by_name(job: JobSettings, progress: Progress = silent) -> Materials:
     """The model and data that the settings name."""
+    _device(job)
+    models.find(job.model)
     data = load(job.data, Path(job.data_dir) if job.data_dir else None, progress)
     model = models.build(job.model, data.train.shape, len(data.classes), job.seed)
     own = models.MODELS[job.model].fixed if job.model in models.MODELS else ()
@@ -49,6 +53,8 @@ def by_name(job: JobSettings, progress: Progress = silent) -> Materials:
 
 def given(model: nn.Module, train: Any, test: Any, job: JobSettings) -> Materials:
     """A user's own model and data; `train` may be a list with a data set for each worker."""
+    if not isinstance(model, nn.Module):
+        raise SettingError(f"The model is a {type(model).__name__}, but it must be an nn.Module.")
     parts = given_parts(train)
     if parts is None:
         parts = deal(as_samples(train), job)
@@ -59,7 +65,27 @@ def given(model: nn.Module, train: Any, test: Any, job: JobSettings) -> Material
 
 def given_parts(train: Any) -> list[Samples] | None:
     """The workers' data sets, if `train` is a list of data sets; else None."""
-    return [as_samples(part) for part in train] if isinstance(train, list) else None
+    if not isinstance(train, list):
+        return None
+    if not train:
+        raise DataError("train is an empty list; it must hold a data set for each worker.")
+    if _is_inside_a_data_set(train[0]):
+        return None
+    return [as_samples(part) for part in train]
+
+
+def refuse_misfit(materials: Materials) -> None:
+    """An error if the model does not give a score for every class there is a label of."""
+    with torch.no_grad():
+        scores = copy.deepcopy(materials.model).eval()(materials.example())
+    if not isinstance(scores, Tensor) or scores.ndim != 2:
+        shape = f"shape {list(scores.shape)}" if isinstance(scores, Tensor) else "no tensor at all"
+        raise DataError(f"The model must give [samples, classes] scores, but it gives {shape}.")
+    highest = max(int(each.labels.max()) for each in (*materials.parts, materials.test))
+    if highest >= scores.shape[1]:
+        raise DataError(
+            f"The model gives scores for {scores.shape[1]} classes, but there is a label {highest}."
+        )
 
 
 def deal(samples: Samples, job: JobSettings) -> list[Samples]:
@@ -85,6 +111,18 @@ def _on_device(
     fixed: tuple[str, ...],
     job: JobSettings,
 ) -> Materials:
+    if not any(parameter.requires_grad for parameter in model.parameters()):
+        raise SettingError("The model has no parameters that can be trained.")
+    device = _device(job)
+    for worker, part in enumerate(parts):
+        if part.shape != test.shape:
+            raise DataError(
+                f"Worker {worker}'s inputs have shape {part.shape}, those for testing {test.shape}."
+            )
+    return Materials(model.to(device), [part.to(device) for part in parts], test.to(device), fixed)
+
+
+def _device(job: JobSettings) -> torch.device:
     try:
         device = torch.device(job.device)
         torch.empty(0, device=device)
@@ -92,9 +130,16 @@ def _on_device(
         raise SettingError(
             f"device is {job.device!r}, but PyTorch has no such device on this machine."
         ) from None
-    for worker, part in enumerate(parts):
-        if part.shape != test.shape:
-            raise DataError(
-                f"Worker {worker}'s inputs have shape {part.shape}, those for testing {test.shape}."
-            )
-    return Materials(model.to(device), [part.to(device) for part in parts], test.to(device), fixed)
+    return device
+
+
+def _is_inside_a_data_set(item: Any) -> bool:
+    """Whether a list that begins so is one data set rather than one for each worker.
+
+    It is if it begins with all inputs, or with one (input, label).
+    """
+    if isinstance(item, Tensor | np.ndarray):
+        return True
+    if not isinstance(item, tuple | list) or len(item) != 2:
+        return False
+    return isinstance(item[1], int) or getattr(item[1], "ndim", None) == 0

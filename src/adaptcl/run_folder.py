@@ -14,7 +14,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from safetensors.torch import save_file
+from safetensors import SafetensorError
+from safetensors.torch import load_file
 
 from adaptcl import snapshot
 from adaptcl.errors import RunFolderError
@@ -34,18 +35,19 @@ class RunFolder:
     @classmethod
     def create(cls, path: Path, config: str) -> RunFolder:
         """A new folder for a run with this configuration; never over an older run."""
+        cls.refuse_occupied(path)
         try:
             path.mkdir(parents=True, exist_ok=True)
-            occupied = (path / "config.toml").exists()
         except OSError as error:
             raise RunFolderError(f"{path} cannot be made: {error.strerror}.") from None
-        if occupied:
-            raise RunFolderError(
-                f"{path} already holds a run; choose another --out, or go on with it by "
-                f"`adaptcl resume {path}`."
-            )
         folder = cls(path)
-        folder._write_text("config.toml", config)
+        try:
+            # Asked again: another process may have been quicker, before the lock.
+            cls.refuse_occupied(path)
+            folder._write_text("config.toml", config)
+        except RunFolderError:
+            folder.close()
+            raise
         return folder
 
     @classmethod
@@ -54,6 +56,15 @@ class RunFolder:
         if not (path / "config.toml").is_file():
             raise RunFolderError(f"{path} is not a run folder: it has no config.toml.")
         return cls(path)
+
+    @staticmethod
+    def refuse_occupied(path: Path) -> None:
+        """An error if a new run cannot go to `path` because there is one."""
+        if (path / "config.toml").exists():
+            raise RunFolderError(
+                f"{path} already holds a run; choose another --out, or go on with it by "
+                f"`adaptcl resume {path}`."
+            )
 
     def close(self) -> None:
         """Let another process write to the folder."""
@@ -95,17 +106,14 @@ class RunFolder:
                     file.flush()
                     os.fsync(file.fileno())
             except OSError as error:
-                raise RunFolderError(f"{self.path} cannot be written: {error.strerror}.") from None
+                raise RunFolderError(
+                    f"{self.path / 'rounds.jsonl'} cannot be written: {error.strerror}."
+                ) from None
 
     def finish(self, summary: Summary, model: State) -> None:
         """Write what the run ends with; the checkpoint is no longer needed."""
-        partial = self.path / "model.safetensors.partial"
-        try:
-            save_file({name: t.detach().cpu().contiguous() for name, t in model.items()}, partial)
-            partial.replace(self.path / "model.safetensors")
-        except OSError as error:
-            partial.unlink(missing_ok=True)
-            raise RunFolderError(f"{self.path} cannot be written: {error.strerror}.") from None
+        tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in model.items()}
+        snapshot.save_tensors(self.path / "model.safetensors", tensors, {"format": "pt"})
         self._write_text("summary.json", json.dumps(summary.to_json(), indent=2) + "\n")
         (self.path / "checkpoint.safetensors").unlink(missing_ok=True)
 
@@ -122,7 +130,22 @@ class RunFolder:
             partial.replace(self.path / name)
         except OSError as error:
             partial.unlink(missing_ok=True)
-            raise RunFolderError(f"{partial} cannot be written: {error.strerror}.") from None
+            raise RunFolderError(
+                f"{self.path / name} cannot be written: {error.strerror}."
+            ) from None
+
+
+def read_finished(path: Path) -> tuple[Summary, tuple[RoundRecord, ...], State] | None:
+    """Summary, rounds and model that a finished run left in its folder; None if unfinished."""
+    if not (path / "summary.json").exists():
+        return None
+    try:
+        summary = Summary.from_json(json.loads((path / "summary.json").read_bytes()))
+        lines = (path / "rounds.jsonl").read_bytes().splitlines()
+        records = tuple(RoundRecord.from_json(json.loads(line)) for line in lines)
+        return summary, records, load_file(path / "model.safetensors")
+    except (OSError, ValueError, SafetensorError) as error:
+        raise RunFolderError(f"{path} is damaged and cannot be read: {error}.") from None
 
 
 def summarise(records: Sequence[RoundRecord], **known: Any) -> Summary:
@@ -146,7 +169,10 @@ def summarise(records: Sequence[RoundRecord], **known: Any) -> Summary:
 
 def _lock(path: Path) -> int:
     """Hold the folder for this process; the system lets go when the process ends, however."""
-    handle = os.open(path / ".lock", os.O_CREAT | os.O_RDWR, 0o644)
+    try:
+        handle = os.open(path / ".lock", os.O_CREAT | os.O_RDWR, 0o644)
+    except OSError as error:
+        raise RunFolderError(f"{path} cannot be written to: {error.strerror}.") from None
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:

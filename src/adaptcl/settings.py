@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import numbers
 import types
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -43,7 +44,7 @@ class Allowed:
             and (self.at_most is None or value <= self.at_most)
             and (self.above is None or value > self.above)
             and (self.below is None or value < self.below)
-            and not math.isnan(value)
+            and (isinstance(value, int) or math.isfinite(value))
         )
 
     def in_words(self) -> str:
@@ -51,7 +52,7 @@ class Allowed:
         if self.choices is not None:
             return "one of " + ", ".join(self.choices)
         words = [
-            f"{word} {limit:g}"
+            f"{word} {limit if isinstance(limit, int) else format(limit, 'g')}"
             for word, limit in (
                 ("at least", self.at_least),
                 ("above", self.above),
@@ -167,9 +168,21 @@ def _convert(value: Any, kind: Any) -> Any:
             return _NO
         converted = tuple(_convert(each, get_args(kind)[0]) for each in value)
         return _NO if _NO in converted else converted
-    if kind is float and isinstance(value, int | float) and not isinstance(value, bool):
-        return float(value)
+    if kind in (int, float):
+        return _number(value, kind)
     return value if type(value) is kind else _NO
+
+
+def _number(value: Any, kind: type[int] | type[float]) -> Any:
+    """Any number of that sort, NumPy's included; a truth value is none, though Python says so."""
+    if isinstance(value, bool):
+        return _NO
+    try:
+        if kind is int:
+            return int(value) if isinstance(value, numbers.Integral) else _NO
+        return float(value) if isinstance(value, numbers.Real) else _NO
+    except OverflowError:
+        return _NO
 
 
 def _parse(text: str, kind: Any) -> Any:

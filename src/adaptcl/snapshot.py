@@ -28,15 +28,21 @@ def save(path: Path, tree: Tree) -> None:
     """Write a tree; whatever was at `path` stays until the new file is complete."""
     tensors: dict[str, Tensor] = {}
     header = json.dumps(_without_tensors(tree, tensors))
+    save_tensors(path, tensors, {_HEADER: header})
+
+
+def save_tensors(path: Path, tensors: dict[str, Tensor], header: dict[str, str]) -> None:
+    """Write a safetensors file that appears whole or not at all."""
     partial = path.with_name(path.name + ".partial")
     try:
-        save_file(tensors, partial, metadata={_HEADER: header})
+        save_file(tensors, partial, metadata=header)
         with partial.open("rb") as written:
             os.fsync(written.fileno())
         partial.replace(path)
-    except OSError as error:
+    except (OSError, SafetensorError) as error:  # a full disk is either, by where it is met
         partial.unlink(missing_ok=True)
-        raise RunFolderError(f"{path} cannot be written: {error.strerror or error}.") from None
+        reason = getattr(error, "strerror", None) or error
+        raise RunFolderError(f"{path} cannot be written: {reason}.") from None
 
 
 def load(path: Path) -> Tree:

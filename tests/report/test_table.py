@@ -68,6 +68,52 @@ def test_the_terminal_table_says_the_same_as_the_markdown(make_run: MakeRun) -> 
         assert [cell.strip() for cell in line.strip("│").split("│")] == row
 
 
+def printed(width: int, runs: Sequence[Run], *, over_seeds: bool = False) -> list[str]:
+    page = StringIO()
+    Console(file=page, width=width).print(comparison(runs, over_seeds=over_seeds))
+    return page.getvalue().splitlines()
+
+
+@pytest.mark.parametrize("count", [1, 2, 5])
+def test_a_terminal_of_80_columns_gets_every_number_in_one_piece(
+    make_run: MakeRun, count: int
+) -> None:
+    runs = [make_run(str(place), strategy=f"method-{place}", adapts=True) for place in range(count)]
+    lines = printed(80, runs)
+    assert max(map(len, lines)) <= 80
+    told = [[cell.strip() for cell in line.strip("│").split("│")] for line in lines if "│" in line]
+    for place, name in enumerate(COLUMNS[1:], start=1):
+        shown = [cell for row in told if row[0] == name for cell in row[1:]]
+        assert shown == [row[place] for row in cells(comparison_markdown(runs))]
+    headings = " ".join(line for line in lines if "┃" in line)
+    assert all(run.label in headings for run in runs)
+
+
+def test_a_wide_terminal_gets_one_row_a_run(make_run: MakeRun) -> None:
+    runs = [make_run("a"), make_run("b", strategy="adaptcl", adapts=True)]
+    assert sum(line.startswith("│") for line in printed(200, runs)) == 2
+    assert sum(line.startswith("│") for line in printed(80, runs)) == len(COLUMNS) - 1
+
+
+@pytest.mark.parametrize("width", [20, 40, 80])
+def test_numbers_too_long_for_the_terminal_are_wrapped_and_not_lost(
+    make_run: MakeRun, width: int
+) -> None:
+    runs = [
+        make_run("a1", seed=1, final_accuracy=0.80, round_s=100.0),
+        make_run("a2", seed=2, final_accuracy=0.84, round_s=120.0),
+    ]
+    lines = printed(width, runs, over_seeds=True)
+    assert max(map(len, lines)) <= width
+    assert "82.00" in "".join(lines)
+
+
+def test_notes_stand_below_the_table(make_run: MakeRun) -> None:
+    runs = [make_run("a"), make_run("b", strategy="fedavg", rounds=8)]
+    for width in (80, 200):
+        assert printed(width, runs)[-1] == "The runs differ in rounds: compare times with care."
+
+
 def test_square_brackets_in_a_label_are_printed_not_obeyed(make_run: MakeRun) -> None:
     page = StringIO()
     run = replace(make_run("a"), label="[red]mine[/red]")
@@ -120,7 +166,7 @@ def test_a_run_without_a_round_has_no_numbers(make_run: MakeRun) -> None:
 
 def test_no_runs_make_an_empty_table() -> None:
     assert cells(comparison_markdown([])) == []
-    assert comparison([]).row_count == 0
+    assert comparison([]).rows == []
 
 
 def test_runs_of_unequal_work_carry_a_warning(make_run: MakeRun) -> None:

@@ -43,7 +43,9 @@ class EnvironmentSettings:
         choices=("profile", "measured"),
     )
     train_time: float = setting(
-        24.1, "profile: seconds a round's training takes with the whole model (t_train)", above=0
+        24.1,
+        "profile: seconds that profile_epochs of the whole model take (t_train)",
+        above=0,
     )
     profile_epochs: float = setting(
         2.0, "profile: the local epochs that train_time is for", above=0
@@ -65,15 +67,22 @@ class Environment:
     """The clockwork of a simulation; all times in virtual seconds."""
 
     def __init__(
-        self, settings: EnvironmentSettings, units: UnitMap, workers: int, seed: int
+        self,
+        settings: EnvironmentSettings,
+        units: UnitMap,
+        workers: int,
+        epochs: float,
+        seed: int,
     ) -> None:
         self._settings = settings
         self._units = units
         self._seed = seed
         self._whole_flops = max(1, flops(units, units.everything()))
         size = size_bytes(units, units.everything()) / MIB
+        # σ is about whole rounds, so t_train is that of the run's epochs, not of the profile's.
+        train_time = settings.train_time * epochs / settings.profile_epochs
         self.bandwidths = _by_worker("bandwidths", settings.bandwidths, workers) or bandwidths(
-            size, settings.bandwidth_max, settings.train_time, settings.sigma, workers
+            size, settings.bandwidth_max, train_time, settings.sigma, workers
         )
         self._speeds = _by_worker("speeds", settings.speeds, workers) or [1.0] * workers
         self.trace = (

@@ -101,9 +101,12 @@ class Simulation:
 
     def run(self, checkpoint: Callable[[Tree], None], resume: Tree | None = None) -> None:
         """Run to the end; `checkpoint` gets all that is needed to go on after every round."""
-        inside = max(1, torch.get_num_threads() // self._threads)
+        cores = torch.get_num_threads()
         pool = ThreadPoolExecutor(
-            self._threads, "worker", initializer=torch.set_num_threads, initargs=(inside,)
+            self._threads,
+            "worker",
+            initializer=torch.set_num_threads,
+            initargs=(self._cores_for_each(cores),),
         )
         try:
             self._pool = pool
@@ -114,7 +117,17 @@ class Simulation:
             while not self._strategy.finished:
                 self._act(self._next(), checkpoint)
         finally:
-            pool.shutdown(wait=True, cancel_futures=True)
+            # Nobody waits for a training whose update is not wanted any more: not who presses
+            # Ctrl-C, and not a run that ends while a lost worker still computes.
+            pool.shutdown(wait=False, cancel_futures=True)
+            torch.set_num_threads(cores)
+
+    def _cores_for_each(self, cores: int) -> int:
+        """Cores inside one training. Sums come out differently with another number of them, so it
+        does not depend on how many trainings run side by side."""
+        if self._environment.measured:
+            return cores
+        return max(1, cores // len(self._workers))
 
     # One turn of the loop ----------------------------------------------------------------------
 
@@ -173,6 +186,7 @@ class Simulation:
             self._tell(WorkerJoined(event.worker, round_))
             return self._strategy.joined(event.worker)
         self._tell(WorkerLost(event.worker, round_, "it is away, says the trace"))
+        self._update_times[event.worker] = 0.0  # who is away has no part in the heterogeneity
         left = self._open.pop(event.worker, None)
         if left is not None:
             left.future.cancel()

@@ -66,10 +66,12 @@ class Trace:
 def read_trace(path: Path, workers: int) -> Trace:
     """Read a trace; one sentence on the first line that is not one."""
     try:
-        with path.open(newline="") as file:
+        with path.open(newline="", encoding="utf-8") as file:
             rows = list(csv.reader(file))
     except OSError as error:
         raise SettingError(f"trace: {path} cannot be read ({error.strerror}).") from None
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise SettingError(f"trace: {path} is not a CSV file ({error}).") from None
     if not rows or [cell.strip() for cell in rows[0]] != _HEADER:
         raise SettingError(f"trace: {path} must begin with the line {','.join(_HEADER)}.")
     by_worker: list[list[Condition]] = [[Condition(0.0)] for _ in range(workers)]

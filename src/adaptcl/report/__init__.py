@@ -4,10 +4,12 @@ from adaptcl.report.figures import draw
 from adaptcl.report.progress import Progress
 from adaptcl.report.runs import Run, distinct_labels, read_run
 from adaptcl.report.table import comparison, comparison_markdown
+from adaptcl.report.waiting import bar
 
 __all__ = [
     "Progress",
     "Run",
+    "bar",
     "comparison",
     "comparison_markdown",
     "distinct_labels",

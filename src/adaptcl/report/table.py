@@ -1,11 +1,17 @@
-"""Runs side by side: one row a run, or one row for all runs that differ only in their seed."""
+"""Runs side by side: one row a run, or one row for all runs that differ only in their seed.
+
+A terminal too narrow for such rows gets the table upright: one row a quantity, one column a run,
+and as many tables below each other as it takes.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
@@ -31,6 +37,8 @@ COLUMNS = (
     "H before → after",
     "bytes moved",
 )
+_BOUNDLESS = 10_000
+"""A width in columns that no table needs."""
 _BASELINE_STRATEGY = "fedavg-s"
 _COMPARABLE = ("rounds", "workers", "model", "data")
 """Settings that decide how much work a run is: where they differ, a speed-up says little."""
@@ -45,15 +53,27 @@ class _Row:
     outcomes: tuple[Outcome, ...]
 
 
-def comparison(runs: Sequence[Run], *, over_seeds: bool = False) -> Table:
-    """The comparison as a table for the terminal."""
-    notes = _notes(runs, over_seeds)
-    table = Table(caption=Text("\n".join(notes)) if notes else None, caption_justify="left")
-    for name in COLUMNS:
-        table.add_column(name, justify="left" if name == COLUMNS[0] else "right")
-    for cells in _cells(runs, over_seeds):
-        table.add_row(*map(Text, cells))
-    return table
+@dataclass(frozen=True)
+class Comparison:
+    """A comparison that takes the form its terminal has room for."""
+
+    rows: Sequence[tuple[str, ...]]
+    notes: Sequence[str]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        boundless = options.update(width=_BOUNDLESS)
+
+        def fits(table: Table) -> bool:
+            return Measurement.get(console, boundless, table).maximum <= options.max_width
+
+        wide = _wide(self.rows)
+        yield from [wide] if fits(wide) else _stacked(self.rows, fits)
+        yield from map(Text, self.notes)
+
+
+def comparison(runs: Sequence[Run], *, over_seeds: bool = False) -> Comparison:
+    """The comparison for the terminal."""
+    return Comparison(_cells(runs, over_seeds), _notes(runs, over_seeds))
 
 
 def comparison_markdown(runs: Sequence[Run], *, over_seeds: bool = False) -> str:
@@ -69,6 +89,38 @@ def comparison_markdown(runs: Sequence[Run], *, over_seeds: bool = False) -> str
 def baseline(runs: Sequence[Run]) -> Run:
     """The run that speed-ups refer to: the first `fedavg-s`, else the first of all."""
     return next((run for run in runs if run.strategy == _BASELINE_STRATEGY), runs[0])
+
+
+def _wide(rows: Sequence[tuple[str, ...]]) -> Table:
+    table = Table()
+    for name in COLUMNS:
+        table.add_column(name, justify="left" if name == COLUMNS[0] else "right")
+    for cells in rows:
+        table.add_row(*map(Text, cells))
+    return table
+
+
+def _upright(rows: Sequence[tuple[str, ...]]) -> Table:
+    table = Table()
+    table.add_column(COLUMNS[0])
+    for label, *_ in rows:
+        table.add_column(Text(label), justify="right")
+    for place, name in enumerate(COLUMNS[1:], start=1):
+        table.add_row(name, *(Text(cells[place]) for cells in rows))
+    return table
+
+
+def _stacked(rows: Sequence[tuple[str, ...]], fits: Callable[[Table], bool]) -> list[Table]:
+    """Upright tables, each of as many runs as fit, and of one at least."""
+    tables: list[Table] = []
+    first = 0
+    while first < len(rows):
+        last = first + 1
+        while last < len(rows) and fits(_upright(rows[first : last + 1])):
+            last += 1
+        tables.append(_upright(rows[first:last]))
+        first = last
+    return tables
 
 
 def _cells(runs: Sequence[Run], over_seeds: bool) -> list[tuple[str, ...]]:

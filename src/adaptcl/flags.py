@@ -1,0 +1,124 @@
+"""The command line's flags, made from the declared settings, and what they come to.
+
+Every setting has a flag of its name. Whatever is wrong with a command line is told in one
+sentence, as for a settings file; `--help` has the rest.
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+from adaptcl import config
+from adaptcl.errors import SettingError
+from adaptcl.settings import Setting, declared
+from adaptcl.strategies import STRATEGIES
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser that takes flags by their full names only and complains in one sentence."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**{"allow_abbrev": False, **options})
+
+    def error(self, message: str) -> NoReturn:
+        """Refuse the command line."""
+        raise SettingError(f"{message}; `{self.prog} --help` says more.")
+
+    def read(self, words: Sequence[str] | None) -> argparse.Namespace:
+        """The options that the words of a command line mean."""
+        options, unknown = self.parse_known_args(words)
+        flag = next((word for word in unknown if word.startswith("-")), None)
+        if flag is not None:
+            raise _unknown_flag(flag.partition("=")[0], hasattr(options, "preset"))
+        if unknown:
+            raise SettingError(f"{unknown[0]!r} is one word too many for this command.")
+        return options
+
+
+def add_settings(parser: argparse.ArgumentParser) -> None:
+    """Give a command a settings file, a preset and a flag for every setting."""
+    parser.add_argument("file", nargs="?", help="a TOML file of settings")
+    parser.add_argument(
+        "--preset", action=_Once, help=f"ready-made settings: {', '.join(config.presets())}"
+    )
+    group = parser.add_argument_group("settings (keys of the TOML file have the same names)")
+    ready = config.preset(config.DEFAULT_PRESET)
+    for each in config.all_settings().values():
+        group.add_argument(
+            each.flag,
+            dest=each.name,
+            action=_Once,
+            metavar="X",
+            help=_help(each, ready),
+        )
+
+
+def values(options: argparse.Namespace) -> dict[str, Any]:
+    """Raw values from the preset, the file and the flags; later ones win."""
+    if options.file:
+        gathered = config.read_toml(Path(options.file), options.preset)
+    else:
+        gathered = config.preset(options.preset or config.DEFAULT_PRESET)
+    for each in config.all_settings().values():
+        text = getattr(options, each.name)
+        if text is not None:
+            gathered[each.name] = text if each.name == "strategy" else each.parse(text)
+    return gathered
+
+
+def strategies(gathered: dict[str, Any]) -> list[str]:
+    """The strategies that the values name: one, or several with commas between."""
+    named = gathered.get("strategy", config.all_settings()["strategy"].default)
+    if not isinstance(named, str):
+        raise config.all_settings()["strategy"].refuse(named)
+    names = [name.strip() for name in named.split(",")]
+    if len(set(names)) < len(names):
+        raise SettingError(f"strategy is {named!r}, but it must not name a strategy twice.")
+    return names
+
+
+class _Once(argparse.Action):
+    """Refuses a flag that is given twice, rather than ignore one of the two."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,
+        option_string: str | None = None,
+    ) -> None:
+        before = getattr(namespace, self.dest)
+        if before is not None:
+            raise SettingError(f"{self.dest} is given twice, as {before!r} and as {values!r}.")
+        setattr(namespace, self.dest, values)
+
+
+def _help(each: Setting, ready: Mapping[str, Any]) -> str:
+    shown = _shown(ready.get(each.name, each.default))
+    if each.name not in ready:
+        # A strategy may have a default of its own for what it shares with others.
+        for name, strategy in STRATEGIES.items():
+            own = [s.default for s in declared(strategy.Settings) if s.name == each.name]
+            if own and own[0] != each.default:
+                shown += f", with {name} {_shown(own[0])}"
+    return f"{each.help} [{each.words}; {shown}]".replace("%", "%%")
+
+
+def _shown(default: Any) -> str:
+    if isinstance(default, bool):
+        return str(default).lower()
+    if isinstance(default, list | tuple):
+        return ",".join(map(_shown, default)) or "none"
+    return str(default) or "none"
+
+
+def _unknown_flag(flag: str, takes_settings: bool) -> SettingError:
+    known = [each.flag for each in config.all_settings().values()] if takes_settings else []
+    near = difflib.get_close_matches(flag, [*known, "--preset", "--out"], n=1)
+    if near and takes_settings:
+        return SettingError(f"There is no flag {flag}; did you mean {near[0]}?")
+    return SettingError(f"There is no flag {flag}; --help lists those there are.")

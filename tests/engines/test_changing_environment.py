@@ -1,0 +1,95 @@
+"""A worker's bandwidth falls to a third at one third of the run and recovers at two thirds."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+import adaptcl
+from adaptcl.data import load
+from adaptcl.models import build
+from adaptcl.records import RoundRecord
+
+INTERVAL = 2
+ROUNDS = 42
+FALLS, RECOVERS = 500, 1000
+
+
+def rounds(folder: Path, *, grow: bool) -> tuple[RoundRecord, ...]:
+    trace = folder / "trace.csv"
+    trace.write_text(
+        "time_s,worker,bandwidth,speed,available\n"
+        f"{FALLS},4,0.3333,1,1\n"
+        f"{RECOVERS},4,1,1,1\n"
+    )
+    digits = load("digits")
+    # Hardly any training: what is looked at are sizes and times, and they do not depend on it.
+    return adaptcl.run(
+        build("small", (1, 8, 8), 10, seed=1),
+        digits.train,
+        digits.test,
+        rounds=ROUNDS,
+        pruning_interval=INTERVAL,
+        epochs=0.2,
+        profile_epochs=0.2,
+        trace=str(trace),
+        grow=grow,
+        max_importance_lost=1.0,
+    ).rounds
+
+
+@pytest.fixture(scope="module")
+def growing(tmp_path_factory: pytest.TempPathFactory) -> tuple[RoundRecord, ...]:
+    return rounds(tmp_path_factory.mktemp("growing"), grow=True)
+
+
+@pytest.fixture(scope="module")
+def pruning_only(tmp_path_factory: pytest.TempPathFactory) -> tuple[RoundRecord, ...]:
+    return rounds(tmp_path_factory.mktemp("pruning"), grow=False)
+
+
+def settled(run: tuple[RoundRecord, ...], change: float) -> RoundRecord:
+    """The record four pruning intervals after the first whole round under a new condition."""
+    first = next(i for i, record in enumerate(run) if record.virtual_time_s > change) + 1
+    return run[first + 4 * INTERVAL]
+
+
+@pytest.mark.parametrize("change", [FALLS, RECOVERS])
+def test_heterogeneity_is_low_again_four_pruning_intervals_after_a_change(
+    growing: tuple[RoundRecord, ...], change: float
+) -> None:
+    before = [r.heterogeneity for r in growing if r.virtual_time_s <= change]
+    assert before[-1] < 0.05
+    assert max(r.heterogeneity for r in growing if r.virtual_time_s > change) > 0.05
+    assert settled(growing, change).heterogeneity < 0.05
+
+
+def test_the_sub_model_shrinks_and_grows_back_to_the_size_it_had(
+    growing: tuple[RoundRecord, ...],
+) -> None:
+    retention = [record.workers[4].retention for record in growing]
+    at_the_fall = next(i for i, r in enumerate(growing) if r.virtual_time_s > FALLS)
+    assert min(retention) < 0.6 * retention[at_the_fall]
+    assert retention[-1] == pytest.approx(retention[at_the_fall], rel=0.1)
+
+
+def test_it_does_not_oscillate(growing: tuple[RoundRecord, ...]) -> None:
+    """Each worker's size turns round at most twice: once for each change."""
+    for worker in range(10):
+        sizes = [record.workers[worker].retention for record in growing]
+        steps = [b - a for a, b in pairwise(sizes) if abs(b - a) > 1e-9]
+        turns = sum(1 for a, b in pairwise(steps) if a * b < 0)
+        assert turns <= 2, f"worker {worker}: {sizes}"
+
+
+def test_pruning_alone_makes_everybody_pay_for_one_worker_that_recovered(
+    growing: tuple[RoundRecord, ...], pruning_only: tuple[RoundRecord, ...]
+) -> None:
+    def mean_retention(record: RoundRecord) -> float:
+        return sum(worker.retention for worker in record.workers) / len(record.workers)
+
+    assert growing[-1].workers[9].retention == 1.0
+    assert pruning_only[-1].workers[9].retention < 0.7
+    assert mean_retention(pruning_only[-1]) < 0.7 * mean_retention(growing[-1])

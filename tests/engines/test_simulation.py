@@ -1,0 +1,239 @@
+"""The engine with real trainings: a small net on the shipped digits."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import adaptcl
+from adaptcl import Result
+from adaptcl.data import load
+from adaptcl.engines.heterogeneity import heterogeneity
+from adaptcl.errors import AdaptCLError, UpdateError
+from adaptcl.events import Event, RoundFinished, UpdateArrived, WorkerJoined, WorkerLost
+from adaptcl.strategies import STRATEGIES
+
+SETTINGS = {
+    "workers": 3,
+    "rounds": 4,
+    "batch_size": 16,
+    "train_time": 20.0,
+    "bandwidth_max": 0.005,
+    # What is tested is the clock: no pruning here does harm enough to be warned of.
+    "max_importance_lost": 1.0,
+}
+
+
+def net(dropout: float = 0.0) -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(
+        nn.Conv2d(1, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Dropout(dropout), nn.Flatten(), nn.Linear(72, 10),
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def digits() -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
+    data = load("digits")
+    train, test = data.train, data.test
+    return (
+        train.batch(torch.arange(240)),
+        test.batch(torch.arange(100)),
+    )
+
+
+@pytest.fixture
+def two_cores() -> Iterator[None]:
+    """As if on a machine of two cores, whatever this one is."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
+
+
+class Heard(list[Event]):
+    """A listener that remembers."""
+
+    def __call__(self, event: Event) -> None:
+        self.append(event)
+
+
+def trained(
+    digits: Any, strategy: str, heard: Heard | None = None, model: nn.Module | None = None,
+    **settings: Any,
+) -> Result:  # fmt: skip
+    train, test = digits
+    listeners = [heard] if heard is not None else []
+    return adaptcl.run(
+        model or net(), train, test, listeners=listeners, strategy=strategy,
+        **{**SETTINGS, **settings},
+    )  # fmt: skip
+
+
+def trace_file(folder: Path, rows: str) -> str:
+    path = folder / "trace.csv"
+    path.write_text("time_s,worker,bandwidth,speed,available\n" + rows)
+    return str(path)
+
+
+def same(first: Result, second: Result) -> None:
+    """Round by round the same numbers, and in the end the same model, bit for bit."""
+    lines = [[json.dumps(r.to_json()) for r in each.rounds] for each in (first, second)]
+    assert lines[0] == lines[1]
+    one, other = (each.model.state_dict() for each in (first, second))
+    assert all(torch.equal(one[name], other[name]) for name in one)
+
+
+# Time ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_events_come_in_order_of_virtual_time(digits: Any, strategy: str) -> None:
+    heard = Heard()
+    result = trained(digits, strategy, heard, jitter=0.1)
+    times = [
+        e.virtual_time_s if isinstance(e, UpdateArrived) else e.record.virtual_time_s
+        for e in heard
+        if isinstance(e, UpdateArrived | RoundFinished)
+    ]
+    assert times == sorted(times)
+    assert [r.round for r in result.rounds] == list(range(1, len(result.rounds) + 1))
+    arrivals = sum(isinstance(e, UpdateArrived) for e in heard)
+    assert arrivals == sum(len(r.workers) for r in result.rounds) >= 12
+
+
+def test_with_a_barrier_a_round_takes_as_long_as_its_slowest_worker(digits: Any) -> None:
+    result = trained(digits, "fedavg-s", jitter=0.2)
+    now = 0.0
+    for record in result.rounds:
+        now += max(worker.update_time_s for worker in record.workers)
+        assert record.virtual_time_s == pytest.approx(now)
+        times = [worker.update_time_s for worker in record.workers]
+        assert record.heterogeneity == pytest.approx(heterogeneity(times))
+    assert result.summary.virtual_time_s == result.rounds[-1].virtual_time_s
+
+
+def test_sigma_is_the_ratio_of_update_times_before_any_pruning(digits: Any) -> None:
+    result = trained(digits, "fedavg-s", sigma=4.0, rounds=1)
+    slowest, middle, fastest = (w.update_time_s for w in result.rounds[0].workers)
+    assert slowest / fastest == pytest.approx(4.0, rel=1e-3)
+    assert middle / fastest == pytest.approx(2.5, rel=1e-3)
+
+
+# Threads ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("two_cores")
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_the_number_of_threads_changes_nothing(digits: Any, strategy: str) -> None:
+    first, second = (trained(digits, strategy, threads=threads) for threads in (1, 3))
+    same(first, second)
+    assert first.summary.best_accuracy > 0.3
+
+
+@pytest.mark.usefixtures("two_cores")
+def test_a_model_with_dropout_gives_the_same_on_any_number_of_threads(digits: Any) -> None:
+    first, second, other = (
+        trained(digits, "adaptcl", model=net(0.3), threads=threads, seed=seed)
+        for threads, seed in ((1, 1), (3, 1), (3, 2))
+    )
+    same(first, second)
+    assert first.rounds != other.rounds
+
+
+@pytest.mark.usefixtures("two_cores")
+def test_a_run_leaves_pytorchs_threads_and_generator_as_they_were(digits: Any) -> None:
+    model = net(0.3)
+    before = torch.get_rng_state()
+    trained(digits, "adaptcl", model=model, rounds=1)
+    assert torch.equal(before, torch.get_rng_state())
+    assert torch.get_num_threads() == 2
+
+
+# Presence --------------------------------------------------------------------------------------
+
+
+def test_a_worker_that_is_away_is_missed_until_it_comes_back(digits: Any, tmp_path: Path) -> None:
+    whole = trained(digits, "fedavg-s", rounds=6)
+    ends = [r.virtual_time_s for r in whole.rounds]
+    # The slowest leaves in the middle of round 2; the others then need less for a round.
+    rows = f"{ends[0] + 5},0,1,1,0\n{ends[0] + 120},0,1,1,1\n"
+    heard = Heard()
+    result = trained(digits, "fedavg-s", heard, rounds=6, trace=trace_file(tmp_path, rows))
+    lost = next(e for e in heard if isinstance(e, WorkerLost))
+    joined = next(e for e in heard if isinstance(e, WorkerJoined))
+    assert (lost.worker, lost.round, joined.worker) == (0, 2, 0)
+    took_part = {r.round: [w.worker for w in r.workers] for r in result.rounds}
+    assert took_part[1] == [0, 1, 2]
+    assert took_part[2] == [1, 2]
+    assert took_part[joined.round] == [0, 1, 2]
+    assert took_part[6] == [0, 1, 2]
+    away = [r for r in result.rounds if len(r.workers) == 2]
+    assert len(away) == joined.round - 2
+    for record in away:
+        times = [w.update_time_s for w in record.workers]
+        assert record.heterogeneity == pytest.approx(heterogeneity(times))
+    assert result.summary.virtual_time_s < whole.summary.virtual_time_s
+    # It came back in the middle of a round, which then waits for it.
+    back = result.rounds[joined.round - 1]
+    assert back.virtual_time_s == pytest.approx(ends[0] + 120 + back.workers[0].update_time_s)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_a_worker_that_never_comes_back_does_not_hold_up_the_others(
+    digits: Any, tmp_path: Path, strategy: str
+) -> None:
+    rows = "30,2,1,1,0\n"
+    result = trained(digits, strategy, trace=trace_file(tmp_path, rows), evaluate_every=3)
+    assert result.rounds[-1].accuracy == result.summary.accuracy
+    assert {w.worker for w in result.rounds[-1].workers} <= {0, 1}
+
+
+def test_a_worker_may_come_late(digits: Any, tmp_path: Path) -> None:
+    rows = "0,1,1,1,0\n60,1,1,1,1\n"
+    result = trained(digits, "fedavg-s", trace=trace_file(tmp_path, rows))
+    numbers = [[w.worker for w in r.workers] for r in result.rounds]
+    assert numbers[0] == [0, 2]
+    assert numbers[-1] == [0, 1, 2]
+
+
+def test_the_clock_waits_while_everybody_is_away(digits: Any, tmp_path: Path) -> None:
+    rows = "1,*,1,1,0\n500,1,1,1,1\n"
+    result = trained(digits, "fedavg-s", rounds=2, trace=trace_file(tmp_path, rows))
+    assert [[w.worker for w in r.workers] for r in result.rounds] == [[1], [1]]
+    first = result.rounds[0]
+    assert first.virtual_time_s == pytest.approx(500 + first.workers[0].update_time_s)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_when_nobody_is_left_the_run_ends_with_one_sentence(
+    digits: Any, tmp_path: Path, strategy: str
+) -> None:
+    with pytest.raises(AdaptCLError) as ended:
+        trained(digits, strategy, trace=trace_file(tmp_path, "30,*,1,1,0\n"))
+    assert str(ended.value) == (
+        "At 30 s no worker is left and none will come back; the run cannot go on."
+    )
+
+
+# Training --------------------------------------------------------------------------------------
+
+
+def test_measured_training_times_are_those_of_this_machine(digits: Any) -> None:
+    result = trained(digits, "fedavg-s", training_time="measured", rounds=2, speeds=(1, 1, 0.01))
+    for record in result.rounds:
+        quick, _, slow = (w.train_s for w in record.workers)
+        assert 0 < quick < 5
+        assert slow > 5 * quick
+
+
+def test_a_training_that_diverges_ends_the_run_with_one_sentence(digits: Any) -> None:
+    without_norm = nn.Sequential(nn.Flatten(), nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 10))
+    with pytest.raises(UpdateError, match="a lower learning_rate may help"):
+        trained(digits, "fedavg", model=without_norm, learning_rate=1e9)

@@ -1,0 +1,316 @@
+"""The command line, called in this process; `test_cli_process.py` has what takes another one."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+import time
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from adaptcl import __version__, data
+from adaptcl.cli import main
+from adaptcl.codecs import CODECS
+from adaptcl.config import all_settings, presets
+from adaptcl.models import MODELS
+from adaptcl.pruning import ORDERS
+from adaptcl.strategies import STRATEGIES
+
+SMALL = ["--model", "small", "--data", "digits", "--workers", "2", "--rounds", "2",
+         "--epochs", "0.2"]  # fmt: skip
+
+Told = tuple[int, str, str]
+Command = Callable[..., Told]
+
+
+@pytest.fixture
+def command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Command:
+    """Runs the command in an empty folder; gives exit status, output and errors."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setenv("COLUMNS", "80")
+
+    def run(*words: str) -> Told:
+        handler = signal.getsignal(signal.SIGTERM)
+        try:
+            status = main(words)
+        finally:
+            signal.signal(signal.SIGTERM, handler)
+        return status, *capsys.readouterr()
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with finished runs: fedavg-s and adaptcl, and fedavg-s with another seed."""
+    base = tmp_path_factory.mktemp("runs")
+    both = ["run", *SMALL, "--strategy", "fedavg-s,adaptcl", "--out", str(base / "both")]
+    assert main(both) == 0
+    again = ["run", *SMALL, "--strategy", "fedavg-s", "--seed", "2", "--out", str(base / "seed2")]
+    assert main(again) == 0
+    return base
+
+
+def refused(told: Told, sentence: str) -> None:
+    """Exit status 2, one sentence, nothing else."""
+    status, output, errors = told
+    assert (status, output, errors) == (2, "", f"adaptcl: {sentence}\n")
+
+
+# run -------------------------------------------------------------------------------------------
+
+
+def test_several_strategies_are_run_one_after_the_other_and_compared(runs: Path) -> None:
+    for name in ("fedavg-s", "adaptcl"):
+        folder = runs / "both" / name
+        assert json.loads((folder / "summary.json").read_text())["strategy"] == name
+        assert tomllib.loads((folder / "config.toml").read_text())["strategy"] == name
+    assert {"overview.png", "heterogeneity.png"} <= {
+        p.name for p in (runs / "both" / "figures").iterdir()
+    }
+
+
+def test_a_run_says_what_it_does_what_came_of_it_and_where_it_is(command: Command) -> None:
+    status, output, errors = command("run", *SMALL, "--strategy", "fedavg", "--out", "here")
+    assert (status, errors) == (0, "")
+    for words in ("fedavg round 1/2", "fedavg finished 2 rounds", "accuracy", "speed-up",
+                  "run      here", "figures  here/figures (overview.png, "):  # fmt: skip
+        assert words in output
+    assert "\x1b" not in output
+    assert (Path("here") / "figures" / "overview.png").stat().st_size > 1000
+
+
+def test_a_run_without_a_name_goes_to_a_folder_named_by_the_time(command: Command) -> None:
+    assert command("run", *SMALL, "--strategy", "fedavg")[0] == 0
+    (made,) = Path("runs").iterdir()
+    assert time.strptime(made.name, "%Y%m%d-%H%M%S")
+    assert (made / "summary.json").exists()
+
+
+def test_the_config_of_a_run_makes_the_same_run_again(command: Command, runs: Path) -> None:
+    before = runs / "both" / "adaptcl"
+    assert command("run", str(before / "config.toml"), "--out", "again")[0] == 0
+    for name in ("config.toml", "rounds.jsonl", "model.safetensors"):
+        assert (Path("again") / name).read_bytes() == (before / name).read_bytes()
+
+
+def test_flags_win_over_the_file_and_the_file_over_the_preset(command: Command) -> None:
+    Path("my.toml").write_text(
+        'model = "small"\ndata = "digits"\nworkers = 2\nrounds = 9\nepochs = 0.2\nseed = 5\n'
+        'preset = "paper-cifar10-iid"\n'
+    )
+    words = ("run", "my.toml", "--rounds", "1", "--strategy", "fedavg", "--out")
+    assert command(*words, "a")[0] == 0
+    settings = tomllib.loads(Path("a/config.toml").read_text())
+    assert (settings["rounds"], settings["seed"], settings["train_time"]) == (1, 5, 24.1)
+    assert command(*words, "b", "--preset", "default")[0] == 0
+    assert tomllib.loads(Path("b/config.toml").read_text())["train_time"] == 20.0
+
+
+def test_a_file_may_name_several_strategies(command: Command) -> None:
+    Path("my.toml").write_text('strategy = "fedavg, fedavg-s"\n')
+    assert command("run", "my.toml", *SMALL, "--out", "x")[0] == 0
+    assert {p.name for p in Path("x").iterdir()} == {"fedavg", "fedavg-s", "figures"}
+
+
+def test_your_own_model_and_data_are_found_in_the_folder_you_are_in(command: Command) -> None:
+    Path("my_parts.py").write_text(
+        "import torch\n"
+        "def points(data_dir):\n"
+        "    x = torch.randn(60, 4); y = (x[:, 0] > 0).long()\n"
+        "    return (x[:40], y[:40]), (x[40:], y[40:])\n"
+        "def line(shape, classes):\n"
+        "    return torch.nn.Linear(shape[0], classes)\n"
+    )
+    told = command(
+        "run", "--model", "my_parts:line", "--data", "my_parts:points", "--workers", "2",
+        "--rounds", "1", "--strategy", "fedavg", "--out", "x",
+    )  # fmt: skip
+    assert (told[0], told[2]) == (0, "")
+    sys.modules.pop("my_parts")
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["--rouns", "3"], "There is no flag --rouns; did you mean --rounds?"),
+        (["--round=3"], "There is no flag --round; did you mean --rounds?"),
+        (["--preste", "x"], "There is no flag --preste; did you mean --preset?"),
+        (["--zzzzz"], "There is no flag --zzzzz; --help lists those there are."),
+        (["--rounds", "3", "--rounds", "4"], "rounds is given twice, as '3' and as '4'."),
+        (["--rounds", "x"], "rounds is 'x', but it must be a whole number, at least 1."),
+        (["--rounds"], "argument --rounds: expected one argument; `adaptcl run --help` says more."),
+        (["--sigma", "-1"], "sigma is -1.0, but it must be a number, at least 1."),
+        (["--codec", "zip"], "codec is 'zip', but it must be one of " + ", ".join(CODECS) + "."),
+        (["--strategy", "best"],
+         "strategy is 'best', but it must be one of " + ", ".join(STRATEGIES) + "."),
+        (["--strategy", "fedavg,"],
+         "strategy is '', but it must be one of " + ", ".join(STRATEGIES) + "."),
+        (["--strategy", "fedavg,fedavg"],
+         "strategy is 'fedavg,fedavg', but it must not name a strategy twice."),
+        (["--preset", "x"], "preset is 'x', but it must be one of " + ", ".join(presets()) + "."),
+        (["absent.toml"], "The settings file absent.toml does not exist."),
+        (["one.toml", "two.toml"], "'two.toml' is one word too many for this command."),
+        (["--model", "big"], "There is no model 'big'; choose one of resnet50, small, vgg16, or "
+         "give your own as package.module:factory."),
+        (["--model", "nobody:nothing"], "The model 'nobody:nothing' cannot be imported: No module "
+         "named 'nobody'."),
+        (["--data", "cifar10"], "cifar10 needs a data folder: get it with `adaptcl data get "
+         "cifar10 --data-dir DIR` and run with --data-dir DIR."),
+        (["--device", "abacus"],
+         "device is 'abacus', but PyTorch has no such device on this machine."),
+        (["--data", "digits", "--bandwidths", "1,2,3"],
+         "bandwidths has 3 entries, but it must have one for each of the 10 workers."),
+        (["--data", "digits", "--trace", "absent.csv"],
+         "trace: absent.csv cannot be read (No such file or directory)."),
+        (["--data", "digits", "--fixed", "neck*"], "No module of the model has a name like "
+         "'neck*'."),
+        (["--data", "digits", "--strategy", "fedavg,adaptcl", "--pruned-rates", "0.1,0.2"],
+         "pruned_rates has a row of 2 rates, but it must have one for each of the 10 workers."),
+        (["--data", "digits", "--workers", "5000"],
+         "1437 samples cannot be dealt to 5000 workers: each needs at least one."),
+    ],
+)  # fmt: skip
+def test_a_wrong_job_is_refused_before_any_work_and_leaves_nothing_behind(
+    command: Command, words: list[str], sentence: str
+) -> None:
+    refused(command("run", "--out", "x", *words), sentence)
+    assert list(Path().iterdir()) == []
+
+
+@pytest.mark.parametrize("strategy", ["3", "[1, 2]", "true"])
+def test_a_strategy_of_the_wrong_type_is_refused(command: Command, strategy: str) -> None:
+    Path("my.toml").write_text(f"strategy = {strategy}\n")
+    status, _, errors = command("run", "my.toml")
+    assert status == 2
+    assert errors.startswith("adaptcl: strategy is ")
+
+
+def test_no_strategy_begins_where_another_has_run_already(command: Command, runs: Path) -> None:
+    before = sorted(runs.rglob("*"))
+    words = ("--strategy", "fedavg,adaptcl", "--out", str(runs / "both"))
+    refused(
+        command("run", *SMALL, *words),
+        f"{runs / 'both' / 'adaptcl'} already holds a run; choose another --out, or go on with it "
+        f"by `adaptcl resume {runs / 'both' / 'adaptcl'}`.",
+    )
+    assert sorted(runs.rglob("*")) == before
+
+
+def test_every_setting_has_a_flag_with_help(
+    command: Command, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as left:
+        command("run", "--help")
+    assert left.value.code == 0
+    text = " ".join(capsys.readouterr().out.split())
+    for each in all_settings().values():
+        assert each.flag in text
+        # Words may be broken at a hyphen.
+        assert each.help.replace("- ", "-") in text.replace("- ", "-")
+    assert "number of rounds (T) [a whole number, at least 1; 16]" in text
+
+
+# resume, compare -------------------------------------------------------------------------------
+
+
+def test_a_finished_run_has_nothing_to_resume(command: Command, runs: Path) -> None:
+    paths = [str(runs / "both" / name) for name in ("fedavg-s", "adaptcl")]
+    status, output, errors = command("resume", *paths)
+    assert (status, errors) == (0, "")
+    assert output.startswith(f"{paths[0]} is finished already.\n{paths[1]} is finished already.\n")
+
+
+def test_what_is_no_run_cannot_be_resumed_or_compared(command: Command) -> None:
+    Path("empty").mkdir()
+    for verb in ("resume", "compare"):
+        refused(command(verb, "absent"), "There is no run folder absent.")
+        refused(command(verb, "empty"), "empty is not a run folder: it holds no config.toml.")
+        status, _, errors = command(verb)
+        assert (status, errors) == (
+            2,
+            f"adaptcl: the following arguments are required: RUN; `adaptcl {verb} --help` says "
+            "more.\n",
+        )
+
+
+def test_a_run_from_python_is_resumed_from_python(command: Command) -> None:
+    Path("run").mkdir()
+    Path("run/config.toml").write_text(
+        'strategy = "adaptcl"\nmodel = "(given from Python)"\ndata = "digits"\n'
+    )
+    refused(
+        command("resume", "run"),
+        "run was started from Python with its own model or data; go on with it by "
+        "adaptcl.run(..., out=..., resume=True).",
+    )
+
+
+def test_runs_are_compared_in_a_table_and_in_figures(command: Command, runs: Path) -> None:
+    paths = [str(runs / "both" / "fedavg-s"), str(runs / "both" / "adaptcl")]
+    status, output, errors = command("compare", *paths, "--out", "drawn")
+    assert (status, errors) == (0, "")
+    assert all(len(line) <= 80 for line in output.splitlines()[:12])
+    assert "parameters saved" in output
+    assert "figures  drawn (overview.png, " in output
+    assert (Path("drawn") / "overview.png").exists()
+
+
+def test_a_comparison_can_be_markdown_and_over_seeds(command: Command, runs: Path) -> None:
+    paths = [str(runs / "both" / "fedavg-s"), str(runs / "seed2"), str(runs / "both" / "adaptcl")]
+    status, output, errors = command("compare", *paths, "--markdown", "--over-seeds")
+    assert (status, errors) == (0, "")
+    rows = [line for line in output.splitlines() if line.startswith("|")]
+    assert len(rows) == 4
+    assert rows[2].startswith("| fedavg-s, 2 runs |")
+    assert list(Path().iterdir()) == []
+
+
+def test_figures_that_cannot_be_written_are_told_of(command: Command, runs: Path) -> None:
+    Path("file").write_text("")
+    status, _, errors = command("compare", str(runs / "seed2"), "--out", "file")
+    assert (status, errors) == (2, "adaptcl: file cannot be written: File exists.\n")
+
+
+# Lists ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("what", "names"),
+    [
+        ("strategies", STRATEGIES),
+        ("prunings", ORDERS),
+        ("codecs", CODECS),
+        ("models", MODELS),
+        ("presets", presets()),
+        ("data", data.DATASETS),
+    ],
+)
+def test_everything_with_a_name_is_listed(command: Command, what: str, names: Any) -> None:
+    status, output, errors = command(what)
+    assert (status, errors) == (0, "")
+    listed = [line.split(maxsplit=1) for line in output.splitlines()]
+    assert {name for name, _ in listed} == set(names)
+    assert all(len(summary) > 5 for _, summary in listed)
+
+
+def test_the_version_is_told(command: Command, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        command("--version")
+    assert capsys.readouterr().out == f"adaptcl {__version__}\n"
+
+
+def test_a_command_there_is_not_is_refused(command: Command) -> None:
+    status, output, errors = command("rum")
+    assert (status, output, errors.count("\n")) == (2, "", 1)
+    assert "'rum'" in errors
+    status, _, errors = command()
+    assert (status, errors.count("\n")) == (2, 1)

@@ -1,0 +1,199 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils.data import TensorDataset
+
+from adaptcl.config import JobSettings
+from adaptcl.data import Samples
+from adaptcl.errors import AdaptCLError, DataError, SettingError
+from adaptcl.materials import Materials, by_name, deal, given, given_parts, refuse_misfit
+from adaptcl.settings import build
+
+
+def job(**settings: Any) -> JobSettings:
+    return build(JobSettings, {"model": "small", "data": "digits", "workers": 3, **settings})
+
+
+def pair(count: int = 12, classes: int = 3) -> tuple[Tensor, Tensor]:
+    torch.manual_seed(0)
+    return torch.randn(count, 5), torch.arange(count) % classes
+
+
+def linear(classes: int = 3) -> nn.Module:
+    return nn.Linear(5, classes)
+
+
+# By name ---------------------------------------------------------------------------------------
+
+
+def test_a_model_and_data_by_name() -> None:
+    calls: list[tuple[int, int | None]] = []
+    materials = by_name(job(workers=4), lambda *call: calls.append(call))
+    assert len(materials.parts) == 4
+    assert sum(map(len, materials.parts)) + len(materials.test) == 1797
+    assert materials.example().shape == (2, 1, 8, 8)
+    assert materials.model(materials.example()).shape == (2, 10)
+
+
+def test_the_seed_decides_the_model_and_who_gets_what() -> None:
+    first, again, other = by_name(job()), by_name(job()), by_name(job(seed=2))
+    for one, two, equal in ((first, again, True), (first, other, False)):
+        weights = [m.model.state_dict()["features.0.weight"] for m in (one, two)]
+        assert torch.equal(*weights) is equal
+        assert torch.equal(one.parts[0].inputs, two.parts[0].inputs) is equal
+
+
+def test_a_models_own_fixed_layers_are_joined_by_the_settings() -> None:
+    materials = by_name(job(model="resnet50", fixed=("fc*",)))
+    assert materials.fixed[-1] == "fc*"
+    assert len(materials.fixed) > 1
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"model": "big", "data_dir": "nowhere"}, "There is no model 'big'; choose one of "
+         "resnet50, small, vgg16, or give your own as package.module:factory."),
+        ({"device": "abacus"}, "device is 'abacus', but PyTorch has no such device on this "
+         "machine."),
+        ({"device": "cuda:99"}, "device is 'cuda:99', but PyTorch has no such device on this "
+         "machine."),
+        ({"workers": 10_000}, "1437 samples cannot be dealt to 10000 workers: each needs at least "
+         "one."),
+    ],
+)  # fmt: skip
+def test_what_is_not_there_is_refused(settings: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(AdaptCLError) as refused:
+        by_name(job(**settings))
+    assert str(refused.value) == sentence
+
+
+def test_a_wrong_model_is_refused_before_the_data_is_read(tmp_path: Path) -> None:
+    with pytest.raises(SettingError, match="There is no model"):
+        by_name(job(model="big", data="cifar10", data_dir=str(tmp_path)))
+
+
+# Dealing ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("partition", ["iid", "by-label", "dirichlet"])
+def test_every_sample_is_dealt_once_however_it_is_dealt(partition: str) -> None:
+    inputs = torch.arange(300.0).view(300, 1)
+    samples = Samples(inputs, torch.arange(300) % 10)
+    parts = deal(samples, job(partition=partition))
+    assert len(parts) == 3
+    dealt = torch.cat([part.inputs for part in parts]).flatten()
+    assert torch.equal(dealt.sort().values, inputs.flatten())
+
+
+def test_the_label_share_is_in_per_cent() -> None:
+    samples = Samples(torch.randn(3000, 1), torch.arange(3000) % 10)
+    counts = {
+        share: torch.stack(
+            [
+                torch.bincount(part.labels, minlength=10)
+                for part in deal(samples, job(partition="by-label", label_share=share, workers=10))
+            ]
+        )
+        for share in (0.0, 50.0, 100.0)
+    }
+    largest = {share: float((c.max(1).values / c.sum(1)).mean()) for share, c in counts.items()}
+    assert largest[0.0] < 0.25
+    assert largest[50.0] == pytest.approx(0.55, abs=0.1)
+    assert largest[100.0] == 1.0
+
+
+# From Python -----------------------------------------------------------------------------------
+
+
+def test_data_comes_as_a_pair_of_tensors_or_arrays() -> None:
+    inputs, labels = pair()
+    for train in ((inputs, labels), (inputs.numpy(), labels.numpy()), [inputs, labels]):
+        materials = given(linear(), train, (inputs, labels), job())
+        assert [len(part) for part in materials.parts] == [4, 4, 4]
+
+
+def test_data_comes_as_a_torch_data_set_or_a_list_of_samples() -> None:
+    inputs, labels = pair()
+    listed = [(x, int(y)) for x, y in zip(inputs, labels, strict=True)]
+    arrays = [(x.numpy(), np.int64(y)) for x, y in listed]
+    for train in (TensorDataset(inputs, labels), listed, arrays):
+        materials = given(linear(), train, (inputs, labels), job())
+        assert [len(part) for part in materials.parts] == [4, 4, 4]
+
+
+def test_a_list_of_data_sets_is_one_for_each_worker() -> None:
+    own = [pair(4), TensorDataset(*pair(5)), pair(6)]
+    materials = given(linear(), own, pair(), job())
+    assert [len(part) for part in materials.parts] == [4, 5, 6]
+    assert given_parts(pair()) is None
+    assert given_parts([pair(1)]) is not None
+    with pytest.raises(SettingError) as refused:
+        given(linear(), own, pair(), job(workers=2))
+    assert str(refused.value) == "workers is 2, but train is a list of 3."
+
+
+@pytest.mark.parametrize(
+    ("model", "train", "test", "sentence"),
+    [
+        ("vgg16", pair(), pair(), "The model is a str, but it must be an nn.Module."),
+        (nn.Flatten(), pair(), pair(), "The model has no parameters that can be trained."),
+        (linear().requires_grad_(False), pair(), pair(),
+         "The model has no parameters that can be trained."),
+        (linear(), [], pair(), "train is an empty list; it must hold a data set for each worker."),
+        (linear(), pair()[0], pair(),
+         "There are inputs but no labels; give a pair (inputs, labels)."),
+        (linear(), (pair()[0], pair(9)[1]), pair(),
+         "There are 12 inputs but 9 labels; both must be equal."),
+        (linear(), pair(), (torch.randn(4, 6), torch.zeros(4, dtype=torch.long)),
+         "Worker 0's inputs have shape (5,), those for testing (6,)."),
+        (linear(), pair(2), pair(),
+         "2 samples cannot be dealt to 3 workers: each needs at least one."),
+    ],
+)  # fmt: skip
+def test_wrong_materials_are_refused_in_one_sentence(
+    model: Any, train: Any, test: Any, sentence: str
+) -> None:
+    with pytest.raises(AdaptCLError) as refused:
+        given(model, train, test, job())
+    assert str(refused.value) == sentence
+
+
+def test_an_example_is_two_samples_even_where_there_is_one() -> None:
+    materials = given(linear(), pair(), pair(1), job())
+    assert materials.example().shape == (2, 5)
+
+
+class Pair(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = linear()
+
+    def forward(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
+        return self.inner(inputs), inputs
+
+
+@pytest.mark.parametrize(
+    ("model", "sentence"),
+    [
+        (linear(2), "The model gives scores for 2 classes, but there is a label 2."),
+        (Pair(), "The model must give [samples, classes] scores, but it gives no tensor at all."),
+        (nn.Sequential(linear(), nn.Unflatten(1, (3, 1))),
+         "The model must give [samples, classes] scores, but it gives shape [2, 3, 1]."),
+    ],
+)  # fmt: skip
+def test_a_model_whose_scores_do_not_fit_the_labels_is_refused(
+    model: nn.Module, sentence: str
+) -> None:
+    samples = Samples(*pair())
+    materials = Materials(model, [samples], samples, ())
+    with pytest.raises(DataError) as refused:
+        refuse_misfit(materials)
+    assert str(refused.value) == sentence
+    refuse_misfit(Materials(linear(3), [samples], samples, ()))

@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from adaptcl.errors import RunFolderError
+from adaptcl.records import RoundRecord, Summary, WorkerRecord
+
+FRACTIONS = st.floats(0, 1)
+ROUNDS = st.builds(
+    RoundRecord,
+    accuracy=st.none() | FRACTIONS,
+    heterogeneity=FRACTIONS,
+    virtual_time_s=st.floats(0, 1e9),
+    workers=st.lists(
+        st.builds(
+            WorkerRecord,
+            send_s=FRACTIONS,
+            train_s=FRACTIONS,
+            receive_s=FRACTIONS,
+            update_time_s=FRACTIONS,
+            retention=FRACTIONS,
+            pruned_rate=FRACTIONS,
+            importance_lost=st.none() | FRACTIONS,
+            loss_jump=st.none() | FRACTIONS,
+        ),
+        max_size=3,
+    ).map(tuple),
+    similarity=st.none() | FRACTIONS,
+    missing=st.lists(st.integers(0, 9), max_size=3).map(tuple),
+)
+SUMMARY = Summary(
+    strategy="adaptcl",
+    accuracy=0.8,
+    best_accuracy=0.9,
+    best_round=3,
+    best_virtual_time_s=10.0,
+    rounds=4,
+    virtual_time_s=20.0,
+    wall_time_s=1.0,
+    heterogeneity_first=0.3,
+    heterogeneity_last=0.1,
+    retention=(0.5, 1.0),
+    params_saved=0.25,
+    flops_saved=0.2,
+    seed=1,
+    workers=2,
+    model="small",
+    data="digits",
+    bytes_sent=10,
+    bytes_received=20,
+)
+
+
+@given(ROUNDS)
+def test_a_round_is_read_back_as_it_was_written(record: RoundRecord) -> None:
+    line = json.dumps(record.to_json())
+    assert "\n" not in line
+    assert RoundRecord.from_json(json.loads(line)) == record
+
+
+def test_a_summary_is_read_back_as_it_was_written() -> None:
+    assert Summary.from_json(json.loads(json.dumps(SUMMARY.to_json()))) == SUMMARY
+
+
+def test_the_names_other_tools_read_are_there() -> None:
+    assert {
+        "strategy", "accuracy", "best_accuracy", "rounds", "virtual_time_s", "wall_time_s",
+        "heterogeneity_first", "heterogeneity_last", "retention", "params_saved", "flops_saved",
+        "seed",
+    } <= SUMMARY.to_json().keys()  # fmt: skip
+    assert {"round", "virtual_time_s", "accuracy", "heterogeneity", "workers"} <= {
+        f.name for f in dataclasses.fields(RoundRecord)
+    }
+    assert {
+        "worker", "send_s", "train_s", "receive_s", "update_time_s", "retention", "pruned_rate",
+    } <= {f.name for f in dataclasses.fields(WorkerRecord)}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "values", [{}, {"workers": 3}, {"workers": [{}]}, {"workers": [], "colour": 1}, [], 3, "round"]
+)
+def test_a_line_that_is_no_round_is_refused(values: Any) -> None:
+    with pytest.raises(RunFolderError, match=r"rounds\.jsonl holds a line that is not a round"):
+        RoundRecord.from_json(values)
+
+
+@pytest.mark.parametrize("values", [{}, {"retention": 3}, {"retention": []}, [], None])
+def test_what_is_no_summary_is_refused(values: Any) -> None:
+    with pytest.raises(RunFolderError, match=r"summary\.json is not a summary"):
+        Summary.from_json(values)

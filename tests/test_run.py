@@ -1,0 +1,271 @@
+"""Runs from Python: anybody's module, anybody's data."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import Tensor, nn
+from torch.utils.data import TensorDataset
+
+import adaptcl
+from adaptcl import Result
+from adaptcl.codecs import CODECS
+from adaptcl.data import as_samples
+from adaptcl.errors import AdaptCLError, RunFolderError, SettingError
+from adaptcl.events import Event, RoundFinished, RunFinished, RunStarted
+from adaptcl.run import FROM_PYTHON
+from adaptcl.training.evaluate import accuracy as accuracy_of
+from adaptcl.units import flops, trace
+
+FAST = {
+    "workers": 3,
+    "rounds": 4,
+    "batch_size": 16,
+    "bandwidth_max": 0.01,
+    "max_importance_lost": 1.0,
+}
+
+
+def clouds(count: int, seed: int = 0) -> tuple[Tensor, Tensor]:
+    """Points around four centres."""
+    centres = 3 * torch.randn(4, 6, generator=torch.Generator().manual_seed(7))
+    draw = torch.Generator().manual_seed(seed)
+    labels = torch.randint(4, (count,), generator=draw)
+    return centres[labels] + torch.randn(count, 6, generator=draw), labels
+
+
+TRAIN, TEST = clouds(240), clouds(120, seed=1)
+
+
+def perceptron(*extra: nn.Module) -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(6, 24), nn.BatchNorm1d(24), nn.ReLU(), *extra, nn.Linear(24, 4))
+
+
+def run(**settings: Any) -> Result:
+    given = {"model": perceptron(), "train": TRAIN, "test": TEST, **FAST, **settings}
+    return adaptcl.run(**given)
+
+
+def same(first: Result, second: Result) -> None:
+    assert first.rounds == second.rounds
+    one, other = (each.model.state_dict() for each in (first, second))
+    assert all(torch.equal(one[name], other[name]) for name in one)
+
+
+# What goes in ----------------------------------------------------------------------------------
+
+
+def test_a_pair_of_tensors_and_a_torch_data_set_give_the_same_run() -> None:
+    first = run(strategy="adaptcl")
+    assert first.summary.accuracy > 0.9
+    same(first, run(strategy="adaptcl", train=TensorDataset(*TRAIN), test=TensorDataset(*TEST)))
+
+
+def test_a_list_of_data_sets_is_one_for_each_worker() -> None:
+    inputs, labels = TRAIN
+    own = [(inputs[:100], labels[:100]), (inputs[100:160], labels[100:160])]
+    result = adaptcl.run(perceptron(), own, TEST, strategy="fedavg", rounds=2)
+    assert result.summary.workers == 2
+    assert [w.worker for w in result.rounds[0].workers] == [0, 1]
+
+
+@pytest.mark.parametrize("strategy", ["fedavg-s", "adaptcl"])
+@pytest.mark.parametrize(
+    "model",
+    [
+        perceptron(nn.Dropout(0.2)),
+        nn.Sequential(nn.Linear(6, 24), nn.ReLU(), nn.Linear(24, 4)),
+        nn.Sequential(nn.Linear(6, 24, bias=False), nn.Tanh(), nn.Linear(24, 4, bias=False)),
+        nn.Linear(6, 4),
+    ],
+    ids=["dropout", "no batch norm", "no bias", "nothing to cut"],
+)
+def test_models_of_every_sort_can_be_trained(model: nn.Module, strategy: str) -> None:
+    result = run(model=model, strategy=strategy, strength=0.1)
+    assert result.summary.accuracy > 0.7
+    same(result, run(model=model, strategy=strategy, strength=0.1))
+
+
+def test_the_model_given_is_not_changed() -> None:
+    model = perceptron().eval()
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    result = run(model=model, strategy="adaptcl")
+    assert all(torch.equal(before[name], t) for name, t in model.state_dict().items())
+    assert not model.training
+    assert all(p.grad is None for p in model.parameters())
+    assert result.model is not model
+
+
+def test_other_weights_to_begin_with_make_another_run() -> None:
+    torch.manual_seed(99)
+    other = nn.Sequential(nn.Linear(6, 24), nn.BatchNorm1d(24), nn.ReLU(), nn.Linear(24, 4))
+    assert run(strategy="fedavg").rounds != run(strategy="fedavg", model=other).rounds
+
+
+@pytest.mark.parametrize(
+    ("wrong", "sentence"),
+    [
+        ({"rouns": 3}, "There is no setting 'rouns'; did you mean 'rounds'?"),
+        ({"rounds": 0}, "rounds is 0, but it must be a whole number, at least 1."),
+        ({"strategy": "fedavg,adaptcl"}, "strategy is 'fedavg,adaptcl', but it must be one of "),
+        ({"preset": "mine"}, "preset is 'mine', but it must be one of default, "),
+        ({"bandwidths": [1, 2]},
+         "bandwidths has 2 entries, but it must have one for each of the 3 workers."),
+        ({"trace": "absent.csv"}, "trace: absent.csv cannot be read (No such file or directory)."),
+        ({"pruned_rates": [[0.5]], "strategy": "adaptcl"},
+         "pruned_rates has a row of 1 rates, but it must have one for each of the 3 workers."),
+        ({"fixed": ["body*"]}, "No module of the model has a name like 'body*'."),
+        ({"model": nn.Linear(5, 4)}, "The model (Linear) failed on an example of shape (2, 6)"),
+        ({"model": nn.Linear(6, 3)}, "The model gives scores for 3 classes, but there is a label "),
+        ({"model": "vgg16"}, "The model is a str, but it must be an nn.Module."),
+        ({"train": 3}, "A int cannot be read as samples; give a pair (inputs, labels) of "),
+        ({"device": "moon"}, "device is 'moon', but PyTorch has no such device on this machine."),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_refused_in_one_sentence_and_leaves_nothing_behind(
+    wrong: dict[str, Any], sentence: str, tmp_path: Path
+) -> None:
+    heard: list[Event] = []
+    with pytest.raises(AdaptCLError) as refused:
+        run(**{"strategy": "fedavg", "out": tmp_path / "run", "listeners": [heard.append], **wrong})
+    assert str(refused.value).startswith(sentence)
+    assert heard == []
+    assert not (tmp_path / "run").exists()
+
+
+# What comes out --------------------------------------------------------------------------------
+
+
+def test_the_result_holds_together() -> None:
+    heard: list[Event] = []
+    result = run(strategy="adaptcl", rounds=6, sigma=4, listeners=[heard.append])
+    summary, rounds, units = result.summary, result.rounds, trace(perceptron(), TEST[0])
+    assert isinstance(heard[0], RunStarted)
+    assert heard[-1] == RunFinished(summary)
+    assert tuple(e.record for e in heard if isinstance(e, RoundFinished)) == rounds
+    assert [r.round for r in rounds] == [1, 2, 3, 4, 5, 6]
+    assert accuracy_of(result.model, as_samples(TEST)) == summary.accuracy == rounds[-1].accuracy
+    assert summary.best_accuracy == max(r.accuracy or 0 for r in rounds)
+    assert summary.retention == tuple(w.retention for w in rounds[-1].workers)
+    assert summary.params_saved == pytest.approx(1 - sum(summary.retention) / 3)
+    assert 0.1 < summary.params_saved < 0.9
+    assert 0.1 < summary.flops_saved < 0.9
+    assert summary.bytes_sent == sum(w.bytes_sent for r in rounds for w in r.workers)
+    assert (summary.heterogeneity_first, summary.heterogeneity_last) == (
+        rounds[0].heterogeneity,
+        rounds[-1].heterogeneity,
+    )
+    assert flops(units, units.everything()) == 2 * (6 * 24 + 24 * 4)
+    for worker in (w for r in rounds for w in r.workers):
+        assert worker.update_time_s == pytest.approx(
+            worker.send_s + worker.train_s + worker.receive_s
+        )
+    assert result.folder is None
+
+
+def test_accuracy_is_measured_when_asked_for_and_at_the_end() -> None:
+    rounds = run(strategy="fedavg", rounds=5, evaluate_every=2).rounds
+    assert [r.accuracy is not None for r in rounds] == [False, True, False, True, True]
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_every_codec_carries_a_run(codec: str) -> None:
+    plain = run(strategy="adaptcl", rounds=6)
+    coded = run(strategy="adaptcl", rounds=6, codec=codec, dgc_warmup=0)
+    assert coded.summary.accuracy > 0.8
+    assert coded.summary.bytes_received <= plain.summary.bytes_received
+    assert coded.summary.bytes_sent <= 1.2 * plain.summary.bytes_sent
+
+
+# In a folder -----------------------------------------------------------------------------------
+
+
+def test_a_run_in_a_folder_leaves_all_that_is_promised(tmp_path: Path) -> None:
+    result = run(strategy="adaptcl", out=tmp_path / "run")
+    assert result.folder == tmp_path / "run"
+    names = {p.name for p in (tmp_path / "run").iterdir() if not p.name.startswith(".")}
+    assert names == {"config.toml", "rounds.jsonl", "summary.json", "model.safetensors"}
+    settings = tomllib.loads((tmp_path / "run" / "config.toml").read_text())
+    assert (settings["rounds"], settings["model"]) == (4, FROM_PYTHON)
+    told = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert told == json.loads(json.dumps(result.summary.to_json()))
+    lines = (tmp_path / "run" / "rounds.jsonl").read_text().splitlines()
+    assert [json.loads(line)["accuracy"] for line in lines] == [r.accuracy for r in result.rounds]
+    state = load_file(tmp_path / "run" / "model.safetensors")
+    assert all(torch.equal(state[k], v) for k, v in result.model.state_dict().items())
+
+
+class CutOffError(Exception):
+    """A run that is cut off."""
+
+
+def stop_after(number: int) -> Any:
+    def listener(event: Event) -> None:
+        if isinstance(event, RoundFinished) and event.record.round == number:
+            raise CutOffError
+
+    return listener
+
+
+def test_resume_goes_on_where_a_run_was_cut_off(tmp_path: Path) -> None:
+    whole = run(strategy="adaptcl", rounds=6)
+    for number in (1, 3, 4):
+        out = tmp_path / str(number)
+        with pytest.raises(CutOffError):
+            run(strategy="adaptcl", rounds=6, out=out, listeners=[stop_after(number)])
+        heard: list[Event] = []
+        again = run(strategy="adaptcl", rounds=6, out=out, resume=True, listeners=[heard.append])
+        same(whole, again)
+        started = heard[0]
+        assert isinstance(started, RunStarted)
+        # The round that was being told of when it was cut off has no checkpoint yet.
+        assert started.rounds_done == number - 1
+
+
+def test_resuming_a_finished_run_gives_back_what_came_of_it(tmp_path: Path) -> None:
+    first = run(strategy="adaptcl", out=tmp_path / "run")
+    heard: list[Event] = []
+    again = run(strategy="adaptcl", out=tmp_path / "run", resume=True, listeners=[heard.append])
+    same(first, again)
+    assert again.summary == first.summary
+    assert heard == []
+
+
+def test_resume_begins_a_run_where_there_is_none(tmp_path: Path) -> None:
+    assert run(strategy="fedavg", out=tmp_path / "run", resume=True).folder == tmp_path / "run"
+
+
+def test_a_run_is_not_written_over_unless_it_is_to_be_resumed(tmp_path: Path) -> None:
+    run(strategy="fedavg", out=tmp_path / "run")
+    with pytest.raises(RunFolderError, match="already holds a run"):
+        run(strategy="fedavg", out=tmp_path / "run")
+
+
+def test_a_run_cannot_be_resumed_with_other_settings(tmp_path: Path) -> None:
+    with pytest.raises(CutOffError):
+        run(strategy="fedavg", out=tmp_path / "run", listeners=[stop_after(2)])
+    with pytest.raises(RunFolderError) as refused:
+        run(strategy="fedavg", out=tmp_path / "run", resume=True, learning_rate=0.25)
+    assert str(refused.value) == (
+        f"{tmp_path / 'run'} holds a run with other settings: learning_rate is 0.05 there and "
+        "0.25 here."
+    )
+    (tmp_path / "run" / "config.toml").write_text("rounds = ")
+    with pytest.raises(RunFolderError, match=r"config\.toml is damaged and cannot be read"):
+        run(strategy="fedavg", out=tmp_path / "run", resume=True)
+
+
+def test_settings_are_those_of_the_default_preset_unless_another_is_named() -> None:
+    default = run(strategy="fedavg", rounds=1)
+    assert default.rounds[0].workers[0].train_s == pytest.approx(20.0)
+    paper = run(strategy="fedavg", rounds=1, preset="paper-cifar10-iid")
+    assert paper.rounds[0].workers[0].train_s == pytest.approx(24.1)
+    with pytest.raises(SettingError):
+        run(preset="paper")

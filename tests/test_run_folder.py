@@ -1,0 +1,210 @@
+from __future__ import annotations
+
+import errno
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from adaptcl.errors import RunFolderError
+from adaptcl.events import RoundFinished, UpdateArrived
+from adaptcl.records import RoundRecord, Summary, WorkerRecord
+from adaptcl.run_folder import RunFolder, read_finished, summarise
+
+
+def record(number: int, accuracy: float | None = None) -> RoundRecord:
+    worker = WorkerRecord(0, 1.0, 2.0, 3.0, 6.0, 1.0, 0.0, bytes_sent=10, bytes_received=7)
+    return RoundRecord(number, 6.0 * number, accuracy, 0.5 / number, (worker,))
+
+
+def summary(*records: RoundRecord) -> Summary:
+    return summarise(
+        records,
+        strategy="fedavg",
+        wall_time_s=1.0,
+        retention=(1.0,),
+        params_saved=0.0,
+        flops_saved=0.0,
+        seed=1,
+        workers=1,
+        model="small",
+        data="digits",
+    )
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> RunFolder:
+    return RunFolder.create(tmp_path / "deep" / "run", "rounds = 3\n")
+
+
+def files(folder: RunFolder) -> set[str]:
+    return {p.name for p in folder.path.iterdir() if not p.name.startswith(".")}
+
+
+# A folder for one run --------------------------------------------------------------------------
+
+
+def test_a_new_folder_holds_the_configuration(folder: RunFolder) -> None:
+    assert (folder.path / "config.toml").read_text() == "rounds = 3\n"
+    assert files(folder) == {"config.toml"}
+    assert folder.checkpoint() is None
+    assert read_finished(folder.path) is None
+
+
+def test_no_run_is_ever_written_over_another(folder: RunFolder) -> None:
+    folder.close()
+    with pytest.raises(RunFolderError) as refused:
+        RunFolder.create(folder.path, "")
+    assert str(refused.value) == (
+        f"{folder.path} already holds a run; choose another --out, or go on with it by "
+        f"`adaptcl resume {folder.path}`."
+    )
+    assert (folder.path / "config.toml").read_text() == "rounds = 3\n"
+
+
+def test_a_folder_with_other_things_in_it_can_be_used(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+    RunFolder.create(tmp_path, "").close()
+    assert (tmp_path / "notes.txt").read_text() == "mine"
+
+
+def test_a_folder_that_cannot_be_made_is_told_of(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RunFolderError, match=r"file cannot be made: File exists\.$"):
+        RunFolder.create(tmp_path / "file", "")
+    with pytest.raises(RunFolderError, match=r"cannot be made: Not a directory\.$"):
+        RunFolder.create(tmp_path / "file" / "run", "")
+    (tmp_path / "odd" / ".lock").mkdir(parents=True)
+    with pytest.raises(RunFolderError, match=r"odd cannot be written to: Is a directory\.$"):
+        RunFolder.create(tmp_path / "odd", "")
+
+
+def test_only_a_run_folder_can_be_opened(tmp_path: Path) -> None:
+    for path in (tmp_path, tmp_path / "absent"):
+        with pytest.raises(RunFolderError, match="is not a run folder: it has no config"):
+            RunFolder.open(path)
+
+
+def test_two_at_once_cannot_write_to_one_folder(folder: RunFolder) -> None:
+    with pytest.raises(RunFolderError) as refused:
+        RunFolder.open(folder.path)
+    assert str(refused.value) == f"{folder.path} is being written by another process."
+    folder.close()
+    RunFolder.open(folder.path).close()
+
+
+def test_a_process_that_is_killed_lets_go_of_its_folder(tmp_path: Path) -> None:
+    code = (
+        "import sys, time; from pathlib import Path; from adaptcl.run_folder import RunFolder\n"
+        "held = RunFolder.create(Path(sys.argv[1]), ''); print('held', flush=True); time.sleep(60)"
+    )
+    command = [sys.executable, "-c", code, str(tmp_path / "run")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == b"held\n"
+        with pytest.raises(RunFolderError, match="is being written by another process"):
+            RunFolder.open(tmp_path / "run")
+        other.kill()
+    RunFolder.open(tmp_path / "run").close()
+
+
+# Rounds ----------------------------------------------------------------------------------------
+
+
+def test_every_finished_round_is_one_line(folder: RunFolder) -> None:
+    for event in (
+        RoundFinished(record(1)),
+        UpdateArrived(0, 2, 7.0),
+        RoundFinished(record(2, 0.5)),
+    ):
+        folder(event)
+    lines = (folder.path / "rounds.jsonl").read_text().splitlines()
+    assert [RoundRecord.from_json(json.loads(line)) for line in lines] == [
+        record(1),
+        record(2, 0.5),
+    ]
+
+
+def test_rounds_after_the_checkpoint_are_dropped(folder: RunFolder) -> None:
+    for number in (1, 2, 3):
+        folder(RoundFinished(record(number)))
+    with (folder.path / "rounds.jsonl").open("a") as file:
+        file.write('{"round": 4, "virtu')
+    assert folder.keep_rounds(2) == [record(1), record(2)]
+    assert len((folder.path / "rounds.jsonl").read_text().splitlines()) == 2
+    folder(RoundFinished(record(3)))
+    assert folder.keep_rounds(3) == [record(1), record(2), record(3)]
+
+
+@pytest.mark.parametrize("damage", ["not json\n", '{"round": 1}\n', "", "\xff\n"])
+def test_rounds_that_are_damaged_are_refused_and_left_alone(folder: RunFolder, damage: str) -> None:
+    folder(RoundFinished(record(1)))
+    path = folder.path / "rounds.jsonl"
+    path.write_bytes(path.read_bytes() + damage.encode("latin-1"))
+    before = path.read_bytes()
+    with pytest.raises(RunFolderError, match=r"rounds\.jsonl"):
+        folder.keep_rounds(2)
+    assert path.read_bytes() == before
+
+
+def test_a_full_disk_is_told_of_and_the_folder_stays_as_it_was(
+    folder: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder(RoundFinished(record(1)))
+    folder.save_checkpoint({"rounds": 1})
+
+    def full(handle: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as broken:
+        broken.setattr(os, "fsync", full)
+        for write in (
+            lambda: folder(RoundFinished(record(2))),
+            lambda: folder.save_checkpoint({"rounds": 2}),
+            lambda: folder.finish(summary(record(1, 0.5)), {"w": torch.zeros(2)}),
+            lambda: folder.keep_rounds(1),
+        ):
+            with pytest.raises(RunFolderError, match="cannot be written: No space left on device"):
+                write()
+    assert folder.checkpoint() == {"rounds": 1}
+    assert folder.keep_rounds(1) == [record(1)]
+    assert files(folder) == {"config.toml", "rounds.jsonl", "checkpoint.safetensors"}
+
+
+# The end ---------------------------------------------------------------------------------------
+
+
+def test_the_end_is_a_summary_and_a_model_and_no_checkpoint(folder: RunFolder) -> None:
+    folder(RoundFinished(record(1, 0.5)))
+    folder.save_checkpoint({"rounds": 1})
+    model = {"weight": torch.randn(3, 2).T, "steps": torch.tensor(4)}
+    folder.finish(summary(record(1, 0.5)), model)
+    assert files(folder) == {"config.toml", "rounds.jsonl", "summary.json", "model.safetensors"}
+    loaded = load_file(folder.path / "model.safetensors")
+    assert all(torch.equal(loaded[name], model[name]) for name in model)
+    finished = read_finished(folder.path)
+    assert finished is not None
+    assert finished[:2] == (summary(record(1, 0.5)), (record(1, 0.5),))
+    assert finished[2].keys() == model.keys()
+
+
+@pytest.mark.parametrize("name", ["summary.json", "rounds.jsonl", "model.safetensors"])
+def test_a_finished_folder_that_is_damaged_is_told_of(folder: RunFolder, name: str) -> None:
+    folder(RoundFinished(record(1, 0.5)))
+    folder.finish(summary(record(1, 0.5)), {"w": torch.zeros(2)})
+    (folder.path / name).write_bytes(b"{]")
+    with pytest.raises(RunFolderError, match="is damaged and cannot be read"):
+        read_finished(folder.path)
+
+
+def test_a_summary_follows_from_the_rounds() -> None:
+    told = summary(record(1, 0.4), record(2, 0.9), record(3, 0.9), record(4), record(5, 0.6))
+    assert (told.accuracy, told.best_accuracy, told.best_round) == (0.6, 0.9, 2)
+    assert (told.best_virtual_time_s, told.virtual_time_s, told.rounds) == (12.0, 30.0, 5)
+    assert (told.heterogeneity_first, told.heterogeneity_last) == (0.5, 0.1)
+    assert (told.bytes_sent, told.bytes_received) == (50, 35)

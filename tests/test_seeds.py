@@ -1,0 +1,48 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from adaptcl.seeds import derive, generator
+
+NAMES = st.lists(st.text(alphabet="abc-", min_size=1) | st.integers(0, 99), max_size=4)
+
+
+@given(st.integers(0, 2**63 - 1), NAMES)
+def test_a_derived_seed_is_one_that_pytorch_takes(seed: int, names: list[object]) -> None:
+    derived = derive(seed, *names)
+    assert 0 <= derived < 2**63
+    assert derived == derive(seed, *names)
+
+
+def test_every_argument_matters() -> None:
+    seeds = {
+        derive(seed, purpose, worker, number)
+        for seed in range(3)
+        for purpose in ("batches", "model")
+        for worker in range(11)
+        for number in range(11)
+    }
+    assert len(seeds) == 3 * 2 * 11 * 11
+
+
+def test_neighbouring_names_do_not_run_together() -> None:
+    assert derive(1, 12, 3) != derive(1, 1, 23)
+    assert derive(11, 2) != derive(1, 12)
+
+
+def test_a_generator_is_fresh_each_time() -> None:
+    first, second = generator(1, "a"), generator(1, "a")
+    drawn = torch.rand(5, generator=first)
+    assert torch.equal(drawn, torch.rand(5, generator=second))
+    assert not torch.equal(drawn, torch.rand(5, generator=generator(1, "b")))
+
+
+def test_another_process_derives_the_same() -> None:
+    code = "from adaptcl.seeds import derive; print(derive(3, 'jitter', 2, 9))"
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
+    assert int(told.stdout) == derive(3, "jitter", 2, 9)

@@ -1,0 +1,113 @@
+from __future__ import annotations
+
+import errno
+import math
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from adaptcl import snapshot
+from adaptcl.errors import RunFolderError
+
+TYPES = (torch.float32, torch.float64, torch.int64, torch.bool, torch.bfloat16, torch.uint8)
+TENSORS = st.builds(
+    lambda shape, kind: (torch.randn(shape) * 9).to(kind),
+    st.lists(st.integers(0, 4), max_size=3),
+    st.sampled_from(TYPES),
+)
+TREES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text() | TENSORS,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=12,
+)
+
+
+def alike(one: Any, other: Any) -> bool:
+    """Equal, with tensors and NaN compared by what they hold."""
+    if isinstance(one, Tensor):
+        same_kind = one.dtype == other.dtype and one.shape == other.shape
+        return same_kind and torch.equal(one, other)
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(alike(one[k], other[k]) for k in one)
+    if isinstance(one, list):
+        return len(one) == len(other) and all(map(alike, one, other))
+    if isinstance(one, float) and math.isnan(one):
+        return math.isnan(other)
+    return type(one) is type(other) and bool(one == other)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(TREES)
+def test_what_is_saved_is_read_back_exactly(tmp_path: Path, tree: Any) -> None:
+    snapshot.save(tmp_path / "tree", tree)
+    assert alike(tree, snapshot.load(tmp_path / "tree"))
+
+
+def test_tensors_that_share_memory_are_saved_as_they_are(tmp_path: Path) -> None:
+    whole = torch.arange(12.0).view(3, 4)
+    tree = {"whole": whole, "row": whole[1], "turned": whole.T, "again": whole}
+    snapshot.save(tmp_path / "tree", tree)
+    assert alike(tree, snapshot.load(tmp_path / "tree"))
+
+
+def test_a_new_snapshot_takes_the_place_of_the_old(tmp_path: Path) -> None:
+    for number in (1, 2):
+        snapshot.save(tmp_path / "tree", {"number": number, "t": torch.tensor(number)})
+    assert snapshot.load(tmp_path / "tree")["number"] == 2
+    assert [p.name for p in tmp_path.iterdir()] == ["tree"]
+
+
+def test_where_there_is_none_the_sentence_says_so(tmp_path: Path) -> None:
+    with pytest.raises(RunFolderError, match="tree does not exist"):
+        snapshot.load(tmp_path / "tree")
+
+
+@pytest.mark.parametrize("keep", [0, 4, 8, 100, 0.5, 0.99])
+def test_a_snapshot_cut_short_is_damaged(tmp_path: Path, keep: float) -> None:
+    path = tmp_path / "tree"
+    snapshot.save(path, {"t": torch.randn(100), "x": [1, 2, 3]})
+    content = path.read_bytes()
+    path.write_bytes(content[: int(keep if keep == int(keep) else keep * len(content))])
+    with pytest.raises(RunFolderError, match="tree is damaged and cannot be read"):
+        snapshot.load(path)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(st.binary(max_size=200))
+def test_any_other_bytes_are_damaged(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "tree").write_bytes(content)
+    with pytest.raises(RunFolderError, match="is damaged"):
+        snapshot.load(tmp_path / "tree")
+
+
+def test_a_safetensors_file_that_is_no_snapshot_is_damaged(tmp_path: Path) -> None:
+    snapshot.save_tensors(tmp_path / "model", {"t": torch.zeros(2)}, {"format": "pt"})
+    with pytest.raises(RunFolderError, match="is damaged"):
+        snapshot.load(tmp_path / "model")
+
+
+def test_on_a_full_disk_the_old_snapshot_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "tree"
+    snapshot.save(path, {"number": 1})
+
+    def full(handle: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(RunFolderError, match=r"tree cannot be written: No space left on device\.$"):
+        snapshot.save(path, {"number": 2})
+    assert snapshot.load(path) == {"number": 1}
+    assert [p.name for p in tmp_path.iterdir()] == ["tree"]
+
+
+def test_a_folder_that_is_gone_is_told_of(tmp_path: Path) -> None:
+    with pytest.raises(RunFolderError, match=r"cannot be written: .*[Nn]o such file"):
+        snapshot.save(tmp_path / "gone" / "tree", {"t": torch.zeros(3)})
