@@ -141,7 +141,14 @@ class _Session:
         job = self._job
         name = job.model if job.model != FROM_PYTHON else type(self._materials.model).__name__
         self._tell(
-            RunStarted(job.strategy, name, job.data, job.workers, job.rounds, len(self._records))
+            RunStarted(
+                job.strategy,
+                name,
+                job.data,
+                job.workers,
+                self._strategy.rounds,
+                len(self._records),
+            )
         )
         self._simulation().run(self._checkpoint, self._engine_tree)
         summary, final = self._summary(), self._strategy.model()
