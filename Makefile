@@ -2,13 +2,17 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: run test check format clean
+.PHONY: run test check format clean demo-network
 
 run: .venv/installed
 	$(BIN)/adaptcl run --strategy fedavg-s,adaptcl
 
 test: .venv/installed-dev
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto
+
+# Four workers behind links of unequal speed, in network namespaces of their own; needs root.
+demo-network: .venv/installed-dev
+	$(BIN)/python tools/demo_network.py
 
 check: .venv/installed-dev
 	$(BIN)/ruff check .

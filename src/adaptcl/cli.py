@@ -25,6 +25,7 @@ from rich.console import Console
 from adaptcl import __version__, config, data, flags, report
 from adaptcl.codecs import CODECS
 from adaptcl.config import Config
+from adaptcl.engines.flower import commands as network
 from adaptcl.errors import AdaptCLError, RunFolderError, SettingError
 from adaptcl.materials import Materials, by_name
 from adaptcl.models import MODELS
@@ -96,6 +97,9 @@ def _resume(options: argparse.Namespace) -> None:
                 f"{path} was started from Python with its own model or data; go on with it by "
                 "adaptcl.run(..., out=..., resume=True)."
             )
+        if network.is_network_run(path):
+            network.resume(path)
+            continue
         chosen = config.configure(tomllib.loads((path / "config.toml").read_text("utf-8")))
         materials = _materials(chosen)
         with _resumable(paths), report.Progress() as progress:
@@ -218,6 +222,8 @@ def _parser() -> flags.Parser:
     resume = commands.add_parser("resume", help="go on with runs that were interrupted")
     resume.set_defaults(command=_resume)
     resume.add_argument("runs", nargs="+", metavar="RUN", help="a run's folder")
+
+    network.add_commands(commands, _present)
 
     compare = commands.add_parser("compare", help="table and figures for any set of runs")
     compare.set_defaults(command=_compare)

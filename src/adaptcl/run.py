@@ -20,6 +20,7 @@ from torch import nn
 from adaptcl import config as configuration
 from adaptcl.codecs import CODECS
 from adaptcl.config import Config
+from adaptcl.engines.engine import Engine
 from adaptcl.engines.environment import Environment
 from adaptcl.engines.simulation import Simulation
 from adaptcl.errors import RunFolderError
@@ -94,7 +95,7 @@ def run(
 
 def check(config: Config, materials: Materials) -> None:
     """Refuse what only model and data can tell is wrong, while no folder has been made yet."""
-    _Session(config, materials, None, ())._simulation()
+    Session(config, materials, None, ()).engine()
 
 
 def execute(
@@ -105,13 +106,13 @@ def execute(
 ) -> Result:
     """Run to the end, from the beginning or from where the folder was left."""
     try:
-        return _Session(config, materials, folder, listeners).run()
+        return Session(config, materials, folder, listeners).run()
     finally:
         if folder is not None:
             folder.close()
 
 
-class _Session:
+class Session:
     """The parts of one run, put together."""
 
     def __init__(
@@ -150,7 +151,7 @@ class _Session:
                 len(self._records),
             )
         )
-        self._simulation().run(self._checkpoint, self._engine_tree)
+        self.engine().run(self._checkpoint, self._engine_tree)
         summary, final = self._summary(), self._strategy.model()
         if self._folder:
             self._folder.finish(summary, final)
@@ -172,7 +173,8 @@ class _Session:
         )
         return STRATEGIES[self._job.strategy](job, self._config.strategy)
 
-    def _simulation(self) -> Simulation:
+    def engine(self) -> Engine:
+        """What runs the strategy: a simulation, unless a subclass knows better."""
         materials, seed = self._materials, self._job.seed
         environment = Environment(
             self._config.environment,

@@ -20,9 +20,7 @@ FALLS, RECOVERS = 500, 1000
 def rounds(folder: Path, *, grow: bool) -> tuple[RoundRecord, ...]:
     trace = folder / "trace.csv"
     trace.write_text(
-        "time_s,worker,bandwidth,speed,available\n"
-        f"{FALLS},4,0.3333,1,1\n"
-        f"{RECOVERS},4,1,1,1\n"
+        f"time_s,worker,bandwidth,speed,available\n{FALLS},4,0.3333,1,1\n{RECOVERS},4,1,1,1\n"
     )
     digits = load("digits")
     # Hardly any training: what is looked at are sizes and times, and they do not depend on it.

@@ -1,0 +1,1 @@
+"""An ordinary Flower app whose strategy is AdaptCL."""

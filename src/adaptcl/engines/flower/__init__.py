@@ -1,0 +1,27 @@
+"""The network engine: the same strategies on real machines, carried by Flower.
+
+What is Flower's: the fleet protocol with its TLS, node keys, heartbeats and chunked transfer of
+objects, and the link state that keeps messages. What is not used of it: the parts that move code.
+The server's port speaks the fleet protocol and nothing else, so there is no address at which a
+run could be submitted or a key registered; and a worker asks for messages, never for an app, so
+it runs what its owner installed. The trainer is the process that speaks with the server, warm
+from the first task to the last.
+
+    keys         who may take part
+    fleet        the server's end: messages to and from workers
+    port         where they come in
+    doorkeeper   what is let in
+    engine       the loop of every engine, on the real clock
+    node         a worker's end
+    trainer      what a worker process does
+    frames, messages   tasks and updates as bytes
+"""
+
+import os
+
+# Flower reads these when it is imported. It must not phone home, and must not cut what it sends
+# into pieces that take a slow link longer than it waits for one of them.
+os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")
+os.environ.setdefault("FLWR_DISABLE_UPDATE_CHECK", "1")
+os.environ.setdefault("FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION", "1")
+os.environ.setdefault("FLWR_PRIVATE_MAX_ARRAY_CHUNK_SIZE", str(2**20))

@@ -1,0 +1,169 @@
+"""The commands `adaptcl server`, `adaptcl worker` and `adaptcl keys`.
+
+Flower is an optional dependency, so nothing that needs it is imported before it is needed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import os
+import shlex
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from adaptcl import config, flags, report
+from adaptcl.engines.flower.network_file import NetworkFile, is_network_run
+from adaptcl.errors import SettingError
+from adaptcl.run_folder import RunFolder
+
+PORT = 9092
+
+__all__ = ["add_commands", "is_network_run", "resume"]
+
+Present = Callable[[Sequence[Path], Path], None]
+
+
+def add_commands(commands: Any, present: Present) -> None:
+    """Hang the three commands into a command line; `present` shows finished runs."""
+    server = commands.add_parser("server", help="run a job with workers on other machines")
+    server.set_defaults(command=lambda options: _server(options, present))
+    server.add_argument("--out", help="folder for the run (default: runs/DATE-TIME)")
+    server.add_argument("--tls", required=True, help="the server's folder of `adaptcl keys`")
+    server.add_argument(
+        "--listen", default=f"0.0.0.0:{PORT}", help="address and port [%(default)s]"
+    )
+    server.add_argument(
+        "--patience",
+        type=_seconds,
+        default=3600.0,
+        help="seconds a worker may take for one task before the run goes on without it [3600]",
+    )
+    flags.add_settings(server)
+
+    worker = commands.add_parser("worker", help="work for a server, with data of this machine")
+    worker.set_defaults(command=_worker)
+    worker.add_argument("--server", required=True, metavar="HOST:PORT", help="where the server is")
+    worker.add_argument("--tls", required=True, help="this worker's folder of `adaptcl keys`")
+    worker.add_argument("--data", required=True, help="this worker's data, named as for `run`")
+    worker.add_argument("--data-dir", default="", help="the folder that holds the data's files")
+    worker.add_argument(
+        "--model", default="", help="allow this package.module:factory, if the server names it"
+    )
+    worker.add_argument("--device", default="cpu", help="where to train, as PyTorch names it [cpu]")
+    worker.add_argument(
+        "--deal",
+        action="store_true",
+        help="take only this worker's part of the data, as a simulation deals it",
+    )
+    worker.add_argument("--memory", help="folder for what must survive a restart")
+    worker.add_argument(
+        "--patience",
+        type=_seconds,
+        default=600.0,
+        help="seconds to wait for a server that cannot be reached [600]",
+    )
+    worker.add_argument(
+        "--silence",
+        type=_silence,
+        default=30.0,
+        help="seconds without a sign of life after which the server gives this worker up [30]",
+    )
+
+    keys = commands.add_parser("keys", help="make certificate and keys for a server and workers")
+    keys.set_defaults(command=_keys)
+    keys.add_argument("folder", help="a new folder")
+    keys.add_argument("--workers", type=int, required=True, help="how many workers there will be")
+    keys.add_argument(
+        "--host",
+        action="append",
+        required=True,
+        help="name or address by which workers reach the server; may be given several times",
+    )
+
+
+def resume(path: Path) -> None:
+    """Go on with a run that a server began, where it listened before."""
+    _need_flower()
+    from adaptcl.engines.flower.serve import serve_again
+
+    with report.Progress() as progress:
+        serve_again(path, [progress], _say)
+
+
+def _server(options: argparse.Namespace, present: Present) -> None:
+    _need_flower()
+    from adaptcl.engines.flower.serve import serve
+
+    values = flags.values(options)
+    names = flags.strategies(values)
+    configs = [config.configure({**values, "strategy": name}) for name in names]
+    base = Path(options.out) if options.out else Path("runs") / time.strftime("%Y%m%d-%H%M%S")
+    folders = [base / name if len(names) > 1 else base for name in names]
+    for path in folders:
+        RunFolder.refuse_occupied(path)
+    place = NetworkFile("", options.listen, str(Path(options.tls).resolve()), options.patience)
+    try:
+        with report.Progress() as progress:
+            serve(configs, folders, place, [progress], _say)
+    except KeyboardInterrupt:
+        begun = [path for path in folders if is_network_run(path)]
+        left = [str(path) for path in begun if not (path / "summary.json").exists()]
+        if left:
+            _say(f"stopped; `adaptcl resume {shlex.join(left)}` goes on.")
+        raise
+    present(folders, base / "figures")
+
+
+def _worker(options: argparse.Namespace) -> None:
+    _need_flower()
+    from adaptcl.engines.flower.keys import worker_keys
+    from adaptcl.engines.flower.trainer import Connection
+    from adaptcl.engines.flower.work import Owned, work
+
+    keys = worker_keys(Path(options.tls))
+    connection = Connection(options.server, keys, options.patience, options.silence)
+    owned = Owned(options.data, options.data_dir, options.model, options.device, options.deal)
+    memory = Path(options.memory) if options.memory else _state_folder()
+    work(owned, connection, memory, _say)
+
+
+def _keys(options: argparse.Namespace) -> None:
+    _need_flower()
+    from adaptcl.engines.flower.keys import make_keys
+
+    if options.workers < 1:
+        raise SettingError("--workers must be at least 1.")
+    for folder in make_keys(Path(options.folder), options.workers, options.host):
+        print(folder)
+
+
+def _need_flower() -> None:
+    if importlib.util.find_spec("flwr") is None:
+        raise SettingError("Working across a network needs Flower: pip install 'adaptcl[network]'.")
+
+
+def _state_folder() -> Path:
+    base = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
+    return Path(base) / "adaptcl"
+
+
+def _seconds(text: str) -> float:
+    value = float(text)
+    if not value > 0:
+        raise argparse.ArgumentTypeError("it must be above 0")
+    return value
+
+
+def _silence(text: str) -> float:
+    value = float(text)
+    if not 20 <= value <= 3600:
+        raise argparse.ArgumentTypeError("it must be from 20 to 3600")
+    return value
+
+
+def _say(line: str) -> None:
+    print(f"adaptcl: {line}", file=sys.stderr, flush=True)

@@ -1,0 +1,188 @@
+"""What the server's port lets in.
+
+Flower's fleet protocol checks that a request is signed by the key of the node it names. This adds
+what an open network needs beyond that: strangers are turned away before their bytes are read,
+only the calls a worker makes exist, nobody answers in another's name, and nobody sends more than
+an answer can be. It also tells the server when something has happened, and holds a worker's
+question for work until there is some, so that neither side ever has to ask in vain.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from base64 import b64decode
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from queue import SimpleQueue
+
+from fastapi import HTTPException, Request
+from fastapi.responses import JSONResponse, Response
+from flwr.proto.fleet_pb2 import PushMessagesRequest
+from flwr.server.superlink.linkstate import LinkState
+from flwr.supercore.constant import FLEET_HTTP_PUBLIC_KEY_HEADER, NodeStatus
+from starlette.middleware.base import RequestResponseEndpoint
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+_PREFIX = "/v1/fleet/"
+_CALLS = frozenset(
+    {
+        "activate-node",
+        "deactivate-node",
+        "send-node-heartbeat",
+        "pull-messages",
+        "pull-object",
+        "confirm-message-received",
+        "push-messages",
+        "push-object",
+    }
+)
+"""Not among them: registering keys, asking for an app or its run."""
+
+_HOLD_S = 20.0
+"""How long a question for work is held; less than the client waits for an answer."""
+
+_REQUEST_BYTES = 2**22
+"""No single request of an honest worker is larger: tensors travel in pieces of 1 MiB."""
+
+
+@dataclass(frozen=True)
+class Activated:
+    """A worker has connected, for the first time or anew."""
+
+    node: int
+
+
+@dataclass(frozen=True)
+class Pushed:
+    """A worker has sent a part of an answer."""
+
+    node: int
+
+
+class Gate:
+    """The outermost layer, which sees a request's head before any of its body."""
+
+    def __init__(self, app: ASGIApp, known: frozenset[bytes]) -> None:
+        self._app = app
+        self._known = known
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass on what a known worker may ask; answer everything else at once."""
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+            return
+        refusal = self._refusal(scope)
+        if refusal is None:
+            await self._app(scope, receive, send)
+        elif scope["type"] == "http":
+            await refusal(scope, receive, send)
+
+    def _refusal(self, scope: Scope) -> Response | None:
+        path = scope.get("path", "")
+        if scope["type"] != "http" or path.removeprefix(_PREFIX) not in _CALLS:
+            return _refuse(404, "There is no such thing here.")
+        headers: Mapping[bytes, bytes] = dict(scope["headers"])
+        key = headers.get(FLEET_HTTP_PUBLIC_KEY_HEADER.lower().encode(), b"")
+        try:
+            known = b64decode(key, validate=True) in self._known
+            length = int(headers.get(b"content-length", b""))
+        except ValueError:
+            return _refuse(400, "The request is malformed.")
+        if not known:
+            return _refuse(403, "The server does not know this worker's key.")
+        if length > _REQUEST_BYTES:
+            return _refuse(413, "The request is too large.")
+        return None
+
+
+class Doorkeeper:
+    """The innermost layer, which sees requests that Flower has read and authenticated."""
+
+    def __init__(self, state: LinkState, allowance: int) -> None:
+        self._state = state
+        self._allowance = allowance
+        self._left: dict[int, int] = {}
+        self._bells: dict[int, asyncio.Event] = {}
+        self.events: SimpleQueue[Activated | Pushed] = SimpleQueue()
+        self.confirmed: dict[str, float] = {}
+        """When each message had been received in full by its worker, on the monotonic clock."""
+        self.pushed: dict[int, float] = {}
+        """When a part of an answer last came from each node."""
+
+    def expect(self, node: int) -> None:
+        """Something was sent to a node, which may now answer it."""
+        self._left[node] = self._allowance
+
+    async def ring(self, node: int) -> None:
+        """There is work for a node."""
+        self._bell(node).set()
+
+    async def __call__(self, request: Request, call_next: RequestResponseEndpoint) -> Response:
+        """Let one request of a worker through, or raise why not."""
+        call = request.url.path.removeprefix(_PREFIX)
+        asked = request.state.protobuf_request
+        if call == "activate-node":
+            self._check_free(asked.public_key)
+        elif call == "pull-messages":
+            return await self._pull(asked.node.node_id, request, call_next)
+        elif call == "push-messages":
+            self._check_author(asked)
+            self._spend(asked.node.node_id, asked.ByteSize())
+        elif call == "push-object":
+            self._spend(asked.node.node_id, len(asked.object_content))
+        response = await call_next(request)
+        if response.status_code < 400:
+            self._tell(call, request)
+        return response
+
+    def _tell(self, call: str, request: Request) -> None:
+        asked = request.state.protobuf_request
+        if call == "activate-node":
+            node = self._state.get_node_id_by_public_key(asked.public_key)
+            if node is not None:
+                self.events.put(Activated(node))
+        elif call == "confirm-message-received":
+            self.confirmed[asked.message_object_id] = time.monotonic()
+        elif call in ("push-messages", "push-object"):
+            self.pushed[asked.node.node_id] = time.monotonic()
+            self.events.put(Pushed(asked.node.node_id))
+
+    def _check_free(self, public_key: bytes) -> None:
+        node = self._state.get_node_id_by_public_key(public_key)
+        if node is not None:
+            info = self._state.get_node_info(node_ids=[node], statuses=[NodeStatus.ONLINE])
+            if info:
+                raise HTTPException(409, "A worker with this key is connected already.")
+
+    def _check_author(self, asked: PushMessagesRequest) -> None:
+        authors = [message.metadata.src_node_id for message in asked.messages_list]
+        if authors != [asked.node.node_id]:
+            raise HTTPException(403, "A worker answers for itself and once at a time.")
+
+    def _spend(self, node: int, size: int) -> None:
+        self._left[node] = self._left.get(node, 0) - size
+        if self._left[node] < 0:
+            raise HTTPException(413, "The answer is larger than any answer can be.")
+
+    async def _pull(
+        self, node: int, request: Request, call_next: RequestResponseEndpoint
+    ) -> Response:
+        bell = self._bell(node)
+        with suppress(TimeoutError):
+            await asyncio.wait_for(bell.wait(), _HOLD_S)
+        bell.clear()
+        response = await call_next(request)
+        result = getattr(request.state, "protobuf_response", None)
+        if result is not None and result.messages_list:
+            bell.set()  # There may be more.
+        return response
+
+    def _bell(self, node: int) -> asyncio.Event:
+        return self._bells.setdefault(node, asyncio.Event())
+
+
+def _refuse(status: int, detail: str) -> Response:
+    """An answer after which the connection is closed, whatever else was to come over it."""
+    return JSONResponse({"detail": detail}, status, headers={"connection": "close"})

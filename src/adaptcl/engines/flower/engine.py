@@ -1,0 +1,339 @@
+"""The loop of every engine, on the real clock: deliver tasks, wait, hand over what happened.
+
+Workers come, answer, fall silent and come back whenever they like. A worker that comes is invited
+first; only when its model has turned out to be the server's does it count as there. One that was
+restarted in the middle of a task gets the same task again. What cannot be used of an answer never
+reaches the strategy: it learns that the worker is lost, and soon after that it is back.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from adaptcl.codecs.codec import Codec
+from adaptcl.engines.flower.fleet import Came, Fleet, Happening, Left, Replied
+from adaptcl.engines.flower.frames import Frame
+from adaptcl.engines.flower.messages import (
+    END,
+    INVITE,
+    TASK,
+    Answer,
+    Invitation,
+    read_update,
+    task_frame,
+)
+from adaptcl.engines.heterogeneity import heterogeneity
+from adaptcl.errors import UpdateError
+from adaptcl.events import (
+    Listener,
+    RoundFinished,
+    UpdateArrived,
+    Warned,
+    WorkerJoined,
+    WorkerLost,
+)
+from adaptcl.records import RoundRecord
+from adaptcl.snapshot import Tree
+from adaptcl.strategies.strategy import Closed, Reaction, Strategy
+from adaptcl.training import Arrival, Task, Timing
+from adaptcl.training.wire import unpack
+from adaptcl.units import State, UnitMap
+
+_STRIKES = 3
+"""How many useless answers a worker may give before the run goes on without it."""
+
+_GOODBYE_S = 5.0
+"""How long to wait at least for workers to hear that all is over."""
+
+
+@dataclass(frozen=True)
+class _Open:
+    """A task under way."""
+
+    task: Task
+    message: str
+    sent: float
+    size: int
+
+
+@dataclass(frozen=True)
+class Call:
+    """What every worker of a run is told; its number is added for each."""
+
+    run: str
+    fingerprint: str
+    settings: dict[str, object]
+
+    def to(self, worker: int) -> Invitation:
+        """The invitation for one worker."""
+        return Invitation(self.run, worker, self.fingerprint, self.settings)
+
+
+class Network:
+    """Runs a strategy with the workers of a fleet until it is finished."""
+
+    def __init__(
+        self,
+        strategy: Strategy,
+        workers: int,
+        units: UnitMap,
+        codec: Codec,
+        fleet: Fleet,
+        call: Call,
+        *,
+        judge: Callable[[State, int], float | None],
+        listener: Listener,
+        patience: float,
+        connected: set[int],
+    ) -> None:
+        """`patience` is how many seconds a worker may take for a task before it is given up;
+        `connected` are workers whose coming was seen already, in an earlier run."""
+        self._strategy = strategy
+        self._units = units
+        self._codec = codec
+        self._fleet = fleet
+        self._call = call
+        self._judge = judge
+        self._tell = listener
+        self._patience = patience
+        self._connected = connected
+        self._began = 0.0
+        self._invited: dict[str, int] = {}
+        self._ready: set[int] = set()
+        self._away: set[int] = set()
+        """Workers that the strategy has been told are lost."""
+        self._given_up: dict[str, int] = {}
+        """Messages whose answers come too late to be used."""
+        self._strikes = [0] * workers
+        self._open: dict[int, _Open] = {}
+        self._deadline: float | None = None
+        self._update_times = [0.0] * workers
+        self._rounds_closed = 0
+
+    def run(self, checkpoint: Callable[[Tree], None], resume: Tree | None = None) -> None:
+        """Run to the end; `checkpoint` gets all that is needed to go on after every round."""
+        if resume is not None:
+            self._restore(resume)
+        for worker in self._connected:
+            self._invite(worker)
+        self._gather()
+        self._began = time.monotonic() - (resume["now"] if resume else 0.0)
+        if resume is None:
+            self._act(self._strategy.start(), checkpoint)
+        else:
+            for task in self._strategy.outstanding():
+                self._deliver(task)
+            for worker in self._away & self._ready:
+                for reaction in self._welcome(worker):
+                    self._act(reaction, checkpoint)
+        while not self._strategy.finished:
+            for reaction in self._next():
+                self._act(reaction, checkpoint)
+
+    @property
+    def present(self) -> set[int]:
+        """The workers that are there."""
+        return set(self._ready)
+
+    def say_goodbye(self) -> None:
+        """Tell all workers that nothing more will come, and let them hear it."""
+        end = Frame({}, {}).to_bytes()
+        waiting = {self._fleet.send(worker, END, end) for worker in self._fleet.connected}
+        # Who still trains for a round that others have closed hears it afterwards.
+        until = time.monotonic() + max(_GOODBYE_S, 2 * max(self._update_times))
+        while waiting and time.monotonic() < until:
+            for happening in self._fleet.wait(0.2):
+                if isinstance(happening, Replied):
+                    waiting.discard(happening.message)
+
+    @property
+    def now(self) -> float:
+        """Seconds of the run so far."""
+        return time.monotonic() - self._began
+
+    # What happens ------------------------------------------------------------------------------
+
+    def _gather(self) -> None:
+        """Wait until everybody is there whom the strategy counts on."""
+        while set(range(len(self._strikes))) - self._away - self._ready:
+            for happening in self._fleet.wait(60.0):
+                # Before the beginning there is nothing yet for a strategy to react to.
+                for _ in self._handle(happening, began=False):
+                    pass
+
+    def _next(self) -> Iterator[Reaction]:
+        """Wait for the next things to happen and hand them to the strategy."""
+        for happening in self._fleet.wait(self._until_next()):
+            yield from self._handle(happening, began=True)
+        if self._deadline is not None and time.monotonic() >= self._deadline:
+            self._deadline = None
+            yield self._strategy.expired()
+        for worker, each in list(self._open.items()):
+            if time.monotonic() - each.sent > self._patience:
+                self._given_up[each.message] = worker
+                yield self._lose(worker, f"it has not answered for {self._patience:g} s")
+
+    def _until_next(self) -> float:
+        times = [each.sent + self._patience for each in self._open.values()]
+        if self._deadline is not None:
+            times.append(self._deadline)
+        return max(0.0, min(times, default=time.monotonic() + 60.0) - time.monotonic())
+
+    def _handle(self, happening: Happening, *, began: bool) -> Iterator[Reaction]:
+        match happening:
+            case Came(worker):
+                if worker in self._ready and worker in self._open:
+                    self._tell(WorkerLost(worker, self._rounds_closed + 1, "it was restarted"))
+                self._ready.discard(worker)
+                self._invite(worker)
+            case Left(worker):
+                self._ready.discard(worker)
+                if began and worker not in self._away:
+                    yield self._lose(worker, "it is not heard of any more")
+            case Replied(worker, message) if message in self._invited:
+                del self._invited[message]
+                if self._accept(worker, happening.content):
+                    if began:
+                        yield from self._welcome(worker)
+                    else:
+                        self._tell(WorkerJoined(worker, self._rounds_closed + 1))
+            case Replied(worker, message) if message in self._given_up:
+                del self._given_up[message]
+                yield from self._welcome(worker)
+            case Replied(worker, message):
+                open_task = self._open.get(worker)
+                if open_task is not None and open_task.message == message:
+                    yield from self._receive(open_task, happening)
+
+    def _receive(self, each: _Open, reply: Replied) -> Iterator[Reaction]:
+        worker = each.task.worker
+        try:
+            report = read_update(Frame.from_bytes(reply.content), self._units)
+            update = unpack(report.payload, report.header, each.task, self._units, self._codec)
+        except UpdateError as error:
+            yield from self._punish(worker, str(error))
+            return
+        del self._open[worker]
+        self._strikes[worker] = 0
+        timing = _timing(each, reply, report.seconds)
+        self._update_times[worker] = timing.update_time
+        self._tell(UpdateArrived(worker, update.round, self.now))
+        yield self._strategy.receive(Arrival(update, timing))
+
+    def _punish(self, worker: int, error: str) -> Iterator[Reaction]:
+        self._strikes[worker] += 1
+        self._tell(Warned(f"Worker {worker}'s answer was not used: {error}"))
+        yield self._lose(worker, "its answer could not be used")
+        if self._strikes[worker] < _STRIKES:
+            yield from self._welcome(worker)
+        else:
+            self._ready.discard(worker)
+            self._tell(Warned(f"Worker {worker} gets no more tasks after {_STRIKES} such answers."))
+
+    # Coming and going --------------------------------------------------------------------------
+
+    def _invite(self, worker: int) -> None:
+        if self._strikes[worker] < _STRIKES:
+            content = self._call.to(worker).frame().to_bytes()
+            self._invited[self._fleet.send(worker, INVITE, content)] = worker
+
+    def _accept(self, worker: int, content: bytes) -> bool:
+        """Whether a worker's answer to its invitation lets it take part."""
+        try:
+            answer = Answer.read(Frame.from_bytes(content))
+        except UpdateError as error:
+            answer = Answer(error=str(error))
+        if not answer.error and answer.fingerprint != self._call.fingerprint:
+            answer = Answer(error="its model differs from the server's")
+        if answer.error:
+            self._tell(Warned(f"Worker {worker} cannot take part: {answer.error}"))
+            return False
+        self._ready.add(worker)
+        return True
+
+    def _welcome(self, worker: int) -> Iterator[Reaction]:
+        """Give a worker that has come its work."""
+        if worker in self._away:
+            self._away.discard(worker)
+            self._tell(WorkerJoined(worker, self._rounds_closed + 1))
+            yield self._strategy.joined(worker)
+        elif worker in self._open:
+            self._tell(WorkerJoined(worker, self._rounds_closed + 1))
+            self._deliver(self._open[worker].task)
+
+    def _lose(self, worker: int, reason: str) -> Reaction:
+        left = self._open.pop(worker, None)
+        if left is not None and left.message not in self._given_up:
+            self._fleet.forget(left.message)
+        self._away.add(worker)
+        self._tell(WorkerLost(worker, self._rounds_closed + 1, reason))
+        return self._strategy.lost(worker)
+
+    # Carrying out what the strategy wants ------------------------------------------------------
+
+    def _act(self, reaction: Reaction, checkpoint: Callable[[Tree], None]) -> None:
+        for task in reaction.tasks:
+            self._deliver(task)
+        if reaction.deadline is not None:
+            self._deadline = time.monotonic() + reaction.deadline
+        elif reaction.closed is not None:
+            self._deadline = None
+        if reaction.closed is not None:
+            self._finish_round(reaction.closed)
+            checkpoint(self._snapshot())
+
+    def _deliver(self, task: Task) -> None:
+        before = self._open.get(task.worker)
+        if before is not None:
+            self._fleet.forget(before.message)
+        content = task_frame(task).to_bytes()
+        sent = time.monotonic()
+        message = self._fleet.send(task.worker, TASK, content)
+        self._open[task.worker] = _Open(task, message, sent, len(content))
+
+    def _finish_round(self, closed: Closed) -> None:
+        now = self.now
+        self._rounds_closed = closed.round
+        for warning in closed.warnings:
+            self._tell(Warned(warning))
+        record = RoundRecord(
+            round=closed.round,
+            virtual_time_s=now,
+            accuracy=self._judge(self._strategy.model(), closed.round),
+            heterogeneity=heterogeneity(
+                [t for w, t in enumerate(self._update_times) if w not in self._away]
+            ),
+            workers=closed.workers,
+            similarity=closed.similarity,
+            missing=closed.missing,
+        )
+        self._tell(RoundFinished(record))
+
+    # Checkpoints -------------------------------------------------------------------------------
+
+    def _snapshot(self) -> Tree:
+        return {
+            "now": self.now,
+            "away": sorted(self._away),
+            "strikes": list(self._strikes),
+            "update_times": list(self._update_times),
+            "rounds_closed": self._rounds_closed,
+            "strategy": self._strategy.snapshot(),
+        }
+
+    def _restore(self, tree: Tree) -> None:
+        self._away = set(tree["away"])
+        self._strikes = tree["strikes"]
+        self._update_times = tree["update_times"]
+        self._rounds_closed = tree["rounds_closed"]
+        self._strategy.restore(tree["strategy"])
+
+
+def _timing(each: _Open, reply: Replied, seconds: float) -> Timing:
+    """Where the time went: the total is what the server saw, whatever the worker says."""
+    total = max(0.0, reply.arrived - each.sent)
+    send = min(total, max(0.0, reply.received - each.sent))
+    train = min(seconds, total - send)
+    return Timing(send, train, total - send - train, each.size, len(reply.content))

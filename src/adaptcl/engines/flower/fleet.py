@@ -1,0 +1,288 @@
+"""The server's end of the network: one port, and messages to and from workers.
+
+Everything here is Flower's own link state and fleet protocol, served by this process. Nothing
+else of a Flower SuperLink is started.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from dataclasses import dataclass
+from queue import Empty
+from typing import cast
+
+from flwr.app import Message, Metadata
+from flwr.app.message import make_message, remove_content_from_message
+from flwr.common.constant import NOOP_ACCOUNT_NAME, NOOP_FLWR_AID, SUPERLINK_NODE_ID
+from flwr.proto.message_pb2 import ObjectTree
+from flwr.server.superlink.linkstate import InMemoryLinkState, LinkState, LinkStateFactory
+from flwr.supercore.constant import (
+    FLWR_IN_MEMORY_DB_NAME,
+    NOOP_FEDERATION_ID,
+    NodeStatus,
+    TaskType,
+)
+from flwr.supercore.inflatable.inflatable_object import (
+    get_all_nested_objects,
+    get_object_tree,
+    iterate_object_tree,
+    no_object_id_recompute,
+)
+from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
+from flwr.supercore.object_store import NoObjectInStoreError, ObjectStoreFactory
+from flwr.supercore.object_store.in_memory_object_store import InMemoryObjectStore
+from flwr.superlink.federation import NoOpFederationManager
+
+from adaptcl.engines.flower.doorkeeper import Activated, Doorkeeper
+from adaptcl.engines.flower.frames import from_record, to_record
+from adaptcl.engines.flower.keys import ServerKeys
+from adaptcl.engines.flower.port import Port
+from adaptcl.errors import AdaptCLError, UpdateError
+
+_TTL_S = 30 * 86400.0
+"""Flower forgets a message after this long; the engine's own patience ends much earlier."""
+
+_ALIVE_S = 10.0
+
+_TICK_S = 1.0
+"""How often to look whether a worker has gone silent."""
+
+
+@dataclass(frozen=True)
+class Came:
+    """A worker is there, for the first time or again; what it was working on is gone."""
+
+    worker: int
+
+
+@dataclass(frozen=True)
+class Left:
+    """A worker has said goodbye or has not been heard of for a while."""
+
+    worker: int
+
+
+@dataclass(frozen=True)
+class Replied:
+    """A worker's answer to a message is here in full. Times are of the monotonic clock."""
+
+    worker: int
+    message: str
+    content: bytes
+    """Empty where it could not be put together."""
+    received: float
+    """When the worker had received the message in full."""
+    arrived: float
+
+
+Happening = Came | Left | Replied
+
+
+class Fleet:
+    """A port that workers connect to; a context manager that closes it."""
+
+    def __init__(self, keys: ServerKeys, host: str, port: int, allowance: int) -> None:
+        """`allowance` is the most bytes that an honest worker's answer has."""
+        logging.getLogger("flwr").setLevel(logging.CRITICAL)
+        states = _new_states()
+        self._state = states.state()
+        self._nodes = [
+            self._state.create_node(NOOP_FLWR_AID, NOOP_ACCOUNT_NAME, key, 0)
+            for key in keys.workers
+        ]
+        self._workers = {node: worker for worker, node in enumerate(self._nodes)}
+        self._run, self._task = _new_run(self._state)
+        self._online: dict[int, str] = {}
+        """Nodes that are there, and since when."""
+        self._sent: dict[str, int] = {}
+        """Messages that are not answered, with the node of each."""
+        self._partial: dict[str, Message] = {}
+        """Answers that have been announced but are not here in full."""
+        self._doorkeeper = Doorkeeper(self._state, allowance)
+        self._ticked = 0.0
+        self._port = Port(host, port, keys, states, self._doorkeeper)
+        self._closed = threading.Event()
+
+    def __enter__(self) -> Fleet:
+        self._port.start()
+        threading.Thread(target=self._keep_running, name="run", daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._closed.set()
+        self._port.stop()
+
+    def _keep_running(self) -> None:
+        """Flower ends a run that gives no sign of life for a minute, and judging a big model can
+        take longer than that."""
+        while not self._closed.wait(_ALIVE_S):
+            self._state.acknowledge_task_heartbeat(self._task)
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Where it listens."""
+        return self._port.address
+
+    @property
+    def connected(self) -> set[int]:
+        """The workers that are connected, whatever the engine thinks of them."""
+        return {self._workers[node] for node in self._online}
+
+    def send(self, worker: int, kind: str, content: bytes) -> str:
+        """Send a frame to a worker; gives the message's name."""
+        node = self._nodes[worker]
+        metadata = Metadata(
+            run_id=self._run,
+            message_id="",
+            src_node_id=SUPERLINK_NODE_ID,
+            dst_node_id=node,
+            reply_to_message_id="",
+            group_id="",
+            created_at=time.time(),
+            ttl=_TTL_S,
+            message_type=kind,
+        )
+        message = make_message(metadata, to_record(content))
+        with no_object_id_recompute():
+            name = message.object_id
+            message.metadata.__dict__["_message_id"] = name
+            session = self._state.start_session(self._run)
+            self._doorkeeper.expect(node)
+            stored, missing = self._state.store_message_and_object_tree(
+                remove_content_from_message(message), get_object_tree(message), session
+            )
+            if not stored:
+                raise AdaptCLError(f"A message for worker {worker} was not taken by Flower.")
+            for each, inside in get_all_nested_objects(message).items():
+                if each in missing:
+                    self._state.store_object(self._run, session, each, inside.deflate())
+        self._sent[name] = node
+        self._port.call(self._doorkeeper.ring(node))
+        return name
+
+    def forget(self, message: str) -> None:
+        """The answer to a message is wanted no more."""
+        self._sent.pop(message, None)
+        self._partial.pop(message, None)
+        self._doorkeeper.confirmed.pop(message, None)
+        self._state.delete_messages({message})
+        self._state.object_store.delete(message)
+
+    def wait(self, timeout: float) -> list[Happening]:
+        """What has happened, as soon as something has; an empty list after `timeout` seconds."""
+        until = time.monotonic() + timeout
+        while True:
+            self._port.check()
+            happened = self._look()
+            if happened:
+                return happened
+            left = until - time.monotonic()
+            if left <= 0:
+                return []
+            try:
+                event = self._doorkeeper.events.get(timeout=min(left, _TICK_S))
+            except Empty:
+                continue
+            if isinstance(event, Activated):
+                self._ticked = 0.0
+
+    # Looking -----------------------------------------------------------------------------------
+
+    def _look(self) -> list[Happening]:
+        happened: list[Happening] = []
+        if time.monotonic() - self._ticked >= _TICK_S:
+            self._ticked = time.monotonic()
+            happened += self._changes_of_presence()
+        return happened + self._answers()
+
+    def _changes_of_presence(self) -> list[Happening]:
+        """Who has gone and who has come; a worker that was away only shortly has done both."""
+        before = self._online
+        infos = self._state.get_node_info(statuses=[NodeStatus.ONLINE])
+        self._online = {info.node_id: info.last_activated_at for info in infos}
+        gone = before.keys() - self._online.keys()
+        new = [node for node, since in self._online.items() if before.get(node) != since]
+        for message in [m for m, node in self._sent.items() if node in new]:
+            self.forget(message)
+        return [
+            *(Left(self._workers[node]) for node in gone),
+            *(Came(self._workers[node]) for node in new),
+        ]
+
+    def _answers(self) -> list[Happening]:
+        waiting = set(self._sent) - set(self._partial)
+        if waiting:
+            for reply in self._state.get_message_res(waiting, self._run):
+                # What Flower says itself, of nodes gone silent, is seen by their presence.
+                if reply.metadata.src_node_id in self._workers:
+                    self._partial[reply.metadata.reply_to_message_id] = reply
+        return [
+            answer
+            for message in list(self._partial)
+            if (answer := self._complete(message)) is not None
+        ]
+
+    def _complete(self, message: str) -> Replied | None:
+        """The answer to a message, if all parts of it are here."""
+        reply = self._partial[message].metadata
+        store = self._state.object_store
+        contents: dict[str, bytes] = {}
+        try:
+            for part in iterate_object_tree(store.get_object_tree(reply.message_id)):
+                content = store.get(part.object_id)
+                if not content:
+                    return None
+                contents[part.object_id] = content
+            whole = inflate_object_from_contents(reply.message_id, contents)
+            frame = from_record(cast(Message, whole).content)
+        except NoObjectInStoreError:
+            return None
+        except (UpdateError, ValueError, TypeError, AttributeError, KeyError, IndexError):
+            # Whoever sent this made it by hand; the engine will find it cannot be read.
+            frame = b""
+        now = time.monotonic()
+        answer = Replied(
+            worker=self._workers[reply.src_node_id],
+            message=message,
+            content=frame,
+            received=self._doorkeeper.confirmed.get(message, now),
+            arrived=self._doorkeeper.pushed.get(reply.src_node_id, now),
+        )
+        store.delete(reply.message_id)
+        self.forget(message)
+        return answer
+
+
+class _Objects(InMemoryObjectStore):
+    """Flower's store of objects, in which a message is registered whole or not at all.
+
+    Equal objects of different messages are stored once. Flower registers a message's objects one
+    by one, and one that it finds to be there already could be deleted with another message before
+    this message has laid claim to it.
+    """
+
+    def preregister(self, run_id: int, object_tree: ObjectTree) -> list[str]:
+        """Register the objects of a message; gives those that are missing."""
+        with self.lock_store:
+            return super().preregister(run_id, object_tree)
+
+
+def _new_states() -> LinkStateFactory:
+    manager = NoOpFederationManager()
+    kept = ObjectStoreFactory(FLWR_IN_MEMORY_DB_NAME)
+    states = LinkStateFactory(FLWR_IN_MEMORY_DB_NAME, manager, kept)
+    states.state_instance = InMemoryLinkState(manager, _Objects())
+    return states
+
+
+def _new_run(state: LinkState) -> tuple[int, int]:
+    """A run in Flower's sense, under way; gives its number and that of its task."""
+    run = state.create_run(
+        None, None, None, {}, NOOP_FEDERATION_ID, None, NOOP_FLWR_AID, TaskType.SERVER_APP
+    )
+    task = state.get_run_info(run_ids=[run])[0].primary_task_id
+    if task is None or state.claim_task(task) is None or not state.activate_task(task):
+        raise AdaptCLError("Flower would not start a run; is this the version of it we need?")
+    return run, task

@@ -1,0 +1,84 @@
+"""One message as bytes: a JSON header and named tensors, in the safetensors format.
+
+Reading a frame never runs code, whoever made it, and every failure to read one is an
+`UpdateError`. The frame travels as a single Flower array of its own serialisation type, which
+Flower cuts into pieces and puts together again without looking inside.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from flwr.app import Array, ArrayRecord, RecordDict
+from safetensors import SafetensorError
+from safetensors.torch import load, save
+from torch import Tensor
+
+from adaptcl.errors import UpdateError
+from adaptcl.units import Kept, State
+
+STYPE = "adaptcl.frame.1"
+"""Marks our arrays, and which version of this format they hold."""
+
+_RECORD = "frame"
+_HEADER = "header"
+
+
+@dataclass(frozen=True)
+class Frame:
+    """What one message says."""
+
+    header: dict[str, Any]
+    tensors: State
+
+    def to_bytes(self) -> bytes:
+        """The frame as it travels."""
+        tensors = {name: t.detach().cpu().contiguous() for name, t in self.tensors.items()}
+        return save(tensors, metadata={_HEADER: json.dumps(self.header)})
+
+    @classmethod
+    def from_bytes(cls, content: bytes) -> Frame:
+        """Read what somebody sent."""
+        try:
+            tensors = load(content)
+            length = int.from_bytes(content[:8], "little")
+            metadata = json.loads(content[8 : 8 + length])["__metadata__"]
+            header = json.loads(metadata[_HEADER])
+        except (SafetensorError, KeyError, TypeError, ValueError, RuntimeError) as error:
+            raise UpdateError(f"A message cannot be read: {error}.") from None
+        if not isinstance(header, dict):
+            raise UpdateError("A message cannot be read: its header is not an object.")
+        return cls(header, tensors)
+
+
+def to_record(content: bytes) -> RecordDict:
+    """A frame's bytes as the content of a Flower message."""
+    array = Array("uint8", (len(content),), STYPE, content)
+    return RecordDict({_RECORD: ArrayRecord({_RECORD: array})})
+
+
+def from_record(record: RecordDict) -> bytes:
+    """The frame's bytes in the content of a Flower message."""
+    arrays = record.get(_RECORD)
+    array = arrays.get(_RECORD) if isinstance(arrays, ArrayRecord) else None
+    if array is None or array.stype != STYPE:
+        raise UpdateError(f"A message is not in the format {STYPE}; do the versions differ?")
+    return array.data
+
+
+def pack_kept(kept: Kept) -> Tensor:
+    """Kept units as bits, eight in a byte."""
+    padded = torch.zeros(-(-len(kept) // 8) * 8, dtype=torch.uint8)
+    padded[: len(kept)] = kept.cpu()
+    return (padded.view(-1, 8) << torch.arange(8, dtype=torch.uint8)).sum(1, dtype=torch.uint8)
+
+
+def unpack_kept(bits: Tensor, count: int) -> Kept:
+    """Kept units from their bits; `count` is how many units the model has."""
+    if bits.dtype != torch.uint8 or tuple(bits.shape) != (-(-count // 8),):
+        raise UpdateError(f"A message has kept units that are not those of {count} units.")
+    each = (bits.unsqueeze(1) >> torch.arange(8, dtype=torch.uint8)) & 1
+    return each.reshape(-1)[:count].bool()

@@ -1,0 +1,193 @@
+"""Who may take part: a certificate for the server and a key for each worker.
+
+`make_keys` writes one folder for each machine. A worker trusts the one certificate authority in
+its folder, and nothing else; the server knows workers by their public keys, whose order gives
+them their numbers. The authority's own key is used once and never written, so nobody can
+certify another server.
+"""
+
+from __future__ import annotations
+
+import datetime
+import ipaddress
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from adaptcl.errors import SettingError
+
+_VALID = datetime.timedelta(days=730)
+_CLOCKS_DIFFER = datetime.timedelta(hours=1)
+
+_AUTHORITY, _CERTIFICATE, _KEY, _WORKERS = "authority.pem", "server.pem", "key.pem", "workers"
+
+
+@dataclass(frozen=True)
+class ServerKeys:
+    """The server's folder."""
+
+    certificate: Path
+    key: Path
+    workers: tuple[bytes, ...]
+    """Each worker's public key."""
+
+
+@dataclass(frozen=True)
+class WorkerKeys:
+    """A worker's folder."""
+
+    authority: bytes
+    key: ec.EllipticCurvePrivateKey
+
+
+def make_keys(folder: Path, workers: int, hosts: Sequence[str]) -> list[Path]:
+    """Write `server` and `worker-0`, `worker-1`, … into a new folder; gives those folders."""
+    if folder.exists() and any(folder.iterdir()):
+        raise SettingError(f"{folder} is not empty; keys are never written over others.")
+    authority_key = ec.generate_private_key(ec.SECP384R1())
+    authority = _authority(authority_key)
+    server_key = ec.generate_private_key(ec.SECP384R1())
+    certificate = _server_certificate(server_key, hosts, authority, authority_key)
+
+    server = folder / "server"
+    server.mkdir(parents=True, mode=0o700)
+    (server / _WORKERS).mkdir(mode=0o700)
+    folders = [server]
+    _write(server / _CERTIFICATE, certificate.public_bytes(serialization.Encoding.PEM))
+    _write(server / _KEY, _private(server_key))
+    for number in range(workers):
+        own = folder / f"worker-{number}"
+        own.mkdir(mode=0o700)
+        key = ec.generate_private_key(ec.SECP384R1())
+        _write(own / _AUTHORITY, authority.public_bytes(serialization.Encoding.PEM))
+        _write(own / _KEY, _private(key))
+        _write(server / _WORKERS / f"{number}.pem", public_pem(key))
+        folders.append(own)
+    return folders
+
+
+def server_keys(folder: Path, workers: int) -> ServerKeys:
+    """The server's certificate and the workers it lets in."""
+    if (folder / "server").is_dir():
+        folder = folder / "server"
+    keys = tuple(_read(folder / _WORKERS / f"{number}.pem") for number in range(workers))
+    for name in (_CERTIFICATE, _KEY):
+        _read(folder / name)
+    return ServerKeys(folder / _CERTIFICATE, folder / _KEY, keys)
+
+
+def worker_keys(folder: Path) -> WorkerKeys:
+    """A worker's own key, and whom it trusts."""
+    content = _read(folder / _KEY)
+    try:
+        key = serialization.load_pem_private_key(content, password=None)
+    except ValueError:
+        raise SettingError(f"{folder / _KEY} is not a private key.") from None
+    if not isinstance(key, ec.EllipticCurvePrivateKey):
+        raise SettingError(f"{folder / _KEY} is not an elliptic-curve key.")
+    return WorkerKeys(_read(folder / _AUTHORITY), key)
+
+
+def public_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+    """The public half of a key, as Flower writes it."""
+    return key.public_key().public_bytes(
+        serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
+    )
+
+
+def _authority(key: ec.EllipticCurvePrivateKey) -> x509.Certificate:
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "AdaptCL authority of one run")])
+    return (
+        _certificate(name, name, key.public_key())
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(_usage(certifies=True), critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .sign(key, hashes.SHA384())
+    )
+
+
+def _server_certificate(
+    key: ec.EllipticCurvePrivateKey,
+    hosts: Sequence[str],
+    authority: x509.Certificate,
+    authority_key: ec.EllipticCurvePrivateKey,
+) -> x509.Certificate:
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "AdaptCL server")])
+    return (
+        _certificate(name, authority.subject, key.public_key())
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_usage(certifies=False), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .add_extension(x509.SubjectAlternativeName([_host(host) for host in hosts]), critical=False)
+        .add_extension(
+            x509.AuthorityKeyIdentifier.from_issuer_public_key(authority_key.public_key()),
+            critical=False,
+        )
+        .sign(authority_key, hashes.SHA384())
+    )
+
+
+def _certificate(
+    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey
+) -> x509.CertificateBuilder:
+    now = datetime.datetime.now(datetime.UTC)
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - _CLOCKS_DIFFER)
+        .not_valid_after(now + _VALID)
+    )
+
+
+def _usage(*, certifies: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=not certifies,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        key_cert_sign=certifies,
+        crl_sign=certifies,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _host(host: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(host))
+    except ValueError:
+        return x509.DNSName(host)
+
+
+def _private(key: ec.EllipticCurvePrivateKey) -> bytes:
+    return key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
+
+
+def _write(path: Path, content: bytes) -> None:
+    """Only the owner may read it, from the first moment on."""
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        file.write(content)
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise SettingError(
+            f"{path} cannot be read ({error.strerror}); `adaptcl keys` makes the folders for "
+            "--tls, one for each machine."
+        ) from None

@@ -1,0 +1,192 @@
+"""What server and worker say to each other, and how it becomes a frame and back.
+
+The server invites a worker that has come, gives it tasks, and tells it when all is over; the
+worker answers each. Whoever reads trusts nothing: a task is checked by the worker, an update by
+the server, first here for its form and then by `adaptcl.training.wire` for its sense.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from adaptcl.codecs.codec import Payload
+from adaptcl.engines.flower.frames import Frame, pack_kept, unpack_kept
+from adaptcl.errors import AdaptCLError, UpdateError
+from adaptcl.settings import build
+from adaptcl.training import Cut, Pruning, Recipe, Task, Update
+from adaptcl.units import State, UnitMap
+
+INVITE, TASK, END = "query.invite", "train.task", "query.end"
+"""The kinds of messages from server to worker, as Flower's message types."""
+
+_STATE, _PAYLOAD, _KEPT, _IMPORTANCE = "state:", "payload:", "kept", "importance"
+
+
+@dataclass(frozen=True)
+class Invitation:
+    """What a worker has to know to take part in a run."""
+
+    run: str
+    """The name of the run; a worker's memory belongs to one run."""
+    worker: int
+    fingerprint: str
+    """Of the server's model; the worker's own must be the same."""
+    settings: Mapping[str, Any]
+
+    def frame(self) -> Frame:
+        """As it travels."""
+        return Frame(dataclasses.asdict(self), {})
+
+    @classmethod
+    def read(cls, frame: Frame) -> Invitation:
+        """From what the server sent."""
+        try:
+            invitation = cls(**frame.header)
+        except TypeError:
+            raise AdaptCLError(
+                "The server's invitation cannot be understood; is it another version of AdaptCL?"
+            ) from None
+        if not isinstance(invitation.worker, int) or not isinstance(invitation.settings, dict):
+            raise AdaptCLError("The server's invitation is not one.")
+        return invitation
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A worker's answer to an invitation or a task it could not carry out."""
+
+    fingerprint: str = ""
+    error: str = ""
+
+    def frame(self) -> Frame:
+        """As it travels."""
+        return Frame(dataclasses.asdict(self), {})
+
+    @classmethod
+    def read(cls, frame: Frame) -> Answer:
+        """From what a worker sent."""
+        values = {name: frame.header.get(name, "") for name in ("fingerprint", "error")}
+        if not all(isinstance(value, str) for value in values.values()):
+            raise UpdateError("An answer holds something that is not a text.")
+        # It will be shown in a terminal, which must not be steered by it.
+        return cls(**{n: "".join(c for c in v[:500] if c.isprintable()) for n, v in values.items()})
+
+
+@dataclass(frozen=True)
+class Report:
+    """An update before it is decoded: everything but its tensors, the payload, and the time."""
+
+    header: Update
+    payload: Payload
+    seconds: float
+    """How long the worker says it trained."""
+
+
+def task_frame(task: Task) -> Frame:
+    """A task as it travels."""
+    tensors = {_STATE + name: tensor for name, tensor in task.state.items()}
+    tensors[_KEPT] = pack_kept(task.kept)
+    pruning = None
+    if task.pruning is not None:
+        pruning = {"rate": task.pruning.rate, "order": task.pruning.order}
+        if task.pruning.importance is not None:
+            tensors[_IMPORTANCE] = task.pruning.importance
+    header = {
+        "worker": task.worker,
+        "round": task.round,
+        "recipe": dataclasses.asdict(task.recipe),
+        "pruning": pruning,
+        "lasso_scale": task.lasso_scale,
+    }
+    return Frame(header, tensors)
+
+
+def read_task(frame: Frame, units: UnitMap) -> Task:
+    """A task from what the server sent."""
+    tensors = dict(frame.tensors)
+    header = frame.header
+    try:
+        kept = unpack_kept(tensors.pop(_KEPT), units.count)
+        importance = tensors.pop(_IMPORTANCE, None)
+        pruning = header["pruning"]
+        return Task(
+            worker=int(header["worker"]),
+            round=int(header["round"]),
+            state=_without_prefix(tensors, _STATE),
+            kept=kept,
+            recipe=build(Recipe, header["recipe"]),
+            pruning=None
+            if pruning is None
+            else Pruning(float(pruning["rate"]), str(pruning["order"]), importance),
+            lasso_scale=float(header["lasso_scale"]),
+        )
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise UpdateError(f"The server's task cannot be understood: {error!r}.") from None
+
+
+def update_frame(update: Update, payload: Payload, seconds: float) -> Frame:
+    """An update as it travels."""
+    tensors = {_PAYLOAD + name: tensor for name, tensor in payload.tensors.items()}
+    tensors[_KEPT] = pack_kept(update.kept)
+    header = {
+        "worker": update.worker,
+        "round": update.round,
+        "samples": update.samples,
+        "loss": update.loss,
+        "cut": None if update.cut is None else dataclasses.asdict(update.cut),
+        "seconds": seconds,
+    }
+    return Frame(header, tensors)
+
+
+def read_update(frame: Frame, units: UnitMap) -> Report:
+    """An update from what a worker sent; its tensors are still to be decoded and checked."""
+    if frame.header.get("error"):
+        raise UpdateError(f"it could not carry out its task: {Answer.read(frame).error}")
+    tensors = dict(frame.tensors)
+    if _KEPT not in tensors:
+        raise UpdateError("An update lacks its kept units.")
+    kept = unpack_kept(tensors.pop(_KEPT), units.count)
+    cut = frame.header.get("cut")
+    header = Update(
+        worker=_whole(frame, "worker"),
+        round=_whole(frame, "round"),
+        state={},
+        kept=kept,
+        samples=_whole(frame, "samples"),
+        loss=_number(frame.header, "loss"),
+        cut=None
+        if cut is None
+        else Cut(
+            _number(cut, "importance_lost"),
+            _number(cut, "loss_before"),
+            _number(cut, "loss_after"),
+        ),
+    )
+    seconds = max(0.0, _number(frame.header, "seconds"))
+    return Report(header, Payload(_without_prefix(tensors, _PAYLOAD)), seconds)
+
+
+def _without_prefix(tensors: State, prefix: str) -> State:
+    for name in tensors:
+        if not name.startswith(prefix):
+            raise UpdateError(f"A message holds {name!r}, which has no place in it.")
+    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items()}
+
+
+def _whole(frame: Frame, name: str) -> int:
+    value = frame.header.get(name)
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**53:
+        raise UpdateError(f"An update says that {name} is {value!r:.50}.")
+    return value
+
+
+def _number(values: Any, name: str) -> float:
+    value = values.get(name) if isinstance(values, dict) else None
+    if not isinstance(value, int | float) or not math.isfinite(value):
+        raise UpdateError(f"An update says that {name} is {value!r:.50}.")
+    return float(value)

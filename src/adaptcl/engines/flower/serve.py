@@ -1,0 +1,148 @@
+"""`adaptcl server`: runs from beginning to end, with the workers of a network."""
+
+from __future__ import annotations
+
+import tomllib
+import uuid
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from adaptcl.codecs import CODECS
+from adaptcl.config import Config, configure
+from adaptcl.engines.flower.engine import Call, Network
+from adaptcl.engines.flower.fingerprint import fingerprint
+from adaptcl.engines.flower.fleet import Fleet
+from adaptcl.engines.flower.keys import server_keys
+from adaptcl.engines.flower.network_file import NetworkFile
+from adaptcl.errors import SettingError
+from adaptcl.events import Listener
+from adaptcl.materials import Materials, by_name
+from adaptcl.run import Result, Session, check
+from adaptcl.run_folder import RunFolder
+from adaptcl.settings import declared
+
+TOLD = (
+    *("model", "fixed", "workers", "seed", "precision", "codec"),
+    *("partition", "label_share", "concentration"),
+)
+"""The settings workers are told, beside those of the codec; all others stay with the server."""
+
+_SPARE_BYTES = 2**20
+
+Say = Callable[[str], None]
+
+
+def serve(
+    configs: Sequence[Config],
+    paths: Sequence[Path],
+    place: NetworkFile,
+    listeners: Sequence[Listener],
+    say: Say,
+) -> list[Result]:
+    """Do one run after the other with the same workers, each in a new folder."""
+    materials = by_name(configs[0].job)
+    for each in configs:
+        check(each, materials)
+    with _fleet(place, configs[0].job.workers, materials) as fleet, ExitStack() as stack:
+        sessions = []
+        for each, path in zip(configs, paths, strict=True):
+            folder = RunFolder.create(path, each.to_toml())
+            stack.callback(folder.close)
+            named = NetworkFile(uuid.uuid4().hex, place.listen, place.tls, place.patience)
+            named.write(path)
+            sessions.append(_NetworkSession(each, materials, folder, listeners, named))
+        return _run_all(sessions, fleet, say)
+
+
+def serve_again(path: Path, listeners: Sequence[Listener], say: Say) -> Result:
+    """Go on with a run, where the server listened before."""
+    config = configure(tomllib.loads((path / "config.toml").read_text("utf-8")))
+    place = NetworkFile.read(path)
+    materials = by_name(config.job)
+    with _fleet(place, config.job.workers, materials) as fleet, ExitStack() as stack:
+        folder = RunFolder.open(path)
+        stack.callback(folder.close)
+        session = _NetworkSession(config, materials, folder, listeners, place)
+        return _run_all([session], fleet, say)[0]
+
+
+def _run_all(sessions: Sequence[_NetworkSession], fleet: Fleet, say: Say) -> list[Result]:
+    say(f"listening at {fleet.address[0]}:{fleet.address[1]} for {sessions[0].workers} workers")
+    results = []
+    present: set[int] = set()
+    for session in sessions:
+        results.append(session.run_with(fleet, present))
+        present = session.network.present
+    sessions[-1].network.say_goodbye()
+    return results
+
+
+class _NetworkSession(Session):
+    """A run's parts, put together around a fleet instead of a simulation."""
+
+    network: Network
+
+    def __init__(
+        self,
+        config: Config,
+        materials: Materials,
+        folder: RunFolder,
+        listeners: Sequence[Listener],
+        place: NetworkFile,
+    ) -> None:
+        super().__init__(config, materials, folder, listeners)
+        self._place = place
+
+    @property
+    def workers(self) -> int:
+        """How many workers take part."""
+        return self._job.workers
+
+    def run_with(self, fleet: Fleet, present: set[int]) -> Result:
+        """Train with a fleet, in which some workers are connected already."""
+        job = self._job
+        values = self._config.values()
+        told = [*TOLD, *(each.name for each in declared(CODECS[job.codec].Settings))]
+        self.network = Network(
+            self._strategy,
+            job.workers,
+            self._units,
+            CODECS[job.codec](self._config.codec),
+            fleet,
+            Call(
+                self._place.run,
+                fingerprint(self._materials.model, self._units),
+                {name: _plain(values[name]) for name in told if values[name] is not None},
+            ),
+            judge=self._accuracy,
+            listener=self._tell,
+            patience=self._place.patience,
+            connected=present,
+        )
+        return self.run()
+
+    def engine(self) -> Network:
+        """The engine that the session runs."""
+        return self.network
+
+
+def _fleet(place: NetworkFile, workers: int, materials: Materials) -> Fleet:
+    tensors = materials.model.state_dict().values()
+    largest_answer = 2 * sum(t.numel() * t.element_size() for t in tensors) + _SPARE_BYTES
+    return Fleet(
+        server_keys(Path(place.tls), workers), *_address(place.listen), allowance=largest_answer
+    )
+
+
+def _plain(value: Any) -> Any:
+    """A value as JSON gives it back, so that what is sent and what is read are equal."""
+    return [_plain(each) for each in value] if isinstance(value, tuple) else value
+
+
+def _address(text: str) -> tuple[str, int]:
+    host, colon, port = text.rpartition(":")
+    if not colon or not port.isdigit() or int(port) > 65535:
+        raise SettingError(f"--listen is {text!r}, but it must be ADDRESS:PORT.")
+    return host.strip("[]"), int(port)

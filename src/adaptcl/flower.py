@@ -1,0 +1,308 @@
+"""AdaptCL in somebody's own Flower app: a strategy for its ServerApp, training for its ClientApp.
+
+`AdaptCL` is an ordinary Flower strategy, and `train` answers its messages. Everything else of the
+app (who starts what where, which data a node has) stays Flower's and the app's. Where there is no
+app yet, `adaptcl server` and `adaptcl worker` need none.
+
+Workers are Flower's nodes, numbered in the order of their IDs when the first round begins.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from logging import INFO, WARNING
+from typing import Any, cast
+
+import torch
+from flwr.app import (
+    ArrayRecord,
+    ConfigRecord,
+    Context,
+    Message,
+    MessageType,
+    MetricRecord,
+    RecordDict,
+)
+from flwr.serverapp import Grid
+from flwr.serverapp.strategy import Result
+from flwr.serverapp.strategy import Strategy as FlowerStrategy
+from flwr.supercore import log
+from torch import Tensor, nn
+
+from adaptcl.codecs import CODECS
+from adaptcl.codecs import codec as codec_by_name
+from adaptcl.codecs.codec import Memory
+from adaptcl.data import as_samples
+from adaptcl.engines.flower.frames import Frame, from_record, to_record
+from adaptcl.engines.flower.messages import read_task, read_update, task_frame, update_frame
+from adaptcl.engines.heterogeneity import heterogeneity
+from adaptcl.errors import SettingError, UpdateError
+from adaptcl.settings import build, declared
+from adaptcl.strategies import STRATEGIES, Closed, Job, Reaction, Strategy
+from adaptcl.strategies.synchronous import Synchronous
+from adaptcl.training import Arrival, Recipe, Task, Timing
+from adaptcl.training.randomness import draws_randomness
+from adaptcl.training.wire import pack, unpack
+from adaptcl.training.worker import Worker, WorkerMemory
+from adaptcl.units import trace
+
+__all__ = ["AdaptCL", "train"]
+
+_MEMORY = "adaptcl-memory"
+_LOOK_S = 0.2
+"""Between two looks for answers; Flower's own loop looks every three seconds."""
+
+
+class AdaptCL(FlowerStrategy):
+    """AdaptCL, or another of our strategies with a barrier, as a Flower strategy."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        example: Tensor,
+        *,
+        workers: int,
+        strategy: str = "adaptcl",
+        codec: str = "plain",
+        seed: int = 1,
+        fixed: Sequence[str] = (),
+        **settings: Any,
+    ) -> None:
+        """`example` is a small batch that the model takes; `settings` are those of training, of
+        the strategy and of the codec, as `adaptcl.run` takes them."""
+        chosen = _with_barrier(strategy)
+        groups = (Recipe, chosen.Settings, CODECS[codec].Settings)
+        known = {each.name for group in groups for each in declared(group)}
+        for name in settings:
+            if name not in known:
+                raise SettingError(f"There is no setting {name!r} for {strategy} and {codec}.")
+        self._model = model
+        self._units = trace(model, example, tuple(fixed))
+        self._workers = workers
+        self._strategy_class = chosen
+        self._settings = settings
+        self._codec = codec_by_name(codec, settings)
+        self._seed = seed
+        self._strategy: Strategy | None = None
+        self._nodes: list[int] = []
+        self._tasks: dict[int, Task] = {}
+        """What the next messages will carry, by worker."""
+        self._sent: dict[int, tuple[Task, float, int]] = {}
+        """What is under way: the task, when it was sent, and its size."""
+        self._away: set[int] = set()
+        self._closed: Closed | None = None
+        self._arrived: dict[int, float] = {}
+
+    # What Flower calls -------------------------------------------------------------------------
+
+    def start(self, grid: Grid, *arguments: Any, **options: Any) -> Result:
+        """Run all rounds, as Flower's strategies do, with the time of each answer's arrival."""
+        return super().start(cast(Grid, _TimedGrid(grid, self._arrived)), *arguments, **options)
+
+    def configure_train(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """A message for each worker, with its own sub-model."""
+        strategy = self._strategy or self._begin(arrays, grid)
+        online = set(grid.get_node_ids())
+        for worker in [w for w in self._away if self._nodes[w] in online]:
+            self._away.discard(worker)
+            self._take(strategy.joined(worker))
+        messages = []
+        self._arrived.clear()
+        for worker, task in sorted(self._tasks.items()):
+            content = task_frame(task).to_bytes()
+            self._sent[worker] = (task, time.monotonic(), len(content))
+            messages.append(
+                Message(
+                    to_record(content),
+                    self._nodes[worker],
+                    MessageType.TRAIN,
+                    group_id=str(server_round),
+                )
+            )
+        self._tasks.clear()
+        return messages
+
+    def aggregate_train(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        """Merge what came back, and learn from how long it took."""
+        strategy = self._strategy
+        if strategy is None:
+            return None, None
+        by_node = {reply.metadata.src_node_id: reply for reply in replies}
+        self._closed = None
+        times = [0.0] * self._workers
+        for worker in sorted(self._sent):
+            arrival = self._arrival(worker, by_node.get(self._nodes[worker]))
+            if arrival is None:
+                self._away.add(worker)
+                self._take(strategy.lost(worker))
+            else:
+                times[worker] = arrival.timing.update_time
+                self._take(strategy.receive(arrival))
+        self._sent.clear()
+        if self._closed is None:
+            return None, None
+        metrics = {
+            "workers": len(self._closed.workers),
+            "heterogeneity": heterogeneity(times),
+            "slowest-update-time": max(times),
+            "smallest-retention": min(each.retention for each in self._closed.workers),
+        }
+        return ArrayRecord(strategy.model()), MetricRecord(metrics)
+
+    def configure_evaluate(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """Nothing: the global model is evaluated by the `evaluate_fn` given to `start`."""
+        return []
+
+    def aggregate_evaluate(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> MetricRecord | None:
+        """Nothing was asked, so there is nothing to say."""
+        return None
+
+    def summary(self) -> None:
+        """Say what is about to run."""
+        log(INFO, "\t└──> %s with %d workers", self._strategy_class.__name__, self._workers)
+
+    # Behind it ---------------------------------------------------------------------------------
+
+    def _begin(self, arrays: ArrayRecord, grid: Grid) -> Strategy:
+        while len(nodes := sorted(grid.get_node_ids())) < self._workers:
+            time.sleep(1.0)
+        self._nodes = nodes[: self._workers]
+        job = Job(
+            self._units,
+            dict(arrays.to_torch_state_dict()),
+            self._workers,
+            # Flower's loop counts the rounds.
+            rounds=2**31,
+            recipe=build(Recipe, self._settings),
+            seed=self._seed,
+        )
+        own = build(self._strategy_class.Settings, self._settings)
+        self._strategy = self._strategy_class(job, own)
+        self._take(self._strategy.start())
+        return self._strategy
+
+    def _take(self, reaction: Reaction) -> None:
+        self._tasks.update({task.worker: task for task in reaction.tasks})
+        if reaction.closed is not None:
+            self._closed = reaction.closed
+            for warning in reaction.closed.warnings:
+                log(WARNING, warning)
+
+    def _arrival(self, worker: int, reply: Message | None) -> Arrival | None:
+        """A worker's update with its time, or None where there is no update to use."""
+        task, sent, size = self._sent[worker]
+        try:
+            if reply is None or reply.has_error():
+                raise UpdateError("there is no answer" if reply is None else reply.error.reason)
+            content = from_record(reply.content)
+            report = read_update(Frame.from_bytes(content), self._units)
+            update = unpack(report.payload, report.header, task, self._units, self._codec)
+        except UpdateError as error:
+            log(WARNING, "Worker %d is left out of this round: %s", worker, error)
+            return None
+        # In a loop that does not note arrivals, all that is known is how long the worker trained.
+        arrived = self._arrived.get(self._nodes[worker], sent + report.seconds)
+        elapsed = max(arrived - sent, 0.0)
+        train_s = min(report.seconds, elapsed)
+        timing = Timing(
+            (elapsed - train_s) / 2, train_s, (elapsed - train_s) / 2, size, len(content)
+        )
+        return Arrival(update, timing)
+
+
+class _TimedGrid:
+    """A grid that notes when each node's answer is there."""
+
+    def __init__(self, grid: Grid, arrived: dict[int, float]) -> None:
+        self._grid = grid
+        self._arrived = arrived
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._grid, name)
+
+    def send_and_receive(
+        self, messages: Iterable[Message], *, timeout: float | None = None
+    ) -> Iterable[Message]:
+        """Flower's loop, with an eye on the clock."""
+        waiting = {name for name in self._grid.push_messages(messages) if name}
+        until = time.monotonic() + (float("inf") if timeout is None else timeout)
+        replies: list[Message] = []
+        while waiting and time.monotonic() < until:
+            for reply in self._grid.pull_messages(waiting):
+                waiting.discard(reply.metadata.reply_to_message_id)
+                self._arrived[reply.metadata.src_node_id] = time.monotonic()
+                replies.append(reply)
+            if waiting:
+                time.sleep(_LOOK_S)
+        return replies
+
+
+def train(
+    message: Message,
+    context: Context,
+    *,
+    model: nn.Module,
+    data: Any,
+    codec: str = "plain",
+    seed: int = 1,
+    fixed: Sequence[str] = (),
+    **settings: Any,
+) -> Message:
+    """Answer a message of `AdaptCL`, in a ClientApp's train function.
+
+    `model`, `codec`, `seed`, `fixed` and the codec's settings must be those of the strategy;
+    `data` is this node's data set, in any form that `adaptcl.run` takes. What has to be remembered
+    until the next round is kept in the context's state.
+    """
+    samples = as_samples(data)
+    example, _ = samples.batch(torch.arange(2, device=samples.labels.device) % len(samples))
+    units = trace(model, example, tuple(fixed))
+    task = read_task(Frame.from_bytes(from_record(message.content)), units)
+    worker = Worker(
+        task.worker,
+        samples,
+        model,
+        units,
+        seed,
+        draws_randomness=draws_randomness(model, example),
+    )
+    began = time.perf_counter()
+    update, memory = worker.carry_out(task, _remembered(context))
+    payload, of_codec = pack(update, task, units, codec_by_name(codec, settings), memory.codec)
+    seconds = time.perf_counter() - began
+    context.state[_MEMORY] = _as_record(WorkerMemory(memory.lasso, of_codec))
+    content = to_record(update_frame(update, payload, seconds).to_bytes())
+    content["metrics"] = MetricRecord({"num-examples": len(samples), "train-loss": update.loss})
+    return Message(content, reply_to=message)
+
+
+def _with_barrier(name: str) -> type[Synchronous]:
+    chosen: Any = STRATEGIES.get(name)
+    if isinstance(chosen, type) and issubclass(chosen, Synchronous):
+        return chosen
+    raise SettingError(
+        f"strategy is {name!r}, but in Flower's loop of rounds it must be one with a barrier; "
+        "`adaptcl server` runs all of them."
+    )
+
+
+def _remembered(context: Context) -> WorkerMemory:
+    record = context.state.get(_MEMORY)
+    if not isinstance(record, ArrayRecord):
+        return WorkerMemory()
+    frame = Frame.from_bytes(from_record(RecordDict({"frame": record})))
+    return WorkerMemory(frame.header["lasso"], Memory(frame.tensors))
+
+
+def _as_record(memory: WorkerMemory) -> ArrayRecord:
+    record = to_record(Frame({"lasso": memory.lasso}, dict(memory.codec.tensors)).to_bytes())
+    return cast(ArrayRecord, record["frame"])

@@ -1,0 +1,78 @@
+"""What a message costs beyond its bytes and its training."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+import torch
+
+pytest.importorskip("flwr", reason="the network engine needs flwr: pip install 'adaptcl[network]'")
+
+from adaptcl.engines.flower.fleet import Came, Fleet, Replied
+from adaptcl.engines.flower.frames import Frame
+from adaptcl.engines.flower.keys import server_keys, worker_keys
+from adaptcl.engines.flower.messages import END, TASK
+from adaptcl.engines.flower.node import Node
+
+if TYPE_CHECKING:
+    from tests.engines.flower.conftest import Relay, Site
+
+
+@pytest.fixture
+def connected(site: Site) -> Iterator[tuple[Fleet, Relay]]:
+    """A server, and a worker that sends back what it gets, over a relay."""
+    with Fleet(server_keys(site.keys, 1), "127.0.0.1", 0, 2**27) as fleet:
+        relay = site.relay(fleet.address[1])
+
+        def echo() -> None:
+            node = Node(f"localhost:{relay.port}", worker_keys(site.keys / "worker-0"), 60.0)
+            with node.connected():
+                while True:
+                    incoming = node.receive()
+                    if incoming is not None:
+                        node.answer(incoming, incoming.content)
+                        if incoming.kind == END:
+                            return
+
+        thread = threading.Thread(target=echo, daemon=True)
+        thread.start()
+        assert fleet.wait(10) == [Came(0)]
+        yield fleet, relay
+        exchange(fleet, Frame({}, {}).to_bytes(), END)
+        thread.join(5)
+
+
+def exchange(fleet: Fleet, content: bytes, kind: str = TASK) -> bytes:
+    fleet.send(0, kind, content)
+    while True:
+        for happening in fleet.wait(60):
+            assert isinstance(happening, Replied), happening
+            return happening.content
+
+
+def test_the_wire_carries_at_most_two_per_cent_more_than_the_tensors(
+    connected: tuple[Fleet, Relay],
+) -> None:
+    fleet, relay = connected
+    for megabytes in (1, 20):
+        content = Frame({}, {"a": torch.rand(megabytes * 2**18)}).to_bytes()
+        before = relay.carried
+        assert exchange(fleet, content) == content
+        assert relay.carried - before < 1.02 * 2 * megabytes * 2**20
+
+
+def test_a_message_without_content_takes_a_moment(
+    connected: tuple[Fleet, Relay],
+) -> None:
+    fleet, _ = connected
+    exchange(fleet, Frame({"warm": True}, {}).to_bytes())
+    began = time.perf_counter()
+    for number in range(10):
+        exchange(fleet, Frame({"round": number}, {}).to_bytes())
+    mean = (time.perf_counter() - began) / 10
+    print(f"an empty message takes {1000 * mean:.0f} ms")
+    assert mean < 0.3, "a delay of 40 ms in each request would be noticed"

@@ -1,0 +1,205 @@
+"""An intruder on the network, who can speak TLS and Flower but has no rights, gets nowhere."""
+
+from __future__ import annotations
+
+import contextlib
+import ssl
+from base64 import b64encode
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+pytest.importorskip("flwr", reason="the network engine needs flwr: pip install 'adaptcl[network]'")
+
+import httpx
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from flwr.app import Metadata, RecordDict
+from flwr.app.message import make_message
+from flwr.common.constant import SUPERLINK_NODE_ID, TIMESTAMP_HEADER
+from flwr.common.serde import message_to_proto
+from flwr.proto.control_pb2 import RegisterNodeRequest, StartRunRequest
+from flwr.proto.fab_pb2 import Fab
+from flwr.proto.fleet_pb2 import (
+    ActivateNodeRequest,
+    PullMessagesRequest,
+    PushMessagesRequest,
+    RegisterNodeFleetRequest,
+)
+from flwr.proto.message_pb2 import ObjectTree, PushObjectRequest
+from flwr.proto.node_pb2 import Node as NodeProto
+from flwr.supercore.constant import FLEET_HTTP_PUBLIC_KEY_HEADER, FLEET_HTTP_SIGNATURE_HEADER
+from flwr.supercore.date import now
+from flwr.supernode.fleet_http_client import FleetHttpClient
+from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
+
+from adaptcl.engines.flower.fleet import Came, Fleet
+from adaptcl.engines.flower.frames import Frame
+from adaptcl.engines.flower.keys import public_pem, server_keys, worker_keys
+from adaptcl.engines.flower.messages import TASK
+from adaptcl.engines.flower.node import Node
+
+if TYPE_CHECKING:
+    from tests.engines.flower.conftest import Site
+
+PROTOBUF = {"content-type": "application/protobuf"}
+ALLOWANCE = 2**20
+
+
+@pytest.fixture
+def fleet(site: Site) -> Iterator[Fleet]:
+    with Fleet(server_keys(site.keys, 3), "127.0.0.1", 0, ALLOWANCE) as opened:
+        site.address = f"localhost:{opened.address[1]}"
+        yield opened
+
+
+@pytest.fixture
+def stranger(site: Site, fleet: Fleet) -> Iterator[httpx.Client]:
+    """Somebody who trusts the server, but whom the server does not know."""
+    context = ssl.create_default_context(
+        cadata=(site.keys / "worker-0" / "authority.pem").read_text()
+    )
+    with httpx.Client(base_url=f"https://{site.address}", verify=context) as client:
+        yield client
+
+
+def signed(site: Site, key: ec.EllipticCurvePrivateKey) -> FleetHttpClient:
+    """A client that signs with a key of its own, as Flower's does."""
+    authority = (site.keys / "worker-0" / "authority.pem").read_bytes()
+    return FleetHttpClient.from_server_address(
+        site.address, False, authority, [NodeAuthHttpInterceptor(key, key.public_key())]
+    )
+
+
+def refused(call: object, request: object) -> int:
+    with pytest.raises(httpx.HTTPStatusError) as caught:
+        call(request)  # type: ignore[operator]
+    return caught.value.response.status_code
+
+
+def nodes(fleet: Fleet) -> int:
+    return len(fleet._state.get_node_info())
+
+
+@pytest.mark.parametrize(
+    ("path", "content"),
+    [
+        (
+            "/v1/control/start-run",
+            StartRunRequest(fab=Fab(hash_str="x", content=b"evil")).SerializeToString(),
+        ),
+        ("/v1/control/register-node", RegisterNodeRequest(public_key=b"x").SerializeToString()),
+        ("/v1/control/list-nodes", b""),
+        ("/v1/fleet/register-node", b""),
+        ("/v1/fleet/unregister-node", b""),
+        ("/v1/fleet/get-fab", b""),
+        ("/v1/fleet/get-run", b""),
+        ("/v1/runtime/push-messages", b""),
+        ("/v1/runtime/acquire-task", b""),
+        ("/docs", b""),
+        ("/openapi.json", b""),
+        ("/", b""),
+    ],
+)
+def test_nothing_but_a_workers_calls_exists(
+    stranger: httpx.Client, fleet: Fleet, path: str, content: bytes
+) -> None:
+    assert stranger.post(path, content=content, headers=PROTOBUF).status_code == 404
+    assert stranger.get(path).status_code == 404
+    assert nodes(fleet) == 3
+    assert len(fleet._state.get_run_info()) == 1
+
+
+def test_a_registered_worker_cannot_submit_runs_or_register_keys_either(
+    site: Site, fleet: Fleet
+) -> None:
+    key = worker_keys(site.keys / "worker-0").key
+    other = ec.generate_private_key(ec.SECP384R1())
+    request = RegisterNodeFleetRequest(public_key=public_pem(other))
+    with signed(site, key) as client:
+        assert refused(client.RegisterNode, request) == 404
+    assert nodes(fleet) == 3
+
+
+def test_a_key_that_was_not_made_for_the_run_opens_nothing(site: Site, fleet: Fleet) -> None:
+    key = ec.generate_private_key(ec.SECP384R1())
+    request = ActivateNodeRequest(public_key=public_pem(key), heartbeat_interval=10)
+    with signed(site, key) as client:
+        assert refused(client.ActivateNode, request) == 403
+    assert fleet.wait(0.3) == []
+
+
+def test_a_known_public_key_without_its_private_half_opens_nothing(
+    site: Site, fleet: Fleet, stranger: httpx.Client
+) -> None:
+    known = public_pem(worker_keys(site.keys / "worker-0").key)
+    request = ActivateNodeRequest(public_key=known, heartbeat_interval=10)
+    forged = ec.generate_private_key(ec.SECP384R1()).sign(b"x", ec.ECDSA(hashes.SHA256()))
+    headers = {
+        **PROTOBUF,
+        FLEET_HTTP_PUBLIC_KEY_HEADER: b64encode(known).decode(),
+        TIMESTAMP_HEADER: now().isoformat(),
+        FLEET_HTTP_SIGNATURE_HEADER: b64encode(forged).decode(),
+    }
+    reply = stranger.post(
+        "/v1/fleet/activate-node", content=request.SerializeToString(), headers=headers
+    )
+    assert reply.status_code == 401
+    assert fleet.wait(0.3) == []
+
+
+def test_a_worker_cannot_answer_or_ask_in_anothers_name(site: Site, fleet: Fleet) -> None:
+    victim, attacker = fleet._nodes[0], fleet._nodes[1]
+    attacking = Node(site.address, worker_keys(site.keys / "worker-1"), 20.0)
+    attacked = Node(site.address, worker_keys(site.keys / "worker-0"), 20.0)
+    with attacked.connected(), attacking.connected():
+        assert {h.worker for h in fleet.wait(5) if isinstance(h, Came)} == {0, 1}
+        asked = fleet.send(0, TASK, Frame({}, {}).to_bytes())
+        with signed(site, worker_keys(site.keys / "worker-1").key) as client:
+            theirs = PullMessagesRequest(node=NodeProto(node_id=victim))
+            assert refused(client.PullMessages, theirs) == 401
+            for claimed in (victim, attacker):
+                metadata = Metadata(
+                    fleet._run, "m" * 64, victim, SUPERLINK_NODE_ID, asked, "", 2e9, 9.0, TASK
+                )
+                forged = PushMessagesRequest(
+                    node=NodeProto(node_id=claimed),
+                    messages_list=[message_to_proto(make_message(metadata, RecordDict()))],
+                    message_object_trees=[ObjectTree(object_id="a" * 64)],
+                )
+                expected = 401 if claimed == victim else 403
+                assert refused(client.PushMessages, forged) == expected
+        assert fleet.wait(0.5) == []
+
+
+def test_an_answer_larger_than_any_can_be_is_cut_off(
+    site: Site, fleet: Fleet, stranger: httpx.Client
+) -> None:
+    with Node(site.address, worker_keys(site.keys / "worker-0"), 20.0).connected():
+        fleet.wait(5)
+        fleet.send(0, TASK, Frame({}, {}).to_bytes())
+        node = NodeProto(node_id=fleet._nodes[0])
+        with signed(site, worker_keys(site.keys / "worker-0").key) as client:
+            huge = PushObjectRequest(node=node, run_id=fleet._run, object_content=bytes(5 * 2**20))
+            assert refused(client.PushObject, huge) == 413
+            many = PushObjectRequest(node=node, run_id=fleet._run, object_content=bytes(2**19))
+            client.PushObject(many)
+            client.PushObject(many)
+            assert refused(client.PushObject, many) == 413
+
+
+def test_strangers_are_turned_away_before_their_bytes_are_read(stranger: httpx.Client) -> None:
+    taken = 0
+
+    def ten_gigabytes() -> Iterator[bytes]:
+        nonlocal taken
+        for _ in range(10 * 2**10):
+            taken += 1
+            yield bytes(2**20)
+
+    headers = {**PROTOBUF, "content-length": str(10 * 2**30)}
+    with contextlib.suppress(httpx.TransportError):  # It closes while bytes are still coming.
+        reply = stranger.post("/v1/fleet/push-object", content=ten_gigabytes(), headers=headers)
+        assert reply.status_code == 403
+    assert taken < 100

@@ -1,0 +1,137 @@
+"""AdaptCL as a strategy of somebody's Flower app gives what a simulation gives."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+import torch
+
+pytest.importorskip("flwr", reason="adaptcl.flower needs flwr: pip install 'adaptcl[network]'")
+
+from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict
+from flwr.app.error import Error
+from flwr.supercore.task_identity import TaskIdentity
+
+from adaptcl import config, models
+from adaptcl.errors import SettingError
+from adaptcl.flower import AdaptCL, train
+from adaptcl.materials import by_name
+from adaptcl.run import execute
+
+SETTINGS: dict[str, Any] = {
+    "epochs": 1.0,
+    "batch_size": 32,
+    "learning_rate": 0.05,
+    "strength": 0.5,
+    "pruning_interval": 2,
+    "pruned_rates": ((0.3, 0.2, 0.0),),
+}
+CONFIG = config.configure(
+    {"model": "small", "data": "digits", "workers": 3, "rounds": 4, "seed": 3, "codec": "dgc"}
+    | SETTINGS
+)
+MATERIALS = by_name(CONFIG.job)
+
+
+class Loop:
+    """Nodes that answer in this process, each with a context that lasts, as Flower's do."""
+
+    def __init__(self) -> None:
+        self._contexts = {node: Context(1, node, {}, RecordDict(), {}, 1) for node in (11, 12, 13)}
+        self._answers: dict[str, Message] = {}
+        self.silent: set[tuple[int, str]] = set()
+        """Nodes that give an error in a round."""
+
+    def get_node_ids(self) -> Iterable[int]:
+        return list(self._contexts)
+
+    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
+        names = []
+        for message in messages:
+            name = f"{len(self._answers)}"
+            message.metadata.__dict__["_message_id"] = name
+            self._answers[name] = self._answer(message)
+            names.append(name)
+        return names
+
+    def pull_messages(self, names: Iterable[str]) -> Iterable[Message]:
+        return [self._answers[name] for name in list(names)]
+
+    def send_and_receive(
+        self, messages: Iterable[Message], *, timeout: float | None = None
+    ) -> Iterable[Message]:
+        return self.pull_messages(self.push_messages(messages))
+
+    def _answer(self, message: Message) -> Message:
+        node = message.metadata.dst_node_id
+        if (node, message.metadata.group_id) in self.silent:
+            return Message(Error(0, "no power"), reply_to=message)
+        return train(
+            message,
+            self._contexts[node],
+            model=models.build("small", (1, 8, 8), 10, 3),
+            data=MATERIALS.parts[node - 11],
+            codec="dgc",
+            seed=3,
+        )
+
+
+def strategy() -> AdaptCL:
+    return AdaptCL(
+        models.build("small", (1, 8, 8), 10, 3),
+        MATERIALS.example(),
+        workers=3,
+        codec="dgc",
+        seed=3,
+        **SETTINGS,
+    )
+
+
+def start(loop: Any) -> Any:
+    arrays = ArrayRecord(models.build("small", (1, 8, 8), 10, 3).state_dict())
+    return strategy().start(loop, arrays, num_rounds=4)
+
+
+@pytest.fixture(autouse=True)
+def _in_a_server_app(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Flower lets only a running app make messages."""
+    for name in ("_run_id", "_node_id", "_task_id"):
+        monkeypatch.setattr(TaskIdentity, name, 1)
+
+
+def test_the_model_is_that_of_a_simulation() -> None:
+    result = start(Loop())
+    simulated = execute(CONFIG, MATERIALS).model.state_dict()
+    for name, tensor in result.arrays.to_torch_state_dict().items():
+        torch.testing.assert_close(tensor, simulated[name], rtol=0, atol=1e-6)
+    assert result.train_metrics_clientapp[4]["smallest-retention"] == pytest.approx(0.7, abs=0.02)
+
+
+def test_a_node_that_fails_is_left_out_of_its_round_and_then_taken_back() -> None:
+    loop = Loop()
+    loop.silent = {(12, "2")}
+    result = start(loop)
+    workers = [result.train_metrics_clientapp[number]["workers"] for number in (1, 2, 3, 4)]
+    assert workers == [3, 2, 3, 3]
+
+
+def test_configure_and_aggregate_serve_a_loop_of_ones_own() -> None:
+    own, loop = strategy(), Loop()
+    arrays: Any = ArrayRecord(models.build("small", (1, 8, 8), 10, 3).state_dict())
+    for number in (1, 2):
+        messages = own.configure_train(number, arrays, ConfigRecord(), loop)  # type: ignore[arg-type]
+        arrays, metrics = own.aggregate_train(number, loop.send_and_receive(messages))
+        assert metrics is not None
+        slowest = metrics["slowest-update-time"]
+        assert isinstance(slowest, float)
+        assert slowest > 0
+
+
+def test_strategies_without_a_barrier_and_unknown_settings_are_refused() -> None:
+    model, example = models.build("small", (1, 8, 8), 10, 3), MATERIALS.example()
+    with pytest.raises(SettingError, match="must be one with a barrier"):
+        AdaptCL(model, example, workers=3, strategy="ssp-s")
+    with pytest.raises(SettingError, match="no setting 'epoch'"):
+        AdaptCL(model, example, workers=3, epoch=1)

@@ -1,0 +1,62 @@
+"""Keys are for their owner's eyes, and for one run's machines only."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("flwr", reason="the network engine needs flwr: pip install 'adaptcl[network]'")
+
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from adaptcl.engines.flower.keys import make_keys, public_pem, server_keys, worker_keys
+from adaptcl.errors import SettingError
+
+
+def test_each_machine_gets_a_folder_that_only_its_owner_can_read(tmp_path: Path) -> None:
+    folders = make_keys(tmp_path / "keys", 2, ["localhost"])
+    assert [folder.name for folder in folders] == ["server", "worker-0", "worker-1"]
+    for path in (tmp_path / "keys").rglob("*"):
+        assert path.stat().st_mode & 0o077 == 0, path
+
+
+def test_the_server_knows_the_workers_in_their_order(tmp_path: Path) -> None:
+    make_keys(tmp_path / "keys", 3, ["localhost"])
+    known = server_keys(tmp_path / "keys", 3).workers
+    own = [public_pem(worker_keys(tmp_path / "keys" / f"worker-{n}").key) for n in range(3)]
+    assert list(known) == own
+    assert len(set(own)) == 3
+    assert server_keys(tmp_path / "keys" / "server", 3).workers == known
+
+
+def test_the_certificate_is_for_the_hosts_named_and_signed_by_the_authority(tmp_path: Path) -> None:
+    make_keys(tmp_path / "keys", 1, ["server.example", "192.0.2.7"])
+    content = (tmp_path / "keys" / "server" / "server.pem").read_bytes()
+    certificate = x509.load_pem_x509_certificate(content)
+    names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert names.get_values_for_type(x509.DNSName) == ["server.example"]
+    assert [str(ip) for ip in names.get_values_for_type(x509.IPAddress)] == ["192.0.2.7"]
+    authority = x509.load_pem_x509_certificate(
+        (tmp_path / "keys" / "worker-0" / "authority.pem").read_bytes()
+    )
+    certificate.verify_directly_issued_by(authority)
+
+
+def test_the_authoritys_own_key_is_nowhere(tmp_path: Path) -> None:
+    make_keys(tmp_path / "keys", 2, ["localhost"])
+    authority = x509.load_pem_x509_certificate(
+        (tmp_path / "keys" / "worker-0" / "authority.pem").read_bytes()
+    ).public_key()
+    assert isinstance(authority, ec.EllipticCurvePublicKey)
+    for path in (tmp_path / "keys").rglob("key.pem"):
+        assert path.parent.name in ("server", "worker-0", "worker-1")
+    folders = [tmp_path / "keys" / name for name in ("worker-0", "worker-1")]
+    assert authority not in [worker_keys(folder).key.public_key() for folder in folders]
+
+
+def test_keys_are_never_written_over_others(tmp_path: Path) -> None:
+    make_keys(tmp_path / "keys", 1, ["localhost"])
+    with pytest.raises(SettingError, match="not empty"):
+        make_keys(tmp_path / "keys", 1, ["localhost"])

@@ -1,0 +1,84 @@
+"""Tasks and updates survive the journey; what only looks like an update is refused."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+pytest.importorskip("flwr", reason="the network engine needs flwr: pip install 'adaptcl[network]'")
+
+from adaptcl import models
+from adaptcl.codecs.codec import Payload
+from adaptcl.engines.flower.frames import Frame
+from adaptcl.engines.flower.messages import read_task, read_update, task_frame, update_frame
+from adaptcl.errors import UpdateError
+from adaptcl.training import Cut, Pruning, Recipe, Task, Update
+from adaptcl.units import UnitMap, size_bytes, trace
+
+MODEL = models.build("small", (1, 8, 8), 10, seed=1)
+UNITS: UnitMap = trace(MODEL, torch.zeros(2, 1, 8, 8))
+JSON = st.none() | st.booleans() | st.floats() | st.integers() | st.text() | st.lists(st.integers())
+
+
+def a_task(pruning: Pruning | None = None) -> Task:
+    return Task(1, 7, MODEL.state_dict(), UNITS.everything(), Recipe(), pruning, 1.5)
+
+
+def an_update() -> Update:
+    state = MODEL.state_dict()
+    return Update(1, 7, state, UNITS.everything(), 99, 0.25, Cut(0.1, 1.0, 2.0))
+
+
+@pytest.mark.parametrize(
+    "pruning",
+    [None, Pruning(0.25, "l1"), Pruning(0.5, "cig-bnscalor", torch.rand(UNITS.count))],
+)
+def test_a_task_arrives_as_it_was_given(pruning: Pruning | None) -> None:
+    sent = a_task(pruning)
+    got = read_task(Frame.from_bytes(task_frame(sent).to_bytes()), UNITS)
+    assert (got.worker, got.round, got.recipe, got.lasso_scale) == (1, 7, sent.recipe, 1.5)
+    assert torch.equal(got.kept, sent.kept)
+    assert all(torch.equal(got.state[name], tensor) for name, tensor in sent.state.items())
+    if pruning is None:
+        assert got.pruning is None
+    else:
+        assert got.pruning is not None
+        assert (got.pruning.rate, got.pruning.order) == (pruning.rate, pruning.order)
+        assert (got.pruning.importance is None) == (pruning.importance is None)
+
+
+def test_an_update_arrives_as_it_was_sent() -> None:
+    sent = an_update()
+    frame = update_frame(sent, Payload(sent.state), 2.5)
+    got = read_update(Frame.from_bytes(frame.to_bytes()), UNITS)
+    assert (got.header.worker, got.header.round, got.header.samples) == (1, 7, 99)
+    assert (got.header.loss, got.header.cut, got.seconds) == (0.25, sent.cut, 2.5)
+    assert got.payload.tensors.keys() == sent.state.keys()
+
+
+@given(st.sampled_from(["worker", "round", "samples", "loss", "cut", "seconds", "error"]), JSON)
+def test_headers_made_by_hand_are_read_or_refused(name: str, value: object) -> None:
+    sent = an_update()
+    frame = update_frame(sent, Payload(sent.state), 2.5)
+    with contextlib.suppress(UpdateError):
+        read_update(Frame({**frame.header, name: value}, frame.tensors), UNITS)
+
+
+def test_what_nobody_asked_for_is_refused() -> None:
+    sent = an_update()
+    frame = update_frame(sent, Payload(sent.state), 2.5)
+    with pytest.raises(UpdateError, match="no place in it"):
+        read_update(Frame(frame.header, {**frame.tensors, "more": torch.zeros(1)}), UNITS)
+    with pytest.raises(UpdateError, match="lacks its kept units"):
+        read_update(Frame(frame.header, {}), UNITS)
+
+
+def test_a_frame_costs_little_more_than_its_sub_model() -> None:
+    model = models.build("vgg16", (3, 32, 32), 10, seed=1)
+    units = trace(model, torch.zeros(2, 3, 32, 32))
+    task = Task(0, 1, model.state_dict(), units.everything(), Recipe())
+    assert len(task_frame(task).to_bytes()) < 1.001 * size_bytes(units, units.everything())

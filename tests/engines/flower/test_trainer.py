@@ -1,0 +1,139 @@
+"""What a worker refuses, and how it says so: one sentence for each thing that can be wrong."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+pytest.importorskip("flwr", reason="the network engine needs flwr: pip install 'adaptcl[network]'")
+
+from adaptcl.data import load
+from adaptcl.engines.flower.fleet import Fleet
+from adaptcl.engines.flower.keys import make_keys, server_keys, worker_keys
+from adaptcl.engines.flower.messages import Invitation
+from adaptcl.engines.flower.node import Node
+from adaptcl.engines.flower.trainer import Connection, Trainer
+from adaptcl.engines.flower.work import Owned, prepare
+from adaptcl.errors import AdaptCLError, SettingError
+from adaptcl.events import Warned
+
+if TYPE_CHECKING:
+    from tests.engines.flower.conftest import Site
+
+OWNED = Owned("digits", "", "", "cpu", dealt=False)
+
+
+def work(site: Site, connection: Connection, said: list[str] | None = None) -> None:
+    data = load("digits", None)
+    Trainer(
+        connection,
+        lambda invitation: prepare(OWNED, data, invitation),
+        site.folder / "memory",
+        (said if said is not None else []).append,
+    ).run()
+
+
+def test_a_server_that_is_not_there_is_waited_for_and_then_given_up(
+    site: Site, free_port: int
+) -> None:
+    said: list[str] = []
+    connection = Connection(f"localhost:{free_port}", worker_keys(site.keys / "worker-0"), 0.5)
+    with pytest.raises(AdaptCLError, match=r"could not be reached for 0\.5 s: .*refused"):
+        work(site, connection, said)
+    assert len(said) == 1, "waiting is said once, not once a second"
+
+
+def test_a_server_with_another_certificate_is_not_spoken_to(site: Site, tmp_path: Path) -> None:
+    make_keys(tmp_path / "others", 3, ["localhost"])
+    with Fleet(server_keys(tmp_path / "others", 3), "127.0.0.1", 0, 2**20) as fleet:
+        address = f"localhost:{fleet.address[1]}"
+        connection = Connection(address, worker_keys(site.keys / "worker-0"), 5.0)
+        with pytest.raises(AdaptCLError, match=r"does not prove to be the one.*verify failed"):
+            work(site, connection)
+
+
+def test_a_server_under_another_name_is_not_spoken_to(site: Site, tmp_path: Path) -> None:
+    make_keys(tmp_path / "others", 1, ["elsewhere.example"])
+    with Fleet(server_keys(tmp_path / "others", 1), "127.0.0.1", 0, 2**20) as fleet:
+        keys = worker_keys(tmp_path / "others" / "worker-0")
+        connection = Connection(f"localhost:{fleet.address[1]}", keys, 5.0)
+        with pytest.raises(AdaptCLError, match=r"does not prove to be the one.*localhost"):
+            work(site, connection)
+
+
+def test_a_worker_whose_key_the_server_does_not_know_says_so(site: Site) -> None:
+    with Fleet(server_keys(site.keys, 2), "127.0.0.1", 0, 2**20) as fleet:
+        keys = worker_keys(site.keys / "worker-2")
+        connection = Connection(f"localhost:{fleet.address[1]}", keys, 5.0)
+        with pytest.raises(AdaptCLError, match=r"refuses this worker.*does not know"):
+            work(site, connection)
+
+
+def test_a_second_worker_with_the_same_key_is_refused(site: Site) -> None:
+    with Fleet(server_keys(site.keys, 3), "127.0.0.1", 0, 2**20) as fleet:
+        address = f"localhost:{fleet.address[1]}"
+        keys = worker_keys(site.keys / "worker-0")
+        with (
+            Node(address, keys, 20.0).connected(),
+            pytest.raises(AdaptCLError, match="with this key is connected already"),
+        ):
+            work(site, Connection(address, keys, 1.0))
+
+
+def test_a_port_that_is_taken_is_said_to_be(site: Site) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(SettingError, match=rf"cannot listen at 127.0.0.1:{port} \(Address"):
+            Fleet(server_keys(site.keys, 3), "127.0.0.1", port, 2**20)
+
+
+def test_keys_that_are_missing_are_named(site: Site) -> None:
+    with pytest.raises(SettingError, match=r"3\.pem cannot be read .*adaptcl keys"):
+        server_keys(site.keys, 4)
+    with pytest.raises(SettingError, match=r"key\.pem cannot be read"):
+        worker_keys(site.folder)
+
+
+def test_a_model_that_differs_ends_the_worker_and_is_told_to_the_server(site: Site) -> None:
+    """The other model has a class more, as it would with other data."""
+    errors: list[str] = []
+
+    def differing() -> None:
+        site.wait_for_server()
+        data = load("fashion", None)
+        connection = site.connection(0)
+        trainer = Trainer(
+            connection,
+            lambda invitation: prepare(
+                Owned("fashion", "", "vgg16", "cpu", False), data, invitation
+            ),
+            site.folder / "memory",
+            lambda _: None,
+        )
+        try:
+            trainer.run()
+        except AdaptCLError as error:
+            errors.append(str(error))
+        site.worker(0)
+
+    threading.Thread(target=differing, daemon=True).start()
+    site.worker(1)
+    site.worker(2)
+    site.serve(site.settings(rounds=1))
+    assert ["differs from the server's" in error for error in errors] == [True]
+    told = [each.message for each in site.events if isinstance(each, Warned)]
+    assert told == ["Worker 0 cannot take part: its model differs from the server's"]
+
+
+def test_a_server_cannot_name_code_for_a_worker_to_import() -> None:
+    data = load("digits", None)
+    for name in ("os:system", "shutil:rmtree", "adaptcl.models.small:small"):
+        asked = Invitation("run", 0, "", {"model": name, "workers": 1, "codec": "plain"})
+        with pytest.raises(AdaptCLError, match="imports only what its owner names"):
+            prepare(OWNED, data, asked)
