@@ -35,7 +35,7 @@ def an_update() -> Update:
 
 @pytest.mark.parametrize(
     "pruning",
-    [None, Pruning(0.25, "l1"), Pruning(0.5, "cig-bnscalor", torch.rand(UNITS.count))],
+    [None, Pruning(0.25, "l1"), Pruning(0.5, "cig-bnscalor", torch.rand(UNITS.count), 0.3)],
 )
 def test_a_task_arrives_as_it_was_given(pruning: Pruning | None) -> None:
     sent = a_task(pruning)
@@ -49,6 +49,7 @@ def test_a_task_arrives_as_it_was_given(pruning: Pruning | None) -> None:
         assert got.pruning is not None
         assert (got.pruning.rate, got.pruning.order) == (pruning.rate, pruning.order)
         assert (got.pruning.importance is None) == (pruning.importance is None)
+        assert got.pruning.min_retention == pruning.min_retention
 
 
 def test_an_update_arrives_as_it_was_sent() -> None:

@@ -92,7 +92,11 @@ def task_frame(task: Task) -> Frame:
     tensors[_KEPT] = pack_kept(task.kept)
     pruning = None
     if task.pruning is not None:
-        pruning = {"rate": task.pruning.rate, "order": task.pruning.order}
+        pruning = {
+            "rate": task.pruning.rate,
+            "order": task.pruning.order,
+            "min_retention": task.pruning.min_retention,
+        }
         if task.pruning.importance is not None:
             tensors[_IMPORTANCE] = task.pruning.importance
     header = {
@@ -121,7 +125,12 @@ def read_task(frame: Frame, units: UnitMap) -> Task:
             recipe=build(Recipe, header["recipe"]),
             pruning=None
             if pruning is None
-            else Pruning(float(pruning["rate"]), str(pruning["order"]), importance),
+            else Pruning(
+                float(pruning["rate"]),
+                str(pruning["order"]),
+                importance,
+                float(pruning["min_retention"]),
+            ),
             lasso_scale=float(header["lasso_scale"]),
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
