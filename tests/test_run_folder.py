@@ -56,6 +56,22 @@ def test_a_new_folder_holds_the_configuration(folder: RunFolder) -> None:
     assert read_finished(folder.path) is None
 
 
+def test_going_on_with_a_run_removes_what_a_killed_process_left_half_written(
+    folder: RunFolder,
+) -> None:
+    folder.close()
+    for name in ("checkpoint.safetensors.partial", ".tmpzyzwlC"):
+        (folder.path / name).write_text("half")
+    RunFolder.open(folder.path).close()
+    assert {p.name for p in folder.path.iterdir()} == {"config.toml", ".lock"}
+
+
+def test_a_folder_that_was_there_before_the_run_keeps_its_files(tmp_path: Path) -> None:
+    (tmp_path / ".tmpmine").write_text("mine")
+    RunFolder.create(tmp_path, "").close()
+    assert (tmp_path / ".tmpmine").exists()
+
+
 def test_no_run_is_ever_written_over_another(folder: RunFolder) -> None:
     folder.close()
     with pytest.raises(RunFolderError) as refused:

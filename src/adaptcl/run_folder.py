@@ -55,7 +55,12 @@ class RunFolder:
         """The folder of a run that was begun before."""
         if not (path / "config.toml").is_file():
             raise RunFolderError(f"{path} is not a run folder: it has no config.toml.")
-        return cls(path)
+        folder = cls(path)
+        # What a process killed in the middle of writing left: ours, and safetensors' own.
+        for pattern in ("*.partial", ".tmp*"):
+            for leftover in path.glob(pattern):
+                leftover.unlink(missing_ok=True)
+        return folder
 
     @staticmethod
     def refuse_occupied(path: Path) -> None:
