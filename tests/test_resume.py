@@ -27,7 +27,7 @@ from adaptcl.strategies import STRATEGIES
 ROUNDS = 8
 JOB = [
     "--model", "small", "--data", "digits", "--workers", "3", "--rounds", str(ROUNDS),
-    "--epochs", "0.5", "--jitter", "0.05", "--max-importance-lost", "1",
+    "--epochs", "2", "--jitter", "0.05", "--max-importance-lost", "1",
 ]  # fmt: skip
 QUIET = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONIOENCODING": "utf-8"}
 PATIENCE = 120.0
@@ -94,7 +94,7 @@ def killed_and_resumed(folder: Path, job: list[str], kills: int, draw: random.Ra
             if goal == 0:
                 time.sleep(draw.uniform(0, 2.5))
             wait_for_rounds(folder, goal, process)
-            time.sleep(draw.uniform(0, 0.15))
+            time.sleep(draw.uniform(0, 0.1))
             process.kill()
         done.append(rounds_in(folder))
     return done
@@ -116,7 +116,7 @@ def test_a_run_killed_at_ten_random_moments_ends_like_one_that_was_not(
 ) -> None:
     folder = tmp_path / "run"
     done = killed_and_resumed(folder, JOB, 10, random.Random(2))
-    assert len(set(done)) > 4, f"the kills hit too few different rounds: {done}"
+    assert len(set(done)) > 2, f"the kills hit too few different rounds: {done}"
     assert finished("resume", str(folder)) == (0, "")
     assert_same(folder, whole)
 
