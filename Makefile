@@ -2,13 +2,19 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: run test check format clean demo-network
+# Tests that wait for real timeouts of real processes: on a busy machine they can miss their moment.
+NETWORK_TESTS := $(addprefix tests/engines/flower/test_,faults.py cost.py trainer.py)
+
+.PHONY: run test test-network check format clean demo-network
 
 run: .venv/installed
 	$(BIN)/adaptcl run --strategy fedavg-s,adaptcl
 
 test: .venv/installed-dev
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto $(addprefix --ignore=,$(NETWORK_TESTS))
+
+test-network: .venv/installed-dev
+	OMP_NUM_THREADS=1 $(BIN)/pytest $(NETWORK_TESTS)
 
 # Four workers behind links of unequal speed, in network namespaces of their own; needs root.
 demo-network: .venv/installed-dev

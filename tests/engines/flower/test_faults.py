@@ -56,6 +56,23 @@ def _slowly(content: bytes) -> bytes:
     return content
 
 
+def _until_all_are_back(site: Site) -> Spoil:
+    """Answers slowly and, once a worker is lost, not before it is back: no race with the end."""
+
+    def hold(content: bytes) -> bytes:
+        time.sleep(0.4)
+        limit = time.monotonic() + 90
+        while time.monotonic() < limit:
+            lost = sum(isinstance(each, WorkerLost) for each in site.events)
+            back = sum(isinstance(each, WorkerJoined) and each.round > 1 for each in site.events)
+            if back >= lost:
+                break
+            time.sleep(0.05)
+        return content
+
+    return hold
+
+
 def _changed(content: bytes, **tensors: torch.Tensor) -> bytes:
     frame = Frame.from_bytes(content)
     return dataclasses.replace(frame, tensors={**frame.tensors, **tensors}).to_bytes()
@@ -181,7 +198,7 @@ def test_a_deadline_closes_rounds_without_the_one_that_hangs(site: Site) -> None
 
 def test_a_worker_killed_in_the_middle_comes_back_and_the_run_ends_whole(site: Site) -> None:
     class Slow(Liar):
-        ways: ClassVar[list[Spoil]] = [_slowly] * 999
+        ways: ClassVar[list[Spoil]] = [_until_all_are_back(site)] * 999
 
     def misfortune() -> None:
         site.wait_for_server()
@@ -218,7 +235,7 @@ def test_a_link_that_is_cut_for_a_while_costs_a_worker_a_few_rounds(site: Site) 
         relay.cut.clear()
 
     class Slow(Liar):
-        ways: ClassVar[list[Spoil]] = [_slowly] * 999
+        ways: ClassVar[list[Spoil]] = [_until_all_are_back(site)] * 999
 
     site.worker(0, trainer=Slow)
     site.worker(1)
