@@ -11,6 +11,8 @@ from torch import Tensor, nn
 from adaptcl.pruning import fit, importance_lost, prune
 from adaptcl.units import Kept, UnitMap, check_kept, parameters, retention, trace
 
+"""A busy machine may take its time."""
+
 
 @cache
 def model_units() -> UnitMap:

@@ -6,7 +6,7 @@ An order is one file and one line here, in the dictionary of who computes it.
 from __future__ import annotations
 
 from adaptcl.errors import SettingError
-from adaptcl.pruning.budget import fit, importance_lost, prune
+from adaptcl.pruning.budget import fit, grow, importance_lost, prune
 from adaptcl.pruning.cig_bnscalor import CIGBNscalor
 from adaptcl.pruning.fpgm import FPGM
 from adaptcl.pruning.hrank import HRank
@@ -66,6 +66,7 @@ __all__ = [
     "WorkerOrder",
     "WorkerView",
     "fit",
+    "grow",
     "importance_lost",
     "mean_similarity",
     "prune",

@@ -4,6 +4,10 @@ Retention γ is the fraction of the model's *parameters* that are kept. Units go
 importance, least important first, until what is left fits the budget; the most important unit of
 every layer is never cut, because a layer without units is no layer. With one order for everybody,
 two budgets always give nested sub-models: the smaller is contained in the larger.
+
+Widths can be rounded to multiples that suit the hardware (`widths.py`). A layer then gives up its
+units a block at a time: what the order takes from it stays until a whole block has been taken.
+Which layer's turn it is, which of its units go and how sub-models are nested all stay as they are.
 """
 
 from __future__ import annotations
@@ -11,6 +15,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from adaptcl.pruning.widths import blocks
 from adaptcl.units import Kept, UnitMap, parameters, retention
 
 _ROUNDING = 1e-9
@@ -18,29 +23,51 @@ _ROUNDING = 1e-9
 sub-model's parameters may come out a hair below the whole number they are."""
 
 
-def fit(units: UnitMap, among: Kept, importance: Tensor, budget: float) -> Kept:
+def fit(
+    units: UnitMap, among: Kept, importance: Tensor, budget: float, width_multiple: int = 1
+) -> Kept:
     """The largest sub-model of the units `among` that has at most `budget` parameters.
 
     "Largest" along the order: as few units are cut as possible, least important first. If even
-    one unit a layer is over the budget, that smallest sub-model is given.
+    one unit (or one block) a layer is over the budget, that smallest sub-model is given.
     """
-    candidates = _cutting_order(units, among, importance)
-    return _without(among, candidates[: _how_many(units, among, candidates, budget)])
+    descent = _Descent(units, among, importance, width_multiple)
+    return descent.after(descent.fewest_cuts(budget))
 
 
 def prune(
-    units: UnitMap, kept: Kept, importance: Tensor, rate: float, min_retention: float = 0.0
+    units: UnitMap,
+    kept: Kept,
+    importance: Tensor,
+    rate: float,
+    min_retention: float = 0.0,
+    width_multiple: int = 1,
 ) -> Kept:
     """Cut a sub-model by a pruned rate P: what stays has at most (1 − P) of its parameters.
 
-    Where that falls below the retention γ_min, one unit fewer is cut.
+    Where that falls below the retention γ_min, one unit (or one block) fewer is cut.
     """
-    candidates = _cutting_order(units, kept, importance)
-    count = _how_many(units, kept, candidates, (1.0 - rate) * parameters(units, kept))
-    left = _without(kept, candidates[:count])
-    if count > 0 and retention(units, left) < min_retention:
-        return _without(kept, candidates[: count - 1])
+    descent = _Descent(units, kept, importance, width_multiple)
+    cuts = descent.fewest_cuts((1.0 - rate) * parameters(units, kept))
+    left = descent.after(cuts)
+    if cuts > 0 and retention(units, left) < min_retention:
+        return descent.after(cuts - 1)
     return left
+
+
+def grow(
+    units: UnitMap, kept: Kept, importance: Tensor, budget: float, width_multiple: int = 1
+) -> Kept:
+    """The largest sub-model of at most `budget` parameters that contains the units `kept`.
+
+    The most important of the missing units come back first. Units that are there stay, whatever
+    the order says of them and even if they alone are over the budget: growing must not cut.
+    """
+    first_to_go = _least_important_first(units.everything(), importance)
+    place = torch.empty_like(first_to_go)
+    place[first_to_go] = torch.arange(units.count)
+    kept_last = place + units.count * kept
+    return fit(units, units.everything(), kept_last, budget, width_multiple) | kept
 
 
 def importance_lost(before: Kept, after: Kept, importance: Tensor) -> float:
@@ -49,37 +76,67 @@ def importance_lost(before: Kept, after: Kept, importance: Tensor) -> float:
     return float(importance[before & ~after].sum()) / total if total > 0 else 0.0
 
 
-def _cutting_order(units: UnitMap, among: Kept, importance: Tensor) -> Tensor:
-    """The units that may go, least important first; ties go by unit number, highest first.
+class _Descent:
+    """The sub-models that an order leads through, from all units `among` to one block a layer.
+
+    Each is contained in the one before. Where pruning goes on from one of them by the same order,
+    it goes on along the same descent.
+    """
+
+    def __init__(
+        self, units: UnitMap, among: Kept, importance: Tensor, width_multiple: int
+    ) -> None:
+        self._units = units
+        self._among = among
+        self._blocks = blocks(units, width_multiple)
+        widths = torch.tensor([len(layer.units) for layer in units.layers], dtype=torch.int64)
+        self._layer = torch.repeat_interleave(widths)
+        """The layer each unit is in."""
+        first_to_go = _least_important_first(among, importance)
+        self._present = self._by_layer(first_to_go)
+        self._place = self._places(first_to_go)
+        """Where each unit stands in its layer, counted from 0 for the most important."""
+        self._candidates = first_to_go[self._place[first_to_go] > 0]
+
+    def fewest_cuts(self, budget: float) -> int:
+        """How many candidates must go at least for what is left to fit the budget."""
+        limit = budget * (1 + _ROUNDING)
+        low, high = 0, len(self._candidates)
+        while low < high:
+            middle = (low + high) // 2
+            if parameters(self._units, self.after(middle)) <= limit:
+                high = middle
+            else:
+                low = middle + 1
+        return low
+
+    def after(self, cuts: int) -> Kept:
+        """The sub-model when the first `cuts` candidates have gone, its widths rounded up."""
+        left = self._present - self._by_layer(self._candidates[:cuts])
+        # Rounded up may be more than there is: a layer's width need not be a multiple.
+        widths = (left + self._blocks - 1) // self._blocks * self._blocks
+        return self._among & (self._place < widths[self._layer])
+
+    def _by_layer(self, numbers: Tensor) -> Tensor:
+        return torch.bincount(self._layer[numbers], minlength=len(self._units.layers))
+
+    def _places(self, first_to_go: Tensor) -> Tensor:
+        best_first = first_to_go.flip(0)
+        layer_by_layer = best_first[self._layer[best_first].argsort(stable=True)]
+        begins = self._present.cumsum(0) - self._present
+        places = torch.zeros_like(self._layer)
+        places[layer_by_layer] = (
+            torch.arange(len(layer_by_layer)) - begins[self._layer[layer_by_layer]]
+        )
+        return places
+
+
+def _least_important_first(among: Kept, importance: Tensor) -> Tensor:
+    """The numbers of the units there are; of equally important ones, the highest number first.
 
     An importance that is no number says nothing for its unit, which goes before all others.
     """
     importance = importance.double()
     importance = torch.where(importance.isnan(), -torch.inf, importance)
-    may_go = among.clone()
-    for layer in units.layers:
-        present = among[layer.units.start : layer.units.stop].nonzero().flatten()
-        if len(present):
-            numbers = present + layer.units.start
-            may_go[numbers[importance[numbers].argmax()]] = False
-    numbers = may_go.nonzero().flatten().flip(0)
+    numbers = among.nonzero().flatten().flip(0)
     return numbers[importance[numbers].argsort(stable=True)]
-
-
-def _how_many(units: UnitMap, among: Kept, candidates: Tensor, budget: float) -> int:
-    """The fewest candidates that must go for the rest to fit the budget."""
-    limit = budget * (1 + _ROUNDING)
-    low, high = 0, len(candidates)
-    while low < high:
-        middle = (low + high) // 2
-        if parameters(units, _without(among, candidates[:middle])) <= limit:
-            high = middle
-        else:
-            low = middle + 1
-    return low
-
-
-def _without(kept: Kept, cut: Tensor) -> Kept:
-    left = kept.clone()
-    left[cut] = False
-    return left

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+
+from torch import Tensor
 
 from adaptcl.snapshot import Tree
 from adaptcl.training import Pruning, Recipe, Task
-from adaptcl.units import Kept, State
+from adaptcl.units import Kept
 
 
 def task_to_tree(task: Task, with_state: bool) -> Tree:
@@ -24,12 +26,13 @@ def task_to_tree(task: Task, with_state: bool) -> Tree:
             "order": pruning.order,
             "importance": pruning.importance,
             "min_retention": pruning.min_retention,
+            "width_multiple": pruning.width_multiple,
         },
-        "state": task.state if with_state else None,
+        "state": dict(task.state) if with_state else None,
     }
 
 
-def task_from_tree(tree: Tree, recipe: Recipe, cut: Callable[[Kept], State]) -> Task:
+def task_from_tree(tree: Tree, recipe: Recipe, cut: Callable[[Kept], Mapping[str, Tensor]]) -> Task:
     """The task as it was given; `cut` makes the tensors that were left out."""
     pruning = tree["pruning"]
     return Task(

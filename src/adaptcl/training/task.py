@@ -6,6 +6,7 @@ carried the question, so the same worker serves a simulation and a network.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -27,6 +28,8 @@ class Pruning:
     None where the worker does, from its own data and weights."""
     min_retention: float = 0.0
     """The retention γ_min that the pruning must leave, even if the rate is missed by a unit."""
+    width_multiple: int = 1
+    """What the widths that the pruning leaves are multiples of."""
 
 
 @dataclass(frozen=True)
@@ -36,8 +39,9 @@ class Task:
     worker: int
     round: int
     """Counted from 1 for each worker; together with the seed it fixes the worker's randomness."""
-    state: State
-    """The tensors of the worker's sub-model."""
+    state: Mapping[str, Tensor]
+    """The tensors of the worker's sub-model; cut from the global model when they are asked for,
+    where a server has many tasks open."""
     kept: Kept
     recipe: Recipe
     pruning: Pruning | None = None
