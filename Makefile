@@ -2,19 +2,19 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-# Tests that wait for real timeouts of real processes: on a busy machine they can miss their moment.
-NETWORK_TESTS := $(addprefix tests/engines/flower/test_,faults.py cost.py trainer.py)
-
-.PHONY: run test test-network check format clean demo-network
+.PHONY: run test test-gpu check format clean demo-network
 
 run: .venv/installed
 	$(BIN)/adaptcl run --strategy fedavg-s,adaptcl
 
 test: .venv/installed-dev
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto $(addprefix --ignore=,$(NETWORK_TESTS))
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto
 
-test-network: .venv/installed-dev
-	OMP_NUM_THREADS=1 $(BIN)/pytest $(NETWORK_TESTS)
+# Captured steps and their kernels against the plain loop; needs a CUDA GPU. PYTHONPATH lets it run
+# in an environment that has a CUDA build of PyTorch: make test-gpu GPU_PYTHON=python3
+GPU_PYTHON ?= $(BIN)/python
+test-gpu:
+	PYTHONPATH=src $(GPU_PYTHON) -m pytest tests/gpu
 
 # Four workers behind links of unequal speed, in network namespaces of their own; needs root.
 demo-network: .venv/installed-dev

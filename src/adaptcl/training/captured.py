@@ -3,8 +3,9 @@
 A small network's step is hundreds of tiny kernels, and launching them from Python takes longer
 than running them. Here the whole step (gathering the batch, forward, backward, group lasso,
 update) is captured as one CUDA graph for each sub-model shape and batch size; a round is then a
-series of replays that read their batches from a table on the GPU. The sub-model lives on between
-rounds, so a new graph is needed only after a pruning.
+series of replays that read their batches from a table on the GPU. Captured sub-models are kept
+and lent to whichever worker has a task of that shape, so a new graph is needed only after a
+pruning.
 """
 
 from __future__ import annotations
@@ -15,53 +16,83 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from adaptcl.data import Samples
-from adaptcl.training.augment import crop_and_flip
-from adaptcl.training.lasso import GroupLasso
+from adaptcl.training.captured_model import CannotCaptureError, CapturedModel
 from adaptcl.training.recipe import Recipe
-from adaptcl.training.trainer import PlainTrainer, sgd
+from adaptcl.training.trainer import PlainTrainer
 from adaptcl.units import Kept, State, UnitMap, submodel
 
 _log = logging.getLogger(__name__)
-_CAPTURING = threading.Lock()
-"""One capture at a time: memory that another thread frees meanwhile would end up in the graph."""
-_WARM_UP = 3
-"""Steps before a capture, in which libraries choose their kernels."""
+_ROOM = 0.25
+"""Captured models that nobody uses are let go when less than this share of the memory is free."""
+
+
+class CapturedModels:
+    """All captured models of one process, lent to one worker's trainer at a time."""
+
+    def __init__(self, model: nn.Module, units: UnitMap, samples: Samples, *, half: bool) -> None:
+        self.model = model
+        self.units = units
+        self.possible = True
+        """False once a model could not be captured: then no other is tried."""
+        self._samples = samples
+        self._half = half
+        self._lock = threading.Lock()
+        self._idle: list[CapturedModel] = []
+
+    def borrow(self, kept: Kept, state: State, worker: int) -> CapturedModel:
+        """A captured model of this shape with these tensors; best the one this worker had."""
+        captured = self._take(kept.numpy().tobytes(), worker)
+        if captured is None:
+            model = submodel(self.model, self.units, kept, state)
+            captured = CapturedModel(model, self.units, kept, self._samples, half=self._half)
+        else:
+            captured.load(state)
+        captured.last_worker = worker
+        return captured
+
+    def give_back(self, captured: CapturedModel) -> None:
+        """Nobody needs it for now."""
+        with self._lock:
+            self._idle.append(captured)
+
+    def _take(self, shape: bytes, worker: int) -> CapturedModel | None:
+        with self._lock:
+            fitting = [each for each in self._idle if each.shape == shape]
+            if not fitting:
+                free, total = torch.cuda.mem_get_info(self._samples.labels.device)
+                if free < _ROOM * total:
+                    del self._idle[: len(self._idle) // 2 + 1]
+                return None
+            chosen = next((each for each in fitting if each.last_worker == worker), fitting[0])
+            self._idle.remove(chosen)
+            return chosen
 
 
 class CapturedTrainer:
-    """One worker's trainer on a GPU; falls back to the plain loop where capture is impossible."""
+    """One worker's trainer on a GPU; falls back to the plain loop where capture is impossible.
 
-    def __init__(
-        self, model: nn.Module, units: UnitMap, samples: Samples, *, half: bool = False
-    ) -> None:
-        self._model = model
-        self._units = units
-        self._samples = samples
-        self._half = half
-        self._plain = PlainTrainer(model, units, samples)
-        self._can_capture = True
-        self._kept: bytes | None = None
-        self._bench: _Bench | None = None
-        self._stream: torch.cuda.Stream = torch.cuda.Stream(  # type: ignore[no-untyped-call]
-            samples.labels.device
-        )
+    The worker's samples are those of `models` from `begin` on, which `samples` repeats.
+    """
+
+    def __init__(self, models: CapturedModels, samples: Samples, begin: int, worker: int) -> None:
+        self._models = models
+        self._begin = begin
+        self._worker = worker
+        self._plain = PlainTrainer(models.model, models.units, samples)
+        self._lent: CapturedModel | None = None
 
     def load(self, kept: Kept, state: State) -> nn.Module:
-        """The sub-model, in the place where it was last round if its units are the same."""
-        key = kept.numpy().tobytes()
-        if self._bench is None or key != self._kept:
-            model = submodel(self._model, self._units, kept, state)
-            model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-            self._kept = key
-            self._bench = _Bench(model, self._units, kept, self._samples, self._half)
-            return model
-        with torch.no_grad():
-            for name, tensor in self._bench.model.state_dict().items():
-                tensor.copy_(state[name])
-        return self._bench.model
+        """The sub-model, in the place where one of this shape was before, if any was."""
+        self.release()
+        if self._models.possible:
+            try:
+                self._lent = self._models.borrow(kept, state, self._worker)
+                return self._lent.model
+            except CannotCaptureError as error:
+                self._give_up(error)
+        return self._plain.load(kept, state)
 
     def run(
         self,
@@ -73,133 +104,24 @@ class CapturedTrainer:
         lasso: float,
     ) -> Tensor:
         """Replay the step for each batch."""
-        assert self._bench is not None
-        assert model is self._bench.model
-        if self._can_capture:
-            stream = self._stream
-            stream.wait_stream(torch.cuda.current_stream())
+        if not batches:
+            return torch.empty(0, device=next(model.parameters()).device)
+        if self._lent is not None and model is self._lent.model:
             try:
-                with torch.cuda.stream(stream):
-                    losses = self._bench.run(batches, moves, recipe, lasso)
-                stream.synchronize()
-                return losses
-            except _CannotCaptureError as error:
-                _log.warning(
-                    "Steps of this model cannot be captured (%s); going on without.", error
-                )
-                self._can_capture = False
+                mine = [indexes + self._begin for indexes in batches]
+                return self._lent.run(mine, moves, recipe, lasso)
+            except CannotCaptureError as error:
+                self._give_up(error)
+                self._lent = None
         return self._plain.run(model, kept, batches, moves, recipe, lasso)
 
+    def release(self) -> None:
+        """Let another worker have the captured model."""
+        if self._lent is not None:
+            self._models.give_back(self._lent)
+            self._lent = None
 
-class _CannotCaptureError(Exception):
-    pass
-
-
-class _Bench:
-    """A sub-model with its optimizer and its captured steps."""
-
-    def __init__(
-        self, model: nn.Module, units: UnitMap, kept: Kept, samples: Samples, half: bool
-    ) -> None:
-        self.model = model
-        self._penalty = GroupLasso(model, units, kept)
-        self._samples = samples
-        self._half = half
-        self._lasso = torch.zeros((), device=samples.labels.device)
-        self._recipe: Recipe | None = None
-        self._optimizer: torch.optim.SGD | None = None
-        self._steps: dict[int, _Step] = {}
-        """By batch size: the last batch of an epoch is a smaller one."""
-
-    def run(
-        self,
-        batches: Sequence[Tensor],
-        moves: Sequence[Tensor] | None,
-        recipe: Recipe,
-        lasso: float,
-    ) -> Tensor:
-        self.model.train()
-        self._lasso.fill_(lasso)
-        if recipe != self._recipe or self._optimizer is None:
-            self._recipe, self._optimizer = recipe, sgd(self.model, recipe)
-            self._steps.clear()
-        numbers: dict[int, list[int]] = {}
-        for number, indexes in enumerate(batches):
-            numbers.setdefault(len(indexes), []).append(number)
-        for size, mine in numbers.items():
-            if size not in self._steps or self._steps[size].capacity < len(mine):
-                self._steps[size] = self._captured(size, len(mine), recipe)
-            self._steps[size].fill(
-                [batches[n] for n in mine], [moves[n] for n in mine] if moves else None
-            )
-        for state in self._optimizer.state.values():
-            state["momentum_buffer"].zero_()
-        for indexes in batches:
-            self._steps[len(indexes)].graph.replay()
-        losses = torch.zeros(len(batches), device=self._lasso.device)
-        for size, mine in numbers.items():
-            losses[torch.tensor(mine)] = self._steps[size].losses[: len(mine)]
-        return losses
-
-    def _captured(self, size: int, capacity: int, recipe: Recipe) -> _Step:
-        """Capture the step for one batch size, leaving the model as it was."""
-        assert self._optimizer is not None
-        step = _Step(size, capacity, self._lasso.device)
-        before = [t.clone() for t in self.model.state_dict().values()]
-        with _CAPTURING:
-            try:
-                for _ in range(_WARM_UP):
-                    self._do(step, recipe)
-                torch.cuda.current_stream().synchronize()
-                self._optimizer.zero_grad(set_to_none=True)
-                with torch.cuda.graph(
-                    step.graph,
-                    stream=torch.cuda.current_stream(),
-                    capture_error_mode="thread_local",
-                ):
-                    self._do(step, recipe)
-            except (RuntimeError, torch.AcceleratorError) as error:
-                raise _CannotCaptureError(str(error).splitlines()[0]) from error
-            finally:
-                with torch.no_grad():
-                    for tensor, value in zip(self.model.state_dict().values(), before, strict=True):
-                        tensor.copy_(value)
-        return step
-
-    def _do(self, step: _Step, recipe: Recipe) -> None:
-        """One step of SGD on the batch that the step's counter points at."""
-        assert self._optimizer is not None
-        inputs, labels = self._samples.batch(step.indexes.index_select(0, step.counter)[0])
-        if recipe.augmentation:
-            inputs = crop_and_flip(inputs, step.moves.index_select(0, step.counter)[0])
-        if inputs.dim() == 4:
-            inputs = inputs.contiguous(memory_format=torch.channels_last)
-        # The cache would keep casts of weights from before the capture.
-        with torch.autocast("cuda", torch.bfloat16, enabled=self._half, cache_enabled=False):
-            loss = F.cross_entropy(self.model(inputs), labels)
-        self._optimizer.zero_grad(set_to_none=True)
-        loss.backward()  # type: ignore[no-untyped-call]
-        if recipe.strength > 0:
-            self._penalty.add_gradient(self._lasso)
-        self._optimizer.step()
-        step.losses.index_copy_(0, step.counter, loss.detach().view(1))
-        step.counter += 1
-
-
-class _Step:
-    """A captured step and the table of batches that its replays read."""
-
-    def __init__(self, size: int, capacity: int, device: torch.device) -> None:
-        self.capacity = max(capacity, _WARM_UP + 1)
-        self.graph = torch.cuda.CUDAGraph()
-        self.counter = torch.zeros(1, dtype=torch.long, device=device)
-        self.indexes = torch.zeros(self.capacity, size, dtype=torch.long, device=device)
-        self.moves = torch.zeros(self.capacity, 3, size, dtype=torch.long, device=device)
-        self.losses = torch.zeros(self.capacity, device=device)
-
-    def fill(self, batches: Sequence[Tensor], moves: Sequence[Tensor] | None) -> None:
-        """Put a round's batches into the table, and the counter at its beginning."""
-        self.counter.zero_()
-        self.indexes[: len(batches)].copy_(torch.stack(list(batches)))
-        if moves is not None:
-            self.moves[: len(moves)].copy_(torch.stack(list(moves)))
+    def _give_up(self, reason: CannotCaptureError) -> None:
+        if self._models.possible:
+            _log.warning("Steps of this model cannot be captured (%s); going on without.", reason)
+        self._models.possible = False

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from adaptcl.units import FIXED, Kept, UnitMap
 
-_SMALLEST_NORM = 1e-6
+SMALLEST_NORM = 1e-6
 """Norms are clamped here, so that a unit that has reached zero has a gradient of zero."""
 
 
@@ -68,7 +68,7 @@ class GroupLasso:
         """Add λ times the penalty's gradient to the gradients that are there."""
         if not self._parts:
             return
-        factor = self._root_size * coefficient / self._norms().clamp_min_(_SMALLEST_NORM)
+        factor = self._root_size * coefficient / self._norms().clamp_min_(SMALLEST_NORM)
         scales = torch.split(factor[self._group], self._lengths)
         vectors: list[tuple[Tensor, Tensor, Tensor]] = []
         for (parameter, dim), scale in zip(self._parts, scales, strict=True):

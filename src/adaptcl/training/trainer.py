@@ -16,6 +16,7 @@ from torch.nn import functional as F
 from adaptcl.data import Samples
 from adaptcl.training.augment import crop_and_flip
 from adaptcl.training.lasso import GroupLasso, coefficient
+from adaptcl.training.pooling import pool_by_halves
 from adaptcl.training.recipe import Recipe
 from adaptcl.units import Kept, State, UnitMap, submodel
 
@@ -39,6 +40,10 @@ class Trainer(Protocol):
         """One step of SGD on each batch of indexes, from a fresh optimizer; the losses."""
         ...
 
+    def release(self) -> None:
+        """The sub-model that was loaded is not needed any more."""
+        ...
+
 
 class PlainTrainer:
     """The plain loop, on any device and for any model."""
@@ -50,7 +55,8 @@ class PlainTrainer:
 
     def load(self, kept: Kept, state: State) -> nn.Module:
         """A fresh sub-model."""
-        return submodel(self._model, self._units, kept, state)
+        model = submodel(self._model, self._units, kept, state)
+        return pool_by_halves(model) if self._samples.labels.device.type == "cpu" else model
 
     def run(
         self,
@@ -79,6 +85,9 @@ class PlainTrainer:
             optimizer.step()
             losses[number] = loss.detach()
         return losses
+
+    def release(self) -> None:
+        """Nothing to do: a sub-model is gone with its last user."""
 
 
 def sgd(model: nn.Module, recipe: Recipe) -> torch.optim.SGD:

@@ -1,27 +1,48 @@
-"""Which trainer a worker gets, by the device its data is on."""
+"""Which trainers workers get, by the device their data is on."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 from torch import nn
 
 from adaptcl.data import Samples
-from adaptcl.training.captured import CapturedTrainer
+from adaptcl.training.captured import CapturedModels, CapturedTrainer
 from adaptcl.training.trainer import PlainTrainer, Trainer
 from adaptcl.units import UnitMap
 
 PRECISIONS = ("float32", "tf32", "bf16")
 
 
-def trainer(model: nn.Module, units: UnitMap, samples: Samples, precision: str) -> Trainer:
-    """Captured steps on a GPU, the plain loop elsewhere.
+def trainers(
+    model: nn.Module, units: UnitMap, parts: Sequence[Samples], precision: str
+) -> list[Trainer]:
+    """A trainer for each part of the data: captured steps on a GPU, the plain loop elsewhere.
 
     `precision` is how a GPU multiplies: in full, in TF32, or in bfloat16 with full-precision
     weights. Other devices always compute in full.
     """
-    if samples.labels.device.type != "cuda":
-        return PlainTrainer(model, units, samples)
+    if parts[0].labels.device.type != "cuda":
+        return [PlainTrainer(model, units, part) for part in parts]
     fast = precision != "float32"
     torch.backends.cuda.matmul.allow_tf32 = fast
     torch.backends.cudnn.allow_tf32 = fast
-    return CapturedTrainer(model, units, samples, half=precision == "bf16")
+    everything = replace(
+        parts[0],
+        inputs=torch.cat([part.inputs for part in parts]),
+        labels=torch.cat([part.labels for part in parts]),
+    )
+    models = CapturedModels(model, units, everything, half=precision == "bf16")
+    made: list[Trainer] = []
+    begin = 0
+    for worker, part in enumerate(parts):
+        made.append(CapturedTrainer(models, part, begin, worker))
+        begin += len(part)
+    return made
+
+
+def trainer(model: nn.Module, units: UnitMap, samples: Samples, precision: str) -> Trainer:
+    """The trainer of a worker that is alone in its process."""
+    return trainers(model, units, [samples], precision)[0]

@@ -1,0 +1,159 @@
+"""Captured steps against the plain loop; `make test-gpu` runs these."""
+
+from __future__ import annotations
+
+import logging
+import math
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from adaptcl.data import Samples, load
+from adaptcl.models import build
+from adaptcl.pruning import fit
+from adaptcl.training.batches import batches
+from adaptcl.training.captured import CapturedTrainer
+from adaptcl.training.recipe import Recipe
+from adaptcl.training.trainer import PlainTrainer
+from adaptcl.training.trainers import trainer, trainers
+from adaptcl.units import State, UnitMap, cut, parameters, trace
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
+
+RECIPE = Recipe(batch_size=32, learning_rate=0.02, strength=0.3)
+
+
+@pytest.fixture(scope="module")
+def images() -> Samples:
+    return load("fashion").train.take(torch.arange(400)).to("cuda")
+
+
+@pytest.fixture(scope="module")
+def net() -> nn.Module:
+    return build("small", (1, 28, 28), 10, 1).cuda()
+
+
+@pytest.fixture(scope="module")
+def units(net: nn.Module) -> UnitMap:
+    return trace(net, torch.zeros(2, 1, 28, 28, device="cuda"))
+
+
+def order(samples: int, count: int, seed: int = 0) -> list[Tensor]:
+    return list(batches(samples, 32, count, torch.Generator().manual_seed(seed)))
+
+
+def relative(before: State, plain: State, captured: State) -> float:
+    """How far two trainings came apart, against how far they went."""
+    apart = sum(float((plain[n].double() - captured[n]).square().sum()) for n in before)
+    went = sum(float((plain[n].double() - before[n]).square().sum()) for n in before)
+    return math.sqrt(apart / went)
+
+
+@pytest.mark.parametrize("share", [1.0, 0.4])
+def test_in_full_precision_captured_steps_end_where_the_plain_loop_does(
+    images: Samples, net: nn.Module, units: UnitMap, share: float
+) -> None:
+    importance = torch.rand(units.count, generator=torch.Generator().manual_seed(1))
+    everything = units.everything()
+    kept = fit(units, everything, importance, share * parameters(units, everything))
+    state = cut(net.state_dict(), units, kept)
+    mine, plain = trainer(net, units, images, "float32"), PlainTrainer(net, units, images)
+    assert isinstance(mine, CapturedTrainer)
+    steps = order(len(images), 13)  # one epoch: the last batch is a smaller one
+    for _ in range(2):  # the second time in the place of the first, with nothing left of it
+        captured_model, plain_model = mine.load(kept, state), plain.load(kept, state)
+        captured = mine.run(captured_model, kept, steps, None, RECIPE, 1e-4)
+        expected = plain.run(plain_model, kept, steps, None, RECIPE, 1e-4)
+        assert torch.allclose(captured, expected, atol=2e-3)
+        assert relative(state, plain_model.state_dict(), captured_model.state_dict()) < 0.02
+
+
+def test_in_half_precision_a_model_learns_as_well(
+    images: Samples, net: nn.Module, units: UnitMap
+) -> None:
+    kept, state = units.everything(), dict(net.state_dict())
+    steps = order(len(images), 60)
+    half, plain = trainer(net, units, images, "bf16"), PlainTrainer(net, units, images)
+    losses = half.run(half.load(kept, state), kept, steps, None, RECIPE, 1e-4)
+    expected = plain.run(plain.load(kept, state), kept, steps, None, RECIPE, 1e-4)
+    assert float(losses[-10:].mean()) < 0.5 * float(losses[:5].mean())
+    assert float(losses[-10:].mean()) == pytest.approx(float(expected[-10:].mean()), abs=0.1)
+
+
+def test_the_same_steps_give_the_same_bits(images: Samples, net: nn.Module, units: UnitMap) -> None:
+    kept, state = units.everything(), dict(net.state_dict())
+    mine = trainer(net, units, images, "bf16")
+    ends = []
+    for _ in range(2):
+        model = mine.load(kept, state)
+        mine.run(model, kept, order(len(images), 13), None, RECIPE, 1e-4)
+        ends.append({name: tensor.clone() for name, tensor in model.state_dict().items()})
+    assert all(torch.equal(ends[0][name], ends[1][name]) for name in state)
+
+
+def test_workers_of_one_shape_share_a_captured_model(
+    images: Samples, net: nn.Module, units: UnitMap
+) -> None:
+    kept, state = units.everything(), dict(net.state_dict())
+    parts = [images.take(torch.arange(i, i + 100)) for i in range(0, 400, 100)]
+    own = trainers(net, units, parts, "float32")
+    seen = set()
+    for part, each in zip(parts, own, strict=True):
+        model = each.load(kept, state)
+        losses = each.run(model, kept, order(100, 4), None, RECIPE, 1e-4)
+        plain = PlainTrainer(net, units, part)
+        expected = plain.run(plain.load(kept, state), kept, order(100, 4), None, RECIPE, 1e-4)
+        assert torch.allclose(losses, expected, atol=2e-3)  # each sees its own samples
+        seen.add(id(model))
+        each.release()
+    assert len(seen) == 1
+
+
+def test_augmented_images_are_those_of_the_plain_loop(
+    images: Samples, net: nn.Module, units: UnitMap
+) -> None:
+    from dataclasses import replace
+
+    from adaptcl.training.augment import draw_moves
+
+    kept, state = units.everything(), dict(net.state_dict())
+    recipe = replace(RECIPE, augmentation=True)
+    steps = order(len(images), 6)
+    moves = [draw_moves(len(each), torch.Generator().manual_seed(3)) for each in steps]
+    mine, plain = trainer(net, units, images, "float32"), PlainTrainer(net, units, images)
+    losses = mine.run(mine.load(kept, state), kept, steps, moves, recipe, 1e-4)
+    expected = plain.run(plain.load(kept, state), kept, steps, moves, recipe, 1e-4)
+    assert torch.allclose(losses, expected, atol=2e-3)
+
+
+class Undecided(nn.Module):
+    """What it does depends on its data, which no captured step can do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.head = nn.Conv2d(1, 8, 3), nn.Linear(8, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        hidden = F.relu(self.conv(x)).mean((2, 3))
+        if float(hidden.sum()) > 1e9:
+            hidden = hidden * 2
+        scores: Tensor = self.head(hidden)
+        return scores
+
+
+def test_what_cannot_be_captured_runs_in_the_plain_loop_with_one_line_in_the_log(
+    images: Samples, caplog: pytest.LogCaptureFixture
+) -> None:
+    model = Undecided().cuda()
+    units = trace(model, torch.zeros(2, 1, 28, 28, device="cuda"))
+    kept, state = units.everything(), dict(model.state_dict())
+    mine, plain = trainer(model, units, images, "float32"), PlainTrainer(model, units, images)
+    with caplog.at_level(logging.WARNING):
+        for _ in range(2):
+            losses = mine.run(mine.load(kept, state), kept, order(400, 5), None, RECIPE, 1e-4)
+    expected = plain.run(plain.load(kept, state), kept, order(400, 5), None, RECIPE, 1e-4)
+    assert torch.allclose(losses, expected, atol=1e-3)
+    assert len(caplog.records) == 1
+    torch.randn(3, device="cuda")  # a failed capture has not taken the GPU's generator with it

@@ -1,0 +1,151 @@
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from adaptcl.models import build
+from adaptcl.training.fused.shortcuts import Operations, Shortcuts, Shortened, Watch
+
+
+def batch_norm(
+    x: Tensor,
+    running_mean: Tensor,
+    running_var: Tensor,
+    scale: Tensor,
+    shift: Tensor,
+    momentum: float,
+    eps: float,
+    *,
+    relu: bool,
+    bias: Tensor | None,
+) -> Tensor:
+    """What the GPU's kernels do, in PyTorch's own operations."""
+    y = F.batch_norm(x, running_mean, running_var, scale, shift, True, momentum, eps)
+    if bias is not None:
+        running_mean.data += momentum * bias
+    return F.relu(y) if relu else y
+
+
+def halve(images: Tensor) -> Tensor:
+    """As the GPU's kernel does it: neighbouring columns, then neighbouring rows."""
+    columns = torch.maximum(images[..., 0::2], images[..., 1::2])
+    return torch.maximum(columns[..., 0::2, :], columns[..., 1::2, :])
+
+
+OPERATIONS = Operations(
+    batch_norm,
+    halve,
+    halves=lambda x: x.shape[2] % 2 == x.shape[3] % 2 == 0,
+    few_colours=lambda x: x.shape[1] < 8 and not x.requires_grad,
+)
+
+
+def watched(model: nn.Module, inputs: Tensor) -> Shortcuts:
+    watch = Watch(lambda x: x.dim() in (2, 4))
+    with torch.no_grad(), watch:
+        copy.deepcopy(model).train()(inputs)
+    return watch.found()
+
+
+class Skips(nn.Module):
+    """A batch norm before an addition, one used twice, and a bias that matters elsewhere."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b, self.c = (nn.Conv2d(3, 3, 3, padding=1) for _ in range(3))
+        self.na, self.nb, self.nc = (nn.BatchNorm2d(3) for _ in range(3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = F.relu(self.na(self.a(x)) + x)  # the sum is rectified, not the batch norm
+        twice = self.nb(self.b(x))
+        raw = self.c(F.relu(twice) + twice)
+        both: Tensor = (torch.relu(self.nc(raw)) + raw).mean((2, 3))  # `raw` keeps its bias
+        return both
+
+
+def test_vgg_has_every_batch_norm_with_its_relu_and_without_the_bias_before() -> None:
+    found = watched(build("vgg16", (3, 16, 16), 10, 1), torch.randn(4, 3, 16, 16))
+    assert found.norms == found.with_relu == frozenset(range(14))
+    assert found.without_bias == {number: number for number in range(14)}
+
+
+def test_resnet_has_relus_only_where_nothing_is_added_in_between() -> None:
+    found = watched(build("resnet50", (3, 32, 32), 10, 1), torch.randn(4, 3, 32, 32))
+    assert len(found.norms) == 53
+    assert len(found.with_relu) == 1 + 2 * 16  # the third of each block and the shortcuts add up
+    assert found.without_bias == {}
+
+
+def test_what_is_used_twice_is_left_alone() -> None:
+    found = watched(Skips(), torch.randn(4, 3, 8, 8))
+    assert found == Shortcuts(frozenset({0, 1, 2}), frozenset({2}), {0: 0, 1: 1})
+
+
+def test_a_batch_norm_that_does_not_train_is_left_alone() -> None:
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU())
+    watch = Watch(lambda x: True)
+    with torch.no_grad(), watch:
+        model.eval()(torch.randn(2, 3, 8, 8))
+    assert watch.found() == Shortcuts()
+
+
+@pytest.mark.parametrize("name", ["skips", "small", "resnet50"])
+def test_with_shortcuts_a_pass_gives_the_same_outputs_gradients_and_statistics(name: str) -> None:
+    torch.manual_seed(0)
+    shape = (1, 28, 28) if name == "small" else (3, 16, 16)
+    model = (Skips() if name == "skips" else build(name, shape, 10, 1)).double()
+    inputs = torch.randn(4, *shape, dtype=torch.double)
+    # The watch looks for float32; what it finds does not depend on the precision.
+    shortcuts = watched(copy.deepcopy(model).float(), inputs.float())
+    plain, short = copy.deepcopy(model).train(), copy.deepcopy(model).train()
+    counters = [b for n, b in short.named_buffers() if n.endswith("num_batches_tracked")]
+    plain(inputs).square().sum().backward()
+    mode = Shortened(shortcuts, OPERATIONS, counters)
+    with mode:
+        output = short(inputs)
+    mode.finish()
+    output.square().sum().backward()
+    left_out = {id(bias) for bias in mode.without_gradient}
+    assert len(left_out) == len(shortcuts.without_bias)
+    for (key, a), b in zip(plain.named_parameters(), short.parameters(), strict=True):
+        assert a.grad is not None
+        if id(b) in left_out:
+            assert b.grad is None
+            assert torch.allclose(a.grad, torch.zeros_like(a.grad), atol=1e-9), key
+        else:
+            assert b.grad is not None
+            assert torch.allclose(a.grad, b.grad, rtol=1e-6, atol=1e-8), key
+    for (key, one), other in zip(plain.named_buffers(), short.buffers(), strict=True):
+        assert torch.allclose(one, other), key
+
+
+@pytest.mark.parametrize(
+    ("pool", "ours"),
+    [
+        (nn.MaxPool2d(2), True),
+        (nn.MaxPool2d((2, 2), stride=(2, 2)), True),
+        (nn.MaxPool2d(3), False),
+        (nn.MaxPool2d(2, stride=1), False),
+        (nn.MaxPool2d(2, padding=1), False),
+        (nn.MaxPool2d(2, dilation=2), False),
+        (nn.MaxPool2d(2, ceil_mode=True), False),
+    ],
+)
+def test_only_the_usual_max_pool_is_done_by_our_own_operation(
+    pool: nn.MaxPool2d, ours: bool
+) -> None:
+    seen = []
+
+    def spy(images: Tensor) -> Tensor:
+        seen.append(images)
+        return halve(images)
+
+    images = torch.randn(2, 3, 8, 8)
+    with Shortened(Shortcuts(), Operations(batch_norm, spy, lambda x: True), ()):
+        pooled = pool(images)
+    assert torch.equal(pooled, pool(images))
+    assert bool(seen) is ours
