@@ -1,0 +1,200 @@
+"""The command `adaptcl paper`: run experiments, build the document, check the claims."""
+
+from __future__ import annotations
+
+import argparse
+import math
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from adaptcl.errors import AdaptCLError, SettingError
+from adaptcl.experiments import profile, reading, result
+from adaptcl.experiments.document import build
+from adaptcl.experiments.experiment import Experiment, Wanted
+from adaptcl.experiments.provenance import Provenance, data_sha256, provenance
+from adaptcl.experiments.runner import Limits, Runner
+from adaptcl.experiments.schedule import Here, missing
+from adaptcl.experiments.store import Store
+from adaptcl.experiments.tables import listing, verdict_table
+from adaptcl.experiments.tables import table as part_table
+from adaptcl.experiments.verdicts import verdicts
+from adaptcl.training.trainers import PRECISIONS
+
+ALL = "all"
+
+
+class UnfinishedError(AdaptCLError):
+    """Some runs failed; the others are kept."""
+
+
+def add_commands(commands: Any) -> None:
+    """Hang the command into a command line."""
+    paper = commands.add_parser(
+        "paper", help="the paper's tables and figures, its numbers beside ours"
+    )
+    actions = paper.add_subparsers(title="actions", required=True, metavar="WHAT")
+    for experiment in reading.load_all():
+        run = actions.add_parser(experiment.name, help=experiment.title)
+        run.set_defaults(command=lambda options, each=experiment: _run(options, [each]))
+        _add_run_options(run)
+    everything = actions.add_parser(ALL, help="all experiments, the most urgent runs first")
+    everything.set_defaults(command=lambda options: _run(options, reading.load_all()))
+    _add_run_options(everything)
+
+    for name, command, text in (
+        ("list", _list, "what there is, and what is missing"),
+        ("verdicts", _verdicts, "which of the main claims hold"),
+        ("report", _report, "build the document and its figures from the results"),
+    ):
+        action = actions.add_parser(name, help=text)
+        action.set_defaults(command=command)
+        _add_results(action)
+        if command is _report:
+            action.add_argument("--out", default="docs", help="folder for paper.md [%(default)s]")
+
+
+def _add_results(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--results", default="results", help="folder of results [%(default)s]")
+
+
+def _add_run_options(parser: argparse.ArgumentParser) -> None:
+    _add_results(parser)
+    parser.add_argument("--data-dir", default="", help="the folder that holds the images")
+    parser.add_argument("--device", default="cpu", help="where to train, as PyTorch names it [cpu]")
+    parser.add_argument(
+        "--precision", default="tf32", choices=PRECISIONS, help="how a GPU multiplies [%(default)s]"
+    )
+    parser.add_argument("--seeds", help="only these, with commas between (default: all)")
+    parser.add_argument(
+        "--rounds", type=_whole, help="cut runs short to try things out; answers nothing"
+    )
+    parser.add_argument(
+        "--most-urgent",
+        type=_whole,
+        metavar="N",
+        help="only runs of priority N and below (1 is the main claims)",
+    )
+    parser.add_argument(
+        "--time-limit",
+        type=_seconds,
+        default=math.inf,
+        metavar="SECONDS",
+        help="begin nothing that would take longer; stop what does (default: none)",
+    )
+    parser.add_argument(
+        "--side-by-side", type=_whole, default=1, metavar="N", help="runs at the same time [1]"
+    )
+    parser.add_argument(
+        "--work", default="runs/paper", help="folder for unfinished runs [%(default)s]"
+    )
+    parser.add_argument(
+        "--checkpoint-every",
+        type=_whole,
+        default=50,
+        metavar="N",
+        help="rounds from one checkpoint to the next [%(default)s]",
+    )
+
+
+def _run(options: argparse.Namespace, experiments: list[Experiment]) -> None:
+    store = Store.open(Path(options.results))
+    here = Here(
+        options.data_dir,
+        options.device,
+        options.precision,
+        options.rounds,
+        options.checkpoint_every,
+    )
+    left = missing(experiments, store, here, _seeds(options.seeds))
+    if options.most_urgent is not None:
+        left = [wanted for wanted in left if wanted.priority <= options.most_urgent]
+    failed: tuple[str, ...] = ()
+    if left:
+        provenances = _provenances(left, store, here)
+        runner = Runner(
+            store,
+            here,
+            Limits(options.side_by_side, options.time_limit),
+            Path(options.work),
+            provenances,
+            _say,
+        )
+        _say(f"{len(left)} runs to make, {options.side_by_side} side by side")
+        ended = runner.run(left)
+        failed = ended.failed
+        _say(f"{ended.done} done, {len(failed)} failed, {ended.left} left")
+    for experiment in experiments:
+        if experiment.profiled_model and options.most_urgent is None:
+            _profile(experiment.profiled_model, store, options)
+    console = Console()
+    for experiment in experiments if len(experiments) == 1 else ():
+        for part in experiment.parts:
+            console.print(part_table(part, store))
+    if failed:
+        raise UnfinishedError(f"{len(failed)} runs failed: {'; '.join(failed)}.")
+
+
+def _provenances(left: list[Wanted], store: Store, here: Here) -> dict[str, Provenance]:
+    found = {}
+    for name in sorted({wanted.config.job.data for wanted in left}):
+        sha256 = data_sha256(name, Path(here.data_dir) if here.data_dir else None)
+        store.refuse_other_data(name, sha256)
+        found[name] = provenance(here.device, here.precision, sha256)
+    return found
+
+
+def _profile(model: str, store: Store, options: argparse.Namespace) -> None:
+    """Measure a training time, unless there is one of this device already."""
+    made = provenance(options.device, options.precision, "")
+    kind = options.device.partition(":")[0]
+    name = f"profile-{model}-{kind}-{made.precision}.json"
+    if name in store.profiles:
+        return
+    _say(f"measuring the training time of {model} on {made.device}, {made.precision}")
+    measured = profile.measure(model, options.device, options.precision)
+    result.write(store.folder / name, measured.to_json())
+    store.profiles[name] = measured
+
+
+def _list(options: argparse.Namespace) -> None:
+    Console().print(listing(reading.load_all(), Store.open(Path(options.results))))
+
+
+def _verdicts(options: argparse.Namespace) -> None:
+    store = Store.open(Path(options.results))
+    Console().print(verdict_table(verdicts(reading.load_all(), store)))
+
+
+def _report(options: argparse.Namespace) -> None:
+    written = build(reading.load_all(), Store.open(Path(options.results)), Path(options.out))
+    for path in written:
+        print(path)
+
+
+def _seeds(text: str | None) -> list[int] | None:
+    if text is None:
+        return None
+    try:
+        return [int(seed) for seed in text.split(",")]
+    except ValueError:
+        raise SettingError(f"--seeds is {text!r}, but it must be whole numbers.") from None
+
+
+def _whole(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError("it must be at least 1")
+    return value
+
+
+def _seconds(text: str) -> float:
+    value = float(text)
+    if not value > 0:
+        raise argparse.ArgumentTypeError("it must be above 0")
+    return value
+
+
+def _say(line: str) -> None:
+    print(line, flush=True)

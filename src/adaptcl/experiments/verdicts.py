@@ -1,0 +1,56 @@
+"""The main claims, checked by arithmetic: each holds, does not hold, or is not decided yet."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from adaptcl.experiments.experiment import Claim, Experiment
+from adaptcl.experiments.outcome import outcome
+from adaptcl.experiments.store import Store
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What runs say about a claim."""
+
+    claim: Claim
+    deltas: tuple[float, ...]
+    """Points above the baseline of the same seed, at the end of the run."""
+    speed_ups: tuple[float, ...]
+
+    @property
+    def holds(self) -> bool | None:
+        """Judged by means over seeds; None while there are too few."""
+        if len(self.deltas) < self.claim.least_seeds:
+            return None
+        return (
+            statistics.fmean(self.deltas) >= self.claim.least_delta
+            and statistics.fmean(self.speed_ups) >= self.claim.least_speed_up
+        )
+
+    @property
+    def words(self) -> str:
+        """The verdict with its numbers."""
+        if not self.deltas:
+            return "not run yet"
+        judged = {True: "holds", False: "does not hold", None: "not decided yet"}[self.holds]
+        each = ", ".join(f"{delta:+.2f}" for delta in self.deltas)
+        seeds = f"{len(self.deltas)} of {self.claim.least_seeds} seeds"
+        return (
+            f"{judged}: {statistics.fmean(self.deltas):+.2f} points (by seed {each}), "
+            f"{statistics.fmean(self.speed_ups):.2f}×, {seeds}"
+        )
+
+
+def verdicts(experiments: Sequence[Experiment], store: Store) -> list[Verdict]:
+    """All claims of some experiments, judged."""
+    found = []
+    for experiment in experiments:
+        for claim in experiment.claims:
+            part = experiment.part(claim.part)
+            came = outcome(part, part.row(claim.row), store)
+            deltas, speed_ups = came.values("delta"), came.values("speed_up")
+            found.append(Verdict(claim, tuple(deltas), tuple(speed_ups)))
+    return found

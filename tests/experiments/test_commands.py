@@ -1,0 +1,84 @@
+"""`adaptcl paper` on the command line."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from adaptcl.cli import main
+from adaptcl.experiments.reading import load, names
+from adaptcl.experiments.result import RunResult, write
+from adaptcl.experiments.store import result_path
+
+MakeUp = Callable[..., RunResult]
+
+
+@pytest.fixture
+def results(tmp_path: Path, make_up: MakeUp) -> Path:
+    for wanted in load("table-dgc").wanted():
+        made = make_up(wanted.config)
+        write(result_path(tmp_path / "results", made.settings, "0" * 64), made.to_json())
+    return tmp_path / "results"
+
+
+def test_the_list_names_every_experiment_and_what_is_missing(
+    results: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["paper", "list", "--results", str(results)]) == 0
+    shown = capsys.readouterr().out
+    assert all(name in shown for name in names())
+    assert "4 of 4" in shown
+
+
+def test_an_experiment_with_all_its_runs_needs_no_data_to_be_shown(
+    results: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["paper", "table-dgc", "--results", str(results)]) == 0
+    shown = capsys.readouterr().out
+    assert "paper" in shown
+    assert "ours" in shown
+    assert "begun" not in shown
+
+
+def test_a_run_that_is_missing_needs_the_data(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["paper", "table-dgc", "--results", str(tmp_path)]) == 2
+    assert "cifar10 needs a data folder" in capsys.readouterr().err
+
+
+def test_the_report_and_the_verdicts_are_made_from_results_alone(
+    results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "docs"
+    assert main(["paper", "report", "--results", str(results), "--out", str(out)]) == 0
+    assert (out / "paper.md").exists()
+    assert (out / "figures" / "paper-table-dgc-1.svg").exists()
+    assert main(["paper", "verdicts", "--results", str(results)]) == 0
+    assert "not run yet" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["no-such-table"],
+        ["table-dgc", "--seeds", "one"],
+        ["table-dgc", "--side-by-side", "0"],
+        ["table-dgc", "--time-limit", "-1"],
+    ],
+)
+def test_a_mistake_is_told_in_one_sentence(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["paper", *words]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_the_command_can_be_given_without_being_installed(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "adaptcl", "paper", "list", "--results", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert "table-vgg" in done.stdout

@@ -1,0 +1,63 @@
+"""Whether a claim holds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from adaptcl.experiments.experiment import Experiment
+from adaptcl.experiments.identity import key
+from adaptcl.experiments.result import RunResult
+from adaptcl.experiments.store import Store
+from adaptcl.experiments.verdicts import verdicts
+
+MakeUp = Callable[..., RunResult]
+
+
+def judged(
+    tiny: Experiment, make_up: MakeUp, accuracy: float, round_s: float, seeds: tuple[int, ...]
+) -> tuple[bool | None, str]:
+    part = tiny.parts[0]
+    row = part.row("AdaptCL")
+    baseline = part.against(row)
+    assert baseline is not None
+    made: list[RunResult] = []
+    for seed in seeds:
+        made.append(make_up(row.config({}, seed), accuracy=accuracy, round_s=round_s))
+        made.append(make_up(baseline.config({}, seed), accuracy=0.8))
+    store = Store(Path("nowhere"), {key(each.settings): each for each in made})
+    (verdict,) = verdicts([tiny], store)
+    return verdict.holds, verdict.words
+
+
+def barrier_round_s(tiny: Experiment, make_up: MakeUp) -> float:
+    config = tiny.parts[0].row("FedAVG-S").config({}, 1)
+    found = Store(Path(), {key(config.values()): make_up(config)}).find(config)
+    assert found is not None
+    return found.summary.virtual_time_s / found.summary.rounds
+
+
+@pytest.mark.parametrize(
+    ("accuracy", "slower", "holds"),
+    [(0.8, 0.5, True), (0.792, 0.5, True), (0.78, 0.5, False), (0.8, 0.9, False)],
+)
+def test_a_claim_holds_if_both_its_halves_do(
+    tiny: Experiment, make_up: MakeUp, accuracy: float, slower: float, holds: bool
+) -> None:
+    round_s = slower * barrier_round_s(tiny, make_up)
+    found, words = judged(tiny, make_up, accuracy, round_s, (1, 2))
+    assert found is holds
+    assert words.startswith("holds" if holds else "does not hold")
+
+
+def test_too_few_seeds_decide_nothing(tiny: Experiment, make_up: MakeUp) -> None:
+    found, words = judged(tiny, make_up, 0.8, 1.0, (1,))
+    assert found is None
+    assert words.startswith("not decided yet")
+    assert "1 of 2 seeds" in words
+
+
+def test_no_runs_no_verdict(tiny: Experiment, make_up: MakeUp) -> None:
+    assert judged(tiny, make_up, 0.8, 1.0, ()) == (None, "not run yet")
