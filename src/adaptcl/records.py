@@ -53,6 +53,8 @@ class RoundRecord:
     """Mean similarity over all pairs of sub-models, in rounds where somebody pruned."""
     missing: tuple[int, ...] = ()
     """Workers that were given this round's task and had not answered when it closed."""
+    participants: tuple[int, ...] = ()
+    """Workers drawn to take part in this round; empty where all were asked."""
 
     def to_json(self) -> dict[str, Any]:
         """The object written to `rounds.jsonl`."""
@@ -63,8 +65,8 @@ class RoundRecord:
         """Read back what `to_json` gave, refusing anything else."""
         try:
             workers = tuple(WorkerRecord(**w) for w in values["workers"])
-            rest = {k: v for k, v in values.items() if k not in ("workers", "missing")}
-            return cls(**rest, workers=workers, missing=tuple(values.get("missing", ())))
+            lists = {name: tuple(values.get(name, ())) for name in ("missing", "participants")}
+            return cls(**{**values, **lists, "workers": workers})
         except (KeyError, TypeError) as error:
             raise RunFolderError(
                 f"rounds.jsonl holds a line that is not a round: {error}"

@@ -32,9 +32,9 @@ from adaptcl.snapshot import Tree
 from adaptcl.strategies import STRATEGIES, Job, Strategy
 from adaptcl.training.evaluate import accuracy
 from adaptcl.training.randomness import draws_randomness
-from adaptcl.training.trainers import trainer
+from adaptcl.training.trainers import trainers
 from adaptcl.training.worker import Worker
-from adaptcl.units import State, flops, retention, trace
+from adaptcl.units import State, flops, kept_key, retention, trace
 
 FROM_PYTHON = "(given from Python)"
 """Stands in the settings for a model or data that has no name."""
@@ -184,6 +184,7 @@ class Session:
             seed,
         )
         random = draws_randomness(materials.model, materials.example())
+        own = trainers(materials.model, self._units, materials.parts, self._job.precision)
         workers = [
             Worker(
                 w,
@@ -191,10 +192,10 @@ class Session:
                 materials.model,
                 self._units,
                 seed,
-                trainer=trainer(materials.model, self._units, part, self._job.precision),
+                trainer=each,
                 draws_randomness=random,
             )
-            for w, part in enumerate(materials.parts)
+            for w, (part, each) in enumerate(zip(materials.parts, own, strict=True))
         ]
         # Trainings that run side by side would slow each other down, and be measured so.
         threads = 1 if environment.measured else self._job.threads or os.cpu_count() or 1
@@ -236,9 +237,14 @@ class Session:
         return time.perf_counter() - self._began
 
     def _summary(self) -> Summary:
-        units, kept = self._units, self._strategy.sub_models()
+        units = self._units
+        # Of ten thousand workers most have one of a few sub-models.
+        distinct = {kept_key(each): each for each in self._strategy.sub_models()}
+        share = {key: retention(units, each) for key, each in distinct.items()}
+        work = {key: flops(units, each) for key, each in distinct.items()}
+        keys = [kept_key(each) for each in self._strategy.sub_models()]
         whole = max(1, flops(units, units.everything()))
-        retentions = tuple(retention(units, each) for each in kept)
+        retentions = tuple(share[key] for key in keys)
         *before, last = self._records
         if last.accuracy is None:
             last = replace(last, accuracy=self._measured(self._strategy.model()))
@@ -248,7 +254,7 @@ class Session:
             wall_time_s=self._wall_time(),
             retention=retentions,
             params_saved=1 - sum(retentions) / len(retentions),
-            flops_saved=1 - sum(flops(units, each) for each in kept) / whole / len(kept),
+            flops_saved=1 - sum(work[key] for key in keys) / whole / len(keys),
             seed=self._job.seed,
             workers=self._job.workers,
             model=self._job.model,

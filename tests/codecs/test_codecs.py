@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 import torch
@@ -138,3 +139,14 @@ def test_a_codec_takes_its_own_settings_and_leaves_the_rest() -> None:
 def test_an_unknown_codec_is_refused_with_what_there_is() -> None:
     with pytest.raises(SettingError, match=r"'zip'.*plain, fp16, int8, dgc"):
         codec("zip", {})
+
+
+@everyone
+@given(bits=st.lists(st.booleans(), min_size=24, max_size=24).filter(any), round=st.integers(1, 9))
+def test_the_size_is_known_before_there_are_values(
+    make_parcel: Parcels, name: str, bits: list[bool], round: int
+) -> None:
+    parcel = make_parcel(kept=torch.tensor(bits), round=round)
+    nothing = {key: torch.empty_like(t, device="meta") for key, t in parcel.state.items()}
+    expected = codec(name, {}).size(replace(parcel, state=nothing, reference=nothing))
+    assert Payload(encoded(name, parcel)).nbytes == expected

@@ -12,7 +12,7 @@ def test_vgg16_is_the_papers() -> None:
     whole = units.everything()
     assert parameters(units, whole) == sum(p.numel() for p in model.parameters()) == 14_991_946
     assert round(parameters(units, whole) * 4 / 2**20, 1) == 57.2
-    assert size_bytes(units, whole) == 4 * (14_991_946 + 2 * 4736)
+    assert size_bytes(units, whole) == 4 * (14_991_946 + 2 * 4736) + 8 * 14
     assert round(flops(units, whole) / 1e6) == 627
 
 

@@ -56,7 +56,7 @@ def line(*slopes: float, fixed: float = 10.0) -> Times:
 
 
 def unchanged(task: Task) -> State:
-    return task.state
+    return dict(task.state)
 
 
 class Engine:
@@ -98,7 +98,12 @@ class Engine:
             importance = task.pruning.importance
             importance = torch.rand(units.count) if importance is None else importance
             kept = prune(
-                units, task.kept, importance, task.pruning.rate, task.pruning.min_retention
+                units,
+                task.kept,
+                importance,
+                task.pruning.rate,
+                task.pruning.min_retention,
+                task.pruning.width_multiple,
             )
             lost, jump = self.harm
             cut = Cut(lost, 1.0, 1.0 + jump)
@@ -577,3 +582,98 @@ def test_it_learns_and_makes_workers_equal(learn: Callable[..., Result]) -> None
     assert summary.heterogeneity_last < 0.05
     assert list(summary.retention) == sorted(summary.retention)
     assert summary.retention[-1] == 1
+
+
+# Widths -----------------------------------------------------------------------------------------
+
+
+@cache
+def wide_model() -> tuple[UnitMap, State]:
+    """Two layers of two hundred units; four units are just below two percent of the parameters."""
+    torch.manual_seed(0)
+    net = nn.Sequential(
+        nn.Linear(20, 200), nn.BatchNorm1d(200), nn.ReLU(),
+        nn.Linear(200, 200), nn.BatchNorm1d(200), nn.ReLU(),
+        nn.Linear(200, 4),
+    )  # fmt: skip
+    with torch.no_grad():
+        for name in SCALES:
+            net.get_parameter(name).uniform_(0.1, 1)
+    return trace(net, torch.zeros(2, 20)), {n: t.clone() for n, t in net.state_dict().items()}
+
+
+def wide_engine(times: Times, settings: AdaptCLSettings) -> Engine:
+    return Engine(AdaptCL(Job(*wide_model(), 3, 99, Recipe(), seed=5), settings), times).start()
+
+
+def widths(run: Engine) -> list[list[int]]:
+    """How many units of each layer each worker has."""
+    layers = run.strategy.units.layers
+    return [
+        [int(kept[list(layer.units)].sum()) for layer in layers]
+        for kept in run.strategy.sub_models()
+    ]
+
+
+@pytest.mark.parametrize("order", ["cig-bnscalor", "no-constant", "taylor"])
+@pytest.mark.parametrize("multiple", [1, 2, 16])
+def test_pruned_widths_are_multiples_and_all_workers_still_become_equally_fast(
+    multiple: int, order: str
+) -> None:
+    settings = replace(SETTINGS, width_multiple=multiple, pruning=order)
+    run = wide_engine(line(90, 60, 30), settings)
+    for round in range(2, 30):
+        run.until(round)
+        assert all(width % min(multiple, 4) == 0 for row in widths(run) for width in row)
+    assert min(widths(run)[0]) < 200
+    assert run.spread()[-1] < 0.03
+    settled = widths(run)
+    assert widths(run.until(60)) == settled
+
+
+def test_grown_widths_are_multiples_too() -> None:
+    times = changing((90, 30, 30), (45, 30, 30), at=19)
+    run = wide_engine(times, replace(GROWING, width_multiple=16)).until(18)
+    small = sum(widths(run)[0])
+    for round in range(19, 60):
+        run.until(round)
+        assert all(width % 4 == 0 for width in widths(run)[0])
+    assert small < sum(widths(run)[0]) < 400
+    assert run.spread()[-1] < 0.03
+
+
+def test_less_than_a_block_to_grow_by_is_not_put_on_record_as_growing() -> None:
+    # Every growth that is wanted is one percent, and a block is almost two.
+    settings = replace(GROWING, width_multiple=16, min_pruned_rate=0.001)
+    run = wide_engine(line(33, 30, 30), settings).until(60)
+    assert run.retentions()[0] < 1
+    assert all(rate >= 0 for rates in run.rates().values() for rate in rates)
+
+
+def test_the_multiple_goes_with_every_pruning() -> None:
+    tasks = engine(line(60, 40, 20), replace(SETTINGS, width_multiple=8)).until(10).tasks
+    assert {task.pruning.width_multiple for task in tasks if task.pruning} == {8}
+
+
+def test_waiting_for_the_lasso_looks_at_the_pruning_that_would_be_carried_out() -> None:
+    # The order comes to large scales within a block, so a whole block costs more than its part.
+    units, first = wide_model()
+    scales = torch.full((200,), 0.01)
+    scales[100:] = 1.0
+    state = {**first, "1.weight": scales, "4.weight": scales.clone()}
+    lost = importance_lost(
+        units.everything(),
+        prune(units, units.everything(), torch.cat([scales, scales]), 0.3, width_multiple=16),
+        torch.cat([scales, scales]),
+    )
+    for limit, waits in ((lost - 1e-6, True), (lost + 1e-6, False)):
+        settings = replace(
+            SETTINGS,
+            adapt_strength=True,
+            max_importance_lost=limit,
+            pruned_rates=((0.3,) * 3,),
+            width_multiple=16,
+        )
+        strategy = AdaptCL(Job(units, state, 3, 99, Recipe(), seed=5), settings)
+        run = Engine(strategy, line(30, 30, 30)).start().until(3)
+        assert (run.open[0].pruning is None) == waits

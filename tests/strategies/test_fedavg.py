@@ -38,7 +38,7 @@ def test_everybody_trains_the_whole_model_every_round(
 
     def train(task: Task) -> State:
         seen.append(task)
-        return task.state
+        return dict(task.state)
 
     strategy = FedAVGS(with_batch_norm(3, 4), SynchronousSettings())
     run = timeline(strategy, [3.0, 2.0, 1.0], train).start().run()

@@ -24,7 +24,7 @@ def test_steps_are_momentum_sgd_on_loss_lasso_and_weight_decay(
 ) -> None:
     recipe = Recipe(learning_rate=0.1, momentum=0.5, weight_decay=0.01)
     plain = PlainTrainer(net, units, digits)
-    model = plain.load(units.everything(), task().state)
+    model = plain.load(units.everything(), dict(task().state))
     batches = [torch.arange(10), torch.arange(10, 30)]
     losses = plain.run(model, units.everything(), batches, None, recipe, lasso=0.002)
 
@@ -53,7 +53,7 @@ def test_loading_shares_no_memory_with_the_model_or_the_task(
     asked = task()
     before = {name: tensor.clone() for name, tensor in asked.state.items()}
     plain = PlainTrainer(net, units, digits)
-    model = plain.load(asked.kept, asked.state)
+    model = plain.load(asked.kept, dict(asked.state))
     plain.run(model, asked.kept, [torch.arange(20)], None, asked.recipe, 0.0)
     assert all(torch.equal(asked.state[name], tensor) for name, tensor in before.items())
     assert all(torch.equal(net.state_dict()[name], tensor) for name, tensor in before.items())
@@ -65,7 +65,7 @@ def test_the_moves_of_the_augmentation_are_applied(
     asked = task()
     plain = PlainTrainer(net, units, digits)
     moves = torch.tensor([[0] * 20, [7] * 20, [1] * 20])
-    model = plain.load(asked.kept, asked.state)
+    model = plain.load(asked.kept, dict(asked.state))
     loss = plain.run(model, asked.kept, [torch.arange(20)], [moves], asked.recipe, 0.0)
     inputs, labels = digits.batch(torch.arange(20))
     expected = submodel(net, units, asked.kept).train()(crop_and_flip(inputs, moves))
@@ -77,7 +77,7 @@ def test_no_batches_leave_the_model_as_it_is(
 ) -> None:
     asked = task()
     plain = PlainTrainer(net, units, digits)
-    model = plain.load(asked.kept, asked.state)
+    model = plain.load(asked.kept, dict(asked.state))
     assert len(plain.run(model, asked.kept, [], None, asked.recipe, 0.1)) == 0
     assert all(torch.equal(model.state_dict()[n], t) for n, t in asked.state.items())
 
@@ -110,7 +110,7 @@ def test_parameters_that_do_not_train_stay_as_they_are(
     first = next(frozen.parameters())
     first.requires_grad_(False)
     plain = PlainTrainer(frozen, units, digits)
-    model = plain.load(units.everything(), task().state)
+    model = plain.load(units.everything(), dict(task().state))
     plain.run(model, units.everything(), [torch.arange(20)], None, task().recipe, 0.01)
     trained = model.state_dict()
     assert torch.equal(trained["0.weight"], first)
@@ -129,7 +129,7 @@ def test_a_fresh_optimizer_begins_every_run(
     recipe = replace(task().recipe, momentum=0.9)
     plain = PlainTrainer(net, units, digits)
     everything, batch = units.everything(), [torch.arange(20)]
-    model = plain.load(everything, task().state)
+    model = plain.load(everything, dict(task().state))
     plain.run(model, everything, batch, None, recipe, 0.0)
     again = plain.load(everything, {n: t.clone() for n, t in model.state_dict().items()})
     plain.run(model, everything, batch, None, recipe, 0.0)

@@ -8,12 +8,13 @@ import pytest
 import torch
 from torch import Tensor
 
+from adaptcl.codecs import CODECS, codec
 from adaptcl.codecs.codec import Memory, Payload
 from adaptcl.codecs.plain import Plain, PlainSettings
 from adaptcl.errors import UpdateError
 from adaptcl.training import Pruning, Task, Update
-from adaptcl.training.wire import check_header, check_tensors, pack, unpack
-from adaptcl.units import Kept, UnitMap, recut
+from adaptcl.training.wire import check_header, check_tensors, pack, payload_bytes, unpack
+from adaptcl.units import CutOnDemand, Kept, UnitMap, recut
 
 Tasks = Callable[..., Task]
 CODEC = Plain(PlainSettings())
@@ -178,3 +179,16 @@ def test_the_header_is_checked_before_the_payload_is_read(
 ) -> None:
     with pytest.raises(UpdateError, match="asked for round"):
         unpack(Payload({}), replace(answer, round=9), asked, units, CODEC)
+
+
+@pytest.mark.parametrize("name", CODECS)
+def test_the_size_of_an_update_is_known_before_it_is_trained(
+    name: str, answer: Update, asked: Task, units: UnitMap
+) -> None:
+    chosen = codec(name, {})
+    payload, _ = pack(answer, asked, units, chosen, Memory())
+    assert payload_bytes(asked, units, chosen) == payload.nbytes
+    whole = {tensor: torch.zeros(shape) for tensor, shape in units.shapes.items()}
+    whole = {n: t.long() if n in units.integers else t for n, t in whole.items()}
+    lazily = replace(asked, state=CutOnDemand(whole, units, asked.kept))
+    assert payload_bytes(lazily, units, chosen) == payload.nbytes

@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
 import torch
@@ -19,6 +20,7 @@ from adaptcl.training import Pruning, Recipe, Task, Update
 from adaptcl.training.batches import batches, steps
 from adaptcl.training.evaluate import accuracy
 from adaptcl.training.lasso import GroupLasso
+from adaptcl.training.randomness import Draws
 from adaptcl.training.trainer import PlainTrainer
 from adaptcl.training.worker import Worker, WorkerMemory
 from adaptcl.units import State, UnitMap, parameters, recut, submodel, trace
@@ -51,7 +53,7 @@ def test_an_update_answers_its_task(worker: Worker, task: Tasks) -> None:
     assert (update.worker, update.round, update.samples) == (0, 4, 80)
     assert torch.equal(update.kept, asked.kept)
     assert update.cut is None
-    assert not same(update.state, asked.state)
+    assert not same(update.state, dict(asked.state))
 
 
 def test_the_task_and_the_model_are_not_written_to(
@@ -60,7 +62,7 @@ def test_the_task_and_the_model_are_not_written_to(
     asked = task(pruning=Pruning(0.3, "index", order), beta=0.5)
     before = {name: tensor.clone() for name, tensor in asked.state.items()}
     worker.carry_out(asked, WorkerMemory())
-    assert same(asked.state, before)
+    assert same(dict(asked.state), before)
     assert same(net.state_dict(), before)
 
 
@@ -182,6 +184,20 @@ def test_the_worker_prunes_by_the_order_it_is_given(
     assert parameters(units, update.kept) <= 0.6 * parameters(units, kept)
 
 
+def test_the_worker_prunes_to_widths_that_are_multiples(digits: Samples) -> None:
+    # A unit is a third of a percent of this model, so that four of them make a block.
+    net = nn.Sequential(nn.Flatten(), nn.Linear(64, 300), nn.ReLU(), nn.Linear(300, 10))
+    units = trace(net, torch.zeros(2, 1, 8, 8))
+    worker = Worker(0, digits, net, units, seed=7)
+    order = torch.rand(300, generator=torch.Generator().manual_seed(3))
+    asked = Task(0, 1, net.state_dict(), units.everything(), Recipe(batch_size=16))
+    for multiple, left in ((1, 203), (16, 200)):
+        pruning = Pruning(0.32, "index", order, width_multiple=multiple)
+        update, _ = worker.carry_out(replace(asked, pruning=pruning), KNOWN)
+        assert int(update.kept.sum()) == left
+        assert update.state["1.weight"].shape == (left, 64)
+
+
 @pytest.mark.parametrize("name", ["l1", "taylor", "fpgm", "hrank"])
 def test_an_order_of_its_own_is_computed_by_the_worker(
     worker: Worker, task: Tasks, units: UnitMap, name: str
@@ -234,7 +250,7 @@ def test_in_between_beta_splits_the_steps(
     first = round(beta * total)
     shuffled = list(batches(80, 16, total, generator(7, "batches", 0, 1)))
     plain = PlainTrainer(net, units, digits)
-    model = plain.load(asked.kept, asked.state)
+    model = plain.load(asked.kept, dict(asked.state))
     before = plain.run(model, asked.kept, shuffled[:first], None, asked.recipe, 0.001)
     smaller = prune(units, asked.kept, order, 0.4)
     model = plain.load(smaller, recut(model.state_dict(), units, asked.kept, smaller))
@@ -312,14 +328,17 @@ def impatient_threads() -> Iterator[None]:
     sys.setswitchinterval(before)
 
 
-@pytest.fixture
-def dropping(digits: Samples) -> tuple[list[Worker], Callable[[int], Task]]:
+@pytest.fixture(params=[Draws.OWN, Draws.SHARED], ids=["own generator", "shared generator"])
+def dropping(
+    digits: Samples, request: pytest.FixtureRequest
+) -> tuple[list[Worker], Callable[[int], Task]]:
     """Four workers with dropout and their tasks."""
+    draws: Draws = request.param
     torch.manual_seed(0)
     model = Dropping()
     units = trace(model, torch.zeros(2, 1, 8, 8))
     state = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-    workers = [Worker(w, digits, model, units, 7, draws_randomness=True) for w in range(4)]
+    workers = [Worker(w, digits, model, units, 7, draws_randomness=draws) for w in range(4)]
 
     def task_of(worker: int) -> Task:
         return Task(worker, 1, state, units.everything(), Recipe(epochs=1, batch_size=16))
@@ -410,3 +429,16 @@ def test_dropout_differs_from_worker_to_worker(
     workers, task_of = dropping
     one, other = (workers[w].carry_out(task_of(w), KNOWN)[0] for w in (0, 1))
     assert not same(one.state, other.state)
+
+
+def test_dropout_is_the_same_from_either_generator(digits: Samples) -> None:
+    torch.manual_seed(0)
+    model = Dropping()
+    units = trace(model, torch.zeros(2, 1, 8, 8))
+    state = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    task = Task(0, 1, state, units.everything(), Recipe(epochs=1, batch_size=16))
+    own, shared = (
+        Worker(0, digits, model, units, 7, draws_randomness=draws).carry_out(task, KNOWN)[0]
+        for draws in (Draws.OWN, Draws.SHARED)
+    )
+    assert same(own.state, shared.state)

@@ -14,13 +14,13 @@ def test_sizes_of_a_small_net_worked_out_by_hand(net: nn.Module, images: Tensor)
     # Linear 192-7, linear 7-9, batch norm and PReLU of 9, linear 9-5.
     whole = (192 * 7 + 7) + (7 * 9 + 9) + 2 * 9 + 9 + (9 * 5 + 5)
     assert parameters(units, kept) == whole
-    assert size_bytes(units, kept) == 4 * (whole + 2 * 9)
+    assert size_bytes(units, kept) == 4 * (whole + 2 * 9) + 8
     assert flops(units, kept) == 2 * (192 * 7 + 7 * 9 + 9 * 5)
     kept[:3] = False
     cut = (192 * 4 + 4) + (4 * 9 + 9) + 2 * 9 + 9 + (9 * 5 + 5)
     assert parameters(units, kept) == cut
     assert retention(units, kept) == cut / whole
-    assert size_bytes(units, kept) == 4 * (cut + 2 * 9)
+    assert size_bytes(units, kept) == 4 * (cut + 2 * 9) + 8
     assert flops(units, kept) == 2 * (192 * 4 + 4 * 9 + 9 * 5)
 
 

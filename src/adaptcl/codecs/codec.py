@@ -22,7 +22,7 @@ class Payload:
     @property
     def nbytes(self) -> int:
         """Bytes on the wire."""
-        return sum(t.numel() * t.element_size() for t in self.tensors.values())
+        return sum(t.nbytes for t in self.tensors.values())
 
 
 @dataclass(frozen=True)
@@ -52,6 +52,13 @@ class Codec(Protocol):
 
     def encode(self, parcel: Parcel, memory: Memory) -> tuple[Payload, Memory]:
         """The bytes to send, and the memory for the worker's next round."""
+        ...
+
+    def size(self, parcel: Parcel) -> int:
+        """Bytes that `encode` sends for a parcel of such tensors, whatever their values are.
+
+        So it can be asked before anything is trained, with tensors that have no values.
+        """
         ...
 
     def decode(self, payload: Payload, reference: State) -> State:

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from adaptcl.codecs.codec import Memory, Parcel, Payload
-from adaptcl.codecs.sparse import pack, unpack, worth_places
+from adaptcl.codecs.sparse import pack, packed_bytes, unpack, worth_places
 from adaptcl.codecs.wire import WHOLE, add_changes, entry
 from adaptcl.settings import setting
 from adaptcl.units import State, cut, put_back
@@ -96,6 +96,16 @@ class DGC:
         kept_back = _remember(UNSENT, unsent, parcel, memory)
         return Payload(tensors), Memory(kept_back | _remember(MOMENTUM, momentum, parcel, memory))
 
+    def size(self, parcel: Parcel) -> int:
+        """Values and places of as many entries as are sent in this round; buffers whole."""
+        sparsity = self.sparsity(parcel.round)
+        return sum(
+            packed_bytes(_how_many(tensor.numel(), sparsity), tensor.numel())
+            if _has_change(name, parcel)
+            else tensor.nbytes
+            for name, tensor in parcel.state.items()
+        )
+
     def decode(self, payload: Payload, reference: State) -> State:
         """The reference with the entries that were sent added."""
         return add_changes(payload, reference, unpack)
@@ -107,12 +117,17 @@ def _has_change(name: str, parcel: Parcel) -> bool:
 
 def _largest(waiting: Tensor, sparsity: float) -> Tensor:
     """Rising indexes of the entries to send."""
-    size = waiting.numel()
+    count = _how_many(waiting.numel(), sparsity)
+    if count == waiting.numel():
+        return torch.arange(count, device=waiting.device)
+    return waiting.abs().topk(count, sorted=False).indices.sort().values
+
+
+def _how_many(size: int, sparsity: float) -> int:
+    """How many of a tensor's entries are sent."""
     # Products such as 0.7 × 1000 miss the whole number they mean by a rounding error.
     count = max(1, size - math.floor(sparsity * size + 1e-6))
-    if size < _SMALL or not worth_places(count, size):
-        return torch.arange(size, device=waiting.device)
-    return waiting.abs().topk(count, sorted=False).indices.sort().values
+    return size if size < _SMALL or not worth_places(count, size) else count
 
 
 def _zeroed(tensor: Tensor, indexes: Tensor) -> Tensor:

@@ -38,7 +38,7 @@ class FP16:
         """Change and scale of what is trained, the rest whole."""
         tensors: State = {}
         for name, trained in parcel.state.items():
-            if name in parcel.units.parameters and trained.is_floating_point():
+            if _has_change(name, parcel):
                 change, scale = _halved(trained.float() - parcel.reference[name].float())
                 tensors[entry(CHANGE, name)] = change
                 tensors[entry(SCALE, name)] = scale
@@ -46,9 +46,20 @@ class FP16:
                 tensors[entry(WHOLE, name)] = trained
         return Payload(tensors), memory
 
+    def size(self, parcel: Parcel) -> int:
+        """Two bytes for each entry of a change, and four for its scale."""
+        return sum(
+            2 * tensor.numel() + 4 if _has_change(name, parcel) else tensor.nbytes
+            for name, tensor in parcel.state.items()
+        )
+
     def decode(self, payload: Payload, reference: State) -> State:
         """What was encoded, each change within 2⁻¹¹ of itself (or 2⁻²⁴ of the largest)."""
         return add_changes(payload, reference, _read)
+
+
+def _has_change(name: str, parcel: Parcel) -> bool:
+    return name in parcel.units.parameters and parcel.state[name].is_floating_point()
 
 
 def _read(reader: Reader, name: str, shape: tuple[int, ...]) -> Tensor:

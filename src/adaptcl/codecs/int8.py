@@ -40,8 +40,7 @@ class Int8:
         """Change and scales of what is trained and has rows, the rest whole."""
         tensors: State = {}
         for name, trained in parcel.state.items():
-            parameter = name in parcel.units.parameters and trained.is_floating_point()
-            if parameter and trained.ndim > 1:
+            if _has_rows(name, parcel):
                 change, scale = _quantised(trained.float() - parcel.reference[name].float())
                 tensors[entry(CHANGE, name)] = change
                 tensors[entry(SCALE, name)] = scale
@@ -49,9 +48,21 @@ class Int8:
                 tensors[entry(WHOLE, name)] = trained
         return Payload(tensors), memory
 
+    def size(self, parcel: Parcel) -> int:
+        """One byte for each entry of a change, and four for the scale of each row."""
+        return sum(
+            tensor.numel() + 4 * len(tensor) if _has_rows(name, parcel) else tensor.nbytes
+            for name, tensor in parcel.state.items()
+        )
+
     def decode(self, payload: Payload, reference: State) -> State:
         """What was encoded, each change within 1/254 of the largest in its row."""
         return add_changes(payload, reference, _read)
+
+
+def _has_rows(name: str, parcel: Parcel) -> bool:
+    tensor = parcel.state[name]
+    return name in parcel.units.parameters and tensor.is_floating_point() and tensor.ndim > 1
 
 
 def _read(reader: Reader, name: str, shape: tuple[int, ...]) -> Tensor:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from adaptcl.codecs.codec import Memory, Parcel, Payload
-from adaptcl.codecs.wire import Reader
+from adaptcl.codecs.wire import Reader, only_finite
 from adaptcl.units import State
 
 
@@ -27,6 +27,10 @@ class Plain:
         """The trained tensors under their own names."""
         return Payload(dict(parcel.state)), memory
 
+    def size(self, parcel: Parcel) -> int:
+        """All of the tensors."""
+        return sum(tensor.nbytes for tensor in parcel.state.values())
+
     def decode(self, payload: Payload, reference: State) -> State:
         """Exactly what was encoded."""
         reader = Reader(payload)
@@ -35,4 +39,4 @@ class Plain:
             for name, tensor in reference.items()
         }
         reader.close()
-        return state
+        return only_finite(state)

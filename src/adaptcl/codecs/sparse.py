@@ -26,6 +26,11 @@ def worth_places(chosen: int, size: int) -> bool:
     return chosen * _VALUE_BYTES + _place_bytes(chosen, size) < size * _VALUE_BYTES
 
 
+def packed_bytes(chosen: int, size: int) -> int:
+    """Bytes of `chosen` of `size` entries, with their places unless they are all."""
+    return chosen * _VALUE_BYTES + (_place_bytes(chosen, size) if chosen < size else 0)
+
+
 def pack(name: str, values: Tensor, indexes: Tensor, size: int) -> State:
     """The entries of a payload for float32 `values` at rising `indexes` of a tensor of `size`."""
     packed = {entry(VALUES, name): values}

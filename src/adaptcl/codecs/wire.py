@@ -13,6 +13,7 @@ from torch import Tensor
 
 from adaptcl.codecs.codec import Payload
 from adaptcl.errors import UpdateError
+from adaptcl.finite import first_not_finite
 from adaptcl.units import State
 
 WHOLE = "whole"
@@ -35,7 +36,7 @@ class Reader:
         return name in self._left
 
     def take(self, name: str, dtype: torch.dtype, shape: tuple[int | None, ...]) -> Tensor:
-        """The entry of that name; a length of None may be any. Floats are finite."""
+        """The entry of that name; a length of None may be any."""
         if name not in self._left:
             raise UpdateError(f"An update lacks {name!r}; all that was sent out must come back.")
         tensor = self._left.pop(name)
@@ -49,7 +50,7 @@ class Reader:
                 f"An update has {name!r} in the shape {list(tensor.shape)}, "
                 f"but it must be [{wanted}]."
             )
-        return _finite(name, tensor)
+        return tensor
 
     def close(self) -> None:
         """Refuse what nobody asked for."""
@@ -73,17 +74,19 @@ def add_changes(
         if reader.holds(entry(WHOLE, name)) or not before.is_floating_point():
             state[name] = reader.take(entry(WHOLE, name), before.dtype, shape)
         else:
-            after = (before + change(reader, name, shape)).to(before.dtype)
-            # Two finite numbers from a wire can still add up to infinity.
-            state[name] = _finite(name, after)
+            state[name] = (before + change(reader, name, shape)).to(before.dtype)
     reader.close()
-    return state
+    return only_finite(state)
 
 
-def _finite(name: str, tensor: Tensor) -> Tensor:
-    if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
+def only_finite(state: State) -> State:
+    """What was decoded, if all of it can go into a model.
+
+    Asked of the outcome, not of what travelled: finite numbers can still add up to infinity.
+    """
+    if (name := first_not_finite(state)) is not None:
         raise UpdateError(
             f"An update has values in {name!r} that are not finite: the worker's training "
             "diverged; try a smaller learning rate."
         )
-    return tensor
+    return state

@@ -1,43 +1,32 @@
 """The simulation engine: all workers in one process, on one virtual clock.
 
 The loop is the whole of it: deliver tasks, wait for the next thing to happen, hand it to the
-strategy. Real training runs in threads while the virtual clock decides the order of events, and
-the order never depends on which thread was faster: an event is only taken when no training still
-under way could come before it.
+strategy. Real training runs in threads (`trainings.py`) while the virtual clock decides the order
+of events. What is held for each worker is what it has to remember, and nothing of a model's size.
 """
 
 from __future__ import annotations
 
-import heapq
+import math
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 
 from adaptcl.codecs.codec import Codec, Memory
 from adaptcl.engines.environment import Environment
-from adaptcl.engines.heterogeneity import heterogeneity
+from adaptcl.engines.round_record import tell_round
+from adaptcl.engines.trainings import Expected, Trainings
 from adaptcl.errors import AdaptCLError
-from adaptcl.events import (
-    Listener,
-    RoundFinished,
-    UpdateArrived,
-    Warned,
-    WorkerJoined,
-    WorkerLost,
-)
-from adaptcl.records import RoundRecord
+from adaptcl.events import Listener, UpdateArrived, WorkerJoined, WorkerLost
 from adaptcl.snapshot import Tree
 from adaptcl.strategies.strategy import Closed, Reaction, Strategy
 from adaptcl.training import Arrival, Task
-from adaptcl.training.wire import pack, unpack
+from adaptcl.training.wire import pack, payload_bytes, unpack
 from adaptcl.training.worker import Worker, WorkerMemory
 from adaptcl.units import State, UnitMap, size_bytes
-
-_PRESENCE, _ARRIVAL, _DEADLINE = range(3)
-"""What comes first of several things at the same moment."""
 
 
 @dataclass(frozen=True)
@@ -47,24 +36,18 @@ class Trained:
     arrival: Arrival
     memory: WorkerMemory
 
+    @property
+    def update_time(self) -> float:
+        """Virtual seconds from the task's sending to the update's arrival."""
+        return self.arrival.timing.update_time
+
 
 @dataclass(frozen=True)
 class _Open:
-    """A task under way: when it was sent, what the worker knew then, and the running training."""
+    """A task under way, and when it was sent."""
 
     task: Task
     start: float
-    memory: WorkerMemory
-    earliest: float
-    future: Future[Trained]
-
-
-@dataclass(order=True, frozen=True)
-class _Event:
-    time: float
-    kind: int
-    worker: int
-    present: bool = field(default=False, compare=False)
 
 
 class Simulation:
@@ -92,7 +75,7 @@ class Simulation:
         self._threads = threads
         self.now = 0.0
         self._open: dict[int, _Open] = {}
-        self._memories = [WorkerMemory() for _ in workers]
+        self._memories = [WorkerMemory()] * len(workers)
         self._deadline: float | None = None
         self._update_times = [0.0] * len(workers)
         self._rounds_closed = 0
@@ -102,14 +85,8 @@ class Simulation:
     def run(self, checkpoint: Callable[[Tree], None], resume: Tree | None = None) -> None:
         """Run to the end; `checkpoint` gets all that is needed to go on after every round."""
         cores = torch.get_num_threads()
-        pool = ThreadPoolExecutor(
-            self._threads,
-            "worker",
-            initializer=torch.set_num_threads,
-            initargs=(self._cores_for_each(cores),),
-        )
+        self._trainings = Trainings[Trained](self._threads, self._cores_for_each(cores))
         try:
-            self._pool = pool
             if resume is None:
                 self._act(self._strategy.start(), checkpoint)
             else:
@@ -119,7 +96,7 @@ class Simulation:
         finally:
             # Nobody waits for a training whose update is not wanted any more: not who presses
             # Ctrl-C, and not a run that ends while a lost worker still computes.
-            pool.shutdown(wait=False, cancel_futures=True)
+            self._trainings.close()
             torch.set_num_threads(cores)
 
     def _cores_for_each(self, cores: int) -> int:
@@ -132,71 +109,60 @@ class Simulation:
     # One turn of the loop ----------------------------------------------------------------------
 
     def _next(self) -> Reaction:
-        """Take the next thing that happens and hand it to the strategy."""
-        event = self._soonest()
-        self.now = event.time
-        if event.kind == _DEADLINE:
-            self._deadline = None
-            return self._strategy.expired()
-        if event.kind == _PRESENCE:
-            return self._change_presence(event)
-        open_task = self._open.pop(event.worker)
-        trained = open_task.future.result()
-        self._memories[event.worker] = trained.memory
-        self._update_times[event.worker] = trained.arrival.timing.update_time
-        self._tell(UpdateArrived(event.worker, open_task.task.round, self.now))
-        return self._strategy.receive(trained.arrival)
+        """Take the next thing that happens and hand it to the strategy.
 
-    def _soonest(self) -> _Event:
-        """The next event in virtual time, waiting only for trainings that could be it."""
-        candidates = self._other_events()
-        unknown: list[tuple[float, int]] = []
-        for worker, each in self._open.items():
-            if each.future.done():
-                candidates.append(self._arrival(worker, each))
-            else:
-                heapq.heappush(unknown, (each.earliest, worker))
-        while unknown and (not candidates or unknown[0][0] <= min(candidates).time):
-            worker = heapq.heappop(unknown)[1]
-            candidates.append(self._arrival(worker, self._open[worker]))
-        if not candidates:
+        Of several at the same moment, presence changes first and deadlines pass last.
+        """
+        change = self._presence[self._presence_seen] if self._more_presence else None
+        changes_at = change[0] if change is not None else math.inf
+        expires_at = math.inf if self._deadline is None else self._deadline
+        first = self._trainings.first(min(changes_at, expires_at))
+        if change is not None and changes_at <= min(expires_at, first.time if first else math.inf):
+            self.now = changes_at
+            return self._change_presence(change[1], change[2])
+        if first is not None:
+            self.now = first.time
+            return self._receive(first)
+        if self._deadline is None:
             raise AdaptCLError(
                 f"At {self.now:.0f} s no worker is left and none will come back; "
                 "the run cannot go on."
             )
-        return min(candidates)
+        self.now, self._deadline = self._deadline, None
+        return self._strategy.expired()
 
-    def _arrival(self, worker: int, each: _Open) -> _Event:
-        timing = each.future.result().arrival.timing
-        return _Event(each.start + timing.update_time, _ARRIVAL, worker)
+    @property
+    def _more_presence(self) -> bool:
+        return self._presence_seen < len(self._presence)
 
-    def _other_events(self) -> list[_Event]:
-        events = [
-            _Event(when, _PRESENCE, worker, present)
-            for when, worker, present in self._presence[self._presence_seen :][:1]
-        ]
-        if self._deadline is not None:
-            events.append(_Event(self._deadline, _DEADLINE, -1))
-        return events
+    def _receive(self, expected: Expected) -> Reaction:
+        worker = expected.worker
+        trained = self._trainings.take(expected)
+        task = self._open.pop(worker).task
+        self._memories[worker] = trained.memory
+        self._update_times[worker] = trained.update_time
+        self._tell(UpdateArrived(worker, task.round, self.now))
+        return self._strategy.receive(trained.arrival)
 
-    def _change_presence(self, event: _Event) -> Reaction:
+    def _change_presence(self, worker: int, present: bool) -> Reaction:
         self._presence_seen += 1
         round_ = self._rounds_closed + 1
-        if event.present:
-            self._tell(WorkerJoined(event.worker, round_))
-            return self._strategy.joined(event.worker)
-        self._tell(WorkerLost(event.worker, round_, "it is away, says the trace"))
-        self._update_times[event.worker] = 0.0  # who is away has no part in the heterogeneity
-        left = self._open.pop(event.worker, None)
-        if left is not None:
-            left.future.cancel()
-        return self._strategy.lost(event.worker)
+        if present:
+            self._tell(WorkerJoined(worker, round_))
+            return self._strategy.joined(worker)
+        self._tell(WorkerLost(worker, round_, "it is away, says the trace"))
+        self._update_times[worker] = 0.0  # who is away has no part in the heterogeneity
+        self._open.pop(worker, None)
+        self._trainings.drop(worker)
+        return self._strategy.lost(worker)
 
     # Carrying out what the strategy wants ------------------------------------------------------
 
     def _act(self, reaction: Reaction, checkpoint: Callable[[Tree], None]) -> None:
         for task in reaction.tasks:
-            self._deliver(task, self.now, self._memories[task.worker])
+            self._deliver(task, self.now)
+        # The next round is trained while the last one is judged and written down.
+        self._trainings.begin()
         if reaction.deadline is not None:
             self._deadline = self.now + reaction.deadline
         elif reaction.closed is not None:
@@ -205,18 +171,28 @@ class Simulation:
             self._finish_round(reaction.closed)
             checkpoint(self._snapshot())
 
-    def _deliver(self, task: Task, start: float, memory: WorkerMemory) -> None:
+    def _deliver(self, task: Task, start: float) -> None:
+        self._open[task.worker] = _Open(task, start)
         sent = size_bytes(self._units, task.kept)
-        self._open[task.worker] = _Open(
-            task,
+        received = None
+        if task.pruning is None and not self._environment.measured:
+            received = payload_bytes(task, self._units, self._codec)
+        if received is None:
+            earliest = self._environment.earliest(task, start, sent)
+        else:
+            timing = self._environment.timing(task, task.kept, start, sent, received, 0.0)
+            earliest = start + timing.update_time
+        self._trainings.add(
+            task.worker,
             start,
-            memory,
-            self._environment.earliest(task, start, sent),
-            self._pool.submit(self._train, task, start, memory, sent),
+            partial(self._train, task, start, self._memories[task.worker], sent),
+            earliest=earliest,
+            is_known=received is not None,
         )
 
     def _train(self, task: Task, start: float, memory: WorkerMemory, sent: int) -> Trained:
         """Everything between sending a task and its update's arrival; runs in a thread."""
+        task = replace(task, state=dict(task.state))
         began = time.perf_counter()
         update, memory = self._workers[task.worker].carry_out(task, memory)
         seconds = time.perf_counter() - began
@@ -227,18 +203,8 @@ class Simulation:
 
     def _finish_round(self, closed: Closed) -> None:
         self._rounds_closed = closed.round
-        for warning in closed.warnings:
-            self._tell(Warned(warning))
-        record = RoundRecord(
-            round=closed.round,
-            virtual_time_s=self.now,
-            accuracy=self._judge(self._strategy.model(), closed.round),
-            heterogeneity=heterogeneity(self._update_times),
-            workers=closed.workers,
-            similarity=closed.similarity,
-            missing=closed.missing,
-        )
-        self._tell(RoundFinished(record))
+        accuracy = self._judge(self._strategy.model(), closed.round)
+        tell_round(self._tell, closed, self.now, accuracy, self._update_times)
 
     # Checkpoints -------------------------------------------------------------------------------
 
@@ -250,10 +216,13 @@ class Simulation:
             "update_times": list(self._update_times),
             "rounds_closed": self._rounds_closed,
             "strategy": self._strategy.snapshot(),
-            # A training under way is done again from what its worker knew when it began.
-            "memories": [
-                _memory_to_tree(self._open[w].memory if w in self._open else memory)
-                for w, memory in enumerate(self._memories)
+            # A training under way is done again. What its worker knew when it began is what it is
+            # remembered to know until the update is there.
+            "lassos": [memory.lasso for memory in self._memories],
+            "codecs": [
+                [worker, dict(memory.codec.tensors)]
+                for worker, memory in enumerate(self._memories)
+                if memory.codec.tensors
             ],
             "open": [[worker, each.start] for worker, each in self._open.items()],
         }
@@ -265,15 +234,9 @@ class Simulation:
         self._update_times = tree["update_times"]
         self._rounds_closed = tree["rounds_closed"]
         self._strategy.restore(tree["strategy"])
-        self._memories = [_memory_from_tree(each) for each in tree["memories"]]
+        self._memories = [WorkerMemory(lasso) for lasso in tree["lassos"]]
+        for worker, tensors in tree["codecs"]:
+            self._memories[worker] = replace(self._memories[worker], codec=Memory(tensors))
         starts = dict(tree["open"])
         for task in self._strategy.outstanding():
-            self._deliver(task, starts[task.worker], self._memories[task.worker])
-
-
-def _memory_to_tree(memory: WorkerMemory) -> Tree:
-    return {"lasso": memory.lasso, "codec": dict(memory.codec.tensors)}
-
-
-def _memory_from_tree(tree: Tree) -> WorkerMemory:
-    return WorkerMemory(tree["lasso"], Memory(tree["codec"]))
+            self._deliver(task, starts[task.worker])

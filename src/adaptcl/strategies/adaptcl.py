@@ -15,7 +15,7 @@ from typing import ClassVar
 from torch import Tensor
 
 from adaptcl.errors import SettingError
-from adaptcl.pruning import ORDERS, ServerView, fit, importance_lost, prune, server_order
+from adaptcl.pruning import ORDERS, ServerView, grow, importance_lost, prune, server_order
 from adaptcl.pruning.cig_bnscalor import CIGBNscalor
 from adaptcl.records import WorkerRecord
 from adaptcl.settings import setting
@@ -24,7 +24,7 @@ from adaptcl.strategies.rates import Point, RateSettings, pruned_rate, target_ti
 from adaptcl.strategies.strategy import Job
 from adaptcl.strategies.synchronous import Plan, Synchronous, SynchronousSettings
 from adaptcl.training import Pruning
-from adaptcl.units import parameters, retention
+from adaptcl.units import Kept, parameters, retention
 
 _CHANGED = 0.1
 """An update time that differs this much (relative) at the same retention means the worker, not
@@ -57,6 +57,12 @@ class AdaptCLSettings(RateSettings, SynchronousSettings):
         False,
         "choose the strength: before a pruning that would lose more than max_importance_lost, "
         "raise the group lasso round by round and prune only when it has done its work",
+    )
+    width_multiple: int = setting(
+        16,
+        "prune layers to multiples of this width, which hardware computes faster; halved for a "
+        "layer until so many units are at most 2 % of the model and a quarter of the layer",
+        at_least=1,
     )
 
 
@@ -95,15 +101,16 @@ class AdaptCL(Synchronous):
         if rate > 0:
             as_printed = self.adaptcl.literal_min_retention or self.adaptcl.pruned_rates
             least = 0.0 if as_printed else self.adaptcl.min_retention
-            pruning = Pruning(rate, self.adaptcl.pruning, self._importance_for(worker), least)
+            order = self._importance_for(worker)
+            pruning = Pruning(rate, self.adaptcl.pruning, order, least, self.adaptcl.width_multiple)
             return Plan(kept, pruning, rate)
         if rate < 0:
-            # Units that are there stay, whatever the order says: growing must not cut.
-            wanted = self._importance_for(worker)
-            wanted = self._bn_scales() if wanted is None else wanted
-            wanted = wanted.double() + kept * (1 + wanted.max() - wanted.min()).double()
+            order = self._importance_for(worker)
+            order = self._bn_scales() if order is None else order
             budget = (1 - rate) * parameters(self.units, kept)
-            return Plan(fit(self.units, self.units.everything(), wanted, budget), None, rate)
+            grown = grow(self.units, kept, order, budget, self.adaptcl.width_multiple)
+            # Less than a block of units to grow by is nothing to grow by.
+            return Plan(grown, None, rate if bool((grown & ~kept).any()) else 0.0)
         return Plan(kept)
 
     def learn(self, records: Sequence[WorkerRecord]) -> tuple[str, ...]:
@@ -129,20 +136,40 @@ class AdaptCL(Synchronous):
 
     def _fixed_rates(self) -> Sequence[float]:
         table = self.adaptcl.pruned_rates
-        row = self._decisions
-        return table[row] if row < len(table) else [0.0] * self.job.workers
+        row = table[self._decisions] if self._decisions < len(table) else [0.0] * self.job.workers
+        # A worker that has not been asked since the last pruning makes up for it.
+        return [
+            1 - (1 - self._due[worker]) * (1 - rate) if worker in self._due else rate
+            for worker, rate in enumerate(row)
+        ]
 
     def _learned_rates(self) -> Sequence[float]:
         for worker, times in enumerate(self._times):
             if times:
                 self._remember(worker, Point(self._retention(worker), fmean(times)))
-        # Who has not been measured since its last pruning is neither pruned nor sets the pace.
-        known = [h for h, times in zip(self._histories, self._times, strict=True) if times]
-        target = target_time([history[-1] for history in known], known, self.adaptcl.grow)
+        # Who has not been measured since its last pruning does not set the pace, and has at most
+        # the pruning before it that was decided on already.
+        known = {w: self._histories[w] for w in range(self.job.workers) if self._is_known(w)}
+        histories = list(known.values())
+        target = target_time([history[-1] for history in histories], histories, self.adaptcl.grow)
         return [
-            pruned_rate(history, target, self.adaptcl) if times else 0.0
-            for history, times in zip(self._histories, self._times, strict=True)
+            pruned_rate(known[worker], target, self.adaptcl)
+            if worker in known
+            else self._due.get(worker, 0.0)
+            for worker in range(self.job.workers)
         ]
+
+    def _is_known(self, worker: int) -> bool:
+        """Whether a worker's newest measurement is of the sub-model that it has now.
+
+        It may be some time ago, where workers are drawn for each round.
+        """
+        if self._times[worker]:
+            return True
+        history = self._histories[worker]
+        if not history or not self._present[worker] or worker in self._tasks:
+            return False
+        return history[-1].retention == self._retention(worker)
 
     def _remember(self, worker: int, point: Point) -> None:
         history = self._histories[worker]
@@ -161,11 +188,14 @@ class AdaptCL(Synchronous):
             return False
         scales = self._bn_scales()
         return any(
-            importance_lost(kept, prune(self.units, kept, scales, rate), scales)
-            > self.adaptcl.max_importance_lost
+            self._importance_lost(kept, rate, scales) > self.adaptcl.max_importance_lost
             for kept, rate in zip(self.kept, rates, strict=True)
             if rate > 0
         )
+
+    def _importance_lost(self, kept: Kept, rate: float, scales: Tensor) -> float:
+        left = prune(self.units, kept, scales, rate, width_multiple=self.adaptcl.width_multiple)
+        return importance_lost(kept, left, scales)
 
     def _warnings(self, records: Sequence[WorkerRecord]) -> tuple[str, ...]:
         """One sentence on the most harmful pruning of the round, if any was.

@@ -1,7 +1,8 @@
 """Merging sub-models of different sizes into the global model.
 
-Each arriving sub-model is added into one running sum at the indexes of its units, so memory does
-not depend on the number of workers. What to divide by is the question the paper asks:
+Each arriving sub-model is added into one running sum at the indexes of its units and can then be
+forgotten, so memory does not depend on the number of workers. What to divide by is the question
+the paper asks:
 
 - *by worker*: by the weight of all workers, as if a missing unit were zero. Pruned units fade.
 - *by unit*: by the weight of those workers that hold the unit.
@@ -9,9 +10,12 @@ not depend on the number of workers. What to divide by is the question the paper
 A third rule is ours: *by change*, as if a missing unit had not changed in the round. A unit that
 few workers hold then neither fades, as by worker, nor follows those few alone, as by unit.
 
-The sum is kept in double precision, which makes the result independent of the order in which
-updates arrive (up to one rounding to float32 in about 10⁸ elements). An element that no update
-holds keeps its previous value, so a lost worker's units stay defined.
+The sum is kept in double precision. A float32 times a number of samples is exact in it, and so
+are most sums of such products, so the order in which updates arrive can change a last bit in about
+one of 10⁸ elements. In a simulation even that cannot happen, as updates arrive in the order of the
+virtual clock; across machines there is no order to hold on to, and to wait for one would mean to
+keep the updates. An element that no update holds keeps its previous value, so a lost worker's
+units stay defined.
 
 Batch-norm statistics need care by worker: a unit held by w' of W workers gets its filter scaled
 by w'/W, so its outputs' *standard deviation* scales by w'/W too, and its variance by the square of
@@ -27,10 +31,13 @@ import torch
 from torch import Tensor
 
 from adaptcl.settings import setting
-from adaptcl.units import Kept, State, UnitMap, kept_indexes
+from adaptcl.strategies.holders import Holders
+from adaptcl.units import Kept, State, UnitMap, add_at, blocks, kept_places
 
 Rule = Callable[[Tensor, Tensor, float, Tensor], Tensor]
-"""(sum, weight of those who hold an element, weight of all, value before) → merged value."""
+"""(sum, weight of those who hold an element, weight of all, value before) → merged value.
+
+Where everybody holds an element, all rules give the weighted mean."""
 
 _TINY = torch.finfo(torch.float64).tiny
 _RULES: dict[str, Rule] = {
@@ -56,7 +63,7 @@ class AggregationSettings:
 
 
 class Aggregation:
-    """A running sum of sub-models; made anew for every merge."""
+    """A running sum of sub-models, used again for one merge after the other."""
 
     def __init__(self, units: UnitMap, like: State, settings: AggregationSettings) -> None:
         self._units = units
@@ -66,66 +73,70 @@ class Aggregation:
             if settings.bn_variance == "std"
             else frozenset[str]()
         )
+        self._device = next((tensor.device for tensor in like.values()), torch.device("cpu"))
+        self._sums: State = {
+            name: torch.zeros_like(tensor, dtype=torch.float64)
+            for name, tensor in like.items()
+            if tensor.is_floating_point()
+        }
         self._weight = 0.0
-        self._sums: State = {}
-        self._cover: State = {}
-        for name, tensor in like.items():
-            if tensor.is_floating_point():
-                self._sums[name] = torch.zeros_like(tensor, dtype=torch.float64)
-                cut_dims = {slot.dim for slot in units.by_tensor.get(name, ())}
-                # One number for each row and column: the other dimensions are never cut.
-                shape = [n if d in cut_dims else 1 for d, n in enumerate(tensor.shape)]
-                self._cover[name] = torch.zeros(shape, dtype=torch.float64, device=tensor.device)
-            else:
-                self._sums[name] = tensor.clone()
+        self._holders = Holders(units, self._device)
+        self._counters: State = {}
 
     def add(self, state: State, kept: Kept, weight: float) -> None:
         """Add one sub-model, counted `weight` times (how many samples the worker holds)."""
+        places = kept_places(self._units, kept, self._device)
         self._weight += weight
-        indexes = kept_indexes(self._units, kept)
-        for name, total in self._sums.items():
-            tensor = state[name]
-            if not tensor.is_floating_point():
-                torch.maximum(total, tensor, out=total)
+        self._holders.add(kept, weight)
+        for name, tensor in state.items():
+            if name not in self._sums:
+                largest = self._counters.get(name, tensor)
+                self._counters[name] = torch.maximum(largest, tensor)
                 continue
             value = tensor.double().sqrt() if name in self._as_std else tensor
-            where = tuple(i if i is None else i.to(tensor.device) for i in indexes[name])
-            _add_at(total, where, value, weight)
-            _add_at(self._cover[name], where, None, weight)
+            add_at(self._sums[name], value.to(self._device), places[name], weight)
 
     def result(self, previous: State) -> State:
-        """The merged model. What nobody held keeps its value from `previous`."""
-        merged: State = {}
-        for name, total in self._sums.items():
-            if not total.is_floating_point():
-                merged[name] = total.clone()
-                continue
-            cover = self._cover[name]
-            held = cover > 0
-            before = previous[name].double().sqrt() if name in self._as_std else previous[name]
-            mean = self._rule(total, cover, self._weight, before)
-            if name in self._as_std:
-                mean = mean.square()
-            mean = mean.to(previous[name].dtype)
-            merged[name] = mean if bool(held.all()) else torch.where(held, mean, previous[name])
+        """The merged model; the sum is empty again then.
+
+        What nobody held keeps its value from `previous`.
+        """
+        if self._weight == 0:
+            return {name: tensor.clone() for name, tensor in previous.items()}
+        held = self._holders.weights()
+        merged = {
+            name: self._mean(name, before, held.get(name))
+            if name in self._sums
+            else torch.maximum(before, self._counters[name])
+            for name, before in previous.items()
+        }
+        self._weight = 0.0
+        self._holders = Holders(self._units, self._device)
+        self._counters.clear()
         return merged
 
+    def _mean(self, name: str, previous: Tensor, held: Tensor | None) -> Tensor:
+        """The merged value of one tensor, whose sum is set to zero."""
+        merged = torch.empty_like(previous, memory_format=torch.contiguous_format)
+        total, before, into = (_with_rows(t) for t in (self._sums[name], previous, merged))
+        for block in blocks(total):
+            here = held[block] if held is not None and len(held) > 1 else held
+            into[block] = self._merged(total[block], before[block], here, name in self._as_std)
+            total[block].zero_()
+        return merged
 
-def _add_at(
-    total: Tensor, where: tuple[Tensor | None, ...], value: Tensor | None, weight: float
-) -> None:
-    """total[where] += weight × value, in place; `value` None stands for ones."""
-    cut = [(dim, index) for dim, index in enumerate(where) if index is not None]
-    if not cut:
-        if value is None:
-            total += weight
+    def _merged(self, total: Tensor, before: Tensor, held: Tensor | None, as_std: bool) -> Tensor:
+        if held is None:
+            mean = total / self._weight
         else:
-            total.add_(value, alpha=weight)
-    elif len(cut) == 1 and value is not None:
-        dim, index = cut[0]
-        total.index_add_(dim, index, value.to(total.dtype), alpha=weight)
-    else:
-        dim, index = cut[0]
-        rows = total.index_select(dim, index)
-        _add_at(rows, (*where[:dim], None, *where[dim + 1 :]), value, weight)
-        total.index_copy_(dim, index, rows)
+            known = before.double().sqrt() if as_std else before
+            mean = self._rule(total, held, self._weight, known)
+        if as_std:
+            mean = mean.square()
+        if held is None or self._holders.everything_is_held:
+            return mean
+        return torch.where(held > 0, mean.to(before.dtype), before)
+
+
+def _with_rows(tensor: Tensor) -> Tensor:
+    return tensor if tensor.dim() else tensor.view(1)

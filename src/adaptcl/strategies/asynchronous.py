@@ -10,7 +10,7 @@ its *change*: what it sends less what it pulled.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -178,7 +178,7 @@ def is_statistic(name: str) -> bool:
     return name.rpartition(".")[2] in ("running_mean", "running_var")
 
 
-def add_change(state: State, sent: State, pulled: State, weight: float) -> State:
+def add_change(state: State, sent: State, pulled: Mapping[str, Tensor], weight: float) -> State:
     """A model moved by `weight` times a worker's change, `sent` less `pulled`, as new tensors.
 
     Tensors that count take the largest value. Running variances need a floor: several workers
@@ -190,7 +190,9 @@ def add_change(state: State, sent: State, pulled: State, weight: float) -> State
     return {name: _moved(name, state, sent, pulled, weight) for name in state}
 
 
-def _moved(name: str, state: State, sent: State, pulled: State, weight: float) -> Tensor:
+def _moved(
+    name: str, state: State, sent: State, pulled: Mapping[str, Tensor], weight: float
+) -> Tensor:
     if not state[name].is_floating_point():
         return torch.maximum(state[name], sent[name])
     moved = torch.add(state[name], sent[name] - pulled[name], alpha=weight)

@@ -40,15 +40,22 @@ class SSP(Asynchronous):
     def __init__(self, job: Job, settings: SSPSettings) -> None:
         super().__init__(job, settings)
         self.settings = settings
+        self._slowest = 0
+        """Rounds that the slowest worker has finished, when tasks were last given out."""
 
     def may_go(self, worker: int) -> bool:
         """Whether the worker's lead over the slowest is within the threshold."""
-        slowest = min(done for done, here in zip(self.done, self._present, strict=True) if here)
-        return self.done[worker] - slowest <= self.settings.staleness_threshold
+        return self.done[worker] - self._slowest <= self.settings.staleness_threshold
 
     def merge(self, update: Update, task: Task, staleness: int) -> None:
         """Add the worker's change, a W-th of it."""
         self.state = add_change(self.state, update.state, task.state, 1 / self.job.workers)
+
+    def _release(self) -> tuple[Task, ...]:
+        # Looked up once and not for every worker that waits: of a thousand, hundreds may.
+        here = zip(self.done, self._present, strict=True)
+        self._slowest = min((done for done, present in here if present), default=0)
+        return super()._release()
 
     def joined(self, worker: int) -> Reaction:
         """Let a worker come back beside the slowest.

@@ -40,6 +40,8 @@ class Closed:
     workers: tuple[WorkerRecord, ...]
     similarity: float | None = None
     missing: tuple[int, ...] = ()
+    participants: tuple[int, ...] = ()
+    """Who was drawn to take part, where not everybody was asked."""
     warnings: tuple[str, ...] = ()
 
 

@@ -3,32 +3,40 @@
 FedAVG is this and nothing more; AdaptCL, HeteroFL and FedRolex only decide what each worker's
 sub-model is. A round normally closes with the last answer. With a deadline it closes with whoever
 has answered; what arrives late is dropped or counted in the next round, by a setting.
+
+"Everybody" may be a few workers drawn for each round. Who is lost leaves a place, which the next
+worker to come takes; only if all of them are lost, others are drawn for the same round.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import torch
+from torch import Tensor
 
 from adaptcl.pruning.similarity import mean_similarity
 from adaptcl.records import WorkerRecord
 from adaptcl.settings import setting
 from adaptcl.snapshot import Tree
 from adaptcl.strategies.aggregation import Aggregation, AggregationSettings
+from adaptcl.strategies.participants import draw, refuse_too_many
 from adaptcl.strategies.records import worker_record
 from adaptcl.strategies.strategy import Closed, Job, Reaction
 from adaptcl.strategies.task_tree import task_from_tree, task_to_tree
 from adaptcl.training import Arrival, Pruning, Task
-from adaptcl.units import Kept, State, cut, zero
+from adaptcl.units import CutOnDemand, Kept, State, zero
 
 
 @dataclass(frozen=True)
 class SynchronousSettings(AggregationSettings):
     """Settings of every strategy with a barrier."""
 
+    participants: int = setting(
+        0, "workers drawn at random to take part in each round; 0 asks all of them", at_least=0
+    )
     deadline: float = setting(
         0.0,
         "close a round after this many times the slowest update time of the round before; "
@@ -58,6 +66,7 @@ class Synchronous:
     Settings: ClassVar[type[SynchronousSettings]] = SynchronousSettings
 
     def __init__(self, job: Job, settings: SynchronousSettings) -> None:
+        refuse_too_many(settings.participants, job.workers)
         self.job = job
         self.units = job.units
         self.settings = settings
@@ -68,7 +77,9 @@ class Synchronous:
         self._tasks: dict[int, Task] = {}
         self._rates = [0.0] * job.workers
         self._records: list[WorkerRecord] = []
-        self._sum = self._new_sum()
+        self._drawn: set[int] = set()
+        """Who was asked to take part in this round, by the draw or by coming later."""
+        self._sum = Aggregation(job.units, job.state, settings)
         self._slowest = 0.0
         self._overdue = False
 
@@ -97,7 +108,7 @@ class Synchronous:
         update = arrival.update
         task = self._tasks.pop(update.worker)
         if task.round < self.round and self.settings.late_updates == "drop":
-            return self._give(update.worker)
+            return self._offer(update.worker)
         self._sum.add(update.state, update.kept, update.samples)
         self.kept[update.worker] = update.kept
         self._records.append(worker_record(self.units, arrival, self._rates[update.worker]))
@@ -112,13 +123,15 @@ class Synchronous:
         """Go on without a worker. Its sub-model stays known, for when it comes back."""
         self._present[worker] = False
         self._tasks.pop(worker, None)
-        return self._close_if_complete()
+        if self._records or self._waits() or self.finished:
+            return self._close_if_complete()
+        return Reaction(self._ask())
 
     def joined(self, worker: int) -> Reaction:
-        """Give a newcomer its part in the round that is running."""
+        """Give a newcomer its part in the round that is running, if there is a place for it."""
         self._present[worker] = True
         answered = any(record.worker == worker for record in self._records)
-        return Reaction() if answered else self._give(worker)
+        return Reaction() if answered else self._offer(worker)
 
     @property
     def rounds(self) -> int:
@@ -148,8 +161,9 @@ class Synchronous:
         return {
             "round": self.round,
             "state": self.state,
-            "kept": list(self.kept),
+            "kept": torch.stack(self.kept),
             "present": list(self._present),
+            "drawn": sorted(self._drawn),
             "rates": list(self._rates),
             "slowest": self._slowest,
             # A task of this round is cut from the global model, which is here already.
@@ -160,7 +174,8 @@ class Synchronous:
         """Go on from a snapshot."""
         self.round = tree["round"]
         self.state = tree["state"]
-        self.kept = tree["kept"]
+        self.kept = list(tree["kept"])
+        self._drawn = set(tree["drawn"])
         self._present = tree["present"]
         self._rates = tree["rates"]
         self._slowest = tree["slowest"]
@@ -173,18 +188,26 @@ class Synchronous:
     def _begin_round(self) -> Reaction:
         self.round += 1
         self._overdue = False
+        self._drawn.clear()
         if self.finished:
             return Reaction()
-        tasks = tuple(
-            self._task(worker)
-            for worker in range(self.job.workers)
-            if self._present[worker] and worker not in self._tasks
-        )
         limit = self.settings.deadline * self._slowest
-        return Reaction(tasks, deadline=limit if limit > 0 else None)
+        return Reaction(self._ask(), deadline=limit if limit > 0 else None)
 
-    def _give(self, worker: int) -> Reaction:
-        if self.finished or worker in self._tasks:
+    def _ask(self) -> tuple[Task, ...]:
+        """Tasks for those who are to take part, among all who are here and not busy."""
+        free = [w for w, here in enumerate(self._present) if here and w not in self._tasks]
+        return tuple(map(self._task, draw(free, self._places, self.job.seed, self.round)))
+
+    @property
+    def _places(self) -> int:
+        """How many workers take part in a round."""
+        return self.settings.participants or self.job.workers
+
+    def _offer(self, worker: int) -> Reaction:
+        """A task for a worker that is free, if the round has a place left."""
+        taken = len(self._records) + sum(t.round == self.round for t in self._tasks.values())
+        if self.finished or worker in self._tasks or taken >= self._places:
             return Reaction()
         return Reaction((self._task(worker),))
 
@@ -202,31 +225,37 @@ class Synchronous:
             lasso_scale=self.lasso_scale(),
         )
         self._tasks[worker] = task
+        self._drawn.add(worker)
         return task
 
-    def _cut(self, kept: Kept) -> State:
+    def _cut(self, kept: Kept) -> Mapping[str, Tensor]:
         # Nobody writes into a task's tensors, so the whole model need not be copied.
-        return self.state if bool(kept.all()) else cut(self.state, self.units, kept)
+        return self.state if bool(kept.all()) else CutOnDemand(self.state, self.units, kept)
+
+    def _waits(self) -> bool:
+        """Whether an answer to a task of this round is still to come."""
+        return any(task.round == self.round for task in self._tasks.values())
 
     def _close_if_complete(self) -> Reaction:
-        waiting = any(task.round == self.round for task in self._tasks.values())
-        return Reaction() if waiting or not self._records else self._close()
+        return Reaction() if self._waits() or not self._records else self._close()
 
     def _close(self) -> Reaction:
         self.state = self._sum.result(self.state)
-        self._sum = self._new_sum()
         records = tuple(sorted(self._records, key=lambda record: record.worker))
         self._records = []
         self._slowest = max(record.update_time_s for record in records)
         pruned = any(record.pruned_rate for record in records)
+        drawn = tuple(sorted(self._drawn)) if self.settings.participants else ()
         closed = Closed(
             round=self.round,
             workers=records,
-            similarity=mean_similarity(self.units, self.kept) if pruned else None,
+            similarity=mean_similarity(self.units, self._sub_models_of(drawn)) if pruned else None,
             missing=tuple(sorted(self._tasks)),
+            participants=drawn,
             warnings=self.learn(records),
         )
         return replace(self._begin_round(), closed=closed)
 
-    def _new_sum(self) -> Aggregation:
-        return Aggregation(self.units, self.job.state, self.settings)
+    def _sub_models_of(self, drawn: Sequence[int]) -> Sequence[Kept]:
+        """The sub-models of those who were drawn; all there are where nobody was."""
+        return [self.kept[worker] for worker in drawn] or self.kept

@@ -1,23 +1,164 @@
-"""Whether a model draws random numbers while it trains (dropout and its like)."""
+"""Dropout and its like: random numbers that a model draws while it trains.
+
+PyTorch hands them out from one generator for the whole process, but workers train side by side in
+threads, and what one draws must not depend on the others. So in a model's forward pass every
+operation that draws is given the task's own generator. Whether that works for a model is tried
+out beforehand; where it does not, tasks take turns with the process's generator.
+"""
 
 from __future__ import annotations
 
 import copy
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from enum import Enum
+from functools import cache
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+_ONE_AT_A_TIME = threading.Lock()
+"""Held by whoever draws from the process's generator, which all threads share."""
 
 
-def draws_randomness(model: nn.Module, example: Tensor) -> bool:
-    """Try it: one training-mode forward pass on a copy, and look whether a generator moved."""
-    with torch.random.fork_rng(), torch.no_grad():
+class Draws(Enum):
+    """Where a model's random numbers come from while it trains."""
+
+    NOTHING = "it draws none"
+    OWN = "a generator of the task's own"
+    SHARED = "the process's generator, one task at a time"
+
+
+def draws_randomness(model: nn.Module, example: Tensor) -> Draws:
+    """Try it: a step's forward and backward pass on copies of the model.
+
+    From the same seed, the process's generator and one of its own must lead a model to the very
+    same scores and gradients. They do not if it draws where no operation shows, or saves and
+    restores the process's generator by itself, as recomputing activations does.
+    """
+    with torch.random.fork_rng():
         before = _states(example.device)
-        copy.deepcopy(model).train()(example)
-        after = _states(example.device)
-        return not all(torch.equal(a, b) for a, b in zip(before, after, strict=True))
+        torch.manual_seed(0)
+        seeded = _states(example.device)
+        expected = _pass(model, example)
+        if _same(seeded, _states(example.device)):
+            return Draws.NOTHING
+        if example.device.type != "cpu":
+            return Draws.SHARED
+        torch.set_rng_state(before[0])
+        try:
+            found = _pass(model, example, OwnGenerator(0))
+        except Exception:  # whatever a model does that cannot be followed
+            return Draws.SHARED
+        apart = _same(before, _states(example.device)) and _same(expected, found)
+        return Draws.OWN if apart else Draws.SHARED
+
+
+Follow = Callable[[nn.Module], nn.Module]
+"""Makes a model draw from the generator it should, and gives it back."""
+
+
+@contextmanager
+def seeded(draws: Draws, seed: int) -> Iterator[Follow]:
+    """A seed of its own for what models draw inside, if they are put through what this gives."""
+    if draws is Draws.SHARED:
+        with _ONE_AT_A_TIME, torch.random.fork_rng():
+            torch.manual_seed(seed)
+            yield _as_it_is
+    else:
+        yield OwnGenerator(seed).lead if draws is Draws.OWN else _as_it_is
+
+
+class OwnGenerator(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """While it is active, what this thread draws on the CPU comes from a generator of its own."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._generator = torch.Generator().manual_seed(seed)
+
+    def lead(self, model: nn.Module) -> nn.Module:
+        """Be active in every forward pass of the model.
+
+        Only there: to look at each operation costs time, and the backward pass draws nothing.
+        """
+        model.register_forward_pre_hook(self._begin)
+        model.register_forward_hook(self._end, always_call=True)
+        return model
+
+    def _begin(self, *_: object) -> None:
+        self.__enter__()  # type: ignore[no-untyped-call]
+
+    def _end(self, *_: object) -> None:
+        self.__exit__(None, None, None)  # type: ignore[no-untyped-call]
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        """Run the operation, with the generator if it draws."""
+        kwargs = kwargs or {}
+        if not _is_random(func):
+            return func(*args, **kwargs)
+        position = _generator_argument(func)
+        if position is None:
+            return self._by_exchange(func, args, kwargs)
+        if len(args) > position:
+            if args[position] is None:
+                args = (*args[:position], self._generator, *args[position + 1 :])
+        elif kwargs.get("generator") is None:
+            kwargs = {**kwargs, "generator": self._generator}
+        return func(*args, **kwargs)
+
+    def _by_exchange(self, func: Any, args: tuple[Any, ...], kwargs: Any) -> Any:
+        """Run an operation that takes no generator with the process's one in our state."""
+        shared = torch.default_generator
+        with _ONE_AT_A_TIME:
+            before = shared.get_state()
+            shared.set_state(self._generator.get_state())
+            try:
+                return func(*args, **kwargs)
+            finally:
+                self._generator.set_state(shared.get_state())
+                shared.set_state(before)
+
+
+@cache
+def _is_random(func: Any) -> bool:
+    return torch.Tag.nondeterministic_seeded in func.tags
+
+
+@cache
+def _generator_argument(func: Any) -> int | None:
+    """Where an operation takes its generator, or None where it takes none."""
+    names = [argument.name for argument in func._schema.arguments]
+    return names.index("generator") if "generator" in names else None
+
+
+def _as_it_is(model: nn.Module) -> nn.Module:
+    return model
+
+
+def _pass(model: nn.Module, example: Tensor, own: OwnGenerator | None = None) -> list[Tensor]:
+    """The scores and gradients of one pass in training mode, on a copy."""
+    tried = copy.deepcopy(model).train()
+    if own is not None:
+        own.lead(tried)
+    scores = tried(example)
+    if not isinstance(scores, Tensor):
+        return []
+    if scores.requires_grad:
+        scores.square().sum().backward()  # type: ignore[no-untyped-call]
+    gradients = [p.grad for p in tried.parameters() if p.grad is not None]
+    return [scores.detach(), *gradients]
 
 
 def _states(device: torch.device) -> list[Tensor]:
     """The states of the generators that a model on this device could draw from."""
     states = [torch.get_rng_state()]
     return [*states, torch.cuda.get_rng_state(device)] if device.type == "cuda" else states
+
+
+def _same(ones: list[Tensor], others: list[Tensor]) -> bool:
+    return len(ones) == len(others) and all(map(torch.equal, ones, others))

@@ -9,21 +9,31 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Iterable
 
 import torch
 
 from adaptcl.codecs.codec import Codec, Memory, Parcel, Payload
 from adaptcl.errors import UpdateError
+from adaptcl.finite import first_not_finite
 from adaptcl.training.task import Task, Update
-from adaptcl.units import UnitMap, check_kept, cut_shapes, recut
+from adaptcl.units import CutOnDemand, Kept, State, UnitMap, check_kept, cut_shapes, recut
 
 
 def pack(
     update: Update, task: Task, units: UnitMap, codec: Codec, memory: Memory
 ) -> tuple[Payload, Memory]:
     """What the worker puts on the wire, and what its codec remembers."""
-    reference = recut(task.state, units, task.kept, update.kept)
+    reference = _reference(task, update.kept, units)
     return codec.encode(Parcel(units, update.kept, update.state, reference, task.round), memory)
+
+
+def payload_bytes(task: Task, units: UnitMap, codec: Codec) -> int:
+    """How large the update of a task will be, if the task prunes nothing."""
+    state = task.state
+    if isinstance(state, CutOnDemand):
+        state = state.without_values()
+    return codec.size(Parcel(units, task.kept, dict(state), dict(state), task.round))
 
 
 def unpack(payload: Payload, header: Update, task: Task, units: UnitMap, codec: Codec) -> Update:
@@ -32,7 +42,7 @@ def unpack(payload: Payload, header: Update, task: Task, units: UnitMap, codec: 
     `header` carries everything but the tensors.
     """
     check_header(header, task, units)
-    reference = recut(task.state, units, task.kept, header.kept)
+    reference = _reference(task, header.kept, units)
     update = dataclasses.replace(header, state=codec.decode(payload, reference))
     check_tensors(update, units)
     return update
@@ -64,18 +74,33 @@ def check_tensors(update: Update, units: UnitMap) -> None:
     expected = cut_shapes(units, update.kept)
     variances = {f"{name}.running_var" for name in units.batch_norms}
     if update.state.keys() != expected.keys():
-        odd = sorted(update.state.keys() ^ expected.keys())[0]
-        raise UpdateError(f"{who} sent a state that differs in the tensor {odd!r}.")
+        differing = min(update.state.keys() ^ expected.keys())
+        raise UpdateError(f"{who} sent a state that differs in the tensor {differing!r}.")
     for name, tensor in update.state.items():
         if tuple(tensor.shape) != expected[name]:
             raise UpdateError(
                 f"{who} sent {name!r} of shape {tuple(tensor.shape)}, "
                 f"but its units make {expected[name]}."
             )
-        if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
-            raise UpdateError(
-                f"{who} sent {name!r} with values that are not finite; "
-                "its training has probably diverged: a lower learning_rate may help."
-            )
-        if name in variances and bool((tensor < 0).any()):
-            raise UpdateError(f"{who} sent {name!r} with negative variances.")
+    if (odd := first_not_finite(update.state)) is not None:
+        raise UpdateError(
+            f"{who} sent {odd!r} with values that are not finite; "
+            "its training has probably diverged: a lower learning_rate may help."
+        )
+    if (odd := _first_negative(update.state, variances)) is not None:
+        raise UpdateError(f"{who} sent {odd!r} with negative variances.")
+
+
+def _reference(task: Task, kept: Kept, units: UnitMap) -> State:
+    """What the worker was given, cut to what it still has; only to be read."""
+    if torch.equal(kept, task.kept):
+        return dict(task.state)
+    return recut(task.state, units, task.kept, kept)
+
+
+def _first_negative(state: State, names: Iterable[str]) -> str | None:
+    """The name of a tensor with a negative entry; None where there is none."""
+    tensors = {name: state[name] for name in names if name in state}
+    if not tensors or not bool((torch.cat([t.flatten() for t in tensors.values()]) < 0).any()):
+        return None
+    return next(name for name, tensor in tensors.items() if bool((tensor < 0).any()))

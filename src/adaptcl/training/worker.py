@@ -6,7 +6,6 @@ rest, give back tensors and kept units.
 
 from __future__ import annotations
 
-import threading
 from dataclasses import dataclass, field
 
 import torch
@@ -20,15 +19,13 @@ from adaptcl.pruning.cig_bnscalor import CIGBNscalor
 from adaptcl.seeds import derive, generator
 from adaptcl.training.augment import draw_moves
 from adaptcl.training.batches import batches, steps
+from adaptcl.training.randomness import Draws, Follow, seeded
 from adaptcl.training.task import Cut, Pruning, Task, Update
 from adaptcl.training.trainer import PlainTrainer, Trainer, first_coefficient
 from adaptcl.units import Kept, State, UnitMap, put_back, recut
 
 _JUDGED_SAMPLES = 256
 """How many of its samples a worker uses to see what a pruning did to the loss."""
-
-_ONE_AT_A_TIME = threading.Lock()
-"""Held while a model draws from the global generator, which all threads share."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +49,7 @@ class Worker:
         seed: int,
         *,
         trainer: Trainer | None = None,
-        draws_randomness: bool = False,
+        draws_randomness: Draws = Draws.NOTHING,
     ) -> None:
         self.number = number
         self.samples = samples
@@ -64,14 +61,13 @@ class Worker:
 
     def carry_out(self, task: Task, memory: WorkerMemory) -> tuple[Update, WorkerMemory]:
         """Do what the task says; the update, and the memory for the next task."""
-        if not self._draws_randomness:
-            return self._carry_out(task, memory)
-        # Dropout and its like draw from PyTorch's global generator: give it the task's own seed.
-        with _ONE_AT_A_TIME, torch.random.fork_rng():
-            torch.manual_seed(derive(self._seed, "model", self.number, task.round))
-            return self._carry_out(task, memory)
+        seed = derive(self._seed, "model", self.number, task.round)
+        with seeded(self._draws_randomness, seed) as follow:
+            return self._carry_out(task, memory, follow)
 
-    def _carry_out(self, task: Task, memory: WorkerMemory) -> tuple[Update, WorkerMemory]:
+    def _carry_out(
+        self, task: Task, memory: WorkerMemory, follow: Follow
+    ) -> tuple[Update, WorkerMemory]:
         recipe = task.recipe
         total = steps(len(self.samples), recipe.batch_size, recipe.epochs)
         randomness = generator(self._seed, "batches", self.number, task.round)
@@ -80,7 +76,7 @@ class Worker:
             [draw_moves(len(each), randomness) for each in order] if recipe.augmentation else None
         )
 
-        model = self._trainer.load(task.kept, task.state)
+        model = follow(self._trainer.load(task.kept, dict(task.state)))
         lasso = memory.lasso
         if lasso is None:
             first_batch = self.samples.batch(order[0].to(self.samples.labels.device))
@@ -101,6 +97,7 @@ class Worker:
         kept, cut = task.kept, None
         if task.pruning:
             model, kept, cut = self._prune(model, task, task.pruning)
+            follow(model)
             losses = torch.cat([losses, train(model, kept, first, total)])
         update = Update(
             worker=self.number,
@@ -111,6 +108,7 @@ class Worker:
             loss=float(losses.mean()),
             cut=cut,
         )
+        self._trainer.release()
         return update, WorkerMemory(lasso=lasso, codec=memory.codec)
 
     def _prune(self, model: nn.Module, task: Task, pruning: Pruning) -> tuple[nn.Module, Kept, Cut]:
@@ -125,7 +123,14 @@ class Worker:
                 seed=derive(self._seed, "order", self.number, task.round),
             )
             importance = worker_order(pruning.order).importance(view)
-        kept = prune(self._units, task.kept, importance, pruning.rate, pruning.min_retention)
+        kept = prune(
+            self._units,
+            task.kept,
+            importance,
+            pruning.rate,
+            pruning.min_retention,
+            pruning.width_multiple,
+        )
         lost = importance_lost(task.kept, kept, self._importance_now(model, task))
         before = self._loss(model)
         smaller = self._trainer.load(kept, recut(_copied(model), self._units, task.kept, kept))

@@ -5,26 +5,43 @@ units to tensors and modules; `parameters`, `flops`, `retention` and `size_bytes
 sub-model costs.
 """
 
-from adaptcl.units.cut import check_kept, cut, kept_indexes, put_back, zero
+from adaptcl.units.add import add_at, blocks
+from adaptcl.units.cut import CutOnDemand, cut, kept_indexes, put_back, zero
+from adaptcl.units.places import (
+    Place,
+    Places,
+    check_kept,
+    cut_shapes,
+    kept_key,
+    kept_places,
+    with_fixed,
+)
 from adaptcl.units.rebuild import submodel
-from adaptcl.units.recut import cut_shapes, recut
+from adaptcl.units.recut import recut
 from adaptcl.units.size import flops, parameters, retention, size_bytes
 from adaptcl.units.trace import trace
 from adaptcl.units.unit_map import FIXED, Kept, Layer, Slot, State, UnitMap, Work
 
 __all__ = [
     "FIXED",
+    "CutOnDemand",
     "Kept",
     "Layer",
+    "Place",
+    "Places",
     "Slot",
     "State",
     "UnitMap",
     "Work",
+    "add_at",
+    "blocks",
     "check_kept",
     "cut",
     "cut_shapes",
     "flops",
     "kept_indexes",
+    "kept_key",
+    "kept_places",
     "parameters",
     "put_back",
     "recut",
@@ -32,5 +49,6 @@ __all__ = [
     "size_bytes",
     "submodel",
     "trace",
+    "with_fixed",
     "zero",
 ]

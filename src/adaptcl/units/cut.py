@@ -1,62 +1,74 @@
 """Cutting the tensors of a model down to its kept units, and putting them back.
 
-Everything rests on `kept_indexes`: for each dimension of each tensor, the indexes that stay.
+Everything rests on `kept_places`: for each dimension of each tensor, the indexes that stay.
 `cut` and `put_back` are inverse to each other on what is kept.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import torch
 from torch import Tensor
 
 from adaptcl.errors import UpdateError
-from adaptcl.units.unit_map import FIXED, Kept, State, UnitMap
+from adaptcl.units.places import check_kept, cut_shapes, kept_places, with_fixed
+from adaptcl.units.unit_map import Kept, State, UnitMap
 
 Indexes = tuple[Tensor | None, ...]
 """For each dimension of a tensor the indexes kept, or None where all of them are."""
 
 
-def check_kept(units: UnitMap, kept: Kept) -> None:
-    """Raise `UpdateError` unless `kept` describes a sub-model of this model."""
-    if kept.dtype != torch.bool or kept.shape != (units.count,):
-        raise UpdateError(
-            f"Kept units must be {units.count} booleans, one for each unit of the model, "
-            f"not {kept.dtype} of shape {tuple(kept.shape)}."
-        )
-    for layer in units.layers:
-        if not kept[layer.units.start : layer.units.stop].any():
-            raise UpdateError(f"Layer {layer.name!r} is left without any unit.")
-
-
 def kept_indexes(units: UnitMap, kept: Kept) -> dict[str, Indexes]:
     """The indexes that stay, for each tensor of the model, in the order of its state dict."""
-    check_kept(units, kept)
-    patterns = units.patterns
-    stays = _with_fixed(kept)[patterns.ids].tensor_split(patterns.ends[:-1])
-    chosen = [None if flags.all() else flags.nonzero().flatten() for flags in stays]
-    found: dict[str, list[Tensor | None]] = {
-        name: [None] * len(shape) for name, shape in units.shapes.items()
+    return {
+        name: tuple(None if place is None else place.index for place in places)
+        for name, places in kept_places(units, kept).items()
     }
-    for slot, pattern in zip(units.slots, patterns.of_slot, strict=True):
-        found[slot.tensor][slot.dim] = chosen[pattern]
-    return {name: tuple(indexes) for name, indexes in found.items()}
 
 
-def cut(state: State, units: UnitMap, kept: Kept) -> State:
+def cut(state: Mapping[str, Tensor], units: UnitMap, kept: Kept) -> State:
     """The tensors of the sub-model: contiguous copies without what belongs to no kept unit."""
-    indexes = kept_indexes(units, kept)
-    return {name: select(tensor.detach(), indexes[name]) for name, tensor in state.items()}
+    return {name: _cut_one(name, tensor, units, kept) for name, tensor in state.items()}
 
 
-def put_back(sub: State, units: UnitMap, kept: Kept, into: State) -> None:
+class CutOnDemand(Mapping[str, Tensor]):
+    """The tensors of a sub-model, each cut from the whole model's when it is asked for.
+
+    A server that has given a thousand workers their tasks thus holds one model, not a thousand.
+    The whole model's tensors must not be written to as long as this is used.
+    """
+
+    def __init__(self, state: State, units: UnitMap, kept: Kept) -> None:
+        self._state = state
+        self._units = units
+        self._kept = kept
+
+    def __getitem__(self, name: str) -> Tensor:
+        return _cut_one(name, self._state[name], self._units, self._kept)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._state)
+
+    def __len__(self) -> int:
+        return len(self._state)
+
+    def without_values(self) -> State:
+        """Tensors of the same shapes and types on PyTorch's meta device; nothing is cut."""
+        shapes = cut_shapes(self._units, self._kept)
+        return {
+            name: torch.empty(shapes[name], dtype=tensor.dtype, device="meta")
+            for name, tensor in self._state.items()
+        }
+
+
+def put_back(sub: Mapping[str, Tensor], units: UnitMap, kept: Kept, into: State) -> None:
     """Write a sub-model's tensors at their places in full-size tensors."""
-    indexes = kept_indexes(units, kept)
     for name, tensor in sub.items():
-        if name not in indexes or name not in into:
+        if name not in units.shapes or name not in into:
             raise UpdateError(f"The model has no tensor {name!r}.")
-        _write(name, tensor.detach(), indexes[name], into[name].detach())
+        target = into[name].detach()
+        _write(name, tensor.detach(), _indexes(name, target, units, kept), target)
 
 
 def zero(state: State, units: UnitMap, kept: Kept) -> State:
@@ -67,7 +79,7 @@ def zero(state: State, units: UnitMap, kept: Kept) -> State:
     """
     check_kept(units, kept)
     copies = {name: tensor.detach().clone() for name, tensor in state.items()}
-    stays = _with_fixed(kept)
+    stays = with_fixed(kept)
     for slot in units.slots:
         if slot.owned and slot.tensor in copies:
             gone = (~stays[slot.ids]).nonzero().flatten()
@@ -93,6 +105,16 @@ def select(tensor: Tensor, indexes: Indexes) -> Tensor:
     return tensor
 
 
+def _cut_one(name: str, tensor: Tensor, units: UnitMap, kept: Kept) -> Tensor:
+    return select(tensor.detach(), _indexes(name, tensor, units, kept))
+
+
+def _indexes(name: str, tensor: Tensor, units: UnitMap, kept: Kept) -> Indexes:
+    """The kept indexes of one tensor, on the device that it is on."""
+    places = kept_places(units, kept, tensor.device)[name]
+    return tuple(None if place is None else place.index for place in places)
+
+
 def _write(name: str, source: Tensor, indexes: Indexes, target: Tensor) -> None:
     expected = tuple(
         size if index is None else len(index)
@@ -109,7 +131,7 @@ def _write(name: str, source: Tensor, indexes: Indexes, target: Tensor) -> None:
     elif len(dims) == 1:
         index = indexes[dims[0]]
         assert index is not None
-        target.index_copy_(dims[0], index.to(target.device), source)
+        target.index_copy_(dims[0], index, source)
     else:
         target[_grid(indexes, target)] = source
 
@@ -118,9 +140,9 @@ def _grid(indexes: Indexes, target: Tensor) -> tuple[Tensor, ...]:
     """Index tensors that together address a block of the kept indexes of every dimension."""
     last = max(dim for dim, index in enumerate(indexes) if index is not None)
     return tuple(
-        (torch.arange(size) if index is None else index)
-        .to(target.device)
-        .reshape(_column(dim, last + 1))
+        (torch.arange(size, device=target.device) if index is None else index).reshape(
+            _column(dim, last + 1)
+        )
         for dim, (index, size) in enumerate(
             zip(indexes[: last + 1], target.shape[: last + 1], strict=True)
         )
@@ -129,9 +151,3 @@ def _grid(indexes: Indexes, target: Tensor) -> tuple[Tensor, ...]:
 
 def _column(dim: int, dims: int) -> Sequence[int]:
     return [-1 if d == dim else 1 for d in range(dims)]
-
-
-def _with_fixed(kept: Kept) -> Tensor:
-    """Kept flags with one more at the end, which is where the index `FIXED` leads."""
-    assert FIXED == -1
-    return torch.cat([kept.cpu(), torch.ones(1, dtype=torch.bool)])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Mapping
 from typing import Any
 
 from torch import Tensor, nn
@@ -10,10 +11,12 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.conv import _ConvNd
 
 from adaptcl.units.cut import Indexes, kept_indexes, select
-from adaptcl.units.unit_map import Kept, State, UnitMap
+from adaptcl.units.unit_map import Kept, UnitMap
 
 
-def submodel(model: nn.Module, units: UnitMap, kept: Kept, state: State | None = None) -> nn.Module:
+def submodel(
+    model: nn.Module, units: UnitMap, kept: Kept, state: Mapping[str, Tensor] | None = None
+) -> nn.Module:
     """A copy of the model cut to its kept units.
 
     It holds copies of the tensors in `state` (a sub-model's, as `cut` gives them), or of the
@@ -32,7 +35,12 @@ def submodel(model: nn.Module, units: UnitMap, kept: Kept, state: State | None =
     return smaller
 
 
-def _copied(name: str, tensor: Tensor, indexes: dict[str, Indexes], state: State | None) -> Tensor:
+def _copied(
+    name: str,
+    tensor: Tensor,
+    indexes: Mapping[str, Indexes],
+    state: Mapping[str, Tensor] | None,
+) -> Tensor:
     if state is None:
         values = select(tensor.detach(), indexes[name])
     else:

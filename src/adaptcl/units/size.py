@@ -35,8 +35,10 @@ def flops(units: UnitMap, kept: Kept) -> int:
 
 
 def size_bytes(units: UnitMap, kept: Kept) -> int:
-    """Bytes of all floating-point tensors of the sub-model, buffers included, as float32."""
-    return 4 * _elements(units, kept, units.shapes.keys() - units.integers)
+    """Bytes of all tensors of the sub-model: floats as float32, counters as int64."""
+    counters = units.shapes.keys() & units.integers
+    floats = _elements(units, kept, units.shapes.keys() - counters)
+    return 4 * floats + 8 * _elements(units, kept, counters)
 
 
 def _elements(units: UnitMap, kept: Kept, names: Iterable[str]) -> int:

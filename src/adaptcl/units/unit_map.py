@@ -17,6 +17,8 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from adaptcl.units.recent import Recent
+
 FIXED = -1
 """The unit number of an index that is never cut."""
 
@@ -103,6 +105,14 @@ class UnitMap:
         for slot in self.slots:
             found.setdefault(slot.tensor, []).append(slot)
         return {name: tuple(sorted(slots, key=lambda s: s.dim)) for name, slots in found.items()}
+
+    @cached_property
+    def recent(self) -> Recent:
+        """What was worked out for the sub-models in use, from the indexes of their units on.
+
+        As many as take part in a round of any size at the same moment, not as there are workers.
+        """
+        return Recent(128)
 
     @cached_property
     def patterns(self) -> Patterns:

@@ -1,0 +1,146 @@
+"""The trainings of a simulation: which of them run, and whose update comes next.
+
+Trainings run in threads, but the order of their updates is that of the virtual clock and never
+depends on which thread was faster. Mostly the moment an update will arrive is known before it is
+trained. Trainings then begin in the order of arrival, and only a few of them ahead of the clock:
+of a thousand workers a handful of updates is in memory, not a thousand. Where the moment depends
+on what the training does (a pruning, a measured time), all that could come next are trained
+before the next one is known.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Generic, NamedTuple, Protocol, TypeVar
+
+import torch
+
+_AHEAD = 3
+"""Updates in memory for each thread: one being trained, one about to be, one to be taken."""
+
+
+class Timed(Protocol):
+    """What a training gives: all that matters here is how long it took on the virtual clock."""
+
+    @property
+    def update_time(self) -> float:
+        """Virtual seconds from the beginning to the arrival."""
+        ...
+
+
+Outcome = TypeVar("Outcome", bound=Timed)
+
+
+class Expected(NamedTuple):
+    """When an update arrives, or the earliest moment it could; unknown moments sort first."""
+
+    time: float
+    is_known: bool
+    worker: int
+    number: int
+
+
+@dataclass
+class _Training(Generic[Outcome]):
+    start: float
+    number: int
+    work: Callable[[], Outcome]
+    is_known: bool
+    future: Future[Outcome] | None = None
+
+
+class Trainings(Generic[Outcome]):
+    """The trainings under way, one a worker."""
+
+    def __init__(self, threads: int, cores_for_each: int) -> None:
+        self._pool = ThreadPoolExecutor(
+            threads, "worker", initializer=torch.set_num_threads, initargs=(cores_for_each,)
+        )
+        self._most = _AHEAD * threads
+        self._under_way: dict[int, _Training[Outcome]] = {}
+        self._next: list[Expected] = []
+        self._to_begin: list[Expected] = []
+        self._ahead = 0
+        """Trainings with a known moment that have begun and are not taken yet."""
+        self._count = 0
+
+    def add(
+        self,
+        worker: int,
+        start: float,
+        work: Callable[[], Outcome],
+        *,
+        earliest: float,
+        is_known: bool,
+    ) -> None:
+        """A task was given: its update arrives at `earliest` if that is known, else not before.
+
+        It begins when all tasks of the moment have been added and `begin` is called.
+        """
+        self._count += 1
+        self._under_way[worker] = _Training(start, self._count, work, is_known)
+        expected = Expected(earliest, is_known, worker, self._count)
+        heapq.heappush(self._next, expected)
+        heapq.heappush(self._to_begin, expected)
+
+    def begin(self) -> None:
+        """Begin those that are due first, as many as may run ahead of the clock."""
+        while self._to_begin:
+            training = self._current(self._to_begin[0])
+            if training is not None and training.future is None:
+                if training.is_known and self._ahead >= self._most:
+                    return
+                self._submit(training)
+            heapq.heappop(self._to_begin)
+
+    def first(self, horizon: float = math.inf) -> Expected | None:
+        """The next update to arrive, if one does by the horizon."""
+        self.begin()
+        while self._next and self._next[0].time <= horizon:
+            expected = self._next[0]
+            training = self._current(expected)
+            if training is None:
+                heapq.heappop(self._next)
+            elif expected.is_known:
+                return expected
+            else:
+                time = training.start + self._outcome(training).update_time
+                heapq.heapreplace(self._next, expected._replace(time=time, is_known=True))
+        return None
+
+    def take(self, expected: Expected) -> Outcome:
+        """What the training of an update gave; the training is over then."""
+        training = self._under_way[expected.worker]
+        outcome = self._outcome(training)
+        assert training.start + outcome.update_time == expected.time
+        self.drop(expected.worker)
+        return outcome
+
+    def drop(self, worker: int) -> None:
+        """Forget a training: nobody waits for its update any more."""
+        training = self._under_way.pop(worker, None)
+        if training is None or training.future is None:
+            return
+        training.future.cancel()
+        self._ahead -= training.is_known
+
+    def close(self) -> None:
+        """Let go of the threads, without waiting for trainings that nobody wants any more."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def _submit(self, training: _Training[Outcome]) -> Future[Outcome]:
+        training.future = self._pool.submit(training.work)
+        self._ahead += training.is_known
+        return training.future
+
+    def _outcome(self, training: _Training[Outcome]) -> Outcome:
+        return (training.future or self._submit(training)).result()
+
+    def _current(self, expected: Expected) -> _Training[Outcome] | None:
+        """The training that is meant, unless it was dropped or another took its place."""
+        training = self._under_way.get(expected.worker)
+        return training if training is not None and training.number == expected.number else None

@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from adaptcl.strategies.holders import Holders
+from adaptcl.units import Kept, cut, put_back, trace
+
+MODEL = nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 4), nn.Linear(4, 2))
+UNITS = trace(MODEL, torch.zeros(1, 2))
+CPU = torch.device("cpu")
+
+kept_units = st.lists(st.booleans(), min_size=7, max_size=7).map(torch.tensor)
+
+
+def with_a_unit_a_layer(kept: Kept) -> Kept:
+    kept = kept.clone()
+    for layer in UNITS.layers:
+        kept[layer.units.start] = True
+    return kept
+
+
+def one_by_one(held: list[tuple[Kept, int]]) -> dict[str, Tensor]:
+    """The weights as anyone would count them: ones put back at the places of each sub-model."""
+    totals = {name: torch.zeros(shape, dtype=torch.float64) for name, shape in UNITS.shapes.items()}
+    for kept, weight in held:
+        ones = {name: torch.ones(shape) for name, shape in UNITS.shapes.items()}
+        mine = {name: torch.zeros_like(total) for name, total in totals.items()}
+        put_back(cut(ones, UNITS, kept), UNITS, kept, mine)
+        for name, total in totals.items():
+            total += weight * mine[name]
+    return totals
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(kept_units.map(with_a_unit_a_layer), st.integers(1, 9999)), max_size=90))
+def test_weights_are_those_of_counting_one_by_one(held: list[tuple[Kept, int]]) -> None:
+    holders = Holders(UNITS, CPU)
+    for kept, weight in held:
+        holders.add(kept, weight)
+    everybody = float(sum(weight for _, weight in held))
+    weights = holders.weights()
+    for name, expected in one_by_one(held).items():
+        found = weights.get(name, torch.tensor(everybody, dtype=torch.float64))
+        assert torch.equal(found.expand_as(expected), expected)
+    assert holders.everything_is_held == any(bool(kept.all()) for kept, _ in held)
+
+
+def test_where_all_hold_everything_there_is_nothing_to_tell() -> None:
+    holders = Holders(UNITS, CPU)
+    holders.add(UNITS.everything(), 3)
+    assert holders.weights() == {}
+    assert holders.everything_is_held

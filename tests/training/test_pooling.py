@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from adaptcl.training.pooling import HalvingMaxPool2d, pool_by_halves
+
+FAST = pool_by_halves(nn.MaxPool2d(2))
+
+
+@given(
+    shape=st.tuples(*[st.integers(1, 4)] * 2, *[st.integers(2, 9)] * 2),
+    levels=st.integers(1, 1000),
+    seed=st.integers(0, 2**32),
+)
+def test_values_and_gradients_are_those_of_pytorch(
+    shape: tuple[int, int, int, int], levels: int, seed: int
+) -> None:
+    dice = torch.Generator().manual_seed(seed)
+    # With few levels nearly every window has ties.
+    images = torch.randint(-levels, levels, shape, generator=dice).float()
+
+    def both(pool: nn.Module) -> tuple[Tensor, Tensor]:
+        given_ = images.clone().requires_grad_()
+        pooled = pool(given_)
+        weights = torch.randn(pooled.shape, generator=torch.Generator().manual_seed(seed))
+        (pooled * weights).sum().backward()
+        assert given_.grad is not None
+        return pooled.detach(), given_.grad
+
+    assert all(map(torch.equal, both(FAST), both(nn.MaxPool2d(2))))
+
+
+def test_the_gradient_has_a_gradient() -> None:
+    images = torch.randn(2, 3, 5, 6, dtype=torch.double, requires_grad=True)
+    assert torch.autograd.gradgradcheck(lambda x: FAST(x).pow(3), images)
+
+
+@pytest.mark.parametrize("shape", [(1, 2, 2), (2, 1, 7, 5)])
+def test_single_images_and_odd_sizes_work_too(shape: tuple[int, ...]) -> None:
+    images = torch.randn(shape)
+    assert torch.equal(FAST(images), F.max_pool2d(images, 2))
+
+
+def test_other_memory_layouts_keep_theirs() -> None:
+    images = torch.randn(2, 3, 6, 6).contiguous(memory_format=torch.channels_last)
+    pooled = FAST(images)
+    assert pooled.is_contiguous(memory_format=torch.channels_last)
+    assert torch.equal(pooled, F.max_pool2d(images, 2))
+
+
+def test_what_is_too_small_is_refused_as_ever() -> None:
+    with pytest.raises(RuntimeError):
+        FAST(torch.randn(1, 1, 1, 4))
+
+
+@pytest.mark.parametrize(
+    "pool",
+    [
+        nn.MaxPool2d(3),
+        nn.MaxPool2d(2, stride=1),
+        nn.MaxPool2d(2, padding=1),
+        nn.MaxPool2d(2, dilation=2),
+        nn.MaxPool2d(2, ceil_mode=True),
+        nn.MaxPool2d(2, return_indices=True),
+        nn.MaxPool2d((2, 1)),
+        nn.MaxPool1d(2),
+        nn.AvgPool2d(2),
+    ],
+)
+def test_other_pools_stay_as_they_are(pool: nn.Module) -> None:
+    before = type(pool)
+    assert type(pool_by_halves(nn.Sequential(pool))[0]) is before  # type: ignore[index]
+
+
+@pytest.mark.parametrize(
+    "pool", [nn.MaxPool2d(2), nn.MaxPool2d((2, 2), (2, 2)), nn.MaxPool2d(2, 2)]
+)
+def test_a_pool_that_halves_keeps_its_name_and_hooks(pool: nn.MaxPool2d) -> None:
+    seen: list[Tensor] = []
+    pool.register_forward_hook(lambda module, args, output: seen.append(output))
+    model = pool_by_halves(nn.Sequential(pool))
+    model(torch.randn(1, 1, 4, 4))
+    assert isinstance(pool, HalvingMaxPool2d)
+    assert len(seen) == 1
