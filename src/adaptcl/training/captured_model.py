@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from adaptcl.data import Samples
 from adaptcl.training.augment import crop_and_flip
 from adaptcl.training.recipe import Recipe
-from adaptcl.units import Kept, State, UnitMap, flops
+from adaptcl.units import Kept, State, UnitMap
 
 try:
     from adaptcl.training.fused.batch_norm import batch_norm, fits
@@ -30,8 +30,6 @@ else:
 
 _CAPTURING = threading.Lock()
 """One capture at a time: memory that another thread frees meanwhile would end up in the graph."""
-_URGENCIES = 4
-"""Priorities of streams that PyTorch knows."""
 _WARM_UP = 2
 """Steps before a capture, in which libraries choose their kernels."""
 
@@ -62,10 +60,8 @@ class CapturedModel:
         self._pool: Any = None
         self._steps: dict[int, _Step] = {}
         """By batch size: the last batch of an epoch is a smaller one."""
-        # Who has most to do goes first, so that the small ones fill the gaps and not the end.
-        share = flops(units, kept) / max(1, flops(units, units.everything()))
         self._stream: torch.cuda.Stream = torch.cuda.Stream(  # type: ignore[no-untyped-call]
-            samples.labels.device, priority=-min(_URGENCIES - 1, int(_URGENCIES * share))
+            samples.labels.device
         )
 
     def load(self, state: State) -> None:
