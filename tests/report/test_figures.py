@@ -7,10 +7,11 @@ from pathlib import Path
 import matplotlib
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 from PIL import Image
 
 from adaptcl.errors import RunFolderError
-from adaptcl.report import Run, draw
+from adaptcl.report import Run, draw, panels
 from adaptcl.report.palette import looks
 
 MakeRun = Callable[..., Run]
@@ -138,3 +139,20 @@ def test_runs_without_a_finished_round_are_refused(make_run: MakeRun, tmp_path: 
     with pytest.raises(RunFolderError, match="nothing to draw"):
         draw([empty], tmp_path / "figures")
     assert not (tmp_path / "figures").exists()
+
+
+def test_of_very_many_workers_bands_are_drawn_and_not_a_line_for_each(make_run: MakeRun) -> None:
+    run = make_run("many", strategy="adaptcl", workers=400, rounds=6, adapts=True)
+    axes = Figure().subplots(1, 3)
+    panels.update_times(axes[0], run)
+    panels.retention(axes[1], run, looks([run])[0])
+    panels.update_time_change(axes[2], run, looks([run])[0])
+    assert [each.get_label() for each in axes[0].collections] == ["all workers", "nine tenths"]
+    assert [line.get_label() for line in axes[0].lines] == ["median"]
+    all_of_them = axes[0].collections[0].get_paths()[0].vertices[:, 1]
+    times = [worker.update_time_s for record in run.rounds for worker in record.workers]
+    assert max(all_of_them) == pytest.approx(max(times))
+    assert min(all_of_them) == pytest.approx(min(times))
+    assert len(axes[1].patches) == 0
+    assert len(axes[1].collections) == 1
+    assert len(axes[2].lines) == 2

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 
 import matplotlib
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import Colormap, LinearSegmentedColormap
 from matplotlib.lines import Line2D
@@ -14,12 +15,14 @@ from matplotlib.ticker import MaxNLocator
 from adaptcl.records import RoundRecord
 from adaptcl.report.palette import FAINT, INK, Look
 from adaptcl.report.runs import Run
-from adaptcl.report.wording import duration_measure
+from adaptcl.report.wording import Measure, duration_measure
 
 _MARKED_ROUNDS = 20
 """Up to this many points a line shows its points; beyond, they would hide it."""
 _NAMED_WORKERS = 20
 """Up to this many workers, each has its own tick."""
+_DRAWN_WORKERS = 100
+"""Up to this many workers, each has its own line or bar; beyond, they would make one dark area."""
 
 _LABELLED_BAR_INCHES = 0.34
 """The least room a bar needs for its number not to run into the next one's."""
@@ -64,6 +67,9 @@ def update_times(axes: Axes, run: Run) -> None:
     courses = _update_times_by_worker(run)
     order = sorted(courses, key=lambda worker: courses[worker][0][1], reverse=True)
     unit = duration_measure(*(seconds for course in courses.values() for _, seconds in course))
+    if len(order) > _DRAWN_WORKERS:
+        _update_time_bands(axes, run, unit)
+        order = []
     for place, worker in enumerate(order):
         fastest = place == len(order) - 1
         axes.plot(
@@ -84,9 +90,12 @@ def retention(axes: Axes, run: Run, look: Look) -> None:
     kept = {w.worker: w.retention for record in run.rounds for w in record.workers}
     workers = sorted(kept)
     values = [kept[worker] for worker in workers]
-    bars = axes.bar(workers, values, width=0.75, color=look.colour)
-    if workers and _width_in_inches(axes) / len(workers) >= _LABELLED_BAR_INCHES:
-        axes.bar_label(bars, [f"{v:.2f}" for v in values], padding=2, fontsize=9, color=INK)
+    if len(workers) > _DRAWN_WORKERS:
+        axes.fill_between(workers, values, step="mid", color=look.colour, linewidth=0)
+    elif workers:
+        bars = axes.bar(workers, values, width=0.75, color=look.colour)
+        if _width_in_inches(axes) / len(workers) >= _LABELLED_BAR_INCHES:
+            axes.bar_label(bars, [f"{v:.2f}" for v in values], padding=2, fontsize=9, color=INK)
     axes.axhline(1.0, color=FAINT, linewidth=1.0, linestyle=(0, (4, 3)), zorder=0)
     axes.set(xlabel="worker", ylabel="retention at the end", ylim=(0, 1.12))
     _worker_ticks(axes, workers)
@@ -99,14 +108,38 @@ def update_time_change(axes: Axes, run: Run, look: Look) -> None:
     unit = duration_measure(*(seconds for course in courses.values() for _, seconds in course))
     first = [courses[worker][0][1] / unit.scale for worker in workers]
     last = [courses[worker][-1][1] / unit.scale for worker in workers]
-    axes.vlines(workers, first, last, color="#c4c4c4", linewidth=3.0)
-    axes.plot(workers, first, "o", color="white", markeredgecolor=FAINT, markeredgewidth=1.8)
-    axes.plot(workers, last, "o", color=look.colour)
+    if len(workers) > _DRAWN_WORKERS:
+        axes.plot(workers, first, ".", color=FAINT, markersize=2)
+        axes.plot(workers, last, ".", color=look.colour, markersize=2)
+    else:
+        axes.vlines(workers, first, last, color="#c4c4c4", linewidth=3.0)
+        axes.plot(workers, first, "o", color="white", markeredgecolor=FAINT, markeredgewidth=1.8)
+        axes.plot(workers, last, "o", color=look.colour)
     axes.lines[-2].set_label("first round")
     axes.lines[-1].set_label("last round")
     axes.set(xlabel="worker", ylabel=f"update time ({unit.unit.strip()})")
     axes.set_ylim(bottom=0)
     _worker_ticks(axes, workers)
+
+
+def _update_time_bands(axes: Axes, run: Run, unit: Measure) -> None:
+    """Of very many workers the median, and where the middle nine tenths and all of them lie."""
+    rounds = [record for record in run.rounds if record.workers]
+    numbers = [record.round for record in rounds]
+    times = [[w.update_time_s / unit.scale for w in record.workers] for record in rounds]
+    for label, low, high, alpha in (("all workers", 0, 100, 0.15), ("nine tenths", 5, 95, 0.3)):
+        bounds = [np.percentile(each, (low, high)) for each in times]
+        axes.fill_between(
+            numbers,
+            [float(lower) for lower, _ in bounds],
+            [float(upper) for _, upper in bounds],
+            color=_SLOW_TO_FAST(0.5),
+            alpha=alpha,
+            linewidth=0,
+            label=label,
+        )
+    medians = [float(np.median(each)) for each in times]
+    axes.plot(numbers, medians, color=INK, linewidth=3.0, label="median")
 
 
 def _whole_numbers() -> MaxNLocator:
