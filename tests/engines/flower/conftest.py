@@ -6,13 +6,12 @@ import contextlib
 import importlib.util
 import os
 import re
-import signal
 import socket
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,17 +23,24 @@ from adaptcl.config import Config
 from adaptcl.data import load
 from adaptcl.errors import AdaptCLError
 from adaptcl.events import Event
-from adaptcl.run import Result
+from adaptcl.materials import by_name
+from adaptcl.run import Result, execute
 
 if importlib.util.find_spec("flwr"):  # Without it every test module here skips itself.
     from adaptcl.engines.flower.keys import make_keys, worker_keys
-    from adaptcl.engines.flower.messages import Invitation
     from adaptcl.engines.flower.network_file import NetworkFile
+    from adaptcl.engines.flower.node import Incoming, Node
     from adaptcl.engines.flower.serve import serve
-    from adaptcl.engines.flower.trainer import Belongings, Connection, Trainer
+    from adaptcl.engines.flower.trainer import Connection, Trainer
     from adaptcl.engines.flower.work import Owned, prepare
 
-LAUNCH = Path(__file__).with_name("launch.py")
+STUCK = Path(__file__).with_name("stuck_worker.py")
+
+LONG = 300.0
+"""Seconds after which something will never happen; no test that passes waits for them to end."""
+
+Spoil = Callable[[bytes], bytes]
+"""What a worker makes of an answer before sending it."""
 
 SMALL: dict[str, Any] = {
     "model": "small",
@@ -52,7 +58,7 @@ SMALL: dict[str, Any] = {
 
 
 class Relay:
-    """Passes connections on to a port and counts their bytes, TLS and all.
+    """Passes connections on to a port and counts them and their bytes, TLS and all.
 
     While it is cut, bytes wait, as on a line that is down.
     """
@@ -61,6 +67,7 @@ class Relay:
         self._to = port
         self._listening = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listening.getsockname()[1]
+        self.connections = 0
         self.carried = 0
         self.cut = threading.Event()
         threading.Thread(target=self._accept, daemon=True).start()
@@ -69,6 +76,7 @@ class Relay:
         with contextlib.suppress(OSError):
             while True:
                 here, _ = self._listening.accept()
+                self.connections += 1
                 there = socket.create_connection(("127.0.0.1", self._to))
                 for one, other in ((here, there), (there, here)):
                     one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -87,6 +95,19 @@ class Relay:
         self._listening.close()
 
 
+class Clock:
+    """The time, and as much later as a test says."""
+
+    def __init__(self) -> None:
+        self._ahead = 0.0
+
+    def __call__(self) -> float:
+        return time.monotonic() + self._ahead
+
+    def advance(self, seconds: float) -> None:
+        self._ahead += seconds
+
+
 class Site:
     """One server and its workers, all on this machine."""
 
@@ -94,8 +115,12 @@ class Site:
         self.folder = folder
         self.keys = folder / "keys"
         make_keys(self.keys, workers, ["localhost", "127.0.0.1"])
+        self.clock = Clock()
+        """The server's, where it runs in this process."""
         self.events: list[Event] = []
+        self.said_by: dict[int, list[str]] = {}
         self.address = ""
+        self._listeners: list[Callable[[Event], None]] = [self.events.append]
         self._listening = threading.Event()
         self._processes: list[subprocess.Popen[str]] = []
         self._relays: list[Relay] = []
@@ -108,47 +133,84 @@ class Site:
     def settings(self, **others: Any) -> Config:
         return config.configure({**SMALL, **others})
 
+    def undisturbed(self, chosen: Config) -> Result:
+        """What comes of a run in which nothing goes wrong."""
+        return execute(chosen, by_name(chosen.job))
+
+    # What happens ------------------------------------------------------------------------------
+
+    def whenever(self, listener: Callable[[Event], None]) -> None:
+        """Call a function of each event, in the server's thread and before the run goes on."""
+        self._listeners.append(listener)
+
+    def of(self, kind: type[Any], worker: int) -> list[Any]:
+        """The events of one kind that are about one worker."""
+        return [each for each in self.events if isinstance(each, kind) and each.worker == worker]
+
+    def wait_for(self, condition: Callable[[], object]) -> None:
+        until = time.monotonic() + LONG
+        while not condition():
+            assert time.monotonic() < until, self.events
+            time.sleep(0.02)
+
+    def wait_for_server(self) -> None:
+        assert self._listening.wait(LONG)
+
+    def after(self, condition: Callable[[], object]) -> Spoil:
+        """An honest answer that waits for something."""
+
+        def hold(content: bytes) -> bytes:
+            self.wait_for(condition)
+            return content
+
+        return hold
+
     # In threads --------------------------------------------------------------------------------
 
-    def serve(self, *configs: Config, out: str = "run", patience: float = 60.0) -> list[Result]:
+    def serve(self, *configs: Config, out: str = "run", patience: float = 1e12) -> list[Result]:
         """Run the server in this thread."""
         base = self.folder / out
         folders = [base / c.job.strategy if len(configs) > 1 else base for c in configs]
         place = NetworkFile("", "127.0.0.1:0", str(self.keys), patience)
-        return serve(configs, folders, place, [self.events.append], self._hear)
+        return serve(configs, folders, place, self._listeners, self._hear, self.clock)
 
     def worker(
         self,
         number: int,
-        prepared: Callable[[Invitation], Belongings] | None = None,
-        trainer: type[Trainer] | None = None,
+        answers: Sequence[Spoil] = (),
         *,
         at_once: bool = False,
         through: int | None = None,
+        silence: float = 3600.0,
     ) -> threading.Thread:
         """Run a worker in a thread of its own, once the server of this process listens; `through`
-        another port, if one is given."""
+        another port, if one is given. Its first answers are what `answers` make of them."""
 
         def work() -> None:
-            assert at_once or self._listening.wait(30)
+            if not at_once:
+                self.wait_for_server()
             data = load("digits", None)
             owned = Owned("digits", "", "", "cpu", dealt=True)
+            trainer = _Scripted(
+                self.connection(number, through=through, silence=silence),
+                lambda invitation: prepare(owned, data, invitation),
+                self.folder / f"memory-{number}",
+                self.said_by.setdefault(number, []).append,
+            )
+            trainer.answers = iter(answers)
             with contextlib.suppress(AdaptCLError):  # A test may end without its workers.
-                (trainer or Trainer)(
-                    self.connection(number, through=through),
-                    prepared or (lambda invitation: prepare(owned, data, invitation)),
-                    self.folder / f"memory-{number}",
-                    lambda _: None,
-                ).run()
+                trainer.run()
 
         thread = threading.Thread(target=work, name=f"worker {number}", daemon=True)
         thread.start()
         return thread
 
-    def connection(self, number: int, *, through: int | None = None) -> Connection:
+    def connection(
+        self, number: int, *, through: int | None = None, silence: float = 3600.0
+    ) -> Connection:
         keys = worker_keys(self.keys / f"worker-{number}")
         address = self.address if through is None else f"localhost:{through}"
-        return Connection(address, keys, patience=30.0, silence=20.0)
+        return Connection(address, keys, patience=LONG, silence=silence)
 
     def _hear(self, line: str) -> None:
         found = re.search(r":(\d+) for", line)
@@ -160,29 +222,22 @@ class Site:
     def port(self) -> int:
         return int(self.address.rpartition(":")[2])
 
-    def wait_for(self, condition: Callable[[], bool], seconds: float = 60.0) -> None:
-        until = time.monotonic() + seconds
-        while not condition():
-            assert time.monotonic() < until
-            time.sleep(0.05)
-
-    def wait_for_server(self) -> None:
-        assert self._listening.wait(30)
-
     # As processes ------------------------------------------------------------------------------
 
     def start(self, *arguments: str | Path) -> subprocess.Popen[str]:
         """Start the command line; what it prints goes into one file for each process."""
-        log = (self.folder / f"log-{len(self._processes)}.txt").open("w")
-        process = subprocess.Popen(
-            [sys.executable, str(LAUNCH), *map(str, arguments)],
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            text=True,
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
-            cwd=self.folder,
-        )
-        log.close()
+        return self._start("-m", "adaptcl", *arguments)
+
+    def _start(self, *command: str | Path) -> subprocess.Popen[str]:
+        with (self.folder / f"log-{len(self._processes)}.txt").open("w") as log:
+            process = subprocess.Popen(
+                [sys.executable, *map(str, command)],
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                text=True,
+                env={**os.environ, "OMP_NUM_THREADS": "1"},
+                cwd=self.folder,
+            )
         self._processes.append(process)
         return process
 
@@ -192,31 +247,61 @@ class Site:
         place = ["--listen", f"127.0.0.1:{port}", "--tls", str(self.keys), "--out", out]
         return self.start("server", *flags, *place)
 
-    def start_worker(self, number: int, port: int, *arguments: str) -> subprocess.Popen[str]:
-        return self.start(
+    def start_worker(self, number: int, port: int) -> subprocess.Popen[str]:
+        return self.start(*self._worker_command(number, port), "--silence", "3600")
+
+    def start_stuck_worker(self, number: int, port: int, task: int) -> subprocess.Popen[str]:
+        """A worker that never comes to the end of one of its tasks, and says when it is there."""
+        command = self._worker_command(number, port)
+        return self._start(STUCK, str(task), *command, "--silence", "20")
+
+    def _worker_command(self, number: int, port: int) -> list[str | Path]:
+        return [
             *("worker", "--server", f"localhost:{port}", "--tls", self.keys / f"worker-{number}"),
             *("--data", "digits", "--deal", "--memory", f"memory-{number}"),
-            *arguments,
-        )
+        ]
 
     def said(self, process: subprocess.Popen[str]) -> str:
         return (self.folder / f"log-{self._processes.index(process)}.txt").read_text()
 
-    def wait_until(self, process: subprocess.Popen[str], text: str, seconds: float = 60.0) -> None:
+    def wait_until(self, process: subprocess.Popen[str], text: str) -> None:
         """Wait until a process has said something."""
-        until = time.monotonic() + seconds
-        while text not in self.said(process):
-            assert time.monotonic() < until, f"{text!r} is not in:\n{self.said(process)}"
-            assert process.poll() is None or text in self.said(process), self.said(process)
-            time.sleep(0.05)
+        self.wait_for(lambda: text in self.said(process) or process.poll() is not None)
+        assert text in self.said(process), self.said(process)
+
+    def ended(self, process: subprocess.Popen[str]) -> int:
+        """Wait for a process to end; gives its exit status, and shows what it said."""
+        status = process.wait(LONG)
+        print(f"exit status {status} after:\n{self.said(process)}")
+        return status
 
     def stop(self) -> None:
         for relay in self._relays:
             relay.close()
         for process in self._processes:
             if process.poll() is None:
-                process.send_signal(signal.SIGKILL)
+                process.kill()
             process.wait()
+
+
+if importlib.util.find_spec("flwr"):
+
+    class _Scripted(Trainer):
+        """A worker whose answers a test may hold up or spoil, one way after the other."""
+
+        answers: Iterator[Spoil]
+
+        def _take_part(self, node: Node, incoming: Incoming) -> None:
+            before = self._taking_part
+            super()._take_part(node, incoming)
+            if self._taking_part is not None and self._taking_part is not before:
+                honest = self._taking_part.carry_out
+
+                def answer(content: bytes) -> bytes:
+                    spoil = next(self.answers, None)
+                    return spoil(honest(content)) if spoil else honest(content)
+
+                self._taking_part.carry_out = answer  # type: ignore[method-assign]
 
 
 @pytest.fixture(autouse=True)

@@ -151,10 +151,10 @@ def test_a_known_public_key_without_its_private_half_opens_nothing(
 
 def test_a_worker_cannot_answer_or_ask_in_anothers_name(site: Site, fleet: Fleet) -> None:
     victim, attacker = fleet._nodes[0], fleet._nodes[1]
-    attacking = Node(site.address, worker_keys(site.keys / "worker-1"), 20.0)
-    attacked = Node(site.address, worker_keys(site.keys / "worker-0"), 20.0)
+    attacking = Node(site.address, worker_keys(site.keys / "worker-1"), 3600.0)
+    attacked = Node(site.address, worker_keys(site.keys / "worker-0"), 3600.0)
     with attacked.connected(), attacking.connected():
-        assert {h.worker for h in fleet.wait(5) if isinstance(h, Came)} == {0, 1}
+        assert {h.worker for h in fleet.wait(60) if isinstance(h, Came)} == {0, 1}
         asked = fleet.send(0, TASK, Frame({}, {}).to_bytes())
         with signed(site, worker_keys(site.keys / "worker-1").key) as client:
             theirs = PullMessagesRequest(node=NodeProto(node_id=victim))
@@ -176,8 +176,8 @@ def test_a_worker_cannot_answer_or_ask_in_anothers_name(site: Site, fleet: Fleet
 def test_an_answer_larger_than_any_can_be_is_cut_off(
     site: Site, fleet: Fleet, stranger: httpx.Client
 ) -> None:
-    with Node(site.address, worker_keys(site.keys / "worker-0"), 20.0).connected():
-        fleet.wait(5)
+    with Node(site.address, worker_keys(site.keys / "worker-0"), 3600.0).connected():
+        fleet.wait(60)
         fleet.send(0, TASK, Frame({}, {}).to_bytes())
         node = NodeProto(node_id=fleet._nodes[0])
         with signed(site, worker_keys(site.keys / "worker-0").key) as client:

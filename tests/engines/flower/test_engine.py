@@ -11,8 +11,7 @@ import torch
 pytest.importorskip("flwr", reason="the network engine needs flwr: pip install 'adaptcl[network]'")
 
 from adaptcl.events import Warned, WorkerLost
-from adaptcl.materials import by_name
-from adaptcl.run import Result, execute
+from adaptcl.run import Result
 
 if TYPE_CHECKING:
     from tests.engines.flower.conftest import Site
@@ -27,7 +26,7 @@ def test_the_global_model_is_that_of_the_simulation(site: Site, codec: str) -> N
     for number in range(3):
         site.worker(number)
     (over_network,) = site.serve(chosen)
-    simulated = execute(chosen, by_name(chosen.job))
+    simulated = site.undisturbed(chosen)
 
     theirs = simulated.model.state_dict()
     for name, tensor in over_network.model.state_dict().items():
@@ -42,9 +41,9 @@ def test_the_same_workers_do_one_run_after_the_other(site: Site) -> None:
         site.settings(strategy="fedavg", rounds=2), site.settings(strategy="adaptcl", rounds=2)
     )
     assert (first.summary.strategy, second.summary.strategy) == ("fedavg", "adaptcl")
-    for worker in workers:
-        worker.join(5)
-        assert not worker.is_alive(), "workers are told when all is over"
+    for number, worker in enumerate(workers):
+        worker.join()
+        assert site.said_by[number][-1] == "the run is over"
     assert not list(site.folder.glob("memory-*/*")), "what they remembered is forgotten"
     assert not any(isinstance(each, Warned | WorkerLost) for each in site.events)
 

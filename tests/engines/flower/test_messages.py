@@ -35,7 +35,7 @@ def an_update() -> Update:
 
 @pytest.mark.parametrize(
     "pruning",
-    [None, Pruning(0.25, "l1"), Pruning(0.5, "cig-bnscalor", torch.rand(UNITS.count), 0.3)],
+    [None, Pruning(0.25, "l1"), Pruning(0.5, "cig-bnscalor", torch.rand(UNITS.count), 0.3, 16)],
 )
 def test_a_task_arrives_as_it_was_given(pruning: Pruning | None) -> None:
     sent = a_task(pruning)
@@ -50,6 +50,23 @@ def test_a_task_arrives_as_it_was_given(pruning: Pruning | None) -> None:
         assert (got.pruning.rate, got.pruning.order) == (pruning.rate, pruning.order)
         assert (got.pruning.importance is None) == (pruning.importance is None)
         assert got.pruning.min_retention == pruning.min_retention
+        assert got.pruning.width_multiple == pruning.width_multiple
+
+
+def test_a_server_that_knows_of_no_multiples_asks_for_none() -> None:
+    frame = task_frame(a_task(Pruning(0.25, "l1", width_multiple=16)))
+    del frame.header["pruning"]["width_multiple"]
+    got = read_task(frame, UNITS)
+    assert got.pruning is not None
+    assert got.pruning.width_multiple == 1
+
+
+@pytest.mark.parametrize("multiple", [0, -16, 1.5, True, "16", None, float("inf")])
+def test_a_multiple_that_is_none_is_refused(multiple: object) -> None:
+    frame = task_frame(a_task(Pruning(0.25, "l1")))
+    frame.header["pruning"]["width_multiple"] = multiple
+    with pytest.raises(UpdateError, match="width_multiple"):
+        read_task(frame, UNITS)
 
 
 def test_an_update_arrives_as_it_was_sent() -> None:

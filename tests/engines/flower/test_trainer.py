@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import threading
 from pathlib import Path
@@ -47,11 +48,37 @@ def test_a_server_that_is_not_there_is_waited_for_and_then_given_up(
     assert len(said) == 1, "waiting is said once, not once a second"
 
 
+def test_a_server_that_is_killed_while_a_worker_connects_is_waited_for_like_any_other(
+    site: Site,
+) -> None:
+    """It has not proved to be another one by breaking off."""
+    with socket.create_server(("127.0.0.1", 0)) as dying:
+
+        def break_off() -> None:
+            with contextlib.suppress(OSError):
+                while True:
+                    connection, _ = dying.accept()
+                    connection.recv(1)
+                    connection.close()
+
+        threading.Thread(target=break_off, daemon=True).start()
+        address = f"localhost:{dying.getsockname()[1]}"
+        connection = Connection(address, worker_keys(site.keys / "worker-0"), 0.5)
+        with pytest.raises(AdaptCLError, match=r"could not be reached for 0\.5 s"):
+            work(site, connection)
+
+
+def test_what_is_no_address_is_said_to_be_none(site: Site) -> None:
+    connection = Connection("server:port", worker_keys(site.keys / "worker-0"), 300.0)
+    with pytest.raises(AdaptCLError, match=r"'server:port' is no address of the form HOST:PORT"):
+        work(site, connection)
+
+
 def test_a_server_with_another_certificate_is_not_spoken_to(site: Site, tmp_path: Path) -> None:
     make_keys(tmp_path / "others", 3, ["localhost"])
     with Fleet(server_keys(tmp_path / "others", 3), "127.0.0.1", 0, 2**20) as fleet:
         address = f"localhost:{fleet.address[1]}"
-        connection = Connection(address, worker_keys(site.keys / "worker-0"), 5.0)
+        connection = Connection(address, worker_keys(site.keys / "worker-0"), 300.0)
         with pytest.raises(AdaptCLError, match=r"does not prove to be the one.*verify failed"):
             work(site, connection)
 
@@ -60,7 +87,7 @@ def test_a_server_under_another_name_is_not_spoken_to(site: Site, tmp_path: Path
     make_keys(tmp_path / "others", 1, ["elsewhere.example"])
     with Fleet(server_keys(tmp_path / "others", 1), "127.0.0.1", 0, 2**20) as fleet:
         keys = worker_keys(tmp_path / "others" / "worker-0")
-        connection = Connection(f"localhost:{fleet.address[1]}", keys, 5.0)
+        connection = Connection(f"localhost:{fleet.address[1]}", keys, 300.0)
         with pytest.raises(AdaptCLError, match=r"does not prove to be the one.*localhost"):
             work(site, connection)
 
@@ -68,7 +95,7 @@ def test_a_server_under_another_name_is_not_spoken_to(site: Site, tmp_path: Path
 def test_a_worker_whose_key_the_server_does_not_know_says_so(site: Site) -> None:
     with Fleet(server_keys(site.keys, 2), "127.0.0.1", 0, 2**20) as fleet:
         keys = worker_keys(site.keys / "worker-2")
-        connection = Connection(f"localhost:{fleet.address[1]}", keys, 5.0)
+        connection = Connection(f"localhost:{fleet.address[1]}", keys, 300.0)
         with pytest.raises(AdaptCLError, match=r"refuses this worker.*does not know"):
             work(site, connection)
 
@@ -78,7 +105,7 @@ def test_a_second_worker_with_the_same_key_is_refused(site: Site) -> None:
         address = f"localhost:{fleet.address[1]}"
         keys = worker_keys(site.keys / "worker-0")
         with (
-            Node(address, keys, 20.0).connected(),
+            Node(address, keys, 3600.0).connected(),
             pytest.raises(AdaptCLError, match="with this key is connected already"),
         ):
             work(site, Connection(address, keys, 1.0))

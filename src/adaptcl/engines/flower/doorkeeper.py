@@ -10,9 +10,8 @@ question for work until there is some, so that neither side ever has to ask in v
 from __future__ import annotations
 
 import asyncio
-import time
 from base64 import b64decode
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from queue import SimpleQueue
@@ -100,14 +99,15 @@ class Gate:
 class Doorkeeper:
     """The innermost layer, which sees requests that Flower has read and authenticated."""
 
-    def __init__(self, state: LinkState, allowance: int) -> None:
+    def __init__(self, state: LinkState, allowance: int, clock: Callable[[], float]) -> None:
         self._state = state
         self._allowance = allowance
+        self._clock = clock
         self._left: dict[int, int] = {}
         self._bells: dict[int, asyncio.Event] = {}
         self.events: SimpleQueue[Activated | Pushed] = SimpleQueue()
         self.confirmed: dict[str, float] = {}
-        """When each message had been received in full by its worker, on the monotonic clock."""
+        """When each message had been received in full by its worker."""
         self.pushed: dict[int, float] = {}
         """When a part of an answer last came from each node."""
 
@@ -124,7 +124,7 @@ class Doorkeeper:
         call = request.url.path.removeprefix(_PREFIX)
         asked = request.state.protobuf_request
         if call == "activate-node":
-            self._check_free(asked.public_key)
+            self._make_way(self._free_node(asked.public_key))
         elif call == "pull-messages":
             return await self._pull(asked.node.node_id, request, call_next)
         elif call == "push-messages":
@@ -144,17 +144,25 @@ class Doorkeeper:
             if node is not None:
                 self.events.put(Activated(node))
         elif call == "confirm-message-received":
-            self.confirmed[asked.message_object_id] = time.monotonic()
+            self.confirmed[asked.message_object_id] = self._clock()
         elif call in ("push-messages", "push-object"):
-            self.pushed[asked.node.node_id] = time.monotonic()
+            self.pushed[asked.node.node_id] = self._clock()
             self.events.put(Pushed(asked.node.node_id))
 
-    def _check_free(self, public_key: bytes) -> None:
+    def _free_node(self, public_key: bytes) -> int:
         node = self._state.get_node_id_by_public_key(public_key)
-        if node is not None:
-            info = self._state.get_node_info(node_ids=[node], statuses=[NodeStatus.ONLINE])
-            if info:
-                raise HTTPException(409, "A worker with this key is connected already.")
+        if node is None:
+            raise HTTPException(403, "The server does not know this worker's key.")
+        if self._state.get_node_info(node_ids=[node], statuses=[NodeStatus.ONLINE]):
+            raise HTTPException(409, "A worker with this key is connected already.")
+        return node
+
+    def _make_way(self, node: int) -> None:
+        """Let go of a question that is still held for a connection this node no longer has: it
+        would take the next message and give it to nobody."""
+        bell = self._bells.pop(node, None)
+        if bell is not None:
+            bell.set()
 
     def _check_author(self, asked: PushMessagesRequest) -> None:
         authors = [message.metadata.src_node_id for message in asked.messages_list]
@@ -172,6 +180,8 @@ class Doorkeeper:
         bell = self._bell(node)
         with suppress(TimeoutError):
             await asyncio.wait_for(bell.wait(), _HOLD_S)
+        if self._bells.get(node) is not bell:
+            raise HTTPException(410, "The worker has connected anew.")
         bell.clear()
         response = await call_next(request)
         result = getattr(request.state, "protobuf_response", None)

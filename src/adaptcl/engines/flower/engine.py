@@ -8,7 +8,6 @@ reaches the strategy: it learns that the worker is lost, and soon after that it 
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -24,17 +23,15 @@ from adaptcl.engines.flower.messages import (
     read_update,
     task_frame,
 )
-from adaptcl.engines.heterogeneity import heterogeneity
+from adaptcl.engines.round_record import tell_round
 from adaptcl.errors import UpdateError
 from adaptcl.events import (
     Listener,
-    RoundFinished,
     UpdateArrived,
     Warned,
     WorkerJoined,
     WorkerLost,
 )
-from adaptcl.records import RoundRecord
 from adaptcl.snapshot import Tree
 from adaptcl.strategies.strategy import Closed, Reaction, Strategy
 from adaptcl.training import Arrival, Task, Timing
@@ -44,8 +41,8 @@ from adaptcl.units import State, UnitMap
 _STRIKES = 3
 """How many useless answers a worker may give before the run goes on without it."""
 
-_GOODBYE_S = 5.0
-"""How long to wait at least for workers to hear that all is over."""
+_GOODBYE_S = 30.0
+"""How long to wait at least for connected workers to hear that all is over."""
 
 
 @dataclass(frozen=True)
@@ -119,7 +116,7 @@ class Network:
         for worker in self._connected:
             self._invite(worker)
         self._gather()
-        self._began = time.monotonic() - (resume["now"] if resume else 0.0)
+        self._began = self._fleet.now() - (resume["now"] if resume else 0.0)
         if resume is None:
             self._act(self._strategy.start(), checkpoint)
         else:
@@ -140,18 +137,23 @@ class Network:
     def say_goodbye(self) -> None:
         """Tell all workers that nothing more will come, and let them hear it."""
         end = Frame({}, {}).to_bytes()
-        waiting = {self._fleet.send(worker, END, end) for worker in self._fleet.connected}
+        waiting = {worker: self._fleet.send(worker, END, end) for worker in self._fleet.connected}
         # Who still trains for a round that others have closed hears it afterwards.
-        until = time.monotonic() + max(_GOODBYE_S, 2 * max(self._update_times))
-        while waiting and time.monotonic() < until:
+        until = self._fleet.now() + max(_GOODBYE_S, 2 * max(self._update_times))
+        while waiting and self._fleet.now() < until:
             for happening in self._fleet.wait(0.2):
-                if isinstance(happening, Replied):
-                    waiting.discard(happening.message)
+                match happening:
+                    case Left(worker):
+                        waiting.pop(worker, None)
+                    case Replied(worker, message) if waiting.get(worker) == message:
+                        del waiting[worker]
+                    case Came(worker):
+                        waiting[worker] = self._fleet.send(worker, END, end)
 
     @property
     def now(self) -> float:
         """Seconds of the run so far."""
-        return time.monotonic() - self._began
+        return self._fleet.now() - self._began
 
     # What happens ------------------------------------------------------------------------------
 
@@ -167,11 +169,11 @@ class Network:
         """Wait for the next things to happen and hand them to the strategy."""
         for happening in self._fleet.wait(self._until_next()):
             yield from self._handle(happening, began=True)
-        if self._deadline is not None and time.monotonic() >= self._deadline:
+        if self._deadline is not None and self._fleet.now() >= self._deadline:
             self._deadline = None
             yield self._strategy.expired()
         for worker, each in list(self._open.items()):
-            if time.monotonic() - each.sent > self._patience:
+            if self._fleet.now() - each.sent > self._patience:
                 self._given_up[each.message] = worker
                 yield self._lose(worker, f"it has not answered for {self._patience:g} s")
 
@@ -179,7 +181,7 @@ class Network:
         times = [each.sent + self._patience for each in self._open.values()]
         if self._deadline is not None:
             times.append(self._deadline)
-        return max(0.0, min(times, default=time.monotonic() + 60.0) - time.monotonic())
+        return max(0.0, min(times, default=self._fleet.now() + 60.0) - self._fleet.now())
 
     def _handle(self, happening: Happening, *, began: bool) -> Iterator[Reaction]:
         match happening:
@@ -277,7 +279,7 @@ class Network:
         for task in reaction.tasks:
             self._deliver(task)
         if reaction.deadline is not None:
-            self._deadline = time.monotonic() + reaction.deadline
+            self._deadline = self._fleet.now() + reaction.deadline
         elif reaction.closed is not None:
             self._deadline = None
         if reaction.closed is not None:
@@ -289,27 +291,16 @@ class Network:
         if before is not None:
             self._fleet.forget(before.message)
         content = task_frame(task).to_bytes()
-        sent = time.monotonic()
+        sent = self._fleet.now()
         message = self._fleet.send(task.worker, TASK, content)
         self._open[task.worker] = _Open(task, message, sent, len(content))
 
     def _finish_round(self, closed: Closed) -> None:
         now = self.now
         self._rounds_closed = closed.round
-        for warning in closed.warnings:
-            self._tell(Warned(warning))
-        record = RoundRecord(
-            round=closed.round,
-            virtual_time_s=now,
-            accuracy=self._judge(self._strategy.model(), closed.round),
-            heterogeneity=heterogeneity(
-                [t for w, t in enumerate(self._update_times) if w not in self._away]
-            ),
-            workers=closed.workers,
-            similarity=closed.similarity,
-            missing=closed.missing,
-        )
-        self._tell(RoundFinished(record))
+        accuracy = self._judge(self._strategy.model(), closed.round)
+        times = [0.0 if w in self._away else t for w, t in enumerate(self._update_times)]
+        tell_round(self._tell, closed, now, accuracy, times)
 
     # Checkpoints -------------------------------------------------------------------------------
 

@@ -7,8 +7,11 @@ else of a Flower SuperLink is started.
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from queue import Empty
 from typing import cast
@@ -66,7 +69,7 @@ class Left:
 
 @dataclass(frozen=True)
 class Replied:
-    """A worker's answer to a message is here in full. Times are of the monotonic clock."""
+    """A worker's answer to a message is here in full. Times are of the fleet's clock."""
 
     worker: int
     message: str
@@ -83,8 +86,17 @@ Happening = Came | Left | Replied
 class Fleet:
     """A port that workers connect to; a context manager that closes it."""
 
-    def __init__(self, keys: ServerKeys, host: str, port: int, allowance: int) -> None:
+    def __init__(
+        self,
+        keys: ServerKeys,
+        host: str,
+        port: int,
+        allowance: int,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         """`allowance` is the most bytes that an honest worker's answer has."""
+        self.now = clock
+        """The clock of all times and timeouts here and in the engine, in seconds."""
         logging.getLogger("flwr").setLevel(logging.CRITICAL)
         states = _new_states()
         self._state = states.state()
@@ -100,8 +112,8 @@ class Fleet:
         """Messages that are not answered, with the node of each."""
         self._partial: dict[str, Message] = {}
         """Answers that have been announced but are not here in full."""
-        self._doorkeeper = Doorkeeper(self._state, allowance)
-        self._ticked = 0.0
+        self._doorkeeper = Doorkeeper(self._state, allowance, clock)
+        self._ticked = -math.inf
         self._port = Port(host, port, keys, states, self._doorkeeper)
         self._closed = threading.Event()
 
@@ -149,36 +161,40 @@ class Fleet:
             name = message.object_id
             message.metadata.__dict__["_message_id"] = name
             session = self._state.start_session(self._run)
-            self._doorkeeper.expect(node)
-            stored, missing = self._state.store_message_and_object_tree(
-                remove_content_from_message(message), get_object_tree(message), session
-            )
-            if not stored:
-                raise AdaptCLError(f"A message for worker {worker} was not taken by Flower.")
+            missing = self._state.preregister_object_tree(get_object_tree(message), session)
             for each, inside in get_all_nested_objects(message).items():
                 if each in missing:
                     self._state.store_object(self._run, session, each, inside.deflate())
+            self._doorkeeper.expect(node)
+            # Last, because a worker that finds a message without its parts waits for a second.
+            if self._state.store_message_ins(remove_content_from_message(message)) is None:
+                raise AdaptCLError(f"A message for worker {worker} was not taken by Flower.")
         self._sent[name] = node
         self._port.call(self._doorkeeper.ring(node))
         return name
 
     def forget(self, message: str) -> None:
         """The answer to a message is wanted no more."""
-        self._sent.pop(message, None)
-        self._partial.pop(message, None)
+        if message not in self._sent:
+            return
+        self._note_announced({message} - self._partial.keys())
+        announced = self._partial.pop(message, None)
+        if announced is not None:
+            self._state.object_store.delete(announced.metadata.message_id)
+        del self._sent[message]
         self._doorkeeper.confirmed.pop(message, None)
         self._state.delete_messages({message})
         self._state.object_store.delete(message)
 
     def wait(self, timeout: float) -> list[Happening]:
         """What has happened, as soon as something has; an empty list after `timeout` seconds."""
-        until = time.monotonic() + timeout
+        until = self.now() + timeout
         while True:
             self._port.check()
             happened = self._look()
             if happened:
                 return happened
-            left = until - time.monotonic()
+            left = until - self.now()
             if left <= 0:
                 return []
             try:
@@ -186,14 +202,14 @@ class Fleet:
             except Empty:
                 continue
             if isinstance(event, Activated):
-                self._ticked = 0.0
+                self._ticked = -math.inf
 
     # Looking -----------------------------------------------------------------------------------
 
     def _look(self) -> list[Happening]:
         happened: list[Happening] = []
-        if time.monotonic() - self._ticked >= _TICK_S:
-            self._ticked = time.monotonic()
+        if self.now() - self._ticked >= _TICK_S:
+            self._ticked = self.now()
             happened += self._changes_of_presence()
         return happened + self._answers()
 
@@ -212,17 +228,20 @@ class Fleet:
         ]
 
     def _answers(self) -> list[Happening]:
-        waiting = set(self._sent) - set(self._partial)
-        if waiting:
-            for reply in self._state.get_message_res(waiting, self._run):
-                # What Flower says itself, of nodes gone silent, is seen by their presence.
-                if reply.metadata.src_node_id in self._workers:
-                    self._partial[reply.metadata.reply_to_message_id] = reply
+        self._note_announced(self._sent.keys() - self._partial.keys())
         return [
             answer
             for message in list(self._partial)
             if (answer := self._complete(message)) is not None
         ]
+
+    def _note_announced(self, messages: set[str]) -> None:
+        """See which of these messages have an answer on its way."""
+        if messages:
+            for reply in self._state.get_message_res(messages, self._run):
+                # What Flower says itself, of nodes gone silent, is seen by their presence.
+                if reply.metadata.src_node_id in self._workers:
+                    self._partial[reply.metadata.reply_to_message_id] = reply
 
     def _complete(self, message: str) -> Replied | None:
         """The answer to a message, if all parts of it are here."""
@@ -242,7 +261,7 @@ class Fleet:
         except (UpdateError, ValueError, TypeError, AttributeError, KeyError, IndexError):
             # Whoever sent this made it by hand; the engine will find it cannot be read.
             frame = b""
-        now = time.monotonic()
+        now = self.now()
         answer = Replied(
             worker=self._workers[reply.src_node_id],
             message=message,
@@ -250,23 +269,34 @@ class Fleet:
             received=self._doorkeeper.confirmed.get(message, now),
             arrived=self._doorkeeper.pushed.get(reply.src_node_id, now),
         )
-        store.delete(reply.message_id)
         self.forget(message)
         return answer
 
 
 class _Objects(InMemoryObjectStore):
-    """Flower's store of objects, in which a message is registered whole or not at all.
+    """Flower's store of objects, for messages that share some and come and go at any moment.
 
-    Equal objects of different messages are stored once. Flower registers a message's objects one
-    by one, and one that it finds to be there already could be deleted with another message before
-    this message has laid claim to it.
+    Equal objects of different messages, such as the answers of all workers to their invitations,
+    are stored once.
     """
 
     def preregister(self, run_id: int, object_tree: ObjectTree) -> list[str]:
-        """Register the objects of a message; gives those that are missing."""
+        """Register the objects of a message, all or none; gives those that are missing.
+
+        Flower does it one by one, and one that it finds to be there already could be deleted with
+        another message before this message has laid claim to it.
+        """
         with self.lock_store:
             return super().preregister(run_id, object_tree)
+
+    def put(self, object_id: str, object_content: bytes) -> None:
+        """Store an object, unless no message needs it any more.
+
+        When an answer's last missing part comes from another worker, the answer is read and
+        deleted while its own worker still sends. That worker has done nothing wrong.
+        """
+        with suppress(NoObjectInStoreError):
+            super().put(object_id, object_content)
 
 
 def _new_states() -> LinkStateFactory:

@@ -96,6 +96,7 @@ def task_frame(task: Task) -> Frame:
             "rate": task.pruning.rate,
             "order": task.pruning.order,
             "min_retention": task.pruning.min_retention,
+            "width_multiple": task.pruning.width_multiple,
         }
         if task.pruning.importance is not None:
             tensors[_IMPORTANCE] = task.pruning.importance
@@ -130,11 +131,20 @@ def read_task(frame: Frame, units: UnitMap) -> Task:
                 str(pruning["order"]),
                 importance,
                 float(pruning["min_retention"]),
+                _multiple(pruning),
             ),
             lasso_scale=float(header["lasso_scale"]),
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise UpdateError(f"The server's task cannot be understood: {error!r}.") from None
+
+
+def _multiple(pruning: Mapping[str, Any]) -> int:
+    # A server from before there were multiples sends none.
+    multiple = pruning.get("width_multiple", 1)
+    if type(multiple) is not int or multiple < 1:
+        raise ValueError(f"width_multiple is {multiple!r:.50}")
+    return multiple
 
 
 def update_frame(update: Update, payload: Payload, seconds: float) -> Frame:

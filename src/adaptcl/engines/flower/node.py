@@ -5,9 +5,11 @@ A node asks for messages and answers them. It knows no call that fetches code.
 
 from __future__ import annotations
 
+import ssl
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TypeVar, cast
@@ -15,7 +17,7 @@ from typing import TypeVar, cast
 import httpx
 from flwr.app import Message, Metadata
 from flwr.app.message import make_message, remove_content_from_message
-from flwr.common.constant import HEARTBEAT_PATIENCE
+from flwr.common.constant import HEARTBEAT_CALL_TIMEOUT, HEARTBEAT_PATIENCE
 from flwr.common.serde import message_from_proto, message_to_proto
 from flwr.proto.fleet_pb2 import (
     ActivateNodeRequest,
@@ -40,9 +42,8 @@ from flwr.supercore.inflatable.inflatable_protobuf_utils import (
 from flwr.supercore.inflatable.inflatable_utils import (
     ObjectPullError,
     ObjectPushError,
+    ObjectUnavailableError,
     inflate_object_from_contents,
-    pull_objects,
-    push_objects,
 )
 from flwr.supernode.fleet_http_client import FleetHttpClient
 from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
@@ -51,6 +52,13 @@ from adaptcl.engines.flower.frames import from_record, to_record
 from adaptcl.engines.flower.keys import WorkerKeys, public_pem
 from adaptcl.errors import AdaptCLError
 
+_CALL_S = 30.0
+"""How long a call may take that carries a message or waits for one."""
+
+_AT_ONCE = 2
+"""How many parts of a message travel at once, so that none waits for another's confirmation."""
+
+Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
@@ -79,12 +87,10 @@ class Node:
         self._address = address
         self._keys = keys
         self._silence = silence
-        self._client = FleetHttpClient.from_server_address(
-            address,
-            insecure=False,
-            root_certificates=keys.authority,
-            interceptors=[NodeAuthHttpInterceptor(keys.key, keys.key.public_key())],
-        )
+        # Two clients, because whatever interrupts a call, Ctrl-C included, can leave its client
+        # in disorder, and signs of life and the goodbye are still to be sent then.
+        self._messages = _client(address, keys, _CALL_S)
+        self._presence = _client(address, keys, HEARTBEAT_CALL_TIMEOUT)
         self._node = NodeProto()
 
     @contextmanager
@@ -95,23 +101,31 @@ class Node:
             heartbeat_interval=self._silence / HEARTBEAT_PATIENCE,
         )
         try:
-            reply = self._call(self._client.ActivateNode, request)
+            reply = self._call(self._messages.ActivateNode, request)
             self._node = NodeProto(node_id=reply.node_id)
-            stop = threading.Event()
-            beating = threading.Thread(target=self._beat, args=(stop,), daemon=True)
-            beating.start()
-            try:
+            with self._present():
                 yield
-            finally:
-                stop.set()
-                with suppress(httpx.HTTPError):
-                    self._client.DeactivateNode(DeactivateNodeRequest(node_id=reply.node_id))
         finally:
-            self._client.close()
+            self._messages.close()
+            self._presence.close()
+
+    @contextmanager
+    def _present(self) -> Iterator[None]:
+        """Give signs of life, and say goodbye in the end."""
+        stop = threading.Event()
+        beating = threading.Thread(target=self._beat, args=(stop,), daemon=True)
+        beating.start()
+        try:
+            yield
+        finally:
+            stop.set()
+            beating.join()  # A sign of life after the goodbye would count as coming again.
+            with suppress(httpx.HTTPError, ValueError):
+                self._presence.DeactivateNode(DeactivateNodeRequest(node_id=self._node.node_id))
 
     def receive(self) -> Incoming | None:
-        """The next message; None after a while without one."""
-        reply = self._call(self._client.PullMessages, PullMessagesRequest(node=self._node))
+        """The next message; None after a while without one, or if it has been withdrawn."""
+        reply = self._call(self._messages.PullMessages, PullMessagesRequest(node=self._node))
         if not reply.messages_list:
             return None
         message = message_from_proto(reply.messages_list[0])
@@ -140,31 +154,34 @@ class Node:
                 messages_list=[message_to_proto(remove_content_from_message(message))],
                 message_object_trees=[get_object_tree(message)],
             )
-            reply = self._call(self._client.PushMessages, request)
+            reply = self._call(self._messages.PushMessages, request)
             push = make_push_object_fn_protobuf(
-                lambda each: self._call(self._client.PushObject, each),
+                lambda each: self._call(self._messages.PushObject, each),
                 self._node,
                 asked.run_id,
                 reply.session_id,
             )
             wanted = set(reply.objects_to_push)
+            parts = get_all_nested_objects(message).items()
+            contents = [(name, part.deflate()) for name, part in parts if name in wanted]
             try:
-                push_objects(get_all_nested_objects(message), push, object_ids_to_push=wanted)
+                _side_by_side(lambda part: push(*part), contents)
             except ObjectPushError as error:
                 raise DisconnectedError(f"an answer was not taken: {error}") from None
 
-    def _fetch(self, metadata: Metadata, tree: ObjectTree) -> Incoming:
+    def _fetch(self, metadata: Metadata, tree: ObjectTree) -> Incoming | None:
         name = metadata.message_id
         run = metadata.run_id
         pull = make_pull_object_fn_protobuf(
-            lambda each: self._call(self._client.PullObject, each), self._node, run
+            lambda each: self._call(self._messages.PullObject, each), self._node, run
         )
+        parts = [part.object_id for part in iterate_object_tree(tree)]
         try:
-            contents = pull_objects([p.object_id for p in iterate_object_tree(tree)], pull)
-        except ObjectPullError as error:
-            raise DisconnectedError(f"a message could not be fetched: {error}") from None
+            contents = dict(zip(parts, _side_by_side(pull, parts), strict=True))
+        except (ObjectPullError, ObjectUnavailableError):
+            return None  # The server wants no answer to it any more, and sends something else.
         make_confirm_message_received_fn_protobuf(
-            lambda each: self._call(self._client.ConfirmMessageReceived, each), self._node, run
+            lambda each: self._call(self._messages.ConfirmMessageReceived, each), self._node, run
         )(name)
         message = cast(Message, inflate_object_from_contents(name, contents))
         return Incoming(metadata.message_type, from_record(message.content), metadata)
@@ -175,8 +192,8 @@ class Node:
         )
         while not stop.wait(self._silence / 6):
             # Whether the server is gone is found out by whoever next wants something of it.
-            with suppress(httpx.HTTPError, RuntimeError):
-                self._client.SendNodeHeartbeat(request)
+            with suppress(httpx.HTTPError, OSError, ValueError):
+                self._presence.SendNodeHeartbeat(request)
 
     def _call(self, call: Callable[..., Result], request: object) -> Result:
         """Make one call, and put what can go wrong into the two words that matter."""
@@ -184,14 +201,17 @@ class Node:
             return call(request)
         except httpx.HTTPStatusError as error:
             raise self._refusal(error.response) from None
-        except httpx.TransportError as error:
-            text = str(error)
-            if "certificate" in text.lower() or "ssl" in text.lower():
+        except httpx.RequestError as error:
+            if _unproven(error):
                 raise AdaptCLError(
                     f"The server at {self._address} does not prove to be the one this worker's "
-                    f"keys are for: {_short(text)}"
+                    f"keys are for: {_short(str(error))}"
                 ) from None
-            raise DisconnectedError(_short(text)) from None
+            raise DisconnectedError(_short(str(error))) from None
+        except ValueError:
+            raise DisconnectedError("its reply cannot be read") from None
+        except httpx.InvalidURL:
+            raise AdaptCLError(f"{self._address!r} is no address of the form HOST:PORT.") from None
 
     def _refusal(self, response: httpx.Response) -> Exception:
         try:
@@ -205,6 +225,35 @@ class Node:
         if response.status_code in (httpx.codes.FORBIDDEN, httpx.codes.NOT_FOUND):
             return AdaptCLError(f"The server at {self._address} refuses this worker: {detail}")
         return DisconnectedError(detail)
+
+
+def _side_by_side(do: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
+    """Do something with each of several parts, two at a time, and stop at the first failure.
+
+    In contrast to Flower's own functions for this, no thread is left behind. One that still sends
+    on a connection that is closed meanwhile sends on whatever was opened next under its number.
+    """
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        return list(pool.map(do, items))
+
+
+def _client(address: str, keys: WorkerKeys, timeout: float) -> FleetHttpClient:
+    trust = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    trust.load_verify_locations(cadata=keys.authority.decode("ascii"))
+    signing = NodeAuthHttpInterceptor(keys.key, keys.key.public_key())
+    return FleetHttpClient(
+        f"https://{address}", interceptors=[signing], verify=trust, timeout=timeout
+    )
+
+
+def _unproven(error: httpx.RequestError) -> bool:
+    """Whether TLS has found something wrong with the server. A connection that only breaks while
+    it is being made, because the server is killed at that moment, is no such thing."""
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, ssl.SSLError):
+        cause = cause.__context__
+    broken = isinstance(cause, ssl.SSLEOFError | ssl.SSLZeroReturnError | ssl.SSLSyscallError)
+    return isinstance(error, httpx.ConnectError) and cause is not None and not broken
 
 
 def _short(text: str) -> str:

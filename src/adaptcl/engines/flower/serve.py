@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import tomllib
 import uuid
 from collections.abc import Callable, Sequence
@@ -40,12 +41,13 @@ def serve(
     place: NetworkFile,
     listeners: Sequence[Listener],
     say: Say,
+    clock: Callable[[], float] = time.monotonic,
 ) -> list[Result]:
     """Do one run after the other with the same workers, each in a new folder."""
     materials = by_name(configs[0].job)
     for each in configs:
         check(each, materials)
-    with _fleet(place, configs[0].job.workers, materials) as fleet, ExitStack() as stack:
+    with _fleet(place, configs[0].job.workers, materials, clock) as fleet, ExitStack() as stack:
         sessions = []
         for each, path in zip(configs, paths, strict=True):
             folder = RunFolder.create(path, each.to_toml())
@@ -128,12 +130,16 @@ class _NetworkSession(Session):
         return self.network
 
 
-def _fleet(place: NetworkFile, workers: int, materials: Materials) -> Fleet:
+def _fleet(
+    place: NetworkFile,
+    workers: int,
+    materials: Materials,
+    clock: Callable[[], float] = time.monotonic,
+) -> Fleet:
     tensors = materials.model.state_dict().values()
     largest_answer = 2 * sum(t.numel() * t.element_size() for t in tensors) + _SPARE_BYTES
-    return Fleet(
-        server_keys(Path(place.tls), workers), *_address(place.listen), allowance=largest_answer
-    )
+    keys = server_keys(Path(place.tls), workers)
+    return Fleet(keys, *_address(place.listen), largest_answer, clock)
 
 
 def _plain(value: Any) -> Any:

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from adaptcl.codecs.codec import Codec
 from adaptcl.data import Samples
@@ -201,6 +201,6 @@ class _TakingPart:
         task = Task(self.invitation.worker, 0, whole, self._own.units.everything(), step)
         self._worker.carry_out(task, WorkerMemory())
 
-    def _moved(self, state: State) -> State:
+    def _moved(self, state: Mapping[str, Tensor]) -> State:
         device = self._own.samples.labels.device
         return {name: tensor.to(device) for name, tensor in state.items()}
