@@ -23,10 +23,12 @@ from typing import NoReturn
 from rich.console import Console
 
 from adaptcl import __version__, config, data, flags, report
+from adaptcl.bench import commands as bench
 from adaptcl.codecs import CODECS
 from adaptcl.config import Config
 from adaptcl.engines.flower import commands as network
 from adaptcl.errors import AdaptCLError, RunFolderError, SettingError
+from adaptcl.experiments import commands as paper
 from adaptcl.materials import Materials, by_name
 from adaptcl.models import MODELS
 from adaptcl.pruning import SERVER_ORDERS, WORKER_ORDERS
@@ -224,6 +226,8 @@ def _parser() -> flags.Parser:
     resume.add_argument("runs", nargs="+", metavar="RUN", help="a run's folder")
 
     network.add_commands(commands, _present)
+    bench.add_commands(commands)
+    paper.add_commands(commands)
 
     compare = commands.add_parser("compare", help="table and figures for any set of runs")
     compare.set_defaults(command=_compare)

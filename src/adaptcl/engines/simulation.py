@@ -86,6 +86,9 @@ class Simulation:
         """Run to the end; `checkpoint` gets all that is needed to go on after every round."""
         cores = torch.get_num_threads()
         self._trainings = Trainings[Trained](self._threads, self._cores_for_each(cores))
+        # Workers hold all cores. An operation that the server splits among them waits for its turn
+        # on each, which takes a hundred times as long as the operation.
+        torch.set_num_threads(1)
         try:
             if resume is None:
                 self._act(self._strategy.start(), checkpoint)
