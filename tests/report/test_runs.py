@@ -154,3 +154,10 @@ def test_no_two_labels_are_ever_equal(make_run: MakeRun) -> None:
     ]
     labels = [each.label for each in distinct_labels([run, run, awkward, *others])]
     assert len(set(labels)) == 5
+
+
+def test_the_clock_of_a_run_across_a_network_is_a_real_one(tmp_path: Path) -> None:
+    run = Run(tmp_path, "adaptcl", {"strategy": "adaptcl"}, (), None)
+    assert run.clock == "virtual time"
+    (tmp_path / "network.toml").touch()
+    assert run.clock == "time"

@@ -52,7 +52,7 @@ def _common_figures(runs: Sequence[Run], chosen: Sequence[Look]) -> dict[str, Fi
             "Accuracy over rounds", panels.accuracy_over_rounds, runs, chosen
         ),
         "accuracy-over-time.png": _of_all_runs(
-            "Accuracy over virtual time", panels.accuracy_over_time, runs, chosen
+            "Accuracy over time", panels.accuracy_over_time, runs, chosen
         ),
         "heterogeneity.png": _of_all_runs(
             "How unequal the workers' update times are", panels.heterogeneity, runs, chosen

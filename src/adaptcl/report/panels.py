@@ -38,7 +38,7 @@ def accuracy_over_rounds(axes: Axes, runs: Sequence[Run], looks: Sequence[Look])
 
 
 def accuracy_over_time(axes: Axes, runs: Sequence[Run], looks: Sequence[Look]) -> None:
-    """Test accuracy of each run by virtual time."""
+    """Test accuracy of each run by the time of its clock."""
     unit = duration_measure(*(run.rounds[-1].virtual_time_s for run in runs if run.rounds))
     for run, look in zip(runs, looks, strict=True):
         measured = _measured(run)
@@ -46,7 +46,8 @@ def accuracy_over_time(axes: Axes, runs: Sequence[Run], looks: Sequence[Look]) -
         _line(axes, times, [100 * a for _, a in measured], run, look)
         if times:
             axes.plot(times[-1], 100 * measured[-1][1], "o", color=look.colour, markersize=7)
-    axes.set(xlabel=f"virtual time ({unit.unit.strip()})", ylabel="test accuracy (%)")
+    clock = " or ".join(sorted({run.clock for run in runs}))
+    axes.set(xlabel=f"{clock} ({unit.unit.strip()})", ylabel="test accuracy (%)")
     axes.set_xlim(left=0)
 
 

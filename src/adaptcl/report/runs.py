@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from adaptcl.engines.flower.network_file import is_network_run
 from adaptcl.errors import RunFolderError
 from adaptcl.records import RoundRecord, Summary
 
@@ -38,6 +39,11 @@ class Run:
     def strategy(self) -> str:
         """The strategy the run was started with."""
         return str(self.config["strategy"])
+
+    @property
+    def clock(self) -> str:
+        """What its times are: those of the simulation, or real ones across a network."""
+        return "time" if is_network_run(self.folder) else "virtual time"
 
     @property
     def prunes(self) -> bool:
