@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
 import sys
 import time
 import tomllib
@@ -26,26 +25,6 @@ SMALL = ["--model", "small", "--data", "digits", "--workers", "2", "--rounds", "
 
 Told = tuple[int, str, str]
 Command = Callable[..., Told]
-
-
-@pytest.fixture
-def command(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Command:
-    """Runs the command in an empty folder; gives exit status, output and errors."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.setenv("COLUMNS", "80")
-
-    def run(*words: str) -> Told:
-        handler = signal.getsignal(signal.SIGTERM)
-        try:
-            status = main(words)
-        finally:
-            signal.signal(signal.SIGTERM, handler)
-        return status, *capsys.readouterr()
-
-    return run
 
 
 @pytest.fixture(scope="module")

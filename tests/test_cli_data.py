@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import io
-import signal
-import sys
 import tarfile
 import threading
 from collections.abc import Callable, Iterator
@@ -18,30 +16,9 @@ import pytest
 from PIL import Image
 
 from adaptcl import data
-from adaptcl.cli import main
 
 Told = tuple[int, str, str]
 Command = Callable[..., Told]
-
-
-@pytest.fixture
-def command(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Command:
-    """Runs the command in an empty folder; gives exit status, output and errors."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.setenv("COLUMNS", "80")
-
-    def run(*words: str) -> Told:
-        handler = signal.getsignal(signal.SIGTERM)
-        try:
-            status = main(words)
-        finally:
-            signal.signal(signal.SIGTERM, handler)
-        return status, *capsys.readouterr()
-
-    return run
 
 
 def refused(told: Told, sentence: str) -> None:

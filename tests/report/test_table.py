@@ -219,3 +219,10 @@ def test_unfinished_runs_are_left_out_of_means_and_named(make_run: MakeRun) -> N
     markdown = comparison_markdown(runs, over_seeds=True)
     assert cells(markdown)[0][1] == "82.00 ± 2.83 (80.00–84.00) %"
     assert "Unfinished, and in no mean: fedavg-s (seed=3)." in markdown
+
+
+def test_real_times_across_a_network_are_not_called_virtual(make_run: MakeRun) -> None:
+    run = make_run("across")
+    assert "| virtual time |" in comparison_markdown([run])
+    (run.folder / "network.toml").touch()
+    assert "| time |" in comparison_markdown([run])

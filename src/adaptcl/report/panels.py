@@ -14,7 +14,7 @@ from matplotlib.ticker import MaxNLocator
 
 from adaptcl.records import RoundRecord
 from adaptcl.report.palette import FAINT, INK, Look
-from adaptcl.report.runs import Run
+from adaptcl.report.runs import Run, clock_of
 from adaptcl.report.wording import Measure, duration_measure
 
 _MARKED_ROUNDS = 20
@@ -46,8 +46,7 @@ def accuracy_over_time(axes: Axes, runs: Sequence[Run], looks: Sequence[Look]) -
         _line(axes, times, [100 * a for _, a in measured], run, look)
         if times:
             axes.plot(times[-1], 100 * measured[-1][1], "o", color=look.colour, markersize=7)
-    clock = " or ".join(sorted({run.clock for run in runs}))
-    axes.set(xlabel=f"{clock} ({unit.unit.strip()})", ylabel="test accuracy (%)")
+    axes.set(xlabel=f"{clock_of(runs)} ({unit.unit.strip()})", ylabel="test accuracy (%)")
     axes.set_xlim(left=0)
 
 

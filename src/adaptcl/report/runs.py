@@ -51,6 +51,11 @@ class Run:
         return len({w.retention for record in self.rounds for w in record.workers}) > 1
 
 
+def clock_of(runs: Sequence[Run]) -> str:
+    """What the times of several runs are."""
+    return " or ".join(sorted({run.clock for run in runs})) or "virtual time"
+
+
 def read_run(folder: Path) -> Run:
     """Read a run folder; its label is the name of its strategy."""
     if not folder.is_dir():

@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from adaptcl.report.outcome import Outcome, outcome
-from adaptcl.report.runs import Run, distinct_labels
+from adaptcl.report.runs import Run, clock_of, distinct_labels
 from adaptcl.report.wording import (
     ABSENT,
     FACTOR,
@@ -26,11 +26,12 @@ from adaptcl.report.wording import (
     volume,
 )
 
+_TIME = "virtual time"
 COLUMNS = (
     "run",
     "accuracy",
     "best accuracy",
-    "virtual time",
+    _TIME,
     "speed-up",
     "parameters saved",
     "FLOPs saved",
@@ -57,6 +58,7 @@ class _Row:
 class Comparison:
     """A comparison that takes the form its terminal has room for."""
 
+    headings: tuple[str, ...]
     rows: Sequence[tuple[str, ...]]
     notes: Sequence[str]
 
@@ -66,20 +68,20 @@ class Comparison:
         def fits(table: Table) -> bool:
             return Measurement.get(console, boundless, table).maximum <= options.max_width
 
-        wide = _wide(self.rows)
-        yield from [wide] if fits(wide) else _stacked(self.rows, fits)
+        wide = _wide(self.headings, self.rows)
+        yield from [wide] if fits(wide) else _stacked(self.headings, self.rows, fits)
         yield from map(Text, self.notes)
 
 
 def comparison(runs: Sequence[Run], *, over_seeds: bool = False) -> Comparison:
     """The comparison for the terminal."""
-    return Comparison(_cells(runs, over_seeds), _notes(runs, over_seeds))
+    return Comparison(_headings(runs), _cells(runs, over_seeds), _notes(runs, over_seeds))
 
 
 def comparison_markdown(runs: Sequence[Run], *, over_seeds: bool = False) -> str:
     """The comparison as a Markdown table, followed by notes where numbers need a word."""
     rule = [":--", *("--:" for _ in COLUMNS[1:])]
-    rows = [COLUMNS, rule, *_cells(runs, over_seeds)]
+    rows = [_headings(runs), rule, *_cells(runs, over_seeds)]
     lines = ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows]
     for note in _notes(runs, over_seeds):
         lines += ["", note]
@@ -91,34 +93,42 @@ def baseline(runs: Sequence[Run]) -> Run:
     return next((run for run in runs if run.strategy == _BASELINE_STRATEGY), runs[0])
 
 
-def _wide(rows: Sequence[tuple[str, ...]]) -> Table:
+def _headings(runs: Sequence[Run]) -> tuple[str, ...]:
+    """The columns, with the time called by the clock that it is of."""
+    clock = clock_of(runs)
+    return tuple(clock if name == _TIME else name for name in COLUMNS)
+
+
+def _wide(headings: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> Table:
     table = Table()
-    for name in COLUMNS:
-        table.add_column(name, justify="left" if name == COLUMNS[0] else "right")
+    for name in headings:
+        table.add_column(name, justify="left" if name == headings[0] else "right")
     for cells in rows:
         table.add_row(*map(Text, cells))
     return table
 
 
-def _upright(rows: Sequence[tuple[str, ...]]) -> Table:
+def _upright(headings: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> Table:
     table = Table()
-    table.add_column(COLUMNS[0])
+    table.add_column(headings[0])
     for label, *_ in rows:
         table.add_column(Text(label), justify="right")
-    for place, name in enumerate(COLUMNS[1:], start=1):
+    for place, name in enumerate(headings[1:], start=1):
         table.add_row(name, *(Text(cells[place]) for cells in rows))
     return table
 
 
-def _stacked(rows: Sequence[tuple[str, ...]], fits: Callable[[Table], bool]) -> list[Table]:
+def _stacked(
+    headings: tuple[str, ...], rows: Sequence[tuple[str, ...]], fits: Callable[[Table], bool]
+) -> list[Table]:
     """Upright tables, each of as many runs as fit, and of one at least."""
     tables: list[Table] = []
     first = 0
     while first < len(rows):
         last = first + 1
-        while last < len(rows) and fits(_upright(rows[first : last + 1])):
+        while last < len(rows) and fits(_upright(headings, rows[first : last + 1])):
             last += 1
-        tables.append(_upright(rows[first:last]))
+        tables.append(_upright(headings, rows[first:last]))
         first = last
     return tables
 

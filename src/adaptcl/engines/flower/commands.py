@@ -15,6 +15,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from adaptcl import config, flags, report
 from adaptcl.engines.flower.network_file import NetworkFile, is_network_run
 from adaptcl.errors import SettingError
@@ -54,6 +56,12 @@ def add_commands(commands: Any, present: Present) -> None:
         "--model", default="", help="allow this package.module:factory, if the server names it"
     )
     worker.add_argument("--device", default="cpu", help="where to train, as PyTorch names it [cpu]")
+    worker.add_argument(
+        "--threads",
+        type=_whole,
+        metavar="N",
+        help="cores to train on (default: all); give workers that share a machine their share",
+    )
     worker.add_argument(
         "--deal",
         action="store_true",
@@ -128,6 +136,8 @@ def _worker(options: argparse.Namespace) -> None:
     connection = Connection(options.server, keys, options.patience, options.silence)
     owned = Owned(options.data, options.data_dir, options.model, options.device, options.deal)
     memory = Path(options.memory) if options.memory else _state_folder()
+    if options.threads is not None:
+        torch.set_num_threads(options.threads)
     work(owned, connection, memory, _say)
 
 
@@ -155,6 +165,13 @@ def _seconds(text: str) -> float:
     value = float(text)
     if not value > 0:
         raise argparse.ArgumentTypeError("it must be above 0")
+    return value
+
+
+def _whole(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError("it must be at least 1")
     return value
 
 
