@@ -96,6 +96,13 @@ class Timeline:
         other.arrivals, other.closed = list(self.arrivals), list(self.closed)
         return other
 
+    def assert_ends_like(self, other: Timeline) -> None:
+        """The same updates at the same times, and the same model bit for bit."""
+        assert self.arrivals == other.arrivals
+        theirs = other.strategy.model()
+        for name, tensor in self.strategy.model().items():
+            assert torch.equal(tensor, theirs[name]), name
+
     def _act(self, reaction: Reaction) -> None:
         for task in reaction.tasks:
             assert task.worker not in self.open

@@ -120,9 +120,7 @@ def test_a_checkpoint_file_gives_the_same_continuation(
     assert {task.recipe.epochs for _, task in resumed.open.values()} == {0.5}
     resumed.run()
     line.run()
-    assert resumed.arrivals == line.arrivals
-    for name, tensor in line.strategy.model().items():
-        assert torch.equal(tensor, resumed.strategy.model()[name]), name
+    resumed.assert_ends_like(line)
 
 
 def test_a_lost_worker_is_not_waited_for(one_weight: Jobs, timeline: Timelines) -> None:

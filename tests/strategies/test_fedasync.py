@@ -112,9 +112,7 @@ def test_a_checkpoint_file_gives_the_same_continuation(
     line = timeline(new(), times=[5, 3, 2]).start().run(rounds=2)
     resumed = line.resumed(new(), tmp_path).run()
     line.run()
-    assert resumed.arrivals == line.arrivals
-    for name, tensor in line.strategy.model().items():
-        assert torch.equal(tensor, resumed.strategy.model()[name]), name
+    resumed.assert_ends_like(line)
 
 
 def test_it_learns_the_digits(learn: Callable[..., Result]) -> None:

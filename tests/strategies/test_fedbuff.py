@@ -97,9 +97,7 @@ def test_a_checkpoint_file_keeps_a_buffer_that_is_half_full(
     assert line.strategy.merges % 2 == 1, "a change waits in the buffer"
     resumed = line.resumed(new(), tmp_path).run()
     line.run()
-    assert resumed.arrivals == line.arrivals
-    for name, tensor in line.strategy.model().items():
-        assert torch.equal(tensor, resumed.strategy.model()[name]), name
+    resumed.assert_ends_like(line)
 
 
 def test_it_learns_the_digits(learn: Callable[..., Result]) -> None:

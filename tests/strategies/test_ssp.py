@@ -146,9 +146,7 @@ def test_a_checkpoint_file_gives_the_same_continuation_of_who_waits_and_who_goes
     assert len(line.open) < 3, "somebody waits at the time of the checkpoint"
     resumed = line.resumed(new(), tmp_path).run()
     line.run()
-    assert resumed.arrivals == line.arrivals
-    for name, tensor in line.strategy.model().items():
-        assert torch.equal(tensor, resumed.strategy.model()[name]), name
+    resumed.assert_ends_like(line)
 
 
 @pytest.mark.parametrize("threshold", [2, 8])

@@ -1,0 +1,73 @@
+"""What AdaptCL has learned about its workers survives in a checkpoint."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+
+from adaptcl import snapshot
+
+if TYPE_CHECKING:
+    from tests.strategies.adaptcl.conftest import Changed, Engine, Engines, Lines
+
+
+@pytest.mark.parametrize("stop", [2, 3, 4, 6, 8, 13])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"grow": True},
+        {"adapt_strength": True, "max_importance_lost": 0.05},
+        {"pruned_rates": ((0.5, 0.3, 0.0), (0.2, 0.0, 0.1))},
+        {"pruning": "no-constant", "aggregation": "by-unit"},
+    ],
+)
+def test_a_run_goes_on_from_a_checkpoint_as_if_nothing_had_been(
+    engine: Engines,
+    changing: Lines,
+    shuffled_scales: Changed,
+    tmp_path: Path,
+    settings: dict[str, Any],
+    stop: int,
+) -> None:
+    times = changing((60, 40, 20), (30, 90, 20), at=11)
+    whole = engine(times, changed=shuffled_scales, **settings).until(25)
+    broken = engine(times, changed=shuffled_scales, **settings).until(stop)
+    after = broken.resumed(tmp_path).until(25)
+    assert after.closed == whole.closed
+    assert after.closed
+
+    def scales(run: Engine) -> dict[tuple[int, int], float]:
+        return {(t.round, t.worker): t.lasso_scale for t in run.tasks if t.round > stop}
+
+    assert scales(after) == scales(whole)
+    assert after.retentions() == whole.retentions()
+    one, other = whole.strategy.model(), after.strategy.model()
+    assert all(torch.equal(one[name], other[name]) for name in one)
+
+
+def test_a_checkpoint_remembers_prunings_that_wait_for_a_worker(
+    engine: Engines, line: Lines, tmp_path: Path
+) -> None:
+    run = engine(line(60, 40, 20)).until(2)
+    run.answer(0)
+    run.strategy.lost(0)
+    after = run.until(4).resumed(tmp_path)
+    one, other = (each.take(each.strategy.joined(0)).tasks[0] for each in (run, after))
+    assert one.pruning is not None
+    assert other.pruning is not None
+    assert one.pruning.rate == other.pruning.rate > 0
+
+
+def test_a_snapshot_does_not_change_when_the_run_goes_on(
+    engine: Engines, line: Lines, tmp_path: Path
+) -> None:
+    run = engine(line(60, 40, 20)).until(5)
+    tree = run.strategy.snapshot()
+    snapshot.save(tmp_path / "before", tree)
+    run.until(6)
+    snapshot.save(tmp_path / "after", tree)
+    assert (tmp_path / "before").read_bytes() == (tmp_path / "after").read_bytes()

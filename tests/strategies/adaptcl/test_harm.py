@@ -1,0 +1,110 @@
+"""Prunings that hurt: the user is told, or the group lasso is given time."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+import torch
+
+from adaptcl.pruning import importance_lost
+from adaptcl.training import Task
+from adaptcl.units import State
+
+if TYPE_CHECKING:
+    from tests.strategies.adaptcl.conftest import Engines, Lines
+
+SCALES = ("1.weight", "4.weight")
+"""The BN scales of the model's two layers."""
+
+
+def test_a_harmful_pruning_is_told_in_one_sentence(engine: Engines, line: Lines) -> None:
+    run = engine(line(60, 40, 20), harm=(0.35, 1.4)).until(4)
+    assert [c.warnings for c in run.closed[:2]] == [(), ()]
+    (warning,) = run.closed[2].warnings
+    assert "2 of 3 workers" in warning
+    assert "35%" in warning
+    assert "1.40" in warning
+    assert "strength" in warning
+    assert [w.importance_lost for w in run.closed[2].workers] == [0.35, 0.35, None]
+
+
+@pytest.mark.parametrize("harm", [(0.1, 1.4), (0.35, 0.2), (0.1, 0.2)])
+def test_a_pruning_that_cuts_little_or_changes_little_is_not_worth_a_word(
+    engine: Engines, line: Lines, harm: tuple[float, float]
+) -> None:
+    run = engine(line(60, 40, 20), harm=harm).until(13)
+    assert all(closed.warnings == () for closed in run.closed)
+    assert run.closed[2].workers[0].loss_jump == pytest.approx(harm[1])
+
+
+def test_how_much_importance_may_go_is_a_setting(engine: Engines, line: Lines) -> None:
+    run = engine(line(60, 40, 20), max_importance_lost=0.5, harm=(0.35, 1.4)).until(4)
+    assert run.closed[2].warnings == ()
+
+
+def shrinking(task: Task) -> State:
+    """What the group lasso does: the scales of half the units fade, the faster the stronger."""
+    factor = torch.ones(40)
+    factor[20:] = 0.9**task.lasso_scale
+    return {
+        name: tensor * factor if name in SCALES and bool(task.kept.all()) else tensor
+        for name, tensor in task.state.items()
+    }
+
+
+def test_a_chosen_strength_waits_and_raises_the_lasso_until_pruning_is_harmless(
+    engine: Engines, line: Lines
+) -> None:
+    equal = {name: torch.ones(40) for name in SCALES}
+    losses = {}
+    for adapt in (True, False):
+        run = engine(
+            line(60, 20, 20),
+            state=equal,
+            changed=shrinking,
+            adapt_strength=adapt,
+            max_importance_lost=0.1,
+            pruning_interval=6,
+        )
+        while not run.rates():
+            run.until(run.strategy.round + 1)
+        pruning = next(task for task in run.tasks if task.pruning)
+        assert pruning.pruning is not None
+        assert pruning.pruning.importance is not None
+        losses[adapt] = importance_lost(
+            pruning.kept, run.strategy.kept[0], pruning.pruning.importance
+        )
+        scales = [task.lasso_scale for task in run.tasks if task.worker == 0]
+        if adapt:
+            waited = pruning.round - 6
+            assert 1 <= waited < 6
+            assert scales[:6] == [1, 1, 1, 1, 1, 1.5]
+            assert scales[: 6 + waited][-1] == pytest.approx(1.5**waited)
+        else:
+            assert pruning.round == 6
+            assert set(scales) == {1.0}
+    assert losses[True] <= 0.1 < losses[False]
+
+
+def test_a_chosen_strength_does_not_wait_longer_than_an_interval(
+    engine: Engines, line: Lines
+) -> None:
+    run = engine(line(60, 40, 20), adapt_strength=True, max_importance_lost=0.0).until(8)
+    scales = [task.lasso_scale for task in run.tasks if task.worker == 0]
+    assert scales[:6] == pytest.approx([1, 1, 1.5, 1.5**2, 1.5**3, 1.5**3])
+    assert list(run.rates()) == [6]
+
+
+def test_a_harmless_pruning_does_not_wait(engine: Engines, line: Lines) -> None:
+    run = engine(line(60, 40, 20), adapt_strength=True, max_importance_lost=1.0).until(8)
+    assert {task.lasso_scale for task in run.tasks} == {1.0}
+    assert min(run.rates()) == 3
+
+
+def test_a_table_waits_without_losing_a_row(engine: Engines, line: Lines) -> None:
+    rows = ((0.5, 0.3, 0.0), (0.2, 0.0, 0.1))
+    run = engine(
+        line(1, 1, 1), adapt_strength=True, max_importance_lost=0.0, pruned_rates=rows
+    ).until(30)
+    assert [tuple(rates) for rates in run.rates().values()] == list(rows)

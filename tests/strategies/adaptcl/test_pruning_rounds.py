@@ -1,0 +1,166 @@
+"""When workers prune, and how much."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import pytest
+import torch
+
+from adaptcl.errors import SettingError
+from adaptcl.run import Result
+from adaptcl.units import retention
+
+if TYPE_CHECKING:
+    from tests.strategies.adaptcl.conftest import Engines, Lines
+
+TABLE = ((0.5, 0.3, 0.0), (0.2, 0.0, 0.1))
+
+
+def test_whoever_is_slower_prunes_in_every_interval_th_round_until_all_are_equal(
+    engine: Engines, line: Lines
+) -> None:
+    run = engine(line(60, 40, 20)).until(25)
+    assert set(run.rates()) <= {3, 6, 9, 12, 15, 18, 21, 24}
+    # (70 − 30) / (2·70) and (50 − 30) / (2·50).
+    assert run.rates()[3] == pytest.approx([2 / 7, 0.2, 0])
+    assert run.spread()[0] > 0.4
+    assert run.spread()[-1] < 0.03
+    assert run.retentions()[2] == 1
+    assert run.retentions()[0] == pytest.approx(20 / 60, abs=0.03)
+    assert run.retentions()[1] == pytest.approx(20 / 40, abs=0.03)
+
+
+def test_the_pruning_is_part_of_the_task_of_the_round(engine: Engines, line: Lines) -> None:
+    run = engine(line(60, 40, 20)).until(3)
+    one, _, fastest = run.tasks[-3:]
+    assert [task.round for task in run.tasks[-3:]] == [3, 3, 3]
+    assert one.pruning is not None
+    assert one.pruning.rate == pytest.approx(2 / 7)
+    assert one.pruning.order == "cig-bnscalor"
+    assert bool(one.kept.all())
+    assert fastest.pruning is None
+
+
+def test_after_a_pruning_the_worker_gets_the_sub_model_it_sent(
+    engine: Engines, line: Lines
+) -> None:
+    run = engine(line(60, 40, 20)).until(4)
+    task = run.open[0]
+    assert torch.equal(task.kept, run.strategy.sub_models()[0])
+    assert task.kept.sum() < 80
+    assert task.state["0.weight"].shape[0] == int(task.kept[:40].sum())
+    assert run.closed[-1].similarity is not None
+    assert run.closed[0].similarity is None
+
+
+def test_update_times_are_averaged_over_the_interval(engine: Engines) -> None:
+    jitter = {1: -6.0, 2: 6.0}
+    run = engine(lambda w, kept, round: (70 if w == 0 else 30) + jitter.get(round, 0)).until(4)
+    assert run.rates()[3] == pytest.approx([2 / 7, 0, 0])
+
+
+def test_the_round_of_a_pruning_is_left_out_of_the_averages(engine: Engines, line: Lines) -> None:
+    straight = line(60, 40, 20)
+    calm = engine(straight).until(13)
+    wild = engine(lambda w, kept, n: straight(w, kept, n) * (50 if n in (3, 6) and w < 2 else 1))
+    assert all(calm.rates()[n][w] > 0 for n in (3, 6) for w in (0, 1))
+    assert wild.until(13).rates() == calm.rates()
+
+
+def test_no_sub_model_is_pruned_much_below_the_smallest_retention(
+    engine: Engines, line: Lines
+) -> None:
+    run = engine(line(400, 300, 5), min_retention=0.4).until(40)
+    # Whole units go, so the last one may go below by its own size.
+    assert all(kept > 0.4 - 0.02 for kept in run.retentions()[:2])
+    assert all(kept < 0.43 for kept in run.retentions()[:2])
+
+
+def test_the_smallest_retention_holds_to_the_last_parameter(engine: Engines, line: Lines) -> None:
+    run = engine(line(400, 300, 5), min_retention=0.4).until(40)
+    assert min(run.retentions()) >= 0.4
+
+
+def test_with_an_interval_of_one_nobody_is_pruned_on_the_times_of_its_former_size(
+    engine: Engines, line: Lines
+) -> None:
+    run = engine(line(60, 40, 20), pruning_interval=1).until(20)
+    assert run.retentions()[0] == pytest.approx(20 / 60, abs=0.03)
+    assert run.retentions()[1] == pytest.approx(20 / 40, abs=0.03)
+
+
+def test_a_worker_that_was_away_since_its_pruning_is_not_pruned_again_by_old_times(
+    engine: Engines, line: Lines
+) -> None:
+    run = engine(line(60, 40, 20)).until(4)
+    pruned = run.retentions()[0]
+    run.open.pop(0)
+    run.strategy.lost(0)
+    run.until(6)
+    run.take(run.strategy.joined(0))
+    task = run.open[0]
+    assert task.pruning is None
+    assert run.retentions()[0] == pruned
+
+
+def test_a_worker_that_has_left_does_not_set_the_pace(engine: Engines, line: Lines) -> None:
+    run = engine(line(60, 40, 1)).until(2)
+    run.open.pop(2)
+    run.strategy.lost(2)
+    run.until(40)
+    # It was there at the first decision; since then the second worker is the fastest.
+    assert run.retentions()[1] > 0.5
+
+
+def test_prunings_of_a_worker_that_is_away_wait_for_it(engine: Engines, line: Lines) -> None:
+    run = engine(line(60, 40, 20)).until(2)
+    run.answer(0)
+    run.strategy.lost(0)
+    run.until(4)
+    assert run.rates()[3] == pytest.approx([0.2, 0])
+    run.take(run.strategy.joined(0))
+    pruning = run.open[0].pruning
+    assert pruning is not None
+    assert pruning.rate == pytest.approx(2 / 7)
+
+
+def test_late_prunings_are_carried_out_once(engine: Engines, line: Lines) -> None:
+    # Worker 0 is told to prune in round 3 and answers only after the decision for round 6.
+    run = engine(line(60, 40, 20), deadline=1.5).until(3)
+    told = run.open[0].pruning
+    assert told is not None
+    late = run.open.pop(0)
+    for _ in range(3):
+        for worker in (1, 2):
+            run.answer(worker)
+        if run.strategy.round == late.round:
+            run.take(run.strategy.expired())
+    assert run.strategy.round >= 6
+    run.take(run.strategy.receive(run.arrival(late)))
+    run.until(run.strategy.round + 1)
+    task = run.open[0]
+    assert retention(run.strategy.units, task.kept) == pytest.approx(5 / 7, abs=0.02)
+    assert task.pruning is None
+
+
+def test_a_table_of_pruned_rates_is_carried_out_row_by_row(engine: Engines, line: Lines) -> None:
+    run = engine(line(1, 1, 1), pruned_rates=TABLE).until(20)
+    assert run.rates() == {3: [0.5, 0.3, 0.0], 6: [0.2, 0.0, 0.1]}
+    assert run.retentions() == pytest.approx([0.4, 0.7, 0.9], abs=0.03)
+
+
+def test_a_table_for_another_number_of_workers_is_refused(engine: Engines, line: Lines) -> None:
+    with pytest.raises(SettingError, match="a row of 3 rates"):
+        engine(line(1, 1, 1, 1), workers=4, pruned_rates=TABLE)
+
+
+def test_it_learns_and_makes_workers_equal(learn: Callable[..., Result]) -> None:
+    result = learn("adaptcl", rounds=15, pruning_interval=3, strength=0.3, train_time=0.006)
+    summary = result.summary
+    assert summary.accuracy > 0.85
+    assert summary.heterogeneity_first > 0.35
+    assert summary.heterogeneity_last < 0.05
+    assert list(summary.retention) == sorted(summary.retention)
+    assert summary.retention[-1] == 1

@@ -1,0 +1,66 @@
+"""The strength of a worker's group lasso: found once, remembered, scaled by the server."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from torch import nn
+from torch.nn import functional as F
+
+from adaptcl.data import Samples
+from adaptcl.seeds import generator
+from adaptcl.training import Task
+from adaptcl.training.batches import batches
+from adaptcl.training.lasso import GroupLasso
+from adaptcl.training.worker import Worker, WorkerMemory
+from adaptcl.units import State, UnitMap, submodel
+
+Tasks = Callable[..., Task]
+Same = Callable[[State, State], bool]
+KNOWN = WorkerMemory(lasso=0.001)
+
+
+def test_lambda_is_found_on_the_first_batch_and_remembered(
+    worker: Worker, task: Tasks, net: nn.Module, units: UnitMap, digits: Samples
+) -> None:
+    _, memory = worker.carry_out(task(strength=0.3), WorkerMemory())
+    assert memory.lasso is not None
+    first = next(batches(80, 16, 1, generator(7, "batches", 0, 1)))
+    inputs, labels = digits.batch(first)
+    model = submodel(net, units, units.everything()).train()
+    loss = F.cross_entropy(model(inputs), labels).item()
+    lasso = memory.lasso * GroupLasso(model, units, units.everything()).penalty()
+    assert lasso / (loss + lasso) == pytest.approx(0.3, rel=1e-5)
+
+
+def test_a_remembered_lambda_is_used_and_kept(same: Same, worker: Worker, task: Tasks) -> None:
+    update, memory = worker.carry_out(task(strength=0.3), WorkerMemory(lasso=0.01))
+    other, _ = worker.carry_out(task(strength=0.3), WorkerMemory(lasso=0.02))
+    assert memory.lasso == 0.01
+    assert not same(update.state, other.state)
+
+
+def test_the_server_can_scale_lambda_for_a_round(same: Same, worker: Worker, task: Tasks) -> None:
+    doubled, memory = worker.carry_out(task(lasso_scale=2.0), WorkerMemory(lasso=0.01))
+    expected, _ = worker.carry_out(task(), WorkerMemory(lasso=0.02))
+    assert same(doubled.state, expected.state)
+    assert memory.lasso == 0.01
+
+
+def test_no_strength_means_no_lasso(same: Same, worker: Worker, task: Tasks) -> None:
+    update, memory = worker.carry_out(task(strength=0.0), WorkerMemory())
+    plain, _ = worker.carry_out(task(strength=0.5, lasso_scale=0.0), KNOWN)
+    assert memory.lasso in (None, 0.0)
+    assert same(update.state, plain.state)
+
+
+def test_the_lasso_makes_units_smaller(
+    worker: Worker, task: Tasks, net: nn.Module, units: UnitMap
+) -> None:
+    def penalty(strength: float) -> float:
+        update, _ = worker.carry_out(task(strength=strength, epochs=6), WorkerMemory())
+        model = submodel(net, units, update.kept, update.state)
+        return GroupLasso(model, units, update.kept).penalty()
+
+    assert penalty(0.9) < 0.8 * penalty(0.0)

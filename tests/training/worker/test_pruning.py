@@ -1,0 +1,153 @@
+"""A worker prunes when it is told to, at the time β says, and tells what that did."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from adaptcl.data import Samples
+from adaptcl.errors import SettingError
+from adaptcl.pruning import prune
+from adaptcl.seeds import generator
+from adaptcl.training import Pruning, Recipe, Task, Update
+from adaptcl.training.batches import batches, steps
+from adaptcl.training.trainer import PlainTrainer
+from adaptcl.training.worker import Worker, WorkerMemory
+from adaptcl.units import State, UnitMap, parameters, recut, submodel, trace
+
+Tasks = Callable[..., Task]
+Same = Callable[[State, State], bool]
+KNOWN = WorkerMemory(lasso=0.001)
+
+
+def test_the_worker_prunes_by_the_order_it_is_given(
+    worker: Worker, task: Tasks, units: UnitMap, order: Tensor
+) -> None:
+    kept = units.everything()
+    kept[[0, 8]] = False
+    update, _ = worker.carry_out(task(kept=kept, pruning=Pruning(0.4, "index", order)), KNOWN)
+    assert torch.equal(update.kept, prune(units, kept, order, 0.4))
+    assert not (update.kept & ~kept).any()
+    assert parameters(units, update.kept) <= 0.6 * parameters(units, kept)
+
+
+def test_the_worker_prunes_to_widths_that_are_multiples(digits: Samples) -> None:
+    # A unit is a third of a percent of this model, so that four of them make a block.
+    net = nn.Sequential(nn.Flatten(), nn.Linear(64, 300), nn.ReLU(), nn.Linear(300, 10))
+    units = trace(net, torch.zeros(2, 1, 8, 8))
+    worker = Worker(0, digits, net, units, seed=7)
+    order = torch.rand(300, generator=torch.Generator().manual_seed(3))
+    asked = Task(0, 1, net.state_dict(), units.everything(), Recipe(batch_size=16))
+    for multiple, left in ((1, 203), (16, 200)):
+        pruning = Pruning(0.32, "index", order, width_multiple=multiple)
+        update, _ = worker.carry_out(replace(asked, pruning=pruning), KNOWN)
+        assert int(update.kept.sum()) == left
+        assert update.state["1.weight"].shape == (left, 64)
+
+
+@pytest.mark.parametrize("name", ["l1", "taylor", "fpgm", "hrank"])
+def test_an_order_of_its_own_is_computed_by_the_worker(
+    same: Same, worker: Worker, task: Tasks, units: UnitMap, name: str
+) -> None:
+    asked = task(pruning=Pruning(0.3, name))
+    one, other = (worker.carry_out(asked, KNOWN)[0] for _ in range(2))
+    assert parameters(units, one.kept) <= 0.7 * parameters(units, units.everything())
+    assert torch.equal(one.kept, other.kept)
+    assert same(one.state, other.state)
+
+
+def test_an_order_of_the_servers_must_come_with_the_task(worker: Worker, task: Tasks) -> None:
+    with pytest.raises(SettingError, match="computed by the server"):
+        worker.carry_out(task(pruning=Pruning(0.3, "cig-bnscalor")), KNOWN)
+
+
+def test_beta_1_trains_first_and_prunes_last(
+    same: Same, worker: Worker, task: Tasks, units: UnitMap, order: Tensor
+) -> None:
+    pruned, _ = worker.carry_out(task(beta=1.0, pruning=Pruning(0.4, "index", order)), KNOWN)
+    whole, _ = worker.carry_out(task(), KNOWN)
+    assert same(pruned.state, recut(whole.state, units, whole.kept, pruned.kept))
+
+
+def test_beta_0_prunes_first_and_trains_the_rest(
+    same: Same, worker: Worker, task: Tasks, units: UnitMap, order: Tensor
+) -> None:
+    pruned, _ = worker.carry_out(task(beta=0.0, pruning=Pruning(0.4, "index", order)), KNOWN)
+    smaller = prune(units, units.everything(), order, 0.4)
+    from_the_start, _ = worker.carry_out(task(kept=smaller, beta=0.0), KNOWN)
+    assert torch.equal(pruned.kept, smaller)
+    assert same(pruned.state, from_the_start.state)
+    assert pruned.loss == from_the_start.loss
+
+
+@pytest.mark.parametrize("beta", [0.2, 0.5, 0.9])
+def test_in_between_beta_splits_the_steps(
+    same: Same,
+    worker: Worker,
+    task: Tasks,
+    net: nn.Module,
+    units: UnitMap,
+    digits: Samples,
+    order: Tensor,
+    beta: float,
+) -> None:
+    asked = task(epochs=2, beta=beta, pruning=Pruning(0.4, "index", order))
+    update, _ = worker.carry_out(asked, KNOWN)
+
+    total = steps(80, 16, 2)
+    first = round(beta * total)
+    shuffled = list(batches(80, 16, total, generator(7, "batches", 0, 1)))
+    plain = PlainTrainer(net, units, digits)
+    model = plain.load(asked.kept, dict(asked.state))
+    before = plain.run(model, asked.kept, shuffled[:first], None, asked.recipe, 0.001)
+    smaller = prune(units, asked.kept, order, 0.4)
+    model = plain.load(smaller, recut(model.state_dict(), units, asked.kept, smaller))
+    after = plain.run(model, smaller, shuffled[first:], None, asked.recipe, 0.001)
+    assert 0 < first < total
+    assert same(update.state, model.state_dict())
+    assert update.loss == pytest.approx(float(torch.cat([before, after]).mean()))
+    assert int(update.state["1.num_batches_tracked"]) == total
+
+
+def test_beta_means_nothing_where_nothing_is_pruned(
+    same: Same, worker: Worker, task: Tasks
+) -> None:
+    early, late = (worker.carry_out(task(beta=beta), KNOWN)[0] for beta in (0.0, 1.0))
+    assert same(early.state, late.state)
+
+
+def test_a_cut_tells_what_the_pruning_did(
+    worker: Worker, task: Tasks, net: nn.Module, units: UnitMap, digits: Samples, order: Tensor
+) -> None:
+    pruned, _ = worker.carry_out(task(beta=1.0, pruning=Pruning(0.4, "index", order)), KNOWN)
+    whole, _ = worker.carry_out(task(), KNOWN)
+    assert pruned.cut is not None
+    scales = torch.cat([whole.state["1.weight"], whole.state["5.weight"]]).abs()
+    lost = float(scales[~pruned.kept].sum() / scales.sum())
+    assert pruned.cut.importance_lost == pytest.approx(lost, rel=1e-5)
+
+    def loss(update: Update) -> float:
+        model = submodel(net, units, update.kept, update.state).eval()
+        inputs, labels = digits.batch(torch.arange(80))
+        return F.cross_entropy(model(inputs), labels).item()
+
+    assert pruned.cut.loss_before == pytest.approx(loss(whole), rel=1e-5)
+    assert pruned.cut.loss_after == pytest.approx(loss(pruned), rel=1e-5)
+
+
+def test_units_of_no_importance_cost_nothing(worker: Worker, task: Tasks, units: UnitMap) -> None:
+    state = {name: tensor.clone() for name, tensor in task().state.items()}
+    state["1.weight"][2] = state["1.bias"][2] = 0
+    importance = torch.ones(units.count)
+    importance[2] = 0
+    asked = task(state=state, beta=0.0, pruning=Pruning(0.01, "index", importance))
+    update, _ = worker.carry_out(asked, KNOWN)
+    assert update.cut is not None
+    assert (~update.kept).nonzero().flatten().tolist() == [2]
+    assert update.cut.importance_lost == 0
+    assert update.cut.loss_after == pytest.approx(update.cut.loss_before, rel=1e-5)
