@@ -157,6 +157,33 @@ def test_no_number_or_text_is_changed_on_its_way_through_toml(
     assert configure(tomllib.loads(chosen.to_toml())) == chosen
 
 
+@pytest.mark.parametrize(
+    ("given", "anchored"),
+    [
+        ({"data_dir": "images"}, {"data_dir": "HERE/images"}),
+        ({"data_dir": "../images"}, {"data_dir": "HERE/../images"}),
+        ({"data_dir": "/images"}, {"data_dir": "/images"}),
+        ({"data_dir": ""}, {"data_dir": ""}),
+        ({"trace": "link.csv"}, {"trace": "HERE/link.csv"}),
+        ({"trace": ""}, {"trace": ""}),
+        ({"data": "folder:images"}, {"data": "folder:HERE/images"}),
+        ({"data": "my.npz"}, {"data": "HERE/my.npz"}),
+        ({"data": "cifar10"}, {"data": "cifar10"}),
+        ({"data": "my.module:load"}, {"data": "my.module:load"}),
+    ],
+)
+def test_an_anchored_configuration_means_the_same_in_every_folder(
+    given: dict[str, str], anchored: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    found = configure(given).anchored()
+    for name, path in anchored.items():
+        meant = path.replace("HERE/../", f"{tmp_path.parent}/").replace("HERE", str(tmp_path))
+        assert found.values()[name] == meant
+    assert {**found.values(), **given} == configure(given).values()
+    assert found.anchored() == found
+
+
 def test_a_file_stands_on_the_default_preset(tmp_path: Path) -> None:
     (tmp_path / "my.toml").write_text("rounds = 3\n")
     assert read_toml(tmp_path / "my.toml") == {**preset("default"), "rounds": 3}

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 
 import adaptcl
+from adaptcl import data
 from adaptcl.cli import main
 from adaptcl.codecs import CODECS
 from adaptcl.events import Event, RoundFinished
@@ -217,6 +218,41 @@ def test_a_run_that_was_cut_off_just_before_its_end_needs_no_more_training(tmp_p
     assert_same(tmp_path / "other", tmp_path / "whole")
 
 
+# From elsewhere --------------------------------------------------------------------------------
+
+
+TRACE = "time_s,worker,bandwidth,speed,available\n0,0,0.5,1,1\n"
+
+
+def test_a_run_with_relative_paths_goes_on_from_any_folder(tmp_path: Path) -> None:
+    here, elsewhere = tmp_path / "here", tmp_path / "elsewhere"
+    for folder in (here, elsewhere):
+        folder.mkdir()
+    (here / "trace.csv").write_text(TRACE)
+    data.pack(data.load("digits"), here / "my.npz", None)
+    job = [*JOB[:2], "--data", "my.npz", "--trace", "trace.csv", *JOB[4:]]
+    with started("run", *job, "--out", "run", cwd=here) as process:
+        wait_for_rounds(here / "run", 2, process)
+        process.kill()
+    assert finished("resume", "../here/run", cwd=elsewhere) == (0, "")
+    assert numbers(here / "run")["rounds"] == ROUNDS
+
+
+def test_from_python_too_a_run_goes_on_from_any_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("here", "elsewhere"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "here" / "trace.csv").write_text(TRACE)
+    monkeypatch.chdir(tmp_path / "here")
+    with pytest.raises(CutOffError):
+        small_run(tmp_path / "run", strategy="fedavg", trace="trace.csv", cut_off=3)
+    small_run(tmp_path / "whole", strategy="fedavg", trace="trace.csv")
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    small_run(tmp_path / "run", strategy="fedavg", trace="../here/trace.csv", resume=True)
+    assert_same(tmp_path / "run", tmp_path / "whole")
+
+
 # Damaged ---------------------------------------------------------------------------------------
 
 
@@ -229,6 +265,13 @@ def broken(tmp_path: Path) -> Path:
         process.kill()
     assert (folder / "checkpoint.safetensors").exists()
     return folder
+
+
+def flipped(content: bytes, place: int) -> bytes:
+    """The content with one bit turned over."""
+    changed = bytearray(content)
+    changed[place] ^= 1
+    return bytes(changed)
 
 
 def resumed(folder: Path, capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
@@ -246,6 +289,11 @@ def test_what_is_damaged_is_told_of_in_one_sentence(
         (checkpoint, good[checkpoint][:-100], f"{checkpoint} is damaged and cannot be read: "),
         (checkpoint, b"", f"{checkpoint} is damaged and cannot be read: "),
         (checkpoint, b"x" * 5000, f"{checkpoint} is damaged and cannot be read: "),
+        (checkpoint, flipped(good[checkpoint], -1000), f"{checkpoint} is damaged and cannot be "
+         "read: its checksum is not that of its content; put back a copy of it, or delete it to "
+         "begin anew."),
+        (rounds, good[rounds].replace(b'"round": 1,', b'"round": 2,', 1), f"{rounds} is damaged: "
+         "it does not hold the "),
         (rounds, good[rounds].replace(b"round", b"sound", 1), f"{rounds} is damaged: line 1 is not "
          "a round."),
         (rounds, b"{\n" + good[rounds], f"{rounds} is damaged: line 1 is not JSON."),

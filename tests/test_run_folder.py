@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -52,7 +53,7 @@ def files(folder: RunFolder) -> set[str]:
 def test_a_new_folder_holds_the_configuration(folder: RunFolder) -> None:
     assert (folder.path / "config.toml").read_text() == "rounds = 3\n"
     assert files(folder) == {"config.toml"}
-    assert folder.checkpoint() is None
+    assert folder.left_off() == (None, [])
     assert read_finished(folder.path) is None
 
 
@@ -149,22 +150,51 @@ def test_every_finished_round_is_one_line(folder: RunFolder) -> None:
 def test_rounds_after_the_checkpoint_are_dropped(folder: RunFolder) -> None:
     for number in (1, 2, 3):
         folder(RoundFinished(record(number)))
+        if number == 2:
+            folder.save_checkpoint({"number": 2})
     with (folder.path / "rounds.jsonl").open("a") as file:
         file.write('{"round": 4, "virtu')
-    assert folder.keep_rounds(2) == [record(1), record(2)]
+    folder.close()
+    again = RunFolder.open(folder.path)
+    assert again.left_off() == ({"number": 2}, [record(1), record(2)])
     assert len((folder.path / "rounds.jsonl").read_text().splitlines()) == 2
-    folder(RoundFinished(record(3)))
-    assert folder.keep_rounds(3) == [record(1), record(2), record(3)]
+    again(RoundFinished(record(3)))
+    again.save_checkpoint({"number": 3})
+    assert again.left_off() == ({"number": 3}, [record(1), record(2), record(3)])
 
 
-@pytest.mark.parametrize("damage", ["not json\n", '{"round": 1}\n', "", "\xff\n"])
-def test_rounds_that_are_damaged_are_refused_and_left_alone(folder: RunFolder, damage: str) -> None:
+def test_without_a_checkpoint_a_run_begins_anew(folder: RunFolder) -> None:
     folder(RoundFinished(record(1)))
+    assert folder.left_off() == (None, [])
+    assert (folder.path / "rounds.jsonl").read_bytes() == b""
+
+
+@pytest.mark.parametrize(
+    "damaged",
+    [
+        lambda good: good.splitlines(keepends=True)[0] + b"not json\n",
+        lambda good: good.splitlines(keepends=True)[0] + b'{"round": 1}\n',
+        lambda good: good.splitlines(keepends=True)[0],
+        lambda good: good.splitlines(keepends=True)[0] + b"\xff\n",
+        # Still a round, but not the one that was written.
+        lambda good: good.replace(b"6.0", b"6.1", 1),
+    ],
+)
+def test_rounds_that_are_damaged_are_refused_and_left_alone(
+    folder: RunFolder, damaged: Callable[[bytes], bytes]
+) -> None:
+    for number in (1, 2):
+        folder(RoundFinished(record(number)))
+    folder.save_checkpoint(None)
     path = folder.path / "rounds.jsonl"
-    path.write_bytes(path.read_bytes() + damage.encode("latin-1"))
+    path.write_bytes(damaged(path.read_bytes()))
     before = path.read_bytes()
-    with pytest.raises(RunFolderError, match=r"rounds\.jsonl"):
-        folder.keep_rounds(2)
+    with pytest.raises(RunFolderError) as refused:
+        folder.left_off()
+    assert str(refused.value) == (
+        f"{path} is damaged: it does not hold the 2 rounds before the checkpoint as they were "
+        "written; put back a copy of it, or delete checkpoint.safetensors beside it to begin anew."
+    )
     assert path.read_bytes() == before
 
 
@@ -172,7 +202,7 @@ def test_a_full_disk_is_told_of_and_the_folder_stays_as_it_was(
     folder: RunFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder(RoundFinished(record(1)))
-    folder.save_checkpoint({"rounds": 1})
+    folder.save_checkpoint({"number": 1})
 
     def full(handle: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -181,14 +211,13 @@ def test_a_full_disk_is_told_of_and_the_folder_stays_as_it_was(
         broken.setattr(os, "fsync", full)
         for write in (
             lambda: folder(RoundFinished(record(2))),
-            lambda: folder.save_checkpoint({"rounds": 2}),
+            lambda: folder.save_checkpoint({"number": 2}),
             lambda: folder.finish(summary(record(1, 0.5)), {"w": torch.zeros(2)}),
-            lambda: folder.keep_rounds(1),
+            folder.left_off,
         ):
             with pytest.raises(RunFolderError, match="cannot be written: No space left on device"):
                 write()
-    assert folder.checkpoint() == {"rounds": 1}
-    assert folder.keep_rounds(1) == [record(1)]
+    assert folder.left_off() == ({"number": 1}, [record(1)])
     assert files(folder) == {"config.toml", "rounds.jsonl", "checkpoint.safetensors"}
 
 
@@ -197,7 +226,7 @@ def test_a_full_disk_is_told_of_and_the_folder_stays_as_it_was(
 
 def test_the_end_is_a_summary_and_a_model_and_no_checkpoint(folder: RunFolder) -> None:
     folder(RoundFinished(record(1, 0.5)))
-    folder.save_checkpoint({"rounds": 1})
+    folder.save_checkpoint(None)
     model = {"weight": torch.randn(3, 2).T, "steps": torch.tensor(4)}
     folder.finish(summary(record(1, 0.5)), model)
     assert files(folder) == {"config.toml", "rounds.jsonl", "summary.json", "model.safetensors"}

@@ -56,6 +56,13 @@ def test_tensors_that_share_memory_are_saved_as_they_are(tmp_path: Path) -> None
     assert alike(tree, snapshot.load(tmp_path / "tree"))
 
 
+def test_the_same_tree_is_always_the_same_file(tmp_path: Path) -> None:
+    tree = {"number": 1, "t": torch.arange(9)}
+    for name in ("one", "other"):
+        snapshot.save(tmp_path / name, tree)
+    assert (tmp_path / "one").read_bytes() == (tmp_path / "other").read_bytes()
+
+
 def test_a_new_snapshot_takes_the_place_of_the_old(tmp_path: Path) -> None:
     for number in (1, 2):
         snapshot.save(tmp_path / "tree", {"number": number, "t": torch.tensor(number)})
@@ -76,6 +83,44 @@ def test_a_snapshot_cut_short_is_damaged(tmp_path: Path, keep: float) -> None:
     path.write_bytes(content[: int(keep if keep == int(keep) else keep * len(content))])
     with pytest.raises(RunFolderError, match="tree is damaged and cannot be read"):
         snapshot.load(path)
+
+
+@pytest.fixture(scope="module")
+def snapshot_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("snapshot") / "tree"
+    tree = {"weights": torch.randn(7, 3), "round": 12, "kept": torch.ones(5, dtype=torch.bool)}
+    snapshot.save(path, tree)
+    return path
+
+
+@given(place=st.floats(0, 1, exclude_max=True), bit=st.integers(0, 7))
+def test_a_single_flipped_bit_is_noticed_wherever_it_is(
+    snapshot_file: Path, place: float, bit: int
+) -> None:
+    content = bytearray(snapshot_file.read_bytes())
+    content[int(place * len(content))] ^= 1 << bit
+    damaged = snapshot_file.with_name("damaged")
+    damaged.write_bytes(content)
+    with pytest.raises(RunFolderError, match="damaged is damaged and cannot be read"):
+        snapshot.load(damaged)
+
+
+def test_the_sentence_on_a_flipped_bit_says_what_to_do(snapshot_file: Path) -> None:
+    content = bytearray(snapshot_file.read_bytes())
+    content[-1] ^= 1
+    damaged = snapshot_file.with_name("flipped")
+    damaged.write_bytes(content)
+    with pytest.raises(RunFolderError) as refused:
+        snapshot.load(damaged)
+    assert str(refused.value) == (
+        f"{damaged} is damaged and cannot be read: its checksum is not that of its content; put "
+        "back a copy of it, or delete it to begin anew."
+    )
+
+
+def test_what_cannot_be_opened_is_not_called_damaged(tmp_path: Path) -> None:
+    with pytest.raises(RunFolderError, match=r"^\S+ cannot be read: "):
+        snapshot.load(tmp_path)
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)

@@ -13,7 +13,6 @@ import shlex
 import signal
 import sys
 import threading
-import time
 import tomllib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -69,22 +68,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(options: argparse.Namespace) -> None:
-    values = flags.values(options)
-    names = flags.strategies(values)
-    configs = [config.configure({**values, "strategy": name}) for name in names]
-    base = Path(options.out) if options.out else Path("runs") / time.strftime("%Y%m%d-%H%M%S")
-    folders = [base / name if len(names) > 1 else base for name in names]
-    for path in folders:
-        RunFolder.refuse_occupied(path)
-    materials = _materials(configs[0])
-    for each in configs:
+    asked = flags.asked(options)
+    materials = _materials(asked.configs[0])
+    for each in asked.configs:
         check(each, materials)
-    for each, path in zip(configs, folders, strict=True):
+    configs = [each.anchored() for each in asked.configs]
+    for each, path in zip(configs, asked.folders, strict=True):
         RunFolder.create(path, each.to_toml()).close()
-    with _resumable(folders), report.Progress() as progress:
-        for each, path in zip(configs, folders, strict=True):
+    with _resumable(asked.folders), report.Progress() as progress:
+        for each, path in zip(configs, asked.folders, strict=True):
             execute(each, materials, RunFolder.open(path), [progress])
-    _present(folders, base / "figures")
+    _present(asked.folders, asked.figures)
 
 
 def _resume(options: argparse.Namespace) -> None:

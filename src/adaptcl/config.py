@@ -21,6 +21,7 @@ from typing import Any
 
 import tomli_w
 
+from adaptcl import data
 from adaptcl.codecs import CODECS
 from adaptcl.engines.environment import EnvironmentSettings
 from adaptcl.errors import SettingError
@@ -71,7 +72,9 @@ class JobSettings:
         1, "rounds from one checkpoint to the next; resume goes on from the last", at_least=1
     )
     threads: int = setting(
-        0, "workers trained at the same time; 0 is one for each core", at_least=0
+        0,
+        "workers trained at the same time; 0 is one for each core, or six on a GPU",
+        at_least=0,
     )
     device: str = setting("cpu", "where models are trained, as PyTorch names it: cpu, cuda, …")
     precision: str = setting("tf32", "how a GPU multiplies", choices=PRECISIONS)
@@ -93,6 +96,17 @@ class Config:
         """Every setting that has a part in this run, by name."""
         groups = (self.job, self.recipe, self.environment, self.strategy, self.codec)
         return {k: v for group in groups for k, v in dataclasses.asdict(group).items()}
+
+    def anchored(self) -> Config:
+        """The same with absolute paths, so that it means the same wherever a run is resumed."""
+        job, environment = self.job, self.environment
+        return dataclasses.replace(
+            self,
+            job=dataclasses.replace(
+                job, data=data.anchored(job.data), data_dir=_absolute(job.data_dir)
+            ),
+            environment=dataclasses.replace(environment, trace=_absolute(environment.trace)),
+        )
 
     def to_toml(self) -> str:
         """A complete file that makes the same run again."""
@@ -172,6 +186,10 @@ def preset_summary(name: str) -> str:
         lambda line: line.startswith("#"), _preset_text(name).splitlines()
     )
     return " ".join(line.removeprefix("#").strip() for line in comments)
+
+
+def _absolute(path: str) -> str:
+    return os.path.abspath(path) if path else ""
 
 
 def _preset_text(name: str) -> str:

@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
 from adaptcl import config
+from adaptcl.config import Config
 from adaptcl.errors import SettingError
+from adaptcl.run_folder import RunFolder
 from adaptcl.settings import Setting, declared
 from adaptcl.strategies import STRATEGIES
 
@@ -70,7 +74,29 @@ def values(options: argparse.Namespace) -> dict[str, Any]:
     return gathered
 
 
-def strategies(gathered: dict[str, Any]) -> list[str]:
+@dataclass(frozen=True)
+class Asked:
+    """The runs that a command line asks for, one for each strategy."""
+
+    configs: list[Config]
+    folders: list[Path]
+    """New ones, in the same order."""
+    figures: Path
+
+
+def asked(options: argparse.Namespace) -> Asked:
+    """What to run and where to put it; an error if there is a run already."""
+    gathered = values(options)
+    names = _strategies(gathered)
+    configs = [config.configure({**gathered, "strategy": name}) for name in names]
+    base = Path(options.out) if options.out else Path("runs") / time.strftime("%Y%m%d-%H%M%S")
+    folders = [base / name if len(names) > 1 else base for name in names]
+    for path in folders:
+        RunFolder.refuse_occupied(path)
+    return Asked(configs, folders, base / "figures")
+
+
+def _strategies(gathered: dict[str, Any]) -> list[str]:
     """The strategies that the values name: one, or several with commas between."""
     named = gathered.get("strategy", config.all_settings()["strategy"].default)
     if not isinstance(named, str):
@@ -79,6 +105,22 @@ def strategies(gathered: dict[str, Any]) -> list[str]:
     if len(set(names)) < len(names):
         raise SettingError(f"strategy is {named!r}, but it must not name a strategy twice.")
     return names
+
+
+def whole_number(text: str) -> int:
+    """The number a flag of a command's own was given, for argparse."""
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError("it must be at least 1")
+    return value
+
+
+def seconds(text: str) -> float:
+    """The time a flag of a command's own was given, for argparse."""
+    value = float(text)
+    if not value > 0:
+        raise argparse.ArgumentTypeError("it must be above 0")
+    return value
 
 
 class _Once(argparse.Action):

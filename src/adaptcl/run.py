@@ -12,9 +12,11 @@ import time
 import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import nn
 
 from adaptcl import config as configuration
@@ -35,6 +37,10 @@ from adaptcl.training.randomness import draws_randomness
 from adaptcl.training.trainers import trainers
 from adaptcl.training.worker import Worker
 from adaptcl.units import State, flops, kept_key, retention, trace
+
+_STREAMS = 6
+"""Workers that train side by side on a GPU: fewer leave it half idle, more leave a longer tail, in
+which the last and largest sub-models have it to themselves."""
 
 FROM_PYTHON = "(given from Python)"
 """Stands in the settings for a model or data that has no name."""
@@ -83,7 +89,9 @@ def run(
         return execute(config, materials, None, listeners)
     if not (resume and (path / "config.toml").exists()):
         check(config, materials)
+        config = config.anchored()
         return execute(config, materials, RunFolder.create(path, config.to_toml()), listeners)
+    config = config.anchored()
     _refuse_other_settings(path, config)
     finished = read_finished(path)
     if finished is None:
@@ -130,12 +138,11 @@ class Session:
         self._units = trace(materials.model, materials.example(), materials.fixed)
         refuse_misfit(materials)
         self._strategy = self._new_strategy()
-        checkpoint = folder.checkpoint() if folder else None
+        checkpoint, self._records = folder.left_off() if folder else (None, [])
         self._engine_tree: Tree | None = checkpoint["engine"] if checkpoint else None
-        self._records = (
-            folder.keep_rounds(checkpoint["rounds"] if checkpoint else 0) if folder else []
-        )
         self._began = time.perf_counter() - (checkpoint["wall_time_s"] if checkpoint else 0.0)
+        self.observed_before: Tree = checkpoint["observed"] if checkpoint else None
+        """What `observed` gave at the checkpoint from which the run goes on."""
 
     def run(self) -> Result:
         """Train, and gather what came of it."""
@@ -198,7 +205,7 @@ class Session:
             for w, (part, each) in enumerate(zip(materials.parts, own, strict=True))
         ]
         # Trainings that run side by side would slow each other down, and be measured so.
-        threads = 1 if environment.measured else self._job.threads or os.cpu_count() or 1
+        threads = 1 if environment.measured else self._job.threads or self._side_by_side()
         return Simulation(
             self._strategy,
             workers,
@@ -210,6 +217,17 @@ class Session:
             threads=min(threads, self._job.workers),
         )
 
+    def observed(self) -> Tree:
+        """What a subclass has seen of the run so far, to be kept in its checkpoints."""
+        return None
+
+    @property
+    def _on_gpu(self) -> bool:
+        return torch.device(self._job.device).type == "cuda"
+
+    def _side_by_side(self) -> int:
+        return _STREAMS if self._on_gpu else os.cpu_count() or 1
+
     def _accuracy(self, state: State, round_: int) -> float | None:
         # Not `round_ < rounds`: with workers lost for good, fewer rounds may be the last ones.
         if round_ % self._job.evaluate_every and not self._strategy.finished:
@@ -217,9 +235,16 @@ class Session:
         return self._measured(state)
 
     def _measured(self, state: State) -> float:
+        self._judged.load_state_dict(state)
+        return accuracy(self._judged, self._materials.test)
+
+    @cached_property
+    def _judged(self) -> nn.Module:
+        """A copy of the model that is filled in and tested again and again."""
         judged = copy.deepcopy(self._materials.model)
-        judged.load_state_dict(state)
-        return accuracy(judged, self._materials.test)
+        if self._on_gpu:  # where convolutions are made for it; on a CPU it is not always safe
+            judged.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        return judged
 
     def _tell(self, event: Event) -> None:
         if isinstance(event, RoundFinished):
@@ -230,7 +255,7 @@ class Session:
     def _checkpoint(self, tree: Tree) -> None:
         if self._folder and len(self._records) % self._job.checkpoint_every == 0:
             self._folder.save_checkpoint(
-                {"rounds": len(self._records), "wall_time_s": self._wall_time(), "engine": tree}
+                {"wall_time_s": self._wall_time(), "observed": self.observed(), "engine": tree}
             )
 
     def _wall_time(self) -> float:

@@ -2,7 +2,9 @@
 
 `config.toml` makes the run again, `rounds.jsonl` grows by a line a round, `checkpoint.safetensors`
 is what `resume` goes on from, `summary.json` and `model.safetensors` appear at the end. Files are
-replaced whole, so a process killed at any moment leaves a folder that can be resumed.
+replaced whole, so a process killed at any moment leaves a folder that can be resumed. What a run
+goes on from, checkpoint and rounds, is checked against checksums; `config.toml` is not, as its
+owner may have moved the data and say so there.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -31,6 +34,8 @@ class RunFolder:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._lock = _lock(path)
+        self._rounds, self._rounds_crc32 = 0, 0
+        """Of `rounds.jsonl`: how many lines, and the checksum of them all."""
 
     @classmethod
     def create(cls, path: Path, config: str) -> RunFolder:
@@ -77,26 +82,35 @@ class RunFolder:
 
     # Going on ----------------------------------------------------------------------------------
 
-    def checkpoint(self) -> Tree | None:
-        """Where the run can go on from; None before its first finished round."""
+    def left_off(self) -> tuple[Tree | None, list[RoundRecord]]:
+        """The checkpoint to go on from and the rounds before it; rounds after it are dropped.
+
+        Before the first checkpoint there are None and no rounds.
+        """
         path = self.path / "checkpoint.safetensors"
-        return snapshot.load(path) if path.exists() else None
+        stored = snapshot.load(path) if path.exists() else None
+        if stored is None:
+            return None, self._keep_rounds(0, 0)
+        return stored["run"], self._keep_rounds(stored["rounds"], stored["rounds_crc32"])
 
-    def save_checkpoint(self, tree: Tree) -> None:
-        """Replace the checkpoint."""
-        snapshot.save(self.path / "checkpoint.safetensors", tree)
+    def save_checkpoint(self, run: Tree) -> None:
+        """Replace the checkpoint by one after the rounds that are on record."""
+        stored = {"rounds": self._rounds, "rounds_crc32": self._rounds_crc32, "run": run}
+        snapshot.save(self.path / "checkpoint.safetensors", stored)
 
-    def keep_rounds(self, count: int) -> list[RoundRecord]:
-        """Drop all but the first `count` rounds, which are read and given back."""
+    def _keep_rounds(self, count: int, crc32: int) -> list[RoundRecord]:
         path = self.path / "rounds.jsonl"
         lines = path.read_bytes().splitlines(keepends=True)[:count] if path.exists() else []
-        try:
-            records = [RoundRecord.from_json(json.loads(line)) for line in lines]
-        except ValueError:
-            records = []
-        if len(records) < count:
-            raise RunFolderError(f"{path} is damaged: it does not hold {count} whole rounds.")
-        self._write("rounds.jsonl", b"".join(lines))
+        content = b"".join(lines)
+        if len(lines) < count or zlib.crc32(content) != crc32:
+            raise RunFolderError(
+                f"{path} is damaged: it does not hold the {count} rounds before the checkpoint as "
+                "they were written; put back a copy of it, or delete checkpoint.safetensors "
+                "beside it to begin anew."
+            )
+        records = [RoundRecord.from_json(json.loads(line)) for line in lines]
+        self._write("rounds.jsonl", content)
+        self._rounds, self._rounds_crc32 = count, crc32
         return records
 
     # Writing -----------------------------------------------------------------------------------
@@ -104,9 +118,9 @@ class RunFolder:
     def __call__(self, event: Event) -> None:
         """Listen: a finished round is a line of `rounds.jsonl`."""
         if isinstance(event, RoundFinished):
-            line = json.dumps(event.record.to_json()) + "\n"
+            line = json.dumps(event.record.to_json()).encode() + b"\n"
             try:
-                with (self.path / "rounds.jsonl").open("a", encoding="utf-8") as file:
+                with (self.path / "rounds.jsonl").open("ab") as file:
                     file.write(line)
                     file.flush()
                     os.fsync(file.fileno())
@@ -114,6 +128,8 @@ class RunFolder:
                 raise RunFolderError(
                     f"{self.path / 'rounds.jsonl'} cannot be written: {error.strerror}."
                 ) from None
+            self._rounds += 1
+            self._rounds_crc32 = zlib.crc32(line, self._rounds_crc32)
 
     def finish(self, summary: Summary, model: State) -> None:
         """Write what the run ends with; the checkpoint is no longer needed."""

@@ -1,16 +1,21 @@
 """A tree of plain values and tensors in one file, written whole or not at all.
 
 Checkpoints are such trees. Tensors go into a safetensors file and everything else into its JSON
-header, so reading one never runs code, and one rename makes the whole of it appear at once.
+header, so reading one never runs code, and one rename makes the whole of it appear at once. The
+header also holds a checksum of all the rest: a disk that gives back other bytes than it was given
+is noticed when the file is read, not when a model has been trained on from there.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import zlib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
@@ -22,13 +27,16 @@ Tree = Any
 
 _TENSOR = "__tensor__"
 _HEADER = "tree"
+_DIGITS = 8
+"""Of the checksum, before the tree. Several entries of a header would come in any order, and the
+same tree would not always be the same file."""
 
 
 def save(path: Path, tree: Tree) -> None:
     """Write a tree; whatever was at `path` stays until the new file is complete."""
     tensors: dict[str, Tensor] = {}
-    header = json.dumps(_without_tensors(tree, tensors))
-    save_tensors(path, tensors, {_HEADER: header})
+    text = json.dumps(_without_tensors(tree, tensors))
+    save_tensors(path, tensors, {_HEADER: _checksum(text, tensors) + text})
 
 
 def save_tensors(path: Path, tensors: dict[str, Tensor], header: dict[str, str]) -> None:
@@ -46,15 +54,33 @@ def save_tensors(path: Path, tensors: dict[str, Tensor], header: dict[str, str])
 
 
 def load(path: Path) -> Tree:
-    """Read back what `save` wrote."""
+    """Read back what `save` wrote, if it is still what it was."""
     try:
         with safe_open(path, framework="pt") as file:
-            header = json.loads((file.metadata() or {})[_HEADER])
-            return _with_tensors(header, file)
+            header = (file.metadata() or {})[_HEADER]
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        checksum, text = header[:_DIGITS], header[_DIGITS:]
+        if checksum != _checksum(text, tensors):
+            raise ValueError("its checksum is not that of its content")
+        return _with_tensors(json.loads(text), tensors)
     except FileNotFoundError:
         raise RunFolderError(f"{path} does not exist.") from None
-    except (SafetensorError, KeyError, ValueError, OSError) as error:
-        raise RunFolderError(f"{path} is damaged and cannot be read: {error}.") from None
+    except OSError as error:
+        raise RunFolderError(f"{path} cannot be read: {error.strerror or error}.") from None
+    except (SafetensorError, KeyError, ValueError) as error:
+        raise RunFolderError(
+            f"{path} is damaged and cannot be read: {error}; put back a copy of it, or delete it "
+            "to begin anew."
+        ) from None
+
+
+def _checksum(text: str, tensors: Mapping[str, Tensor]) -> str:
+    """Over all that is read back; a CRC, which costs little beside writing it every round."""
+    shapes = [(name, str(t.dtype), list(t.shape)) for name, t in sorted(tensors.items())]
+    crc = zlib.crc32(json.dumps([text, shapes]).encode())
+    for _, tensor in sorted(tensors.items()):
+        crc = zlib.crc32(tensor.view(-1).view(torch.uint8).numpy().data, crc)
+    return f"{crc:0{_DIGITS}x}"
 
 
 def _without_tensors(tree: Tree, tensors: dict[str, Tensor]) -> Tree:
@@ -69,11 +95,11 @@ def _without_tensors(tree: Tree, tensors: dict[str, Tensor]) -> Tree:
     return tree
 
 
-def _with_tensors(tree: Tree, file: Any) -> Tree:
+def _with_tensors(tree: Tree, tensors: Mapping[str, Tensor]) -> Tree:
     if isinstance(tree, dict):
         if tree.keys() == {_TENSOR}:
-            return file.get_tensor(tree[_TENSOR])
-        return {key: _with_tensors(value, file) for key, value in tree.items()}
+            return tensors[tree[_TENSOR]]
+        return {key: _with_tensors(value, tensors) for key, value in tree.items()}
     if isinstance(tree, list):
-        return [_with_tensors(value, file) for value in tree]
+        return [_with_tensors(value, tensors) for value in tree]
     return tree

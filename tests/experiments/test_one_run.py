@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -59,6 +60,13 @@ def test_where_the_run_was_made_is_not_among_its_settings(result: RunResult) -> 
     assert not {"data_dir", "device", "threads"} & result.settings.keys()
 
 
+def test_no_path_of_the_machine_is_in_a_result(nobody: Provenance, tmp_path: Path) -> None:
+    values = {name: value for name, value in ADAPTIVE.values().items() if value is not None}
+    config = configure({**values, "data_dir": str(tmp_path), "rounds": 1})
+    result = carry_out(config, nobody, tmp_path / "work", lambda done, total: None)
+    assert str(tmp_path) not in json.dumps(result.to_json())
+
+
 def test_a_result_survives_being_written_and_read(result: RunResult, tmp_path: Path) -> None:
     write(tmp_path / "one.json", result.to_json())
     assert (tmp_path / "one.json").stat().st_size < 40_000
@@ -80,7 +88,41 @@ def test_a_run_that_was_killed_goes_on_and_ends_the_same(
     again = carry_out(ADAPTIVE, nobody, tmp_path / "work", lambda done, _: rounds.append(done))
     assert rounds == [1, 2, 3, 3, 4, 5]
     assert again.course == result.course
+    assert again.workers == result.workers
     assert again.sub_models == result.sub_models
+
+
+def test_what_was_seen_before_the_last_checkpoint_is_not_lost_and_after_it_not_counted_twice(
+    nobody: Provenance, tmp_path: Path
+) -> None:
+    harmful = {
+        "pruned_rates": ((0.6,) * 4,) * 2,
+        "pruning": "l1",
+        "strength": 0.0,
+        "max_importance_lost": 0.0,
+        "learning_rate": 0.05,
+        "epochs": 2.0,
+        "batch_size": 32,
+    }
+    often = {"rounds": 7, "pruning_interval": 3, "checkpoint_every": 2}
+    values = {name: value for name, value in ADAPTIVE.values().items() if value is not None}
+    config = configure({**values, **harmful, **often})
+    whole = carry_out(config, nobody, tmp_path / "whole", lambda done, total: None)
+    assert [each.round for each in whole.workers if each.pair_similarity is not None] == [3, 6]
+    assert whole.warnings[0].startswith("Round 3: ")
+
+    # Prunings are seen in rounds 3 and 6; checkpoints are written after rounds 2, 4 and 6.
+    for stop in (3, 5, 7):
+
+        def killed(done: int, total: int, stop: int = stop) -> None:
+            if done == stop:
+                raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            carry_out(config, nobody, tmp_path / "work", killed)
+    again = carry_out(config, nobody, tmp_path / "work", lambda done, total: None)
+    assert again.warnings == whole.warnings
+    assert again.workers == whole.workers
 
 
 def test_a_damaged_folder_is_begun_anew(

@@ -14,10 +14,8 @@ import torch
 from torch import Tensor
 
 from adaptcl.codecs.codec import Memory, Parcel, Payload
-from adaptcl.codecs.wire import WHOLE, Reader, add_changes, entry
+from adaptcl.codecs.wire import CHANGE, SCALE, Reader, add_changes, entry, scaled_changes
 from adaptcl.units import State
-
-CHANGE, SCALE = "change", "scale"
 
 
 @dataclass(frozen=True)
@@ -36,15 +34,7 @@ class FP16:
 
     def encode(self, parcel: Parcel, memory: Memory) -> tuple[Payload, Memory]:
         """Change and scale of what is trained, the rest whole."""
-        tensors: State = {}
-        for name, trained in parcel.state.items():
-            if _has_change(name, parcel):
-                change, scale = _halved(trained.float() - parcel.reference[name].float())
-                tensors[entry(CHANGE, name)] = change
-                tensors[entry(SCALE, name)] = scale
-            else:
-                tensors[entry(WHOLE, name)] = trained
-        return Payload(tensors), memory
+        return scaled_changes(parcel, _has_change, _halved), memory
 
     def size(self, parcel: Parcel) -> int:
         """Two bytes for each entry of a change, and four for its scale."""

@@ -13,10 +13,8 @@ import torch
 from torch import Tensor
 
 from adaptcl.codecs.codec import Memory, Parcel, Payload
-from adaptcl.codecs.wire import WHOLE, Reader, add_changes, entry
+from adaptcl.codecs.wire import CHANGE, SCALE, Reader, add_changes, entry, scaled_changes
 from adaptcl.units import State
-
-CHANGE, SCALE = "change", "scale"
 
 _LARGEST = 127
 """Symmetric: −128 is not used, so that both signs reach equally far."""
@@ -38,15 +36,7 @@ class Int8:
 
     def encode(self, parcel: Parcel, memory: Memory) -> tuple[Payload, Memory]:
         """Change and scales of what is trained and has rows, the rest whole."""
-        tensors: State = {}
-        for name, trained in parcel.state.items():
-            if _has_rows(name, parcel):
-                change, scale = _quantised(trained.float() - parcel.reference[name].float())
-                tensors[entry(CHANGE, name)] = change
-                tensors[entry(SCALE, name)] = scale
-            else:
-                tensors[entry(WHOLE, name)] = trained
-        return Payload(tensors), memory
+        return scaled_changes(parcel, _has_rows, _quantised), memory
 
     def size(self, parcel: Parcel) -> int:
         """One byte for each entry of a change, and four for the scale of each row."""

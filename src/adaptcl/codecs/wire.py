@@ -1,4 +1,4 @@
-"""Reading what came off a wire, with no trust in it.
+"""Changes of tensors on a wire: putting them there, and reading them with no trust in them.
 
 A payload holds named tensors that another machine made. Whatever is not exactly as agreed is
 refused in one sentence before it can reach the global model.
@@ -11,18 +11,37 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from adaptcl.codecs.codec import Payload
+from adaptcl.codecs.codec import Parcel, Payload
 from adaptcl.errors import UpdateError
 from adaptcl.finite import first_not_finite
 from adaptcl.units import State
 
 WHOLE = "whole"
 """The part that is a tensor itself rather than something about its change."""
+CHANGE, SCALE = "change", "scale"
+"""The parts that are a change in few bits, and what to multiply it with."""
 
 
 def entry(part: str, name: str) -> str:
     """The name under which a part of a tensor travels."""
     return f"{part}:{name}"
+
+
+def scaled_changes(
+    parcel: Parcel,
+    shrinks: Callable[[str, Parcel], bool],
+    scaled: Callable[[Tensor], tuple[Tensor, Tensor]],
+) -> Payload:
+    """The change of each tensor that shrinks, as `scaled` gives it, and all other tensors whole."""
+    tensors: State = {}
+    for name, trained in parcel.state.items():
+        if shrinks(name, parcel):
+            change, scale = scaled(trained.float() - parcel.reference[name].float())
+            tensors[entry(CHANGE, name)] = change
+            tensors[entry(SCALE, name)] = scale
+        else:
+            tensors[entry(WHOLE, name)] = trained
+    return Payload(tensors)
 
 
 class Reader:

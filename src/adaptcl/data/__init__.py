@@ -5,7 +5,7 @@ from adaptcl.data.convert import as_samples
 from adaptcl.data.packed import pack
 from adaptcl.data.progress import Progress, silent
 from adaptcl.data.samples import DataSet, Samples
-from adaptcl.data.sources import DATASETS, DataSource, get, load
+from adaptcl.data.sources import DATASETS, DataSource, anchored, get, load
 
 __all__ = [
     "DATASETS",
@@ -14,6 +14,7 @@ __all__ = [
     "DataSource",
     "Progress",
     "Samples",
+    "anchored",
     "as_samples",
     "get",
     "load",

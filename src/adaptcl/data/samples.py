@@ -29,8 +29,8 @@ class Samples:
     std: tuple[float, ...] | None = None
     # Scaling to [0, 1] and normalising folded into one multiplication and one addition, and kept
     # beside the inputs: a batch then moves nothing from host to device.
-    _scale: Tensor | None = field(init=False, repr=False, default=None)
-    _shift: Tensor | None = field(init=False, repr=False, default=None)
+    scale: Tensor | None = field(init=False, repr=False, default=None)
+    shift: Tensor | None = field(init=False, repr=False, default=None)
 
     def __post_init__(self) -> None:
         _check_inputs(self.inputs)
@@ -42,8 +42,8 @@ class Samples:
             std = torch.tensor(self.std or (1.0,) * channels, dtype=torch.float64)
             scale = (1 / (255 * std)).view(-1, 1, 1).to(self.inputs.device, torch.float32)
             shift = (-mean / std).view(-1, 1, 1).to(self.inputs.device, torch.float32)
-            object.__setattr__(self, "_scale", scale)
-            object.__setattr__(self, "_shift", shift)
+            object.__setattr__(self, "scale", scale)
+            object.__setattr__(self, "shift", shift)
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -70,9 +70,9 @@ class Samples:
         # index_select copies whole rows; indexing by a tensor is an order of magnitude slower.
         inputs = self.inputs.index_select(0, indexes)
         labels = self.labels.index_select(0, indexes)
-        if self._scale is None or self._shift is None:
+        if self.scale is None or self.shift is None:
             return inputs, labels
-        return inputs.float().mul_(self._scale).add_(self._shift), labels
+        return inputs.float().mul_(self.scale).add_(self.shift), labels
 
     def to(self, device: torch.device | str) -> Samples:
         """The same samples on `device`."""

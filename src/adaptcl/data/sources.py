@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -77,6 +78,15 @@ def load(name: str, data_dir: Path | None = None, progress: Progress = silent) -
         f"There is no data set {name!r}; there are {', '.join(DATASETS)}, folder:PATH, the path "
         "of a packed .npz file, and package.module:factory."
     )
+
+
+def anchored(name: str) -> str:
+    """The same data set by a name that means it in every folder: paths are made absolute."""
+    if name in DATASETS:
+        return name
+    if name.startswith("folder:"):
+        return "folder:" + os.path.abspath(name.removeprefix("folder:"))
+    return os.path.abspath(name) if name.endswith(".npz") else name
 
 
 def get(name: str, data_dir: Path, url: str | None = None, progress: Progress = silent) -> Path:

@@ -9,6 +9,7 @@ from typing import Any
 
 from rich.console import Console
 
+from adaptcl import flags
 from adaptcl.errors import AdaptCLError, SettingError
 from adaptcl.experiments import profile, reading, result
 from adaptcl.experiments.document import build
@@ -68,30 +69,36 @@ def _add_run_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--seeds", help="only these, with commas between (default: all)")
     parser.add_argument(
-        "--rounds", type=_whole, help="cut runs short to try things out; answers nothing"
+        "--rounds",
+        type=flags.whole_number,
+        help="cut runs short to try things out; answers nothing",
     )
     parser.add_argument(
         "--most-urgent",
-        type=_whole,
+        type=flags.whole_number,
         metavar="N",
         help="only runs of priority N and below (1 is the main claims)",
     )
     parser.add_argument(
         "--time-limit",
-        type=_seconds,
+        type=flags.seconds,
         default=math.inf,
         metavar="SECONDS",
         help="begin nothing that would take longer; stop what does (default: none)",
     )
     parser.add_argument(
-        "--side-by-side", type=_whole, default=1, metavar="N", help="runs at the same time [1]"
+        "--side-by-side",
+        type=flags.whole_number,
+        default=1,
+        metavar="N",
+        help="runs at the same time [1]",
     )
     parser.add_argument(
         "--work", default="runs/paper", help="folder for unfinished runs [%(default)s]"
     )
     parser.add_argument(
         "--checkpoint-every",
-        type=_whole,
+        type=flags.whole_number,
         default=50,
         metavar="N",
         help="rounds from one checkpoint to the next [%(default)s]",
@@ -180,20 +187,6 @@ def _seeds(text: str | None) -> list[int] | None:
         return [int(seed) for seed in text.split(",")]
     except ValueError:
         raise SettingError(f"--seeds is {text!r}, but it must be whole numbers.") from None
-
-
-def _whole(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError("it must be at least 1")
-    return value
-
-
-def _seconds(text: str) -> float:
-    value = float(text)
-    if not value > 0:
-        raise argparse.ArgumentTypeError("it must be above 0")
-    return value
 
 
 def _say(line: str) -> None:

@@ -26,6 +26,7 @@ from adaptcl.pruning import similarity
 from adaptcl.records import RoundRecord
 from adaptcl.run import Session
 from adaptcl.run_folder import RunFolder
+from adaptcl.snapshot import Tree
 from adaptcl.units import Kept, UnitMap, flops, parameters, size_bytes
 
 PAIR = (1, 3)
@@ -66,10 +67,11 @@ class _Observed(Session):
         folder: RunFolder,
         told: Callable[[int, int], None],
     ) -> None:
-        self._told = told
-        self._similarity: dict[int, float] = {}
-        self._warnings: list[str] = []
         super().__init__(config, materials, folder, [self._observe])
+        before = self.observed_before or {"similarity": [], "warnings": []}
+        self._told = told
+        self._similarity: dict[int, float] = dict(before["similarity"])
+        self._warnings: list[str] = before["warnings"]
 
     def result(self, provenance: Provenance, smoke: bool) -> RunResult:
         """Run, and put together what is kept for good."""
@@ -86,6 +88,10 @@ class _Observed(Session):
             workers=workers_where_they_change(done.rounds, self._similarity),
             warnings=tuple(self._warnings[:_MOST_WARNINGS]),
         )
+
+    def observed(self) -> Tree:
+        """What no record of a round tells; kept in the checkpoint, it is that of its round."""
+        return {"similarity": list(self._similarity.items()), "warnings": self._warnings}
 
     def _observe(self, event: Event) -> None:
         if isinstance(event, Warned):
@@ -113,8 +119,7 @@ def _folder(work: Path, config: Config) -> RunFolder:
     if (work / "config.toml").exists():
         folder = RunFolder.open(work)
         try:
-            checkpoint = folder.checkpoint()
-            folder.keep_rounds(checkpoint["rounds"] if checkpoint else 0)
+            folder.left_off()
             return folder
         except RunFolderError:
             folder.close()

@@ -10,17 +10,15 @@ import importlib.util
 import os
 import shlex
 import sys
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from adaptcl import config, flags, report
+from adaptcl import flags, report
 from adaptcl.engines.flower.network_file import NetworkFile, is_network_run
 from adaptcl.errors import SettingError
-from adaptcl.run_folder import RunFolder
 
 PORT = 9092
 
@@ -40,7 +38,7 @@ def add_commands(commands: Any, present: Present) -> None:
     )
     server.add_argument(
         "--patience",
-        type=_seconds,
+        type=flags.seconds,
         default=3600.0,
         help="seconds a worker may take for one task before the run goes on without it [3600]",
     )
@@ -58,7 +56,7 @@ def add_commands(commands: Any, present: Present) -> None:
     worker.add_argument("--device", default="cpu", help="where to train, as PyTorch names it [cpu]")
     worker.add_argument(
         "--threads",
-        type=_whole,
+        type=flags.whole_number,
         metavar="N",
         help="cores to train on (default: all); give workers that share a machine their share",
     )
@@ -70,7 +68,7 @@ def add_commands(commands: Any, present: Present) -> None:
     worker.add_argument("--memory", help="folder for what must survive a restart")
     worker.add_argument(
         "--patience",
-        type=_seconds,
+        type=flags.seconds,
         default=600.0,
         help="seconds to wait for a server that cannot be reached [600]",
     )
@@ -106,24 +104,18 @@ def _server(options: argparse.Namespace, present: Present) -> None:
     _need_flower()
     from adaptcl.engines.flower.serve import serve
 
-    values = flags.values(options)
-    names = flags.strategies(values)
-    configs = [config.configure({**values, "strategy": name}) for name in names]
-    base = Path(options.out) if options.out else Path("runs") / time.strftime("%Y%m%d-%H%M%S")
-    folders = [base / name if len(names) > 1 else base for name in names]
-    for path in folders:
-        RunFolder.refuse_occupied(path)
+    asked = flags.asked(options)
     place = NetworkFile("", options.listen, str(Path(options.tls).resolve()), options.patience)
     try:
         with report.Progress() as progress:
-            serve(configs, folders, place, [progress], _say)
+            serve(asked.configs, asked.folders, place, [progress], _say)
     except KeyboardInterrupt:
-        begun = [path for path in folders if is_network_run(path)]
+        begun = [path for path in asked.folders if is_network_run(path)]
         left = [str(path) for path in begun if not (path / "summary.json").exists()]
         if left:
             _say(f"stopped; `adaptcl resume {shlex.join(left)}` goes on.")
         raise
-    present(folders, base / "figures")
+    present(asked.folders, asked.figures)
 
 
 def _worker(options: argparse.Namespace) -> None:
@@ -159,20 +151,6 @@ def _need_flower() -> None:
 def _state_folder() -> Path:
     base = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
     return Path(base) / "adaptcl"
-
-
-def _seconds(text: str) -> float:
-    value = float(text)
-    if not value > 0:
-        raise argparse.ArgumentTypeError("it must be above 0")
-    return value
-
-
-def _whole(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError("it must be at least 1")
-    return value
 
 
 def _silence(text: str) -> float:

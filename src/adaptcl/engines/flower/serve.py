@@ -49,7 +49,7 @@ def serve(
         check(each, materials)
     with _fleet(place, configs[0].job.workers, materials, clock) as fleet, ExitStack() as stack:
         sessions = []
-        for each, path in zip(configs, paths, strict=True):
+        for each, path in zip([each.anchored() for each in configs], paths, strict=True):
             folder = RunFolder.create(path, each.to_toml())
             stack.callback(folder.close)
             named = NetworkFile(uuid.uuid4().hex, place.listen, place.tls, place.patience)
