@@ -7,6 +7,7 @@ may not be so, as numbers of 10³⁸ add up to infinity; only then each number i
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 import torch
@@ -16,9 +17,15 @@ from torch import Tensor
 def first_not_finite(tensors: Mapping[str, Tensor]) -> str | None:
     """The name of the first tensor that holds NaN or an infinity; None if there is none."""
     floats = {name: tensor for name, tensor in tensors.items() if tensor.is_floating_point()}
-    sums = [tensor.sum() for tensor in floats.values()]
-    if not sums or bool(torch.isfinite(torch.stack([each.double() for each in sums])).all()):
+    if not floats or math.isfinite(float(torch.stack(_sums(list(floats.values()))).sum())):
         return None
     return next(
         (name for name, tensor in floats.items() if not bool(torch.isfinite(tensor).all())), None
     )
+
+
+def _sums(tensors: list[Tensor]) -> list[Tensor]:
+    if tensors[0].device.type == "cpu":
+        return [tensor.sum() for tensor in tensors]
+    # Of absolute values, because that is what a GPU can do for all tensors at once.
+    return list(torch._foreach_norm(tensors, 1))

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -81,3 +82,15 @@ def test_a_ratio_is_of_median_rounds_without_the_first(monkeypatch: pytest.Monke
     assert against.value == 2.0
     assert against.verdict == "holds"
     assert list(report.details) == ["adaptcl", "pfl"]
+    assert "Flower's simulation is not installed." in report.notes
+
+
+def test_a_folder_of_a_peers_name_is_not_taken_for_the_peer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "surely_no_package").mkdir()
+    (tmp_path / "surely_no_package" / "__init__.py").touch()
+    monkeypatch.chdir(tmp_path)
+    assert not compare._is_there(sys.executable, "surely_no_package")
+    monkeypatch.setenv("PYTHONPATH", ".")
+    assert compare._is_there(sys.executable, "surely_no_package")

@@ -61,13 +61,16 @@ def test_in_full_precision_captured_steps_end_where_the_plain_loop_does(
     state = cut(net.state_dict(), units, kept)
     mine, plain = trainer(net, units, images, "float32"), PlainTrainer(net, units, images)
     assert isinstance(mine, CapturedTrainer)
-    steps = order(len(images), 13)  # one epoch: the last batch is a smaller one
+    # Three steps, the last on a smaller batch. After more of them even trainings that differ in
+    # their last bits only come apart.
+    images = images.take(torch.arange(80))
+    steps = order(len(images), 3)
     for _ in range(2):  # the second time in the place of the first, with nothing left of it
         captured_model, plain_model = mine.load(kept, state), plain.load(kept, state)
         captured = mine.run(captured_model, kept, steps, None, RECIPE, 1e-4)
         expected = plain.run(plain_model, kept, steps, None, RECIPE, 1e-4)
-        assert torch.allclose(captured, expected, atol=2e-3)
-        assert relative(state, plain_model.state_dict(), captured_model.state_dict()) < 0.02
+        assert torch.allclose(captured, expected, atol=1e-3)
+        assert relative(state, plain_model.state_dict(), captured_model.state_dict()) < 0.01
 
 
 def test_in_half_precision_a_model_learns_as_well(

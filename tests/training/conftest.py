@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from adaptcl.data import Samples, load
 from adaptcl.training import Recipe, Task
+from adaptcl.training.own_dice import Drop
 from adaptcl.units import Kept, State, UnitMap, cut, trace
 
 RECIPE = Recipe(epochs=1, batch_size=16, learning_rate=0.05, strength=0.3)
@@ -60,3 +61,18 @@ def task(net: nn.Module, units: UnitMap) -> Tasks:
         return Task(worker, round, state, kept, replace(RECIPE, **recipe), pruning, lasso_scale)
 
     return make
+
+
+@pytest.fixture(scope="session")
+def drop() -> Drop:
+    """Dropout by a seed, as the GPU's kernel does it, in PyTorch's own operations."""
+
+    def dropped(
+        x: Tensor, probability: float, scale: float, dice: Tensor, number: int
+    ) -> tuple[Tensor, Tensor]:
+        seed, passes = dice.tolist()
+        dice_of_this = torch.Generator().manual_seed(seed ^ (passes << 8) ^ number)
+        mask = torch.rand(x.shape, generator=dice_of_this) >= probability
+        return torch.where(mask, x * scale, 0.0), mask
+
+    return dropped

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import copy
 import random
 import threading
 
@@ -9,7 +10,15 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from adaptcl.training.randomness import Draws, OwnGenerator, draws_randomness, seeded
+from adaptcl.training import randomness
+from adaptcl.training.own_dice import Drop
+from adaptcl.training.randomness import (
+    Draws,
+    OwnGenerator,
+    draws_randomness,
+    follows_dice,
+    seeded,
+)
 
 
 class Applied(nn.Module):
@@ -132,3 +141,58 @@ def test_a_forward_pass_that_fails_leaves_no_generator_behind() -> None:
         follow(Applied(fail))(torch.randn(2, 3))
     torch.manual_seed(11)
     assert torch.equal(torch.rand(3), expected)
+
+
+# On a GPU dropout draws by a seed of the task's own. All but the kernel can be tried here.
+
+KINDS_OF_DROPOUT = ("dropout", "dropout of whole channels", "alpha dropout", "attention")
+
+
+@pytest.mark.parametrize("name", DROPPING)
+def test_with_dice_dropout_of_every_kind_is_followed_and_nothing_else(
+    name: str, drop: Drop
+) -> None:
+    with torch.random.fork_rng():
+        follows = follows_dice(Applied(DROPPING[name]), torch.randn(2, 3), drop)
+    assert follows == (name in KINDS_OF_DROPOUT)
+
+
+@pytest.mark.parametrize(
+    "middle",
+    [recomputed, lambda x: F.dropout(x) * random.random(), lambda x: F.dropout(x) * torch.rand(40)],
+    ids=["recomputing activations", "Python's own dice", "another operation that draws"],
+)
+def test_with_dice_what_draws_elsewhere_too_is_found_out(middle: object, drop: Drop) -> None:
+    with torch.random.fork_rng():
+        assert not follows_dice(Applied(middle), torch.randn(20, 3), drop)
+
+
+def test_without_the_kernel_nothing_is_followed() -> None:
+    with torch.random.fork_rng():
+        assert not follows_dice(Applied(nn.Dropout()), torch.randn(2, 3), None)
+
+
+@pytest.fixture
+def with_dice(monkeypatch: pytest.MonkeyPatch, drop: Drop) -> None:
+    monkeypatch.setattr(randomness, "_DROP", drop)
+
+
+@pytest.mark.usefixtures("with_dice")
+def test_with_dice_the_seed_alone_says_what_a_task_draws() -> None:
+    model, x = Applied(nn.Dropout()).train(), torch.randn(5, 3)
+
+    def drawn(seed: int) -> list[Tensor]:
+        with seeded(Draws.DICE, seed) as follow:
+            return [follow(model)(x), model(x)]
+
+    first, other, again = drawn(3), drawn(4), drawn(3)  # the same model, lent three times
+    assert all(map(torch.equal, first, again))
+    assert not any(map(torch.equal, first, other))
+
+
+@pytest.mark.usefixtures("with_dice")
+def test_with_dice_a_task_with_two_models_does_not_draw_the_same_for_both() -> None:
+    one, x = Applied(nn.Dropout()).train(), torch.randn(5, 3)
+    other = copy.deepcopy(one)
+    with seeded(Draws.DICE, 3) as follow:
+        assert not torch.equal(follow(one)(x), follow(other)(x))

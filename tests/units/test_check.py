@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -19,14 +21,8 @@ def test_a_layer_whose_slots_are_wrong_is_pinned_and_the_others_stay(
 ) -> None:
     """The map of another net, in which one layer's columns are not said to follow."""
     units = trace(net, images)
-    lying = UnitMap(
-        slots=tuple(s for s in units.slots if (s.tensor, s.dim) != ("c.weight", 1)),
-        layers=units.layers,
-        shapes=units.shapes,
-        parameters=units.parameters,
-        batch_norms=units.batch_norms,
-        work=units.work,
-    )
+    follow = tuple(s for s in units.slots if (s.tensor, s.dim) != ("c.weight", 1))
+    lying = replace(units, slots=follow)
     assert claimed(checked(net.eval(), lying, images)) == {"a.0", "c"}
 
 
@@ -37,17 +33,8 @@ def test_a_unit_that_is_cut_but_not_silent_is_found_by_its_output(
 ) -> None:
     """Shapes fit, yet the batch norm goes on shifting what should be zero."""
     units = trace(net, images)
-    lying = UnitMap(
-        slots=tuple(
-            type(s)(s.tensor, s.dim, s.ids, owned=s.owned and s.tensor != "b.1.bias")
-            for s in units.slots
-        ),
-        layers=units.layers,
-        shapes=units.shapes,
-        parameters=units.parameters,
-        batch_norms=units.batch_norms,
-        work=units.work,
-    )
+    slots = (replace(s, owned=s.owned and s.tensor != "b.1.bias") for s in units.slots)
+    lying = replace(units, slots=tuple(slots))
     assert claimed(checked(net.eval(), lying, images)) == {"a.0", "c"}
 
 

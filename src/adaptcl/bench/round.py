@@ -43,7 +43,7 @@ def measure(request: Request) -> Report:
         parts = [part.to(request.device) for part in parts]
         for sparse in (True, False):
             label = f"{name}, {'sparse training' if sparse else 'no lasso'}"
-            times = _compare(one, parts, count, sparse, repeats, request.device)
+            times = _compare(one, parts, count, sparse, repeats, request)
             plain, own = times["plain"], times["adaptcl"]
             rows.append(Row(label, plain.best / own.best, own.best, _BAR if sparse else None))
             rows.append(Row(f"{label}: processor time", min(plain.work) / min(own.work)))
@@ -62,26 +62,32 @@ def measure(request: Request) -> Report:
 
 
 def _compare(
-    one: Subject, parts: Sequence[Samples], count: int, sparse: bool, repeats: int, device: str
+    one: Subject,
+    parts: Sequence[Samples],
+    count: int,
+    sparse: bool,
+    repeats: int,
+    request: Request,
 ) -> dict[str, Times]:
     times = {"plain": Times(), "adaptcl": Times()}
-    plain = _plain_round(one, parts, count, sparse, device)
+    plain = _plain_round(one, parts, count, sparse, request.device)
     plain()
     for _ in range(repeats):
         wall, work = time.perf_counter(), time.process_time()
         plain()
         times["plain"].wall.append(time.perf_counter() - wall)
         times["plain"].work.append(time.process_time() - work)
-        wall, work = _package_round(one, parts, sparse, device)
+        wall, work = _package_round(one, parts, sparse, request)
         times["adaptcl"].wall.append(wall)
         times["adaptcl"].work.append(work)
     return times
 
 
 def _package_round(
-    one: Subject, parts: Sequence[Samples], sparse: bool, device: str
+    one: Subject, parts: Sequence[Samples], sparse: bool, request: Request
 ) -> tuple[float, float]:
     """Seconds on the clock and of processor time that a run's second round took."""
+    device = request.device
     ends: list[tuple[float, float]] = []
 
     def listen(event: Event) -> None:
@@ -101,6 +107,7 @@ def _package_round(
         strength=0.9 if sparse else 0.0,
         evaluate_every=2,
         device=device,
+        precision=request.precision,
         listeners=[listen],
     )
     return ends[1][0] - ends[0][0], ends[1][1] - ends[0][1]

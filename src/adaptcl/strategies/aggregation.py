@@ -85,16 +85,24 @@ class Aggregation:
 
     def add(self, state: State, kept: Kept, weight: float) -> None:
         """Add one sub-model, counted `weight` times (how many samples the worker holds)."""
-        places = kept_places(self._units, kept, self._device)
         self._weight += weight
         self._holders.add(kept, weight)
+        values: State = {}
         for name, tensor in state.items():
-            if name not in self._sums:
+            if name in self._sums:
+                value = tensor.double().sqrt() if name in self._as_std else tensor
+                values[name] = value.to(self._device)
+            else:
                 largest = self._counters.get(name, tensor)
                 self._counters[name] = torch.maximum(largest, tensor)
-                continue
-            value = tensor.double().sqrt() if name in self._as_std else tensor
-            add_at(self._sums[name], value.to(self._device), places[name], weight)
+        if self._device.type != "cpu" and bool(kept.all()):
+            # There is no cache to fit, and launching one tensor after the other takes longest.
+            sums = [self._sums[name] for name in values]
+            torch._foreach_add_(sums, list(values.values()), alpha=weight)
+            return
+        places = kept_places(self._units, kept, self._device)
+        for name, value in values.items():
+            add_at(self._sums[name], value, places[name], weight)
 
     def result(self, previous: State) -> State:
         """The merged model; the sum is empty again then.

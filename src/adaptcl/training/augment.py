@@ -10,13 +10,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-_PAD = 4
+MARGIN = 4
 """Pixels of zero padding around an image before it is cropped back to its size."""
 
 
 def draw_moves(count: int, generator: torch.Generator) -> Tensor:
     """For each image of a batch how far it moves down and right, and whether it is mirrored."""
-    shifts = torch.randint(0, 2 * _PAD + 1, (2, count), generator=generator)
+    shifts = torch.randint(0, 2 * MARGIN + 1, (2, count), generator=generator)
     mirrored = torch.randint(0, 2, (1, count), generator=generator)
     return torch.cat([shifts, mirrored])
 
@@ -30,7 +30,7 @@ def crop_and_flip(images: Tensor, moves: Tensor) -> Tensor:
         return images
     count, _, height, width = images.shape
     device = images.device
-    padded = F.pad(images, (_PAD, _PAD, _PAD, _PAD)).permute(0, 2, 3, 1)
+    padded = F.pad(images, (MARGIN, MARGIN, MARGIN, MARGIN)).permute(0, 2, 3, 1)
     down, right, mirrored = moves.to(device).unsqueeze(2)
     rows = down + torch.arange(height, device=device)
     across = torch.arange(width, device=device)

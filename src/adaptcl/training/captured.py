@@ -108,8 +108,7 @@ class CapturedTrainer:
             return torch.empty(0, device=next(model.parameters()).device)
         if self._lent is not None and model is self._lent.model:
             try:
-                mine = [indexes + self._begin for indexes in batches]
-                return self._lent.run(mine, moves, recipe, lasso)
+                return self._lent.run(batches, moves, self._begin, recipe, lasso)
             except CannotCaptureError as error:
                 self._give_up(error)
                 self._lent = None

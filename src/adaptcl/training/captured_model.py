@@ -14,11 +14,17 @@ from torch.nn import functional as F
 
 from adaptcl.data import Samples
 from adaptcl.training.augment import crop_and_flip
+from adaptcl.training.captured_table import Table
 from adaptcl.training.recipe import Recipe
 from adaptcl.units import Kept, State, UnitMap
 
 try:
+    from adaptcl.training.fused import batch as images
+    from adaptcl.training.fused import loss
     from adaptcl.training.fused.batch_norm import batch_norm, fits
+    from adaptcl.training.fused.batch_norm_pool import batch_norm_pool
+    from adaptcl.training.fused.convolution import convolve
+    from adaptcl.training.fused.convolution import fits as convolves
     from adaptcl.training.fused.descent import Descent, Gradients
     from adaptcl.training.fused.max_pool import halve, halves
     from adaptcl.training.fused.shortcuts import Operations, Shortcuts, Shortened, Watch
@@ -30,8 +36,8 @@ else:
 
 _CAPTURING = threading.Lock()
 """One capture at a time: memory that another thread frees meanwhile would end up in the graph."""
-_WARM_UP = 2
-"""Steps before a capture, in which libraries choose their kernels."""
+_WARM_UP = 1
+"""Steps before a capture, in which libraries choose their kernels and ours are compiled."""
 
 
 class CannotCaptureError(Exception):
@@ -53,79 +59,96 @@ class CapturedModel:
         self._kept = kept
         self._samples = samples
         self._half = half
-        self._lasso = torch.zeros((), device=samples.labels.device)
+        self._device = samples.labels.device
+        self._lasso = torch.zeros((), device=self._device)
         self._recipe: Recipe | None = None
         self._descent: Descent | None = None
         self._shortcuts: Shortcuts | None = None
         self._pool: Any = None
+        self._table: Table | None = None
         self._steps: dict[int, _Step] = {}
         """By batch size: the last batch of an epoch is a smaller one."""
+        self._tensors = model.state_dict()
         self._stream: torch.cuda.Stream = torch.cuda.Stream(  # type: ignore[no-untyped-call]
-            samples.labels.device
+            self._device
         )
 
     def load(self, state: State) -> None:
         """Take on other tensors of the same shapes."""
-        own = self.model.state_dict()
         with torch.no_grad():
-            torch._foreach_copy_(list(own.values()), [state[name] for name in own])
+            torch._foreach_copy_(
+                list(self._tensors.values()), [state[name] for name in self._tensors]
+            )
 
     def run(
         self,
         batches: Sequence[Tensor],
         moves: Sequence[Tensor] | None,
+        begin: int,
         recipe: Recipe,
         lasso: float,
     ) -> Tensor:
-        """One step of SGD on each batch of indexes, from rest; the losses."""
+        """One step of SGD on each batch of indexes from `begin` on, from rest; the losses."""
         stream = self._stream
         stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):
-            losses = self._run(batches, moves, recipe, lasso)
-        stream.synchronize()
-        return losses
+        try:
+            with torch.cuda.stream(stream):
+                return self._run(batches, moves, begin, recipe, lasso)
+        finally:
+            # To make the stream of all threads wait for this one would hold up the others.
+            stream.synchronize()
 
     def _run(
         self,
         batches: Sequence[Tensor],
         moves: Sequence[Tensor] | None,
+        begin: int,
         recipe: Recipe,
         lasso: float,
     ) -> Tensor:
-        self.model.train()
+        sizes = [len(indexes) for indexes in batches]
+        table, descent = self._prepared(sizes, recipe)
+        table.fill(batches, moves, begin)
         self._lasso.fill_(lasso)
+        descent.round()
+        descent.rest()
+        for size in sizes:
+            self._steps[size].graph.replay()
+        return table.losses(len(batches))
+
+    def _prepared(self, sizes: Sequence[int], recipe: Recipe) -> tuple[Table, Descent]:
+        """All that steps on batches of these sizes need, captured anew only where it must be."""
         if recipe != self._recipe or self._descent is None:
             self._recipe = recipe
+            self._descent = self._new_descent(recipe)
+            self._tensors = self.model.state_dict()
+            self._table = None
+        # A rest of one sample joins the batch before it.
+        widest = max(recipe.batch_size + 1, *sizes)
+        if self._table is None or not self._table.holds(len(sizes), widest):
+            # With room to spare: not every worker has as many samples.
+            capacity = 1 << max(len(sizes), _WARM_UP + 1).bit_length()
+            self._table = Table(capacity, widest, recipe.augmentation, self._device)
             self._steps.clear()
-            try:
-                self._descent = Descent(
-                    self.model, self._units, self._kept, recipe, half=self._half
-                )
-            except TwoOwnersError as error:
-                raise CannotCaptureError(f"units share the tensor {error}") from None
-        numbers: dict[int, list[int]] = {}
-        for number, indexes in enumerate(batches):
-            numbers.setdefault(len(indexes), []).append(number)
-        for size, mine in numbers.items():
-            if size not in self._steps or self._steps[size].capacity < len(mine):
-                self._steps[size] = self._captured(size, len(mine), recipe)
-            self._steps[size].fill(
-                [batches[n] for n in mine], [moves[n] for n in mine] if moves else None
-            )
-        self._descent.round()
-        self._descent.rest()
-        for indexes in batches:
-            self._steps[len(indexes)].graph.replay()
-        losses = torch.zeros(len(batches), device=self._lasso.device)
-        for size, mine in numbers.items():
-            losses[torch.tensor(mine)] = self._steps[size].losses[: len(mine)]
-        return losses
+            self._pool = None  # the memory goes with the last graph that used it
+        for size in set(sizes) - self._steps.keys():
+            self._steps[size] = self._captured(size, self._table, recipe)
+        return self._table, self._descent
 
-    def _captured(self, size: int, capacity: int, recipe: Recipe) -> _Step:
+    def _new_descent(self, recipe: Recipe) -> Descent:
+        try:
+            return Descent(self.model, self._units, self._kept, recipe, half=self._half)
+        except TwoOwnersError as error:
+            raise CannotCaptureError(f"units share the tensor {error}") from None
+
+    def _captured(self, size: int, table: Table, recipe: Recipe) -> _Step:
         """Capture the step for one batch size, leaving the model as it was."""
         assert self._descent is not None
-        step = _Step(size, capacity, self._descent.gradients(), self._lasso.device)
-        before = [t.clone() for t in self.model.state_dict().values()]
+        step = _Step(size, table, self._descent.gradients())
+        self.model.train()
+        tensors = [*self.model.parameters(), *self.model.buffers()]
+        before = [tensor.detach().clone() for tensor in tensors]
+        table.rewind()
         with _CAPTURING:
             try:
                 if self._shortcuts is None:
@@ -139,11 +162,11 @@ class CapturedModel:
                 step.gradients.point(*places)
                 self._pool = step.graph.pool()
             except (RuntimeError, torch.AcceleratorError) as error:
-                _free_generator(self._lasso.device)
+                _free_generator(self._device)
                 raise CannotCaptureError(str(error).splitlines()[0]) from error
             finally:
                 with torch.no_grad():
-                    for tensor, value in zip(self.model.state_dict().values(), before, strict=True):
+                    for tensor, value in zip(tensors, before, strict=True):
                         tensor.copy_(value)
         return step
 
@@ -157,15 +180,18 @@ class CapturedModel:
         inputs, labels = self._batch(step, recipe)
         shortened = Shortened(
             self._shortcuts,
-            Operations(batch_norm, halve, halves, self._few_colours),
+            Operations(batch_norm, batch_norm_pool, halve, halves, convolve, convolves),
             self._counters(),
         )
         with shortened, self._autocast():
-            loss = self._loss(inputs, labels)
+            scores = self._scores(inputs)
         shortened.finish()
+        root, slope = self._loss(step, scores, labels)
         leaves = self._descent.leaves
         trained = [name for name, leaf in leaves.items() if leaf.requires_grad]
-        gradients = torch.autograd.grad(loss, [leaves[name] for name in trained], allow_unused=True)
+        gradients = torch.autograd.grad(
+            root, [leaves[name] for name in trained], slope, allow_unused=True
+        )
         by_name = {
             name: None if gradient is None else self._descent.dense(name, gradient)
             for name, gradient in zip(trained, gradients, strict=True)
@@ -176,36 +202,48 @@ class CapturedModel:
         if not torch.cuda.is_current_stream_capturing():
             step.gradients.point(*places)
         self._descent.step(step.gradients, self._lasso)
-        step.losses.index_copy_(0, step.counter, loss.detach().view(1))
-        step.counter += 1
+        step.table.move_on()
         return places
 
     @torch.no_grad()
     def _watched(self, step: _Step, recipe: Recipe) -> Shortcuts:
-        inputs, labels = self._batch(step, recipe)
-        watch = Watch(fits)
+        inputs, _ = self._batch(step, recipe)
+        watch = Watch(fits, halves)
         with watch, self._autocast():
-            self._loss(inputs, labels)
+            self._scores(inputs)
         return watch.found()
 
     def _batch(self, step: _Step, recipe: Recipe) -> tuple[Tensor, Tensor]:
-        inputs, labels = self._samples.batch(step.indexes.index_select(0, step.counter)[0])
+        table = step.table
+        if images.fits(self._samples):
+            moved = recipe.augmentation
+            return images.batch(self._samples, table.rows, table.counter, step.size, moved=moved)
+        indexes, moves = table.row(step.size)
+        inputs, labels = self._samples.batch(indexes)
         if recipe.augmentation:
-            inputs = crop_and_flip(inputs, step.moves.index_select(0, step.counter)[0])
+            inputs = crop_and_flip(inputs, moves)
         if inputs.dim() == 4:
             inputs = inputs.contiguous(memory_format=torch.channels_last)
         return inputs, labels
 
-    def _loss(self, inputs: Tensor, labels: Tensor) -> Tensor:
+    def _scores(self, inputs: Tensor) -> Tensor:
         assert self._descent is not None
-        return F.cross_entropy(functional_call(self.model, self._descent.leaves, (inputs,)), labels)
+        scores: Tensor = functional_call(self.model, self._descent.leaves, (inputs,))
+        return scores
+
+    def _loss(self, step: _Step, scores: Tensor, labels: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Notes the loss; what the backward pass begins at, and the gradient there if not one."""
+        table = step.table
+        if loss.fits(scores):
+            return scores, loss.loss_gradient(scores, labels, table.noted, table.counter)
+        with self._autocast():
+            mean = F.cross_entropy(scores, labels)
+        table.note(mean.detach())
+        return mean, None
 
     def _autocast(self) -> torch.autocast:
         # The cache would keep casts of weights from before the capture.
         return torch.autocast("cuda", torch.bfloat16, enabled=self._half, cache_enabled=False)
-
-    def _few_colours(self, images: Tensor) -> bool:
-        return self._half and images.shape[1] % 8 > 0 and not images.requires_grad
 
     def _counters(self) -> list[Tensor]:
         return [
@@ -216,25 +254,13 @@ class CapturedModel:
 
 
 class _Step:
-    """A captured step, the table of batches that its replays read, and where its gradients lie."""
+    """A captured step for batches of one size, and where its gradients lie."""
 
-    def __init__(
-        self, size: int, capacity: int, gradients: Gradients, device: torch.device
-    ) -> None:
-        self.capacity = max(capacity, _WARM_UP + 1)
+    def __init__(self, size: int, table: Table, gradients: Gradients) -> None:
+        self.size = size
+        self.table = table
         self.gradients = gradients
         self.graph = torch.cuda.CUDAGraph()
-        self.counter = torch.zeros(1, dtype=torch.long, device=device)
-        self.indexes = torch.zeros(self.capacity, size, dtype=torch.long, device=device)
-        self.moves = torch.zeros(self.capacity, 3, size, dtype=torch.long, device=device)
-        self.losses = torch.zeros(self.capacity, device=device)
-
-    def fill(self, batches: Sequence[Tensor], moves: Sequence[Tensor] | None) -> None:
-        """Put a round's batches into the table, and the counter at its beginning."""
-        self.counter.zero_()
-        self.indexes[: len(batches)].copy_(torch.stack(list(batches)))
-        if moves is not None:
-            self.moves[: len(moves)].copy_(torch.stack(list(moves)))
 
 
 @contextmanager

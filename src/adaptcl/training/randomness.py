@@ -2,8 +2,9 @@
 
 PyTorch hands them out from one generator for the whole process, but workers train side by side in
 threads, and what one draws must not depend on the others. So in a model's forward pass every
-operation that draws is given the task's own generator. Whether that works for a model is tried
-out beforehand; where it does not, tasks take turns with the process's generator.
+operation that draws is given the task's own generator; on a GPU, dropout draws by the task's own
+seed (`own_dice.py`). Whether that works for a model is tried out beforehand; where it does not,
+tasks take turns with the process's generator.
 """
 
 from __future__ import annotations
@@ -18,8 +19,20 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode
 
+from adaptcl.seeds import derive
+from adaptcl.training.forward_mode import ForwardMode
+from adaptcl.training.own_dice import Drop, OwnDice
+
+try:
+    from adaptcl.training.fused.dropout import drop
+except ImportError:  # Triton comes with PyTorch for GPUs on most systems, not on all
+    _DROP: Drop | None = None
+else:
+    _DROP = drop
+
+_ROUNDING = 1e-2
+"""How far two passes with the same numbers may differ: on a GPU, sums have no fixed order."""
 _ONE_AT_A_TIME = threading.Lock()
 """Held by whoever draws from the process's generator, which all threads share."""
 
@@ -29,32 +42,57 @@ class Draws(Enum):
 
     NOTHING = "it draws none"
     OWN = "a generator of the task's own"
+    DICE = "a seed of the task's own, on the GPU"
     SHARED = "the process's generator, one task at a time"
 
 
 def draws_randomness(model: nn.Module, example: Tensor) -> Draws:
     """Try it: a step's forward and backward pass on copies of the model.
 
-    From the same seed, the process's generator and one of its own must lead a model to the very
-    same scores and gradients. They do not if it draws where no operation shows, or saves and
-    restores the process's generator by itself, as recomputing activations does.
+    Models that draw where no operation shows, or that save and restore the process's generator by
+    themselves, as recomputing activations does, are found out by it.
     """
     with torch.random.fork_rng():
         before = _states(example.device)
-        torch.manual_seed(0)
-        seeded = _states(example.device)
-        expected = _pass(model, example)
-        if _same(seeded, _states(example.device)):
+        _pass(model, example)
+        if _same(before, _states(example.device)):
             return Draws.NOTHING
-        if example.device.type != "cpu":
-            return Draws.SHARED
-        torch.set_rng_state(before[0])
         try:
-            found = _pass(model, example, OwnGenerator(0))
+            if example.device.type == "cpu":
+                return Draws.OWN if follows_generator(model, example) else Draws.SHARED
+            return Draws.DICE if follows_dice(model, example) else Draws.SHARED
         except Exception:  # whatever a model does that cannot be followed
             return Draws.SHARED
-        apart = _same(before, _states(example.device)) and _same(expected, found)
-        return Draws.OWN if apart else Draws.SHARED
+
+
+def follows_generator(model: nn.Module, example: Tensor) -> bool:
+    """Whether a model draws from a generator of its own, and from no other.
+
+    From the same seed, the process's generator and one of its own must lead it to the very same
+    scores and gradients.
+    """
+    torch.manual_seed(0)
+    expected = _pass(model, example)
+    before = _states(example.device)
+    found = _pass(model, example, OwnGenerator(0).lead)
+    return _same(before, _states(example.device)) and _same(expected, found)
+
+
+def follows_dice(model: nn.Module, example: Tensor, drop: Drop | None = _DROP) -> bool:
+    """Whether all that a model draws, it draws by a seed of its own.
+
+    Then neither do the process's generators change, nor does it matter what they were.
+    """
+    if drop is None:
+        return False
+    found: list[list[Tensor]] = []
+    for seed in (1, 2):
+        torch.manual_seed(seed)
+        before = _states(example.device)
+        found.append(_pass(model, example, _Seeded(0, drop).lead))
+        if not _same(before, _states(example.device)):
+            return False
+    return all(map(_alike, *found))
 
 
 Follow = Callable[[nn.Module], nn.Module]
@@ -68,31 +106,34 @@ def seeded(draws: Draws, seed: int) -> Iterator[Follow]:
         with _ONE_AT_A_TIME, torch.random.fork_rng():
             torch.manual_seed(seed)
             yield _as_it_is
+    elif draws is Draws.DICE:
+        assert _DROP is not None
+        yield _Seeded(seed, _DROP).lead
     else:
         yield OwnGenerator(seed).lead if draws is Draws.OWN else _as_it_is
 
 
-class OwnGenerator(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class _Seeded:
+    """The dice of one task's models."""
+
+    def __init__(self, seed: int, drop: Drop) -> None:
+        self._seed = seed
+        self._drop = drop
+        self._models = 0
+
+    def lead(self, model: nn.Module) -> nn.Module:
+        """Give the model a seed; the next one, which is this one cut, gets another."""
+        OwnDice.of(model, self._drop).seed(derive(self._seed, "dice", self._models))
+        self._models += 1
+        return model
+
+
+class OwnGenerator(ForwardMode):  # type: ignore[no-untyped-call]
     """While it is active, what this thread draws on the CPU comes from a generator of its own."""
 
     def __init__(self, seed: int) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self._generator = torch.Generator().manual_seed(seed)
-
-    def lead(self, model: nn.Module) -> nn.Module:
-        """Be active in every forward pass of the model.
-
-        Only there: to look at each operation costs time, and the backward pass draws nothing.
-        """
-        model.register_forward_pre_hook(self._begin)
-        model.register_forward_hook(self._end, always_call=True)
-        return model
-
-    def _begin(self, *_: object) -> None:
-        self.__enter__()  # type: ignore[no-untyped-call]
-
-    def _end(self, *_: object) -> None:
-        self.__exit__(None, None, None)  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
@@ -140,11 +181,9 @@ def _as_it_is(model: nn.Module) -> nn.Module:
     return model
 
 
-def _pass(model: nn.Module, example: Tensor, own: OwnGenerator | None = None) -> list[Tensor]:
+def _pass(model: nn.Module, example: Tensor, follow: Follow = _as_it_is) -> list[Tensor]:
     """The scores and gradients of one pass in training mode, on a copy."""
-    tried = copy.deepcopy(model).train()
-    if own is not None:
-        own.lead(tried)
+    tried = follow(copy.deepcopy(model).train())
     scores = tried(example)
     if not isinstance(scores, Tensor):
         return []
@@ -162,3 +201,7 @@ def _states(device: torch.device) -> list[Tensor]:
 
 def _same(ones: list[Tensor], others: list[Tensor]) -> bool:
     return len(ones) == len(others) and all(map(torch.equal, ones, others))
+
+
+def _alike(one: Tensor, other: Tensor) -> bool:
+    return bool((one - other).norm() <= _ROUNDING * other.norm())

@@ -56,16 +56,21 @@ def check_header(update: Update, task: Task, units: UnitMap) -> None:
             f"{who} answered for round {update.round}, "
             f"but worker {task.worker} was asked for round {task.round}."
         )
-    check_kept(units, update.kept)
-    if bool((update.kept & ~task.kept).any()):
-        raise UpdateError(f"{who} sent units that were not part of its sub-model.")
-    if task.pruning is None and not torch.equal(update.kept, task.kept):
-        raise UpdateError(f"{who} pruned its sub-model without being told to.")
+    if update.kept is not task.kept:  # as it is where the worker is in this process
+        _check_units(who, update.kept, task, units)
     if update.samples < 1 or not math.isfinite(update.loss):
         raise UpdateError(
             f"{who} reported {update.samples} samples and a loss of {update.loss}; "
             "its training has probably diverged: a lower learning_rate may help."
         )
+
+
+def _check_units(who: str, kept: Kept, task: Task, units: UnitMap) -> None:
+    check_kept(units, kept)
+    if bool((kept & ~task.kept).any()):
+        raise UpdateError(f"{who} sent units that were not part of its sub-model.")
+    if task.pruning is None and not torch.equal(kept, task.kept):
+        raise UpdateError(f"{who} pruned its sub-model without being told to.")
 
 
 def check_tensors(update: Update, units: UnitMap) -> None:
@@ -93,7 +98,7 @@ def check_tensors(update: Update, units: UnitMap) -> None:
 
 def _reference(task: Task, kept: Kept, units: UnitMap) -> State:
     """What the worker was given, cut to what it still has; only to be read."""
-    if torch.equal(kept, task.kept):
+    if kept is task.kept or torch.equal(kept, task.kept):
         return dict(task.state)
     return recut(task.state, units, task.kept, kept)
 

@@ -54,16 +54,10 @@ def kept_places(units: UnitMap, kept: Kept, device: torch.device = CPU) -> Mappi
     )
 
 
-def cut_shapes(units: UnitMap, kept: Kept) -> dict[str, tuple[int, ...]]:
+def cut_shapes(units: UnitMap, kept: Kept) -> Mapping[str, tuple[int, ...]]:
     """The shape of every tensor of a sub-model."""
-    places = kept_places(units, kept)
-    return {
-        name: tuple(
-            size if place is None else len(place)
-            for size, place in zip(shape, places[name], strict=True)
-        )
-        for name, shape in units.shapes.items()
-    }
+    _check_form(units, kept)
+    return units.recent.get(("shapes", kept_key(kept)), lambda: _shapes(units, kept))
 
 
 def kept_key(kept: Kept) -> bytes:
@@ -96,6 +90,17 @@ def _work_out(units: UnitMap, kept: Kept, device: torch.device) -> Mapping[str, 
     for slot, pattern in zip(units.slots, patterns.of_slot, strict=True):
         found[slot.tensor][slot.dim] = chosen[pattern]
     return {name: tuple(places) for name, places in found.items()}
+
+
+def _shapes(units: UnitMap, kept: Kept) -> Mapping[str, tuple[int, ...]]:
+    places = kept_places(units, kept)
+    return {
+        name: tuple(
+            size if place is None else len(place)
+            for size, place in zip(shape, places[name], strict=True)
+        )
+        for name, shape in units.shapes.items()
+    }
 
 
 def _place(stays: Tensor, device: torch.device) -> Place:

@@ -8,10 +8,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 import torch
 
+from adaptcl.units.places import kept_key
 from adaptcl.units.unit_map import Kept, UnitMap
+
+
+@dataclass(frozen=True)
+class _Sizes:
+    """What is asked again for every task of a sub-model."""
+
+    retention: float
+    flops: int
+    bytes: int
 
 
 def parameters(units: UnitMap, kept: Kept) -> int:
@@ -21,8 +32,7 @@ def parameters(units: UnitMap, kept: Kept) -> int:
 
 def retention(units: UnitMap, kept: Kept) -> float:
     """The fraction γ of the model's parameters that the sub-model keeps."""
-    whole = sum(math.prod(units.shapes[name]) for name in units.parameters)
-    return parameters(units, kept) / whole
+    return _sizes(units, kept).retention
 
 
 def flops(units: UnitMap, kept: Kept) -> int:
@@ -30,15 +40,28 @@ def flops(units: UnitMap, kept: Kept) -> int:
 
     A multiplication and an addition for every element of a weight at every output position.
     """
-    counts = _kept_counts(units, kept)
-    return 2 * sum(work.positions * _size(units, counts, work.weight) for work in units.work)
+    return _sizes(units, kept).flops
 
 
 def size_bytes(units: UnitMap, kept: Kept) -> int:
     """Bytes of all tensors of the sub-model: floats as float32, counters as int64."""
+    return _sizes(units, kept).bytes
+
+
+def _sizes(units: UnitMap, kept: Kept) -> _Sizes:
+    return units.recent.get(("sizes", kept_key(kept)), lambda: _work_out(units, kept))
+
+
+def _work_out(units: UnitMap, kept: Kept) -> _Sizes:
+    counts = _kept_counts(units, kept)
+    whole = sum(math.prod(units.shapes[name]) for name in units.parameters)
     counters = units.shapes.keys() & units.integers
     floats = _elements(units, kept, units.shapes.keys() - counters)
-    return 4 * floats + 8 * _elements(units, kept, counters)
+    return _Sizes(
+        retention=parameters(units, kept) / whole,
+        flops=2 * sum(work.positions * _size(units, counts, work.weight) for work in units.work),
+        bytes=4 * floats + 8 * _elements(units, kept, counters),
+    )
 
 
 def _elements(units: UnitMap, kept: Kept, names: Iterable[str]) -> int:

@@ -112,7 +112,7 @@ class UnitMap:
 
         As many as take part in a round of any size at the same moment, not as there are workers.
         """
-        return Recent(128)
+        return Recent(256)
 
     @cached_property
     def patterns(self) -> Patterns:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 
 import pytest
 import torch
@@ -8,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from adaptcl.models import build
-from adaptcl.training.fused.shortcuts import Operations, Shortcuts, Shortened, Watch
+from adaptcl.training.fused.shortcuts import Convolution, Operations, Shortcuts, Shortened, Watch
 
 
 def batch_norm(
@@ -30,22 +31,59 @@ def batch_norm(
     return F.relu(y) if relu else y
 
 
+def batch_norm_pool(
+    x: Tensor,
+    running_mean: Tensor,
+    running_var: Tensor,
+    scale: Tensor,
+    shift: Tensor,
+    momentum: float,
+    eps: float,
+    *,
+    relu: bool,
+    bias: Tensor | None,
+) -> Tensor:
+    """The same with a max-pool behind it."""
+    statistics = running_mean, running_var
+    y = batch_norm(x, *statistics, scale, shift, momentum, eps, relu=relu, bias=bias)
+    return F.max_pool2d(y, 2)
+
+
 def halve(images: Tensor) -> Tensor:
     """As the GPU's kernel does it: neighbouring columns, then neighbouring rows."""
     columns = torch.maximum(images[..., 0::2], images[..., 1::2])
     return torch.maximum(columns[..., 0::2, :], columns[..., 1::2, :])
 
 
+def convolve(call: Convolution) -> Tensor:
+    """As a sum over places in the filter, which rounds differently from PyTorch's."""
+    seen = F.unfold(call.input, call.weight.shape[2:], padding=call.padding, stride=call.stride)
+    flat = call.weight.flatten(1) @ seen
+    down, right = (
+        (size + 2 * padding - filter_) // stride + 1
+        for size, padding, filter_, stride in zip(
+            call.input.shape[2:], call.padding, call.weight.shape[2:], call.stride, strict=True
+        )
+    )
+    return flat.view(*flat.shape[:2], down, right)
+
+
+def halves(images: Tensor) -> bool:
+    return images.shape[2] % 2 == images.shape[3] % 2 == 0
+
+
 OPERATIONS = Operations(
     batch_norm,
+    batch_norm_pool,
     halve,
-    halves=lambda x: x.shape[2] % 2 == x.shape[3] % 2 == 0,
-    few_colours=lambda x: x.shape[1] < 8 and not x.requires_grad,
+    halves,
+    convolve=convolve,
+    convolves=lambda call: call.bias is None and call.groups == 1,
 )
 
 
 def watched(model: nn.Module, inputs: Tensor) -> Shortcuts:
-    watch = Watch(lambda x: x.dim() in (2, 4))
+    watch = Watch(lambda x: x.dim() in (2, 4), halves)
     with torch.no_grad(), watch:
         copy.deepcopy(model).train()(inputs)
     return watch.found()
@@ -70,6 +108,7 @@ class Skips(nn.Module):
 def test_vgg_has_every_batch_norm_with_its_relu_and_without_the_bias_before() -> None:
     found = watched(build("vgg16", (3, 16, 16), 10, 1), torch.randn(4, 3, 16, 16))
     assert found.norms == found.with_relu == frozenset(range(14))
+    assert found.with_pool == {1, 3, 6, 9}
     assert found.without_bias == {number: number for number in range(14)}
 
 
@@ -82,22 +121,49 @@ def test_resnet_has_relus_only_where_nothing_is_added_in_between() -> None:
 
 def test_what_is_used_twice_is_left_alone() -> None:
     found = watched(Skips(), torch.randn(4, 3, 8, 8))
-    assert found == Shortcuts(frozenset({0, 1, 2}), frozenset({2}), {0: 0, 1: 1})
+    assert found == Shortcuts(frozenset({0, 1, 2}), frozenset({2}), frozenset(), {0: 0, 1: 1})
+
+
+class Pools(nn.Module):
+    """Pools of what was rectified: alone, looked at, used elsewhere, and of an odd size."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norms = nn.ModuleList(nn.BatchNorm2d(3) for _ in range(5))
+        self.pool = nn.MaxPool2d(2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.pool(F.relu(self.norms[0](x)))  # 0: all in one
+        x = F.relu(self.norms[1](x), inplace=True)
+        x = self.pool(x) * x.shape[2]  # 1: who looks at the shape must see the whole image
+        y = torch.relu(self.norms[2](x))
+        y = self.pool(y) + y.mean()  # 2: used elsewhere
+        y = self.pool(self.norms[3](y))  # 3: nothing in between
+        odd = F.pad(y, (0, 1, 0, 1))
+        both: Tensor = self.pool(F.relu(self.norms[4](odd))).mean((2, 3))  # 4: an odd size
+        return both
+
+
+def test_a_max_pool_joins_a_batch_norm_only_where_nobody_sees_what_is_in_between() -> None:
+    found = watched(Pools(), torch.randn(4, 3, 32, 32))
+    assert found.with_relu == {0, 1, 2, 4}
+    assert found.with_pool == {0}
 
 
 def test_a_batch_norm_that_does_not_train_is_left_alone() -> None:
     model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU())
-    watch = Watch(lambda x: True)
+    watch = Watch(lambda x: True, halves)
     with torch.no_grad(), watch:
         model.eval()(torch.randn(2, 3, 8, 8))
     assert watch.found() == Shortcuts()
 
 
-@pytest.mark.parametrize("name", ["skips", "small", "resnet50"])
+@pytest.mark.parametrize("name", ["skips", "pools", "small", "resnet50"])
 def test_with_shortcuts_a_pass_gives_the_same_outputs_gradients_and_statistics(name: str) -> None:
     torch.manual_seed(0)
-    shape = (1, 28, 28) if name == "small" else (3, 16, 16)
-    model = (Skips() if name == "skips" else build(name, shape, 10, 1)).double()
+    shape = (1, 28, 28) if name == "small" else (3, 32, 32) if name == "pools" else (3, 16, 16)
+    own = {"skips": Skips, "pools": Pools}
+    model = (own[name]() if name in own else build(name, shape, 10, 1)).double()
     inputs = torch.randn(4, *shape, dtype=torch.double)
     # The watch looks for float32; what it finds does not depend on the precision.
     shortcuts = watched(copy.deepcopy(model).float(), inputs.float())
@@ -145,7 +211,7 @@ def test_only_the_usual_max_pool_is_done_by_our_own_operation(
         return halve(images)
 
     images = torch.randn(2, 3, 8, 8)
-    with Shortened(Shortcuts(), Operations(batch_norm, spy, lambda x: True), ()):
+    with Shortened(Shortcuts(), replace(OPERATIONS, halve=spy, halves=lambda x: True), ()):
         pooled = pool(images)
     assert torch.equal(pooled, pool(images))
     assert bool(seen) is ours

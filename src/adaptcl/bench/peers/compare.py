@@ -70,6 +70,7 @@ def measure(request: Request) -> Report:
             f"Test loss after {job.rounds} rounds: {losses}; accuracy: {scores}.",
             f"adaptcl's round: {own:.2f} s; a test on {job.tested} images is part of every round.",
             "Images: " + ("CIFAR-10." if request.data_dir else "made up, with learnable labels."),
+            *(f"{name} is not installed." for side, name in _NAMES.items() if side not in there),
         ),
         dict(answers),
     )
@@ -83,7 +84,8 @@ def _round_time(answers: Sequence[dict[str, Any]]) -> float:
 
 def _is_there(python: str, package: str) -> bool:
     code = f"import importlib.util as u, sys; sys.exit(u.find_spec({package!r}) is None)"
-    return subprocess.run([python, "-c", code], check=False, cwd="/").returncode == 0
+    # -P: a folder of that name that happens to be here is not the package.
+    return subprocess.run([python, "-P", "-c", code], check=False).returncode == 0
 
 
 def _run(python: str, side: str, folder: Path) -> dict[str, Any]:

@@ -5,6 +5,7 @@ Set up as in its own CIFAR-10 benchmark. pfl-research has no type information.
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -62,6 +63,8 @@ def run(folder: Path) -> None:
     """Run the job and leave the answer in the folder."""
     job, train, test = read(folder)
     device = torch.device(job.device)
+    os.environ["PFL_PYTORCH_DEVICE"] = job.device  # else it takes a GPU wherever there is one
+    torch.backends.cuda.matmul.allow_tf32 = True  # a GPU multiplies as it does for adaptcl
     torch.manual_seed(job.seed)
     np.random.seed(job.seed)  # its samplers draw from there
     users = {

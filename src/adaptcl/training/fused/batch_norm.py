@@ -15,18 +15,21 @@ from torch.autograd import Function
 
 from adaptcl.training.fused.kernels import batch_norm as kernels
 
-_WIDE = 64
+WIDE = 64
 """Channels that one program takes: 128 bytes of a row in half precision."""
-_MOST_PARTS = 64
+MOST_PARTS = 64
 """Stretches that sums are taken over, at most: everyone adds them all up."""
 _FEWEST_ROWS = 128
 """Rows of a stretch, at least."""
+_PROGRAMS = 128
+"""Programs that share the rest, if there are rows enough: each of them adds up all the sums first,
+so more would read more of sums than of rows."""
 _FEW_ROWS = 1024
 """Up to so many rows are taken by one program from beginning to end."""
 
 
 @dataclass(frozen=True)
-class _Plan:
+class Plan:
     """How the rows and channels are dealt to programs."""
 
     rows: int
@@ -37,35 +40,50 @@ class _Plan:
     """How many sums that makes; none where there are few rows."""
 
     @classmethod
-    def of(cls, x: Tensor) -> _Plan:
+    def of(cls, x: Tensor) -> Plan:
+        """For a batch norm by itself."""
         channels = x.shape[1]
         rows = x.numel() // channels
-        if rows <= _FEW_ROWS:
-            return cls(rows, channels, rows, 0)
-        stretch = max(_FEWEST_ROWS, -(-rows // _MOST_PARTS))
+        return cls(rows, channels, rows, 0) if rows <= _FEW_ROWS else cls.in_parts(rows, channels)
+
+    @classmethod
+    def in_parts(cls, rows: int, channels: int) -> Plan:
+        """With sums over stretches, however few the rows."""
+        stretch = max(_FEWEST_ROWS, -(-rows // MOST_PARTS))
         return cls(rows, channels, stretch, -(-rows // stretch))
 
     @property
     def alone(self) -> bool:
+        """Whether one program takes all rows of its channels."""
         return self.parts == 0
 
     def sums(self, device: torch.device) -> Tensor:
+        """Room for both sums of every stretch."""
         return torch.empty(max(1, self.parts), 2, self.channels, device=device)
 
     def sum_grid(self) -> tuple[int, int]:
-        return -(-self.channels // _WIDE), self.parts
+        """The programs that take sums."""
+        return -(-self.channels // WIDE), self.parts
+
+    @property
+    def share(self) -> int:
+        """Rows that one program takes once the sums are there."""
+        if self.alone:
+            return self.rows
+        per_channels = _PROGRAMS // -(-self.channels // WIDE)
+        return max(_FEWEST_ROWS, -(-self.rows // max(1, per_channels)))
 
     def grid(self) -> tuple[int, int]:
-        if self.alone:
-            return -(-self.channels // 16), 1
-        return -(-self.channels // _WIDE), -(-self.rows // _FEWEST_ROWS)
+        """The programs that do the rest."""
+        wide = 16 if self.alone else WIDE
+        return -(-self.channels // wide), -(-self.rows // self.share)
 
     def shape(self) -> dict[str, Any]:
         """What the kernels that need the sums are compiled for."""
         if self.alone:
             return {"ALONE": True, "PARTS": 1, "BLOCK": 128, "WIDE": 16, "num_warps": 4}
-        block = {"BLOCK": 64, "WIDE": _WIDE, "num_warps": 8}
-        return {"ALONE": False, "PARTS": _MOST_PARTS, **block}
+        block = {"BLOCK": 64, "WIDE": WIDE, "num_warps": 8}
+        return {"ALONE": False, "PARTS": MOST_PARTS, **block}
 
 
 def fits(x: Tensor) -> bool:
@@ -114,13 +132,13 @@ class _BatchNorm(Function):
         relu: bool,
         bias: Tensor | None,
     ) -> Tensor:
-        plan = _Plan.of(x)
+        plan = Plan.of(x)
         y = torch.empty_like(x)
         sums = plan.sums(x.device)
         mean, root = torch.empty(2, plan.channels, device=x.device)
         if not plan.alone:
             kernels.batch_norm_sums[plan.sum_grid()](
-                x, sums, plan.rows, plan.channels, plan.stretch, BLOCK=128, WIDE=_WIDE, num_warps=8
+                x, sums, plan.rows, plan.channels, plan.stretch, BLOCK=128, WIDE=WIDE, num_warps=8
             )
         kernels.batch_norm_apply[plan.grid()](
             x,
@@ -135,7 +153,7 @@ class _BatchNorm(Function):
             root,
             plan.rows,
             plan.channels,
-            plan.rows if plan.alone else _FEWEST_ROWS,
+            plan.share,
             plan.parts,
             momentum,
             eps,
@@ -144,13 +162,13 @@ class _BatchNorm(Function):
             **plan.shape(),
         )
         ctx.relu = relu
-        ctx.save_for_backward(x, y if relu else x, scale, mean, root)
+        ctx.save_for_backward(x, scale, shift, mean, root)
         return y
 
     @staticmethod
     def backward(ctx: Any, dy: Tensor) -> Any:
-        x, y, scale, mean, root = ctx.saved_tensors
-        plan = _Plan.of(x)
+        x, scale, shift, mean, root = ctx.saved_tensors
+        plan = Plan.of(x)
         layout = torch.channels_last if x.dim() == 4 else torch.contiguous_format
         dy = dy.contiguous(memory_format=layout)
         dx = torch.empty_like(x)
@@ -160,31 +178,33 @@ class _BatchNorm(Function):
             kernels.batch_norm_gradient_sums[plan.sum_grid()](
                 dy,
                 x,
-                y,
-                mean,
                 sums,
+                scale,
+                shift,
+                mean,
+                root,
                 plan.rows,
                 plan.channels,
                 plan.stretch,
                 RELU=ctx.relu,
                 BLOCK=64,
-                WIDE=_WIDE,
+                WIDE=WIDE,
                 num_warps=8,
             )
         kernels.batch_norm_gradient[plan.grid()](
             dy,
             x,
-            y,
             dx,
             sums,
             scale,
+            shift,
             mean,
             root,
             scale_gradient,
             shift_gradient,
             plan.rows,
             plan.channels,
-            plan.rows if plan.alone else _FEWEST_ROWS,
+            plan.share,
             plan.parts,
             RELU=ctx.relu,
             **plan.shape(),

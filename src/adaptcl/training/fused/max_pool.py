@@ -14,7 +14,8 @@ from torch.autograd import Function
 
 from adaptcl.training.fused.kernels import max_pool as kernels
 
-_BLOCK, _WARPS = 1024, 4
+_SQUARES, _WIDE, _WARPS = 32, 64, 4
+"""What one program takes: squares, and channels of each."""
 
 
 def halves(x: Tensor) -> bool:
@@ -42,9 +43,16 @@ class _Halve(Function):
         images, channels, height, width = x.shape
         half = (images, channels, height // 2, width // 2)
         y = torch.empty(half, dtype=x.dtype, device=x.device, memory_format=torch.channels_last)
-        grid = (-(-y.numel() // _BLOCK),)
-        kernels.halve[grid](
-            x, y, y.numel(), height, width, channels, BLOCK=_BLOCK, num_warps=_WARPS
+        kernels.halve[_grid(y)](
+            x,
+            y,
+            y.numel() // channels,
+            height,
+            width,
+            channels,
+            SQUARES=_SQUARES,
+            WIDE=_WIDE,
+            num_warps=_WARPS,
         )
         ctx.save_for_backward(x, y)
         return y
@@ -55,8 +63,22 @@ class _Halve(Function):
         _, channels, height, width = x.shape
         dy = dy.contiguous(memory_format=torch.channels_last)
         dx = torch.empty_like(x)
-        grid = (-(-y.numel() // _BLOCK),)
-        kernels.halve_gradient[grid](
-            dy, x, y, dx, y.numel(), height, width, channels, BLOCK=_BLOCK, num_warps=_WARPS
+        kernels.halve_gradient[_grid(y)](
+            dy,
+            x,
+            y,
+            dx,
+            y.numel() // channels,
+            height,
+            width,
+            channels,
+            SQUARES=_SQUARES,
+            WIDE=_WIDE,
+            num_warps=_WARPS,
         )
         return dx
+
+
+def _grid(y: Tensor) -> tuple[int]:
+    channels = y.shape[1]
+    return (-(-(y.numel() // channels) // _SQUARES) * -(-channels // _WIDE),)

@@ -2,14 +2,14 @@
 
 Any model is watched once while it runs, operation by operation, and then runs with shortcuts:
 
-- a batch norm whose output goes into a ReLU and nowhere else becomes one operation with it;
+- a batch norm whose output goes into a ReLU and nowhere else becomes one operation with it, and
+  with a max-pool that halves the image if one follows in the same way;
 - the bias of a convolution or linear layer whose output goes into a batch norm and nowhere else
   is left out: the batch norm takes it away again, its gradient is zero, and only the running mean
   has to know of it;
 - the counters of batches in batch norms are raised all at once;
-- max-pools that halve an image are done by our own operation;
-- images with a few colours get empty ones besides, because convolutions in half precision are
-  made for multiples of eight.
+- other max-pools that halve an image are done by our own operation;
+- convolutions are done by our own operation where it can do them.
 
 Operations are told apart by their order, so a model that does not do the same in every pass must
 not be run this way; nor could it be captured.
@@ -58,15 +58,30 @@ class BatchNorm(Protocol):
 
 
 @dataclass(frozen=True)
+class Convolution:
+    """The arguments of `torch.conv2d`, by its own names."""
+
+    input: Tensor
+    weight: Tensor
+    bias: Tensor | None = None
+    stride: Any = 1
+    padding: Any = 0
+    dilation: Any = 1
+    groups: int = 1
+
+
+@dataclass(frozen=True)
 class Operations:
     """Our own operations, and what they can take."""
 
     batch_norm: BatchNorm
+    batch_norm_pool: BatchNorm
+    """The same with a ReLU and the usual max-pool behind it."""
     halve: Callable[[Tensor], Tensor]
     """The usual max-pool, 2×2 with stride 2."""
     halves: Callable[[Tensor], bool]
-    few_colours: Callable[[Tensor], bool] = lambda images: False
-    """Whether the input of a convolution should be widened to eight channels."""
+    convolve: Callable[[Convolution], Tensor]
+    convolves: Callable[[Convolution], bool]
 
 
 @dataclass(frozen=True)
@@ -77,6 +92,8 @@ class Shortcuts:
     """Batch norms that can be done by our own operation."""
     with_relu: frozenset[int] = frozenset()
     """Those of them that a ReLU follows."""
+    with_pool: frozenset[int] = frozenset()
+    """Those of them that a ReLU and then a max-pool by halves follow."""
     without_bias: dict[int, int] = field(default_factory=dict)
     """From layers whose bias is left out to the batch norms that follow them."""
 
@@ -106,9 +123,10 @@ class _Call:
 class Watch(TorchFunctionMode):
     """Watches one forward pass in training mode; `found()` then says what can be shortened."""
 
-    def __init__(self, fits: Callable[[Tensor], bool]) -> None:
+    def __init__(self, fits: Callable[[Tensor], bool], halves: Callable[[Tensor], bool]) -> None:
         super().__init__()
         self._fits = fits
+        self._halves = halves
         self._made: dict[int, tuple[str, int]] = {}
         self._users: dict[tuple[str, int], list[Any]] = {}
         self._alive: list[Tensor] = []  # a tensor that is gone could lend its id to another
@@ -122,28 +140,37 @@ class Watch(TorchFunctionMode):
             for (kind, number), users in self._users.items()
             if kind == "biased" and len(users) == 1 and users[0][0] == "norm"
         }
-        relu = {
-            number
-            for (kind, number), users in self._users.items()
-            if kind == "norm" and len(users) == 1 and users[0][0] == "relu"
-        }
         norms = {number for kind, number in self._users if kind == "norm"}
-        return Shortcuts(frozenset(norms), frozenset(relu), norm_of)
+        return Shortcuts(
+            frozenset(norms), self._only("norm", "relu"), self._only("rectified", "pool"), norm_of
+        )
+
+    def _only(self, kind: str, user: str) -> frozenset[int]:
+        """Numbers of those whose output goes into one such user and nowhere else."""
+        return frozenset(
+            number
+            for (made, number), users in self._users.items()
+            if made == kind and [each for each, _ in users] == [user]
+        )
 
     def __torch_function__(
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None
     ) -> Any:
         kwargs = kwargs or {}
-        if func in _LOOKS:
-            return func(*args, **kwargs)
         norm = func is F.batch_norm and _Call(*args, **kwargs).can_be_fused(self._fits)
-        user = "norm" if norm else "relu" if func in _RELU else "other"
+        user = self._user(func, args, kwargs, norm)
         for value in tree_leaves((args, kwargs)):
-            if isinstance(value, Tensor) and id(value) in self._made:
-                self._users[self._made[id(value)]].append((user, self._norms))
+            source = self._made.get(id(value)) if isinstance(value, Tensor) else None
+            # A pool that was done already shows in the shape, even to who only looks.
+            if source is not None and (user != "look" or source[0] == "rectified"):
+                self._users[source].append((user, self._norms))
+        kind, number = self._made.get(id(args[0]), ("", 0)) if user == "relu" else ("", 0)
         result = func(*args, **kwargs)
-        if user == "relu":  # in place, what comes out is the same tensor, no longer a batch norm's
+        if user == "relu":
+            # In place, what comes out is the same tensor, no longer a batch norm's.
             self._made.pop(id(result), None)
+            if kind == "norm":
+                self._note(result, "rectified", number)
         if norm:
             self._note(result, "norm", self._norms)
         elif func in _BIASED and _bias(args, kwargs) is not None:
@@ -151,6 +178,16 @@ class Watch(TorchFunctionMode):
         self._norms += func is F.batch_norm
         self._biased += func in _BIASED
         return result
+
+    def _user(self, func: Any, args: Sequence[Any], kwargs: Any, norm: bool) -> str:
+        if func in _LOOKS:
+            return "look"
+        if norm:
+            return "norm"
+        if func in _RELU:
+            return "relu"
+        pool = func is F.max_pool2d and _halving(*args, **kwargs) and self._halves(args[0])
+        return "pool" if pool else "other"
 
     def _note(self, result: Tensor, kind: str, number: int) -> None:
         self._made[id(result)] = kind, number
@@ -171,6 +208,7 @@ class Shortened(TorchFunctionMode):
         self._norms = 0
         self._biased = 0
         self._rectified: list[Tensor] = []
+        self._pooled: list[Tensor] = []
         self._left_out: dict[int, Tensor] = {}
         self._raised: list[Tensor] = []
         self.without_gradient: list[Tensor] = []
@@ -191,8 +229,11 @@ class Shortened(TorchFunctionMode):
             return self._multiplied(func, args, kwargs)
         if func in _RELU and any(args[0] is each for each in self._rectified):
             return args[0]
-        if func is F.max_pool2d and _halving(*args, **kwargs) and self._operations.halves(args[0]):
-            return self._operations.halve(args[0])
+        if func is F.max_pool2d:
+            if any(args[0] is each for each in self._pooled):
+                return args[0]
+            if _halving(*args, **kwargs) and self._operations.halves(args[0]):
+                return self._operations.halve(args[0])
         if func is Tensor.add_ and id(args[0]) in self._counters and args[1:] == (1,):
             self._raised.append(args[0])
             return args[0]
@@ -208,7 +249,9 @@ class Shortened(TorchFunctionMode):
         assert call.weight is not None
         assert call.bias is not None
         relu = number in self._shortcuts.with_relu
-        result = self._operations.batch_norm(
+        pool = relu and number in self._shortcuts.with_pool
+        operation = self._operations.batch_norm_pool if pool else self._operations.batch_norm
+        result = operation(
             call.input,
             call.running_mean,
             call.running_var,
@@ -221,37 +264,33 @@ class Shortened(TorchFunctionMode):
         )
         if relu:
             self._rectified.append(result)
+        if pool:
+            self._pooled.append(result)
         return result
 
     def _multiplied(self, func: Any, args: Sequence[Any], kwargs: Any) -> Any:
         number = self._biased
         self._biased += 1
-        if func is torch.conv2d and self._operations.few_colours(args[0]):
-            args = (*_padded(args[0], args[1]), *args[2:])
         norm = self._shortcuts.without_bias.get(number)
-        if norm is None:
-            return func(*args, **kwargs)
-        bias = _bias(args, kwargs)
-        assert bias is not None
-        self._left_out[norm] = bias.detach()
-        self.without_gradient.append(bias)
-        if "bias" in kwargs:
-            return func(*args, **{**kwargs, "bias": None})
-        return func(*args[:2], None, *args[3:], **kwargs)
+        if norm is not None:
+            bias = _bias(args, kwargs)
+            assert bias is not None
+            self._left_out[norm] = bias.detach()
+            self.without_gradient.append(bias)
+            if "bias" in kwargs:
+                kwargs = {**kwargs, "bias": None}
+            else:
+                args = (*args[:2], None, *args[3:])
+        if func is torch.conv2d:
+            call = Convolution(*args, **kwargs)
+            if self._operations.convolves(call):
+                return self._operations.convolve(call)
+        return func(*args, **kwargs)
 
 
 def _bias(args: Sequence[Any], kwargs: Any) -> Tensor | None:
     bias: Tensor | None = args[2] if len(args) > 2 else kwargs.get("bias")
     return bias
-
-
-def _padded(images: Tensor, filters: Tensor) -> tuple[Tensor, Tensor]:
-    """Both with channels of zeros up to the next multiple of eight."""
-    missing = -images.shape[1] % 8
-    wider = F.pad(images, (0, 0, 0, 0, 0, missing))
-    if images.is_contiguous(memory_format=torch.channels_last):
-        wider = wider.contiguous(memory_format=torch.channels_last)
-    return wider, F.pad(filters, (0, 0, 0, 0, 0, missing))
 
 
 def _halving(

@@ -33,11 +33,20 @@ def _forward_sums(
 
 
 @triton.jit
+def _passed(gradient, value, factor, addend, RELU: tl.constexpr):
+    """The gradient behind the ReLU: whether a value passed it is computed again, not read."""
+    if RELU:
+        gradient = tl.where(value * factor[None, :] + addend[None, :] > 0, gradient, 0.0)
+    return gradient
+
+
+@triton.jit
 def _backward_sums(
     dy,
     x,
-    y,
     mean,
+    factor,
+    addend,
     rows_from,
     rows_to,
     channels,
@@ -55,17 +64,25 @@ def _backward_sums(
         inside = (lines < rows_to)[:, None] & real[None, :]
         places = lines[:, None] * channels + columns[None, :]
         gradient = tl.load(dy + places, mask=inside, other=0.0).to(tl.float32)
-        if RELU:
-            passed = tl.load(y + places, mask=inside, other=0.0) > 0
-            gradient = tl.where(passed, gradient, 0.0)
         value = tl.load(x + places, mask=inside, other=0.0).to(tl.float32)
+        gradient = _passed(gradient, value, factor, addend, RELU)
         plain += gradient
         product += gradient * (value - mean[None, :])
     return tl.sum(plain, 0), tl.sum(product, 0)
 
 
 @triton.jit
-def _added_up(sums, parts, channels, columns, real, PARTS: tl.constexpr):
+def line(scale, shift, mean_of, root_of, columns, real):
+    """Mean and 1/σ of the channels, and what batch norm is to them: factor · x + addend."""
+    mean = tl.load(mean_of + columns, mask=real, other=0.0)
+    root = tl.load(root_of + columns, mask=real, other=0.0)
+    factor = root * tl.load(scale + columns, mask=real, other=0.0)
+    addend = tl.load(shift + columns, mask=real, other=0.0) - mean * factor
+    return mean, root, factor, addend
+
+
+@triton.jit
+def added_up(sums, parts, channels, columns, real, PARTS: tl.constexpr):
     """Both sums of the channels over all stretches."""
     part = tl.arange(0, PARTS)
     places = sums + 2 * part[:, None] * channels + columns[None, :]
@@ -74,6 +91,51 @@ def _added_up(sums, parts, channels, columns, real, PARTS: tl.constexpr):
         tl.sum(tl.load(places, mask=inside, other=0.0), 0),
         tl.sum(tl.load(places + channels, mask=inside, other=0.0), 0),
     )
+
+
+@triton.jit
+def settled(
+    x,
+    plain,
+    square,
+    scale,
+    shift,
+    bias,
+    running_mean,
+    running_var,
+    mean_of,
+    root_of,
+    rows,
+    columns,
+    real,
+    is_first,
+    momentum,
+    eps,
+    BIAS: tl.constexpr,
+):
+    """What batch norm is to the channels, factor · x + addend, from their forward sums.
+
+    The first program also keeps the statistics. `bias` is one that the convolution before did not
+    add: it changes the running mean only.
+    """
+    off = plain / rows
+    variance = tl.maximum(square / rows - off * off, 0.0)
+    mean = off + tl.load(x + columns, mask=real, other=0.0).to(tl.float32)
+    root = tl.rsqrt(variance + eps)
+    if is_first:
+        tl.store(mean_of + columns, mean, mask=real)
+        tl.store(root_of + columns, root, mask=real)
+        seen = mean
+        if BIAS:
+            seen += tl.load(bias + columns, mask=real, other=0.0).to(tl.float32)
+        old = tl.load(running_mean + columns, mask=real, other=0.0)
+        tl.store(running_mean + columns, old + momentum * (seen - old), mask=real)
+        unbiased = variance * rows / tl.maximum(rows - 1, 1)
+        old = tl.load(running_var + columns, mask=real, other=0.0)
+        tl.store(running_var + columns, old + momentum * (unbiased - old), mask=real)
+    factor = root * tl.load(scale + columns, mask=real, other=0.0)
+    addend = tl.load(shift + columns, mask=real, other=0.0) - mean * factor
+    return factor, addend
 
 
 @triton.jit(do_not_specialize=["rows", "stretch"])
@@ -92,9 +154,11 @@ def batch_norm_sums(x, sums, rows, channels, stretch, BLOCK: tl.constexpr, WIDE:
 def batch_norm_gradient_sums(
     dy,
     x,
-    y,
-    mean_of,
     sums,
+    scale,
+    shift,
+    mean_of,
+    root_of,
     rows,
     channels,
     stretch,
@@ -106,11 +170,12 @@ def batch_norm_gradient_sums(
     columns = tl.program_id(0) * WIDE + tl.arange(0, WIDE)
     part = tl.program_id(1)
     real = columns < channels
-    mean = tl.load(mean_of + columns, mask=real, other=0.0)
+    mean, _, factor, addend = line(scale, shift, mean_of, root_of, columns, real)
     end = tl.minimum((part + 1) * stretch, rows)
     plain, product = _backward_sums(
-        dy, x, y, mean, part * stretch, end, channels, columns, real, RELU, BLOCK, WIDE
-    )
+        dy, x, mean, factor, addend, part * stretch, end, channels, columns, real,
+        RELU, BLOCK, WIDE,
+    )  # fmt: skip
     tl.store(sums + 2 * part * channels + columns, plain, mask=real)
     tl.store(sums + (2 * part + 1) * channels + columns, product, mask=real)
 
@@ -140,34 +205,18 @@ def batch_norm_apply(
     BLOCK: tl.constexpr,
     WIDE: tl.constexpr,
 ):
-    """Normalise one stretch of rows; the first stretch also keeps the statistics.
-
-    `bias` is one that the convolution before did not add: it changes the running mean only.
-    """
+    """Normalise one stretch of rows."""
     columns = tl.program_id(0) * WIDE + tl.arange(0, WIDE)
     stretch_number = tl.program_id(1)
     real = columns < channels
     if ALONE:
         plain, square = _forward_sums(x, 0, rows, channels, columns, real, BLOCK, WIDE)
     else:
-        plain, square = _added_up(sums, parts, channels, columns, real, PARTS)
-    off = plain / rows
-    variance = tl.maximum(square / rows - off * off, 0.0)
-    mean = off + tl.load(x + columns, mask=real, other=0.0).to(tl.float32)
-    root = tl.rsqrt(variance + eps)
-    if stretch_number == 0:
-        tl.store(mean_of + columns, mean, mask=real)
-        tl.store(root_of + columns, root, mask=real)
-        seen = mean
-        if BIAS:
-            seen += tl.load(bias + columns, mask=real, other=0.0).to(tl.float32)
-        old = tl.load(running_mean + columns, mask=real, other=0.0)
-        tl.store(running_mean + columns, old + momentum * (seen - old), mask=real)
-        unbiased = variance * rows / tl.maximum(rows - 1, 1)
-        old = tl.load(running_var + columns, mask=real, other=0.0)
-        tl.store(running_var + columns, old + momentum * (unbiased - old), mask=real)
-    factor = root * tl.load(scale + columns, mask=real, other=0.0)
-    addend = tl.load(shift + columns, mask=real, other=0.0) - mean * factor
+        plain, square = added_up(sums, parts, channels, columns, real, PARTS)
+    factor, addend = settled(
+        x, plain, square, scale, shift, bias, running_mean, running_var, mean_of, root_of,
+        rows, columns, real, stretch_number == 0, momentum, eps, BIAS,
+    )  # fmt: skip
     end = tl.minimum((stretch_number + 1) * stretch, rows)
     for row in range(stretch_number * stretch, end, BLOCK):
         lines = row + tl.arange(0, BLOCK)
@@ -184,10 +233,10 @@ def batch_norm_apply(
 def batch_norm_gradient(
     dy,
     x,
-    y,
     dx,
     sums,
     scale,
+    shift,
     mean_of,
     root_of,
     scale_gradient,
@@ -206,18 +255,16 @@ def batch_norm_gradient(
     columns = tl.program_id(0) * WIDE + tl.arange(0, WIDE)
     stretch_number = tl.program_id(1)
     real = columns < channels
-    mean = tl.load(mean_of + columns, mask=real, other=0.0)
+    mean, root, factor, addend = line(scale, shift, mean_of, root_of, columns, real)
     if ALONE:
         plain, product = _backward_sums(
-            dy, x, y, mean, 0, rows, channels, columns, real, RELU, BLOCK, WIDE
+            dy, x, mean, factor, addend, 0, rows, channels, columns, real, RELU, BLOCK, WIDE
         )
     else:
-        plain, product = _added_up(sums, parts, channels, columns, real, PARTS)
-    root = tl.load(root_of + columns, mask=real, other=0.0)
+        plain, product = added_up(sums, parts, channels, columns, real, PARTS)
     if stretch_number == 0:
         tl.store(shift_gradient + columns, plain, mask=real)
         tl.store(scale_gradient + columns, product * root, mask=real)
-    factor = root * tl.load(scale + columns, mask=real, other=0.0)
     slope = product * root * root / rows
     plain = plain / rows
     end = tl.minimum((stretch_number + 1) * stretch, rows)
@@ -226,10 +273,8 @@ def batch_norm_gradient(
         inside = (lines < end)[:, None] & real[None, :]
         places = lines[:, None] * channels + columns[None, :]
         gradient = tl.load(dy + places, mask=inside, other=0.0).to(tl.float32)
-        if RELU:
-            passed = tl.load(y + places, mask=inside, other=0.0) > 0
-            gradient = tl.where(passed, gradient, 0.0)
         value = tl.load(x + places, mask=inside, other=0.0).to(tl.float32)
+        gradient = _passed(gradient, value, factor, addend, RELU)
         gradient -= plain[None, :] + (value - mean[None, :]) * slope[None, :]
         gradient *= factor[None, :]
         tl.store(dx + places, gradient.to(dx.dtype.element_ty), mask=inside)

@@ -91,7 +91,8 @@ def descend(
 
     `kinds` says what a slice's gradient is: 0 none (the slice stays as it is), 1 zero,
     2 float32, 3 bfloat16. Slices that lie in one stretch of multiples of eight entries, as those
-    of wide layers do, are read and written several entries at a time.
+    of wide layers do, are read and written several entries at a time: code of its own, so what is
+    done with a slice is compiled for both answers to `even`.
     """
     group = tl.program_id(0)
     begin = tl.load(firsts + group)
@@ -106,11 +107,10 @@ def descend(
             count = tl.load(counts + piece)
             inner = tl.load(inners + piece)
             outer = tl.load(outers + piece)
-            own = weights + base
-            if (inner >= count) & (base % 8 == 0) & (count % 8 == 0):
-                squares += _squares(own, count, inner, outer, lanes, True, BLOCK)
-            else:
-                squares += _squares(own, count, inner, outer, lanes, False, BLOCK)
+            even = (inner >= count) & (base % 8 == 0) & (count % 8 == 0)
+            for EVEN in tl.static_range(2):
+                if even == EVEN:
+                    squares += _squares(weights + base, count, inner, outer, lanes, EVEN, BLOCK)
         norm = tl.maximum(tl.sqrt(tl.sum(squares, 0)), SMALLEST)
         pull += tl.load(coefficient) * root / norm
     for piece in range(begin, end):
@@ -122,39 +122,22 @@ def descend(
             outer = tl.load(outers + piece)
             address = tl.load(gradients + piece)
             even = (inner >= count) & (base % 8 == 0) & (count % 8 == 0) & (address % 16 == 0)
-            if even:
-                _descend(
-                    weights + base,
-                    halves + base,
-                    velocities + base,
-                    address,
-                    kind,
-                    count,
-                    inner,
-                    outer,
-                    lanes,
-                    pull,
-                    rate,
-                    momentum,
-                    True,
-                    HALVES,
-                    BLOCK,
-                )
-            else:
-                _descend(
-                    weights + base,
-                    halves + base,
-                    velocities + base,
-                    address,
-                    kind,
-                    count,
-                    inner,
-                    outer,
-                    lanes,
-                    pull,
-                    rate,
-                    momentum,
-                    False,
-                    HALVES,
-                    BLOCK,
-                )
+            for EVEN in tl.static_range(2):
+                if even == EVEN:
+                    _descend(
+                        weights + base,
+                        halves + base,
+                        velocities + base,
+                        address,
+                        kind,
+                        count,
+                        inner,
+                        outer,
+                        lanes,
+                        pull,
+                        rate,
+                        momentum,
+                        EVEN,
+                        HALVES,
+                        BLOCK,
+                    )

@@ -1,44 +1,57 @@
-"""The kernels of the max-pool that halves an image."""
+"""The kernels of the max-pool that halves an image.
+
+A program takes some squares of 2×2 pixels and some channels of them.
+"""
 
 import triton
 import triton.language as tl
 
 
 @triton.jit
-def _square(number, height, width, channels):
-    """Where the upper left corner of a 2×2 square lies, of channels-last images."""
-    column = (number // channels) % (width // 2)
-    line = number // channels // (width // 2)  # images one below the other
-    return (2 * line * width + 2 * column) * channels + number % channels
+def _corners(count, height, width, channels, SQUARES: tl.constexpr, WIDE: tl.constexpr):
+    """Which squares and channels are this program's: where the squares' upper left corners lie in
+    channels-last images, where their maxima do, and which are real."""
+    pieces = tl.cdiv(channels, WIDE)
+    square = tl.program_id(0) // pieces * SQUARES + tl.arange(0, SQUARES)
+    channel = tl.program_id(0) % pieces * WIDE + tl.arange(0, WIDE)
+    column = square % (width // 2)
+    line = square // (width // 2)  # images one below the other
+    corner = (2 * line * width + 2 * column) * channels
+    inside = (square < count)[:, None] & (channel < channels)[None, :]
+    return (
+        corner[:, None] + channel[None, :],
+        square[:, None] * channels + channel[None, :],
+        inside,
+    )
 
 
 @triton.jit(do_not_specialize=["count"])
-def halve(x, y, count, height, width, channels, BLOCK: tl.constexpr):
+def halve(x, y, count, height, width, channels, SQUARES: tl.constexpr, WIDE: tl.constexpr):
     """The largest of each 2×2 square."""
-    number = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    inside = number < count
-    corner = x + _square(number, height, width, channels)
+    corner, place, inside = _corners(count, height, width, channels, SQUARES, WIDE)
+    below = corner + width * channels
     upper = tl.maximum(
-        tl.load(corner, mask=inside, other=0.0), tl.load(corner + channels, mask=inside, other=0.0)
+        tl.load(x + corner, mask=inside, other=0.0),
+        tl.load(x + corner + channels, mask=inside, other=0.0),
     )
-    corner += width * channels
     lower = tl.maximum(
-        tl.load(corner, mask=inside, other=0.0), tl.load(corner + channels, mask=inside, other=0.0)
+        tl.load(x + below, mask=inside, other=0.0),
+        tl.load(x + below + channels, mask=inside, other=0.0),
     )
-    tl.store(y + number, tl.maximum(upper, lower), mask=inside)
+    tl.store(y + place, tl.maximum(upper, lower), mask=inside)
 
 
 @triton.jit(do_not_specialize=["count"])
-def halve_gradient(dy, x, y, dx, count, height, width, channels, BLOCK: tl.constexpr):
+def halve_gradient(
+    dy, x, y, dx, count, height, width, channels, SQUARES: tl.constexpr, WIDE: tl.constexpr
+):
     """The gradient goes to the largest of each square, to the first where there are several."""
-    number = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    inside = number < count
-    place = _square(number, height, width, channels)
-    gradient = tl.load(dy + number, mask=inside, other=0.0)
-    largest = tl.load(y + number, mask=inside, other=0.0)
+    corner, place, inside = _corners(count, height, width, channels, SQUARES, WIDE)
+    gradient = tl.load(dy + place, mask=inside, other=0.0)
+    largest = tl.load(y + place, mask=inside, other=0.0)
     open_ = inside
-    for corner in tl.static_range(4):
-        at = place + (corner // 2 * width + corner % 2) * channels
+    for number in tl.static_range(4):
+        at = corner + (number // 2 * width + number % 2) * channels
         taken = open_ & (tl.load(x + at, mask=inside, other=0.0) == largest)
         tl.store(dx + at, tl.where(taken, gradient, 0.0), mask=inside)
         open_ = open_ & ~taken
