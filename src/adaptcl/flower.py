@@ -43,6 +43,7 @@ from adaptcl.strategies import STRATEGIES, Closed, Job, Reaction, Strategy
 from adaptcl.strategies.synchronous import Synchronous
 from adaptcl.training import Arrival, Recipe, Task, Timing
 from adaptcl.training.randomness import draws_randomness
+from adaptcl.training.trainers import trainer
 from adaptcl.training.wire import pack, unpack
 from adaptcl.training.worker import Worker, WorkerMemory
 from adaptcl.units import trace
@@ -273,6 +274,7 @@ def train(
         model,
         units,
         seed,
+        trainer=trainer(model, units, samples, "tf32"),
         draws_randomness=draws_randomness(model, example),
     )
     began = time.perf_counter()

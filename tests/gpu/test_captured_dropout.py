@@ -39,8 +39,9 @@ class Dropping(nn.Module):
         self.draw = draw
 
     def forward(self, x: Tensor) -> Tensor:
-        x = self.draw(F.max_pool2d(F.relu(self.conv(x)), 2))
-        scores: Tensor = self.head(F.dropout(F.relu(self.hidden(x.flatten(1))), 0.25))
+        x = F.max_pool2d(F.relu(self.conv(x)), 2)
+        x = self.hidden((self.draw(x) if self.training else x).flatten(1))
+        scores: Tensor = self.head(F.dropout(F.relu(x), 0.25, self.training))
         return scores
 
 

@@ -7,7 +7,12 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from adaptcl.training.pooling import HalvingMaxPool2d, pool_by_halves
+from adaptcl.training.pooling import (
+    ChannelsLastMaxPool2d,
+    HalvingMaxPool2d,
+    pool_by_halves,
+    pool_channels_last,
+)
 
 FAST = pool_by_halves(nn.MaxPool2d(2))
 
@@ -87,3 +92,30 @@ def test_a_pool_that_halves_keeps_its_name_and_hooks(pool: nn.MaxPool2d) -> None
     model(torch.randn(1, 1, 4, 4))
     assert isinstance(pool, HalvingMaxPool2d)
     assert len(seen) == 1
+
+
+def test_with_channels_last_a_gradient_with_channels_first_is_turned_round() -> None:
+    pool = pool_channels_last(nn.MaxPool2d(3, stride=2, padding=1))
+    assert isinstance(pool, ChannelsLastMaxPool2d)
+    gradients = []
+    for layer in (pool, nn.MaxPool2d(3, stride=2, padding=1)):
+        torch.manual_seed(0)
+        images = torch.randn(2, 3, 7, 6).contiguous(memory_format=torch.channels_last)
+        images.requires_grad_()
+        pooled = layer(images)
+        assert pooled.is_contiguous(memory_format=torch.channels_last)
+        (pooled.flatten(1) * torch.randn(2, pooled[0].numel())).sum().backward()
+        assert images.grad is not None
+        assert images.grad.is_contiguous(memory_format=torch.channels_last)
+        gradients.append(images.grad)
+    assert torch.equal(*gradients)
+
+
+def test_with_channels_last_the_gradient_has_a_gradient_too() -> None:
+    pool = pool_channels_last(nn.MaxPool2d(2))
+    images = torch.randn(2, 3, 5, 6, dtype=torch.double, requires_grad=True)
+    assert torch.autograd.gradgradcheck(lambda x: pool(x).pow(3), images)
+
+
+def test_pools_that_also_give_indexes_stay_as_they_are() -> None:
+    assert type(pool_channels_last(nn.MaxPool2d(2, return_indices=True))) is nn.MaxPool2d

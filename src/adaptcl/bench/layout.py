@@ -1,8 +1,7 @@
-"""Memory layouts of images: channels first against channels last.
+"""Memory layouts of images: channels first against channels last, in the plain loop.
 
-On a CPU channels-last is only ever tried here, on models known to be safe: in strided 1×1
-convolutions with few channels, which pruned ResNets have, it corrupts memory (a bug in oneDNN).
-Nothing in the package picks it there, however fast it is.
+On a CPU channels-last is only tried where the package itself would choose it: elsewhere it can
+corrupt memory (see `adaptcl.training.layout`).
 """
 
 from __future__ import annotations
@@ -10,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from adaptcl.bench.benchmark import Report, Request, Row
 from adaptcl.bench.subjects import Subject, subject
 from adaptcl.bench.timing import details, how, interleaved, one_core
 from adaptcl.errors import SettingError
+from adaptcl.training.layout import cpu_layout, in_layout, laid_out
 from adaptcl.units import submodel
 
 _BATCH = 64
@@ -51,7 +51,7 @@ def measure(request: Request) -> Report:
         "of channels first",
         tuple(rows),
         how(repeats, one_core=kind == "cpu"),
-        ("On a CPU the package always keeps channels first, for safety.",),
+        ("On a CPU the package trains with channels last where that is known to be safe.",),
         found,
     )
 
@@ -59,11 +59,11 @@ def measure(request: Request) -> Report:
 def _steps(
     one: Subject, gamma: float, memory: torch.memory_format, count: int
 ) -> Callable[[], object]:
-    model = submodel(one.model, one.units, one.cut(gamma)).train()
-    refuse_unsafe(model)
-    model.to(memory_format=memory)  # type: ignore[call-overload]
     inputs, labels = one.samples.batch(torch.arange(_BATCH, device=one.samples.labels.device))
-    inputs = inputs.contiguous(memory_format=memory)
+    if inputs.device.type == "cpu":
+        refuse_unsafe(one.model, inputs[:2])
+    model = in_layout(submodel(one.model, one.units, one.cut(gamma)), memory).train()
+    inputs = laid_out(inputs, memory)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
 
     def run() -> None:
@@ -75,14 +75,9 @@ def _steps(
     return run
 
 
-def refuse_unsafe(model: nn.Module) -> None:
-    """An error for a model in which channels-last can corrupt memory on a CPU."""
-    for name, module in model.named_modules():
-        if (
-            isinstance(module, nn.Conv2d)
-            and module.kernel_size == (1, 1)
-            and max(module.stride) > 1
-        ):
-            raise SettingError(
-                f"{name} is a strided 1×1 convolution: channels-last is not safe there on a CPU."
-            )
+def refuse_unsafe(model: nn.Module, example: Tensor) -> None:
+    """An error for a model that must not train with channels last on a CPU."""
+    if cpu_layout(model, example) is not torch.channels_last:
+        raise SettingError(
+            f"{type(model).__name__} is not known to be safe with channels last on a CPU."
+        )

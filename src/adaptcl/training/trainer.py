@@ -16,8 +16,11 @@ from torch.nn import functional as F
 from adaptcl.data import Samples
 from adaptcl.training.augment import crop_and_flip
 from adaptcl.training.lasso import GroupLasso, coefficient
-from adaptcl.training.pooling import pool_by_halves
+from adaptcl.training.layout import in_layout, laid_out
+from adaptcl.training.pooling import pool_by_halves, pool_channels_last
 from adaptcl.training.recipe import Recipe
+from adaptcl.training.sgd import SGD
+from adaptcl.training.small_images import skip_padding
 from adaptcl.units import Kept, State, UnitMap, submodel
 
 
@@ -48,14 +51,23 @@ class Trainer(Protocol):
 class PlainTrainer:
     """The plain loop, on any device and for any model."""
 
-    def __init__(self, model: nn.Module, units: UnitMap, samples: Samples) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        units: UnitMap,
+        samples: Samples,
+        layout: torch.memory_format = torch.contiguous_format,
+    ) -> None:
         self._model = model
         self._units = units
         self._samples = samples
+        self._layout = layout
 
     def load(self, kept: Kept, state: State) -> nn.Module:
         """A fresh sub-model."""
         model = submodel(self._model, self._units, kept, state)
+        if self._layout is torch.channels_last:
+            return skip_padding(pool_channels_last(in_layout(model, self._layout)))
         return pool_by_halves(model) if self._samples.labels.device.type == "cpu" else model
 
     def run(
@@ -69,7 +81,7 @@ class PlainTrainer:
     ) -> Tensor:
         """One step after the other."""
         penalty = GroupLasso(model, self._units, kept) if lasso > 0 else None
-        optimizer = sgd(model, recipe)
+        optimizer = SGD(model, recipe)
         device = self._samples.labels.device
         losses = torch.zeros(len(batches), device=device)
         model.train()
@@ -77,8 +89,7 @@ class PlainTrainer:
             inputs, labels = self._samples.batch(indexes.to(device))
             if moves is not None:
                 inputs = crop_and_flip(inputs, moves[number])
-            loss = F.cross_entropy(model(inputs), labels)
-            optimizer.zero_grad()
+            loss = F.cross_entropy(model(laid_out(inputs, self._layout)), labels)
             loss.backward()  # type: ignore[no-untyped-call]
             if penalty is not None:
                 penalty.add_gradient(lasso)
@@ -88,17 +99,6 @@ class PlainTrainer:
 
     def release(self) -> None:
         """Nothing to do: a sub-model is gone with its last user."""
-
-
-def sgd(model: nn.Module, recipe: Recipe) -> torch.optim.SGD:
-    """The optimizer of a recipe, in one fused operation over all parameters."""
-    return torch.optim.SGD(
-        model.parameters(),
-        lr=recipe.learning_rate,
-        momentum=recipe.momentum,
-        weight_decay=recipe.weight_decay,
-        fused=True,
-    )
 
 
 def first_coefficient(

@@ -10,6 +10,8 @@ from torch import nn
 
 from adaptcl.data import Samples
 from adaptcl.training.captured import CapturedModels, CapturedTrainer
+from adaptcl.training.layout import cpu_layout
+from adaptcl.training.memory import keep_freed_memory
 from adaptcl.training.trainer import PlainTrainer, Trainer
 from adaptcl.units import UnitMap
 
@@ -24,8 +26,14 @@ def trainers(
     `precision` is how a GPU multiplies: in full, in TF32, or in bfloat16 with full-precision
     weights. Other devices always compute in full.
     """
-    if parts[0].labels.device.type != "cuda":
-        return [PlainTrainer(model, units, part) for part in parts]
+    device = parts[0].labels.device
+    if device.type != "cuda":
+        layout = torch.contiguous_format
+        if device.type == "cpu":
+            keep_freed_memory()
+            # Two samples, as batch norm cannot train on one.
+            layout = cpu_layout(model, parts[0].batch(torch.arange(2) % len(parts[0]))[0])
+        return [PlainTrainer(model, units, part, layout) for part in parts]
     fast = precision != "float32"
     torch.backends.cuda.matmul.allow_tf32 = fast
     torch.backends.cudnn.allow_tf32 = fast

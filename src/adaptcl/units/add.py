@@ -17,7 +17,7 @@ from torch import Tensor
 
 from adaptcl.units.places import Place, Places
 
-_BLOCK = 2**17
+_BLOCK = 2**18
 """Elements that each thread of a CPU adds at a time."""
 
 
@@ -26,8 +26,12 @@ def add_at(total: Tensor, value: Tensor, places: Places, weight: float) -> None:
 
     It needs no memory but for one block, and on a GPU it never waits.
     """
-    if total.dim() == 0:
-        total.add_(value.to(total.dtype), alpha=weight)
+    if total.dim() <= 1:  # most tensors of a model are small vectors
+        place = places[0] if places else None
+        if place is None:
+            total.add_(value.to(total.dtype), alpha=weight)
+        else:
+            total.index_add_(0, place.index, value.to(total.dtype), alpha=weight)
         return
     target = total
     scattered: dict[int, Place] = {}
@@ -72,11 +76,15 @@ class _Spread:
         self._padded.select(dim, self._length).zero_()
         shape[dim] = len(place.spread)
         self._wide = total.new_empty(shape)
+        # Single numbers are faster gathered row by row than copied column by column.
+        self._each = place.spread.expand(shape) if dim == len(shape) - 1 else None
 
     def __call__(self, part: Tensor) -> Tensor:
         """The part as wide as the whole; valid until the next call."""
         padded, wide = self._padded[: len(part)], self._wide[: len(part)]
         padded.narrow(self._dim, 0, self._length).copy_(part)
+        if self._each is not None:
+            return torch.gather(padded, self._dim, self._each[: len(part)], out=wide)
         return torch.index_select(padded, self._dim, self._spread, out=wide)
 
 

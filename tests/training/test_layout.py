@@ -1,0 +1,169 @@
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from adaptcl import models
+from adaptcl.data import Samples
+from adaptcl.training import Recipe
+from adaptcl.training.layout import cpu_layout, laid_out
+from adaptcl.training.trainer import PlainTrainer
+from adaptcl.training.trainers import trainer, trainers
+from adaptcl.units import cut, trace
+
+FIRST, LAST = torch.contiguous_format, torch.channels_last
+IMAGES = torch.randn(2, 3, 16, 16, generator=torch.Generator().manual_seed(0))
+
+
+class Functional(nn.Module):
+    """A safe convolution, and one that only the forward pass shows."""
+
+    def __init__(self, size: int, *, stride: int | tuple[int, int] = 1, when: str = "") -> None:
+        super().__init__()
+        self.first = nn.Conv2d(3, 4, 3, padding=1)
+        self.kernel = nn.Parameter(torch.randn(4, 4, size, size))
+        self.stride = stride
+        self.when = when
+
+    def forward(self, images: Tensor) -> Tensor:
+        images = self.first(images)
+        stride = self.stride if self.when in ("", "train" if self.training else "eval") else 1
+        return F.conv2d(images, self.kernel, stride=stride).mean((2, 3))
+
+
+class Views(nn.Module):
+    """Flattens as if the channels were first, whether PyTorch notices it or not."""
+
+    def __init__(self, *, noticed: bool) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(3, 4, 3, padding=1)
+        self.noticed = noticed
+
+    def forward(self, images: Tensor) -> Tensor:
+        images = self.first(images)
+        if self.noticed:
+            return images.view(len(images), -1)
+        return images.as_strided((len(images), 4 * 16 * 16), (4 * 16 * 16, 1))
+
+
+@pytest.mark.parametrize(("name", "shape"), [("vgg16", (3, 32, 32)), ("small", (1, 28, 28))])
+def test_nets_without_strides_train_with_channels_last(
+    name: str, shape: tuple[int, int, int]
+) -> None:
+    assert cpu_layout(models.build(name, shape, 10, seed=1), torch.zeros(2, *shape)) is LAST
+
+
+def test_a_resnet_with_strided_shortcuts_never_does() -> None:
+    resnet = models.build("resnet50", (3, 32, 32), 10, seed=1)
+    assert cpu_layout(resnet, torch.zeros(2, 3, 32, 32)) is FIRST
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        nn.Conv2d(3, 4, 1, stride=2),
+        nn.Conv2d(3, 4, 3, stride=(1, 2)),
+        nn.Conv2d(3, 4, 3, stride=2),
+        nn.ConvTranspose2d(3, 4, 2, stride=2),
+        nn.ConvTranspose2d(3, 4, 3),
+        nn.Conv1d(3, 4, 1),
+        nn.Conv3d(3, 4, 1),
+    ],
+)
+def test_a_single_convolution_that_could_go_wrong_is_enough(layer: nn.Module) -> None:
+    model = Functional(1)
+    assert cpu_layout(model, IMAGES) is LAST
+    model.seldom_used = layer
+    assert cpu_layout(model, IMAGES) is FIRST
+
+
+@pytest.mark.parametrize("when", ["", "train", "eval"])
+@pytest.mark.parametrize("stride", [2, (1, 2)])
+def test_a_strided_convolution_that_is_no_module_is_found(
+    stride: int | tuple[int, int], when: str
+) -> None:
+    assert cpu_layout(Functional(1, stride=stride, when=when), IMAGES) is FIRST
+    assert cpu_layout(Functional(1), IMAGES) is LAST
+
+
+@pytest.mark.parametrize("noticed", [True, False])
+def test_a_model_that_relies_on_the_usual_layout_keeps_it(noticed: bool) -> None:
+    assert cpu_layout(Views(noticed=noticed), IMAGES) is FIRST
+
+
+def test_models_without_convolutions_or_images_keep_the_usual_layout() -> None:
+    flat = nn.Sequential(nn.Flatten(), nn.Linear(3 * 16 * 16, 10))
+    assert cpu_layout(flat, IMAGES) is FIRST
+    assert cpu_layout(nn.Linear(5, 2), torch.zeros(2, 5)) is FIRST
+    assert cpu_layout(nn.Conv2d(3, 4, 3).double(), IMAGES.double()) is FIRST
+
+
+def test_to_look_leaves_the_model_and_the_random_numbers_alone() -> None:
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Dropout(0.5))
+    before, dice = copy.deepcopy(model.state_dict()), torch.get_rng_state()
+    cpu_layout(model, IMAGES)
+    assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
+    assert all(parameter.grad is None for parameter in model.parameters())
+    assert torch.equal(dice, torch.get_rng_state())
+
+
+@pytest.mark.parametrize("shape", [(5, 3, 4, 6), (5, 1, 4, 6), (1, 1, 4, 4), (5, 7), (2, 3, 8)])
+def test_inputs_keep_their_values_in_either_layout(shape: tuple[int, ...]) -> None:
+    inputs = torch.randn(shape)
+    assert laid_out(inputs, FIRST) is inputs
+    last = laid_out(inputs, LAST)
+    assert torch.equal(last, inputs)
+    if len(shape) == 4:
+        assert last.stride()[1:] == (1, shape[1] * shape[3], shape[1])
+
+
+@pytest.mark.parametrize(("name", "shape"), [("vgg16", (3, 32, 32)), ("small", (1, 16, 16))])
+@pytest.mark.parametrize("retention", [1.0, 0.1])
+def test_training_gives_the_same_in_either_layout_within_rounding(
+    name: str, shape: tuple[int, int, int], retention: float
+) -> None:
+    dice = torch.Generator().manual_seed(3)
+    net = models.build(name, shape, 10, seed=1)
+    units = trace(net, torch.zeros(2, *shape))
+    kept = torch.rand(units.count, generator=dice) < retention
+    for layer in units.layers:
+        kept[layer.units.start] = True
+    before = cut(net.state_dict(), units, kept)
+    inputs = torch.randn(12, *shape, generator=dice)
+    recipe = Recipe(learning_rate=0.01, momentum=0.9, weight_decay=0.01)
+
+    def trained(layout: torch.memory_format, precision: torch.dtype) -> tuple[Tensor, Tensor]:
+        samples = Samples(inputs.to(precision), torch.arange(12) % 10)
+        own = PlainTrainer(copy.deepcopy(net).to(precision), units, samples, layout)
+        model = own.load(kept, before)
+        batches = [torch.arange(8), torch.arange(4, 12)]
+        losses = own.run(model, kept, batches, None, recipe, lasso=1e-4)
+        moved = [tensor - before[name] for name, tensor in model.named_parameters()]
+        return losses, torch.cat([each.detach().double().flatten() for each in moved])
+
+    exact, path = trained(FIRST, torch.float64)
+    found, same_path = trained(LAST, torch.float64)
+    torch.testing.assert_close(found, exact, rtol=1e-6, atol=0)
+    assert float((same_path - path).norm() / path.norm()) < 1e-9
+
+    # Batch norm over few pixels makes much of the last bit, so one rounding is judged by another.
+    _, usual = trained(FIRST, torch.float32)
+    losses, rounded = trained(LAST, torch.float32)
+    assert float(losses[0]) == pytest.approx(float(exact[0]), rel=1e-4)
+    usual_error = float((usual - path).norm() / path.norm())
+    assert float((rounded - path).norm() / path.norm()) < 3 * usual_error + 1e-5
+
+
+def test_all_workers_of_a_process_and_one_that_is_alone_train_in_the_same_layout() -> None:
+    net = models.build("small", (1, 12, 12), 10, seed=1)
+    units = trace(net, torch.zeros(2, 1, 12, 12))
+    labels = torch.arange(6)
+    parts = [Samples(torch.randn(6, 1, 12, 12), labels) for _ in range(3)]
+    own = [*trainers(net, units, parts, "float32"), trainer(net, units, parts[1], "float32")]
+    for each in own:
+        weights = each.load(units.everything(), dict(net.state_dict())).state_dict()
+        assert weights["features.4.weight"].is_contiguous(memory_format=LAST)
