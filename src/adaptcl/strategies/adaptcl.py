@@ -74,6 +74,8 @@ class AdaptCL(Synchronous):
 
     def __init__(self, job: Job, settings: AdaptCLSettings) -> None:
         super().__init__(job, settings)
+        if settings.first_pruning == 1:
+            raise SettingError("first_pruning is 1, but in round 1 nothing is measured yet; say 2.")
         for row in settings.pruned_rates:
             if len(row) != job.workers:
                 raise SettingError(
@@ -119,8 +121,7 @@ class AdaptCL(Synchronous):
             # A round in which the sub-model changed half-way says nothing about either size.
             if record.pruned_rate == 0:
                 self._times[record.worker].append(record.update_time_s)
-        interval = self.adaptcl.pruning_interval
-        if (self.round + 1) % interval == 0 or self._postponed:
+        if self.adaptcl.is_pruning_round(self.round + 1) or self._postponed:
             rates = self._fixed_rates() if self.adaptcl.pruned_rates else self._learned_rates()
             if self._too_early(rates):
                 self._scale *= 1.5

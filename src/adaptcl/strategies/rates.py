@@ -39,6 +39,12 @@ class RateSettings:
     """The control parameters of pruned-rate learning."""
 
     pruning_interval: int = setting(10, "rounds from one pruning to the next (PI)", at_least=1)
+    first_pruning: int = setting(
+        0,
+        "the round of the first pruning, 2 at the earliest as a round must have been measured; "
+        "0 is after one pruning interval",
+        at_least=0,
+    )
     max_pruned_rate: float = setting(
         0.5, "the most a worker prunes at once (ρ_max)", at_least=0, below=1
     )
@@ -58,6 +64,11 @@ class RateSettings:
     grow: bool = setting(
         False, "let the sub-model of a worker that has become faster grow back (beyond the paper)"
     )
+
+    def is_pruning_round(self, round_: int) -> bool:
+        """Whether workers may be told to prune in this round."""
+        first = self.first_pruning or self.pruning_interval
+        return round_ >= first and (round_ - first) % self.pruning_interval == 0
 
 
 @dataclass(frozen=True)

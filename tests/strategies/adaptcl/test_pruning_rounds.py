@@ -32,6 +32,24 @@ def test_whoever_is_slower_prunes_in_every_interval_th_round_until_all_are_equal
     assert run.retentions()[1] == pytest.approx(20 / 40, abs=0.03)
 
 
+def test_the_first_pruning_can_come_before_one_interval_has_passed(
+    engine: Engines, line: Lines
+) -> None:
+    run = engine(line(60, 40, 20), first_pruning=2).until(12)
+    assert set(run.rates()) <= {2, 5, 8, 11}
+    assert run.rates()[2] == pytest.approx([2 / 7, 0.2, 0])
+
+
+def test_or_after_more_than_one_interval(engine: Engines, line: Lines) -> None:
+    run = engine(line(60, 40, 20), first_pruning=7).until(12)
+    assert sorted(run.rates())[:2] == [7, 10]
+
+
+def test_there_is_nothing_to_prune_by_in_the_first_round(engine: Engines, line: Lines) -> None:
+    with pytest.raises(SettingError, match="nothing is measured yet"):
+        engine(line(60, 40, 20), first_pruning=1)
+
+
 def test_the_pruning_is_part_of_the_task_of_the_round(engine: Engines, line: Lines) -> None:
     run = engine(line(60, 40, 20)).until(3)
     one, _, fastest = run.tasks[-3:]
