@@ -94,6 +94,21 @@ def test_flags_win_over_the_file_and_the_file_over_the_preset(command: Command) 
     assert tomllib.loads(Path("b/config.toml").read_text())["train_time"] == 20.0
 
 
+def test_a_forecast_says_how_long_runs_would_take_and_leaves_nothing_behind(
+    command: Command,
+) -> None:
+    status, output, errors = command("forecast", *SMALL, "--strategy", "fedavg-s,adaptcl")
+    assert (status, errors) == (0, "")
+    assert all(word in output for word in ("fedavg-s", "adaptcl", "speed-up", "1.00×"))
+    assert not Path("runs").exists()
+
+
+def test_what_cannot_be_forecast_is_said_in_one_sentence(command: Command) -> None:
+    status, _, errors = command("forecast", *SMALL, "--training-time", "measured")
+    assert status == 2
+    assert "cannot be forecast" in errors
+
+
 def test_a_file_may_name_several_strategies(command: Command) -> None:
     Path("my.toml").write_text('strategy = "fedavg, fedavg-s"\n')
     assert command("run", "my.toml", *SMALL, "--out", "x")[0] == 0

@@ -28,12 +28,14 @@ from adaptcl.config import Config
 from adaptcl.engines.flower import commands as network
 from adaptcl.errors import AdaptCLError, RunFolderError, SettingError
 from adaptcl.experiments import commands as paper
+from adaptcl.forecast import forecast
 from adaptcl.materials import Materials, by_name
 from adaptcl.models import MODELS
 from adaptcl.pruning import SERVER_ORDERS, WORKER_ORDERS
 from adaptcl.run import FROM_PYTHON, check, execute
 from adaptcl.run_folder import RunFolder
 from adaptcl.strategies import STRATEGIES
+from adaptcl.units import trace
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -79,6 +81,19 @@ def _run(options: argparse.Namespace) -> None:
         for each, path in zip(configs, asked.folders, strict=True):
             execute(each, materials, RunFolder.open(path), [progress])
     _present(asked.folders, asked.figures)
+
+
+def _forecast(options: argparse.Namespace) -> None:
+    configs = flags.configurations(options)
+    materials = _materials(configs[0])
+    units = trace(materials.model, materials.example(), materials.fixed)
+    samples = [len(part) for part in materials.parts]
+    with report.bar("working out the clock") as progress:
+        forecasts = []
+        for number, each in enumerate(configs):
+            forecasts.append(forecast(each, units, samples))
+            progress(number + 1, len(configs))
+    Console().print(report.forecast_table(forecasts))
 
 
 def _resume(options: argparse.Namespace) -> None:
@@ -214,6 +229,15 @@ def _parser() -> flags.Parser:
     run.set_defaults(command=_run)
     run.add_argument("--out", help="folder for the run (default: runs/DATE-TIME)")
     flags.add_settings(run)
+
+    ahead = commands.add_parser(
+        "forecast",
+        help="say how long a job would take, without training",
+        description="Work out the virtual clock of a job in seconds, without training anything.",
+        usage="adaptcl forecast [FILE] [--preset NAME] [--SETTING X …]",
+    )
+    ahead.set_defaults(command=_forecast)
+    flags.add_settings(ahead)
 
     resume = commands.add_parser("resume", help="go on with runs that were interrupted")
     resume.set_defaults(command=_resume)

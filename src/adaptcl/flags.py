@@ -84,11 +84,16 @@ class Asked:
     figures: Path
 
 
+def configurations(options: argparse.Namespace) -> list[Config]:
+    """One for each strategy that is named."""
+    gathered = values(options)
+    return [config.configure({**gathered, "strategy": name}) for name in _strategies(gathered)]
+
+
 def asked(options: argparse.Namespace) -> Asked:
     """What to run and where to put it; an error if there is a run already."""
-    gathered = values(options)
-    names = _strategies(gathered)
-    configs = [config.configure({**gathered, "strategy": name}) for name in names]
+    configs = configurations(options)
+    names = [each.job.strategy for each in configs]
     base = Path(options.out) if options.out else Path("runs") / time.strftime("%Y%m%d-%H%M%S")
     folders = [base / name if len(names) > 1 else base for name in names]
     for path in folders:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from adaptcl.engines.heterogeneity import MIB
 from adaptcl.experiments.result import RunResult
+
+_LATE = 5
+"""Tests at the end of a run whose mean says more than the last one."""
 
 Value = Callable[[RunResult, RunResult | None], float | None]
 """From a run and what it is held against."""
@@ -30,6 +34,15 @@ class Column:
 
 def _delta(run: RunResult, baseline: RunResult | None) -> float | None:
     return None if baseline is None else 100 * (run.summary.accuracy - baseline.summary.accuracy)
+
+
+def _late(run: RunResult) -> float:
+    tests = [each for each in run.course.accuracy if each is not None]
+    return 100 * statistics.fmean(tests[-_LATE:])
+
+
+def _delta_late(run: RunResult, baseline: RunResult | None) -> float | None:
+    return None if baseline is None else _late(run) - _late(baseline)
 
 
 def _delta_best(run: RunResult, baseline: RunResult | None) -> float | None:
@@ -56,12 +69,14 @@ def _mean(values: list[int]) -> float:
 
 COLUMNS: dict[str, Column] = {
     "accuracy": Column("accuracy at the end (%)", lambda run, _: 100 * run.summary.accuracy),
+    "late_accuracy": Column(f"mean of the last {_LATE} tests (%)", lambda run, _: _late(run)),
     "best_accuracy": Column("best accuracy (%)", lambda run, _: 100 * run.summary.best_accuracy),
     "minutes": Column("time (min)", lambda run, _: run.summary.virtual_time_s / 60, 1),
     "best_minutes": Column(
         "time of the best (min)", lambda run, _: run.summary.best_virtual_time_s / 60, 1
     ),
     "delta": Column("ΔAcc at the end (points)", _delta, signed=True),
+    "delta_late": Column(f"ΔAcc, last {_LATE} tests (points)", _delta_late, signed=True),
     "delta_best": Column("ΔAcc of the best (points)", _delta_best, signed=True),
     "speed_up": Column("speed-up", _speed_up, suffix="×"),
     "params_mib": Column(

@@ -1,6 +1,7 @@
 """Everything a person sees of a run: its progress, its table and its figures."""
 
 from adaptcl.report.figures import draw
+from adaptcl.report.forecasts import forecast_table
 from adaptcl.report.progress import Progress
 from adaptcl.report.runs import Run, distinct_labels, read_run
 from adaptcl.report.table import comparison, comparison_markdown
@@ -14,5 +15,6 @@ __all__ = [
     "comparison_markdown",
     "distinct_labels",
     "draw",
+    "forecast_table",
     "read_run",
 ]

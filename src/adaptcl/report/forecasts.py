@@ -1,0 +1,39 @@
+"""Forecasts side by side, in the columns in which runs are compared."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import fmean
+
+from adaptcl.forecast import Forecast
+from adaptcl.report.table import Comparison
+from adaptcl.report.wording import FACTOR, HETEROGENEITY, PERCENT, duration_measure
+
+_HEADINGS = (
+    "strategy",
+    "virtual time",
+    "speed-up",
+    "parameters saved",
+    "smallest sub-model",
+    "H before → after",
+)
+
+
+def forecast_table(forecasts: Sequence[Forecast]) -> Comparison:
+    """One row a strategy; the first is what the others are held against."""
+    longest = max(each.virtual_time_s for each in forecasts)
+    first = forecasts[0].virtual_time_s
+    rows = [
+        (
+            each.strategy,
+            duration_measure(longest).write(each.virtual_time_s),
+            FACTOR.write(first / each.virtual_time_s),
+            PERCENT.write(1 - fmean(each.retention)),
+            PERCENT.write(min(each.retention)),
+            " → ".join(
+                HETEROGENEITY.write(h) for h in (each.heterogeneity[0], each.heterogeneity[-1])
+            ),
+        )
+        for each in forecasts
+    ]
+    return Comparison(_HEADINGS, rows, ())

@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+import adaptcl
+from adaptcl import config, models
+from adaptcl.config import Config
+from adaptcl.errors import SettingError
+from adaptcl.forecast import Forecast, forecast
+from adaptcl.report import forecast_table
+from adaptcl.strategies import STRATEGIES
+from adaptcl.units import trace
+
+WORKERS, SHAPE = 4, (1, 8, 8)
+MODEL = models.build("small", SHAPE, 10, 1)
+UNITS = trace(MODEL, torch.zeros(2, *SHAPE))
+SAMPLES = [8, 12, 16, 20]
+JOB: dict[str, Any] = {
+    "workers": WORKERS,
+    "rounds": 9,
+    "sigma": 5.0,
+    "train_time": 0.5,
+    "batch_size": 4,
+    "epochs": 1.0,
+    "evaluate_every": 9,
+}
+
+
+def configured(**settings: Any) -> Config:
+    return config.configure({**config.preset(config.DEFAULT_PRESET), **JOB, **settings})
+
+
+def simulated(**settings: Any) -> adaptcl.Result:
+    parts = [(torch.randn(count, *SHAPE), torch.arange(count) % 10) for count in SAMPLES]
+    return adaptcl.run(MODEL, parts, parts[0], **{**JOB, **settings})
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_a_forecast_is_the_clock_of_the_run_itself(strategy: str) -> None:
+    own = {"pruning": "index", "pruning_interval": 2} if strategy == "adaptcl" else {}
+    found = forecast(configured(strategy=strategy, **own), UNITS, SAMPLES)
+    run = simulated(strategy=strategy, **own)
+    assert found.virtual_time_s == pytest.approx(run.summary.virtual_time_s, rel=1e-9)
+    ends = [record.virtual_time_s for record in run.rounds]
+    begins = [0.0, *ends[:-1]]
+    expected = [end - begin for begin, end in zip(begins, ends, strict=True)]
+    assert found.round_times_s == pytest.approx(expected, rel=1e-9, abs=1e-9)
+    assert found.heterogeneity == pytest.approx([r.heterogeneity for r in run.rounds], abs=1e-9)
+    assert found.retention == pytest.approx(run.summary.retention)
+
+
+def test_with_deadlines_participants_and_jitter_too() -> None:
+    own = {"strategy": "fedavg", "deadline": 1.0, "participants": 3, "jitter": 0.2}
+    found = forecast(configured(**own), UNITS, SAMPLES)
+    run = simulated(**own)
+    assert found.virtual_time_s == pytest.approx(run.summary.virtual_time_s, rel=1e-9)
+
+
+def test_which_units_go_hardly_matters() -> None:
+    own = {"strategy": "adaptcl", "pruning_interval": 2}
+    found = forecast(configured(**own), UNITS, SAMPLES)
+    run = simulated(**own)
+    assert found.virtual_time_s == pytest.approx(run.summary.virtual_time_s, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        ({"training_time": "measured"}, "times are known only when they have passed"),
+        ({"trace": "somewhere.csv"}, "there is a trace"),
+        ({"codec": "dgc"}, "can depend on what was trained"),
+        ({"strategy": "adaptcl", "adapt_strength": True}, "adapt_strength"),
+    ],
+)
+def test_what_cannot_be_known_beforehand_is_refused(settings: dict[str, Any], reason: str) -> None:
+    with pytest.raises(SettingError, match=f"cannot be forecast: .*{reason}"):
+        forecast(configured(**settings), UNITS, SAMPLES)
+
+
+def test_forecasts_are_held_against_the_first() -> None:
+    slow = Forecast("fedavg-s", (60.0, 60.0), (0.5, 0.5), (1.0, 1.0))
+    fast = Forecast("adaptcl", (60.0, 20.0), (0.5, 0.01), (0.25, 1.0))
+    _, row = forecast_table([slow, fast]).rows
+    assert row == ("adaptcl", "1.3 min", "1.50×", "37.50 %", "25.00 %", "0.500 → 0.010")
