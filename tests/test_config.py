@@ -13,7 +13,15 @@ from hypothesis import strategies as st
 
 from adaptcl import config
 from adaptcl.codecs import CODECS
-from adaptcl.config import JobSettings, all_settings, configure, preset, presets, read_toml
+from adaptcl.config import (
+    JobSettings,
+    all_settings,
+    configure,
+    over,
+    preset,
+    presets,
+    read_toml,
+)
 from adaptcl.engines.environment import EnvironmentSettings
 from adaptcl.errors import SettingError
 from adaptcl.settings import Setting, declared
@@ -189,6 +197,43 @@ def test_a_file_stands_on_the_default_preset(tmp_path: Path) -> None:
     assert read_toml(tmp_path / "my.toml") == {**preset("default"), "rounds": 3}
 
 
+def test_a_section_is_for_one_strategy_alone() -> None:
+    values = {"strength": 0.1, "adaptcl": {"strength": 0.3}}
+    assert configure({**values, "strategy": "adaptcl"}).recipe.strength == 0.3
+    assert configure({**values, "strategy": "fedavg-s"}).recipe.strength == 0.1
+
+
+def test_what_is_said_on_top_wins_against_a_section_below_but_not_beside_it() -> None:
+    lower = {"strategy": "adaptcl", "rounds": 5, "adaptcl": {"strength": 0.3, "alpha": 3.0}}
+    on_top = configure(over(lower, {"strength": 0.2}))
+    assert (on_top.recipe.strength, on_top.strategy.alpha, on_top.job.rounds) == (0.2, 3.0, 5)
+    beside = configure(over(lower, {"strength": 0.2, "adaptcl": {"strength": 0.4}}))
+    assert (beside.recipe.strength, beside.strategy.alpha) == (0.4, 3.0)
+
+
+def test_the_default_job_merges_by_change_unless_told_otherwise(tmp_path: Path) -> None:
+    def merged_by(strategy: str, **given: str) -> Any:
+        return configure(over(preset("default"), {"strategy": strategy, **given})).strategy
+
+    assert merged_by("adaptcl").aggregation == "by-change"
+    assert merged_by("adaptcl", aggregation="by-worker").aggregation == "by-worker"
+    assert merged_by("heterofl").aggregation == "by-unit"
+
+
+@pytest.mark.parametrize(
+    ("section", "reason"),
+    [
+        (0.3, r"must head a table of settings, \[adaptcl\]"),
+        ({"strenght": 0.3}, "did you mean 'strength'"),
+        ({"strategy": "fedavg"}, "sets the strategy"),
+        ({"strength": 2.0}, "strength is 2.0"),
+    ],
+)
+def test_a_section_that_is_wrong_is_refused(section: Any, reason: str) -> None:
+    with pytest.raises(SettingError, match=reason):
+        configure({"strategy": "fedavg", "adaptcl": section})
+
+
 def test_a_file_may_name_its_preset_and_the_caller_overrule_it(tmp_path: Path) -> None:
     file = tmp_path / "my.toml"
     file.write_text('preset = "paper-cifar10-iid"\nrounds = 3\n')
@@ -240,7 +285,8 @@ def test_tables_are_no_settings(tmp_path: Path) -> None:
 def test_every_preset_configures_and_says_what_it_is_for(name: str) -> None:
     values = preset(name)
     chosen = configure(values)
-    for key, value in values.items():
+    own = values.pop(chosen.job.strategy, {})
+    for key, value in {**values, **own}.items():
         assert key in chosen.values(), f"{key} of {name} has no effect"
         written = tomllib.loads(chosen.to_toml())[key]
         assert written == value

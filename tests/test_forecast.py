@@ -30,7 +30,7 @@ JOB: dict[str, Any] = {
 
 
 def configured(**settings: Any) -> Config:
-    return config.configure({**config.preset(config.DEFAULT_PRESET), **JOB, **settings})
+    return config.configure(config.over(config.preset("default"), {**JOB, **settings}))
 
 
 def simulated(**settings: Any) -> adaptcl.Result:
@@ -71,7 +71,7 @@ def test_which_units_go_hardly_matters() -> None:
     [
         ({"training_time": "measured"}, "times are known only when they have passed"),
         ({"trace": "somewhere.csv"}, "there is a trace"),
-        ({"codec": "dgc"}, "can depend on what was trained"),
+        ({"codec": "dgc"}, "only what 'plain' sends"),
         ({"strategy": "adaptcl", "adapt_strength": True}, "adapt_strength"),
     ],
 )

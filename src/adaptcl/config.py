@@ -114,12 +114,18 @@ class Config:
 
 
 def configure(values: Mapping[str, Any]) -> Config:
-    """Check raw values, name by name, and make a configuration of them."""
+    """Check raw values, name by name, and make a configuration of them.
+
+    A section named like a strategy holds values that are meant for this strategy alone.
+    """
     known = all_settings()
-    for name, value in values.items():
+    sections = {name: _section(name, values[name]) for name in STRATEGIES if name in values}
+    top = {name: value for name, value in values.items() if name not in sections}
+    for name, value in itertools.chain(top.items(), *(each.items() for each in sections.values())):
         if name not in known:
             raise unknown_setting(name)
         known[name].checked(value)
+    values = {**top, **sections.get(build(JobSettings, top).strategy, {})}
     job = build(JobSettings, values)
     return Config(
         job=job,
@@ -128,6 +134,26 @@ def configure(values: Mapping[str, Any]) -> Config:
         strategy=build(STRATEGIES[job.strategy].Settings, values),
         codec=build(CODECS[job.codec].Settings, values),
     )
+
+
+def over(lower: Mapping[str, Any], upper: Mapping[str, Any]) -> dict[str, Any]:
+    """Raw values on top of others: what is said above wins, also against a section below."""
+    merged = {**lower, **upper}
+    for name in STRATEGIES:
+        if name in lower:
+            below = {k: v for k, v in lower[name].items() if k not in upper}
+            merged[name] = {**below, **_section(name, upper.get(name, {}))}
+    return merged
+
+
+def _section(name: str, values: Any) -> Mapping[str, Any]:
+    if not isinstance(values, Mapping):
+        raise SettingError(
+            f"{name} is {values!r}, but a strategy's name must head a table of settings, [{name}]."
+        )
+    if "strategy" in values:
+        raise SettingError(f"[{name}] sets the strategy, but it is what that strategy gets.")
+    return values
 
 
 @cache
@@ -164,7 +190,7 @@ def read_toml(path: Path, preset_name: str | None = None) -> dict[str, Any]:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise SettingError(f"The settings file {path} is not TOML: {error}.") from None
     named = values.pop("preset", DEFAULT_PRESET)
-    return {**preset(preset_name or named), **values}
+    return over(preset(preset_name or named), values)
 
 
 def presets() -> list[str]:

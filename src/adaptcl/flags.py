@@ -67,11 +67,12 @@ def values(options: argparse.Namespace) -> dict[str, Any]:
         gathered = config.read_toml(Path(options.file), options.preset)
     else:
         gathered = config.preset(options.preset or config.DEFAULT_PRESET)
+    given = {}
     for each in config.all_settings().values():
         text = getattr(options, each.name)
         if text is not None:
-            gathered[each.name] = text if each.name == "strategy" else each.parse(text)
-    return gathered
+            given[each.name] = text if each.name == "strategy" else each.parse(text)
+    return config.over(gathered, given)
 
 
 @dataclass(frozen=True)
@@ -146,12 +147,13 @@ class _Once(argparse.Action):
 
 def _help(each: Setting, ready: Mapping[str, Any]) -> str:
     shown = _shown(ready.get(each.name, each.default))
-    if each.name not in ready:
-        # A strategy may have a default of its own for what it shares with others.
-        for name, strategy in STRATEGIES.items():
-            own = [s.default for s in declared(strategy.Settings) if s.name == each.name]
-            if own and own[0] != each.default:
-                shown += f", with {name} {_shown(own[0])}"
+    for name, strategy in STRATEGIES.items():
+        # A strategy may have a default of its own, or the preset one for this strategy alone.
+        own = [s.default for s in declared(strategy.Settings) if s.name == each.name]
+        value = own[0] if own and each.name not in ready else each.default
+        value = ready.get(name, {}).get(each.name, value)
+        if value != each.default:
+            shown += f", with {name} {_shown(value)}"
     return f"{each.help} [{each.words}; {shown}]".replace("%", "%%")
 
 

@@ -137,7 +137,7 @@ def _refuse(config: Config) -> None:
     elif config.environment.trace:
         reason = "there is a trace, by which workers come, go and change"
     elif config.job.codec != "plain":
-        reason = f"how much codec {config.job.codec!r} sends can depend on what was trained"
+        reason = f"codec is {config.job.codec!r}, and only what 'plain' sends is worked out"
     elif getattr(config.strategy, "adapt_strength", False):
         reason = "adapt_strength prunes when the group lasso has done its work"
     if reason is not None:

@@ -82,7 +82,7 @@ def run(
     parts = given_parts(train)
     if parts is not None:
         values["workers"] = len(parts)
-    config = configuration.configure({**values, **settings})
+    config = configuration.configure(configuration.over(values, settings))
     materials = given(copy.deepcopy(model), train if parts is None else parts, test, config.job)
     path = Path(out) if out is not None else None
     if path is None:

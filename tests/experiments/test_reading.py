@@ -49,12 +49,13 @@ def test_the_places_in_the_document_are_distinct() -> None:
     assert len(set(places)) == len(places)
 
 
-def test_the_main_claims_are_held_against_three_seeds() -> None:
+def test_the_main_claims_are_held_against_three_seeds_unless_the_clock_settles_them() -> None:
     claims = [claim for experiment in load_all() for claim in experiment.claims]
-    assert len(claims) == 4
+    assert len(claims) == 6
     assert {(c.least_delta, c.least_speed_up, c.least_seeds) for c in claims} == {
         (-0.5, 1.6, 3),
         (-1.5, 6.0, 3),
+        (-1.5, 6.0, 1),
     }
 
 

@@ -23,7 +23,7 @@ def test_a_batch_is_what_the_plain_operations_make(
     labels = torch.randint(0, 10, (50,), generator=randomness)
     channels = shape[0]
     samples = Samples(inputs, labels, (0.4,) * channels, (0.2,) * channels).to("cuda")
-    assert fits(samples)
+    assert fits(samples, 16)
     indexes = torch.randint(0, 50, (3, 16), generator=randomness)
     moves = [draw_moves(16, randomness) for _ in indexes]
     table = torch.zeros(3, 4 if moved else 1, 20, dtype=torch.long)

@@ -111,6 +111,17 @@ def test_with_channels_last_a_gradient_with_channels_first_is_turned_round() -> 
     assert torch.equal(*gradients)
 
 
+@pytest.mark.parametrize("behind", [nn.ReLU(inplace=True), nn.Hardtanh(inplace=True)])
+def test_with_channels_last_what_is_pooled_can_be_changed_in_place(behind: nn.Module) -> None:
+    images = torch.randn(2, 3, 8, 8).contiguous(memory_format=torch.channels_last)
+    own, usual = images.clone().requires_grad_(), images.clone().requires_grad_()
+    pool_channels_last(nn.Sequential(nn.Identity(), nn.MaxPool2d(2), behind))(own).sum().backward()
+    nn.Sequential(nn.MaxPool2d(2), behind)(usual).sum().backward()
+    assert own.grad is not None
+    assert usual.grad is not None
+    assert torch.equal(own.grad, usual.grad)
+
+
 def test_with_channels_last_the_gradient_has_a_gradient_too() -> None:
     pool = pool_channels_last(nn.MaxPool2d(2))
     images = torch.randn(2, 3, 5, 6, dtype=torch.double, requires_grad=True)

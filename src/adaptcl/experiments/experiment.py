@@ -36,7 +36,7 @@ class Row:
 
     def config(self, variant: Mapping[str, Any], seed: int) -> Config:
         """The configuration of one run."""
-        return config.configure({**self.values, **variant, "seed": seed})
+        return config.configure(config.over(self.values, {**variant, "seed": seed}))
 
     def configs(self) -> Iterator[Config]:
         """The configurations of all runs."""
@@ -63,7 +63,10 @@ class Part:
         if self.baseline is None:
             return None
         return Row(
-            f"{row.label} (baseline)", {**row.values, **self.baseline}, row.seeds, row.priority
+            f"{row.label} (baseline)",
+            config.over(row.values, self.baseline),
+            row.seeds,
+            row.priority,
         )
 
     def row(self, label: str) -> Row:

@@ -83,11 +83,9 @@ def _part(given: Mapping[str, Any], whole: Mapping[str, Any]) -> Part:
     preset = given.get("preset", whole.get("preset", config.DEFAULT_PRESET))
     common = Row(
         label="",
-        values={
-            **config.preset(preset),
-            **whole.get("settings", {}),
-            **given.get("settings", {}),
-        },
+        values=config.over(
+            config.preset(preset), {**whole.get("settings", {}), **given.get("settings", {})}
+        ),
         seeds=tuple(given.get("seeds", whole.get("seeds", (1,)))),
         priority=given.get("priority", whole.get("priority", 5)),
     )
@@ -110,11 +108,13 @@ def _row(given: Mapping[str, Any], common: Row) -> Row:
     return replace(
         common,
         label=given["label"],
-        values={
-            **common.values,
-            **given.get("settings", {}),
-            **({"strategy": given["strategy"]} if "strategy" in given else {}),
-        },
+        values=config.over(
+            common.values,
+            {
+                **given.get("settings", {}),
+                **({"strategy": given["strategy"]} if "strategy" in given else {}),
+            },
+        ),
         seeds=tuple(given.get("seeds", common.seeds)),
         priority=given.get("priority", common.priority),
         variants=tuple(given.get("best_of", ({},))),

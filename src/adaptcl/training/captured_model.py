@@ -180,7 +180,7 @@ class CapturedModel:
         inputs, labels = self._batch(step, recipe)
         shortened = Shortened(
             self._shortcuts,
-            Operations(batch_norm, batch_norm_pool, halve, halves, convolve, convolves),
+            Operations(batch_norm, fits, batch_norm_pool, halve, halves, convolve, convolves),
             self._counters(),
         )
         with shortened, self._autocast():
@@ -215,7 +215,7 @@ class CapturedModel:
 
     def _batch(self, step: _Step, recipe: Recipe) -> tuple[Tensor, Tensor]:
         table = step.table
-        if images.fits(self._samples):
+        if images.fits(self._samples, step.size):
             moved = recipe.augmentation
             return images.batch(self._samples, table.rows, table.counter, step.size, moved=moved)
         indexes, moves = table.row(step.size)

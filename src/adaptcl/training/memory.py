@@ -14,7 +14,9 @@ import platform
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 """glibc's numbers of these options of `mallopt`."""
-_SIZES = {_TRIM_THRESHOLD: 2**31 - 1, _MMAP_THRESHOLD: 2**30}
+_MAPPED = (2**30, 2**25)
+"""From which size on memory is mapped by itself; older glibc refuses more than the second."""
+_TRIMMED = 2**31 - 1
 _OWN_WISHES = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "GLIBC_TUNABLES")
 """Variables by which a user says what the library should do."""
 
@@ -27,4 +29,8 @@ def keep_freed_memory() -> bool:
     if platform.libc_ver()[0] != "glibc" or any(name in os.environ for name in _OWN_WISHES):
         return False
     library = ctypes.CDLL(None)
-    return all(library.mallopt(option, size) == 1 for option, size in _SIZES.items())
+    # First this one: either option ends glibc's own way of raising the threshold, so the other
+    # alone would map and unmap every larger tensor of a step.
+    if not any(library.mallopt(_MMAP_THRESHOLD, size) == 1 for size in _MAPPED):
+        return False
+    return bool(library.mallopt(_TRIM_THRESHOLD, _TRIMMED) == 1)

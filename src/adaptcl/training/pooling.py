@@ -43,20 +43,13 @@ class ChannelsLastMaxPool2d(nn.MaxPool2d):
         """What the pool gives."""
         pooled: Tensor = super().forward(input)
         if pooled.dim() == 4 and pooled.requires_grad:
-            pooled = _TurnRound.apply(pooled)  # type: ignore[no-untyped-call]
+            pooled.register_hook(_with_channels_last)  # type: ignore[no-untyped-call]
         return pooled
 
 
-class _TurnRound(torch.autograd.Function):
-    """Nothing on the way there; on the way back channels come last."""
-
-    @staticmethod
-    def forward(ctx: Any, images: Tensor) -> Tensor:
-        return images.view_as(images)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
-        return gradients[0].contiguous(memory_format=torch.channels_last)
+def _with_channels_last(gradient: Tensor | None) -> Tensor | None:
+    # There is none where nothing behind the pool depends on it.
+    return None if gradient is None else gradient.contiguous(memory_format=torch.channels_last)
 
 
 class HalvingMaxPool2d(nn.MaxPool2d):

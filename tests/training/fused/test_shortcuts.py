@@ -72,8 +72,13 @@ def halves(images: Tensor) -> bool:
     return images.shape[2] % 2 == images.shape[3] % 2 == 0
 
 
+def normalises(x: Tensor) -> bool:
+    return x.dim() in (2, 4)
+
+
 OPERATIONS = Operations(
     batch_norm,
+    normalises,
     batch_norm_pool,
     halve,
     halves,
@@ -83,7 +88,7 @@ OPERATIONS = Operations(
 
 
 def watched(model: nn.Module, inputs: Tensor) -> Shortcuts:
-    watch = Watch(lambda x: x.dim() in (2, 4), halves)
+    watch = Watch(normalises, halves)
     with torch.no_grad(), watch:
         copy.deepcopy(model).train()(inputs)
     return watch.found()
@@ -125,29 +130,74 @@ def test_what_is_used_twice_is_left_alone() -> None:
 
 
 class Pools(nn.Module):
-    """Pools of what was rectified: alone, looked at, used elsewhere, and of an odd size."""
+    """Pools of what was rectified: alone, pooled again, looked at, used elsewhere, and odd."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.norms = nn.ModuleList(nn.BatchNorm2d(3) for _ in range(5))
+        self.norms = nn.ModuleList(nn.BatchNorm2d(3) for _ in range(6))
         self.pool = nn.MaxPool2d(2)
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.pool(F.relu(self.norms[0](x)))  # 0: all in one
+        x = x + F.max_pool2d(x, 3, stride=1, padding=1)  # another pool of what is pooled already
+        x = F.relu(x) + x  # and another ReLU
+        norm = self.norms[5](x)  # 1: who looks at the shape here must see the whole image too
+        x = F.interpolate(self.pool(F.relu(norm)), scale_factor=2) / norm.shape[2]
         x = F.relu(self.norms[1](x), inplace=True)
-        x = self.pool(x) * x.shape[2]  # 1: who looks at the shape must see the whole image
+        x = self.pool(x) * x.shape[2]  # 2: and here
         y = torch.relu(self.norms[2](x))
-        y = self.pool(y) + y.mean()  # 2: used elsewhere
-        y = self.pool(self.norms[3](y))  # 3: nothing in between
+        y = self.pool(y) + y.mean()  # 3: used elsewhere
+        y = self.pool(self.norms[3](y))  # 4: nothing in between
         odd = F.pad(y, (0, 1, 0, 1))
-        both: Tensor = self.pool(F.relu(self.norms[4](odd))).mean((2, 3))  # 4: an odd size
+        both: Tensor = self.pool(F.relu(self.norms[4](odd))).mean((2, 3))  # 5: an odd size
         return both
 
 
 def test_a_max_pool_joins_a_batch_norm_only_where_nobody_sees_what_is_in_between() -> None:
     found = watched(Pools(), torch.randn(4, 3, 32, 32))
-    assert found.with_relu == {0, 1, 2, 4}
+    assert found.with_relu == {0, 1, 2, 3, 5}
     assert found.with_pool == {0}
+
+
+class Biases(nn.Module):
+    """Biases that a batch norm does not take away: of what scales it, and along another side."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale, self.rows = nn.Linear(3, 3), nn.Linear(8, 8)
+        self.norm, self.one = nn.BatchNorm2d(3), nn.BatchNorm2d(1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        scale = self.scale(x.mean((0, 2, 3)).unsqueeze(0))[0]
+        norm = self.norm
+        x = F.batch_norm(x, norm.running_mean, norm.running_var, scale, norm.bias, True)
+        both: Tensor = self.one(self.rows(x[:, :1])).mean((2, 3))
+        return both
+
+
+def test_a_bias_is_left_out_only_where_the_batch_norm_takes_it_away() -> None:
+    assert watched(Biases(), torch.randn(4, 3, 8, 8)).without_bias == {}
+
+
+def test_a_counter_that_is_raised_twice_in_a_pass_is_raised_by_two() -> None:
+    norm = nn.BatchNorm2d(3).train()
+    assert norm.num_batches_tracked is not None
+    images = torch.randn(2, 3, 4, 4)
+    mode = Shortened(Shortcuts(), OPERATIONS, [norm.num_batches_tracked])
+    with mode:
+        norm(norm(images))
+    mode.finish()
+    assert int(norm.num_batches_tracked) == 2
+
+
+def test_a_model_that_does_otherwise_with_another_batch_is_not_run_this_way() -> None:
+    norm = nn.BatchNorm2d(3).train()
+    never = replace(OPERATIONS, normalises=lambda x: False)
+    with (
+        Shortened(Shortcuts(norms=frozenset({0})), never, ()),
+        pytest.raises(RuntimeError, match="every batch"),
+    ):
+        norm(torch.randn(2, 3, 4, 4))
 
 
 def test_a_batch_norm_that_does_not_train_is_left_alone() -> None:

@@ -15,8 +15,8 @@ _PIXELS = 512
 """Pixels of an image that one program takes."""
 
 
-def fits(samples: Samples) -> bool:
-    """Whether the kernel can take these samples: images in bytes, on a GPU."""
+def fits(samples: Samples, size: int) -> bool:
+    """Whether the kernel can make batches of that size: images in bytes, on a GPU."""
     inputs = samples.inputs
     return (
         inputs.is_cuda
@@ -24,6 +24,7 @@ def fits(samples: Samples) -> bool:
         and inputs.dim() == 4
         and inputs.is_contiguous()
         and inputs.shape[1] <= _COLOURS
+        and size * inputs[0].numel() < 2**31
     )
 
 

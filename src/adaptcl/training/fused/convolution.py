@@ -8,6 +8,7 @@ weights of such a filter go into one product. Everything else is left to the lib
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -42,6 +43,7 @@ def fits(call: Convolution) -> bool:
         and not isinstance(call.padding, str)
         and len(set(_pair(call.stride))) == 1
         and 0 < x.numel() < 2**31
+        and 0 < x.shape[0] * filters.shape[0] * math.prod(_size(call)) < 2**31
     ):
         return False
     if x.shape[1] < _COLOURS:
@@ -100,8 +102,7 @@ def convolve_colours(x: Tensor, filters: Tensor, stride: int, padding: tuple[int
     """The convolution of images with a few colours."""
     images, channels, height, width = x.shape
     outs, _, down, right = filters.shape
-    y_height = (height + 2 * padding[0] - down) // stride + 1
-    y_width = (width + 2 * padding[1] - right) // stride + 1
+    y_height, y_width = _size(Convolution(x, filters, None, stride, padding))
     y = torch.empty(
         (images, outs, y_height, y_width),
         dtype=filters.dtype,
@@ -154,6 +155,18 @@ def filter_gradient(
         num_warps=4, num_stages=4,
     )  # fmt: skip
     return _added(sums, total)
+
+
+def _size(call: Convolution) -> tuple[int, int]:
+    """Height and width of what comes out."""
+    (stride, _), padding = _pair(call.stride), _pair(call.padding)
+    down, right = (
+        (size + 2 * edge - filter_) // stride + 1
+        for size, edge, filter_ in zip(
+            call.input.shape[2:], padding, call.weight.shape[2:], strict=True
+        )
+    )
+    return down, right
 
 
 def _parts(filters: Tensor, pixels: int, programs: int, depth: int) -> tuple[Tensor, Tensor, int]:

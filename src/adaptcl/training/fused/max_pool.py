@@ -54,21 +54,21 @@ class _Halve(Function):
             WIDE=_WIDE,
             num_warps=_WARPS,
         )
-        ctx.save_for_backward(x, y)
+        # Not what comes out: an operation behind may change it in place.
+        ctx.save_for_backward(x)
         return y
 
     @staticmethod
     def backward(ctx: Any, dy: Tensor) -> Any:
-        x, y = ctx.saved_tensors
+        (x,) = ctx.saved_tensors
         _, channels, height, width = x.shape
         dy = dy.contiguous(memory_format=torch.channels_last)
         dx = torch.empty_like(x)
-        kernels.halve_gradient[_grid(y)](
+        kernels.halve_gradient[_grid(dy)](
             dy,
             x,
-            y,
             dx,
-            y.numel() // channels,
+            dy.numel() // channels,
             height,
             width,
             channels,

@@ -75,6 +75,8 @@ class Operations:
     """Our own operations, and what they can take."""
 
     batch_norm: BatchNorm
+    normalises: Callable[[Tensor], bool]
+    """Whether `batch_norm` can take an input."""
     batch_norm_pool: BatchNorm
     """The same with a ReLU and the usual max-pool behind it."""
     halve: Callable[[Tensor], Tensor]
@@ -129,6 +131,8 @@ class Watch(TorchFunctionMode):
         self._halves = halves
         self._made: dict[int, tuple[str, int]] = {}
         self._users: dict[tuple[str, int], list[Any]] = {}
+        self._looked_at: set[int] = set()
+        """Norms whose output's shape was asked for, by them or behind their ReLU."""
         self._alive: list[Tensor] = []  # a tensor that is gone could lend its id to another
         self._norms = 0
         self._biased = 0
@@ -141,9 +145,9 @@ class Watch(TorchFunctionMode):
             if kind == "biased" and len(users) == 1 and users[0][0] == "norm"
         }
         norms = {number for kind, number in self._users if kind == "norm"}
-        return Shortcuts(
-            frozenset(norms), self._only("norm", "relu"), self._only("rectified", "pool"), norm_of
-        )
+        # A pool that is done already shows in the shape, even to who only looks.
+        pooled = self._only("rectified", "pool") - self._looked_at
+        return Shortcuts(frozenset(norms), self._only("norm", "relu"), pooled, norm_of)
 
     def _only(self, kind: str, user: str) -> frozenset[int]:
         """Numbers of those whose output goes into one such user and nowhere else."""
@@ -159,11 +163,17 @@ class Watch(TorchFunctionMode):
         kwargs = kwargs or {}
         norm = func is F.batch_norm and _Call(*args, **kwargs).can_be_fused(self._fits)
         user = self._user(func, args, kwargs, norm)
+        taken = args[0] if args else kwargs.get("input")
         for value in tree_leaves((args, kwargs)):
             source = self._made.get(id(value)) if isinstance(value, Tensor) else None
-            # A pool that was done already shows in the shape, even to who only looks.
-            if source is not None and (user != "look" or source[0] == "rectified"):
-                self._users[source].append((user, self._norms))
+            if source is None:
+                continue
+            if user == "look":
+                if source[0] != "biased":
+                    self._looked_at.add(source[1])
+            else:  # what scales or shifts is not what is normalised
+                as_input = user if value is taken else "other"
+                self._users[source].append((as_input, self._norms))
         kind, number = self._made.get(id(args[0]), ("", 0)) if user == "relu" else ("", 0)
         result = func(*args, **kwargs)
         if user == "relu":
@@ -173,7 +183,7 @@ class Watch(TorchFunctionMode):
                 self._note(result, "rectified", number)
         if norm:
             self._note(result, "norm", self._norms)
-        elif func in _BIASED and _bias(args, kwargs) is not None:
+        elif func in _BIASED and _bias(args, kwargs) is not None and _along_channels(func, result):
             self._note(result, "biased", self._biased)
         self._norms += func is F.batch_norm
         self._biased += func in _BIASED
@@ -227,23 +237,30 @@ class Shortened(TorchFunctionMode):
             return self._normalised(_Call(*args, **kwargs))
         if func in _BIASED:
             return self._multiplied(func, args, kwargs)
-        if func in _RELU and any(args[0] is each for each in self._rectified):
+        if func in _RELU and _taken_out(self._rectified, args[0]):
             return args[0]
         if func is F.max_pool2d:
-            if any(args[0] is each for each in self._pooled):
+            if _taken_out(self._pooled, args[0]):
                 return args[0]
             if _halving(*args, **kwargs) and self._operations.halves(args[0]):
                 return self._operations.halve(args[0])
-        if func is Tensor.add_ and id(args[0]) in self._counters and args[1:] == (1,):
+        if func is Tensor.add_ and self._can_wait(*args):
             self._raised.append(args[0])
             return args[0]
         return func(*args, **kwargs)
+
+    def _can_wait(self, counter: Tensor, *raised_by: Any) -> bool:
+        """Whether this is a counter of batches that is raised for the first time in the pass."""
+        again = any(counter is each for each in self._raised)
+        return id(counter) in self._counters and raised_by == (1,) and not again
 
     def _normalised(self, call: _Call) -> Tensor:
         number = self._norms
         self._norms += 1
         if number not in self._shortcuts.norms:
             return F.batch_norm(**vars(call))
+        if not self._operations.normalises(call.input):
+            raise RuntimeError("it does not do the same with every batch")
         assert call.running_mean is not None
         assert call.running_var is not None
         assert call.weight is not None
@@ -286,6 +303,20 @@ class Shortened(TorchFunctionMode):
             if self._operations.convolves(call):
                 return self._operations.convolve(call)
         return func(*args, **kwargs)
+
+
+def _along_channels(func: Any, result: Tensor) -> bool:
+    """Whether a layer's bias runs along the dimension that a batch norm goes by."""
+    return func is not F.linear or result.dim() == 2
+
+
+def _taken_out(tensors: list[Tensor], wanted: Any) -> bool:
+    """Whether a tensor was in the list; it is not any more."""
+    for number, each in enumerate(tensors):
+        if each is wanted:
+            del tensors[number]
+            return True
+    return False
 
 
 def _bias(args: Sequence[Any], kwargs: Any) -> Tensor | None:

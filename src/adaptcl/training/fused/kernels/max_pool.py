@@ -25,10 +25,9 @@ def _corners(count, height, width, channels, SQUARES: tl.constexpr, WIDE: tl.con
     )
 
 
-@triton.jit(do_not_specialize=["count"])
-def halve(x, y, count, height, width, channels, SQUARES: tl.constexpr, WIDE: tl.constexpr):
-    """The largest of each 2×2 square."""
-    corner, place, inside = _corners(count, height, width, channels, SQUARES, WIDE)
+@triton.jit
+def _largest(x, corner, inside, width, channels):
+    """The largest of each square."""
     below = corner + width * channels
     upper = tl.maximum(
         tl.load(x + corner, mask=inside, other=0.0),
@@ -38,17 +37,24 @@ def halve(x, y, count, height, width, channels, SQUARES: tl.constexpr, WIDE: tl.
         tl.load(x + below, mask=inside, other=0.0),
         tl.load(x + below + channels, mask=inside, other=0.0),
     )
-    tl.store(y + place, tl.maximum(upper, lower), mask=inside)
+    return tl.maximum(upper, lower)
+
+
+@triton.jit(do_not_specialize=["count"])
+def halve(x, y, count, height, width, channels, SQUARES: tl.constexpr, WIDE: tl.constexpr):
+    """The largest of each 2×2 square."""
+    corner, place, inside = _corners(count, height, width, channels, SQUARES, WIDE)
+    tl.store(y + place, _largest(x, corner, inside, width, channels), mask=inside)
 
 
 @triton.jit(do_not_specialize=["count"])
 def halve_gradient(
-    dy, x, y, dx, count, height, width, channels, SQUARES: tl.constexpr, WIDE: tl.constexpr
+    dy, x, dx, count, height, width, channels, SQUARES: tl.constexpr, WIDE: tl.constexpr
 ):
     """The gradient goes to the largest of each square, to the first where there are several."""
     corner, place, inside = _corners(count, height, width, channels, SQUARES, WIDE)
     gradient = tl.load(dy + place, mask=inside, other=0.0)
-    largest = tl.load(y + place, mask=inside, other=0.0)
+    largest = _largest(x, corner, inside, width, channels)
     open_ = inside
     for number in tl.static_range(4):
         at = corner + (number // 2 * width + number % 2) * channels
