@@ -211,15 +211,6 @@ def test_what_is_said_on_top_wins_against_a_section_below_but_not_beside_it() ->
     assert (beside.recipe.strength, beside.strategy.alpha) == (0.4, 3.0)
 
 
-def test_the_default_job_merges_by_change_unless_told_otherwise(tmp_path: Path) -> None:
-    def merged_by(strategy: str, **given: str) -> Any:
-        return configure(over(preset("default"), {"strategy": strategy, **given})).strategy
-
-    assert merged_by("adaptcl").aggregation == "by-change"
-    assert merged_by("adaptcl", aggregation="by-worker").aggregation == "by-worker"
-    assert merged_by("heterofl").aggregation == "by-unit"
-
-
 @pytest.mark.parametrize(
     ("section", "reason"),
     [
