@@ -15,6 +15,7 @@ SETTINGS: dict[str, Any] = {
     "workers": 9,
     "participants": 3,
     "rounds": 45,
+    "first_pruning": 5,
     "pruning_interval": 5,
     "width_multiple": 1,
     "max_importance_lost": 1.0,
