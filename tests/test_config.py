@@ -216,7 +216,8 @@ def test_what_is_said_on_top_wins_against_a_section_below_but_not_beside_it() ->
     [
         (0.3, r"must head a table of settings, \[adaptcl\]"),
         ({"strenght": 0.3}, "did you mean 'strength'"),
-        ({"strategy": "fedavg"}, "sets the strategy"),
+        ({"strategy": "fedavg"}, "sets strategy, which is the same for all"),
+        ({"workers": 3}, "sets workers, which is the same for all"),
         ({"strength": 2.0}, "strength is 2.0"),
     ],
 )

@@ -50,6 +50,7 @@ def test_a_forecast_is_the_clock_of_the_run_itself(strategy: str) -> None:
     assert found.round_times_s == pytest.approx(expected, rel=1e-9, abs=1e-9)
     assert found.heterogeneity == pytest.approx([r.heterogeneity for r in run.rounds], abs=1e-9)
     assert found.retention == pytest.approx(run.summary.retention)
+    assert found.flops_saved == pytest.approx(run.summary.flops_saved)
 
 
 def test_with_deadlines_participants_and_jitter_too() -> None:
@@ -81,7 +82,8 @@ def test_what_cannot_be_known_beforehand_is_refused(settings: dict[str, Any], re
 
 
 def test_forecasts_are_held_against_the_first() -> None:
-    slow = Forecast("fedavg-s", (60.0, 60.0), (0.5, 0.5), (1.0, 1.0))
-    fast = Forecast("adaptcl", (60.0, 20.0), (0.5, 0.01), (0.25, 1.0))
+    slow = Forecast("fedavg-s", (60.0, 60.0), (0.5, 0.5), (1.0, 1.0), 0.0)
+    fast = Forecast("adaptcl", (60.0, 20.0), (0.5, 0.01), (0.25, 1.0), 0.3)
     _, row = forecast_table([slow, fast]).rows
-    assert row == ("adaptcl", "1.3 min", "1.50×", "37.50 %", "25.00 %", "0.500 → 0.010")
+    assert row[:4] == ("adaptcl", "1.3 min", "1.50×", "37.50 %")
+    assert row[4:] == ("30.00 %", "25.00 %", "0.500 → 0.010")

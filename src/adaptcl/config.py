@@ -151,8 +151,11 @@ def _section(name: str, values: Any) -> Mapping[str, Any]:
         raise SettingError(
             f"{name} is {values!r}, but a strategy's name must head a table of settings, [{name}]."
         )
-    if "strategy" in values:
-        raise SettingError(f"[{name}] sets the strategy, but it is what that strategy gets.")
+    for each in declared(JobSettings):
+        if each.name in values:
+            raise SettingError(
+                f"[{name}] sets {each.name}, which is the same for all strategies of a job."
+            )
     return values
 
 

@@ -19,7 +19,7 @@ from adaptcl.errors import SettingError
 from adaptcl.pruning import prune
 from adaptcl.strategies import STRATEGIES, Job, Reaction
 from adaptcl.training import Arrival, Task, Update
-from adaptcl.units import Kept, UnitMap, retention, size_bytes
+from adaptcl.units import Kept, UnitMap, flops, retention, size_bytes
 
 
 @dataclass(frozen=True)
@@ -33,6 +33,8 @@ class Forecast:
     """Of the update times, round by round."""
     retention: tuple[float, ...]
     """Each worker's at the end."""
+    flops_saved: float
+    """The share of all workers' FLOPs that pruning has saved in the end."""
 
     @property
     def virtual_time_s(self) -> float:
@@ -77,11 +79,15 @@ class _Clock:
         while not self._strategy.finished:
             self._act(self._next())
         begins = [0.0, *self._ends]
+        left = self._strategy.sub_models()
+        work = [flops(self._units, each) for each in left]
+        whole = max(1, flops(self._units, self._units.everything()))
         return Forecast(
             self._name,
             tuple(end - begin for begin, end in zip(begins, self._ends, strict=False)),
             tuple(self._unequal),
-            tuple(retention(self._units, each) for each in self._strategy.sub_models()),
+            tuple(retention(self._units, each) for each in left),
+            1 - sum(work) / whole / len(work),
         )
 
     def _next(self) -> Reaction:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -19,15 +20,15 @@ def conv_bn(c: int, o: int, k: int = 3, groups: int = 1) -> nn.Sequential:
     return nn.Sequential(conv, nn.BatchNorm2d(o), nn.ReLU6())
 
 
-class Headed(nn.Module):
+class Headed(nn.Module, ABC):
     """Image features averaged over space and classified."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
         self.head = nn.Linear(width, CLASSES)
 
-    def features(self, x: Tensor) -> Tensor:
-        raise NotImplementedError
+    @abstractmethod
+    def features(self, x: Tensor) -> Tensor: ...
 
     def forward(self, x: Tensor) -> Tensor:
         scores: Tensor = self.head(self.features(x).mean((2, 3)))

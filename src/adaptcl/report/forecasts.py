@@ -14,6 +14,7 @@ _HEADINGS = (
     "virtual time",
     "speed-up",
     "parameters saved",
+    "FLOPs saved",
     "smallest sub-model",
     "H before → after",
 )
@@ -29,6 +30,7 @@ def forecast_table(forecasts: Sequence[Forecast]) -> Comparison:
             duration_measure(longest).write(each.virtual_time_s),
             FACTOR.write(first / each.virtual_time_s),
             PERCENT.write(1 - fmean(each.retention)),
+            PERCENT.write(each.flops_saved),
             PERCENT.write(min(each.retention)),
             " → ".join(
                 HETEROGENEITY.write(h) for h in (each.heterogeneity[0], each.heterogeneity[-1])
