@@ -68,6 +68,13 @@ class JobSettings:
     )
     codec: str = setting("plain", "how updates travel to the server", choices=CODECS)
     evaluate_every: int = setting(1, "rounds from one test of the model to the next", at_least=1)
+    averaging: float = setting(
+        0.0,
+        "the model that is tested and delivered is the mean of the global models of about this "
+        "share of the rounds so far; 0 is the last one",
+        at_least=0,
+        below=1,
+    )
     checkpoint_every: int = setting(
         1, "rounds from one checkpoint to the next; resume goes on from the last", at_least=1
     )

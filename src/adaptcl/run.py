@@ -20,6 +20,7 @@ import torch
 from torch import nn
 
 from adaptcl import config as configuration
+from adaptcl.averaging import Averaging
 from adaptcl.codecs import CODECS
 from adaptcl.config import Config
 from adaptcl.engines.engine import Engine
@@ -32,6 +33,7 @@ from adaptcl.records import RoundRecord, Summary
 from adaptcl.run_folder import RunFolder, read_finished, summarise
 from adaptcl.snapshot import Tree
 from adaptcl.strategies import STRATEGIES, Job, Strategy
+from adaptcl.strategies.strategy import Closed
 from adaptcl.training.evaluate import accuracy
 from adaptcl.training.randomness import draws_randomness
 from adaptcl.training.trainers import trainers
@@ -53,7 +55,7 @@ class Result:
     summary: Summary
     rounds: tuple[RoundRecord, ...]
     model: nn.Module
-    """The global model, trained."""
+    """The model that was trained: the global one, or its mean over some rounds."""
     folder: Path | None
 
 
@@ -138,7 +140,10 @@ class Session:
         self._units = trace(materials.model, materials.example(), materials.fixed)
         refuse_misfit(materials)
         self._strategy = self._new_strategy()
+        self._averaging = Averaging(self._job.averaging)
         checkpoint, self._records = folder.left_off() if folder else (None, [])
+        if checkpoint and "averaging" in checkpoint:  # as it is in all but the oldest
+            self._averaging.restore(checkpoint["averaging"])
         self._engine_tree: Tree | None = checkpoint["engine"] if checkpoint else None
         self._began = time.perf_counter() - (checkpoint["wall_time_s"] if checkpoint else 0.0)
         self.observed_before: Tree = checkpoint["observed"] if checkpoint else None
@@ -159,7 +164,7 @@ class Session:
             )
         )
         self.engine().run(self._checkpoint, self._engine_tree)
-        summary, final = self._summary(), self._strategy.model()
+        summary, final = self._summary(), self._delivered()
         if self._folder:
             self._folder.finish(summary, final)
         self._tell(RunFinished(summary))
@@ -228,11 +233,16 @@ class Session:
     def _side_by_side(self) -> int:
         return _STREAMS if self._on_gpu else os.cpu_count() or 1
 
-    def _accuracy(self, state: State, round_: int) -> float | None:
-        # Not `round_ < rounds`: with workers lost for good, fewer rounds may be the last ones.
-        if round_ % self._job.evaluate_every and not self._strategy.finished:
+    def _accuracy(self, state: State, closed: Closed) -> float | None:
+        """What the model delivered now would be right about; None where it is not tested."""
+        model = self._averaging.add(state, closed)
+        # Not `round < rounds`: with workers lost for good, fewer rounds may be the last ones.
+        if closed.round % self._job.evaluate_every and not self._strategy.finished:
             return None
-        return self._measured(state)
+        return self._measured(model)
+
+    def _delivered(self) -> State:
+        return self._averaging.model or self._strategy.model()
 
     def _measured(self, state: State) -> float:
         self._judged.load_state_dict(state)
@@ -255,7 +265,12 @@ class Session:
     def _checkpoint(self, tree: Tree) -> None:
         if self._folder and len(self._records) % self._job.checkpoint_every == 0:
             self._folder.save_checkpoint(
-                {"wall_time_s": self._wall_time(), "observed": self.observed(), "engine": tree}
+                {
+                    "wall_time_s": self._wall_time(),
+                    "averaging": self._averaging.snapshot(),
+                    "observed": self.observed(),
+                    "engine": tree,
+                }
             )
 
     def _wall_time(self) -> float:
@@ -272,7 +287,7 @@ class Session:
         retentions = tuple(share[key] for key in keys)
         *before, last = self._records
         if last.accuracy is None:
-            last = replace(last, accuracy=self._measured(self._strategy.model()))
+            last = replace(last, accuracy=self._measured(self._delivered()))
         return summarise(
             [*before, last],
             strategy=self._job.strategy,

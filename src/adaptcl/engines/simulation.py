@@ -61,7 +61,7 @@ class Simulation:
         codec: Codec,
         environment: Environment,
         *,
-        judge: Callable[[State, int], float | None],
+        judge: Callable[[State, Closed], float | None],
         listener: Listener,
         threads: int,
     ) -> None:
@@ -206,7 +206,7 @@ class Simulation:
 
     def _finish_round(self, closed: Closed) -> None:
         self._rounds_closed = closed.round
-        accuracy = self._judge(self._strategy.model(), closed.round)
+        accuracy = self._judge(self._strategy.model(), closed)
         tell_round(self._tell, closed, self.now, accuracy, self._update_times)
 
     # Checkpoints -------------------------------------------------------------------------------

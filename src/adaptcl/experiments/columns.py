@@ -45,6 +45,16 @@ def _delta_late(run: RunResult, baseline: RunResult | None) -> float | None:
     return None if baseline is None else _late(run) - _late(baseline)
 
 
+def _averaged(run: RunResult) -> float | None:
+    tests = [each for each in run.course.averaged_accuracy if each is not None]
+    return 100 * tests[-1] if tests else None
+
+
+def _delta_averaged(run: RunResult, baseline: RunResult | None) -> float | None:
+    own, other = _averaged(run), None if baseline is None else _averaged(baseline)
+    return None if own is None or other is None else own - other
+
+
 def _delta_best(run: RunResult, baseline: RunResult | None) -> float | None:
     if baseline is None:
         return None
@@ -70,6 +80,7 @@ def _mean(values: list[int]) -> float:
 COLUMNS: dict[str, Column] = {
     "accuracy": Column("accuracy at the end (%)", lambda run, _: 100 * run.summary.accuracy),
     "late_accuracy": Column(f"mean of the last {_LATE} tests (%)", lambda run, _: _late(run)),
+    "averaged_accuracy": Column("of the mean model at the end (%)", lambda run, _: _averaged(run)),
     "best_accuracy": Column("best accuracy (%)", lambda run, _: 100 * run.summary.best_accuracy),
     "minutes": Column("time (min)", lambda run, _: run.summary.virtual_time_s / 60, 1),
     "best_minutes": Column(
@@ -77,6 +88,7 @@ COLUMNS: dict[str, Column] = {
     ),
     "delta": Column("ΔAcc at the end (points)", _delta, signed=True),
     "delta_late": Column(f"ΔAcc, last {_LATE} tests (points)", _delta_late, signed=True),
+    "delta_averaged": Column("ΔAcc of the mean models (points)", _delta_averaged, signed=True),
     "delta_best": Column("ΔAcc of the best (points)", _delta_best, signed=True),
     "speed_up": Column("speed-up", _speed_up, suffix="×"),
     "params_mib": Column(

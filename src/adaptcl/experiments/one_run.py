@@ -9,6 +9,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from adaptcl import data, models
+from adaptcl.averaging import USUAL_SHARE, Averaging
 from adaptcl.config import Config
 from adaptcl.data import DataSet
 from adaptcl.errors import RunFolderError
@@ -27,7 +28,8 @@ from adaptcl.records import RoundRecord
 from adaptcl.run import Session
 from adaptcl.run_folder import RunFolder
 from adaptcl.snapshot import Tree
-from adaptcl.units import Kept, UnitMap, flops, parameters, size_bytes
+from adaptcl.strategies.strategy import Closed
+from adaptcl.units import Kept, State, UnitMap, flops, parameters, size_bytes
 
 PAIR = (1, 3)
 """The paper's workers two and four, whose remaining networks it compares."""
@@ -58,7 +60,11 @@ def carry_out(
 
 
 class _Observed(Session):
-    """A session that also looks at the sub-models, which a run does not give away."""
+    """A session that also looks at the sub-models and at the mean of the latest models.
+
+    The paper's jobs test the last model. What the mean would have been right about is measured
+    beside it, in the same run.
+    """
 
     def __init__(
         self,
@@ -68,10 +74,16 @@ class _Observed(Session):
         told: Callable[[int, int], None],
     ) -> None:
         super().__init__(config, materials, folder, [self._observe])
-        before = self.observed_before or {"similarity": [], "warnings": []}
         self._told = told
-        self._similarity: dict[int, float] = dict(before["similarity"])
-        self._warnings: list[str] = before["warnings"]
+        self._similarity: dict[int, float] = {}
+        self._warnings: list[str] = []
+        self._mean = Averaging(USUAL_SHARE)
+        self._averaged: dict[int, float] = {}
+        if (before := self.observed_before) is not None:
+            self._similarity = dict(before["similarity"])
+            self._warnings = before["warnings"]
+            self._mean.restore(before["mean"])
+            self._averaged = dict(before["averaged"])
 
     def result(self, provenance: Provenance, smoke: bool) -> RunResult:
         """Run, and put together what is kept for good."""
@@ -84,14 +96,26 @@ class _Observed(Session):
             summary=done.summary,
             whole=_size(units, units.everything()),
             sub_models=tuple(_size(units, kept) for kept in self._strategy.sub_models()),
-            course=course(_judged_at_the_end(done.rounds, done.summary.accuracy)),
+            course=course(_judged_at_the_end(done.rounds, done.summary.accuracy), self._averaged),
             workers=workers_where_they_change(done.rounds, self._similarity),
             warnings=tuple(self._warnings[:_MOST_WARNINGS]),
         )
 
     def observed(self) -> Tree:
         """What no record of a round tells; kept in the checkpoint, it is that of its round."""
-        return {"similarity": list(self._similarity.items()), "warnings": self._warnings}
+        return {
+            "similarity": list(self._similarity.items()),
+            "warnings": self._warnings,
+            "mean": self._mean.snapshot(),
+            "averaged": list(self._averaged.items()),
+        }
+
+    def _accuracy(self, state: State, closed: Closed) -> float | None:
+        mean = self._mean.add(state, closed)
+        accuracy = super()._accuracy(state, closed)
+        if accuracy is not None:
+            self._averaged[closed.round] = self._measured(mean)
+        return accuracy
 
     def _observe(self, event: Event) -> None:
         if isinstance(event, Warned):

@@ -36,6 +36,8 @@ class Course:
     accuracy: tuple[float | None, ...]
     """None where it was not measured."""
     heterogeneity: tuple[float, ...]
+    averaged_accuracy: tuple[float | None, ...] = ()
+    """Of the mean of the latest models, measured beside; empty in results that are older."""
 
 
 @dataclass(frozen=True)
@@ -103,13 +105,14 @@ class RunResult:
         )
 
 
-def course(records: Sequence[RoundRecord]) -> Course:
-    """The columns of some rounds."""
+def course(records: Sequence[RoundRecord], averaged: Mapping[int, float]) -> Course:
+    """The columns of some rounds; `averaged` has the accuracy of the mean model by round."""
     return Course(
         tuple(r.round for r in records),
         tuple(round(r.virtual_time_s, 3) for r in records),
         tuple(None if r.accuracy is None else round(r.accuracy, 6) for r in records),
         tuple(round(r.heterogeneity, 5) for r in records),
+        tuple(round(averaged[r.round], 6) if r.round in averaged else None for r in records),
     )
 
 

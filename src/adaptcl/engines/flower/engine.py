@@ -80,7 +80,7 @@ class Network:
         fleet: Fleet,
         call: Call,
         *,
-        judge: Callable[[State, int], float | None],
+        judge: Callable[[State, Closed], float | None],
         listener: Listener,
         patience: float,
         connected: set[int],
@@ -298,7 +298,7 @@ class Network:
     def _finish_round(self, closed: Closed) -> None:
         now = self.now
         self._rounds_closed = closed.round
-        accuracy = self._judge(self._strategy.model(), closed.round)
+        accuracy = self._judge(self._strategy.model(), closed)
         times = [0.0 if w in self._away else t for w, t in enumerate(self._update_times)]
         tell_round(self._tell, closed, now, accuracy, times)
 
