@@ -28,7 +28,7 @@ from adaptcl.strategies import STRATEGIES
 ROUNDS = 8
 JOB = [
     "--model", "small", "--data", "digits", "--workers", "3", "--rounds", str(ROUNDS),
-    "--epochs", "2", "--jitter", "0.05", "--max-importance-lost", "1",
+    "--epochs", "2", "--jitter", "0.05", "--max-importance-lost", "1", "--averaging", "0.4",
 ]  # fmt: skip
 QUIET = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONIOENCODING": "utf-8"}
 PATIENCE = 120.0

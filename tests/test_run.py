@@ -170,6 +170,17 @@ def test_the_result_holds_together() -> None:
     assert result.folder is None
 
 
+def test_averaging_changes_what_is_tested_and_delivered_and_not_what_is_learned() -> None:
+    last, mean = (run(rounds=9, averaging=share, strategy="fedavg") for share in (0.0, 0.5))
+    # From the third round on the newest model is only a part of the mean.
+    for one, other in zip(last.rounds, mean.rounds, strict=True):
+        assert one.workers == other.workers
+    weights = [each.model.state_dict()["0.weight"] for each in (last, mean)]
+    assert not torch.equal(*weights)
+    assert mean.summary.accuracy == accuracy_of(mean.model, as_samples(TEST))
+    assert last.summary.accuracy == accuracy_of(last.model, as_samples(TEST))
+
+
 def test_accuracy_is_measured_when_asked_for_and_at_the_end() -> None:
     rounds = run(strategy="fedavg", rounds=5, evaluate_every=2).rounds
     assert [r.accuracy is not None for r in rounds] == [False, True, False, True, True]

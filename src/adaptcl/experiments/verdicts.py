@@ -19,6 +19,8 @@ class Verdict:
     deltas: tuple[float, ...]
     """Points above the baseline of the same seed, at the end of the run."""
     speed_ups: tuple[float, ...]
+    averaged: tuple[float, ...] = ()
+    """The same points between the means of the latest models, where they were measured."""
 
     @property
     def holds(self) -> bool | None:
@@ -40,8 +42,15 @@ class Verdict:
         seeds = f"{len(self.deltas)} of {self.claim.least_seeds} seeds"
         return (
             f"{judged}: {statistics.fmean(self.deltas):+.2f} points (by seed {each}), "
-            f"{statistics.fmean(self.speed_ups):.2f}×, {seeds}"
+            f"{statistics.fmean(self.speed_ups):.2f}×, {seeds}{self._averaged_words}"
         )
+
+    @property
+    def _averaged_words(self) -> str:
+        if not self.averaged:
+            return ""
+        each = ", ".join(f"{delta:+.2f}" for delta in self.averaged)
+        return f"; mean models {statistics.fmean(self.averaged):+.2f} (by seed {each})"
 
 
 def verdicts(experiments: Sequence[Experiment], store: Store) -> list[Verdict]:
@@ -51,6 +60,6 @@ def verdicts(experiments: Sequence[Experiment], store: Store) -> list[Verdict]:
         for claim in experiment.claims:
             part = experiment.part(claim.part)
             came = outcome(part, part.row(claim.row), store)
-            deltas, speed_ups = came.values("delta"), came.values("speed_up")
-            found.append(Verdict(claim, tuple(deltas), tuple(speed_ups)))
+            columns = ("delta", "speed_up", "delta_averaged")
+            found.append(Verdict(claim, *(tuple(came.values(column)) for column in columns)))
     return found
