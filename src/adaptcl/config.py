@@ -80,7 +80,8 @@ class JobSettings:
     )
     threads: int = setting(
         0,
-        "workers trained at the same time; 0 is one for each core, or six on a GPU",
+        "workers trained at the same time; 0 is one for each core, or on a GPU six, or two if "
+        "tasks are short",
         at_least=0,
     )
     device: str = setting("cpu", "where models are trained, as PyTorch names it: cpu, cuda, …")

@@ -17,15 +17,15 @@ from torch import Tensor
 def first_not_finite(tensors: Mapping[str, Tensor]) -> str | None:
     """The name of the first tensor that holds NaN or an infinity; None if there is none."""
     floats = {name: tensor for name, tensor in tensors.items() if tensor.is_floating_point()}
-    if not floats or math.isfinite(float(torch.stack(_sums(list(floats.values()))).sum())):
+    if not floats or math.isfinite(_sum(list(floats.values()))):
         return None
     return next(
         (name for name, tensor in floats.items() if not bool(torch.isfinite(tensor).all())), None
     )
 
 
-def _sums(tensors: list[Tensor]) -> list[Tensor]:
+def _sum(tensors: list[Tensor]) -> float:
     if tensors[0].device.type == "cpu":
-        return [tensor.sum() for tensor in tensors]
+        return sum(tensor.sum().item() for tensor in tensors)
     # Of absolute values, because that is what a GPU can do for all tensors at once.
-    return list(torch._foreach_norm(tensors, 1))
+    return torch.stack(torch._foreach_norm(tensors, 1)).sum().item()

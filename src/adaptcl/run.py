@@ -43,6 +43,10 @@ from adaptcl.units import State, flops, kept_key, retention, trace
 _STREAMS = 6
 """Workers that train side by side on a GPU: fewer leave it half idle, more leave a longer tail, in
 which the last and largest sub-models have it to themselves."""
+_STREAMS_OF_SHORT_TASKS = 2
+_SHORT_TASK = 1e11
+"""FLOPs of a task's forward passes. A GPU is done with fewer before Python has made the next task
+ready, and then more threads only wait for each other's turn in Python."""
 
 FROM_PYTHON = "(given from Python)"
 """Stands in the settings for a model or data that has no name."""
@@ -231,7 +235,11 @@ class Session:
         return torch.device(self._job.device).type == "cuda"
 
     def _side_by_side(self) -> int:
-        return _STREAMS if self._on_gpu else os.cpu_count() or 1
+        if not self._on_gpu:
+            return os.cpu_count() or 1
+        most = max(map(len, self._materials.parts)) * self._config.recipe.epochs
+        work = most * flops(self._units, self._units.everything())
+        return _STREAMS if work >= _SHORT_TASK else _STREAMS_OF_SHORT_TASKS
 
     def _accuracy(self, state: State, closed: Closed) -> float | None:
         """What the model delivered now would be right about; None where it is not tested."""

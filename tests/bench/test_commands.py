@@ -65,6 +65,16 @@ def test_a_benchmark_takes_only_options_that_mean_something_to_it(
     assert main(["bench", "step", "--rounds", "3"]) == 2
 
 
+def test_what_trains_on_a_gpu_can_be_told_how_to_multiply(
+    asked: list[Request], capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("step", "lasso", "round", "job"):
+        assert main(["bench", name, "--precision", "bf16"]) == 0
+        assert asked[-1].precision == "bf16"
+    # Against peers it is what they multiply in.
+    assert main(["bench", "peers", "--precision", "bf16"]) == 2
+
+
 @pytest.mark.parametrize("words", [["bench", "step", "--repeats", "0"], ["bench", "nothing"]])
 def test_what_is_wrong_is_told_in_a_sentence(
     words: list[str], capsys: pytest.CaptureFixture[str]

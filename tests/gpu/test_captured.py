@@ -96,6 +96,23 @@ def test_the_same_steps_give_the_same_bits(images: Samples, net: nn.Module, unit
     assert all(torch.equal(ends[0][name], ends[1][name]) for name in state)
 
 
+def test_the_state_is_that_of_the_model_apart_from_it_and_in_the_usual_layout(
+    images: Samples, net: nn.Module, units: UnitMap
+) -> None:
+    kept, state = units.everything(), dict(net.state_dict())
+    mine = trainer(net, units, images, "float32")
+    for count in (3, 5):  # the second time with what was captured the first time
+        model = mine.load(kept, state)
+        assert all(torch.equal(t, state[name]) for name, t in mine.state(model).items())
+        mine.run(model, kept, order(len(images), count), None, RECIPE, 1e-4)
+        found = mine.state(model)
+        assert list(found) == list(state)
+        assert all(torch.equal(t, found[name]) for name, t in model.state_dict().items())
+        assert all(t.is_contiguous() for t in found.values())
+        mine.load(kept, state)
+        assert not torch.equal(found["classifier.weight"], state["classifier.weight"])
+
+
 def test_workers_of_one_shape_share_a_captured_model(
     images: Samples, net: nn.Module, units: UnitMap
 ) -> None:

@@ -224,7 +224,8 @@ def test_a_sum_takes_no_more_memory_for_a_thousand_different_sub_models_than_for
             kept[layer.units.start] = True
         total.add(cut(job.state, job.units, kept), kept, 1)
         if number >= 100:
-            sizes.append(sum(t.nbytes for t in tensors_in(total)))
+            memory = [tensor.untyped_storage() for tensor in tensors_in(total)]
+            sizes.append(sum({each.data_ptr(): each.nbytes() for each in memory}.values()))
     model = sum(tensor.nbytes for tensor in job.state.values())
     # Twice the model for the sum in double precision, less than that for who held what, and the
     # kept units of a few dozen sub-models, which are next to nothing for a model of any size.

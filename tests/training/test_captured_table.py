@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -32,13 +33,15 @@ def test_steps_see_the_batches_in_their_order(sizes: list[int], begin: int) -> N
         assert table.losses(len(sizes)).tolist() == list(range(len(sizes)))
 
 
-def test_moves_stand_beside_their_batch() -> None:
-    sizes = [4, 4, 2]
+@pytest.mark.parametrize("sizes", [[4, 4, 2], [4, 4, 5], [4, 4, 4], [3]])
+def test_moves_stand_beside_their_batch(sizes: list[int]) -> None:
     batches = [torch.arange(size) for size in sizes]
     moves = [torch.randint(0, 9, (3, size)) for size in sizes]
     table = Table(4, 5, moves=True, device=CPU)
-    table.fill(batches, moves, 0)
-    assert all(map(torch.equal, (found for _, found in read(table, sizes)), moves))
+    table.fill(batches, moves, 100)
+    seen = read(table, sizes)
+    assert all(map(torch.equal, (found for _, found in seen), moves))
+    assert all(map(torch.equal, (found for found, _ in seen), (each + 100 for each in batches)))
 
 
 def test_a_table_knows_how_much_it_holds() -> None:

@@ -59,6 +59,20 @@ def test_loading_shares_no_memory_with_the_model_or_the_task(
     assert all(torch.equal(net.state_dict()[name], tensor) for name, tensor in before.items())
 
 
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+def test_the_state_is_apart_from_the_model_and_in_the_usual_layout(
+    net: nn.Module, units: UnitMap, digits: Samples, task: Tasks, layout: torch.memory_format
+) -> None:
+    asked = task()
+    plain = PlainTrainer(net, units, digits, layout)
+    model = plain.load(asked.kept, dict(asked.state))
+    state = plain.state(model)
+    plain.run(model, asked.kept, [torch.arange(20)], None, asked.recipe, 0.0)
+    assert list(state) == list(asked.state)
+    assert all(torch.equal(state[name], tensor) for name, tensor in asked.state.items())
+    assert all(t.is_contiguous() and not t.requires_grad for t in state.values())
+
+
 def test_the_moves_of_the_augmentation_are_applied(
     net: nn.Module, units: UnitMap, digits: Samples, task: Tasks
 ) -> None:

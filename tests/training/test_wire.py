@@ -8,13 +8,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from adaptcl.codecs import CODECS, codec
+from adaptcl.codecs import CODECS, Codec, codec
 from adaptcl.codecs.codec import Memory, Payload
 from adaptcl.codecs.plain import Plain, PlainSettings
 from adaptcl.errors import UpdateError
+from adaptcl.finite import first_not_finite
 from adaptcl.training import Pruning, Task, Update
 from adaptcl.training.wire import check_header, check_tensors, pack, payload_bytes, unpack
-from adaptcl.units import CutOnDemand, Kept, UnitMap, recut
+from adaptcl.units import CutOnDemand, Kept, State, UnitMap, recut
 
 Tasks = Callable[..., Task]
 CODEC = Plain(PlainSettings())
@@ -40,9 +41,9 @@ def answer(asked: Task) -> Update:
     return Update(3, 5, {name: t + 1 for name, t in asked.state.items()}, asked.kept, 40, 1.5)
 
 
-def sent(update: Update, task: Task, units: UnitMap) -> Update:
-    payload, _ = pack(update, task, units, CODEC, Memory())
-    return unpack(payload, update, task, units, CODEC)
+def sent(update: Update, task: Task, units: UnitMap, by: Codec = CODEC) -> Update:
+    payload, _ = pack(update, task, units, by, Memory())
+    return unpack(payload, update, task, units, by)
 
 
 def test_an_honest_update_arrives_as_it_was_sent(
@@ -127,10 +128,41 @@ def test_values_that_are_not_finite_are_refused(
     answer: Update, asked: Task, units: UnitMap, name: str, broken: float
 ) -> None:
     answer.state[name].view(-1)[-1] = broken
-    with pytest.raises(UpdateError, match="not finite"):
+    with pytest.raises(UpdateError, match=f"worker 3 sent '{name}'.*not finite.*learning_rate"):
         check_tensors(answer, units)
-    with pytest.raises(UpdateError, match=r"not finite"):
-        sent(answer, asked, units)
+    for each in CODECS:
+        with pytest.raises(UpdateError, match=f"worker 3 sent '{name}'.*not finite"):
+            sent(answer, asked, units, codec(each, {}))
+
+
+@pytest.mark.parametrize("name", ["fp16", "int8", "dgc"])
+def test_finite_changes_that_add_up_to_infinity_are_refused(
+    answer: Update, asked: Task, units: UnitMap, name: str
+) -> None:
+    before = {**asked.state, "8.weight": torch.full_like(asked.state["8.weight"], 3e38)}
+    moved = replace(asked, state=before)
+    small = {**answer.state, "8.weight": before["8.weight"] / 2}
+    payload, _ = pack(replace(answer, state=small), moved, units, codec(name, {}), Memory())
+    for part, tensor in payload.tensors.items():
+        if part.startswith(("change:8.weight", "values:8.weight")):
+            tensor.abs_()
+    assert first_not_finite(payload.tensors) is None
+    with pytest.raises(UpdateError, match=r"8\.weight.*not finite"):
+        unpack(payload, answer, moved, units, codec(name, {}))
+
+
+class Careless(Plain):
+    """A codec of somebody's own, whose arithmetic fails."""
+
+    def decode(self, payload: Payload, reference: State) -> State:
+        return {name: t / 0 if t.is_floating_point() else t for name, t in reference.items()}
+
+
+def test_whatever_a_codec_makes_of_an_update_is_looked_at(
+    answer: Update, asked: Task, units: UnitMap
+) -> None:
+    with pytest.raises(UpdateError, match=r"worker 3 sent .* not finite"):
+        sent(answer, asked, units, Careless(PlainSettings()))
 
 
 def test_negative_variances_are_refused(answer: Update, asked: Task, units: UnitMap) -> None:

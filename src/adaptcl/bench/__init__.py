@@ -15,7 +15,11 @@ BENCHMARKS = {
     for each in (
         Benchmark("step", "a training step of VGG16 at several retentions", ("precision",)),
         Benchmark("lasso", "the group lasso's share of a training step", ("precision",)),
-        Benchmark("round", "a round of ten workers against plain PyTorch, one after the other"),
+        Benchmark(
+            "round",
+            "a round of ten workers against plain PyTorch, one after the other",
+            ("precision",),
+        ),
         Benchmark("layout", "memory layouts of images in a training step"),
         Benchmark("threads", "workers side by side against one on all cores"),
         Benchmark("job", "the paper's CIFAR-10 job, from beginning to end", ("job", "precision")),

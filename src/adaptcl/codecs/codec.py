@@ -62,5 +62,10 @@ class Codec(Protocol):
         ...
 
     def decode(self, payload: Payload, reference: State) -> State:
-        """The sub-model the server understands, given what it had sent (cut to the same units)."""
+        """The sub-model the server understands, given what it had sent (cut to the same units).
+
+        Names, shapes and types are checked here. Whether the numbers are finite is asked once of
+        what comes out, whatever the codec, in `training/wire.py`; so what is not finite must not
+        be hidden.
+        """
         ...

@@ -1,7 +1,8 @@
 """Changes of tensors on a wire: putting them there, and reading them with no trust in them.
 
 A payload holds named tensors that another machine made. Whatever is not exactly as agreed is
-refused in one sentence before it can reach the global model.
+refused in one sentence before it can reach the global model. What the numbers are is looked at
+later, in the sub-model they make: finite changes can still add up to infinity.
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ from torch import Tensor
 
 from adaptcl.codecs.codec import Parcel, Payload
 from adaptcl.errors import UpdateError
-from adaptcl.finite import first_not_finite
 from adaptcl.units import State
 
 WHOLE = "whole"
@@ -61,9 +61,7 @@ class Reader:
         tensor = self._left.pop(name)
         if tensor.dtype != dtype:
             raise UpdateError(f"An update has {name!r} as {tensor.dtype}, but it must be {dtype}.")
-        if tensor.ndim != len(shape) or any(
-            wanted not in (None, length) for length, wanted in zip(tensor.shape, shape, strict=True)
-        ):
+        if tensor.shape != shape and not _fits(tensor.shape, shape):
             wanted = ", ".join("any" if length is None else str(length) for length in shape)
             raise UpdateError(
                 f"An update has {name!r} in the shape {list(tensor.shape)}, "
@@ -95,17 +93,10 @@ def add_changes(
         else:
             state[name] = (before + change(reader, name, shape)).to(before.dtype)
     reader.close()
-    return only_finite(state)
-
-
-def only_finite(state: State) -> State:
-    """What was decoded, if all of it can go into a model.
-
-    Asked of the outcome, not of what travelled: finite numbers can still add up to infinity.
-    """
-    if (name := first_not_finite(state)) is not None:
-        raise UpdateError(
-            f"An update has values in {name!r} that are not finite: the worker's training "
-            "diverged; try a smaller learning rate."
-        )
     return state
+
+
+def _fits(shape: torch.Size, wanted: tuple[int | None, ...]) -> bool:
+    return len(shape) == len(wanted) and all(
+        length in (None, found) for found, length in zip(shape, wanted, strict=True)
+    )

@@ -155,10 +155,10 @@ class Environment:
         """When `amount` is done that begins at `start` and goes on at changing rates."""
         time = start
         while True:
-            change = self.trace.after(worker, time)
-            possible = (change - time) * rate(time)
+            change, pace = self.trace.after(worker, time), rate(time)
+            possible = (change - time) * pace
             if amount <= possible:
-                return time + amount / rate(time)
+                return time + amount / pace
             amount -= possible
             time = change
 

@@ -23,7 +23,7 @@ from adaptcl.errors import AdaptCLError
 from adaptcl.events import Listener, UpdateArrived, WorkerJoined, WorkerLost
 from adaptcl.snapshot import Tree
 from adaptcl.strategies.strategy import Closed, Reaction, Strategy
-from adaptcl.training import Arrival, Task
+from adaptcl.training import Arrival, Task, Timing
 from adaptcl.training.wire import pack, payload_bytes, unpack
 from adaptcl.training.worker import Worker, WorkerMemory
 from adaptcl.units import State, UnitMap, size_bytes
@@ -177,31 +177,37 @@ class Simulation:
     def _deliver(self, task: Task, start: float) -> None:
         self._open[task.worker] = _Open(task, start)
         sent = size_bytes(self._units, task.kept)
-        received = None
+        known = None
         if task.pruning is None and not self._environment.measured:
             received = payload_bytes(task, self._units, self._codec)
-        if received is None:
-            earliest = self._environment.earliest(task, start, sent)
+            known = self._environment.timing(task, task.kept, start, sent, received, 0.0)
+            earliest = start + known.update_time
         else:
-            timing = self._environment.timing(task, task.kept, start, sent, received, 0.0)
-            earliest = start + timing.update_time
+            earliest = self._environment.earliest(task, start, sent)
         self._trainings.add(
             task.worker,
             start,
-            partial(self._train, task, start, self._memories[task.worker], sent),
+            partial(self._train, task, start, self._memories[task.worker], sent, known),
             earliest=earliest,
-            is_known=received is not None,
+            is_known=known is not None,
         )
 
-    def _train(self, task: Task, start: float, memory: WorkerMemory, sent: int) -> Trained:
-        """Everything between sending a task and its update's arrival; runs in a thread."""
+    def _train(
+        self, task: Task, start: float, memory: WorkerMemory, sent: int, known: Timing | None
+    ) -> Trained:
+        """Everything between sending a task and its update's arrival; runs in a thread.
+
+        `known` is how long it takes, where that was known before it was trained.
+        """
         task = replace(task, state=dict(task.state))
         began = time.perf_counter()
         update, memory = self._workers[task.worker].carry_out(task, memory)
         seconds = time.perf_counter() - began
         payload, codec_memory = pack(update, task, self._units, self._codec, memory.codec)
         received = unpack(payload, update, task, self._units, self._codec)
-        timing = self._environment.timing(task, update.kept, start, sent, payload.nbytes, seconds)
+        timing, size = known, payload.nbytes
+        if timing is None or timing.bytes_received != size:
+            timing = self._environment.timing(task, update.kept, start, sent, size, seconds)
         return Trained(Arrival(received, timing), WorkerMemory(memory.lasso, codec_memory))
 
     def _finish_round(self, closed: Closed) -> None:

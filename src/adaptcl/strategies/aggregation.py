@@ -74,10 +74,14 @@ class Aggregation:
             else frozenset[str]()
         )
         self._device = next((tensor.device for tensor in like.values()), torch.device("cpu"))
+        floats = {name: tensor for name, tensor in like.items() if tensor.is_floating_point()}
+        sizes = [tensor.numel() for tensor in floats.values()]
+        self._sum = torch.zeros(sum(sizes), dtype=torch.float64, device=self._device)
+        """All sums end to end; `_sums` are its parts."""
+        parts = torch.split(self._sum, sizes)
         self._sums: State = {
-            name: torch.zeros_like(tensor, dtype=torch.float64)
-            for name, tensor in like.items()
-            if tensor.is_floating_point()
+            name: part.view(tensor.shape)
+            for (name, tensor), part in zip(floats.items(), parts, strict=True)
         }
         self._weight = 0.0
         self._holders = Holders(units, self._device)
@@ -97,8 +101,8 @@ class Aggregation:
                 self._counters[name] = torch.maximum(largest, tensor)
         if self._device.type != "cpu" and bool(kept.all()):
             # There is no cache to fit, and launching one tensor after the other takes longest.
-            sums = [self._sums[name] for name in values]
-            torch._foreach_add_(sums, list(values.values()), alpha=weight)
+            flat = torch.cat([values[name].flatten() for name in self._sums])
+            self._sum.add_(flat, alpha=weight)
             return
         places = kept_places(self._units, kept, self._device)
         for name, value in values.items():

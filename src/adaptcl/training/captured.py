@@ -114,6 +114,12 @@ class CapturedTrainer:
                 self._lent = None
         return self._plain.run(model, kept, batches, moves, recipe, lasso)
 
+    def state(self, model: nn.Module) -> State:
+        """Copies of the sub-model's tensors."""
+        if self._lent is not None and model is self._lent.model:
+            return self._lent.state()
+        return self._plain.state(model)
+
     def release(self) -> None:
         """Let another worker have the captured model."""
         if self._lent is not None:

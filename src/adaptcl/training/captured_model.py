@@ -15,6 +15,7 @@ from torch.nn import functional as F
 from adaptcl.data import Samples
 from adaptcl.training.augment import crop_and_flip
 from adaptcl.training.captured_table import Table
+from adaptcl.training.captured_tensors import Tensors
 from adaptcl.training.recipe import Recipe
 from adaptcl.units import Kept, State, UnitMap
 
@@ -68,17 +69,18 @@ class CapturedModel:
         self._table: Table | None = None
         self._steps: dict[int, _Step] = {}
         """By batch size: the last batch of an epoch is a smaller one."""
-        self._tensors = model.state_dict()
+        self._tensors = Tensors(model)
         self._stream: torch.cuda.Stream = torch.cuda.Stream(  # type: ignore[no-untyped-call]
             self._device
         )
 
     def load(self, state: State) -> None:
         """Take on other tensors of the same shapes."""
-        with torch.no_grad():
-            torch._foreach_copy_(
-                list(self._tensors.values()), [state[name] for name in self._tensors]
-            )
+        self._tensors.load(state)
+
+    def state(self) -> State:
+        """Copies of its tensors, in the usual layout."""
+        return self._tensors.copied()
 
     def run(
         self,
@@ -90,7 +92,7 @@ class CapturedModel:
     ) -> Tensor:
         """One step of SGD on each batch of indexes from `begin` on, from rest; the losses."""
         stream = self._stream
-        stream.wait_stream(torch.cuda.current_stream())
+        stream.wait_stream(torch.cuda.current_stream(self._device))
         try:
             with torch.cuda.stream(stream):
                 return self._run(batches, moves, begin, recipe, lasso)
@@ -121,7 +123,7 @@ class CapturedModel:
         if recipe != self._recipe or self._descent is None:
             self._recipe = recipe
             self._descent = self._new_descent(recipe)
-            self._tensors = self.model.state_dict()
+            self._tensors = Tensors(self.model)
             self._table = None
         # A rest of one sample joins the batch before it.
         widest = max(recipe.batch_size + 1, *sizes)

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor
-from torch.nn.utils.rnn import pad_sequence
 
 
 class Table:
@@ -33,10 +32,11 @@ class Table:
     def fill(self, batches: Sequence[Tensor], moves: Sequence[Tensor] | None, begin: int) -> None:
         """Put in a round's batches, whose samples are counted from `begin` on."""
         rows = torch.zeros(len(batches), *self.rows.shape[1:], dtype=torch.long)
-        indexes = pad_sequence(list(batches), batch_first=True)
-        rows[:, 0, : indexes.shape[1]] = indexes + begin
-        for row, each in zip(rows, moves or (), strict=False):
-            row[1:, : each.shape[1]] = each
+        samples = rows[:, 0]
+        _put(batches, samples)
+        samples.add_(begin)
+        if moves is not None:
+            _put(moves, rows[:, 1:])
         # The host's memory is read before this returns; it only does not wait for the GPU.
         self.rows[: len(batches)].copy_(rows, non_blocking=True)
         self.rewind()
@@ -61,3 +61,13 @@ class Table:
     def losses(self, count: int) -> Tensor:
         """Those of the first steps."""
         return self.noted[:count].clone()
+
+
+def _put(parts: Sequence[Tensor], rows: Tensor) -> None:
+    """Each part at the beginning of its row."""
+    lengths = {part.shape[-1] for part in parts}
+    if len(lengths) == 1:
+        torch.stack(list(parts), out=rows[..., : lengths.pop()])
+    else:
+        for row, part in zip(rows, parts, strict=True):
+            row[..., : part.shape[-1]] = part

@@ -36,6 +36,7 @@ class OwnDice(ForwardMode):  # type: ignore[no-untyped-call]
         super().__init__()
         self._drop = drop
         self._state = torch.zeros(2, dtype=torch.long, device=device)
+        self._seed, self._passes = self._state[0], self._state[1]
         self._number = 0
 
     @classmethod
@@ -53,8 +54,8 @@ class OwnDice(ForwardMode):  # type: ignore[no-untyped-call]
     def seed(self, seed: int) -> None:
         """Begin anew with a seed of 63 bits."""
         # Filled and not copied: a copy from the host makes the host wait for the GPU.
-        self._state[0].fill_(seed)
-        self._state[1].zero_()
+        self._seed.fill_(seed)
+        self._passes.zero_()
 
     def begin(self) -> None:
         """The operations of a pass are numbered from 0."""
@@ -63,7 +64,7 @@ class OwnDice(ForwardMode):  # type: ignore[no-untyped-call]
     def end(self) -> None:
         """The next pass draws others."""
         if self._number > 0:
-            self._state[1].add_(1)
+            self._passes.add_(1)
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None

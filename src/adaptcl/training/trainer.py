@@ -43,6 +43,10 @@ class Trainer(Protocol):
         """One step of SGD on each batch of indexes, from a fresh optimizer; the losses."""
         ...
 
+    def state(self, model: nn.Module) -> State:
+        """The tensors of a sub-model that was loaded, apart from it and in the usual layout."""
+        ...
+
     def release(self) -> None:
         """The sub-model that was loaded is not needed any more."""
         ...
@@ -96,6 +100,13 @@ class PlainTrainer:
             optimizer.step()
             losses[number] = loss.detach()
         return losses
+
+    def state(self, model: nn.Module) -> State:
+        """Copies of the model's tensors."""
+        return {
+            name: tensor.detach().clone(memory_format=torch.contiguous_format)
+            for name, tensor in model.state_dict().items()
+        }
 
     def release(self) -> None:
         """Nothing to do: a sub-model is gone with its last user."""

@@ -2,7 +2,8 @@
 
 Nothing a worker sends touches the global model before it has passed here. A worker may be broken
 or hostile: its units must be among those it was given, its tensors must have the shapes of its
-units, and every number must be finite.
+units, and every number must be finite. Numbers are looked at once, here, in what the codec made of
+the payload: that holds for any codec, and finite changes can still add up to infinity.
 """
 
 from __future__ import annotations
@@ -77,12 +78,11 @@ def check_tensors(update: Update, units: UnitMap) -> None:
     """Refuse tensors of wrong names, shapes or values."""
     who = f"worker {update.worker}"
     expected = cut_shapes(units, update.kept)
-    variances = {f"{name}.running_var" for name in units.batch_norms}
     if update.state.keys() != expected.keys():
         differing = min(update.state.keys() ^ expected.keys())
         raise UpdateError(f"{who} sent a state that differs in the tensor {differing!r}.")
     for name, tensor in update.state.items():
-        if tuple(tensor.shape) != expected[name]:
+        if tensor.shape != expected[name]:
             raise UpdateError(
                 f"{who} sent {name!r} of shape {tuple(tensor.shape)}, "
                 f"but its units make {expected[name]}."
@@ -92,6 +92,7 @@ def check_tensors(update: Update, units: UnitMap) -> None:
             f"{who} sent {odd!r} with values that are not finite; "
             "its training has probably diverged: a lower learning_rate may help."
         )
+    variances = (f"{name}.running_var" for name in units.batch_norms)
     if (odd := _first_negative(update.state, variances)) is not None:
         raise UpdateError(f"{who} sent {odd!r} with negative variances.")
 

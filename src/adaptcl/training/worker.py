@@ -22,7 +22,7 @@ from adaptcl.training.batches import batches, steps
 from adaptcl.training.randomness import Draws, Follow, seeded
 from adaptcl.training.task import Cut, Pruning, Task, Update
 from adaptcl.training.trainer import PlainTrainer, Trainer, first_coefficient
-from adaptcl.units import Kept, State, UnitMap, put_back, recut
+from adaptcl.units import Kept, UnitMap, put_back, recut
 
 _JUDGED_SAMPLES = 256
 """How many of its samples a worker uses to see what a pruning did to the loss."""
@@ -79,8 +79,7 @@ class Worker:
         model = follow(self._trainer.load(task.kept, dict(task.state)))
         lasso = memory.lasso
         if lasso is None:
-            first_batch = self.samples.batch(order[0].to(self.samples.labels.device))
-            lasso = first_coefficient(model, self._units, task.kept, first_batch, recipe.strength)
+            lasso = self._first_lasso(model, task, order[0])
 
         def train(model: nn.Module, kept: Kept, begin: int, end: int) -> Tensor:
             return self._trainer.run(
@@ -102,7 +101,7 @@ class Worker:
         update = Update(
             worker=self.number,
             round=task.round,
-            state=_copied(model),
+            state=self._trainer.state(model),
             kept=kept,
             samples=len(self.samples),
             loss=float(losses.mean()),
@@ -110,6 +109,13 @@ class Worker:
         )
         self._trainer.release()
         return update, WorkerMemory(lasso=lasso, codec=memory.codec)
+
+    def _first_lasso(self, model: nn.Module, task: Task, indexes: Tensor) -> float:
+        strength = task.recipe.strength
+        if strength == 0:  # where there is nothing to find, nothing is gathered either
+            return 0.0
+        first_batch = self.samples.batch(indexes.to(self.samples.labels.device))
+        return first_coefficient(model, self._units, task.kept, first_batch, strength)
 
     def _prune(self, model: nn.Module, task: Task, pruning: Pruning) -> tuple[nn.Module, Kept, Cut]:
         importance = pruning.importance
@@ -133,7 +139,8 @@ class Worker:
         )
         lost = importance_lost(task.kept, kept, self._importance_now(model, task))
         before = self._loss(model)
-        smaller = self._trainer.load(kept, recut(_copied(model), self._units, task.kept, kept))
+        trained = self._trainer.state(model)
+        smaller = self._trainer.load(kept, recut(trained, self._units, task.kept, kept))
         return smaller, kept, Cut(lost, before, self._loss(smaller))
 
     def _importance_now(self, model: nn.Module, task: Task) -> Tensor:
@@ -153,11 +160,3 @@ class Worker:
         loss = F.cross_entropy(model(inputs), labels)
         model.train(was_training)
         return float(loss)
-
-
-def _copied(model: nn.Module) -> State:
-    """The model's tensors, apart from the model and in the usual layout."""
-    return {
-        name: tensor.detach().clone(memory_format=torch.contiguous_format)
-        for name, tensor in model.state_dict().items()
-    }
