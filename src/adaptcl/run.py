@@ -34,7 +34,7 @@ from adaptcl.run_folder import RunFolder, read_finished, summarise
 from adaptcl.snapshot import Tree
 from adaptcl.strategies import STRATEGIES, Job, Strategy
 from adaptcl.strategies.strategy import Closed
-from adaptcl.training.evaluate import accuracy
+from adaptcl.training.evaluate import Judge
 from adaptcl.training.randomness import draws_randomness
 from adaptcl.training.trainers import trainers
 from adaptcl.training.worker import Worker
@@ -253,16 +253,11 @@ class Session:
         return self._averaging.model or self._strategy.model()
 
     def _measured(self, state: State) -> float:
-        self._judged.load_state_dict(state)
-        return accuracy(self._judged, self._materials.test)
+        return self._judge.accuracy(state)
 
     @cached_property
-    def _judged(self) -> nn.Module:
-        """A copy of the model that is filled in and tested again and again."""
-        judged = copy.deepcopy(self._materials.model)
-        if self._on_gpu:  # where convolutions are made for it; on a CPU it is not always safe
-            judged.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        return judged
+    def _judge(self) -> Judge:
+        return Judge(self._materials.model, self._materials.test)
 
     def _tell(self, event: Event) -> None:
         if isinstance(event, RoundFinished):

@@ -5,7 +5,8 @@ import torch
 from torch import Tensor, nn
 
 from adaptcl.data import Samples
-from adaptcl.training.evaluate import accuracy
+from adaptcl.models import build
+from adaptcl.training.evaluate import Judge, accuracy
 
 
 class Echo(nn.Module):
@@ -27,3 +28,26 @@ def test_batch_norm_statistics_stay_as_they_are() -> None:
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     accuracy(model, Samples(torch.randn(9, 4), torch.zeros(9, dtype=torch.int64)))
     assert all(torch.equal(before[name], t) for name, t in model.state_dict().items())
+
+
+def test_a_judge_finds_what_a_plain_test_finds() -> None:
+    draw = torch.Generator().manual_seed(0)
+    images = torch.rand(200, 3, 32, 32, generator=draw)
+    samples = Samples(images, torch.randint(10, (200,), generator=draw))
+    for name in ("small", "resnet50"):  # with channels last, and without
+        model = build(name, (3, 32, 32), 10, seed=1)
+        judge = Judge(model, samples)
+        for seed in (2, 3):
+            state = build(name, (3, 32, 32), 10, seed=seed).state_dict()
+            model.load_state_dict(state)
+            # A tie may fall either way.
+            assert abs(judge.accuracy(state) - accuracy(model, samples)) <= 1 / 200
+
+
+def test_a_judge_changes_neither_the_model_nor_the_state() -> None:
+    model = build("small", (1, 8, 8), 3, seed=1).train()
+    state = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    Judge(model, Samples(torch.rand(1, 1, 8, 8), torch.zeros(1, dtype=torch.int64))).accuracy(state)
+    assert model.training
+    assert all(torch.equal(state[name], t) for name, t in model.state_dict().items())
+    assert all(t.is_contiguous() for t in model.state_dict().values())

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import copy
 import random
-import threading
 
 import pytest
 import torch
@@ -12,13 +11,7 @@ from torch.utils.checkpoint import checkpoint
 
 from adaptcl.training import randomness
 from adaptcl.training.own_dice import Drop
-from adaptcl.training.randomness import (
-    Draws,
-    OwnGenerator,
-    draws_randomness,
-    follows_dice,
-    seeded,
-)
+from adaptcl.training.randomness import Draws, draws_randomness, follows_dice, seeded
 
 
 class Applied(nn.Module):
@@ -96,38 +89,21 @@ def test_looking_changes_neither_the_model_nor_the_generator() -> None:
 
 
 @pytest.mark.parametrize("name", DROPPING)
-def test_an_own_generator_draws_what_the_shared_one_would_and_leaves_it_alone(name: str) -> None:
+def test_a_task_draws_by_its_seed_alone_and_leaves_the_shared_generator_as_it_was(
+    name: str,
+) -> None:
     model, x = Applied(DROPPING[name]).train(), torch.randn(5, 3)
-    with seeded(Draws.SHARED, 3) as follow:
-        expected = [follow(model)(x), model(x)]
-    before = torch.get_rng_state()
-    with seeded(Draws.OWN, 3) as follow:
-        found = [follow(model)(x), model(x)]
-    assert torch.equal(before, torch.get_rng_state())
-    assert all(map(torch.equal, expected, found))
-    assert not torch.equal(found[0], found[1])
-
-
-def test_a_generator_that_is_given_is_used() -> None:
-    def draw() -> Tensor:
-        mine = torch.Generator().manual_seed(1)
-        return torch.cat([torch.rand(3, generator=mine), torch.empty(3).normal_(generator=mine)])
-
-    with OwnGenerator(5):
-        inside = draw()
-    assert torch.equal(inside, draw())
-
-
-def test_another_thread_draws_from_the_shared_generator_all_the_same() -> None:
-    drawn: list[Tensor] = []
-    torch.manual_seed(11)
-    expected = torch.rand(3)
-    torch.manual_seed(11)
-    with OwnGenerator(5):
-        thread = threading.Thread(target=lambda: drawn.append(torch.rand(3)))
-        thread.start()
-        thread.join()
-    assert torch.equal(drawn[0], expected)
+    found: list[list[Tensor]] = []
+    for seed, shared in ((3, 1), (3, 2), (4, 1)):
+        torch.manual_seed(shared)
+        before = torch.get_rng_state()
+        with seeded(Draws.OWN, seed) as follow:
+            tried = follow(copy.deepcopy(model))
+            found.append([tried(x), tried(x)])
+        assert torch.equal(before, torch.get_rng_state())
+    assert all(map(torch.equal, found[0], found[1]))
+    assert not torch.equal(found[0][0], found[0][1])
+    assert not torch.equal(found[0][0], found[2][0])
 
 
 def test_a_forward_pass_that_fails_leaves_no_generator_behind() -> None:

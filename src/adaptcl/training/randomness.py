@@ -2,27 +2,24 @@
 
 PyTorch hands them out from one generator for the whole process, but workers train side by side in
 threads, and what one draws must not depend on the others. So in a model's forward pass every
-operation that draws is given the task's own generator; on a GPU, dropout draws by the task's own
-seed (`own_dice.py`). Whether that works for a model is tried out beforehand; where it does not,
-tasks take turns with the process's generator.
+operation that draws is given the task's own generator (`own_generator.py`); on a GPU, dropout draws
+by the task's own seed (`own_dice.py`). Whether that works for a model is tried out beforehand;
+where it does not, tasks take turns with the process's generator.
 """
 
 from __future__ import annotations
 
 import copy
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import Enum
-from functools import cache
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from adaptcl.seeds import derive
-from adaptcl.training.forward_mode import ForwardMode
 from adaptcl.training.own_dice import Drop, OwnDice
+from adaptcl.training.own_generator import SHARED, OwnGenerator, QuickGenerator
 
 try:
     from adaptcl.training.fused.dropout import drop
@@ -33,8 +30,6 @@ else:
 
 _ROUNDING = 1e-2
 """How far two passes with the same numbers may differ: on a GPU, sums have no fixed order."""
-_ONE_AT_A_TIME = threading.Lock()
-"""Held by whoever draws from the process's generator, which all threads share."""
 
 
 class Draws(Enum):
@@ -103,14 +98,14 @@ Follow = Callable[[nn.Module], nn.Module]
 def seeded(draws: Draws, seed: int) -> Iterator[Follow]:
     """A seed of its own for what models draw inside, if they are put through what this gives."""
     if draws is Draws.SHARED:
-        with _ONE_AT_A_TIME, torch.random.fork_rng():
+        with SHARED, torch.random.fork_rng():
             torch.manual_seed(seed)
             yield _as_it_is
     elif draws is Draws.DICE:
         assert _DROP is not None
         yield _Seeded(seed, _DROP).lead
     else:
-        yield OwnGenerator(seed).lead if draws is Draws.OWN else _as_it_is
+        yield QuickGenerator(seed).lead if draws is Draws.OWN else _as_it_is
 
 
 class _Seeded:
@@ -126,55 +121,6 @@ class _Seeded:
         OwnDice.of(model, self._drop).seed(derive(self._seed, "dice", self._models))
         self._models += 1
         return model
-
-
-class OwnGenerator(ForwardMode):  # type: ignore[no-untyped-call]
-    """While it is active, what this thread draws on the CPU comes from a generator of its own."""
-
-    def __init__(self, seed: int) -> None:
-        super().__init__()
-        self._generator = torch.Generator().manual_seed(seed)
-
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
-    ) -> Any:
-        """Run the operation, with the generator if it draws."""
-        kwargs = kwargs or {}
-        if not _is_random(func):
-            return func(*args, **kwargs)
-        position = _generator_argument(func)
-        if position is None:
-            return self._by_exchange(func, args, kwargs)
-        if len(args) > position:
-            if args[position] is None:
-                args = (*args[:position], self._generator, *args[position + 1 :])
-        elif kwargs.get("generator") is None:
-            kwargs = {**kwargs, "generator": self._generator}
-        return func(*args, **kwargs)
-
-    def _by_exchange(self, func: Any, args: tuple[Any, ...], kwargs: Any) -> Any:
-        """Run an operation that takes no generator with the process's one in our state."""
-        shared = torch.default_generator
-        with _ONE_AT_A_TIME:
-            before = shared.get_state()
-            shared.set_state(self._generator.get_state())
-            try:
-                return func(*args, **kwargs)
-            finally:
-                self._generator.set_state(shared.get_state())
-                shared.set_state(before)
-
-
-@cache
-def _is_random(func: Any) -> bool:
-    return torch.Tag.nondeterministic_seeded in func.tags
-
-
-@cache
-def _generator_argument(func: Any) -> int | None:
-    """Where an operation takes its generator, or None where it takes none."""
-    names = [argument.name for argument in func._schema.arguments]
-    return names.index("generator") if "generator" in names else None
 
 
 def _as_it_is(model: nn.Module) -> nn.Module:

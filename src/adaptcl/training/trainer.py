@@ -15,12 +15,11 @@ from torch.nn import functional as F
 
 from adaptcl.data import Samples
 from adaptcl.training.augment import crop_and_flip
+from adaptcl.training.cpu_model import quickened
 from adaptcl.training.lasso import GroupLasso, coefficient
-from adaptcl.training.layout import in_layout, laid_out
-from adaptcl.training.pooling import pool_by_halves, pool_channels_last
+from adaptcl.training.layout import laid_out
 from adaptcl.training.recipe import Recipe
 from adaptcl.training.sgd import SGD
-from adaptcl.training.small_images import skip_padding
 from adaptcl.units import Kept, State, UnitMap, submodel
 
 
@@ -70,9 +69,8 @@ class PlainTrainer:
     def load(self, kept: Kept, state: State) -> nn.Module:
         """A fresh sub-model."""
         model = submodel(self._model, self._units, kept, state)
-        if self._layout is torch.channels_last:
-            return skip_padding(pool_channels_last(in_layout(model, self._layout)))
-        return pool_by_halves(model) if self._samples.labels.device.type == "cpu" else model
+        on_cpu = self._samples.labels.device.type == "cpu"
+        return quickened(model, self._layout) if on_cpu else model
 
     def run(
         self,

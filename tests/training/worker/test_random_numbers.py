@@ -157,16 +157,3 @@ def test_dropout_differs_from_worker_to_worker(
     workers, task_of = dropping
     one, other = (workers[w].carry_out(task_of(w), KNOWN)[0] for w in (0, 1))
     assert not same(one.state, other.state)
-
-
-def test_dropout_is_the_same_from_either_generator(same: Same, digits: Samples) -> None:
-    torch.manual_seed(0)
-    model = Dropping()
-    units = trace(model, torch.zeros(2, 1, 8, 8))
-    state = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-    task = Task(0, 1, state, units.everything(), Recipe(epochs=1, batch_size=16))
-    own, shared = (
-        Worker(0, digits, model, units, 7, draws_randomness=draws).carry_out(task, KNOWN)[0]
-        for draws in (Draws.OWN, Draws.SHARED)
-    )
-    assert same(own.state, shared.state)

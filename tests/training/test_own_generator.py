@@ -1,0 +1,138 @@
+"""Random numbers from a generator of one's own, those of dropout at a fraction of the cost."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Callable
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from adaptcl.training.own_generator import OwnGenerator, QuickGenerator
+
+KINDS = (OwnGenerator, QuickGenerator)
+DRAWING: dict[str, Callable[[Tensor], Tensor]] = {
+    "dropout": lambda x: F.dropout(x, 0.5),
+    "alpha dropout": lambda x: F.alpha_dropout(x, training=True),
+    "rand": lambda x: x * torch.rand(40),
+    "randn_like": lambda x: x + torch.randn_like(x),
+    "randint": lambda x: x + torch.randint(0, 9, (40,)),
+    "randperm": lambda x: x[:, torch.randperm(40)],
+    "exponential": lambda x: x + torch.empty(40).exponential_(),
+    "bernoulli": lambda x: x * torch.bernoulli(torch.full((40,), 0.5)),
+    "attention": lambda x: F.scaled_dot_product_attention(x[None], x[None], x[None], dropout_p=0.5),
+}
+
+
+@pytest.mark.parametrize("name", DRAWING)
+def test_an_own_generator_draws_what_the_shared_one_would_and_leaves_it_alone(name: str) -> None:
+    draw, x = DRAWING[name], torch.randn(5, 40)
+    torch.manual_seed(3)
+    expected = [draw(x), draw(x)]
+    before = torch.get_rng_state()
+    with OwnGenerator(3):
+        found = [draw(x), draw(x)]
+    assert torch.equal(before, torch.get_rng_state())
+    assert all(map(torch.equal, expected, found))
+    assert not torch.equal(found[0], found[1])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_generator_that_is_given_is_used(kind: type[OwnGenerator]) -> None:
+    def draw() -> Tensor:
+        mine = torch.Generator().manual_seed(1)
+        return torch.cat(
+            [
+                torch.rand(3, generator=mine),
+                torch.empty(3).normal_(generator=mine),
+                torch.empty(40).bernoulli_(0.3, generator=mine),
+            ]
+        )
+
+    with kind(5):
+        inside = draw()
+    assert torch.equal(inside, draw())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_another_thread_draws_from_the_shared_generator_all_the_same(
+    kind: type[OwnGenerator],
+) -> None:
+    drawn: list[Tensor] = []
+    torch.manual_seed(11)
+    expected = torch.empty(40).bernoulli_(0.5)
+    torch.manual_seed(11)
+    with kind(5):
+        thread = threading.Thread(target=lambda: drawn.append(torch.empty(40).bernoulli_(0.5)))
+        thread.start()
+        thread.join()
+    assert torch.equal(drawn[0], expected)
+
+
+# The quick one's dropout ---------------------------------------------------------------------
+
+
+@given(
+    probability=st.one_of(st.floats(0, 1), st.sampled_from([0.0, 1.0, 1e-9, 1 - 1e-9, 0.25])),
+    seed=st.integers(0, 2**63 - 1),
+)
+def test_as_many_ones_as_the_probability_says(probability: float, seed: int) -> None:
+    count = 20_000
+    with QuickGenerator(seed):
+        mask = torch.full((count,), 7.0).bernoulli_(probability)
+    assert set(mask.tolist()) <= {0.0, 1.0}
+    deviation = math.sqrt(probability * (1 - probability) / count)
+    assert abs(float(mask.mean()) - probability) <= 6 * deviation + 2**-16
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 3, 4, 5, 127])
+def test_masks_of_any_length_are_filled(count: int) -> None:
+    with QuickGenerator(1):
+        mask = torch.full((count,), 7.0).bernoulli_(0.5)
+    assert bool((mask < 2).all())
+
+
+def test_neighbours_are_drawn_apart_from_each_other() -> None:
+    with QuickGenerator(2):
+        mask = torch.empty(100_000).bernoulli_(0.3)
+    centred = mask - mask.mean()
+    for distance in range(1, 9):
+        together = float((centred[:-distance] * centred[distance:]).mean())
+        assert abs(together) < 6 * 0.3 * 0.7 / math.sqrt(100_000)
+
+
+@pytest.mark.parametrize(
+    "mask",
+    [
+        torch.empty(4, 6, 5, 5).to(memory_format=torch.channels_last),
+        torch.empty(4, 6, 5, 5)[:, ::2],
+        torch.empty(40, 30).t(),
+        torch.empty(3, 40, dtype=torch.float64)[1:],
+        torch.empty(40, dtype=torch.bool),
+    ],
+    ids=["channels last", "with gaps", "transposed", "a part of another", "truth values"],
+)
+def test_whatever_the_layout_each_entry_is_drawn_and_nothing_else_is_written(mask: Tensor) -> None:
+    whole = mask.new_full((), 1).expand(1).repeat(mask.untyped_storage().nbytes() // mask.itemsize)
+    mask = whole.as_strided(mask.shape, mask.stride(), mask.storage_offset())
+    with QuickGenerator(3):
+        mask.bernoulli_(0.5)
+    zeros = int((mask == 0).sum())
+    assert 0.2 * mask.numel() < zeros < 0.8 * mask.numel()
+    assert int((whole == 0).sum()) == zeros
+
+
+def test_gradients_go_where_the_values_went() -> None:
+    x = torch.ones(50, 40, requires_grad=True)
+    with QuickGenerator(4):
+        y = nn.Dropout(0.25)(x)
+    y.sum().backward()
+    assert x.grad is not None
+    assert torch.equal(x.grad, y.detach())
+    assert bool(torch.isclose(y, y.new_tensor(4 / 3))[y != 0].all())
+    assert 0 < int((y == 0).sum()) < y.numel()
