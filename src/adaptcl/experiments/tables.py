@@ -119,13 +119,13 @@ def _paper_cells(part: Part, row: Row) -> tuple[str, ...]:
 
 def _our_cells(part: Part, came: Outcome) -> tuple[str, ...]:
     if not came.pairs:
-        return (NOT_RUN,) * len(part.columns)
+        return ("",) * len(part.columns)
     return tuple(written(COLUMNS[column], came.values(column)) for column in part.columns)
 
 
 def _source(came: Outcome) -> str:
     if not came.pairs:
-        return "ours"
+        return f"ours, {NOT_RUN}"
     seeds = len(came.pairs)
     expected = len(came.row.seeds)
     plural = "seed" if expected == 1 else "seeds"
