@@ -166,7 +166,7 @@ def small_run(
         model, clouds(120, 0), clouds(60, 1), out=out, resume=resume,
         listeners=[cut_off_after(cut_off)] if cut_off else [],
         **{"workers": 4, "rounds": 7, "batch_size": 16, "bandwidth_max": 0.01, "jitter": 0.1,
-           "max_importance_lost": 1.0, "trace": "", **settings},
+           "max_importance_lost": 1.0, "trace": "", "averaging": 0.4, **settings},
     )  # fmt: skip
 
 

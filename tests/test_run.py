@@ -171,12 +171,17 @@ def test_the_result_holds_together() -> None:
 
 
 def test_averaging_changes_what_is_tested_and_delivered_and_not_what_is_learned() -> None:
-    last, mean = (run(rounds=9, averaging=share, strategy="fedavg") for share in (0.0, 0.5))
+    hard = {"rounds": 9, "learning_rate": 0.3, "batch_size": 4, "partition": "by-label"}
+    last, mean = (run(**hard, averaging=share, strategy="fedavg") for share in (0.0, 0.5))
     # From the third round on the newest model is only a part of the mean.
     for one, other in zip(last.rounds, mean.rounds, strict=True):
         assert one.workers == other.workers
     weights = [each.model.state_dict()["0.weight"] for each in (last, mean)]
     assert not torch.equal(*weights)
+    # In the first two rounds there is nothing to average.
+    tested = [[each.accuracy for each in run.rounds] for run in (last, mean)]
+    assert tested[0][:2] == tested[1][:2]
+    assert tested[0] != tested[1]
     assert mean.summary.accuracy == accuracy_of(mean.model, as_samples(TEST))
     assert last.summary.accuracy == accuracy_of(last.model, as_samples(TEST))
 

@@ -1,13 +1,13 @@
 """The model that a run tests and delivers: the mean of its latest global models.
 
-Single rounds of a job with unequal data can be bad ones: a model that was at 73 % falls to 57 % and
-is back a round later, and whoever stops there has bad luck. A mean over some rounds has none of
-that, is a little better than each of its models, and costs the workers nothing: they go on from
-the latest model, not from the mean.
+Single rounds of a job with unequal data can be bad ones: VGG16 on CIFAR-10 (s = 80, σ = 20) was at
+61 % in one test between two of 73 %, and whoever stops there has bad luck. A mean over some rounds
+hardly notices, is usually a little better than its models, and costs the workers nothing: they go
+on from the latest model, not from the mean.
 
 How many rounds is a share of those so far, because a model that still learns fast is better than
-its past. The newest model has the weight 1 / (share × round), so that in the first 1 / share rounds
-there is no averaging at all.
+its past. The newest model has the weight 1 / (share × round) and older ones fade, so that in the
+first 1 / share rounds there is no averaging at all.
 """
 
 from __future__ import annotations

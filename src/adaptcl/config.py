@@ -80,7 +80,7 @@ class JobSettings:
     )
     threads: int = setting(
         0,
-        "workers trained at the same time; 0 is one for each core, or on a GPU six, or two if "
+        "workers trained at the same time; 0 is one for each core, or on a GPU six, or three if "
         "tasks are short",
         at_least=0,
     )

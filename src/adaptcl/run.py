@@ -12,7 +12,6 @@ import time
 import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -36,17 +35,9 @@ from adaptcl.strategies import STRATEGIES, Job, Strategy
 from adaptcl.strategies.strategy import Closed
 from adaptcl.training.evaluate import Judge
 from adaptcl.training.randomness import draws_randomness
-from adaptcl.training.trainers import trainers
+from adaptcl.training.trainers import side_by_side_on_a_gpu, trainers
 from adaptcl.training.worker import Worker
 from adaptcl.units import State, flops, kept_key, retention, trace
-
-_STREAMS = 6
-"""Workers that train side by side on a GPU: fewer leave it half idle, more leave a longer tail, in
-which the last and largest sub-models have it to themselves."""
-_STREAMS_OF_SHORT_TASKS = 2
-_SHORT_TASK = 1e11
-"""FLOPs of a task's forward passes. A GPU is done with fewer before Python has made the next task
-ready, and then more threads only wait for each other's turn in Python."""
 
 FROM_PYTHON = "(given from Python)"
 """Stands in the settings for a model or data that has no name."""
@@ -156,6 +147,8 @@ class Session:
     def run(self) -> Result:
         """Train, and gather what came of it."""
         job = self._job
+        # Before workers train: to look at a model may draw from the generator they may share.
+        self._judge = Judge(self._materials.model, self._materials.test)
         name = job.model if job.model != FROM_PYTHON else type(self._materials.model).__name__
         self._tell(
             RunStarted(
@@ -230,16 +223,11 @@ class Session:
         """What a subclass has seen of the run so far, to be kept in its checkpoints."""
         return None
 
-    @property
-    def _on_gpu(self) -> bool:
-        return torch.device(self._job.device).type == "cuda"
-
     def _side_by_side(self) -> int:
-        if not self._on_gpu:
+        if torch.device(self._job.device).type != "cuda":
             return os.cpu_count() or 1
         most = max(map(len, self._materials.parts)) * self._config.recipe.epochs
-        work = most * flops(self._units, self._units.everything())
-        return _STREAMS if work >= _SHORT_TASK else _STREAMS_OF_SHORT_TASKS
+        return side_by_side_on_a_gpu(most * flops(self._units, self._units.everything()))
 
     def _accuracy(self, state: State, closed: Closed) -> float | None:
         """What the model delivered now would be right about; None where it is not tested."""
@@ -254,10 +242,6 @@ class Session:
 
     def _measured(self, state: State) -> float:
         return self._judge.accuracy(state)
-
-    @cached_property
-    def _judge(self) -> Judge:
-        return Judge(self._materials.model, self._materials.test)
 
     def _tell(self, event: Event) -> None:
         if isinstance(event, RoundFinished):

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
 
 import adaptcl
 from adaptcl import Result
@@ -145,6 +147,33 @@ def test_a_model_with_dropout_gives_the_same_on_any_number_of_threads(digits: An
     )
     same(first, second)
     assert first.rounds != other.rounds
+
+
+class Recomputing(nn.Module):
+    """Draws where no operation shows, so that its tasks share the process's generator."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.norm = nn.Conv2d(1, 8, 3, padding=1), nn.BatchNorm2d(8)
+        self.drop, self.last = nn.Dropout(0.3), nn.Linear(8, 10)
+
+    def forward(self, images: Tensor) -> Tensor:
+        images = F.relu(self.norm(self.first(images)))
+        for _ in range(8):
+            images = checkpoint(self.drop, images, use_reentrant=False)
+        scores: Tensor = self.last(images.mean((2, 3)))
+        return scores
+
+
+@pytest.mark.usefixtures("two_cores")
+def test_nothing_draws_from_the_generator_that_workers_share_while_they_train(digits: Any) -> None:
+    torch.manual_seed(0)
+    model = Recomputing()
+    first, *others = (
+        trained(digits, "fedavg", model=model, threads=threads) for threads in (1, 2, 2, 2, 2)
+    )
+    for other in others:
+        same(first, other)
 
 
 @pytest.mark.usefixtures("two_cores")

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from adaptcl.config import configure
+from adaptcl.experiments import one_run
 from adaptcl.experiments.one_run import carry_out
 from adaptcl.experiments.provenance import Provenance
 from adaptcl.experiments.result import RunResult, write
@@ -54,6 +55,29 @@ def test_a_result_holds_the_course_and_what_was_pruned(result: RunResult) -> Non
     assert result.whole.parameters == max(size.parameters for size in result.sub_models)
     kept = [size.parameters / result.whole.parameters for size in result.sub_models]
     assert kept == pytest.approx(result.summary.retention)
+
+
+def test_the_mean_of_the_latest_models_is_tested_beside_the_last_one(
+    nobody: Provenance, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(one_run, "USUAL_SHARE", 0.5)  # else nothing is averaged in few rounds
+    values = {name: value for name, value in ADAPTIVE.values().items() if value is not None}
+    unsteady = {"strategy": "fedavg", "rounds": 8, "learning_rate": 0.3, "partition": "by-label"}
+    plain = configure({**values, **unsteady})
+    found = carry_out(plain, nobody, tmp_path / "plain", lambda done, total: None).course
+    averaged = configure({**values, **unsteady, "averaging": 0.5})
+    alone = carry_out(averaged, nobody, tmp_path / "mean", lambda done, total: None).course
+    assert found.averaged_accuracy == alone.accuracy
+    assert found.averaged_accuracy != found.accuracy
+
+    def killed(done: int, total: int) -> None:
+        if done == 6:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        carry_out(plain, nobody, tmp_path / "killed", killed)
+    again = carry_out(plain, nobody, tmp_path / "killed", lambda done, total: None).course
+    assert again == found
 
 
 def test_where_the_run_was_made_is_not_among_its_settings(result: RunResult) -> None:

@@ -63,7 +63,7 @@ def test_the_mean_models_are_told_beside_and_decide_nothing(
     tiny: Experiment, make_up: MakeUp
 ) -> None:
     _, words = judged(tiny, make_up, 0.792, 1.0, (1, 2))
-    assert words.endswith("; mean models -0.80 (by seed -0.80, -0.80)")
+    assert words.endswith("; mean models -0.80")
 
 
 def test_no_runs_no_verdict(tiny: Experiment, make_up: MakeUp) -> None:

@@ -6,11 +6,16 @@ import math
 
 import pytest
 import torch
+from torch import Tensor, nn
 
+from adaptcl.averaging import Averaging
+from adaptcl.data import Samples
 from adaptcl.finite import first_not_finite
 from adaptcl.models import build
 from adaptcl.pruning import fit
 from adaptcl.strategies.aggregation import Aggregation, AggregationSettings
+from adaptcl.strategies.strategy import Closed
+from adaptcl.training.evaluate import Judge, accuracy
 from adaptcl.units import State, cut, parameters, trace
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
@@ -47,3 +52,33 @@ def test_merging_whole_and_cut_models_gives_what_a_cpu_gives() -> None:
         total.add({name: tensor * 2 for name, tensor in state.items()}, everything, 7)
         merged.append(on("cpu", total.result(state)))
     assert all(torch.allclose(merged[0][name], merged[1][name], rtol=1e-6) for name in whole)
+
+
+def test_a_mean_from_a_checkpoint_goes_on_where_the_models_are() -> None:
+    averaging = Averaging(0.9)
+    for number in (1, 2, 3):
+        averaging.add({"weight": torch.full((3,), float(number))}, Closed(number, ()))
+    resumed = Averaging(0.9)
+    resumed.restore(averaging.snapshot())
+    mean = resumed.add({"weight": torch.full((3,), 4.0, device="cuda")}, Closed(4, ()))
+    expected = averaging.add({"weight": torch.full((3,), 4.0)}, Closed(4, ()))
+    assert torch.equal(mean["weight"].cpu(), expected["weight"])
+
+
+class Flattening(nn.Module):
+    """Relies on the usual layout of its images."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Conv2d(3, 4, 3, padding=1), nn.Linear(4 * 64, 5)
+
+    def forward(self, images: Tensor) -> Tensor:
+        scores: Tensor = self.last(self.first(images).view(len(images), -1))
+        return scores
+
+
+def test_a_model_that_flattens_by_view_is_tested_all_the_same() -> None:
+    model = Flattening().cuda()
+    samples = Samples(torch.rand(50, 3, 8, 8), torch.randint(5, (50,))).to(torch.device("cuda"))
+    found = Judge(model, samples).accuracy(dict(model.state_dict()))
+    assert abs(found - accuracy(model, samples)) <= 1 / 50

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 from adaptcl import models
 from adaptcl.data import Samples
 from adaptcl.training import Recipe
-from adaptcl.training.layout import cpu_layout, laid_out
+from adaptcl.training.layout import cpu_layout, gpu_layout, laid_out
 from adaptcl.training.trainer import PlainTrainer
 from adaptcl.training.trainers import trainer, trainers
 from adaptcl.units import cut, trace
@@ -167,3 +167,46 @@ def test_all_workers_of_a_process_and_one_that_is_alone_train_in_the_same_layout
     for each in own:
         weights = each.load(units.everything(), dict(net.state_dict())).state_dict()
         assert weights["features.4.weight"].is_contiguous(memory_format=LAST)
+
+
+# For tests on a GPU every convolution is right in channels-last; the choice can be tried here.
+
+
+@pytest.mark.parametrize(
+    ("model", "expected"),
+    [
+        (models.build("vgg16", (3, 32, 32), 10, seed=1), LAST),
+        (models.build("resnet50", (3, 32, 32), 10, seed=1), LAST),
+        (Views(noticed=True), FIRST),
+        (Views(noticed=False), FIRST),
+    ],
+    ids=["vgg16", "resnet50", "view", "misread"],
+)
+def test_a_gpu_tests_with_channels_last_unless_the_model_relies_on_the_usual_layout(
+    model: nn.Module, expected: torch.memory_format
+) -> None:
+    before = copy.deepcopy(model.state_dict())
+    images = IMAGES if isinstance(model, Views) else torch.randn(2, 3, 32, 32)
+    assert gpu_layout(model, images) is expected
+    assert model.training
+    assert all(torch.equal(before[name], tensor) for name, tensor in model.state_dict().items())
+
+
+def test_a_gpu_tests_what_is_no_image_as_it_is() -> None:
+    assert gpu_layout(nn.Linear(6, 4), torch.randn(2, 6)) is FIRST
+
+
+class Flat(nn.Module):
+    """No convolution, and a `view` of the images."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.only = nn.Linear(3 * 16 * 16, 4)
+
+    def forward(self, images: Tensor) -> Tensor:
+        scores: Tensor = self.only(images.view(len(images), -1))
+        return scores
+
+
+def test_a_gpu_tests_a_model_that_flattens_its_images_itself() -> None:
+    assert gpu_layout(Flat(), IMAGES) is FIRST

@@ -103,7 +103,7 @@ def test_the_first_coefficient_makes_the_lasso_that_share_of_the_loss(
     model = submodel(net, units, units.everything())
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     inputs, labels = digits.batch(torch.arange(16))
-    found = first_coefficient(model, units, units.everything(), (inputs, labels), strength)
+    found = first_coefficient(model, units, units.everything(), digits, torch.arange(16), strength)
     assert all(torch.equal(model.state_dict()[name], t) for name, t in before.items())
     loss = F.cross_entropy(model.train()(inputs), labels).item()
     lasso = found * GroupLasso(model, units, units.everything()).penalty()
@@ -113,8 +113,8 @@ def test_the_first_coefficient_makes_the_lasso_that_share_of_the_loss(
 def test_without_strength_there_is_no_coefficient(
     net: nn.Module, units: UnitMap, digits: Samples
 ) -> None:
-    batch = digits.batch(torch.arange(16))
-    assert first_coefficient(net, units, units.everything(), batch, 0.0) == 0
+    kept = units.everything()
+    assert first_coefficient(net, units, kept, digits, torch.arange(16), 0.0) == 0
 
 
 def test_parameters_that_do_not_train_stay_as_they_are(

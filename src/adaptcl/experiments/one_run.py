@@ -82,8 +82,9 @@ class _Observed(Session):
         if (before := self.observed_before) is not None:
             self._similarity = dict(before["similarity"])
             self._warnings = before["warnings"]
-            self._mean.restore(before["mean"])
-            self._averaged = dict(before["averaged"])
+            if "mean" in before:  # as it is in all but the oldest
+                self._mean.restore(before["mean"])
+                self._averaged = dict(before["averaged"])
 
     def result(self, provenance: Provenance, smoke: bool) -> RunResult:
         """Run, and put together what is kept for good."""

@@ -120,7 +120,15 @@ def _paper_cells(part: Part, row: Row) -> tuple[str, ...]:
 def _our_cells(part: Part, came: Outcome) -> tuple[str, ...]:
     if not came.pairs:
         return ("",) * len(part.columns)
-    return tuple(written(COLUMNS[column], came.values(column)) for column in part.columns)
+    return tuple(_our_cell(came, column) for column in part.columns)
+
+
+def _our_cell(came: Outcome, column: str) -> str:
+    """A cell; if only some of the row's seeds have a say in it, it says how many."""
+    values = came.values(column)
+    cell = written(COLUMNS[column], values)
+    some = 0 < len(values) < len(came.pairs)
+    return f"{cell} ({len(values)} of {len(came.pairs)} seeds)" if some else cell
 
 
 def _source(came: Outcome) -> str:

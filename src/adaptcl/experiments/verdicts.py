@@ -49,8 +49,9 @@ class Verdict:
     def _averaged_words(self) -> str:
         if not self.averaged:
             return ""
-        each = ", ".join(f"{delta:+.2f}" for delta in self.averaged)
-        return f"; mean models {statistics.fmean(self.averaged):+.2f} (by seed {each})"
+        count = len(self.averaged)
+        seeds = "" if count == len(self.deltas) else f" ({count} of these seeds)"
+        return f"; mean models {statistics.fmean(self.averaged):+.2f}{seeds}"
 
 
 def verdicts(experiments: Sequence[Experiment], store: Store) -> list[Verdict]:

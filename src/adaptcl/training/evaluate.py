@@ -9,7 +9,7 @@ from torch import nn
 
 from adaptcl.data import Samples
 from adaptcl.training.cpu_model import quickened
-from adaptcl.training.layout import cpu_layout, in_layout, laid_out
+from adaptcl.training.layout import cpu_layout, gpu_layout, in_layout, laid_out
 from adaptcl.units import State
 
 
@@ -22,16 +22,16 @@ class Judge:
 
     def __init__(self, model: nn.Module, samples: Samples) -> None:
         self._samples = samples
-        device = samples.labels.device
+        self._model = copy.deepcopy(model)
         self._layout = torch.contiguous_format
-        judged = copy.deepcopy(model)
+        device = samples.labels.device
+        example, _ = samples.batch(torch.arange(2, device=device) % len(samples))
         if device.type == "cuda":
-            self._layout = torch.channels_last
-            judged = in_layout(judged, self._layout)
+            self._layout = gpu_layout(model, example)
+            in_layout(self._model, self._layout)
         elif device.type == "cpu":
-            self._layout = cpu_layout(model, samples.batch(torch.arange(2) % len(samples))[0])
-            judged = quickened(judged, self._layout)
-        self._model = judged
+            self._layout = cpu_layout(model, example)
+            quickened(self._model, self._layout)
 
     def accuracy(self, state: State) -> float:
         """Of the model with these tensors."""

@@ -1,4 +1,4 @@
-"""Which memory layout a model trains in on a CPU: channels first, or last where that is safe.
+"""Which memory layout a model is computed in: channels first, or last where that is safe.
 
 With the channels of a pixel side by side, convolutions need no reordering of what they read and
 write, and batch norm and max-pooling are vector operations: a step takes up to a third less time.
@@ -25,6 +25,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 _TOLERANCE = 1e-3
 """How far scores may differ, relative to the largest. A misread layout makes others altogether."""
+_GPU_TOLERANCE = 3e-2
+"""The same where products may be rounded to ten bits."""
 
 
 def cpu_layout(model: nn.Module, example: Tensor) -> torch.memory_format:
@@ -38,6 +40,25 @@ def cpu_layout(model: nn.Module, example: Tensor) -> torch.memory_format:
             return torch.contiguous_format
         tried.load_state_dict(model.state_dict())
         understood = _is_understood(tried, example, scores)
+    return torch.channels_last if understood else torch.contiguous_format
+
+
+@torch.no_grad()
+def gpu_layout(model: nn.Module, example: Tensor) -> torch.memory_format:
+    """The layout in which a GPU should test a model; the model stays as it is.
+
+    Its convolutions are made for channels-last; all that can speak against it is a model that
+    relies on the usual layout.
+    """
+    if example.dim() != 4:
+        return torch.contiguous_format
+    tried = copy.deepcopy(model).eval()
+    expected = tried(example)
+    try:
+        scores = in_layout(tried, torch.channels_last)(laid_out(example, torch.channels_last))
+    except Exception:  # mostly PyTorch's, for a `view` that would need a copy
+        return torch.contiguous_format
+    understood = _agree(scores, expected, _GPU_TOLERANCE)
     return torch.channels_last if understood else torch.contiguous_format
 
 
@@ -86,7 +107,11 @@ def _is_understood(model: nn.Module, example: Tensor, expected: Tensor) -> bool:
         model.train()(images).sum().backward()
     except Exception:  # mostly PyTorch's, for a `view` that would need a copy
         return False
-    return bool((scores - expected).abs().max() <= _TOLERANCE * expected.abs().max())
+    return _agree(scores, expected, _TOLERANCE)
+
+
+def _agree(scores: Tensor, expected: Tensor, tolerance: float) -> bool:
+    return bool((scores - expected).abs().max() <= tolerance * expected.abs().max())
 
 
 class _Convolutions(TorchDispatchMode):  # type: ignore[no-untyped-call]

@@ -111,7 +111,12 @@ class PlainTrainer:
 
 
 def first_coefficient(
-    model: nn.Module, units: UnitMap, kept: Kept, batch: tuple[Tensor, Tensor], strength: float
+    model: nn.Module,
+    units: UnitMap,
+    kept: Kept,
+    samples: Samples,
+    indexes: Tensor,
+    strength: float,
 ) -> float:
     """The group lasso's λ for a model that is about to see its very first batch.
 
@@ -119,10 +124,11 @@ def first_coefficient(
     """
     if strength == 0:
         return 0.0
+    inputs, labels = samples.batch(indexes.to(samples.labels.device))
     before = {name: buffer.clone() for name, buffer in model.named_buffers()}
     model.train()
     with torch.no_grad():
-        loss = float(F.cross_entropy(model(batch[0]), batch[1]))
+        loss = float(F.cross_entropy(model(inputs), labels))
         for name, buffer in model.named_buffers():
             buffer.copy_(before[name])
     return coefficient(strength, loss, GroupLasso(model, units, kept).penalty())

@@ -17,6 +17,14 @@ from adaptcl.units import UnitMap
 
 PRECISIONS = ("float32", "tf32", "bf16")
 
+_STREAMS = 6
+"""Fewer leave a GPU half idle, more leave a longer tail, in which the last and largest sub-models
+have it to themselves."""
+_STREAMS_OF_SHORT_TASKS = 3
+_SHORT_TASK = 1e11
+"""FLOPs of a task's forward passes. A GPU is done with fewer before Python has made the next task
+ready, and then more threads only wait for each other's turn in Python."""
+
 
 def trainers(
     model: nn.Module, units: UnitMap, parts: Sequence[Samples], precision: str
@@ -49,6 +57,11 @@ def trainers(
         made.append(CapturedTrainer(models, part, begin, worker))
         begin += len(part)
     return made
+
+
+def side_by_side_on_a_gpu(task_flops: float) -> int:
+    """How many workers to train at the same time, by the FLOPs of a task's forward passes."""
+    return _STREAMS if task_flops >= _SHORT_TASK else _STREAMS_OF_SHORT_TASKS
 
 
 def trainer(model: nn.Module, units: UnitMap, samples: Samples, precision: str) -> Trainer:

@@ -79,7 +79,9 @@ class Worker:
         model = follow(self._trainer.load(task.kept, dict(task.state)))
         lasso = memory.lasso
         if lasso is None:
-            lasso = self._first_lasso(model, task, order[0])
+            lasso = first_coefficient(
+                model, self._units, task.kept, self.samples, order[0], recipe.strength
+            )
 
         def train(model: nn.Module, kept: Kept, begin: int, end: int) -> Tensor:
             return self._trainer.run(
@@ -109,13 +111,6 @@ class Worker:
         )
         self._trainer.release()
         return update, WorkerMemory(lasso=lasso, codec=memory.codec)
-
-    def _first_lasso(self, model: nn.Module, task: Task, indexes: Tensor) -> float:
-        strength = task.recipe.strength
-        if strength == 0:  # where there is nothing to find, nothing is gathered either
-            return 0.0
-        first_batch = self.samples.batch(indexes.to(self.samples.labels.device))
-        return first_coefficient(model, self._units, task.kept, first_batch, strength)
 
     def _prune(self, model: nn.Module, task: Task, pruning: Pruning) -> tuple[nn.Module, Kept, Cut]:
         importance = pruning.importance
