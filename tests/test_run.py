@@ -121,11 +121,11 @@ def test_other_weights_to_begin_with_make_another_run() -> None:
         ({"trace": "absent.csv"}, "trace: absent.csv cannot be read (No such file or directory)."),
         ({"pruned_rates": [[0.5]], "strategy": "adaptcl"},
          "pruned_rates has a row of 1 rates, but it must have one for each of the 3 workers."),
-        ({"fixed": ["body*"]}, "No module of the model has a name like 'body*'."),
+        ({"fixed": ["body*"]}, "No module of the model has a name like 'body*'"),
         ({"model": nn.Linear(5, 4)}, "The model (Linear) failed on an example of shape (2, 6)"),
         ({"model": nn.Linear(6, 3)}, "The model gives scores for 3 classes, but there is a label "),
         ({"model": "vgg16"}, "The model is a str, but it must be an nn.Module."),
-        ({"train": 3}, "A int cannot be read as samples; give a pair (inputs, labels) of "),
+        ({"train": 3}, "An int cannot be read as samples; give a pair (inputs, labels) of "),
         ({"device": "moon"}, "device is 'moon', but PyTorch has no such device on this machine."),
     ],
 )  # fmt: skip
@@ -186,6 +186,27 @@ def test_averaging_changes_what_is_tested_and_delivered_and_not_what_is_learned(
     assert last.summary.accuracy == accuracy_of(last.model, as_samples(TEST))
 
 
+def test_what_a_run_warns_of_is_a_python_warning() -> None:
+    harmful = {"strength": 0.0, "learning_rate": 0.3, "epochs": 20.0, "max_importance_lost": 0.0}
+    table = {"pruned_rates": ((0.95,) * 3,), "first_pruning": 3, "width_multiple": 1}
+    with pytest.warns(adaptcl.AdaptCLWarning, match="workers pruned units that matter"):
+        run(strategy="adaptcl", pruning="index", **harmful, **table)
+
+
+def test_the_model_is_ready_to_be_used_and_the_result_is_a_line() -> None:
+    result = run(strategy="fedavg")
+    assert not any(module.training for module in result.model.modules())
+    assert "fedavg" in repr(result)
+    assert "\n" not in repr(result)
+    assert len(repr(result)) < 120
+
+
+def test_the_display_of_the_command_line_can_listen(capsys: pytest.CaptureFixture[str]) -> None:
+    with adaptcl.Progress() as shown:
+        run(strategy="fedavg", listeners=[shown])
+    assert "round 4/4" in capsys.readouterr().out
+
+
 def test_accuracy_is_measured_when_asked_for_and_at_the_end() -> None:
     rounds = run(strategy="fedavg", rounds=5, evaluate_every=2).rounds
     assert [r.accuracy is not None for r in rounds] == [False, True, False, True, True]
@@ -243,6 +264,29 @@ def test_resume_goes_on_where_a_run_was_cut_off(tmp_path: Path) -> None:
         assert isinstance(started, RunStarted)
         # The round that was being told of when it was cut off has no checkpoint yet.
         assert started.rounds_done == number - 1
+
+
+@pytest.mark.parametrize(
+    ("other", "words"),
+    [
+        ({"model": perceptron(nn.Linear(24, 24))}, "another model.*give the model of the run"),
+        ({"train": clouds(200)}, "other data.*240 samples, and now 3 have 200"),
+        ({"train": (TRAIN[0], TRAIN[1].flip(0))}, "other data: workers have other labels"),
+    ],
+    ids=["model", "samples", "labels"],
+)
+def test_a_run_goes_on_with_its_own_model_and_data_alone(
+    tmp_path: Path, other: dict[str, Any], words: str
+) -> None:
+    def stop(event: Event) -> None:
+        if isinstance(event, RoundFinished) and event.record.round == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(out=tmp_path / "run", listeners=[stop])
+    with pytest.raises(RunFolderError, match=words):
+        run(out=tmp_path / "run", resume=True, **other)
+    assert run(out=tmp_path / "run", resume=True).summary.rounds == 4
 
 
 def test_resuming_a_finished_run_gives_back_what_came_of_it(tmp_path: Path) -> None:

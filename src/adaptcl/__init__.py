@@ -1,11 +1,14 @@
 """AdaptCL: collaborative learning among unequal machines.
 
 `adaptcl.run(model, train, test, strategy="adaptcl", ...)` trains your own `nn.Module` with
-simulated workers; the command `adaptcl` does the same from settings files.
+simulated workers; the command `adaptcl` does the same from settings files. `adaptcl.Progress` shows
+how a run gets on, and `adaptcl.events` are what any function may listen to.
 """
 
-from adaptcl.errors import AdaptCLError
+from adaptcl import events
+from adaptcl.errors import AdaptCLError, AdaptCLWarning
+from adaptcl.report.progress import Progress
 from adaptcl.run import Result, run
 
 __version__ = "0.1.0"
-__all__ = ["AdaptCLError", "Result", "__version__", "run"]
+__all__ = ["AdaptCLError", "AdaptCLWarning", "Progress", "Result", "__version__", "events", "run"]

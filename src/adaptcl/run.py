@@ -10,6 +10,7 @@ import copy
 import os
 import time
 import tomllib
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,9 +26,10 @@ from adaptcl.config import Config
 from adaptcl.engines.engine import Engine
 from adaptcl.engines.environment import Environment
 from adaptcl.engines.simulation import Simulation
-from adaptcl.errors import RunFolderError
-from adaptcl.events import Event, Listener, RoundFinished, RunFinished, RunStarted
+from adaptcl.errors import AdaptCLWarning, RunFolderError
+from adaptcl.events import Event, Listener, RoundFinished, RunFinished, RunStarted, Warned
 from adaptcl.materials import Materials, given, given_parts, refuse_misfit
+from adaptcl.recognition import marks, refuse_others
 from adaptcl.records import RoundRecord, Summary
 from adaptcl.run_folder import RunFolder, read_finished, summarise
 from adaptcl.snapshot import Tree
@@ -43,15 +45,24 @@ FROM_PYTHON = "(given from Python)"
 """Stands in the settings for a model or data that has no name."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Result:
     """What a run gives back."""
 
     summary: Summary
     rounds: tuple[RoundRecord, ...]
     model: nn.Module
-    """The model that was trained: the global one, or its mean over some rounds."""
+    """The model that was trained, ready to be used (in evaluation mode): the global one, or its
+    mean over some rounds."""
     folder: Path | None
+
+    def __repr__(self) -> str:
+        """A line; all rounds of all workers would fill screens."""
+        told = self.summary
+        return (
+            f"<Result of {told.strategy}: accuracy {100 * told.accuracy:.2f} % after {told.rounds} "
+            f"rounds and {told.virtual_time_s:.1f} virtual seconds>"
+        )
 
 
 def run(
@@ -74,7 +85,12 @@ def run(
     workers=10, rounds=20, sigma=2`. With `out` the run is written to that folder, and
     `resume=True` goes on with a run there that was interrupted, or gives back what came of it if
     it is finished.
+
+    `listeners` are functions of one event (`adaptcl.events`), called as things happen;
+    `adaptcl.Progress` is one that shows how the run gets on. What the run warns of is also an
+    ordinary Python warning.
     """
+    listeners = [_as_warning, *listeners]
     values = {**configuration.preset(preset), "model": FROM_PYTHON, "data": FROM_PYTHON}
     parts = given_parts(train)
     if parts is not None:
@@ -95,7 +111,7 @@ def run(
         return execute(config, materials, RunFolder.open(path), listeners)
     summary, rounds, state = finished
     materials.model.load_state_dict(state)
-    return Result(summary, rounds, materials.model, path)
+    return Result(summary, rounds, materials.model.eval(), path)
 
 
 def check(config: Config, materials: Materials) -> None:
@@ -137,7 +153,9 @@ class Session:
         self._strategy = self._new_strategy()
         self._averaging = Averaging(self._job.averaging)
         checkpoint, self._records = folder.left_off() if folder else (None, [])
+        self._marks = marks(materials)
         if checkpoint and "averaging" in checkpoint:  # as it is in all but the oldest
+            refuse_others(checkpoint["marks"], self._marks)
             self._averaging.restore(checkpoint["averaging"])
         self._engine_tree: Tree | None = checkpoint["engine"] if checkpoint else None
         self._began = time.perf_counter() - (checkpoint["wall_time_s"] if checkpoint else 0.0)
@@ -168,7 +186,7 @@ class Session:
         trained = copy.deepcopy(self._materials.model)
         trained.load_state_dict(final)
         folder = self._folder.path if self._folder else None
-        return Result(summary, tuple(self._records), trained, folder)
+        return Result(summary, tuple(self._records), trained.eval(), folder)
 
     def _new_strategy(self) -> Strategy:
         state = {k: v.detach().clone() for k, v in self._materials.model.state_dict().items()}
@@ -254,6 +272,7 @@ class Session:
             self._folder.save_checkpoint(
                 {
                     "wall_time_s": self._wall_time(),
+                    "marks": self._marks,
                     "averaging": self._averaging.snapshot(),
                     "observed": self.observed(),
                     "engine": tree,
@@ -287,6 +306,11 @@ class Session:
             model=self._job.model,
             data=self._job.data,
         )
+
+
+def _as_warning(event: Event) -> None:
+    if isinstance(event, Warned):
+        warnings.warn(event.message, AdaptCLWarning, stacklevel=1)
 
 
 def _refuse_other_settings(path: Path, config: Config) -> None:

@@ -356,3 +356,19 @@ def test_points_that_make_no_curve_set_no_pace() -> None:
     muddled = [Point(0.33, 26.7), Point(0.42, 22.5)]
     assert target([muddled, [Point(1.0, 40.0)]], grow=True) == 40
     assert target([muddled, [Point(1.0, 40.0)]], grow=False) == 40
+
+
+def test_a_point_is_the_mean_of_its_times_with_its_standard_error() -> None:
+    point = Point.measured(0.5, [10.0, 12.0, 14.0, 16.0])
+    assert (point.retention, point.update_time) == (0.5, 13.0)
+    assert point.error == pytest.approx(math.sqrt(20 / 3) / 2)
+    assert Point.measured(1.0, [7.0]) == Point(1.0, 7.0, 0.0)
+
+
+def test_times_differ_if_their_errors_do_not_explain_it() -> None:
+    assert Point(1.0, 10.0).differs(10.001)
+    assert not Point(1.0, 10.0).differs(10.0)
+    assert not Point(1.0, 10.0, error=1.0).differs(12.9)
+    assert Point(1.0, 10.0, error=1.0).differs(13.1)
+    assert not Point(1.0, 10.0, error=3.0).differs(24.0, error=4.0)
+    assert Point(1.0, 10.0, error=3.0).differs(26.0, error=4.0)

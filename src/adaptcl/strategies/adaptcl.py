@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import fmean
 from typing import ClassVar
 
 from torch import Tensor
@@ -147,18 +146,26 @@ class AdaptCL(Synchronous):
     def _learned_rates(self) -> Sequence[float]:
         for worker, times in enumerate(self._times):
             if times:
-                self._remember(worker, Point(self._retention(worker), fmean(times)))
+                self._remember(worker, Point.measured(self._retention(worker), times))
         # Who has not been measured since its last pruning does not set the pace, and has at most
         # the pruning before it that was decided on already.
         known = {w: self._histories[w] for w in range(self.job.workers) if self._is_known(w)}
         histories = list(known.values())
-        target = target_time([history[-1] for history in histories], histories, self.adaptcl.grow)
+        latest = [history[-1] for history in histories]
+        target = target_time(latest, histories, self.adaptcl.grow)
+        error = min(latest, key=lambda point: point.update_time).error if latest else 0.0
         return [
-            pruned_rate(known[worker], target, self.adaptcl)
+            self._rate(known[worker], target, error)
             if worker in known
             else self._due.get(worker, 0.0)
             for worker in range(self.job.workers)
         ]
+
+    def _rate(self, history: Sequence[Point], target: float, error: float) -> float:
+        """Nothing where the worker may well be as fast as it should, else what its curve says."""
+        if not history[-1].differs(target, error):
+            return 0.0
+        return pruned_rate(history, target, self.adaptcl)
 
     def _is_known(self, worker: int) -> bool:
         """Whether a worker's newest measurement is of the sub-model that it has now.
@@ -176,7 +183,8 @@ class AdaptCL(Synchronous):
         history = self._histories[worker]
         if history and history[-1].retention == point.retention:
             last = history.pop()
-            if abs(point.update_time - last.update_time) > _CHANGED * last.update_time:
+            gap = abs(point.update_time - last.update_time)
+            if gap > _CHANGED * last.update_time and point.differs(last.update_time, last.error):
                 history.clear()
         history.append(point)
 
@@ -248,7 +256,9 @@ class AdaptCL(Synchronous):
             "importance": self._importance,
             "decisions": self._decisions,
             "times": [list(times) for times in self._times],
-            "histories": [[[p.retention, p.update_time] for p in h] for h in self._histories],
+            "histories": [
+                [[p.retention, p.update_time, p.error] for p in h] for h in self._histories
+            ],
             "due": [[worker, rate] for worker, rate in self._due.items()],
             "scale": self._scale,
             "postponed": self._postponed,

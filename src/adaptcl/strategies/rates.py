@@ -13,6 +13,7 @@ last two points, and that to the cautious first rule.
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -29,6 +30,10 @@ gap in time is taken for noise: it would mean that less than an eighth of the ti
 
 _MOST_GROWTH = 1.5
 """An answer far above the whole model is no answer."""
+
+_CERTAIN = 3.0
+"""Standard errors by which mean times must differ. On a real network tasks of equal workers take
+now a little longer and now a little less; to prune after that would only make models smaller."""
 
 _SAME = 1e-6
 """Update times closer than this (relative) are one point, not two."""
@@ -77,6 +82,18 @@ class Point:
 
     retention: float
     update_time: float
+    error: float = 0.0
+    """How far the mean may be off, as a standard error; 0 where nothing tells."""
+
+    @classmethod
+    def measured(cls, retention: float, times: Sequence[float]) -> Point:
+        """From the update times of some rounds."""
+        spread = statistics.stdev(times) if len(times) > 1 else 0.0
+        return cls(retention, statistics.fmean(times), spread / math.sqrt(len(times)))
+
+    def differs(self, time: float, error: float = 0.0) -> bool:
+        """Whether a time that may itself be off is another one, and not the same with noise."""
+        return abs(self.update_time - time) > _CERTAIN * math.hypot(self.error, error)
 
     @property
     def usable(self) -> bool:
