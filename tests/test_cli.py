@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 import time
 import tomllib
@@ -166,7 +167,8 @@ def test_your_own_model_and_data_are_found_in_the_folder_you_are_in(command: Com
         (["--data", "digits", "--trace", "absent.csv"],
          "trace: absent.csv cannot be read (No such file or directory)."),
         (["--data", "digits", "--fixed", "neck*"], "No module of the model has a name like "
-         "'neck*'."),
+         "'neck*'; there are 'features', 'features.0', 'features.1', 'features.2', 'features.3' "
+         "and others."),
         (["--data", "digits", "--strategy", "fedavg,adaptcl", "--pruned-rates", "0.1,0.2"],
          "pruned_rates has a row of 2 rates, but it must have one for each of the 10 workers."),
         (["--data", "digits", "--workers", "5000"],
@@ -194,9 +196,24 @@ def test_no_strategy_begins_where_another_has_run_already(command: Command, runs
     refused(
         command("run", *SMALL, *words),
         f"{runs / 'both' / 'adaptcl'} already holds a run; choose another --out, or go on with it "
-        f"by `adaptcl resume {runs / 'both' / 'adaptcl'}`.",
+        f"by `adaptcl resume {runs / 'both' / 'adaptcl'}`, from Python by resume=True.",
     )
     assert sorted(runs.rglob("*")) == before
+
+
+def test_no_run_goes_around_others_or_others_into_a_run(command: Command, runs: Path) -> None:
+    before = {path: path.stat().st_mtime_ns for path in runs.rglob("*")}
+    refused(
+        command("run", *SMALL, "--strategy", "fedavg", "--out", str(runs / "both")),
+        f"{runs / 'both'} already holds runs (adaptcl, fedavg-s); choose another --out, or go on "
+        f"with them by `adaptcl resume {runs / 'both'}`.",
+    )
+    refused(
+        command("run", *SMALL, "--strategy", "fedavg,ssp-s", "--out", str(runs / "seed2")),
+        f"{runs / 'seed2'} already holds a run; choose another --out, or go on with it by "
+        f"`adaptcl resume {runs / 'seed2'}`, from Python by resume=True.",
+    )
+    assert {path: path.stat().st_mtime_ns for path in runs.rglob("*")} == before
 
 
 def test_every_setting_has_a_flag_with_help(
@@ -211,6 +228,27 @@ def test_every_setting_has_a_flag_with_help(
         # Words may be broken at a hyphen.
         assert each.help.replace("- ", "-") in text.replace("- ", "-")
     assert "number of rounds (T) [a whole number, at least 1; 16]" in text
+    assert f"{all_settings()['strategy'].help}, or several with commas between [" in text
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["forecast", "--out", "x"], "There is no flag --out; --help lists those there are."),
+        (["forecast", "--rouns", "3"], "There is no flag --rouns; did you mean --rounds?"),
+        (["run", "--ot", "x"], "There is no flag --ot; did you mean --out?"),
+        (["compare", "x", "--markdwon"], "There is no flag --markdwon; did you mean --markdown?"),
+        (["compare", "x", "--rounds", "3"], "There is no flag --rounds; --help lists those there "
+         "are."),
+        (["paper", "list", "--result=x"], "There is no flag --result; did you mean --results?"),
+        (["--verson", "data"], "There is no flag --verson; did you mean --version?"),
+        (["strategies", "fedavg"], "'fedavg' is one word too many for this command."),
+    ],
+)  # fmt: skip
+def test_only_flags_that_the_command_has_are_suggested(
+    command: Command, words: list[str], sentence: str
+) -> None:
+    refused(command(*words), sentence)
 
 
 # resume, compare -------------------------------------------------------------------------------
@@ -234,6 +272,38 @@ def test_what_is_no_run_cannot_be_resumed_or_compared(command: Command) -> None:
             f"adaptcl: the following arguments are required: RUN; `adaptcl {verb} --help` says "
             "more.\n",
         )
+
+
+def test_the_folder_of_several_runs_stands_for_what_is_unfinished_in_it(
+    command: Command, runs: Path
+) -> None:
+    Path("two/adaptcl").mkdir(parents=True)
+    shutil.copy(runs / "both" / "adaptcl" / "config.toml", "two/adaptcl")
+    shutil.copytree(runs / "both" / "fedavg-s", "two/fedavg-s")
+    status, output, errors = command("resume", "two")
+    assert (status, errors) == (0, "")
+    assert "adaptcl finished 2 rounds" in output
+    assert "two/fedavg-s is finished already." in output
+    assert Path("two/figures/overview.png").exists()
+    for name in ("rounds.jsonl", "model.safetensors"):
+        before = runs / "both" / "adaptcl" / name
+        assert Path("two/adaptcl", name).read_bytes() == before.read_bytes()
+
+
+def test_the_folder_of_several_runs_is_compared_as_its_runs_are(
+    command: Command, runs: Path
+) -> None:
+    both = runs / "both"
+    told = command("compare", str(both / "adaptcl"), str(both / "fedavg-s"), "--markdown")
+    assert told[0] == 0
+    assert command("compare", str(both), "--markdown") == told
+    caught = sorted(map(str, both.glob("*")))
+    assert str(both / "figures") in caught
+    assert command("compare", *caught, "--markdown") == told
+    refused(
+        command("compare", str(both / "figures")),
+        f"{both / 'figures'} is not a run folder: it holds no config.toml.",
+    )
 
 
 def test_a_run_from_python_is_resumed_from_python(command: Command) -> None:

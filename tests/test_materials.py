@@ -143,6 +143,8 @@ def test_a_list_of_data_sets_is_one_for_each_worker() -> None:
     ("model", "train", "test", "sentence"),
     [
         ("vgg16", pair(), pair(), "The model is a str, but it must be an nn.Module."),
+        (nn.Flatten, pair(), pair(), "The model is the class Flatten, but it must be an nn.Module; "
+         "give an instance: Flatten() instead of Flatten."),
         (nn.Flatten(), pair(), pair(), "The model has no parameters that can be trained."),
         (linear().requires_grad_(False), pair(), pair(),
          "The model has no parameters that can be trained."),

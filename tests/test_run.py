@@ -83,9 +83,8 @@ def test_a_list_of_data_sets_is_one_for_each_worker() -> None:
         perceptron(nn.Dropout(0.2)),
         nn.Sequential(nn.Linear(6, 24), nn.ReLU(), nn.Linear(24, 4)),
         nn.Sequential(nn.Linear(6, 24, bias=False), nn.Tanh(), nn.Linear(24, 4, bias=False)),
-        nn.Linear(6, 4),
     ],
-    ids=["dropout", "no batch norm", "no bias", "nothing to cut"],
+    ids=["dropout", "no batch norm", "no bias"],
 )
 def test_models_of_every_sort_can_be_trained(model: nn.Module, strategy: str) -> None:
     result = run(model=model, strategy=strategy, strength=0.1)
@@ -191,6 +190,15 @@ def test_what_a_run_warns_of_is_a_python_warning() -> None:
     table = {"pruned_rates": ((0.95,) * 3,), "first_pruning": 3, "width_multiple": 1}
     with pytest.warns(adaptcl.AdaptCLWarning, match="workers pruned units that matter"):
         run(strategy="adaptcl", pruning="index", **harmful, **table)
+
+
+def test_a_model_of_which_nothing_can_be_cut_is_trained_with_a_warning() -> None:
+    with pytest.warns(adaptcl.AdaptCLWarning, match="Nothing of this model can be cut") as warned:
+        result = run(model=nn.Linear(6, 4), strategy="adaptcl")
+    assert len(warned) == 1
+    assert result.summary.accuracy > 0.7
+    assert result.summary.retention == (1.0, 1.0, 1.0)
+    run(model=nn.Linear(6, 4), strategy="fedavg-s")
 
 
 def test_the_model_is_ready_to_be_used_and_the_result_is_a_line() -> None:

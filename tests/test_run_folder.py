@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 from adaptcl.errors import RunFolderError
 from adaptcl.events import RoundFinished, UpdateArrived
 from adaptcl.records import RoundRecord, Summary, WorkerRecord
-from adaptcl.run_folder import RunFolder, read_finished, summarise
+from adaptcl.run_folder import RunFolder, read_finished, run_folders, summarise
 
 
 def record(number: int, accuracy: float | None = None) -> RoundRecord:
@@ -79,9 +79,34 @@ def test_no_run_is_ever_written_over_another(folder: RunFolder) -> None:
         RunFolder.create(folder.path, "")
     assert str(refused.value) == (
         f"{folder.path} already holds a run; choose another --out, or go on with it by "
-        f"`adaptcl resume {folder.path}`."
+        f"`adaptcl resume {folder.path}`, from Python by resume=True."
     )
     assert (folder.path / "config.toml").read_text() == "rounds = 3\n"
+
+
+def test_no_run_is_ever_put_around_others(tmp_path: Path) -> None:
+    for name in "dbca":
+        RunFolder.create(tmp_path / "runs" / name, "").close()
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(RunFolderError) as refused:
+        RunFolder.create(tmp_path / "runs", "")
+    assert str(refused.value) == (
+        f"{tmp_path / 'runs'} already holds runs (a, b, c, …); choose another --out, or go on "
+        f"with them by `adaptcl resume {tmp_path / 'runs'}`."
+    )
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_folder_stands_for_its_own_run_or_for_those_just_below_it(tmp_path: Path) -> None:
+    names = [tmp_path / "deep" / name for name in ("one", "two")]
+    for path in reversed(names):
+        RunFolder.create(path, "").close()
+    (tmp_path / "deep" / "figures").mkdir()
+    (tmp_path / "deep" / "odd" / "config.toml").mkdir(parents=True)
+    assert run_folders(names[0]) == [names[0]]
+    assert run_folders(tmp_path / "deep") == names
+    for none in (tmp_path, tmp_path / "deep" / "figures", tmp_path / "absent"):
+        assert run_folders(none) == []
 
 
 def test_a_folder_with_other_things_in_it_can_be_used(tmp_path: Path) -> None:
@@ -253,3 +278,9 @@ def test_a_summary_follows_from_the_rounds() -> None:
     assert (told.best_virtual_time_s, told.virtual_time_s, told.rounds) == (12.0, 30.0, 5)
     assert (told.heterogeneity_first, told.heterogeneity_last) == (0.5, 0.1)
     assert (told.bytes_sent, told.bytes_received) == (50, 35)
+
+
+def test_a_folder_beside_other_programs_settings_is_free(tmp_path: Path) -> None:
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf" / "config.toml").write_text("[tool]\n")
+    RunFolder.refuse_occupied(tmp_path)

@@ -3,6 +3,7 @@ from __future__ import annotations
 import errno
 import math
 import os
+import stat
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +69,20 @@ def test_a_new_snapshot_takes_the_place_of_the_old(tmp_path: Path) -> None:
         snapshot.save(tmp_path / "tree", {"number": number, "t": torch.tensor(number)})
     assert snapshot.load(tmp_path / "tree")["number"] == 2
     assert [p.name for p in tmp_path.iterdir()] == ["tree"]
+
+
+@pytest.mark.parametrize(("umask", "mode"), [(0o022, 0o644), (0o027, 0o640), (0o077, 0o600)])
+def test_who_may_read_a_snapshot_is_for_the_umask_to_say(
+    tmp_path: Path, umask: int, mode: int
+) -> None:
+    leftover = tmp_path / "tree.partial"
+    leftover.touch(mode=0o600)
+    before = os.umask(umask)
+    try:
+        snapshot.save(tmp_path / "tree", {"t": torch.zeros(3)})
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "tree").stat().st_mode) == mode
 
 
 def test_where_there_is_none_the_sentence_says_so(tmp_path: Path) -> None:

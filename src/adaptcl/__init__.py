@@ -2,13 +2,24 @@
 
 `adaptcl.run(model, train, test, strategy="adaptcl", ...)` trains your own `nn.Module` with
 simulated workers; the command `adaptcl` does the same from settings files. `adaptcl.Progress` shows
-how a run gets on, and `adaptcl.events` are what any function may listen to.
+how a run gets on, `adaptcl.events` are what any function may listen to, and
+`adaptcl.describe(model, example)` says what of a model can be cut.
 """
 
 from adaptcl import events
 from adaptcl.errors import AdaptCLError, AdaptCLWarning
 from adaptcl.report.progress import Progress
 from adaptcl.run import Result, run
+from adaptcl.units import describe
 
 __version__ = "0.1.0"
-__all__ = ["AdaptCLError", "AdaptCLWarning", "Progress", "Result", "__version__", "events", "run"]
+__all__ = [
+    "AdaptCLError",
+    "AdaptCLWarning",
+    "Progress",
+    "Result",
+    "__version__",
+    "describe",
+    "events",
+    "run",
+]

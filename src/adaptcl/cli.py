@@ -33,7 +33,7 @@ from adaptcl.materials import Materials, by_name
 from adaptcl.models import MODELS
 from adaptcl.pruning import SERVER_ORDERS, WORKER_ORDERS
 from adaptcl.run import FROM_PYTHON, check, execute
-from adaptcl.run_folder import RunFolder
+from adaptcl.run_folder import FIGURES, RunFolder, run_folders
 from adaptcl.strategies import STRATEGIES
 from adaptcl.units import trace
 
@@ -49,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())
     try:
-        options = _parser().read(arguments)
+        options = _parser().parse_args(arguments)
         options.command(options)
         sys.stdout.flush()
     except AdaptCLError as error:
@@ -97,7 +97,7 @@ def _forecast(options: argparse.Namespace) -> None:
 
 
 def _resume(options: argparse.Namespace) -> None:
-    paths = [Path(run) for run in options.runs]
+    paths = _named_runs(options.runs)
     for path in paths:
         before = report.read_run(path)
         if before.summary is not None:
@@ -117,11 +117,11 @@ def _resume(options: argparse.Namespace) -> None:
             execute(chosen, materials, RunFolder.open(path), [progress])
     several = len(paths) > 1
     shared = Path(os.path.commonpath([p.absolute() for p in paths])) if several else paths[0]
-    _present(paths, shared / "figures")
+    _present(paths, shared / FIGURES)
 
 
 def _compare(options: argparse.Namespace) -> None:
-    paths = [Path(run) for run in options.runs]
+    paths = _named_runs(options.runs)
     if options.markdown:
         runs = [report.read_run(path) for path in paths]
         print(report.comparison_markdown(runs, over_seeds=options.over_seeds))
@@ -178,6 +178,23 @@ def _materials(chosen: Config) -> Materials:
         return by_name(chosen.job, progress)
 
 
+def _named_runs(words: Sequence[str]) -> list[Path]:
+    """The runs that folders stand for: their own, or all those just below them.
+
+    A folder of figures among them, which `runs/both/*` names too, is none. What else is no run
+    stays, for whoever reads it to complain.
+    """
+    found: list[Path] = []
+    others: list[Path] = []
+    for path in map(Path, words):
+        runs = run_folders(path)
+        if not runs and path.name == FIGURES and path.is_dir():
+            others.append(path)
+        else:
+            found += runs or [path]
+    return found or others
+
+
 @contextmanager
 def _resumable(paths: Sequence[Path]) -> Iterator[None]:
     """Say how to go on with those runs that are cut short."""
@@ -210,6 +227,8 @@ def _as_interrupt(*_: object) -> NoReturn:
 
 # Flags -----------------------------------------------------------------------------------------
 
+_RUN_HELP = "a run's folder, or one that holds the folders of several"
+
 
 def _parser() -> flags.Parser:
     parser = flags.Parser(
@@ -241,7 +260,7 @@ def _parser() -> flags.Parser:
 
     resume = commands.add_parser("resume", help="go on with runs that were interrupted")
     resume.set_defaults(command=_resume)
-    resume.add_argument("runs", nargs="+", metavar="RUN", help="a run's folder")
+    resume.add_argument("runs", nargs="+", metavar="RUN", help=_RUN_HELP)
 
     network.add_commands(commands, _present)
     bench.add_commands(commands)
@@ -249,7 +268,7 @@ def _parser() -> flags.Parser:
 
     compare = commands.add_parser("compare", help="table and figures for any set of runs")
     compare.set_defaults(command=_compare)
-    compare.add_argument("runs", nargs="+", metavar="RUN", help="a run's folder")
+    compare.add_argument("runs", nargs="+", metavar="RUN", help=_RUN_HELP)
     compare.add_argument("--out", default="figures", help="folder for the figures")
     compare.add_argument("--over-seeds", action="store_true", help="one row for all seeds of a job")
     compare.add_argument("--markdown", action="store_true", help="only the table, as Markdown")

@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 from adaptcl import config
 from adaptcl.config import Config
 from adaptcl.errors import SettingError
-from adaptcl.run_folder import RunFolder
+from adaptcl.run_folder import FIGURES, RunFolder, is_run_folder
 from adaptcl.settings import Setting, declared
 from adaptcl.strategies import STRATEGIES
 
@@ -32,15 +32,20 @@ class Parser(argparse.ArgumentParser):
         """Refuse the command line."""
         raise SettingError(f"{message}; `{self.prog} --help` says more.")
 
-    def read(self, words: Sequence[str] | None) -> argparse.Namespace:
-        """The options that the words of a command line mean."""
-        options, unknown = self.parse_known_args(words)
+    def parse_known_args(  # type: ignore[override]  # argparse's overloads, in one
+        self, args: Sequence[str] | None = None, namespace: Any = None
+    ) -> tuple[Any, list[str]]:
+        """As argparse has it, but whatever is left over is refused.
+
+        Here, because each command is a parser of its own and only it knows which flags it has.
+        """
+        options, unknown = super().parse_known_args(args, namespace)
         flag = next((word for word in unknown if word.startswith("-")), None)
         if flag is not None:
-            raise _unknown_flag(flag.partition("=")[0], hasattr(options, "preset"))
+            raise _unknown_flag(flag.partition("=")[0], list(self._option_string_actions))
         if unknown:
             raise SettingError(f"{unknown[0]!r} is one word too many for this command.")
-        return options
+        return options, []
 
 
 def add_settings(parser: argparse.ArgumentParser) -> None:
@@ -99,7 +104,9 @@ def asked(options: argparse.Namespace) -> Asked:
     folders = [base / name if len(names) > 1 else base for name in names]
     for path in folders:
         RunFolder.refuse_occupied(path)
-    return Asked(configs, folders, base / "figures")
+    if len(folders) > 1 and is_run_folder(base):
+        RunFolder.refuse_occupied(base)
+    return Asked(configs, folders, base / FIGURES)
 
 
 def _strategies(gathered: dict[str, Any]) -> list[str]:
@@ -154,7 +161,8 @@ def _help(each: Setting, ready: Mapping[str, Any]) -> str:
         value = ready.get(name, {}).get(each.name, value)
         if value != each.default:
             shown += f", with {name} {_shown(value)}"
-    return f"{each.help} [{each.words}; {shown}]".replace("%", "%%")
+    several = ", or several with commas between" if each.name == "strategy" else ""
+    return f"{each.help}{several} [{each.words}; {shown}]".replace("%", "%%")
 
 
 def _shown(default: Any) -> str:
@@ -165,9 +173,11 @@ def _shown(default: Any) -> str:
     return str(default) or "none"
 
 
-def _unknown_flag(flag: str, takes_settings: bool) -> SettingError:
-    known = [each.flag for each in config.all_settings().values()] if takes_settings else []
-    near = difflib.get_close_matches(flag, [*known, "--preset", "--out"], n=1)
-    if near and takes_settings:
-        return SettingError(f"There is no flag {flag}; did you mean {near[0]}?")
+def _unknown_flag(flag: str, known: Sequence[str]) -> SettingError:
+    """`known` are the flags that there are."""
+    # Without the hyphens, which would make any two short flags alike.
+    names = {each.lstrip("-"): each for each in known}
+    near = difflib.get_close_matches(flag.lstrip("-"), names, n=1)
+    if near:
+        return SettingError(f"There is no flag {flag}; did you mean {names[near[0]]}?")
     return SettingError(f"There is no flag {flag}; --help lists those there are.")

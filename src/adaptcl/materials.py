@@ -17,6 +17,7 @@ from adaptcl.config import JobSettings
 from adaptcl.data import Samples, as_samples, load, partition
 from adaptcl.data.progress import Progress, silent
 from adaptcl.errors import DataError, SettingError
+from adaptcl.kinds import instead_of_class, kind_of
 from adaptcl.seeds import generator
 
 
@@ -54,7 +55,9 @@ def by_name(job: JobSettings, progress: Progress = silent) -> Materials:
 def given(model: nn.Module, train: Any, test: Any, job: JobSettings) -> Materials:
     """A user's own model and data; `train` may be a list with a data set for each worker."""
     if not isinstance(model, nn.Module):
-        raise SettingError(f"The model is a {type(model).__name__}, but it must be an nn.Module.")
+        raise SettingError(
+            f"The model is {kind_of(model)}, but it must be an nn.Module{instead_of_class(model)}."
+        )
     parts = given_parts(train)
     if parts is None:
         parts = deal(as_samples(train), job)

@@ -27,6 +27,10 @@ from adaptcl.records import RoundRecord, Summary
 from adaptcl.snapshot import Tree
 from adaptcl.units import State
 
+_LOCK = ".lock"
+FIGURES = "figures"
+"""The folder of drawings beside what a run leaves, or beside the runs of several strategies."""
+
 
 class RunFolder:
     """One run's folder, locked while a run writes to it."""
@@ -58,7 +62,7 @@ class RunFolder:
     @classmethod
     def open(cls, path: Path) -> RunFolder:
         """The folder of a run that was begun before."""
-        if not (path / "config.toml").is_file():
+        if not is_run_folder(path):
             raise RunFolderError(f"{path} is not a run folder: it has no config.toml.")
         folder = cls(path)
         # What a process killed in the middle of writing left: ours, and safetensors' own.
@@ -69,11 +73,17 @@ class RunFolder:
 
     @staticmethod
     def refuse_occupied(path: Path) -> None:
-        """An error if a new run cannot go to `path` because there is one."""
+        """An error if a new run cannot go to `path` because one is there, or just below."""
         if (path / "config.toml").exists():
             raise RunFolderError(
                 f"{path} already holds a run; choose another --out, or go on with it by "
-                f"`adaptcl resume {path}`."
+                f"`adaptcl resume {path}`, from Python by resume=True."
+            )
+        # Other programs have a config.toml too, but not our lock.
+        if below := [each for each in run_folders(path) if (each / _LOCK).exists()]:
+            raise RunFolderError(
+                f"{path} already holds runs ({_names(below)}); choose another --out, or go on "
+                f"with them by `adaptcl resume {path}`."
             )
 
     def close(self) -> None:
@@ -156,6 +166,18 @@ class RunFolder:
             ) from None
 
 
+def is_run_folder(path: Path) -> bool:
+    """Whether a run was begun in this folder."""
+    return os.path.isfile(path / "config.toml")  # False, not an error, where nobody may look
+
+
+def run_folders(path: Path) -> list[Path]:
+    """The folder itself if it is a run's, else those just below it that are; by name."""
+    if is_run_folder(path):
+        return [path]
+    return sorted(config.parent for config in path.glob("*/config.toml") if config.is_file())
+
+
 def read_finished(path: Path) -> tuple[Summary, tuple[RoundRecord, ...], State] | None:
     """Summary, rounds and model that a finished run left in its folder; None if unfinished."""
     if not (path / "summary.json").exists():
@@ -188,10 +210,16 @@ def summarise(records: Sequence[RoundRecord], **known: Any) -> Summary:
     )
 
 
+def _names(folders: Sequence[Path], most: int = 3) -> str:
+    """The first few by name; a folder of runs may hold hundreds."""
+    named = ", ".join(folder.name for folder in folders[:most])
+    return f"{named}, …" if len(folders) > most else named
+
+
 def _lock(path: Path) -> int:
     """Hold the folder for this process; the system lets go when the process ends, however."""
     try:
-        handle = os.open(path / ".lock", os.O_CREAT | os.O_RDWR, 0o644)
+        handle = os.open(path / _LOCK, os.O_CREAT | os.O_RDWR, 0o644)
     except OSError as error:
         raise RunFolderError(f"{path} cannot be written to: {error.strerror}.") from None
     try:

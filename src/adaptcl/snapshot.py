@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
@@ -43,7 +44,12 @@ def save_tensors(path: Path, tensors: dict[str, Tensor], header: dict[str, str])
     """Write a safetensors file that appears whole or not at all."""
     partial = path.with_name(path.name + ".partial")
     try:
+        # safetensors puts a file in its place that nobody else may read, whatever the umask says.
+        partial.unlink(missing_ok=True)
+        partial.touch()
+        mode = stat.S_IMODE(partial.stat().st_mode)
         save_file(tensors, partial, metadata=header)
+        partial.chmod(mode)
         with partial.open("rb") as written:
             os.fsync(written.fileno())
         partial.replace(path)

@@ -77,7 +77,8 @@ def test_uint8_images_stay_uint8() -> None:
         ((INPUTS, LABELS == 0), "integer class numbers"),
         ((INPUTS.numpy(), np.array(list("abba"))), "numeric"),
         ({"inputs": INPUTS}, "A dict cannot be read as samples"),
-        (None, "A NoneType cannot be read as samples"),
+        (3, "An int cannot be read as samples"),
+        (None, "None cannot be read as samples"),
     ],
 )
 def test_what_cannot_be_read_as_samples_is_refused(source: Any, sentence: str) -> None:

@@ -27,6 +27,21 @@ def triple(data_dir):
 def ragged(data_dir):
     return [(torch.zeros(2), 0), (torch.zeros(3), 0)], []
 
+def nothing_taken():
+    return pair(None)
+
+def nothing_given(data_dir):
+    pass
+
+def number(data_dir):
+    return 3
+
+def arrays(data_dir):
+    return torch.eye(3), torch.tensor([0, 1, 2])
+
+def fails(data_dir):
+    return data_dir / "train", data_dir / "test"
+
 constant = 3
 """
 
@@ -76,7 +91,39 @@ def test_an_error_within_the_users_module_is_shown_as_it_is(module: str) -> None
 
 
 def test_a_factory_that_returns_something_else_is_refused(module: str) -> None:
-    with pytest.raises(DataError, match="returned a tuple, not a DataSet or a pair"):
-        load(f"{module}:triple")
-    with pytest.raises(DataError, match="Sample 1"):
+    for function, kind in (
+        ("triple", "a tuple of 3"),
+        ("nothing_given", "None"),
+        ("number", "an int"),
+    ):
+        with pytest.raises(DataError) as refused:
+            load(f"{module}:{function}")
+        assert str(refused.value) == (
+            f"{module}:{function} returned {kind}, not a DataSet or a pair (train, test)."
+        )
+
+
+def test_the_part_that_cannot_be_used_is_named(module: str) -> None:
+    with pytest.raises(
+        DataError, match=f"^The training part that {module}:ragged returned cannot .*: Sample 1"
+    ):
         load(f"{module}:ragged")
+    with pytest.raises(DataError, match=r"^The training part .* give a pair \(inputs, labels\)\.$"):
+        load(f"{module}:arrays")
+
+
+def test_a_factory_that_takes_something_else_is_told_how_it_is_called(module: str) -> None:
+    with pytest.raises(SettingError) as refused:
+        load(f"{module}:nothing_taken")
+    assert str(refused.value) == (
+        f"{module}:nothing_taken is called as nothing_taken(data_dir) and must give back a DataSet "
+        "or a pair (train, test), but it is defined as nothing_taken()."
+    )
+
+
+def test_an_error_inside_a_factory_is_shown_as_it_is_with_a_note_of_the_call(module: str) -> None:
+    with pytest.raises(TypeError, match="unsupported operand") as failed:
+        load(f"{module}:fails", None)
+    assert failed.value.__notes__ == [
+        f"This happened in {module}:fails, which was called as fails(None)."
+    ]

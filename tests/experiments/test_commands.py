@@ -62,6 +62,20 @@ def test_the_report_and_the_verdicts_are_made_from_results_alone(
     assert "not run yet" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("what", ["list", "verdicts", "report"])
+def test_results_that_are_not_there_are_not_said_to_be_none(
+    what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["paper", what, "--results", "absent"]) == 2
+    assert capsys.readouterr() == (
+        "",
+        "adaptcl: There is no folder absent of results; name another by --results, or make "
+        "results with `adaptcl paper all`.\n",
+    )
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize(
     "words",
     [

@@ -20,6 +20,14 @@ def test_a_folder_that_is_not_there_holds_nothing(tmp_path: Path) -> None:
     assert Store.open(tmp_path / "none").runs == {}
 
 
+def test_who_only_looks_at_results_wants_a_folder_that_is_there(tmp_path: Path) -> None:
+    assert Store.existing(tmp_path).runs == {}
+    (tmp_path / "file").write_text("")
+    for name in ("none", "file"):
+        with pytest.raises(ResultError, match=rf"There is no folder \S+{name} of results"):
+            Store.existing(tmp_path / name)
+
+
 def test_a_result_is_found_by_what_it_is_and_not_by_its_name(
     tiny: Experiment, make_up: MakeUp, tmp_path: Path
 ) -> None:

@@ -18,6 +18,23 @@ def net(shape, classes):
 def text(shape, classes):
     return "net"
 
+def nothing_taken():
+    return nn.Linear(1, 1)
+
+def one_taken(shape, *, classes):
+    return nn.Linear(1, 1)
+
+def fails(shape, classes):
+    return nn.Linear(shape["channels"], classes)
+
+class Net(nn.Linear):
+    def __init__(self, shape, classes):
+        super().__init__(shape[0], classes)
+
+def class_given(shape, classes):
+    return Net
+
+ready = nn.Linear(1, 1)
 number = 3
 """
 
@@ -67,9 +84,40 @@ def test_a_factory_of_ones_own_is_built_the_same_way(own_module: str) -> None:
         ("no_such_package:net", "cannot be imported"),
         ("{}:nothing", "cannot be imported"),
         ("{}:number", "not a function"),
-        ("{}:text", "gives a str"),
+        ("{}:text", "gives a str, not an nn.Module.$"),
+        ("{}:ready", "is an nn.Module already; name a function or class"),
+        ("{}:class_given", r"gives the class Net, .* an instance: Net\(\) instead of Net\.$"),
     ],
 )
 def test_a_factory_that_is_none_is_an_error(own_module: str, name: str, complaint: str) -> None:
     with pytest.raises(SettingError, match=complaint):
         build(name.format(own_module), (4, 5), 3, seed=0)
+
+
+@pytest.mark.parametrize(
+    ("function", "defined"),
+    [("nothing_taken", "nothing_taken()"), ("one_taken", "one_taken(shape, *, classes)")],
+)
+def test_a_factory_that_takes_something_else_is_told_how_it_is_called(
+    own_module: str, function: str, defined: str
+) -> None:
+    with pytest.raises(SettingError) as refused:
+        find(f"{own_module}:{function}")
+    assert str(refused.value) == (
+        f"{own_module}:{function} is called as {function}(shape, classes) and must give back an "
+        f"nn.Module, but it is defined as {defined}."
+    )
+
+
+def test_a_class_is_a_factory_too(own_module: str) -> None:
+    assert build(f"{own_module}:Net", (4,), 3, seed=0)(torch.randn(2, 4)).shape == (2, 3)
+
+
+def test_an_error_inside_a_factory_is_shown_as_it_is_with_a_note_of_the_call(
+    own_module: str,
+) -> None:
+    with pytest.raises(TypeError, match="tuple indices") as failed:
+        build(f"{own_module}:fails", (4, 5), 3, seed=0)
+    assert failed.value.__notes__ == [
+        f"This happened in {own_module}:fails, which was called as fails((4, 5), 3)."
+    ]

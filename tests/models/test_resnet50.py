@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import pytest
 import torch
 
+from adaptcl.errors import SettingError
 from adaptcl.models import MODELS, build
 from adaptcl.units import parameters, trace
 
@@ -23,3 +25,10 @@ def test_without_the_papers_patterns_each_stage_shares_one_set_of_units() -> Non
     assert units.count == 7552 + 64 + 256 + 512 + 1024 + 2048
     assert [widths[f"layer{n}.0.conv3"] for n in (1, 2, 3, 4)] == [256, 512, 1024, 2048]
     assert "layer1.1.conv3" not in widths
+
+
+def test_resnet50_takes_images_of_any_size_and_nothing_else() -> None:
+    model = build("resnet50", (1, 1, 3), 10, seed=0)
+    assert model(torch.randn(2, 1, 1, 3)).shape == (2, 10)
+    with pytest.raises(SettingError, match=r"takes images, not inputs of \(64,\)\.$"):
+        build("resnet50", (64,), 10, seed=0)

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import pytest
 import torch
 
+from adaptcl.errors import SettingError
 from adaptcl.models import build
 from adaptcl.units import flops, parameters, size_bytes, trace
 
@@ -27,3 +29,17 @@ def test_every_unit_of_vgg16_but_the_class_scores_can_be_cut() -> None:
 def test_vgg16_takes_larger_images_and_other_channels() -> None:
     model = build("vgg16", (1, 64, 64), 200, seed=0).eval()
     assert model(torch.randn(2, 1, 64, 64)).shape == (2, 200)
+
+
+def test_vgg16_takes_images_of_16_pixels() -> None:
+    model = build("vgg16", (1, 16, 16), 10, seed=0)
+    assert model(torch.randn(2, 1, 16, 16)).shape == (2, 10)
+
+
+@pytest.mark.parametrize("shape", [(1, 8, 8), (3, 15, 32), (64,)])
+def test_vgg16_refuses_what_is_no_image_or_too_small_a_one(shape: tuple[int, ...]) -> None:
+    with pytest.raises(SettingError) as refused:
+        build("vgg16", shape, 10, seed=0)
+    assert str(refused.value) == (
+        f"The model 'vgg16' takes images of at least 16 by 16 pixels, not inputs of {shape}."
+    )

@@ -79,6 +79,14 @@ def test_outside_a_terminal_each_round_is_one_plain_line(events_of: EventsOf) ->
     ]
 
 
+def test_one_round_is_not_several(events_of: EventsOf) -> None:
+    console = plain()
+    with Progress(console) as progress:
+        for event in events_of(rounds=1):
+            progress(event)
+    assert "fedavg-s finished 1 round  time" in written(console)
+
+
 def test_a_round_without_a_measurement_says_nothing_of_accuracy(events_of: EventsOf) -> None:
     console = plain()
     start, *_, last = events_of(rounds=1, finished=False)

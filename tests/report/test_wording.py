@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adaptcl.report.wording import PERCENT, Measure, duration, span, volume
+from adaptcl.report.wording import PERCENT, Measure, duration, number_of, span, volume
 
 
 @pytest.mark.parametrize(
@@ -53,3 +53,10 @@ def test_a_span_of_equal_numbers_is_one_number() -> None:
     assert span([0.331, 1.0]) == "0.33–1.00"
     assert span([0.999, 1.001]) == "1.00"
     assert span([]) == "–"
+
+
+@pytest.mark.parametrize(
+    ("number", "words"), [(0, "0 rounds"), (1, "1 round"), (2, "2 rounds"), ("?", "? rounds")]
+)
+def test_one_of_a_thing_is_not_several(number: int | str, words: str) -> None:
+    assert number_of(number, "round") == words

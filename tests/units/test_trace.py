@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections import OrderedDict
 from typing import Any
 
 import pytest
@@ -136,8 +137,45 @@ def test_fixed_modules_and_all_that_is_added_to_them_are_never_cut(
 
 @pytest.mark.parametrize("animal", ["VGG-like"], indirect=True)
 def test_a_fixed_pattern_that_matches_nothing_is_an_error(net: nn.Module, images: Tensor) -> None:
-    with pytest.raises(TraceError, match=r"name like 'layer\*'"):
+    with pytest.raises(TraceError) as refused:
         trace(net, images, fixed=["layer*"])
+    assert str(refused.value) == (
+        "No module of the model has a name like 'layer*'; there are 'head', 'a', 'a.0', 'a.1', "
+        "'a.2' and others."
+    )
+
+
+@pytest.mark.parametrize(
+    ("pattern", "hint"),
+    [
+        ("conv1", "did you mean one of 'body.conv1', 'neck.conv1'?"),
+        ("hedd", "did you mean 'head'?"),
+        ("xyz*", "there are 'body', 'body.conv1', 'neck', 'neck.conv1', 'head'."),
+    ],
+)
+def test_a_fixed_pattern_that_matches_nothing_is_told_the_names_near_it(
+    pattern: str, hint: str
+) -> None:
+    def part(channels: int) -> tuple[str, nn.Module]:
+        return "conv1", nn.Conv2d(channels, 4, 1)
+
+    model = nn.Sequential()
+    model.add_module("body", nn.Sequential(OrderedDict([part(3)])))
+    model.add_module("neck", nn.Sequential(OrderedDict([part(4)])))
+    model.add_module("head", nn.Conv2d(4, 2, 1))
+    with pytest.raises(TraceError) as refused:
+        trace(model, torch.randn(2, 3, 4, 4), fixed=[pattern])
+    assert str(refused.value) == f"No module of the model has a name like {pattern!r}; {hint}"
+
+
+def test_a_model_without_modules_inside_has_no_names_to_fix() -> None:
+    with pytest.raises(TraceError, match=r"'a'; there are no modules inside it\.$"):
+        trace(nn.Linear(3, 2), torch.randn(2, 3), fixed=["a"])
+
+
+def test_a_class_is_refused_where_an_instance_is_meant() -> None:
+    with pytest.raises(TraceError, match=r"instance: Flatten\(\) instead of Flatten\.$"):
+        trace(nn.Flatten, torch.randn(2, 3))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("animal", ["shared module"], indirect=True)

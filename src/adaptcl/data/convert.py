@@ -12,6 +12,7 @@ from torch import Tensor
 
 from adaptcl.data.samples import Samples
 from adaptcl.errors import DataError
+from adaptcl.kinds import kind_of
 
 Array: TypeAlias = Tensor | NDArray[Any]
 
@@ -36,8 +37,9 @@ def as_samples(source: Samples | tuple[Array, Array] | MapDataSet) -> Samples:
         raise DataError("There are inputs but no labels; give a pair (inputs, labels).")
     if isinstance(source, MapDataSet) and not isinstance(source, str | bytes | dict):
         return _from_map(source)
+    kind = kind_of(source)
     raise DataError(
-        f"A {type(source).__name__} cannot be read as samples; give a pair (inputs, labels) of "
+        f"{kind[0].upper()}{kind[1:]} cannot be read as samples; give a pair (inputs, labels) of "
         "tensors or arrays, or a data set with __len__ and __getitem__."
     )
 
@@ -50,12 +52,10 @@ def _from_map(source: MapDataSet) -> Samples:
     for index in range(len(source)):
         item = source[index]
         if not isinstance(item, tuple | list) or len(item) != 2:
-            raise DataError(
-                f"Sample {index} is a {type(item).__name__}, not a pair (input, label)."
-            )
+            raise DataError(f"Sample {index} is {kind_of(item)}, not a pair (input, label).")
         if not isinstance(item[0], Tensor | np.ndarray):
             raise DataError(
-                f"The input of sample {index} is a {type(item[0]).__name__}, not a tensor or "
+                f"The input of sample {index} is {kind_of(item[0])}, not a tensor or "
                 "array; give the data set a transform that makes it one."
             )
         value = _tensor(item[0])

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import importlib
 from pathlib import Path
+from typing import Any
 
 from adaptcl.data.convert import as_samples
-from adaptcl.data.samples import DataSet
+from adaptcl.data.samples import DataSet, Samples
 from adaptcl.errors import DataError, SettingError
+from adaptcl.factories import call, refuse_misdefined
+from adaptcl.kinds import kind_of
 
 
 def load_from_factory(name: str, data_dir: Path | None) -> DataSet:
@@ -29,13 +32,22 @@ def load_from_factory(name: str, data_dir: Path | None) -> DataSet:
     factory = getattr(module, function_name, None)
     if not callable(factory):
         raise SettingError(f"The module {module_name} has no function {function_name}.")
-    made = factory(data_dir)
+    refuse_misdefined(name, factory, ("data_dir",), "a DataSet or a pair (train, test)")
+    made = call(name, factory, data_dir)
     if isinstance(made, DataSet):
         return made
     if not isinstance(made, tuple | list) or len(made) != 2:
+        number = f" of {len(made)}" if isinstance(made, tuple | list) else ""
         raise DataError(
-            f"{name} returned a {type(made).__name__}, not a DataSet or a pair (train, test)."
+            f"{name} returned {kind_of(made)}{number}, not a DataSet or a pair (train, test)."
         )
-    train, test = (as_samples(part) for part in made)
+    train, test = _part(name, "training", made[0]), _part(name, "test", made[1])
     count = 1 + int(max(train.labels.max(), test.labels.max()))
     return DataSet(name, train, test, tuple(str(number) for number in range(count)))
+
+
+def _part(name: str, part: str, made: Any) -> Samples:
+    try:
+        return as_samples(made)
+    except DataError as error:
+        raise DataError(f"The {part} part that {name} returned cannot be used: {error}") from error

@@ -21,6 +21,7 @@ from adaptcl.experiments.store import Store
 from adaptcl.experiments.tables import listing, verdict_table
 from adaptcl.experiments.tables import table as part_table
 from adaptcl.experiments.verdicts import verdicts
+from adaptcl.report.wording import number_of
 from adaptcl.training.trainers import PRECISIONS
 
 ALL = "all"
@@ -128,7 +129,7 @@ def _run(options: argparse.Namespace, experiments: list[Experiment]) -> None:
             provenances,
             _say,
         )
-        _say(f"{len(left)} runs to make, {options.side_by_side} side by side")
+        _say(f"{number_of(len(left), 'run')} to make, {options.side_by_side} side by side")
         ended = runner.run(left)
         failed = ended.failed
         _say(f"{ended.done} done, {len(failed)} failed, {ended.left} left")
@@ -140,7 +141,7 @@ def _run(options: argparse.Namespace, experiments: list[Experiment]) -> None:
         for part in experiment.parts:
             console.print(part_table(part, store))
     if failed:
-        raise UnfinishedError(f"{len(failed)} runs failed: {'; '.join(failed)}.")
+        raise UnfinishedError(f"{number_of(len(failed), 'run')} failed: {'; '.join(failed)}.")
 
 
 def _provenances(left: list[Wanted], store: Store, here: Here) -> dict[str, Provenance]:
@@ -166,16 +167,16 @@ def _profile(model: str, store: Store, options: argparse.Namespace) -> None:
 
 
 def _list(options: argparse.Namespace) -> None:
-    Console().print(listing(reading.load_all(), Store.open(Path(options.results))))
+    Console().print(listing(reading.load_all(), Store.existing(Path(options.results))))
 
 
 def _verdicts(options: argparse.Namespace) -> None:
-    store = Store.open(Path(options.results))
+    store = Store.existing(Path(options.results))
     Console().print(verdict_table(verdicts(reading.load_all(), store)))
 
 
 def _report(options: argparse.Namespace) -> None:
-    written = build(reading.load_all(), Store.open(Path(options.results)), Path(options.out))
+    written = build(reading.load_all(), Store.existing(Path(options.results)), Path(options.out))
     for path in written:
         print(path)
 

@@ -11,6 +11,7 @@ from adaptcl.experiments.figures import draw_overview, draw_part, draw_profiles
 from adaptcl.experiments.store import Store
 from adaptcl.experiments.tables import markdown, markdown_table
 from adaptcl.experiments.verdicts import verdicts
+from adaptcl.report.wording import number_of
 
 
 def build(experiments: Sequence[Experiment], store: Store, folder: Path) -> list[Path]:
@@ -70,7 +71,8 @@ def _runs_so_far(store: Store) -> str:
     devices = sorted({f"{each.device} ({each.precision})" for each in made})
     commits = sorted({each.commit.partition("-")[0][:10] for each in made})
     return (
-        f"There are {len(made)} runs so far, made on {'; '.join(devices)} at "
+        f"There {'is' if len(made) == 1 else 'are'} {number_of(len(made), 'run')} so far, made on "
+        f"{'; '.join(devices)} at "
         f"commit{'s' if len(commits) > 1 else ''} {', '.join(commits)}."
     )
 

@@ -42,6 +42,16 @@ class Store:
             store.refuse_other_data(run.settings["data"], run.provenance.data_sha256)
         return store
 
+    @classmethod
+    def existing(cls, folder: Path) -> Store:
+        """Read a folder that must be there, for those who only look at results."""
+        if not folder.is_dir():
+            raise ResultError(
+                f"There is no folder {folder} of results; name another by --results, or make "
+                "results with `adaptcl paper all`."
+            )
+        return cls.open(folder)
+
     def find(self, config: Config) -> RunResult | None:
         """The result of a run, its clock that of the configuration's environment."""
         found = self.runs.get(key(config.values()))

@@ -1,7 +1,8 @@
 """The models that come with AdaptCL, and how to name one of your own.
 
-A model is a factory that takes the shape of one input and the number of classes. Those in
-`MODELS` go by a short name; `package.module:factory` names any other that can be imported.
+A model is a factory that takes the shape of one input and the number of classes and gives back an
+`nn.Module`. Those in `MODELS` go by a short name; `package.module:factory` names any other that can
+be imported.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ import torch
 from torch import nn
 
 from adaptcl.errors import SettingError
+from adaptcl.factories import call, refuse_misdefined
+from adaptcl.kinds import instead_of_class, kind_of
 from adaptcl.models.resnet50 import PAPER_FIXED, resnet50
 from adaptcl.models.small import small
 from adaptcl.models.vgg16 import vgg16
@@ -63,6 +66,12 @@ def find(name: str) -> ModelSpec:
         raise SettingError(f"The model {name!r} cannot be imported: {error}.") from error
     if not callable(factory):
         raise SettingError(f"The model {name!r} is not a function or class that builds one.")
+    if isinstance(factory, nn.Module):
+        raise SettingError(
+            f"The model {name!r} is an nn.Module already; name a function or class that builds "
+            "one, so that its initial values can follow from the seed."
+        )
+    refuse_misdefined(name, factory, ("shape", "classes"), "an nn.Module")
     return ModelSpec(name, factory, (), f"built by {name}")
 
 
@@ -71,7 +80,9 @@ def build(name: str, shape: tuple[int, ...], classes: int, seed: int) -> nn.Modu
     spec = find(name)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        model = spec.build(shape, classes)
+        model = call(name, spec.build, shape, classes)
     if not isinstance(model, nn.Module):
-        raise SettingError(f"The model {name!r} gives a {type(model).__name__}, not an nn.Module.")
+        raise SettingError(
+            f"The model {name!r} gives {kind_of(model)}, not an nn.Module{instead_of_class(model)}."
+        )
     return model

@@ -10,6 +10,8 @@ from __future__ import annotations
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from adaptcl.errors import SettingError
+
 PAPER_FIXED = ("conv1", "layer*.*.conv3")
 """What the paper never cuts. Projection shortcuts, being added to these, are then fixed too."""
 
@@ -64,7 +66,9 @@ class ResNet50(nn.Module):
 
 
 def resnet50(shape: tuple[int, ...], classes: int) -> ResNet50:
-    """ResNet50 for images of `shape` (channels, height, width)."""
+    """ResNet50 for images of `shape` (channels, height, width), of any size."""
+    if len(shape) != 3:
+        raise SettingError(f"The model 'resnet50' takes images, not inputs of {shape}.")
     return ResNet50(shape[0], classes)
 
 

@@ -9,8 +9,13 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
+from adaptcl.errors import SettingError
+
 STAGES = ((64, 64), (128, 128), (256, 256, 256), (512, 512, 512), (512, 512, 512))
 """Widths of the convolutions, a max-pool between one stage and the next."""
+
+SMALLEST = 2 ** (len(STAGES) - 1)
+"""Pixels a side that the max-pools need."""
 
 
 class VGG16(nn.Module):
@@ -45,4 +50,9 @@ class VGG16(nn.Module):
 
 def vgg16(shape: tuple[int, ...], classes: int) -> VGG16:
     """VGG16 for images of `shape` (channels, height, width), at least 16 pixels a side."""
+    if len(shape) != 3 or min(shape[1:]) < SMALLEST:
+        raise SettingError(
+            f"The model 'vgg16' takes images of at least {SMALLEST} by {SMALLEST} pixels, not "
+            f"inputs of {shape}."
+        )
     return VGG16(shape[0], classes)

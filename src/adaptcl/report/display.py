@@ -13,7 +13,7 @@ from rich.text import Text
 
 from adaptcl.records import WorkerRecord
 from adaptcl.report.standing import Standing
-from adaptcl.report.wording import ABSENT, HETEROGENEITY, duration, span
+from adaptcl.report.wording import ABSENT, HETEROGENEITY, duration, number_of, span
 
 _MOST_ROWS = 20
 """More workers than this are not listed one by one."""
@@ -46,7 +46,7 @@ class Display:
         run = self.standing.run
         return Text.assemble(
             (run.strategy, "bold"),
-            f"  {run.model} on {run.data}, {run.workers} workers",
+            f"  {run.model} on {run.data}, {number_of(run.workers, 'worker')}",
             no_wrap=True,
             overflow="ellipsis",
         )

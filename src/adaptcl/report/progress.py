@@ -23,7 +23,7 @@ from adaptcl.events import (
 from adaptcl.records import RoundRecord, Summary
 from adaptcl.report.display import Display
 from adaptcl.report.standing import Standing
-from adaptcl.report.wording import duration, span
+from adaptcl.report.wording import duration, number_of, span
 
 
 class Progress:
@@ -76,7 +76,7 @@ class Progress:
         """The run shown until now gave no summary: say so before its display is gone."""
         before = self._standing
         if before is not None and before.summary is None:
-            done = f"{before.rounds_done} of {before.run.rounds} rounds"
+            done = f"{before.rounds_done} of {number_of(before.run.rounds, 'round')}"
             self._print(f"{before.run.strategy} stopped after {done}")
 
     def _lines(self, event: Event) -> list[str]:
@@ -118,7 +118,7 @@ def finished_line(summary: Summary) -> str:
     """One finished run in one line."""
     best = f"best {100 * summary.best_accuracy:.1f} % in round {summary.best_round}"
     parts = [
-        f"{summary.strategy} finished {summary.rounds} rounds",
+        f"{summary.strategy} finished {number_of(summary.rounds, 'round')}",
         f"time {duration(summary.virtual_time_s)}",
         f"accuracy {100 * summary.accuracy:.1f} % ({best})",
         f"H {summary.heterogeneity_first:.3f} to {summary.heterogeneity_last:.3f}",

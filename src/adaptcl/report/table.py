@@ -23,6 +23,7 @@ from adaptcl.report.wording import (
     HETEROGENEITY,
     PERCENT,
     duration,
+    number_of,
     volume,
 )
 
@@ -193,8 +194,8 @@ def _rows(runs: Sequence[Run], over_seeds: bool) -> list[_Row]:
 
 def _single(run: Run) -> _Row:
     result = outcome(run)
-    planned = run.config.get("rounds", "?")
-    label = run.label if result.finished else f"{run.label}, {result.rounds} of {planned} rounds"
+    planned = number_of(run.config.get("rounds", "?"), "round")
+    label = run.label if result.finished else f"{run.label}, {result.rounds} of {planned}"
     return _Row(label, (run,), (result,))
 
 

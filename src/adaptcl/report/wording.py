@@ -62,6 +62,11 @@ def volume(*counts: int | None) -> str:
     return measure.write(*counts)
 
 
+def number_of(number: int | str, thing: str) -> str:
+    """`1 round`, `2 rounds`, `? rounds` where nobody knows."""
+    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
+
+
 def span(values: Sequence[float], dash: str = "–") -> str:
     """`0.33–1.00`, or one number where lowest and highest are written alike."""
     if not values:

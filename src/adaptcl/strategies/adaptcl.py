@@ -130,7 +130,7 @@ class AdaptCL(Synchronous):
                 self._decisions += 1
                 self._postponed = 0
                 self._times = [[] for _ in self._times]
-        return self._warnings(records)
+        return (*self._nothing_to_cut(), *self._warnings(records))
 
     # Deciding ----------------------------------------------------------------------------------
 
@@ -205,6 +205,14 @@ class AdaptCL(Synchronous):
     def _importance_lost(self, kept: Kept, rate: float, scales: Tensor) -> float:
         left = prune(self.units, kept, scales, rate, width_multiple=self.adaptcl.width_multiple)
         return importance_lost(kept, left, scales)
+
+    def _nothing_to_cut(self) -> tuple[str, ...]:
+        if self.round > 1 or self.units.count > 0:
+            return ()
+        return (
+            "Nothing of this model can be cut, so every worker trains all of it and the slowest "
+            "sets the pace; `adaptcl.describe(model, example)` says why.",
+        )
 
     def _warnings(self, records: Sequence[WorkerRecord]) -> tuple[str, ...]:
         """One sentence on the most harmful pruning of the round, if any was.

@@ -1,12 +1,13 @@
 """What can be cut of a model: its units, and everything done with them.
 
-`trace` finds the units of any `nn.Module`; `cut`, `put_back`, `zero` and `submodel` apply kept
-units to tensors and modules; `parameters`, `flops`, `retention` and `size_bytes` say what a
-sub-model costs.
+`trace` finds the units of any `nn.Module`, and `describe` says which of them can be cut and why the
+rest cannot; `cut`, `put_back`, `zero` and `submodel` apply kept units to tensors and modules;
+`parameters`, `flops`, `retention` and `size_bytes` say what a sub-model costs.
 """
 
 from adaptcl.units.add import add_at, blocks
 from adaptcl.units.cut import CutOnDemand, cut, kept_indexes, put_back, zero
+from adaptcl.units.describe import Described, Description, describe
 from adaptcl.units.places import (
     Place,
     Places,
@@ -25,6 +26,8 @@ from adaptcl.units.unit_map import FIXED, Kept, Layer, Slot, State, UnitMap, Wor
 __all__ = [
     "FIXED",
     "CutOnDemand",
+    "Described",
+    "Description",
     "Kept",
     "Layer",
     "Place",
@@ -38,6 +41,7 @@ __all__ = [
     "check_kept",
     "cut",
     "cut_shapes",
+    "describe",
     "flops",
     "kept_indexes",
     "kept_key",

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
+from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -12,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from adaptcl.errors import TraceError
+from adaptcl.kinds import instead_of_class, kind_of
 from adaptcl.units.flow import tensors_in
 
 
@@ -23,6 +25,10 @@ def called(name: str, module: nn.Module) -> str:
 
 def refuse_hidden(model: nn.Module) -> None:
     """Raise `TraceError` for modules whose operations or tensors cannot be seen."""
+    if not isinstance(model, nn.Module):
+        raise TraceError(
+            f"The model is {kind_of(model)}, but it must be an nn.Module{instead_of_class(model)}."
+        )
     for name, module in model.named_modules():
         if isinstance(module, torch.jit.ScriptModule):
             raise TraceError(
@@ -102,9 +108,29 @@ def _matching(model: nn.Module, patterns: Sequence[str]) -> set[str]:
             if fnmatchcase(name, pattern)
         }
         if not matching:
-            raise TraceError(f"No module of the model has a name like {pattern!r}.")
+            raise TraceError(
+                f"No module of the model has a name like {pattern!r}; "
+                f"{_names_near(pattern, [name for name in first_names.values() if name])}"
+            )
         found |= matching
     return found
+
+
+_NAMED = 5
+"""How many names an error gives to choose from."""
+
+
+def _names_near(pattern: str, names: Collection[str]) -> str:
+    """The end of a sentence: the names a pattern may have meant, or the first there are."""
+    if not names:
+        return "there are no modules inside it."
+    # Whoever writes `conv1` means a `body.conv1` at least as often as a `conv2`.
+    inside = [name for name in names if fnmatchcase(name, f"*.{pattern.strip('.')}")]
+    near = list(dict.fromkeys((*inside, *get_close_matches(pattern, names, _NAMED))))
+    listed = ", ".join(map(repr, (near or list(names))[:_NAMED]))
+    if near:
+        return f"did you mean {'one of ' if len(near) > 1 else ''}{listed}?"
+    return f"there are {listed}{' and others' if len(names) > _NAMED else ''}."
 
 
 @contextmanager

@@ -31,3 +31,42 @@ def test_a_worker_cannot_train_on_no_core(command: Command) -> None:
     status, _, errors = command("worker", "--tls", "keys/worker-0", "--threads", "0", *NOBODY)
     assert status == 2
     assert "--threads: it must be at least 1" in errors
+
+
+@pytest.mark.parametrize(
+    "server",
+    ["localhost", "localhost:", ":9092", "localhost:0", "localhost:65536", "localhost:x", "::1",
+     "https://localhost:9092", "a b:9092", "[::1]", "localhost:9092/fleet"],
+)  # fmt: skip
+def test_a_server_without_a_port_is_not_waited_for(command: Command, server: str) -> None:
+    words = ("--tls", "keys/worker-0", "--data", "digits", "--server", server)
+    assert command("worker", *words) == (
+        2,
+        "",
+        f"adaptcl: --server is {server!r}, but it must be HOST:PORT.\n",
+    )
+
+
+@pytest.mark.parametrize("server", ["localhost:1", "127.0.0.1:1", "[::1]:1"])
+def test_a_server_has_a_name_or_an_address_and_a_port(command: Command, server: str) -> None:
+    assert command("keys", "keys", "--workers", "1", "--host", "localhost")[0] == 0
+    words = ("--tls", "keys/worker-0", "--data", "digits", "--patience", "0.2", "--memory", "m")
+    status, _, errors = command("worker", *words, "--server", server)
+    assert status == 2
+    assert "must be HOST:PORT" not in errors
+
+
+def test_a_host_that_is_none_gets_no_keys(command: Command) -> None:
+    assert command("keys", "keys", "--workers", "2", "--host", "bad host") == (
+        2,
+        "",
+        "adaptcl: --host is 'bad host', but it must be a host's name or its address.\n",
+    )
+
+
+def test_a_server_says_for_how_many_workers_it_has_keys(command: Command) -> None:
+    assert command("keys", "keys", "--workers", "2", "--host", "localhost")[0] == 0
+    words = ("--model", "small", "--data", "digits", "--workers", "3", "--tls", "keys")
+    status, _, errors = command("server", *words, "--listen", "127.0.0.1:0", "--out", "x")
+    assert status == 2
+    assert "keys/server has keys for 2 workers only, but the run has 3; " in errors

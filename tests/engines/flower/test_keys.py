@@ -60,3 +60,37 @@ def test_keys_are_never_written_over_others(tmp_path: Path) -> None:
     make_keys(tmp_path / "keys", 1, ["localhost"])
     with pytest.raises(SettingError, match="not empty"):
         make_keys(tmp_path / "keys", 1, ["localhost"])
+
+
+@pytest.mark.parametrize(("made", "words"), [(1, "1 worker only"), (2, "2 workers only")])
+def test_fewer_keys_than_workers_are_counted(tmp_path: Path, made: int, words: str) -> None:
+    make_keys(tmp_path / "keys", made, ["localhost"])
+    with pytest.raises(SettingError) as refused:
+        server_keys(tmp_path / "keys", 3)
+    assert str(refused.value) == (
+        f"{tmp_path / 'keys' / 'server'} has keys for {words}, but the run has 3; give --workers "
+        f"{made}, or make keys for 3 by `adaptcl keys`."
+    )
+    assert len(server_keys(tmp_path / "keys", made).workers) == made
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["bad host", "", " ", "host:9092", "http://host", "-host", "host-", "a..b", ".host",
+     "256.1.1.1", "[::1]", "a" * 64, ".".join(["abcdefg"] * 40), "münchen.example", "*",
+     "localhost\n"],
+)  # fmt: skip
+def test_what_is_neither_a_name_nor_an_address_is_no_host(tmp_path: Path, host: str) -> None:
+    with pytest.raises(SettingError) as refused:
+        make_keys(tmp_path / "keys", 1, ["localhost", host])
+    assert str(refused.value) == (
+        f"--host is {host!r}, but it must be a host's name or its address."
+    )
+    assert not (tmp_path / "keys").exists()
+
+
+@pytest.mark.parametrize(
+    "host", ["localhost", "Server-1.example", "a_b", "3com.example", "*.example", "::1", "10.0.0.1"]
+)
+def test_names_and_addresses_are_hosts(tmp_path: Path, host: str) -> None:
+    assert len(make_keys(tmp_path / "keys", 1, [host])) == 2

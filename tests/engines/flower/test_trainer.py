@@ -121,8 +121,8 @@ def test_a_port_that_is_taken_is_said_to_be(site: Site) -> None:
 
 
 def test_keys_that_are_missing_are_named(site: Site) -> None:
-    with pytest.raises(SettingError, match=r"3\.pem cannot be read .*adaptcl keys"):
-        server_keys(site.keys, 4)
+    with pytest.raises(SettingError, match=r"0\.pem cannot be read .*adaptcl keys"):
+        server_keys(site.folder, 3)
     with pytest.raises(SettingError, match=r"key\.pem cannot be read"):
         worker_keys(site.folder)
 

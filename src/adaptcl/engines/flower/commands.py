@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import os
+import re
 import shlex
 import sys
 from collections.abc import Callable, Sequence
@@ -21,6 +22,9 @@ from adaptcl.engines.flower.network_file import NetworkFile, is_network_run
 from adaptcl.errors import SettingError
 
 PORT = 9092
+
+_HOST_AND_PORT = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^][\s:/@]+):(?P<port>[0-9]{1,5})")
+"""An address with colons of its own stands in brackets."""
 
 __all__ = ["add_commands", "is_network_run", "resume"]
 
@@ -120,6 +124,7 @@ def _server(options: argparse.Namespace, present: Present) -> None:
 
 def _worker(options: argparse.Namespace) -> None:
     _need_flower()
+    _refuse_without_port(options.server)
     from adaptcl.engines.flower.keys import worker_keys
     from adaptcl.engines.flower.trainer import Connection
     from adaptcl.engines.flower.work import Owned, work
@@ -146,6 +151,13 @@ def _keys(options: argparse.Namespace) -> None:
 def _need_flower() -> None:
     if importlib.util.find_spec("flwr") is None:
         raise SettingError("Working across a network needs Flower: pip install 'adaptcl[network]'.")
+
+
+def _refuse_without_port(server: str) -> None:
+    """Without a port a worker would knock at that of web servers, and wait in vain."""
+    found = _HOST_AND_PORT.fullmatch(server)
+    if found is None or not 1 <= int(found["port"]) <= 65535:
+        raise SettingError(f"--server is {server!r}, but it must be HOST:PORT.")
 
 
 def _state_folder() -> Path:

@@ -11,8 +11,10 @@ from __future__ import annotations
 import datetime
 import ipaddress
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 
 from cryptography import x509
@@ -24,6 +26,10 @@ from adaptcl.errors import SettingError
 
 _VALID = datetime.timedelta(days=730)
 _CLOCKS_DIFFER = datetime.timedelta(hours=1)
+
+_LABEL = "[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?"
+_NAME = re.compile(rf"(?=.{{1,253}}\Z)(\*\.)?({_LABEL}\.)*{_LABEL}", re.ASCII | re.IGNORECASE)
+"""Of a host: labels with dots between; an underscore, as container networks have it, is borne."""
 
 _AUTHORITY, _CERTIFICATE, _KEY, _WORKERS = "authority.pem", "server.pem", "key.pem", "workers"
 
@@ -76,7 +82,14 @@ def server_keys(folder: Path, workers: int) -> ServerKeys:
     """The server's certificate and the workers it lets in."""
     if (folder / "server").is_dir():
         folder = folder / "server"
-    keys = tuple(_read(folder / _WORKERS / f"{number}.pem") for number in range(workers))
+    paths = [folder / _WORKERS / f"{number}.pem" for number in range(workers)]
+    there = len(list(takewhile(os.path.exists, paths)))
+    if 0 < there < workers:
+        raise SettingError(
+            f"{folder} has keys for {there} worker{'' if there == 1 else 's'} only, but the run "
+            f"has {workers}; give --workers {there}, or make keys for {workers} by `adaptcl keys`."
+        )
+    keys = tuple(map(_read, paths))
     for name in (_CERTIFICATE, _KEY):
         _read(folder / name)
     return ServerKeys(folder / _CERTIFICATE, folder / _KEY, keys)
@@ -166,7 +179,10 @@ def _host(host: str) -> x509.GeneralName:
     try:
         return x509.IPAddress(ipaddress.ip_address(host))
     except ValueError:
-        return x509.DNSName(host)
+        pass
+    if _NAME.fullmatch(host) is None or host.rpartition(".")[2].isdigit():
+        raise SettingError(f"--host is {host!r}, but it must be a host's name or its address.")
+    return x509.DNSName(host)
 
 
 def _private(key: ec.EllipticCurvePrivateKey) -> bytes:

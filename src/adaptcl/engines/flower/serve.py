@@ -71,7 +71,9 @@ def serve_again(path: Path, listeners: Sequence[Listener], say: Say) -> Result:
 
 
 def _run_all(sessions: Sequence[_NetworkSession], fleet: Fleet, say: Say) -> list[Result]:
-    say(f"listening at {fleet.address[0]}:{fleet.address[1]} for {sessions[0].workers} workers")
+    workers = sessions[0].workers
+    some = f"{workers} worker{'' if workers == 1 else 's'}"
+    say(f"listening at {fleet.address[0]}:{fleet.address[1]} for {some}")
     results = []
     present: set[int] = set()
     for session in sessions:

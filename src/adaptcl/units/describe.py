@@ -1,0 +1,246 @@
+"""What can be cut of a user's own model, layer by layer, and why the rest cannot.
+
+Tracing alone says which units there are. To say what became of the others, the same forward
+pass is watched operation by operation, and the units are compared as they were before the `fixed`
+patterns, after them, and after the check.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from adaptcl.units.coupling import PINNED
+from adaptcl.units.flow import Flow, FlowMode, operation_name, tensors_in
+from adaptcl.units.forward import run
+from adaptcl.units.layer_rules import LAYER_RULES
+from adaptcl.units.rules import HARMLESS, RULES
+from adaptcl.units.size import parameters
+from adaptcl.units.trace import claimed, trace
+from adaptcl.units.unit_map import FIXED, UnitMap
+
+RETURNED = "the model returns them"
+LONE = "a cut could leave a tensor empty"
+BY_PATTERN = "fixed by a pattern"
+UNLIKE_ZEROING = "in a trial, cutting was not the same as zeroing"
+UNKNOWN = "no units are known in it"
+UNUSED = "not used for the example"
+
+
+@dataclass(frozen=True)
+class Described:
+    """The units of one module: a layer with weights of its own."""
+
+    name: str
+    kind: str
+    """The module's class."""
+    units: int
+    """Outputs that can only be cut together count as one. None are known of a module whose
+    outputs cannot be followed."""
+    cuttable: int
+    """How many of the units can be cut."""
+    coupled: tuple[str, ...]
+    """The other modules that lose outputs with them."""
+    pinned: tuple[str, ...]
+    """Why the other units are never cut."""
+
+
+@dataclass(frozen=True)
+class Description:
+    """What can be cut of a model. As text it is a table."""
+
+    modules: tuple[Described, ...]
+    """Every module with weights of its own, in the order of `named_modules`."""
+    parameters: int
+    cuttable_parameters: int
+    """Parameters that belong to a unit that can be cut, or read its output."""
+
+    def __str__(self) -> str:
+        rows = [("module", "kind", "units", "can be cut", "remarks")]
+        rows += [
+            (each.name or "(the model)", each.kind, f"{each.units:,}", f"{each.cuttable:,}",
+             _remarks(each))
+            for each in self.modules
+        ]  # fmt: skip
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        aligns: tuple[Callable[[str, int], str], ...] = (
+            str.ljust, str.ljust, str.rjust, str.rjust, str.ljust,
+        )  # fmt: skip
+        lines = [
+            "  ".join(
+                align(cell, width) for align, cell, width in zip(aligns, row, widths, strict=True)
+            ).rstrip()
+            for row in rows
+        ]
+        lines.append(
+            f"{self.cuttable_parameters:,} of {self.parameters:,} parameters belong to units "
+            "that can be cut"
+        )
+        return "\n".join(lines)
+
+
+def describe(model: nn.Module, example: Tensor, fixed: Sequence[str] = ()) -> Description:
+    """Which units of a model can be cut, which cannot, and why.
+
+    The arguments are those of `trace`, and the units the very ones that training will cut. The
+    model is left as it is.
+    """
+    units = trace(model, example, fixed)
+    sample = example.detach()[:2]
+    devices = [example.device] if example.is_cuda else []
+    with torch.random.fork_rng(devices=devices), torch.no_grad():
+        probe = copy.deepcopy(model).eval()
+        watched = _watched(probe, sample)
+        stages = (
+            (LONE, _by_dimension(claimed(probe, sample, ()))),
+            (BY_PATTERN, _by_dimension(claimed(probe, sample, fixed))),
+            (UNLIKE_ZEROING, _by_dimension(units)),
+        )
+    whole = parameters(units, units.everything())
+    uncut = parameters(units, torch.zeros_like(units.everything()))
+    return Description(_described(probe, watched, stages), whole, whole - uncut)
+
+
+_Dimension = tuple[str, int]
+_Stages = Sequence[tuple[str, Mapping[_Dimension, list[int]]]]
+"""What makes units uncuttable, one after the other, and the units that are left after each."""
+
+
+class _Watch(FlowMode):
+    """Notes after which operation a unit can no longer be cut."""
+
+    def __init__(self, flow: Flow) -> None:
+        super().__init__(flow, RULES, HARMLESS)
+        self.flow = flow
+        self.reasons: dict[int, str] = {}
+        """By candidate, of those that are pinned."""
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        name = operation_name(func)
+        reason = self._reason(name, args)
+        out = super().__torch_function__(func, types, args, kwargs)
+        if name not in HARMLESS:
+            self.note(reason)
+        return out
+
+    def _reason(self, name: str, args: tuple[Any, ...]) -> str:
+        """Why an operation that is about to run pins units, if it does."""
+        tags = [self.flow.tag(tensor) for tensor in tensors_in(args)]
+        if name in LAYER_RULES and any(tag is not None and not tag.zero for tag in tags):
+            return f"even zeroed, they are not zero at {name}"
+        return f"a cut is not known to pass through {name}"
+
+    def note(self, reason: str) -> None:
+        """Whatever has been pinned since the last time is pinned for this reason."""
+        for ids, _ in self.flow.slots.values():
+            for one, root in zip(ids.tolist(), self.flow.coupling.roots(ids), strict=True):
+                if root == PINNED:
+                    self.reasons.setdefault(one, reason)
+
+
+def _watched(model: nn.Module, sample: Tensor) -> _Watch:
+    flow = Flow(model, batch=len(sample))
+    watch = _Watch(flow)
+    with watch:
+        run(model, sample, (), flow.pin)
+    watch.note(RETURNED)
+    return watch
+
+
+def _by_dimension(units: UnitMap) -> dict[_Dimension, list[int]]:
+    return {(slot.tensor, slot.dim): slot.ids.tolist() for slot in units.slots}
+
+
+@dataclass
+class _Found:
+    """What is found out about one module."""
+
+    seen: bool = False
+    cuttable: set[int] = field(default_factory=set)
+    pinned: dict[int, str] = field(default_factory=dict)
+    """By candidate, why it is never cut."""
+
+
+def _described(model: nn.Module, watch: _Watch, stages: _Stages) -> tuple[Described, ...]:
+    first_name: dict[int, str] = {}
+    for name, parameter in model.named_parameters():
+        first_name.setdefault(id(parameter), name)
+    modules = dict(model.named_modules())
+    found: dict[str, _Found] = {}
+    for name, module in modules.items():
+        weights = [each for each in module.parameters(recurse=False) if each.dim() > 1]
+        if weights:
+            found[name] = _found([first_name[id(each)] for each in weights], watch, stages)
+    holders: dict[int, list[str]] = {}
+    for name, each in found.items():
+        for unit in each.cuttable:
+            holders.setdefault(unit, []).append(name)
+    return tuple(
+        Described(
+            name,
+            type(modules[name]).__name__,
+            len(each.cuttable) + len(each.pinned),
+            len(each.cuttable),
+            tuple(
+                dict.fromkeys(
+                    other
+                    for unit in sorted(each.cuttable)
+                    for other in holders[unit]
+                    if other != name
+                )
+            ),
+            _reasons(each),
+        )
+        for name, each in found.items()
+    )
+
+
+def _found(weights: Sequence[str], watch: _Watch, stages: _Stages) -> _Found:
+    """The units that the dimensions of these weights consist of."""
+    result = _Found()
+    _, left = stages[-1]
+    for (tensor, dim), (ids, owned) in watch.flow.slots.items():
+        if tensor not in weights:
+            continue
+        result.seen = True
+        if not owned:
+            continue
+        for place, one in enumerate(ids.tolist()):
+            unit = left[tensor, dim][place] if (tensor, dim) in left else FIXED
+            if unit != FIXED:
+                result.cuttable.add(unit)
+            elif len(ids) == 1:
+                result.pinned[one] = LONE
+            else:
+                result.pinned[one] = watch.reasons.get(one) or next(
+                    reason
+                    for reason, units in stages
+                    if (tensor, dim) not in units or units[tensor, dim][place] == FIXED
+                )
+    return result
+
+
+def _reasons(found: _Found) -> tuple[str, ...]:
+    if found.cuttable or found.pinned:
+        return tuple(dict.fromkeys(found.pinned.values()))
+    return (UNKNOWN if found.seen else UNUSED,)
+
+
+def _remarks(module: Described) -> str:
+    remarks = list(module.pinned)
+    if module.coupled:
+        first, *others = module.coupled
+        more = f" and {len(others)} more" if others else ""
+        remarks.append(f"coupled with {first or 'the model'}{more}")
+    return "; ".join(remarks)

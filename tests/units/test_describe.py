@@ -1,0 +1,153 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from adaptcl.errors import TraceError
+from adaptcl.units import parameters, trace
+from adaptcl.units.describe import (
+    BY_PATTERN,
+    LONE,
+    RETURNED,
+    UNKNOWN,
+    UNLIKE_ZEROING,
+    UNUSED,
+    Described,
+    describe,
+)
+
+
+def by_name(model: nn.Module, images: Tensor, *fixed: str) -> dict[str, Described]:
+    return {each.name: each for each in describe(model, images, fixed).modules}
+
+
+def test_as_many_units_can_be_cut_as_tracing_finds(
+    net: nn.Module, layers: dict[str, int], images: Tensor
+) -> None:
+    described = by_name(net, images)
+    assert {name: described[name].cuttable for name in layers} == layers
+    for each in described.values():
+        assert each.cuttable <= each.units
+        assert each.cuttable == 0 or each.name in layers or each.coupled
+
+
+def test_whatever_is_not_cut_has_a_reason_and_nothing_else_has(
+    net: nn.Module, images: Tensor
+) -> None:
+    for each in describe(net, images).modules:
+        assert bool(each.pinned) == (each.cuttable < each.units or each.units == 0)
+
+
+def test_coupling_is_mutual(net: nn.Module, images: Tensor) -> None:
+    described = by_name(net, images)
+    for name, each in described.items():
+        assert name not in each.coupled
+        assert all(name in described[other].coupled for other in each.coupled)
+
+
+def test_the_parameters_that_can_be_cut_are_those_that_go_with_all_units(
+    net: nn.Module, images: Tensor
+) -> None:
+    described, units = describe(net, images), trace(net, images)
+    nothing = torch.zeros(units.count, dtype=torch.bool)
+    assert described.parameters == sum(each.numel() for each in net.parameters())
+    assert described.parameters - described.cuttable_parameters == parameters(units, nothing)
+
+
+@pytest.mark.parametrize(
+    ("animal", "module", "reason"),
+    [
+        ("VGG-like", "head", RETURNED),
+        ("hard-coded view", "b.0", UNLIKE_ZEROING),
+        ("spatial attention", "mask", LONE),
+        ("groups that could empty a layer", "a.0", LONE),
+        ("sequence", "rnn", UNKNOWN),
+        ("sequence", "b", "a cut is not known to pass through gru"),
+        ("GroupNorm", "a.0", "a cut is not known to pass through group_norm"),
+        ("softmax over channels", "b.0", "a cut is not known to pass through softmax"),
+        ("sigmoid that is read", "b.0", "even zeroed, they are not zero at linear"),
+    ],
+    indirect=["animal"],
+)
+def test_the_reason_is_the_one_there_is(
+    net: nn.Module, images: Tensor, module: str, reason: str
+) -> None:
+    assert by_name(net, images)[module].pinned == (reason,)
+
+
+@pytest.mark.parametrize("animal", ["ResNet-like"], indirect=True)
+def test_a_pattern_is_the_reason_for_all_that_is_coupled_with_what_it_names(
+    net: nn.Module, images: Tensor
+) -> None:
+    free, fixed = by_name(net, images), by_name(net, images, "shortcut")
+    assert free["two.1"].coupled == ("shortcut",)
+    assert free["two.1"].cuttable == 12
+    for name in ("two.1", "shortcut"):
+        assert fixed[name].pinned == (BY_PATTERN,)
+        assert fixed[name].coupled == ()
+        assert (fixed[name].units, fixed[name].cuttable) == (12, 0)
+    assert fixed["one.1"] == free["one.1"]
+    assert fixed["head"].pinned == (RETURNED,)
+
+
+def test_a_module_that_is_never_run_is_said_not_to_be() -> None:
+    class Spare(nn.Sequential):
+        def forward(self, x: Tensor) -> Tensor:
+            out: Tensor = self[2](self[0](x).relu())
+            return out
+
+    model = Spare(nn.Linear(3, 4), nn.Linear(3, 4), nn.Linear(4, 2))
+    assert by_name(model, torch.randn(2, 3))["1"].pinned == (UNUSED,)
+
+
+@pytest.mark.parametrize("animal", ["ResNet-like"], indirect=True)
+def test_as_text_it_is_a_table(net: nn.Module, images: Tensor) -> None:
+    assert str(describe(net, images, ["shortcut"])).splitlines() == [
+        "module    kind    units  can be cut  remarks",
+        "head      Linear      5           0  the model returns them",
+        "stem.0    Conv2d      6           6  coupled with one.1",
+        "one.0.0   Conv2d      4           4",
+        "one.1     Conv2d      6           6  coupled with stem.0",
+        "two.0.0   Conv2d      5           5",
+        "two.1     Conv2d     12           0  fixed by a pattern",
+        "shortcut  Conv2d     12           0  fixed by a pattern",
+        "852 of 965 parameters belong to units that can be cut",
+    ]
+
+
+def test_the_table_shortens_long_couplings_and_names_the_model_itself() -> None:
+    class Sum(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.randn(4, 3))
+            self.more = nn.ModuleList(nn.Linear(3, 4) for _ in range(2))
+            self.head = nn.Linear(4, 2)
+
+        def forward(self, x: Tensor) -> Tensor:
+            total = nn.functional.linear(x, self.weight)
+            for each in self.more:
+                total = total + each(x)
+            scores: Tensor = self.head(total)
+            return scores
+
+    text = str(describe(Sum(), torch.randn(2, 3)))
+    assert "(the model)  Sum         4           4  coupled with more.0 and 1 more" in text
+    assert "more.0       Linear      4           4  coupled with the model and 1 more" in text
+
+
+def test_describing_leaves_the_model_and_the_random_numbers_as_they_were(
+    net: nn.Module, images: Tensor
+) -> None:
+    net.train()
+    state = {name: tensor.clone() for name, tensor in net.state_dict().items()}
+    dice = torch.get_rng_state()
+    describe(net, images)
+    assert torch.equal(torch.get_rng_state(), dice)
+    assert all(module.training for module in net.modules())
+    assert all(torch.equal(tensor, state[name]) for name, tensor in net.state_dict().items())
+
+
+def test_what_cannot_be_traced_cannot_be_described() -> None:
+    with pytest.raises(TraceError, match=r"The model is a str, but it must be an nn\.Module\.$"):
+        describe("vgg16", torch.randn(2, 3))  # type: ignore[arg-type]
