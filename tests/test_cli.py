@@ -104,6 +104,17 @@ def test_a_forecast_says_how_long_runs_would_take_and_leaves_nothing_behind(
     assert not Path("runs").exists()
 
 
+def test_a_model_is_described_layer_by_layer(command: Command) -> None:
+    status, output, errors = command("describe", *SMALL, "--fixed", "features.0")
+    assert status == 0
+    assert not errors
+    rows = {line.split()[0]: line for line in output.splitlines()}
+    assert rows["features.0"].endswith("fixed by a pattern")
+    assert rows["classifier"].endswith("the model returns them")
+    assert rows["features.4"].split()[:4] == ["features.4", "Conv2d", "32", "32"]
+    assert "parameters belong to units that can be cut" in output.splitlines()[-1]
+
+
 def test_what_cannot_be_forecast_is_said_in_one_sentence(command: Command) -> None:
     status, _, errors = command("forecast", *SMALL, "--training-time", "measured")
     assert status == 2

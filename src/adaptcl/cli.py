@@ -35,7 +35,7 @@ from adaptcl.pruning import SERVER_ORDERS, WORKER_ORDERS
 from adaptcl.run import FROM_PYTHON, check, execute
 from adaptcl.run_folder import FIGURES, RunFolder, run_folders
 from adaptcl.strategies import STRATEGIES
-from adaptcl.units import trace
+from adaptcl.units import describe, trace
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -94,6 +94,11 @@ def _forecast(options: argparse.Namespace) -> None:
             forecasts.append(forecast(each, units, samples))
             progress(number + 1, len(configs))
     Console().print(report.forecast_table(forecasts))
+
+
+def _describe(options: argparse.Namespace) -> None:
+    materials = _materials(flags.configurations(options)[0])
+    print(describe(materials.model, materials.example(), materials.fixed))
 
 
 def _resume(options: argparse.Namespace) -> None:
@@ -258,6 +263,15 @@ def _parser() -> flags.Parser:
     ahead.set_defaults(command=_forecast)
     flags.add_settings(ahead)
 
+    cuts = commands.add_parser(
+        "describe",
+        help="say what of a model can be cut, layer by layer",
+        description="Say which units of a job's model can be cut, and why the others cannot.",
+        usage="adaptcl describe [FILE] [--preset NAME] [--SETTING X …]",
+    )
+    cuts.set_defaults(command=_describe)
+    flags.add_settings(cuts)
+
     resume = commands.add_parser("resume", help="go on with runs that were interrupted")
     resume.set_defaults(command=_resume)
     resume.add_argument("runs", nargs="+", metavar="RUN", help=_RUN_HELP)
@@ -269,9 +283,11 @@ def _parser() -> flags.Parser:
     compare = commands.add_parser("compare", help="table and figures for any set of runs")
     compare.set_defaults(command=_compare)
     compare.add_argument("runs", nargs="+", metavar="RUN", help=_RUN_HELP)
-    compare.add_argument("--out", default="figures", help="folder for the figures")
+    compare.add_argument("--out", default="figures", help="folder for the figures [figures]")
     compare.add_argument("--over-seeds", action="store_true", help="one row for all seeds of a job")
-    compare.add_argument("--markdown", action="store_true", help="only the table, as Markdown")
+    compare.add_argument(
+        "--markdown", action="store_true", help="only the table, as Markdown, and no figures"
+    )
 
     lists = {
         "strategies": ({n: s.summary for n, s in STRATEGIES.items()}, "methods of learning"),
