@@ -254,23 +254,27 @@ def _parser() -> flags.Parser:
     run.add_argument("--out", help="folder for the run (default: runs/DATE-TIME)")
     flags.add_settings(run)
 
-    ahead = commands.add_parser(
-        "forecast",
-        help="say how long a job would take, without training",
-        description="Work out the virtual clock of a job in seconds, without training anything.",
-        usage="adaptcl forecast [FILE] [--preset NAME] [--SETTING X …]",
-    )
-    ahead.set_defaults(command=_forecast)
-    flags.add_settings(ahead)
-
-    cuts = commands.add_parser(
-        "describe",
-        help="say what of a model can be cut, layer by layer",
-        description="Say which units of a job's model can be cut, and why the others cannot.",
-        usage="adaptcl describe [FILE] [--preset NAME] [--SETTING X …]",
-    )
-    cuts.set_defaults(command=_describe)
-    flags.add_settings(cuts)
+    questions = {
+        "forecast": (
+            _forecast,
+            "say how long a job would take, without training",
+            "Work out the virtual clock of a job in seconds, without training anything.",
+        ),
+        "describe": (
+            _describe,
+            "say what of a model can be cut, layer by layer",
+            "Say which units of a job's model can be cut, and why the others cannot.",
+        ),
+    }
+    for name, (answer, help, description) in questions.items():
+        asked = commands.add_parser(
+            name,
+            help=help,
+            description=description,
+            usage=f"adaptcl {name} [FILE] [--preset NAME] [--SETTING X …]",
+        )
+        asked.set_defaults(command=answer)
+        flags.add_settings(asked)
 
     resume = commands.add_parser("resume", help="go on with runs that were interrupted")
     resume.set_defaults(command=_resume)
