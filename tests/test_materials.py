@@ -109,6 +109,33 @@ def test_the_label_share_is_in_per_cent() -> None:
     assert largest[100.0] == 1.0
 
 
+def test_as_many_samples_are_dealt_as_the_settings_ask_for() -> None:
+    samples = Samples(torch.arange(300.0).view(300, 1), torch.arange(300) % 10)
+
+    def dealt(**settings: Any) -> list[float]:
+        parts = deal(samples, job(samples=60, **settings))
+        assert [len(part) for part in parts] == [20, 20, 20]
+        return torch.cat([part.inputs for part in parts]).flatten().sort().values.tolist()
+
+    assert len(set(dealt())) == 60
+    assert dealt() == dealt(partition="by-label"), "the same ones however they are dealt"
+    assert dealt() != dealt(seed=2)
+    assert dealt() != list(range(60))
+
+
+def test_more_samples_than_there_are_cannot_be_asked_for() -> None:
+    samples = Samples(torch.arange(300.0).view(300, 1), torch.arange(300) % 10)
+    with pytest.raises(SettingError) as refused:
+        deal(samples, job(samples=301))
+    assert str(refused.value) == "samples is 301, but the data set has only 300 to train on."
+
+
+def test_samples_are_not_drawn_from_data_that_is_dealt_already() -> None:
+    parts = [pair(), pair(), pair()]
+    with pytest.raises(SettingError, match="samples is 6, but train is a list with a data set"):
+        given(linear(), parts, pair(), job(samples=6))
+
+
 # From Python -----------------------------------------------------------------------------------
 
 

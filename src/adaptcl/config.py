@@ -46,6 +46,9 @@ class JobSettings:
         "a data set by name, a packed .npz file, folder:PATH, or your own as package.module:load",
     )
     data_dir: str = setting("", "the folder that holds the data set's files")
+    samples: int = setting(
+        0, "train on this many samples of the data set, drawn at random; 0 is all", at_least=0
+    )
     workers: int = setting(10, "number of workers (W)", at_least=1)
     rounds: int = setting(150, "number of rounds (T)", at_least=1)
     seed: int = setting(1, "fixes all randomness of the run", at_least=0, at_most=2**63 - 1)

@@ -63,6 +63,11 @@ def given(model: nn.Module, train: Any, test: Any, job: JobSettings) -> Material
         parts = deal(as_samples(train), job)
     elif len(parts) != job.workers:
         raise SettingError(f"workers is {job.workers}, but train is a list of {len(parts)}.")
+    elif job.samples:
+        raise SettingError(
+            f"samples is {job.samples}, but train is a list with a data set for each worker, of "
+            f"which all is used."
+        )
     return _on_device(model, parts, as_samples(test), job.fixed, job)
 
 
@@ -92,7 +97,9 @@ def refuse_misfit(materials: Materials) -> None:
 
 
 def deal(samples: Samples, job: JobSettings) -> list[Samples]:
-    """Each worker's part of the data, by the setting `partition`."""
+    """Each worker's part of the data, by the settings `samples` and `partition`."""
+    if job.samples:
+        samples = _drawn(samples, job)
     randomness = generator(job.seed, "partition")
     labels = samples.labels.cpu()
     parts = {
@@ -105,6 +112,15 @@ def deal(samples: Samples, job: JobSettings) -> list[Samples]:
         ),
     }[job.partition]()
     return [samples.take(indexes) for indexes in parts]
+
+
+def _drawn(samples: Samples, job: JobSettings) -> Samples:
+    if job.samples > len(samples):
+        raise SettingError(
+            f"samples is {job.samples}, but the data set has only {len(samples)} to train on."
+        )
+    order = torch.randperm(len(samples), generator=generator(job.seed, "samples"))
+    return samples.take(order[: job.samples])
 
 
 def _on_device(

@@ -23,7 +23,7 @@ def test_without_results_every_table_says_so_and_nothing_is_drawn(tmp_path: Path
     assert written == [tmp_path / "paper.md"]
     text = written[0].read_text()
     assert "There are no runs so far." in text
-    assert "not run yet" in text
+    assert text.count("None of these runs has been made yet.") == text.count("\n### ")
     assert "Not measured yet." in text
     assert "![" not in text
 
@@ -42,6 +42,7 @@ def test_the_whole_paper_is_built_from_files_and_the_same_files_give_the_same_by
     written = build(experiments, Store.open(results), tmp_path / "one")
     text = written[0].read_text()
     assert "not run yet" not in text
+    assert "has been made yet" not in text
     assert "made up for a test" in text
     linked = set(re.findall(r"\(figures/(.*?)\)", text))
     assert linked == {path.name for path in written[1:]}

@@ -40,6 +40,7 @@ def test_what_has_no_effect_on_the_run_does_not_part_it(settings: dict[str, Any]
         {"rounds": 149},
         {"strength": 0.3},
         {"partition": "by-label"},
+        {"samples": 1000},
         {"codec": "dgc"},
         {"strategy": "fedavg-s"},
         {"evaluate_every": 2},

@@ -87,6 +87,16 @@ def test_an_estimate_grows_with_rounds_and_prefers_the_same_strategy(
     assert Estimator([made], "another device").seconds(adaptive) is None
 
 
+def test_a_run_on_fewer_samples_says_nothing_of_one_on_all(
+    tiny: Experiment, make_up: MakeUp
+) -> None:
+    row = tiny.parts[0].row("AdaptCL")
+    short = make_up(row.config({"samples": 300}, 1))
+    estimator = Estimator([short], short.provenance.device)
+    assert estimator.seconds(row.config({}, 1)) is None
+    assert estimator.seconds(row.config({"samples": 300}, 2)) == 100.0
+
+
 @pytest.mark.parametrize(
     ("estimate", "left", "limit", "begun"),
     [

@@ -8,6 +8,7 @@ from pathlib import Path
 from adaptcl.data.atomic import written_whole
 from adaptcl.experiments.experiment import Experiment
 from adaptcl.experiments.figures import draw_overview, draw_part, draw_profiles
+from adaptcl.experiments.outcome import outcome
 from adaptcl.experiments.store import Store
 from adaptcl.experiments.tables import markdown, markdown_table
 from adaptcl.experiments.verdicts import verdicts
@@ -33,6 +34,9 @@ def build(experiments: Sequence[Experiment], store: Store, folder: Path) -> list
             sections += _picture(drawn, "Time of a training step against retention", written)
         for number, part in enumerate(experiment.parts, start=1):
             sections.append(f"### {part.title}")
+            if not any(outcome(part, row, store).pairs for row in part.rows):
+                sections.append("None of these runs has been made yet.")
+                continue
             sections.append(part.remarks)
             sections.append(markdown(part, store))
             drawn = draw_part(part, store, figures / f"paper-{experiment.name}-{number}.svg")

@@ -1,8 +1,8 @@
 """Which runs are missing, in which order to make them, and what still fits into the time.
 
 How long a run will take is judged by runs already made on the same kind of device: seconds for
-each local epoch, of the same strategy on the same model and data if there was one, else of
-anything on that model.
+each local epoch over as many samples, of the same strategy on the same model and data if there was
+one, else of anything on that model.
 """
 
 from __future__ import annotations
@@ -82,7 +82,9 @@ class Estimator:
         alike = [
             result
             for result in self.results
-            if result.provenance.device == self.device and result.settings["model"] == job.model
+            if result.provenance.device == self.device
+            and result.settings["model"] == job.model
+            and result.settings.get("samples", 0) == job.samples
         ]
         closest = [
             result

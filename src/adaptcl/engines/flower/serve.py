@@ -26,7 +26,7 @@ from adaptcl.settings import declared
 
 TOLD = (
     *("model", "fixed", "workers", "seed", "precision", "codec"),
-    *("partition", "label_share", "concentration"),
+    *("samples", "partition", "label_share", "concentration"),
 )
 """The settings workers are told, beside those of the codec; all others stay with the server."""
 
