@@ -80,6 +80,21 @@ def test_the_mean_of_the_latest_models_is_tested_beside_the_last_one(
     assert again == found
 
 
+def test_a_run_on_some_of_the_samples_trains_on_as_many(nobody: Provenance, tmp_path: Path) -> None:
+    values = {name: value for name, value in ADAPTIVE.values().items() if value is not None}
+    config = configure({**values, "samples": 200, "rounds": 2})
+    few = carry_out(config, nobody, tmp_path / "few", lambda done, total: None)
+    materials = by_name(config.job)
+    assert sum(len(part) for part in materials.parts) == 200
+    told = {k: v for k, v in values.items() if k not in ("model", "data", "samples", "rounds")}
+    parts = list(materials.parts)
+    other = run_from_python(
+        materials.model, parts, materials.test, preset="default", rounds=2, **told
+    )
+    assert few.summary.accuracy == other.summary.accuracy
+    assert few.settings["samples"] == 200
+
+
 def test_where_the_run_was_made_is_not_among_its_settings(result: RunResult) -> None:
     assert not {"data_dir", "device", "threads"} & result.settings.keys()
 

@@ -22,7 +22,7 @@ from adaptcl.experiments.result import (
     course,
     workers_where_they_change,
 )
-from adaptcl.materials import Materials, deal, given
+from adaptcl.materials import Materials, given
 from adaptcl.pruning import similarity
 from adaptcl.records import RoundRecord
 from adaptcl.run import Session
@@ -158,7 +158,7 @@ def _materials(config: Config) -> Materials:
     read = _read(job.data, job.data_dir)
     model = models.build(job.model, read.train.shape, len(read.classes), job.seed)
     fixed = (*models.find(job.model).fixed, *job.fixed)
-    return given(model, deal(read.train, job), read.test, replace(job, fixed=fixed))
+    return given(model, read.train, read.test, replace(job, fixed=fixed))
 
 
 @lru_cache(maxsize=2)
