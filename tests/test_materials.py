@@ -11,8 +11,8 @@ from torch.utils.data import TensorDataset
 
 from adaptcl.config import JobSettings
 from adaptcl.data import Samples
-from adaptcl.errors import AdaptCLError, DataError, SettingError
-from adaptcl.materials import Materials, by_name, deal, given, given_parts, refuse_misfit
+from adaptcl.errors import AdaptCLError, SettingError
+from adaptcl.materials import by_name, deal, given, given_parts
 from adaptcl.settings import build
 
 
@@ -182,6 +182,8 @@ def test_a_list_of_data_sets_is_one_for_each_worker() -> None:
          "There are 12 inputs but 9 labels; both must be equal."),
         (linear(), pair(), (torch.randn(4, 6), torch.zeros(4, dtype=torch.long)),
          "Worker 0's inputs have shape (5,), those for testing (6,)."),
+        (linear(), (pair()[0].long(), pair()[1]), pair(),
+         "Worker 0's inputs are torch.int64, those for testing torch.float32."),
         (linear(), pair(2), pair(),
          "2 samples cannot be dealt to 3 workers: each needs at least one."),
     ],
@@ -197,32 +199,3 @@ def test_wrong_materials_are_refused_in_one_sentence(
 def test_an_example_is_two_samples_even_where_there_is_one() -> None:
     materials = given(linear(), pair(), pair(1), job())
     assert materials.example().shape == (2, 5)
-
-
-class Pair(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.inner = linear()
-
-    def forward(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
-        return self.inner(inputs), inputs
-
-
-@pytest.mark.parametrize(
-    ("model", "sentence"),
-    [
-        (linear(2), "The model gives scores for 2 classes, but there is a label 2."),
-        (Pair(), "The model must give [samples, classes] scores, but it gives no tensor at all."),
-        (nn.Sequential(linear(), nn.Unflatten(1, (3, 1))),
-         "The model must give [samples, classes] scores, but it gives shape [2, 3, 1]."),
-    ],
-)  # fmt: skip
-def test_a_model_whose_scores_do_not_fit_the_labels_is_refused(
-    model: nn.Module, sentence: str
-) -> None:
-    samples = Samples(*pair())
-    materials = Materials(model, [samples], samples, ())
-    with pytest.raises(DataError) as refused:
-        refuse_misfit(materials)
-    assert str(refused.value) == sentence
-    refuse_misfit(Materials(linear(3), [samples], samples, ()))

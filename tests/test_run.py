@@ -92,6 +92,19 @@ def test_models_of_every_sort_can_be_trained(model: nn.Module, strategy: str) ->
     same(result, run(model=model, strategy=strategy, strength=0.1))
 
 
+def test_a_model_of_text_is_pruned_down_to_its_table_of_tokens() -> None:
+    torch.manual_seed(0)
+    labels = torch.arange(120) % 4
+    tokens = torch.randint(4, 30, (120, 6))
+    tokens[:, 0] = labels
+    model = nn.Sequential(nn.EmbeddingBag(30, 16), nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 4))
+    half = {"pruned_rates": [[0.5, 0.0, 0.0]], "first_pruning": 2, "pruning": "index"}
+    text = {"model": model, "train": (tokens.int(), labels), "test": (tokens, labels)}
+    result = run(strategy="adaptcl", rounds=12, learning_rate=0.3, epochs=6, **half, **text)
+    assert result.summary.retention[0] < 0.6
+    assert result.summary.accuracy > 0.9
+
+
 def test_the_model_given_is_not_changed() -> None:
     model = perceptron().eval()
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -82,20 +81,6 @@ def given_parts(train: Any) -> list[Samples] | None:
     return [as_samples(part) for part in train]
 
 
-def refuse_misfit(materials: Materials) -> None:
-    """An error if the model does not give a score for every class there is a label of."""
-    with torch.no_grad():
-        scores = copy.deepcopy(materials.model).eval()(materials.example())
-    if not isinstance(scores, Tensor) or scores.ndim != 2:
-        shape = f"shape {list(scores.shape)}" if isinstance(scores, Tensor) else "no tensor at all"
-        raise DataError(f"The model must give [samples, classes] scores, but it gives {shape}.")
-    highest = max(int(each.labels.max()) for each in (*materials.parts, materials.test))
-    if highest >= scores.shape[1]:
-        raise DataError(
-            f"The model gives scores for {scores.shape[1]} classes, but there is a label {highest}."
-        )
-
-
 def deal(samples: Samples, job: JobSettings) -> list[Samples]:
     """Each worker's part of the data, by the settings `samples` and `partition`."""
     if job.samples:
@@ -137,6 +122,11 @@ def _on_device(
         if part.shape != test.shape:
             raise DataError(
                 f"Worker {worker}'s inputs have shape {part.shape}, those for testing {test.shape}."
+            )
+        kinds = (part.inputs.dtype, test.inputs.dtype)
+        if kinds[0] != kinds[1] and torch.int64 in kinds:
+            raise DataError(
+                f"Worker {worker}'s inputs are {kinds[0]}, those for testing {kinds[1]}."
             )
     return Materials(model.to(device), [part.to(device) for part in parts], test.to(device), fixed)
 

@@ -28,7 +28,8 @@ from adaptcl.engines.environment import Environment
 from adaptcl.engines.simulation import Simulation
 from adaptcl.errors import AdaptCLWarning, RunFolderError
 from adaptcl.events import Event, Listener, RoundFinished, RunFinished, RunStarted, Warned
-from adaptcl.materials import Materials, given, given_parts, refuse_misfit
+from adaptcl.materials import Materials, given, given_parts
+from adaptcl.misfit import refuse_misfit, refuse_tables
 from adaptcl.recognition import marks, refuse_others
 from adaptcl.records import RoundRecord, Summary
 from adaptcl.run_folder import RunFolder, read_finished, summarise
@@ -148,6 +149,7 @@ class Session:
         self._materials = materials
         self._folder = folder
         self._listeners: list[Listener] = [*([folder] if folder else []), *listeners]
+        refuse_tables(materials)
         self._units = trace(materials.model, materials.example(), materials.fixed)
         refuse_misfit(materials)
         self._strategy = self._new_strategy()

@@ -43,6 +43,13 @@ def test_a_batch_of_floats_is_handed_out_as_it_is_and_leaves_the_samples_alone()
     assert torch.equal(samples.inputs, values)
 
 
+def test_a_batch_of_numbers_is_handed_out_as_it_is() -> None:
+    tokens = torch.randint(0, 1000, (5, 7))
+    inputs, _ = Samples(tokens, LABELS).batch(torch.tensor([3, 0]))
+    assert inputs.dtype == torch.int64
+    assert torch.equal(inputs, tokens[[3, 0]])
+
+
 @given(st.lists(st.integers(0, 4), min_size=1, max_size=9))
 def test_taking_samples_and_then_all_of_them_equals_a_batch_of_these(indexes: list[int]) -> None:
     samples = Samples(IMAGES, LABELS, (0.5,) * 3, (0.25,) * 3)
@@ -76,7 +83,7 @@ def test_samples_give_the_same_batches_on_any_device() -> None:
         (IMAGES, LABELS.float(), "int64"),
         (IMAGES, LABELS.view(5, 1), "one int64 class number"),
         (IMAGES[:, 0], LABELS, r"\[N, C, H, W\]"),
-        (IMAGES.long(), LABELS, "uint8 images or floats"),
+        (IMAGES.bool(), LABELS, "uint8 images, floats, or int64 numbers"),
     ],
 )
 def test_samples_that_do_not_fit_are_refused(

@@ -208,6 +208,53 @@ def test_batch_norms_are_those_whose_units_can_be_cut(net: nn.Module, images: Te
     assert trace(net, images, fixed=["3"]).batch_norms == ()
 
 
+TOKENS = torch.arange(24).view(3, 8)
+
+
+class Text(nn.Module):
+    """A net for tokens: a table, one convolution along the text, and scores."""
+
+    def __init__(self, table: nn.Module) -> None:
+        super().__init__()
+        self.table = table
+        self.conv = nn.Conv1d(6, 5, 3, padding=1)
+        self.head = nn.Linear(5, 3)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        seen: Tensor = F.relu(self.conv(self.table(tokens).transpose(1, 2))).amax(2)
+        scores: Tensor = self.head(seen)
+        return scores
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(
+    ("model", "layers"),
+    [
+        (Text(nn.Embedding(24, 6)), {"table": 6, "conv": 5}),
+        (Text(nn.Embedding(24, 6, padding_idx=0)), {"table": 6, "conv": 5}),
+        (Text(nn.Embedding(24, 6, max_norm=1.0)), {"conv": 5}),
+        (nn.Sequential(nn.EmbeddingBag(24, 6), nn.Linear(6, 5), nn.Linear(5, 3)), {"0": 6, "1": 5}),
+        (nn.Sequential(nn.EmbeddingBag(24, 6, mode="max"), nn.Linear(6, 3)), {"0": 6}),
+    ],
+)
+def test_the_columns_of_a_table_of_tokens_are_units(
+    model: nn.Module, layers: dict[str, int]
+) -> None:
+    units = trace(model, TOKENS)
+    assert found(units) == layers
+    for seed in range(3):
+        kept = some_units(units, seed)
+        zeroed = submodel(model, units, units.everything(), zero(model.state_dict(), units, kept))
+        torch.testing.assert_close(submodel(model, units, kept)(TOKENS), zeroed(TOKENS))
+
+
+def test_a_model_that_takes_no_tokens_is_told_that_they_are_whole_numbers() -> None:
+    with pytest.raises(
+        TraceError, match=r"failed on an example of whole numbers of shape \(2, 8\)"
+    ):
+        trace(nn.Linear(8, 3), TOKENS)
+
+
 class Within(nn.Module):
     """Any module as part of a net whose other units can be cut."""
 

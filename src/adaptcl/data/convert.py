@@ -78,7 +78,9 @@ def _one_label(label: object, index: int) -> Tensor:
 
 
 def _inputs(values: Tensor) -> Tensor:
-    """Floats of any width become float32, the type models are trained in."""
+    """Floats of any width become float32, the type models are trained in, and integers int64."""
+    if values.dtype in (torch.int8, torch.int16, torch.int32):
+        return values.long()
     return values.float() if values.dtype.is_floating_point else values
 
 

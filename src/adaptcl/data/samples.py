@@ -18,9 +18,9 @@ from adaptcl.errors import DataError
 class Samples:
     """N inputs and their labels.
 
-    `inputs` are uint8 images [N, C, H, W] or float tensors of any shape [N, ...]; `labels` are
-    int64 [N]. `mean` and `std`, per channel of images scaled to [0, 1], are what `batch`
-    normalises images by; without them images are only scaled.
+    `inputs` are uint8 images [N, C, H, W], or floats or int64 numbers (tokens, categories) of any
+    shape [N, ...]; `labels` are int64 [N]. `mean` and `std`, per channel of images scaled to
+    [0, 1], are what `batch` normalises images by; without them images are only scaled.
     """
 
     inputs: Tensor
@@ -63,7 +63,7 @@ class Samples:
         )
 
     def batch(self, indexes: Tensor) -> tuple[Tensor, Tensor]:
-        """Inputs at `indexes` as a model takes them (float, normalised), and their labels.
+        """Inputs at `indexes` as a model takes them, images as normalised floats; and their labels.
 
         `indexes` are int64 and on the samples' own device, so that nothing waits for a copy.
         """
@@ -130,8 +130,13 @@ def _check_inputs(inputs: Tensor) -> None:
                 f"uint8 inputs are taken for images [N, C, H, W], but these have the shape "
                 f"{list(inputs.shape)}; reshape them, or convert them to float."
             )
+    elif inputs.dtype == torch.int64:
+        return
     elif not inputs.dtype.is_floating_point:
-        raise DataError(f"Inputs must be uint8 images or floats, but these are {inputs.dtype}.")
+        raise DataError(
+            f"Inputs must be uint8 images, floats, or int64 numbers such as tokens, but these are "
+            f"{inputs.dtype}."
+        )
     elif not bool(torch.isfinite(inputs).all()):
         raise DataError("Inputs hold NaN or infinite values; replace or drop those samples.")
 

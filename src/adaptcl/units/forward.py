@@ -84,8 +84,9 @@ def run(
             output = model(sample)
         except Exception as error:
             name = running[-1] if running else ""
+            kind = "" if sample.is_floating_point() else " of whole numbers"
             raise TraceError(
-                f"{called(name, model.get_submodule(name))} failed on an example of shape "
+                f"{called(name, model.get_submodule(name))} failed on an example{kind} of shape "
                 f"{tuple(sample.shape)}: {error}"
             ) from error
     returned = list(tensors_in(output))

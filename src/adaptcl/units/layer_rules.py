@@ -70,6 +70,15 @@ def transposed_convolution(flow: Flow, call: Call) -> bool:
     return True
 
 
+def embedding(flow: Flow, call: Call) -> bool:
+    """Columns are new units: each row of the table, one token's, has an entry of every unit."""
+    weight = call.get(1, "weight")
+    if not flow.is_parameter(weight) or call.get(3, "max_norm") is not None:
+        return False
+    _bring_forth(flow, call.out, call.out.dim() - 1, weight, 1, None)
+    return True
+
+
 def batch_norm(flow: Flow, call: Call) -> bool:
     """Scale, shift and running statistics belong to the unit of their channel."""
     tag = flow.tag(call.get(0, "input"))
@@ -146,6 +155,7 @@ LAYER_RULES: dict[str, Rule] = {
     "linear": linear,
     **{f"conv{n}d": convolution for n in (1, 2, 3)},
     **{f"conv_transpose{n}d": transposed_convolution for n in (1, 2, 3)},
+    **dict.fromkeys(("embedding", "embedding_bag"), embedding),
     "batch_norm": batch_norm,
     "prelu": prelu,
     "multi_head_attention_forward": attention,

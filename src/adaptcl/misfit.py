@@ -1,0 +1,79 @@
+"""Refusing a model and data that do not go together, before any time is spent on training."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+
+from adaptcl.errors import DataError, SettingError
+from adaptcl.materials import Materials
+from adaptcl.units.forward import called
+
+_TABLES = (nn.Embedding, nn.EmbeddingBag)
+
+
+def refuse_misfit(materials: Materials) -> None:
+    """An error if the model does not give a score for every class there is a label of."""
+    with torch.no_grad():
+        scores = copy.deepcopy(materials.model).eval()(materials.example())
+    if not isinstance(scores, Tensor) or scores.ndim != 2:
+        shape = f"shape {list(scores.shape)}" if isinstance(scores, Tensor) else "no tensor at all"
+        raise DataError(f"The model must give [samples, classes] scores, but it gives {shape}.")
+    highest = max(int(each.labels.max()) for each in (*materials.parts, materials.test))
+    if highest >= scores.shape[1]:
+        raise DataError(
+            f"The model gives scores for {scores.shape[1]} classes, but there is a label {highest}."
+        )
+
+
+def refuse_tables(materials: Materials) -> None:
+    """An error if a model that looks numbers up in tables cannot be trained on these.
+
+    To be asked before the model runs where the data is: a number that a table has no row for ends
+    a process that works on a GPU.
+    """
+    for name, module in materials.model.named_modules():
+        if isinstance(module, _TABLES) and module.sparse:
+            raise SettingError(
+                f"{called(name, module)} has sparse gradients, which training cannot use here; "
+                "make it with sparse=False."
+            )
+    inputs = [each.inputs for each in (*materials.parts, materials.test)]
+    if inputs[0].dtype == torch.int64:
+        _refuse_numbers(materials.model, inputs)
+
+
+def _refuse_numbers(model: nn.Module, inputs: Sequence[Tensor]) -> None:
+    """Watch what the samples with the lowest and the highest number of all look up."""
+    low = min(inputs, key=lambda each: int(each.min()))
+    high = max(inputs, key=lambda each: int(each.max()))
+    extreme = torch.stack(
+        [
+            low[int(low.flatten(1).amin(1).argmin())].cpu(),
+            high[int(high.flatten(1).amax(1).argmax())].cpu(),
+        ]
+    )
+    probe = copy.deepcopy(model).cpu().eval()
+    for name, module in probe.named_modules():
+        if isinstance(module, _TABLES):
+            module.register_forward_pre_hook(partial(_look_up, name))
+    try:
+        with torch.no_grad():
+            probe(extreme)
+    except DataError:
+        raise
+    except Exception:
+        return  # tracing, which comes next, names the module that failed
+
+
+def _look_up(name: str, table: nn.Embedding | nn.EmbeddingBag, given: tuple[Tensor, ...]) -> None:
+    lowest, highest = int(given[0].min()), int(given[0].max())
+    if lowest < 0 or highest >= table.num_embeddings:
+        raise DataError(
+            f"{called(name, table)} has rows 0 to {table.num_embeddings - 1}, but numbers from "
+            f"{lowest} to {highest} are looked up in it."
+        )
