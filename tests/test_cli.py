@@ -68,6 +68,13 @@ def test_a_run_says_what_it_does_what_came_of_it_and_where_it_is(command: Comman
     assert (Path("here") / "figures" / "overview.png").stat().st_size > 1000
 
 
+def test_a_flag_that_changes_nothing_is_told_of(command: Command) -> None:
+    words = ("run", *SMALL, "--strategy", "fedavg", "--dgc-sparsity", "0.9")
+    status, _, errors = command(*words, "--out", "here")
+    assert status == 0
+    assert errors == "adaptcl: dgc_sparsity has no effect with codec plain; it is for dgc.\n"
+
+
 def test_a_run_without_a_name_goes_to_a_folder_named_by_the_time(command: Command) -> None:
     assert command("run", *SMALL, "--strategy", "fedavg")[0] == 0
     (made,) = Path("runs").iterdir()
@@ -251,6 +258,8 @@ def test_every_setting_has_a_flag_with_help(
         (["compare", "x", "--markdwon"], "There is no flag --markdwon; did you mean --markdown?"),
         (["compare", "x", "--rounds", "3"], "There is no flag --rounds; --help lists those there "
          "are."),
+        (["server", "--tls", "x", "--sigma", "3"], "There is no flag --sigma; --help lists those "
+         "there are."),
         (["paper", "list", "--result=x"], "There is no flag --result; did you mean --results?"),
         (["--verson", "data"], "There is no flag --verson; did you mean --version?"),
         (["strategies", "fedavg"], "'fedavg' is one word too many for this command."),

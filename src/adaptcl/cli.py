@@ -71,6 +71,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(options: argparse.Namespace) -> None:
     asked = flags.asked(options)
+    for sentence in asked.idle:
+        _say(sentence)
     materials = _materials(asked.configs[0])
     for each in asked.configs:
         check(each, materials)

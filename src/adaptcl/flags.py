@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import difflib
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
@@ -17,6 +17,7 @@ from typing import Any, NoReturn
 from adaptcl import config
 from adaptcl.config import Config
 from adaptcl.errors import SettingError
+from adaptcl.idle_settings import idle
 from adaptcl.run_folder import FIGURES, RunFolder, is_run_folder
 from adaptcl.settings import Setting, declared
 from adaptcl.strategies import STRATEGIES
@@ -48,8 +49,8 @@ class Parser(argparse.ArgumentParser):
         return options, []
 
 
-def add_settings(parser: argparse.ArgumentParser) -> None:
-    """Give a command a settings file, a preset and a flag for every setting."""
+def add_settings(parser: argparse.ArgumentParser, without: Collection[str] = ()) -> None:
+    """Give a command a settings file, a preset and a flag for every setting but some."""
     parser.add_argument("file", nargs="?", help="a TOML file of settings")
     parser.add_argument(
         "--preset", action=_Once, help=f"ready-made settings: {', '.join(config.presets())}"
@@ -57,6 +58,8 @@ def add_settings(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("settings (keys of the TOML file have the same names)")
     ready = config.preset(config.DEFAULT_PRESET)
     for each in config.all_settings().values():
+        if each.name in without:
+            continue
         group.add_argument(
             each.flag,
             dest=each.name,
@@ -72,12 +75,18 @@ def values(options: argparse.Namespace) -> dict[str, Any]:
         gathered = config.read_toml(Path(options.file), options.preset)
     else:
         gathered = config.preset(options.preset or config.DEFAULT_PRESET)
-    given = {}
-    for each in config.all_settings().values():
-        text = getattr(options, each.name)
-        if text is not None:
-            given[each.name] = text if each.name == "strategy" else each.parse(text)
+    known = config.all_settings()
+    given = {
+        name: text if name == "strategy" else known[name].parse(text)
+        for name, text in _flags(options).items()
+    }
     return config.over(gathered, given)
+
+
+def _flags(options: argparse.Namespace) -> dict[str, str]:
+    """The settings that have a flag on this command line."""
+    every = {name: getattr(options, name, None) for name in config.all_settings()}
+    return {name: text for name, text in every.items() if text is not None}
 
 
 @dataclass(frozen=True)
@@ -88,6 +97,8 @@ class Asked:
     folders: list[Path]
     """New ones, in the same order."""
     figures: Path
+    idle: list[str]
+    """Sentences on flags that change nothing in any of these runs."""
 
 
 def configurations(options: argparse.Namespace) -> list[Config]:
@@ -106,7 +117,7 @@ def asked(options: argparse.Namespace) -> Asked:
         RunFolder.refuse_occupied(path)
     if len(folders) > 1 and is_run_folder(base):
         RunFolder.refuse_occupied(base)
-    return Asked(configs, folders, base / FIGURES)
+    return Asked(configs, folders, base / FIGURES, idle(_flags(options), configs))
 
 
 def _strategies(gathered: dict[str, Any]) -> list[str]:

@@ -18,8 +18,10 @@ from typing import Any
 import torch
 
 from adaptcl import flags, report
+from adaptcl.engines.environment import EnvironmentSettings
 from adaptcl.engines.flower.network_file import NetworkFile, is_network_run
 from adaptcl.errors import SettingError
+from adaptcl.settings import declared
 
 PORT = 9092
 
@@ -33,7 +35,12 @@ Present = Callable[[Sequence[Path], Path], None]
 
 def add_commands(commands: Any, present: Present) -> None:
     """Hang the three commands into a command line; `present` shows finished runs."""
-    server = commands.add_parser("server", help="run a job with workers on other machines")
+    server = commands.add_parser(
+        "server",
+        help="run a job with workers on other machines",
+        description="Run a job with workers on other machines.",
+        usage="adaptcl server [FILE] --tls DIR [--out DIR] [--preset NAME] [--SETTING X …]",
+    )
     server.set_defaults(command=lambda options: _server(options, present))
     server.add_argument("--out", help="folder for the run (default: runs/DATE-TIME)")
     server.add_argument("--tls", required=True, help="the server's folder of `adaptcl keys`")
@@ -46,7 +53,10 @@ def add_commands(commands: Any, present: Present) -> None:
         default=3600.0,
         help="seconds a worker may take for one task before the run goes on without it [3600]",
     )
-    flags.add_settings(server)
+    # How long things take is measured, and each worker is a process of its own.
+    flags.add_settings(
+        server, without=["threads", *(each.name for each in declared(EnvironmentSettings))]
+    )
 
     worker = commands.add_parser("worker", help="work for a server, with data of this machine")
     worker.set_defaults(command=_worker)
@@ -109,6 +119,8 @@ def _server(options: argparse.Namespace, present: Present) -> None:
     from adaptcl.engines.flower.serve import serve
 
     asked = flags.asked(options)
+    for sentence in asked.idle:
+        _say(sentence)
     place = NetworkFile("", options.listen, str(Path(options.tls).resolve()), options.patience)
     try:
         with report.Progress() as progress:

@@ -1,0 +1,49 @@
+"""Settings that somebody gave and that none of the runs has a use for.
+
+They are no error: a command names several strategies, and a settings file serves more than one. But
+whoever sets the sparsity of a codec that is not chosen should hear of it before the run, not after.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from adaptcl.codecs import CODECS
+from adaptcl.config import Config
+from adaptcl.settings import declared
+from adaptcl.strategies import STRATEGIES
+
+_OF_PARTITIONS = {"label_share": "by-label", "concentration": "dirichlet"}
+
+
+def idle(given: Iterable[str], configs: Sequence[Config]) -> list[str]:
+    """A sentence for each of the given settings that changes nothing in any of these runs."""
+    return [sentence for name in given if (sentence := _sentence(name, configs))]
+
+
+def _sentence(name: str, configs: Sequence[Config]) -> str:
+    chosen = [each.job for each in configs]
+    if name in _OF_PARTITIONS:
+        if any(job.partition == _OF_PARTITIONS[name] for job in chosen):
+            return ""
+        return _has_no_effect(name, "partition", chosen[0].partition, [_OF_PARTITIONS[name]])
+    if any(name in each.values() for each in configs):
+        return ""
+    strategies, codecs = _having(name, STRATEGIES), _having(name, CODECS)
+    if strategies:
+        named = ", ".join(job.strategy for job in chosen)
+        return _has_no_effect(name, "strategy", named, strategies)
+    return _has_no_effect(name, "codec", chosen[0].codec, codecs)
+
+
+def _having(name: str, kinds: Mapping[str, Any]) -> list[str]:
+    return [
+        kind
+        for kind, each in kinds.items()
+        if name in (setting.name for setting in declared(each.Settings))
+    ]
+
+
+def _has_no_effect(name: str, of: str, chosen: str, users: Sequence[str]) -> str:
+    return f"{name} has no effect with {of} {chosen}; it is for {', '.join(users)}."

@@ -1,0 +1,49 @@
+"""Settings that nobody uses."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from adaptcl.config import configure
+from adaptcl.idle_settings import idle
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "sentence"),
+    [
+        ("dgc_sparsity", {"codec": "fp16"},
+         "dgc_sparsity has no effect with codec fp16; it is for dgc."),
+        ("staleness_threshold", {"strategy": "fedavg"},
+         "staleness_threshold has no effect with strategy fedavg; it is for ssp-s."),
+        ("label_share", {"partition": "iid"},
+         "label_share has no effect with partition iid; it is for by-label."),
+        ("concentration", {"partition": "by-label"},
+         "concentration has no effect with partition by-label; it is for dirichlet."),
+    ],
+)  # fmt: skip
+def test_what_the_run_has_no_use_for_is_told(
+    name: str, settings: dict[str, Any], sentence: str
+) -> None:
+    assert idle([name], [configure(settings)]) == [sentence]
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        ("dgc_sparsity", {"codec": "dgc"}),
+        ("staleness_threshold", {"strategy": "ssp-s"}),
+        ("label_share", {"partition": "by-label"}),
+        ("sigma", {}),
+        ("rounds", {}),
+    ],
+)
+def test_what_it_uses_is_not(name: str, settings: dict[str, Any]) -> None:
+    assert idle([name], [configure(settings)]) == []
+
+
+def test_one_of_several_strategies_is_enough() -> None:
+    both = [configure({"strategy": each}) for each in ("fedavg", "ssp-s")]
+    assert idle(["staleness_threshold"], both) == []
+    assert "strategy fedavg, ssp-s; it is for adaptcl" in idle(["pruning_interval"], both)[0]
