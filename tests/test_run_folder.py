@@ -14,8 +14,17 @@ from safetensors.torch import load_file
 
 from adaptcl.errors import RunFolderError
 from adaptcl.events import RoundFinished, UpdateArrived
+from adaptcl.inputs import Inputs
 from adaptcl.records import RoundRecord, Summary, WorkerRecord
-from adaptcl.run_folder import RunFolder, read_finished, run_folders, summarise
+from adaptcl.run_folder import (
+    RunFolder,
+    read_delivered,
+    read_finished,
+    read_settings,
+    run_folders,
+    summarise,
+)
+from adaptcl.sub_models import SubModels
 
 
 def record(number: int, accuracy: float | None = None) -> RoundRecord:
@@ -36,6 +45,10 @@ def summary(*records: RoundRecord) -> Summary:
         model="small",
         data="digits",
     )
+
+
+INPUTS = Inputs((1, 8, 8), "uint8", (0.5,), (0.25,), ("cat", "dog"))
+WHOLE = SubModels((), (torch.ones(0, dtype=torch.bool),), (0,))
 
 
 @pytest.fixture
@@ -237,7 +250,7 @@ def test_a_full_disk_is_told_of_and_the_folder_stays_as_it_was(
         for write in (
             lambda: folder(RoundFinished(record(2))),
             lambda: folder.save_checkpoint({"number": 2}),
-            lambda: folder.finish(summary(record(1, 0.5)), {"w": torch.zeros(2)}),
+            lambda: folder.finish(summary(record(1, 0.5)), {"w": torch.zeros(2)}, INPUTS, WHOLE),
             folder.left_off,
         ):
             with pytest.raises(RunFolderError, match="cannot be written: No space left on device"):
@@ -253,23 +266,41 @@ def test_the_end_is_a_summary_and_a_model_and_no_checkpoint(folder: RunFolder) -
     folder(RoundFinished(record(1, 0.5)))
     folder.save_checkpoint(None)
     model = {"weight": torch.randn(3, 2).T, "steps": torch.tensor(4)}
-    folder.finish(summary(record(1, 0.5)), model)
-    assert files(folder) == {"config.toml", "rounds.jsonl", "summary.json", "model.safetensors"}
+    folder.finish(summary(record(1, 0.5)), model, INPUTS, WHOLE)
+    assert files(folder) == {
+        *("config.toml", "rounds.jsonl", "summary.json"),
+        *("model.safetensors", "inputs.json", "sub-models.safetensors"),
+    }
     loaded = load_file(folder.path / "model.safetensors")
     assert all(torch.equal(loaded[name], model[name]) for name in model)
     finished = read_finished(folder.path)
     assert finished is not None
-    assert finished[:2] == (summary(record(1, 0.5)), (record(1, 0.5),))
-    assert finished[2].keys() == model.keys()
+    assert finished == (summary(record(1, 0.5)), (record(1, 0.5),))
+    state, inputs, sub_models = read_delivered(folder.path)
+    assert state.keys() == model.keys()
+    assert inputs == INPUTS
+    assert sub_models.of_worker == (0,)
 
 
-@pytest.mark.parametrize("name", ["summary.json", "rounds.jsonl", "model.safetensors"])
-def test_a_finished_folder_that_is_damaged_is_told_of(folder: RunFolder, name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "read"),
+    [
+        ("summary.json", read_finished),
+        ("rounds.jsonl", read_finished),
+        ("model.safetensors", read_delivered),
+        ("inputs.json", read_delivered),
+        ("sub-models.safetensors", read_delivered),
+        ("config.toml", read_settings),
+    ],
+)
+def test_a_finished_folder_that_is_damaged_is_told_of(
+    folder: RunFolder, name: str, read: Callable[[Path], object]
+) -> None:
     folder(RoundFinished(record(1, 0.5)))
-    folder.finish(summary(record(1, 0.5)), {"w": torch.zeros(2)})
+    folder.finish(summary(record(1, 0.5)), {"w": torch.zeros(2)}, INPUTS, WHOLE)
     (folder.path / name).write_bytes(b"{]")
-    with pytest.raises(RunFolderError, match="is damaged and cannot be read"):
-        read_finished(folder.path)
+    with pytest.raises(RunFolderError, match="damaged"):
+        read(folder.path)
 
 
 def test_a_summary_follows_from_the_rounds() -> None:

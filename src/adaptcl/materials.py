@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,8 @@ class Materials:
     test: Samples
     fixed: tuple[str, ...]
     """Patterns of module names whose units are never cut."""
+    classes: tuple[str, ...] = ()
+    """Their names, where they have any."""
 
     def example(self) -> Tensor:
         """A small batch that the model takes; of two, as batch norm cannot train on one."""
@@ -48,7 +50,8 @@ def by_name(job: JobSettings, progress: Progress = silent) -> Materials:
     data = load(job.data, Path(job.data_dir) if job.data_dir else None, progress)
     model = models.build(job.model, data.train.shape, len(data.classes), job.seed)
     own = models.MODELS[job.model].fixed if job.model in models.MODELS else ()
-    return _on_device(model, deal(data.train, job), data.test, (*own, *job.fixed), job)
+    made = _on_device(model, deal(data.train, job), data.test, (*own, *job.fixed), job)
+    return replace(made, classes=data.classes)
 
 
 def given(model: nn.Module, train: Any, test: Any, job: JobSettings) -> Materials:

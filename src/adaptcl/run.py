@@ -28,14 +28,22 @@ from adaptcl.engines.environment import Environment
 from adaptcl.engines.simulation import Simulation
 from adaptcl.errors import AdaptCLWarning, RunFolderError
 from adaptcl.events import Event, Listener, RoundFinished, RunFinished, RunStarted, Warned
+from adaptcl.inputs import Inputs
 from adaptcl.materials import Materials, given, given_parts
 from adaptcl.misfit import refuse_misfit, refuse_tables
 from adaptcl.recognition import marks, refuse_others
 from adaptcl.records import RoundRecord, Summary
-from adaptcl.run_folder import RunFolder, read_finished, summarise
+from adaptcl.run_folder import (
+    RunFolder,
+    read_delivered,
+    read_finished,
+    read_settings,
+    summarise,
+)
 from adaptcl.snapshot import Tree
 from adaptcl.strategies import STRATEGIES, Job, Strategy
 from adaptcl.strategies.strategy import Closed
+from adaptcl.sub_models import SubModels
 from adaptcl.training.evaluate import Judge
 from adaptcl.training.randomness import draws_randomness
 from adaptcl.training.trainers import side_by_side_on_a_gpu, trainers
@@ -55,7 +63,12 @@ class Result:
     model: nn.Module
     """The model that was trained, ready to be used (in evaluation mode): the global one, or its
     mean over some rounds."""
+    sub_models: SubModels
     folder: Path | None
+
+    def sub_model(self, worker: int) -> nn.Module:
+        """A worker's part of the model: a smaller module with its values."""
+        return self.sub_models.cut(self.model, worker)
 
     def __repr__(self) -> str:
         """A line; all rounds of all workers would fill screens."""
@@ -110,9 +123,9 @@ def run(
     finished = read_finished(path)
     if finished is None:
         return execute(config, materials, RunFolder.open(path), listeners)
-    summary, rounds, state = finished
+    state, _, sub_models = read_delivered(path)
     materials.model.load_state_dict(state)
-    return Result(summary, rounds, materials.model.eval(), path)
+    return Result(*finished, materials.model.eval(), sub_models, path)
 
 
 def check(config: Config, materials: Materials) -> None:
@@ -182,13 +195,15 @@ class Session:
         )
         self.engine().run(self._checkpoint, self._engine_tree)
         summary, final = self._summary(), self._delivered()
+        sub_models = SubModels.of(self._units, self._strategy.sub_models())
         if self._folder:
-            self._folder.finish(summary, final)
+            inputs = Inputs.of(self._materials.test, self._materials.classes)
+            self._folder.finish(summary, final, inputs, sub_models)
         self._tell(RunFinished(summary))
         trained = copy.deepcopy(self._materials.model)
         trained.load_state_dict(final)
         folder = self._folder.path if self._folder else None
-        return Result(summary, tuple(self._records), trained.eval(), folder)
+        return Result(summary, tuple(self._records), trained.eval(), sub_models, folder)
 
     def _new_strategy(self) -> Strategy:
         state = {k: v.detach().clone() for k, v in self._materials.model.state_dict().items()}
@@ -317,11 +332,7 @@ def _as_warning(event: Event) -> None:
 
 def _refuse_other_settings(path: Path, config: Config) -> None:
     """An error if the run at `path` was begun with settings that are not these."""
-    file = path / "config.toml"
-    try:
-        before = tomllib.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise RunFolderError(f"{file} is damaged and cannot be read: {error}.") from None
+    before = read_settings(path)
     now = tomllib.loads(config.to_toml())
     for name in {**before, **now}:
         if before.get(name) != now.get(name):

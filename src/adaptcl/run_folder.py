@@ -1,10 +1,11 @@
 """A run on disk: everything a run leaves behind, complete at every moment.
 
 `config.toml` makes the run again, `rounds.jsonl` grows by a line a round, `checkpoint.safetensors`
-is what `resume` goes on from, `summary.json` and `model.safetensors` appear at the end. Files are
-replaced whole, so a process killed at any moment leaves a folder that can be resumed. What a run
-goes on from, checkpoint and rounds, is checked against checksums; `config.toml` is not, as its
-owner may have moved the data and say so there.
+is what `resume` goes on from; at the end `model.safetensors` appears, with `inputs.json` and
+`sub-models.safetensors`, which say what it takes and which part each worker has, and last of all
+`summary.json`. Files are replaced whole, so a process killed at any moment leaves a folder that can
+be resumed. What a run goes on from, checkpoint and rounds, is checked against checksums;
+`config.toml` is not, as its owner may have moved the data and say so there.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import tomllib
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,8 +25,10 @@ from safetensors.torch import load_file
 from adaptcl import snapshot
 from adaptcl.errors import RunFolderError
 from adaptcl.events import Event, RoundFinished
+from adaptcl.inputs import Inputs
 from adaptcl.records import RoundRecord, Summary
 from adaptcl.snapshot import Tree
+from adaptcl.sub_models import SubModels
 from adaptcl.units import State
 
 _LOCK = ".lock"
@@ -141,10 +145,12 @@ class RunFolder:
             self._rounds += 1
             self._rounds_crc32 = zlib.crc32(line, self._rounds_crc32)
 
-    def finish(self, summary: Summary, model: State) -> None:
+    def finish(self, summary: Summary, model: State, inputs: Inputs, sub_models: SubModels) -> None:
         """Write what the run ends with; the checkpoint is no longer needed."""
         tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in model.items()}
         snapshot.save_tensors(self.path / "model.safetensors", tensors, {"format": "pt"})
+        self._write_text("inputs.json", json.dumps(inputs.to_json(), indent=2) + "\n")
+        snapshot.save(self.path / "sub-models.safetensors", sub_models.to_tree())
         self._write_text("summary.json", json.dumps(summary.to_json(), indent=2) + "\n")
         (self.path / "checkpoint.safetensors").unlink(missing_ok=True)
 
@@ -178,17 +184,42 @@ def run_folders(path: Path) -> list[Path]:
     return sorted(config.parent for config in path.glob("*/config.toml") if config.is_file())
 
 
-def read_finished(path: Path) -> tuple[Summary, tuple[RoundRecord, ...], State] | None:
-    """Summary, rounds and model that a finished run left in its folder; None if unfinished."""
+def read_finished(path: Path) -> tuple[Summary, tuple[RoundRecord, ...]] | None:
+    """Summary and rounds that a finished run left in its folder; None if unfinished."""
     if not (path / "summary.json").exists():
         return None
     try:
         summary = Summary.from_json(json.loads((path / "summary.json").read_bytes()))
         lines = (path / "rounds.jsonl").read_bytes().splitlines()
         records = tuple(RoundRecord.from_json(json.loads(line)) for line in lines)
-        return summary, records, load_file(path / "model.safetensors")
-    except (OSError, ValueError, SafetensorError) as error:
+        return summary, records
+    except (OSError, ValueError) as error:
         raise RunFolderError(f"{path} is damaged and cannot be read: {error}.") from None
+
+
+def read_settings(path: Path) -> dict[str, Any]:
+    """The settings a run was begun with, as `config.toml` has them."""
+    if not is_run_folder(path):
+        raise RunFolderError(f"{path} is not a run folder: it has no config.toml.")
+    try:
+        return tomllib.loads((path / "config.toml").read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise RunFolderError(
+            f"{path / 'config.toml'} is damaged and cannot be read: {error}."
+        ) from None
+
+
+def read_delivered(path: Path) -> tuple[State, Inputs, SubModels]:
+    """The model that a finished run left, what it takes, and the part that each worker has."""
+    if not (path / "summary.json").exists():
+        raise RunFolderError(f"{path} is not finished; `adaptcl resume {path}` goes on with it.")
+    try:
+        state = load_file(path / "model.safetensors")
+        inputs = Inputs.from_json(json.loads((path / "inputs.json").read_bytes()))
+        sub_models = SubModels.from_tree(snapshot.load(path / "sub-models.safetensors"))
+    except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
+        raise RunFolderError(f"{path} is damaged and cannot be read: {error}.") from None
+    return state, inputs, sub_models
 
 
 def summarise(records: Sequence[RoundRecord], **known: Any) -> Summary:

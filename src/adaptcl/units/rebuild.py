@@ -66,5 +66,7 @@ def _resize(module: nn.Module) -> None:
         entries = module.weight if module.affine else module.running_mean
         if entries is not None:
             module.num_features = len(entries)
+    elif isinstance(module, nn.Embedding | nn.EmbeddingBag):
+        module.embedding_dim = module.weight.shape[1]
     elif isinstance(module, nn.PReLU):
         module.num_parameters = len(module.weight)

@@ -1,0 +1,57 @@
+"""What a trained model takes, and how images become that: needed by whoever uses it later."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from adaptcl.data import Samples
+from adaptcl.errors import RunFolderError
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """The inputs a model was trained on."""
+
+    shape: tuple[int, ...]
+    """Of one input."""
+    kind: str
+    """`uint8` images, `float32` numbers, or `int64` numbers such as tokens."""
+    mean: tuple[float, ...] | None
+    std: tuple[float, ...] | None
+    """By channel of images scaled to [0, 1], what training normalised them by; None if by
+    nothing."""
+    classes: tuple[str, ...]
+    """What each score is for; empty where classes have no names."""
+
+    @classmethod
+    def of(cls, samples: Samples, classes: tuple[str, ...] = ()) -> Inputs:
+        """Those of a data set."""
+        kind = str(samples.inputs.dtype).removeprefix("torch.")
+        return cls(samples.shape, kind, samples.mean, samples.std, classes)
+
+    def prepared(self, inputs: Tensor) -> Tensor:
+        """As the model takes them: uint8 images are scaled and normalised, all else is as it is."""
+        if self.kind != "uint8" or inputs.dtype != torch.uint8:
+            return inputs
+        labels = torch.zeros(len(inputs), dtype=torch.int64, device=inputs.device)
+        samples = Samples(inputs, labels, self.mean, self.std)
+        return samples.batch(torch.arange(len(inputs), device=inputs.device))[0]
+
+    def to_json(self) -> dict[str, Any]:
+        """The object written to `inputs.json`."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> Inputs:
+        """Read back what `to_json` gave, refusing anything else."""
+        try:
+            listed = {name: tuple(each) for name, each in values.items() if isinstance(each, list)}
+            return cls(**{**values, **listed})
+        except (TypeError, AttributeError) as error:
+            raise RunFolderError(f"inputs.json does not describe inputs: {error}") from None
