@@ -27,5 +27,8 @@ def read_npz(path: Path, names: Sequence[str]) -> dict[str, NDArray[Any]]:
         # A damaged archive fails in as many ways as there are compressors and array headers.
         raise DataError(f"{path} cannot be read: {error}") from error
     if missing:
-        raise DataError(f"{path} has no array {missing[0]}; it is not a packed data set.")
+        raise DataError(
+            f"{path} has no array {missing[0]}; it is not a data set as `adaptcl data pack` makes "
+            "them. Read arrays of your own by a function: package.module:load."
+        )
     return arrays
