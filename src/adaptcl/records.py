@@ -52,7 +52,8 @@ class RoundRecord:
     similarity: float | None = None
     """Mean similarity over all pairs of sub-models, in rounds where somebody pruned."""
     missing: tuple[int, ...] = ()
-    """Workers that were given this round's task and had not answered when it closed."""
+    """Workers this round closed without: given its task and late or lost, or still busy with an
+    earlier one."""
     participants: tuple[int, ...] = ()
     """Workers drawn to take part in this round; empty where all were asked."""
 

@@ -1,7 +1,8 @@
 """AdaptCL: a sub-model for each worker, cut so that all finish together (Algorithm 1, server side).
 
 Once every pruning interval the server looks at how long each worker took, learns from it how much
-each has to prune (`rates.py`), and tells it; the worker carries it out in the following round.
+each has to prune (`rates.py`), and tells it; the worker carries it out in the following round, or
+in the next one it takes part in: what was decided stays due until its update is there.
 A fixed table of pruned rates can take the place of the learning, as in the paper's ablations.
 """
 
@@ -86,8 +87,10 @@ class AdaptCL(Synchronous):
         self._importance: Tensor | None = None
         self._decisions = 0
         self._times: list[list[float]] = [[] for _ in range(job.workers)]
+        """Update times since the last decision, all of the sub-model that the worker has now."""
         self._histories: list[list[Point]] = [[] for _ in range(job.workers)]
         self._due: dict[int, float] = {}
+        """Rates decided on that are in no open task: not given yet, or given in vain."""
         self._scale = 1.0
         self._postponed = 0
 
@@ -117,9 +120,12 @@ class AdaptCL(Synchronous):
     def learn(self, records: Sequence[WorkerRecord]) -> tuple[str, ...]:
         """Remember the update times; before a pruning round decide who prunes how much."""
         for record in records:
-            # A round in which the sub-model changed half-way says nothing about either size.
             if record.pruned_rate == 0:
                 self._times[record.worker].append(record.update_time_s)
+            else:
+                # A round in which the sub-model changed half-way says nothing about either size,
+                # and an update that was late when this was decided was of the old one.
+                self._times[record.worker].clear()
         if self.adaptcl.is_pruning_round(self.round + 1) or self._postponed:
             rates = self._fixed_rates() if self.adaptcl.pruned_rates else self._learned_rates()
             if self._too_early(rates):
@@ -132,16 +138,17 @@ class AdaptCL(Synchronous):
                 self._times = [[] for _ in self._times]
         return (*self._nothing_to_cut(), *self._warnings(records))
 
+    def undone(self, worker: int, rate: float) -> None:
+        """The worker still owes that change, together with what was decided in the meantime."""
+        self._due[worker] = _together(rate, self._due.get(worker, 0.0))
+
     # Deciding ----------------------------------------------------------------------------------
 
     def _fixed_rates(self) -> Sequence[float]:
         table = self.adaptcl.pruned_rates
         row = table[self._decisions] if self._decisions < len(table) else [0.0] * self.job.workers
-        # A worker that has not been asked since the last pruning makes up for it.
-        return [
-            1 - (1 - self._due[worker]) * (1 - rate) if worker in self._due else rate
-            for worker, rate in enumerate(row)
-        ]
+        # A worker that has not carried out the last pruning makes up for it.
+        return [_together(self._due.get(worker, 0.0), rate) for worker, rate in enumerate(row)]
 
     def _learned_rates(self) -> Sequence[float]:
         for worker, times in enumerate(self._times):
@@ -170,8 +177,11 @@ class AdaptCL(Synchronous):
     def _is_known(self, worker: int) -> bool:
         """Whether a worker's newest measurement is of the sub-model that it has now.
 
-        It may be some time ago, where workers are drawn for each round.
+        It may be some time ago, where workers are drawn for each round. Of a sub-model that its
+        worker is late in changing nothing is known.
         """
+        if worker in self._tasks and self._rates[worker] != 0:
+            return False
         if self._times[worker]:
             return True
         history = self._histories[worker]
@@ -282,3 +292,8 @@ class AdaptCL(Synchronous):
         self._due = dict(tree["due"])
         self._scale = tree["scale"]
         self._postponed = tree["postponed"]
+
+
+def _together(first: float, second: float) -> float:
+    """The one pruned rate that comes to the same as two, one after the other; exact for 0."""
+    return first + second - first * second

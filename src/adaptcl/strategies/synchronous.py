@@ -97,6 +97,9 @@ class Synchronous:
         """Called when a round's models are merged; gives warnings for the user, if any."""
         return ()
 
+    def undone(self, worker: int, rate: float) -> None:
+        """Called when a task that was to change a sub-model by this rate comes to nothing."""
+
     # The strategy ------------------------------------------------------------------------------
 
     def start(self) -> Reaction:
@@ -106,9 +109,11 @@ class Synchronous:
     def receive(self, arrival: Arrival) -> Reaction:
         """Add one update to the sum; close the round if it was the last."""
         update = arrival.update
-        task = self._tasks.pop(update.worker)
-        if task.round < self.round and self.settings.late_updates == "drop":
+        is_late = self._tasks[update.worker].round < self.round
+        if is_late and self.settings.late_updates == "drop":
+            self._abandon(update.worker)
             return self._offer(update.worker)
+        del self._tasks[update.worker]
         self._sum.add(update.state, update.kept, update.samples)
         self.kept[update.worker] = update.kept
         self._records.append(worker_record(self.units, arrival, self._rates[update.worker]))
@@ -122,7 +127,7 @@ class Synchronous:
     def lost(self, worker: int) -> Reaction:
         """Go on without a worker. Its sub-model stays known, for when it comes back."""
         self._present[worker] = False
-        self._tasks.pop(worker, None)
+        self._abandon(worker)
         if self._records or self._waits() or self.finished:
             return self._close_if_complete()
         return Reaction(self._ask())
@@ -213,7 +218,9 @@ class Synchronous:
 
     def _task(self, worker: int) -> Task:
         plan = self.plan(worker)
-        self.kept[worker] = plan.kept
+        if plan.rate == 0:
+            self.kept[worker] = plan.kept
+        # A sub-model that changes its size has changed only when the worker's update says so.
         self._rates[worker] = plan.rate
         task = Task(
             worker=worker,
@@ -227,6 +234,11 @@ class Synchronous:
         self._tasks[worker] = task
         self._drawn.add(worker)
         return task
+
+    def _abandon(self, worker: int) -> None:
+        """Do without the answer to a worker's task, if it has one."""
+        if self._tasks.pop(worker, None) is not None and self._rates[worker] != 0:
+            self.undone(worker, self._rates[worker])
 
     def _cut(self, kept: Kept) -> Mapping[str, Tensor]:
         # Nobody writes into a task's tensors, so the whole model need not be copied.
@@ -250,11 +262,16 @@ class Synchronous:
             round=self.round,
             workers=records,
             similarity=mean_similarity(self.units, self._sub_models_of(drawn)) if pruned else None,
-            missing=tuple(sorted(self._tasks)),
+            missing=self._missing(records),
             participants=drawn,
             warnings=self.learn(records),
         )
         return replace(self._begin_round(), closed=closed)
+
+    def _missing(self, records: Sequence[WorkerRecord]) -> tuple[int, ...]:
+        """Those given this round's task or still at an earlier one whom it closes without."""
+        expected = self._drawn | self._tasks.keys()
+        return tuple(sorted(expected - {record.worker for record in records}))
 
     def _sub_models_of(self, drawn: Sequence[int]) -> Sequence[Kept]:
         """The sub-models of those who were drawn; all there are where nobody was."""

@@ -85,6 +85,16 @@ class Engine:
     def answer(self, worker: int) -> Reaction:
         return self.take(self.strategy.receive(self.arrival(self.open.pop(worker))))
 
+    def lose(self, worker: int) -> Reaction:
+        self.open.pop(worker, None)
+        return self.take(self.strategy.lost(worker))
+
+    def join(self, worker: int) -> Reaction:
+        return self.take(self.strategy.joined(worker))
+
+    def expire(self) -> Reaction:
+        return self.take(self.strategy.expired())
+
     def arrival(self, task: Task) -> Arrival:
         kept, cut, units = task.kept, None, self.strategy.units
         if task.pruning:

@@ -67,6 +67,24 @@ def test_if_nobody_has_answered_the_first_answer_closes_the_round(
     assert reaction.deadline == 1.5 * 9
 
 
+def test_a_round_is_on_record_without_those_who_are_still_at_an_earlier_one(
+    overdue: Overdue,
+) -> None:
+    rounds = overdue()
+    rounds.take(rounds.strategy.expired())
+    for _ in range(2):
+        rounds.answer(0)
+        closed = rounds.answer(1).closed
+        assert closed is not None
+        assert closed.missing == (2,)
+    rounds.answer(2, seconds=20)
+    rounds.answer(0)
+    closed = rounds.answer(1).closed
+    assert closed is not None
+    assert [record.worker for record in closed.workers] == [0, 1, 2]
+    assert closed.missing == ()
+
+
 def test_without_the_setting_there_is_no_deadline(
     begun: Begun,
 ) -> None:
