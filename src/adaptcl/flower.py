@@ -51,6 +51,8 @@ from adaptcl.units import trace
 __all__ = ["AdaptCL", "train"]
 
 _MEMORY = "adaptcl-memory"
+_OF_THE_LOOP = ("deadline", "late_updates")
+"""Settings of strategies with a barrier that only our own engines can carry out."""
 _LOOK_S = 0.2
 """Between two looks for answers; Flower's own loop looks every three seconds."""
 
@@ -78,6 +80,11 @@ class AdaptCL(FlowerStrategy):
         for name in settings:
             if name not in known:
                 raise SettingError(f"There is no setting {name!r} for {strategy} and {codec}.")
+            if name in _OF_THE_LOOP:
+                raise SettingError(
+                    f"{name} would do nothing here, because Flower's loop decides when a round is "
+                    "over; give `start` a `timeout`, after which a round goes on without the rest."
+                )
         self._model = model
         self._units = trace(model, example, tuple(fixed))
         self._workers = workers

@@ -198,8 +198,10 @@ class Site:
                 self.said_by.setdefault(number, []).append,
             )
             trainer.answers = iter(answers)
-            with contextlib.suppress(AdaptCLError):  # A test may end without its workers.
+            try:
                 trainer.run()
+            except AdaptCLError as error:  # As it is too where a test ends without its workers.
+                self.said_by[number].append(str(error))
 
         thread = threading.Thread(target=work, name=f"worker {number}", daemon=True)
         thread.start()

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 @pytest.fixture
 def connected(site: Site) -> Iterator[tuple[Fleet, Relay]]:
     """A server, and a worker that sends back what it gets, over a relay."""
-    with Fleet(server_keys(site.keys, 1), "127.0.0.1", 0, 2**27) as fleet:
+    with Fleet(server_keys(site.keys, 1), "127.0.0.1", 0) as fleet:
         relay = site.relay(fleet.address[1])
 
         def echo() -> None:

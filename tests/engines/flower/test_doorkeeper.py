@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import ssl
 from base64 import b64encode
@@ -15,6 +16,7 @@ pytest.importorskip("flwr", reason="the network engine needs flwr: pip install '
 import httpx
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
+from fastapi import HTTPException
 from flwr.app import Metadata, RecordDict
 from flwr.app.message import make_message
 from flwr.common.constant import SUPERLINK_NODE_ID, TIMESTAMP_HEADER
@@ -33,23 +35,24 @@ from flwr.supercore.constant import FLEET_HTTP_PUBLIC_KEY_HEADER, FLEET_HTTP_SIG
 from flwr.supercore.date import now
 from flwr.supernode.fleet_http_client import FleetHttpClient
 from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
+from starlette.types import Message, Receive, Scope, Send
 
+from adaptcl.engines.flower.doorkeeper import Gate
 from adaptcl.engines.flower.fleet import Came, Fleet
 from adaptcl.engines.flower.frames import Frame
 from adaptcl.engines.flower.keys import public_pem, server_keys, worker_keys
-from adaptcl.engines.flower.messages import TASK
+from adaptcl.engines.flower.messages import END, TASK
 from adaptcl.engines.flower.node import Node
 
 if TYPE_CHECKING:
     from tests.engines.flower.conftest import Site
 
 PROTOBUF = {"content-type": "application/protobuf"}
-ALLOWANCE = 2**20
 
 
 @pytest.fixture
 def fleet(site: Site) -> Iterator[Fleet]:
-    with Fleet(server_keys(site.keys, 3), "127.0.0.1", 0, ALLOWANCE) as opened:
+    with Fleet(server_keys(site.keys, 3), "127.0.0.1", 0) as opened:
         site.address = f"localhost:{opened.address[1]}"
         yield opened
 
@@ -187,6 +190,80 @@ def test_an_answer_larger_than_any_can_be_is_cut_off(
             client.PushObject(many)
             client.PushObject(many)
             assert refused(client.PushObject, many) == 413
+
+
+def test_an_answer_may_be_larger_where_its_task_is_and_until_it_is_there(
+    site: Site, fleet: Fleet
+) -> None:
+    with Node(site.address, worker_keys(site.keys / "worker-0"), 3600.0).connected():
+        fleet.wait(60)
+        fleet.send(0, TASK, Frame({"text": "x" * 2**20}, {}).to_bytes())
+        node = NodeProto(node_id=fleet._nodes[0])
+        part = PushObjectRequest(node=node, run_id=fleet._run, object_content=bytes(2**20))
+        with signed(site, worker_keys(site.keys / "worker-0").key) as client:
+            client.PushObject(part)
+            # Such as that the run is over, while an answer is still being sent.
+            fleet.send(0, END, Frame({}, {}).to_bytes())
+            for _ in range(4):
+                client.PushObject(part)
+            assert refused(client.PushObject, part) == 413
+
+
+class Behind:
+    """What is behind the gate: it reads whatever it gets, and counts."""
+
+    def __init__(self) -> None:
+        self.read = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        while (message := await receive())["more_body"]:
+            self.read += len(message["body"])
+
+
+def through_the_gate(announced: list[tuple[bytes, bytes]], pieces: int) -> tuple[Behind, list[int]]:
+    """Send pieces of 1 KiB with a known key, as if the parser had let all of them pass; gives what
+    got through and the status of the answer."""
+    behind, statuses = Behind(), []
+    key = (FLEET_HTTP_PUBLIC_KEY_HEADER.lower().encode(), b64encode(b"known"))
+    scope = {"type": "http", "path": "/v1/fleet/push-object", "headers": [key, *announced]}
+    left = iter(range(pieces))
+
+    async def receive() -> Message:
+        return {
+            "type": "http.request",
+            "body": bytes(2**10),
+            "more_body": next(left, None) is not None,
+        }
+
+    async def send(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            statuses.append(message["status"])
+
+    async def call() -> None:
+        try:
+            await Gate(behind, frozenset({b"known"}))(scope, receive, send)
+        except HTTPException as error:
+            statuses.append(error.status_code)
+
+    asyncio.run(call())
+    return behind, statuses
+
+
+def test_a_request_in_chunks_does_not_get_past_the_gate() -> None:
+    """There are parsers that then ignore the length which the gate has gone by."""
+    chunked = (b"transfer-encoding", b"chunked")
+    for announced in ([chunked], [(b"content-length", b"10"), chunked]):
+        behind, statuses = through_the_gate(announced, pieces=64)
+        assert (behind.read, statuses) == (0, [400])
+
+
+def test_a_request_longer_than_it_has_said_ends_where_it_should_have() -> None:
+    behind, statuses = through_the_gate([(b"content-length", b"4096")], pieces=64)
+    assert (behind.read, statuses) == (4096, [413])
+    for nonsense in (b"-1", b"", b"ten"):
+        behind, statuses = through_the_gate([(b"content-length", nonsense)], pieces=64)
+        assert behind.read == 0
+        assert statuses in ([400], [413])
 
 
 def test_strangers_are_turned_away_before_their_bytes_are_read(stranger: httpx.Client) -> None:

@@ -11,7 +11,7 @@ import signal
 import socket
 import subprocess
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
@@ -184,11 +184,14 @@ def test_a_second_worker_with_the_same_key_does_not_disturb_the_first(site: Site
     assert_same_model(result, site.undisturbed(chosen))
 
 
+@pytest.mark.parametrize("others", [{}, {"codec": "dgc", "checkpoint_every": 2}], ids=str)
 def test_a_killed_server_goes_on_to_the_very_model_it_would_have_reached(
-    site: Site, free_port: int
+    site: Site, free_port: int, others: dict[str, Any]
 ) -> None:
     site.address = f"localhost:{free_port}"
-    server = site.start_server(free_port, strategy="adaptcl", rounds=8, pruned_rates=RATES)
+    server = site.start_server(
+        free_port, strategy="adaptcl", rounds=8, pruned_rates=RATES, **others
+    )
     site.wait_until(server, "listening")
     in_the_fourth = [honestly] * 3 + [site.after(lambda: server.poll() is not None)]
     workers = [site.worker(n, in_the_fourth if n == 0 else (), at_once=True) for n in range(3)]
@@ -205,7 +208,7 @@ def test_a_killed_server_goes_on_to_the_very_model_it_would_have_reached(
 
     rates = tuple(tuple(map(float, row.split(","))) for row in RATES.split(";"))
     undisturbed = site.undisturbed(
-        site.settings(strategy="adaptcl", rounds=8, pruned_rates=rates)
+        site.settings(strategy="adaptcl", rounds=8, pruned_rates=rates, **others)
     ).model.state_dict()
     resumed = load_file(site.folder / "run" / "model.safetensors")
     for name, tensor in undisturbed.items():

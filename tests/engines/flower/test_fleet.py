@@ -31,7 +31,7 @@ QUESTION = Frame({"question": 1}, {}).to_bytes()
 
 @pytest.fixture
 def fleet(site: Site) -> Iterator[Fleet]:
-    with Fleet(server_keys(site.keys, 3), "127.0.0.1", 0, 2**20) as opened:
+    with Fleet(server_keys(site.keys, 3), "127.0.0.1", 0) as opened:
         site.address = f"localhost:{opened.address[1]}"
         yield opened
 

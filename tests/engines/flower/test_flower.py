@@ -135,3 +135,10 @@ def test_strategies_without_a_barrier_and_unknown_settings_are_refused() -> None
         AdaptCL(model, example, workers=3, strategy="ssp-s")
     with pytest.raises(SettingError, match="no setting 'epoch'"):
         AdaptCL(model, example, workers=3, epoch=1)
+
+
+@pytest.mark.parametrize("setting", [{"deadline": 2.0}, {"late_updates": "drop"}])
+def test_settings_that_flowers_loop_cannot_carry_out_point_to_what_can(setting: Any) -> None:
+    model, example = models.build("small", (1, 8, 8), 10, 3), MATERIALS.example()
+    with pytest.raises(SettingError, match=rf"{next(iter(setting))} would do nothing.*`timeout`"):
+        AdaptCL(model, example, workers=3, **setting)

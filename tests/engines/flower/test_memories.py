@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import tempfile
+from itertools import accumulate
 from pathlib import Path
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 pytest.importorskip("flwr", reason="the network engine needs flwr: pip install 'adaptcl[network]'")
 
 from adaptcl.codecs.codec import Memory
+from adaptcl.engines.flower import memories as module
 from adaptcl.engines.flower.memories import Memories
+from adaptcl.errors import AdaptCLWarning
 from adaptcl.training.worker import WorkerMemory
 
 
@@ -46,3 +52,66 @@ def test_forgetting_leaves_no_file(tmp_path: Path) -> None:
     memories.after(1, of(0.5))
     memories.forget()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_worker_that_is_seldom_asked_remembers_no_less(tmp_path: Path) -> None:
+    memories = Memories(tmp_path, "run", 0)
+    for number in (3, 17, 40):
+        memories.after(number, of(float(number)))
+    assert memories.before(3).lasso is None
+    assert [memories.before(number).lasso for number in (17, 40, 60)] == [3.0, 17.0, 40.0]
+
+
+@given(
+    st.lists(st.integers(1, 9), min_size=1, max_size=30).map(accumulate).map(list),
+    st.data(),
+)
+def test_a_server_may_go_back_to_any_task_of_a_model_that_is_not_large(
+    rounds: list[int], data: st.DataObject
+) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        memories = Memories(Path(folder), "run", 0)
+        for number in rounds:
+            memories.after(number, of(float(number)))
+        back = data.draw(st.sampled_from(range(len(rounds))))
+        known = Memories(Path(folder), "run", 0).before(rounds[back])
+        assert known.lasso == (float(rounds[back - 1]) if back else None)
+        memories.after(rounds[back], of(-1.0))
+        assert memories.before(10**6).lasso == -1.0, "what came of later rounds no longer holds"
+
+
+def test_what_is_on_the_disk_stays_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    each = 4000
+    monkeypatch.setattr(module, "_BYTES", 10 * each)
+    memories = Memories(tmp_path, "run", 0)
+    for number in range(1, 60):
+        memories.after(
+            number, WorkerMemory(0.5, Memory({"left": torch.full((900,), float(number))}))
+        )
+    assert len(list(tmp_path.iterdir())) > 5
+    assert sum(path.stat().st_size for path in tmp_path.iterdir()) <= 10 * each
+    monkeypatch.setattr(module, "_BYTES", 0)
+    memories.after(60, WorkerMemory(0.5, Memory({"left": torch.full((900,), 60.0)})))
+    kept = [int(memories.before(number).codec.tensors["left"][0]) for number in range(58, 62)]
+    assert kept == [57, 58, 59, 60], "four tasks are remembered, however large they are"
+
+
+def test_who_is_asked_for_more_than_it_remembers_says_so_and_keeps_its_lasso(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_BYTES", 0)
+    memories = Memories(tmp_path, "run", 0)
+    for number in range(1, 9):
+        memories.after(number, WorkerMemory(0.5, Memory({"left": torch.ones(2)})))
+    with pytest.warns(AdaptCLWarning, match=r"gone back to round 3.*smaller checkpoint_every"):
+        known = Memories(tmp_path, "run", 0).before(3)
+    assert known == WorkerMemory(0.5)
+    assert memories.before(1) == WorkerMemory(), "before the first task nothing was known"
+
+
+def test_a_codec_that_leaves_nothing_unsent_costs_one_file(tmp_path: Path) -> None:
+    memories = Memories(tmp_path, "run", 0)
+    for number in range(1, 30):
+        memories.after(number, WorkerMemory(0.5))
+    assert len(list(tmp_path.iterdir())) == 1
+    assert [memories.before(number).lasso for number in (1, 2, 7, 30)] == [None, 0.5, 0.5, 0.5]

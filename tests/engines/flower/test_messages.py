@@ -14,14 +14,30 @@ pytest.importorskip("flwr", reason="the network engine needs flwr: pip install '
 from adaptcl import models
 from adaptcl.codecs.codec import Payload
 from adaptcl.engines.flower.frames import Frame
-from adaptcl.engines.flower.messages import read_task, read_update, task_frame, update_frame
-from adaptcl.errors import UpdateError
+from adaptcl.engines.flower.messages import (
+    Invitation,
+    dismissal,
+    read_task,
+    read_update,
+    task_frame,
+    update_frame,
+)
+from adaptcl.errors import AdaptCLError, UpdateError
 from adaptcl.training import Cut, Pruning, Recipe, Task, Update
 from adaptcl.units import UnitMap, size_bytes, trace
 
 MODEL = models.build("small", (1, 8, 8), 10, seed=1)
 UNITS: UnitMap = trace(MODEL, torch.zeros(2, 1, 8, 8))
-JSON = st.none() | st.booleans() | st.floats() | st.integers() | st.text() | st.lists(st.integers())
+HUGE = st.sampled_from([10**400, -(10**400), 2**1024, 10**4000])
+JSON = (
+    st.none()
+    | st.booleans()
+    | st.floats()
+    | st.integers()
+    | HUGE
+    | st.text()
+    | st.lists(st.integers())
+)
 
 
 def a_task(pruning: Pruning | None = None) -> Task:
@@ -84,6 +100,60 @@ def test_headers_made_by_hand_are_read_or_refused(name: str, value: object) -> N
     frame = update_frame(sent, Payload(sent.state), 2.5)
     with contextlib.suppress(UpdateError):
         read_update(Frame({**frame.header, name: value}, frame.tensors), UNITS)
+
+
+@given(st.sampled_from(["importance_lost", "loss_before", "loss_after"]), JSON)
+def test_prunings_made_by_hand_are_read_or_refused(name: str, value: object) -> None:
+    frame = update_frame(an_update(), Payload({}), 2.5)
+    frame.header["cut"][name] = value
+    with contextlib.suppress(UpdateError):
+        read_update(frame, UNITS)
+
+
+@pytest.mark.parametrize("value", [pytest.param(10**400, id="huge"), True, "1", None])
+@pytest.mark.parametrize("name", ["worker", "round", "samples", "loss", "seconds"])
+def test_what_is_no_number_is_refused_by_its_name(name: str, value: object) -> None:
+    frame = update_frame(an_update(), Payload({}), 2.5)
+    frame.header[name] = value
+    with pytest.raises(UpdateError, match=f"says that {name} is {value!r:.30}"):
+        read_update(Frame.from_bytes(frame.to_bytes()), UNITS)
+
+
+@pytest.mark.parametrize("value", [float("inf"), float("-inf"), float("nan")])
+def test_a_loss_that_is_not_finite_is_left_to_who_can_say_what_it_means(value: float) -> None:
+    frame = update_frame(an_update(), Payload({}), 2.5)
+    frame.header.update(loss=value, cut={"importance_lost": value})
+    got = read_update(Frame.from_bytes(frame.to_bytes()), UNITS)
+    assert str(got.header.loss) == str(value)
+    frame.header.update(loss=1.0, seconds=value, cut=None)
+    with pytest.raises(UpdateError, match="seconds is"):
+        read_update(Frame.from_bytes(frame.to_bytes()), UNITS)
+
+
+@given(
+    st.sampled_from(["worker", "round", "lasso_scale", "pruning", "recipe", "rate"]),
+    JSON | HUGE,
+)
+def test_tasks_made_by_hand_are_read_or_refused(name: str, value: object) -> None:
+    frame = task_frame(a_task(Pruning(0.25, "l1")))
+    (frame.header["pruning"] if name == "rate" else frame.header)[name] = value
+    with contextlib.suppress(AdaptCLError):
+        read_task(frame, UNITS)
+
+
+@pytest.mark.parametrize("worker", [True, -1, pytest.param(10**400, id="huge"), 1.0, None])
+def test_an_invitation_for_nobody_is_refused(worker: object) -> None:
+    frame = Invitation("run", 0, "print", {}).frame()
+    assert Invitation.read(frame).worker == 0
+    frame.header["worker"] = worker
+    with pytest.raises(AdaptCLError, match="is not one"):
+        Invitation.read(frame)
+
+
+def test_a_worker_that_is_dismissed_learns_why_and_its_terminal_is_safe() -> None:
+    frame = Frame.from_bytes(dismissal("it has \x1b[2Jother data.").to_bytes())
+    with pytest.raises(AdaptCLError, match=r"dismissed this worker: it has \[2Jother data\."):
+        Invitation.read(frame)
 
 
 def test_what_nobody_asked_for_is_refused() -> None:

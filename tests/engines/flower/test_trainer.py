@@ -76,7 +76,7 @@ def test_what_is_no_address_is_said_to_be_none(site: Site) -> None:
 
 def test_a_server_with_another_certificate_is_not_spoken_to(site: Site, tmp_path: Path) -> None:
     make_keys(tmp_path / "others", 3, ["localhost"])
-    with Fleet(server_keys(tmp_path / "others", 3), "127.0.0.1", 0, 2**20) as fleet:
+    with Fleet(server_keys(tmp_path / "others", 3), "127.0.0.1", 0) as fleet:
         address = f"localhost:{fleet.address[1]}"
         connection = Connection(address, worker_keys(site.keys / "worker-0"), 300.0)
         with pytest.raises(AdaptCLError, match=r"does not prove to be the one.*verify failed"):
@@ -85,7 +85,7 @@ def test_a_server_with_another_certificate_is_not_spoken_to(site: Site, tmp_path
 
 def test_a_server_under_another_name_is_not_spoken_to(site: Site, tmp_path: Path) -> None:
     make_keys(tmp_path / "others", 1, ["elsewhere.example"])
-    with Fleet(server_keys(tmp_path / "others", 1), "127.0.0.1", 0, 2**20) as fleet:
+    with Fleet(server_keys(tmp_path / "others", 1), "127.0.0.1", 0) as fleet:
         keys = worker_keys(tmp_path / "others" / "worker-0")
         connection = Connection(f"localhost:{fleet.address[1]}", keys, 300.0)
         with pytest.raises(AdaptCLError, match=r"does not prove to be the one.*localhost"):
@@ -93,7 +93,7 @@ def test_a_server_under_another_name_is_not_spoken_to(site: Site, tmp_path: Path
 
 
 def test_a_worker_whose_key_the_server_does_not_know_says_so(site: Site) -> None:
-    with Fleet(server_keys(site.keys, 2), "127.0.0.1", 0, 2**20) as fleet:
+    with Fleet(server_keys(site.keys, 2), "127.0.0.1", 0) as fleet:
         keys = worker_keys(site.keys / "worker-2")
         connection = Connection(f"localhost:{fleet.address[1]}", keys, 300.0)
         with pytest.raises(AdaptCLError, match=r"refuses this worker.*does not know"):
@@ -101,7 +101,7 @@ def test_a_worker_whose_key_the_server_does_not_know_says_so(site: Site) -> None
 
 
 def test_a_second_worker_with_the_same_key_is_refused(site: Site) -> None:
-    with Fleet(server_keys(site.keys, 3), "127.0.0.1", 0, 2**20) as fleet:
+    with Fleet(server_keys(site.keys, 3), "127.0.0.1", 0) as fleet:
         address = f"localhost:{fleet.address[1]}"
         keys = worker_keys(site.keys / "worker-0")
         with (
@@ -117,7 +117,7 @@ def test_a_port_that_is_taken_is_said_to_be(site: Site) -> None:
         taken.listen()
         port = taken.getsockname()[1]
         with pytest.raises(SettingError, match=rf"cannot listen at 127.0.0.1:{port} \(Address"):
-            Fleet(server_keys(site.keys, 3), "127.0.0.1", port, 2**20)
+            Fleet(server_keys(site.keys, 3), "127.0.0.1", port)
 
 
 def test_keys_that_are_missing_are_named(site: Site) -> None:

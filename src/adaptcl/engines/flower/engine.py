@@ -3,7 +3,8 @@
 Workers come, answer, fall silent and come back whenever they like. A worker that comes is invited
 first; only when its model has turned out to be the server's does it count as there. One that was
 restarted in the middle of a task gets the same task again. What cannot be used of an answer never
-reaches the strategy: it learns that the worker is lost, and soon after that it is back.
+reaches the strategy: it learns that the worker is lost, and soon after that it is back, unless
+that happens too often (`conduct.py`).
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from adaptcl.codecs.codec import Codec
+from adaptcl.engines.flower.conduct import STRIKES, Conduct, OtherDataError
 from adaptcl.engines.flower.fleet import Came, Fleet, Happening, Left, Replied
 from adaptcl.engines.flower.frames import Frame
 from adaptcl.engines.flower.messages import (
@@ -20,39 +22,22 @@ from adaptcl.engines.flower.messages import (
     TASK,
     Answer,
     Invitation,
+    dismissal,
     read_update,
     task_frame,
 )
+from adaptcl.engines.flower.open_task import OpenTask
 from adaptcl.engines.round_record import tell_round
 from adaptcl.errors import UpdateError
-from adaptcl.events import (
-    Listener,
-    UpdateArrived,
-    Warned,
-    WorkerJoined,
-    WorkerLost,
-)
+from adaptcl.events import Listener, UpdateArrived, Warned, WorkerJoined, WorkerLost
 from adaptcl.snapshot import Tree
 from adaptcl.strategies.strategy import Closed, Reaction, Strategy
-from adaptcl.training import Arrival, Task, Timing
+from adaptcl.training import Arrival, Task
 from adaptcl.training.wire import unpack
 from adaptcl.units import State, UnitMap
 
-_STRIKES = 3
-"""How many useless answers a worker may give before the run goes on without it."""
-
 _GOODBYE_S = 30.0
 """How long to wait at least for connected workers to hear that all is over."""
-
-
-@dataclass(frozen=True)
-class _Open:
-    """A task under way."""
-
-    task: Task
-    message: str
-    sent: float
-    size: int
 
 
 @dataclass(frozen=True)
@@ -103,8 +88,8 @@ class Network:
         """Workers that the strategy has been told are lost."""
         self._given_up: dict[str, int] = {}
         """Messages whose answers come too late to be used."""
-        self._strikes = [0] * workers
-        self._open: dict[int, _Open] = {}
+        self._conduct = Conduct(workers)
+        self._open: dict[int, OpenTask] = {}
         self._deadline: float | None = None
         self._update_times = [0.0] * workers
         self._rounds_closed = 0
@@ -120,19 +105,13 @@ class Network:
         if resume is None:
             self._act(self._strategy.start(), checkpoint)
         else:
-            for task in self._strategy.outstanding():
-                self._deliver(task)
-            for worker in self._away & self._ready:
-                for reaction in self._welcome(worker):
-                    self._act(reaction, checkpoint)
+            for reaction in self._go_on(resume.get("deadline_in")):
+                self._act(reaction, checkpoint)
         while not self._strategy.finished:
             for reaction in self._next():
                 self._act(reaction, checkpoint)
-
-    @property
-    def present(self) -> set[int]:
-        """The workers that are there."""
-        return set(self._ready)
+                if self._strategy.finished:
+                    break  # What else has happened would change a model that is done.
 
     def say_goodbye(self) -> None:
         """Tell all workers that nothing more will come, and let them hear it."""
@@ -159,14 +138,24 @@ class Network:
 
     def _gather(self) -> None:
         """Wait until everybody is there whom the strategy counts on."""
-        while set(range(len(self._strikes))) - self._away - self._ready:
+        while set(range(len(self._update_times))) - self._away - self._ready:
             for happening in self._fleet.wait(60.0):
                 # Before the beginning there is nothing yet for a strategy to react to.
                 for _ in self._handle(happening, began=False):
                     pass
 
+    def _go_on(self, deadline_in: float | None) -> Iterator[Reaction]:
+        """Give out again what was under way, in the time that was left for it."""
+        for task in self._strategy.outstanding():
+            self._deliver(task)
+        if deadline_in is not None:
+            self._deadline = self._fleet.now() + deadline_in
+        for worker in self._away & self._ready:
+            yield from self._welcome(worker)
+
     def _next(self) -> Iterator[Reaction]:
         """Wait for the next things to happen and hand them to the strategy."""
+        self._conduct.refuse_to_wait_in_vain()
         for happening in self._fleet.wait(self._until_next()):
             yield from self._handle(happening, began=True)
         if self._deadline is not None and self._fleet.now() >= self._deadline:
@@ -209,37 +198,47 @@ class Network:
                 if open_task is not None and open_task.message == message:
                     yield from self._receive(open_task, happening)
 
-    def _receive(self, each: _Open, reply: Replied) -> Iterator[Reaction]:
+    def _receive(self, each: OpenTask, reply: Replied) -> Iterator[Reaction]:
         worker = each.task.worker
         try:
             report = read_update(Frame.from_bytes(reply.content), self._units)
             update = unpack(report.payload, report.header, each.task, self._units, self._codec)
+            self._conduct.check(update)
         except UpdateError as error:
-            yield from self._punish(worker, str(error))
+            yield from self._punish(worker, error)
             return
         del self._open[worker]
-        self._strikes[worker] = 0
-        timing = _timing(each, reply, report.seconds)
+        self._conduct.approve(update)
+        timing = each.timing(reply, report.seconds)
         self._update_times[worker] = timing.update_time
         self._tell(UpdateArrived(worker, update.round, self.now))
         yield self._strategy.receive(Arrival(update, timing))
 
-    def _punish(self, worker: int, error: str) -> Iterator[Reaction]:
-        self._strikes[worker] += 1
+    def _punish(self, worker: int, error: UpdateError) -> Iterator[Reaction]:
+        self._conduct.blame(worker, str(error))
         self._tell(Warned(f"Worker {worker}'s answer was not used: {error}"))
+        if self._conduct.is_out(worker):
+            self._tell(Warned(f"Worker {worker} gets no more tasks after {STRIKES} such answers."))
         yield self._lose(worker, "its answer could not be used")
-        if self._strikes[worker] < _STRIKES:
-            yield from self._welcome(worker)
+        # With other data it would answer the same again; its owner can start it with the right one.
+        if self._conduct.is_out(worker) or isinstance(error, OtherDataError):
+            self._dismiss(worker)
         else:
-            self._ready.discard(worker)
-            self._tell(Warned(f"Worker {worker} gets no more tasks after {_STRIKES} such answers."))
+            yield from self._welcome(worker)
 
     # Coming and going --------------------------------------------------------------------------
 
     def _invite(self, worker: int) -> None:
-        if self._strikes[worker] < _STRIKES:
-            content = self._call.to(worker).frame().to_bytes()
-            self._invited[self._fleet.send(worker, INVITE, content)] = worker
+        if self._conduct.is_out(worker):
+            self._dismiss(worker)
+            return
+        content = self._call.to(worker).frame().to_bytes()
+        self._invited[self._fleet.send(worker, INVITE, content)] = worker
+
+    def _dismiss(self, worker: int) -> None:
+        """Let a worker end, and its owner know why."""
+        self._ready.discard(worker)
+        self._fleet.send(worker, INVITE, dismissal(self._conduct.refusal(worker)).to_bytes())
 
     def _accept(self, worker: int, content: bytes) -> bool:
         """Whether a worker's answer to its invitation lets it take part."""
@@ -293,7 +292,7 @@ class Network:
         content = task_frame(task).to_bytes()
         sent = self._fleet.now()
         message = self._fleet.send(task.worker, TASK, content)
-        self._open[task.worker] = _Open(task, message, sent, len(content))
+        self._open[task.worker] = OpenTask(task, message, sent, len(content))
 
     def _finish_round(self, closed: Closed) -> None:
         now = self.now
@@ -308,7 +307,11 @@ class Network:
         return {
             "now": self.now,
             "away": sorted(self._away),
-            "strikes": list(self._strikes),
+            # On another machine, or after a restart, the clock shows something else.
+            "deadline_in": None
+            if self._deadline is None
+            else max(0.0, self._deadline - self._fleet.now()),
+            **self._conduct.snapshot(),
             "update_times": list(self._update_times),
             "rounds_closed": self._rounds_closed,
             "strategy": self._strategy.snapshot(),
@@ -316,15 +319,7 @@ class Network:
 
     def _restore(self, tree: Tree) -> None:
         self._away = set(tree["away"])
-        self._strikes = tree["strikes"]
+        self._conduct.restore(tree)
         self._update_times = tree["update_times"]
         self._rounds_closed = tree["rounds_closed"]
         self._strategy.restore(tree["strategy"])
-
-
-def _timing(each: _Open, reply: Replied, seconds: float) -> Timing:
-    """Where the time went: the total is what the server saw, whatever the worker says."""
-    total = max(0.0, reply.arrived - each.sent)
-    send = min(total, max(0.0, reply.received - each.sent))
-    train = min(seconds, total - send)
-    return Timing(send, train, total - send - train, each.size, len(reply.content))

@@ -49,6 +49,10 @@ _TTL_S = 30 * 86400.0
 
 _ALIVE_S = 10.0
 
+_SPARE_BYTES = 2**20
+"""What an answer may have beyond twice the bytes of the message. A trained sub-model is no larger
+than the one that was sent, but a codec may say of each number also where it belongs."""
+
 _TICK_S = 1.0
 """How often to look whether a worker has gone silent."""
 
@@ -83,6 +87,14 @@ class Replied:
 Happening = Came | Left | Replied
 
 
+@dataclass(frozen=True)
+class _Sent:
+    """A message that was sent to a node, and how many bytes the answer to it may have."""
+
+    node: int
+    allowance: int
+
+
 class Fleet:
     """A port that workers connect to; a context manager that closes it."""
 
@@ -91,10 +103,8 @@ class Fleet:
         keys: ServerKeys,
         host: str,
         port: int,
-        allowance: int,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`allowance` is the most bytes that an honest worker's answer has."""
         self.now = clock
         """The clock of all times and timeouts here and in the engine, in seconds."""
         logging.getLogger("flwr").setLevel(logging.CRITICAL)
@@ -108,11 +118,11 @@ class Fleet:
         self._run, self._task = _new_run(self._state)
         self._online: dict[int, str] = {}
         """Nodes that are there, and since when."""
-        self._sent: dict[str, int] = {}
-        """Messages that are not answered, with the node of each."""
+        self._sent: dict[str, _Sent] = {}
+        """Messages that are not answered."""
         self._partial: dict[str, Message] = {}
         """Answers that have been announced but are not here in full."""
-        self._doorkeeper = Doorkeeper(self._state, allowance, clock)
+        self._doorkeeper = Doorkeeper(self._state, clock)
         self._ticked = -math.inf
         self._port = Port(host, port, keys, states, self._doorkeeper)
         self._closed = threading.Event()
@@ -165,11 +175,13 @@ class Fleet:
             for each, inside in get_all_nested_objects(message).items():
                 if each in missing:
                     self._state.store_object(self._run, session, each, inside.deflate())
-            self._doorkeeper.expect(node)
+            # An answer to an earlier message may still be on its way.
+            self._sent[name] = _Sent(node, 2 * len(content) + _SPARE_BYTES)
+            awaited = [each.allowance for each in self._sent.values() if each.node == node]
+            self._doorkeeper.expect(node, sum(awaited))
             # Last, because a worker that finds a message without its parts waits for a second.
             if self._state.store_message_ins(remove_content_from_message(message)) is None:
                 raise AdaptCLError(f"A message for worker {worker} was not taken by Flower.")
-        self._sent[name] = node
         self._port.call(self._doorkeeper.ring(node))
         return name
 
@@ -220,7 +232,7 @@ class Fleet:
         self._online = {info.node_id: info.last_activated_at for info in infos}
         gone = before.keys() - self._online.keys()
         new = [node for node, since in self._online.items() if before.get(node) != since]
-        for message in [m for m, node in self._sent.items() if node in new]:
+        for message in [m for m, each in self._sent.items() if each.node in new]:
             self.forget(message)
         return [
             *(Left(self._workers[node]) for node in gone),

@@ -11,7 +11,7 @@ import dataclasses
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard
 
 from adaptcl.codecs.codec import Payload
 from adaptcl.engines.flower.frames import Frame, pack_kept, unpack_kept
@@ -24,6 +24,7 @@ INVITE, TASK, END = "query.invite", "train.task", "query.end"
 """The kinds of messages from server to worker, as Flower's message types."""
 
 _STATE, _PAYLOAD, _KEPT, _IMPORTANCE = "state:", "payload:", "kept", "importance"
+_DISMISSAL = "dismissed"
 
 
 @dataclass(frozen=True)
@@ -43,16 +44,30 @@ class Invitation:
 
     @classmethod
     def read(cls, frame: Frame) -> Invitation:
-        """From what the server sent."""
+        """From what the server sent; an error where it was a dismissal."""
+        if _DISMISSAL in frame.header:
+            reason = _printable(str(frame.header[_DISMISSAL]))
+            raise AdaptCLError(f"The server has dismissed this worker: {reason}")
         try:
             invitation = cls(**frame.header)
         except TypeError:
             raise AdaptCLError(
                 "The server's invitation cannot be understood; is it another version of AdaptCL?"
             ) from None
-        if not isinstance(invitation.worker, int) or not isinstance(invitation.settings, dict):
+        texts = isinstance(invitation.run, str) and isinstance(invitation.fingerprint, str)
+        if (
+            not texts
+            or not isinstance(invitation.settings, dict)
+            or not _is_whole(invitation.worker)
+        ):
             raise AdaptCLError("The server's invitation is not one.")
         return invitation
+
+
+def dismissal(reason: str) -> Frame:
+    """What a worker gets in place of an invitation that takes part no longer; it ends with the
+    reason, for its owner to read."""
+    return Frame({_DISMISSAL: reason}, {})
 
 
 @dataclass(frozen=True)
@@ -72,8 +87,7 @@ class Answer:
         values = {name: frame.header.get(name, "") for name in ("fingerprint", "error")}
         if not all(isinstance(value, str) for value in values.values()):
             raise UpdateError("An answer holds something that is not a text.")
-        # It will be shown in a terminal, which must not be steered by it.
-        return cls(**{n: "".join(c for c in v[:500] if c.isprintable()) for n, v in values.items()})
+        return cls(**{name: _printable(value) for name, value in values.items()})
 
 
 @dataclass(frozen=True)
@@ -119,21 +133,21 @@ def read_task(frame: Frame, units: UnitMap) -> Task:
         importance = tensors.pop(_IMPORTANCE, None)
         pruning = header["pruning"]
         return Task(
-            worker=int(header["worker"]),
-            round=int(header["round"]),
+            worker=_whole(header, "worker"),
+            round=_whole(header, "round"),
             state=_without_prefix(tensors, _STATE),
             kept=kept,
             recipe=build(Recipe, header["recipe"]),
             pruning=None
             if pruning is None
             else Pruning(
-                float(pruning["rate"]),
+                _finite(pruning, "rate"),
                 str(pruning["order"]),
                 importance,
-                float(pruning["min_retention"]),
+                _finite(pruning, "min_retention"),
                 _multiple(pruning),
             ),
-            lasso_scale=float(header["lasso_scale"]),
+            lasso_scale=_finite(header, "lasso_scale"),
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise UpdateError(f"The server's task cannot be understood: {error!r}.") from None
@@ -170,24 +184,25 @@ def read_update(frame: Frame, units: UnitMap) -> Report:
     if _KEPT not in tensors:
         raise UpdateError("An update lacks its kept units.")
     kept = unpack_kept(tensors.pop(_KEPT), units.count)
-    cut = frame.header.get("cut")
+    # That training has diverged is said best by who checks the whole update.
+    loss = _number(frame.header, "loss")
     header = Update(
-        worker=_whole(frame, "worker"),
-        round=_whole(frame, "round"),
+        worker=_whole(frame.header, "worker"),
+        round=_whole(frame.header, "round"),
         state={},
         kept=kept,
-        samples=_whole(frame, "samples"),
-        loss=_number(frame.header, "loss"),
-        cut=None
-        if cut is None
-        else Cut(
-            _number(cut, "importance_lost"),
-            _number(cut, "loss_before"),
-            _number(cut, "loss_after"),
-        ),
+        samples=_whole(frame.header, "samples"),
+        loss=loss,
+        cut=_cut(frame.header.get("cut")) if math.isfinite(loss) else None,
     )
-    seconds = max(0.0, _number(frame.header, "seconds"))
+    seconds = max(0.0, _finite(frame.header, "seconds"))
     return Report(header, Payload(_without_prefix(tensors, _PAYLOAD)), seconds)
+
+
+def _cut(values: Any) -> Cut | None:
+    if values is None:
+        return None
+    return Cut(*(_finite(values, each.name) for each in dataclasses.fields(Cut)))
 
 
 def _without_prefix(tensors: State, prefix: str) -> State:
@@ -197,15 +212,42 @@ def _without_prefix(tensors: State, prefix: str) -> State:
     return {name.removeprefix(prefix): tensor for name, tensor in tensors.items()}
 
 
-def _whole(frame: Frame, name: str) -> int:
-    value = frame.header.get(name)
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**53:
-        raise UpdateError(f"An update says that {name} is {value!r:.50}.")
+def _printable(text: str) -> str:
+    """A text from elsewhere, for a terminal, which must not be steered by it."""
+    return "".join(c for c in text[:500] if c.isprintable())
+
+
+# Numbers, of which JSON knows more kinds than there is use for: true and false, which Python takes
+# for numbers, whole numbers of any length, and such as are not finite.
+
+
+def _is_whole(value: object) -> TypeGuard[int]:
+    return type(value) is int and 0 <= value < 2**53
+
+
+def _whole(values: Mapping[str, Any], name: str) -> int:
+    value = values.get(name)
+    if not _is_whole(value):
+        raise _odd(name, value)
     return value
 
 
 def _number(values: Any, name: str) -> float:
     value = values.get(name) if isinstance(values, dict) else None
-    if not isinstance(value, int | float) or not math.isfinite(value):
-        raise UpdateError(f"An update says that {name} is {value!r:.50}.")
-    return float(value)
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        raise _odd(name, value)
+    try:
+        return float(value)
+    except OverflowError:
+        raise _odd(name, value) from None
+
+
+def _finite(values: Any, name: str) -> float:
+    number = _number(values, name)
+    if not math.isfinite(number):
+        raise _odd(name, number)
+    return number
+
+
+def _odd(name: str, value: object) -> UpdateError:
+    return UpdateError(f"A message says that {name} is {value!r:.50}.")

@@ -30,8 +30,6 @@ TOLD = (
 )
 """The settings workers are told, beside those of the codec; all others stay with the server."""
 
-_SPARE_BYTES = 2**20
-
 Say = Callable[[str], None]
 
 
@@ -47,7 +45,7 @@ def serve(
     materials = by_name(configs[0].job)
     for each in configs:
         check(each, materials)
-    with _fleet(place, configs[0].job.workers, materials, clock) as fleet, ExitStack() as stack:
+    with _fleet(place, configs[0].job.workers, clock) as fleet, ExitStack() as stack:
         sessions = []
         for each, path in zip([each.anchored() for each in configs], paths, strict=True):
             folder = RunFolder.create(path, each.to_toml())
@@ -63,7 +61,7 @@ def serve_again(path: Path, listeners: Sequence[Listener], say: Say) -> Result:
     config = configure(tomllib.loads((path / "config.toml").read_text("utf-8")))
     place = NetworkFile.read(path)
     materials = by_name(config.job)
-    with _fleet(place, config.job.workers, materials) as fleet, ExitStack() as stack:
+    with _fleet(place, config.job.workers) as fleet, ExitStack() as stack:
         folder = RunFolder.open(path)
         stack.callback(folder.close)
         session = _NetworkSession(config, materials, folder, listeners, place)
@@ -74,11 +72,8 @@ def _run_all(sessions: Sequence[_NetworkSession], fleet: Fleet, say: Say) -> lis
     workers = sessions[0].workers
     some = f"{workers} worker{'' if workers == 1 else 's'}"
     say(f"listening at {fleet.address[0]}:{fleet.address[1]} for {some}")
-    results = []
-    present: set[int] = set()
-    for session in sessions:
-        results.append(session.run_with(fleet, present))
-        present = session.network.present
+    # Who is connected when a run begins was seen to come in the run before.
+    results = [session.run_with(fleet, fleet.connected) for session in sessions]
     sessions[-1].network.say_goodbye()
     return results
 
@@ -104,7 +99,7 @@ class _NetworkSession(Session):
         """How many workers take part."""
         return self._job.workers
 
-    def run_with(self, fleet: Fleet, present: set[int]) -> Result:
+    def run_with(self, fleet: Fleet, connected: set[int]) -> Result:
         """Train with a fleet, in which some workers are connected already."""
         job = self._job
         values = self._config.values()
@@ -123,7 +118,7 @@ class _NetworkSession(Session):
             judge=self._accuracy,
             listener=self._tell,
             patience=self._place.patience,
-            connected=present,
+            connected=connected,
         )
         return self.run()
 
@@ -132,16 +127,8 @@ class _NetworkSession(Session):
         return self.network
 
 
-def _fleet(
-    place: NetworkFile,
-    workers: int,
-    materials: Materials,
-    clock: Callable[[], float] = time.monotonic,
-) -> Fleet:
-    tensors = materials.model.state_dict().values()
-    largest_answer = 2 * sum(t.numel() * t.element_size() for t in tensors) + _SPARE_BYTES
-    keys = server_keys(Path(place.tls), workers)
-    return Fleet(keys, *_address(place.listen), largest_answer, clock)
+def _fleet(place: NetworkFile, workers: int, clock: Callable[[], float] = time.monotonic) -> Fleet:
+    return Fleet(server_keys(Path(place.tls), workers), *_address(place.listen), clock)
 
 
 def _plain(value: Any) -> Any:

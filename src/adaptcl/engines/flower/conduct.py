@@ -1,0 +1,80 @@
+"""How each worker has behaved so far: what the server holds against it, and to what it holds it.
+
+An answer that cannot be used costs a round little, but a worker that gives nothing else must not
+be asked for ever. And a worker names its own weight in the global model, the number of its
+samples. No server can check that number, but it can see to it that it stays the same.
+"""
+
+from __future__ import annotations
+
+from adaptcl.errors import AdaptCLError, UpdateError
+from adaptcl.snapshot import Tree
+from adaptcl.training import Update
+
+STRIKES = 3
+"""How many useless answers in a row a worker may give before the run goes on without it."""
+
+
+class OtherDataError(UpdateError):
+    """An update of a worker that has not the data with which it began."""
+
+
+class Conduct:
+    """Of all workers of one run."""
+
+    def __init__(self, workers: int) -> None:
+        self._strikes = [0] * workers
+        self._refusals = [""] * workers
+        """Why the last answer of each that could not be used was refused."""
+        self._samples: list[int | None] = [None] * workers
+        """How many each had in its first answer that was used."""
+        self._last = ""
+
+    def check(self, update: Update) -> None:
+        """Refuse an update with another number of samples than the worker's first."""
+        before = self._samples[update.worker]
+        if before is not None and update.samples != before:
+            raise OtherDataError(
+                f"worker {update.worker} has {update.samples} samples, but it had {before} when it "
+                "began; it has to keep its data until the run is over: start it with those again."
+            )
+
+    def approve(self, update: Update) -> None:
+        """An update was used."""
+        self._strikes[update.worker] = 0
+        self._samples[update.worker] = update.samples
+
+    def blame(self, worker: int, refusal: str) -> None:
+        """An answer was not used, and why."""
+        self._strikes[worker] += 1
+        self._refusals[worker] = self._last = refusal
+
+    def is_out(self, worker: int) -> bool:
+        """Whether a worker is asked no more."""
+        return self._strikes[worker] >= STRIKES
+
+    def refusal(self, worker: int) -> str:
+        """Why a worker's last useless answer was refused."""
+        return self._refusals[worker]
+
+    def refuse_to_wait_in_vain(self) -> None:
+        """An error where no worker is left that could ever be asked again."""
+        if all(map(self.is_out, range(len(self._strikes)))):
+            raise AdaptCLError(
+                f"No worker is left: each has given {STRIKES} answers in a row that could not be "
+                f"used. The last was refused because of this: {self._last}"
+            )
+
+    def snapshot(self) -> dict[str, Tree]:
+        """What a checkpoint has to hold of it."""
+        return {
+            "strikes": list(self._strikes),
+            "refusals": list(self._refusals),
+            "samples": list(self._samples),
+        }
+
+    def restore(self, tree: Tree) -> None:
+        """Go on from a checkpoint; the oldest ones hold only the strikes."""
+        self._strikes = tree["strikes"]
+        self._refusals = tree.get("refusals", self._refusals)
+        self._samples = tree.get("samples", self._samples)

@@ -1,0 +1,157 @@
+"""What depends on the very moment: deadlines, and things that happen at once.
+
+Here a test says how many seconds each worker takes for each task. The fleet that carries this out
+has a clock of its own and no network, so that two answers can really come at the same moment.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, cast
+
+import pytest
+import torch
+from torch import nn
+
+pytest.importorskip("flwr", reason="the network engine needs flwr: pip install 'adaptcl[network]'")
+
+from adaptcl.codecs import codec
+from adaptcl.codecs.codec import Memory
+from adaptcl.engines.flower.engine import Call, Network
+from adaptcl.engines.flower.fleet import Fleet, Happening, Replied
+from adaptcl.engines.flower.frames import Frame
+from adaptcl.engines.flower.messages import TASK, Answer, read_task, update_frame
+from adaptcl.events import Event, RoundFinished, Warned, WorkerLost
+from adaptcl.records import RoundRecord
+from adaptcl.snapshot import Tree
+from adaptcl.strategies import Job
+from adaptcl.strategies.fedavg import FedAVG
+from adaptcl.strategies.synchronous import SynchronousSettings
+from adaptcl.training import Recipe, Task, Update
+from adaptcl.training.wire import pack
+from adaptcl.units import UnitMap, trace
+
+MODEL = nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(4 * 36, 10))
+UNITS: UnitMap = trace(MODEL, torch.zeros(2, 1, 8, 8))
+PLAIN = codec("plain", {})
+
+Seconds = Callable[[Task], float]
+
+
+class Timetable:
+    """A fleet of two workers, in which every task takes the time that a test says."""
+
+    def __init__(self, seconds: Seconds, samples: Callable[[Task], int] = lambda _: 5) -> None:
+        self._seconds = seconds
+        self._samples = samples
+        self._coming: list[tuple[float, Replied]] = []
+        self.time = 100.0
+        self.messages = 0
+
+    def now(self) -> float:
+        return self.time
+
+    def send(self, worker: int, kind: str, content: bytes) -> str:
+        self.messages += 1
+        name = f"message {self.messages}"
+        seconds, answer = 0.0, Answer(fingerprint="print").frame()
+        if kind == TASK:
+            task = read_task(Frame.from_bytes(content), UNITS)
+            seconds = self._seconds(task)
+            state = {key: tensor + worker + 1 for key, tensor in task.state.items()}
+            update = Update(worker, task.round, state, task.kept, self._samples(task), 1.0)
+            answer = update_frame(update, pack(update, task, UNITS, PLAIN, Memory())[0], 0.0)
+        at = self.time + seconds
+        self._coming.append((at, Replied(worker, name, answer.to_bytes(), self.time, at)))
+        return name
+
+    def forget(self, message: str) -> None:
+        self._coming = [each for each in self._coming if each[1].message != message]
+
+    def wait(self, timeout: float) -> list[Happening]:
+        first = min((at for at, _ in self._coming), default=math.inf)
+        # Who waits for a moment has always waited a little longer.
+        self.time = min(first, self.time + timeout + 1e-6)
+        due = [reply for at, reply in self._coming if at <= self.time]
+        self._coming = [each for each in self._coming if each[0] > self.time]
+        return [*due]
+
+
+class Run:
+    """A run of two workers, FedAVG and a deadline of 1.5 times the slowest update time."""
+
+    def __init__(self, fleet: Timetable, rounds: int, judging: float = 0.0) -> None:
+        self.events: list[Event] = []
+        self.checkpoints: list[Tree] = []
+        self.strategy = FedAVG(
+            Job(UNITS, dict(MODEL.state_dict()), 2, rounds, Recipe(), 1),
+            SynchronousSettings(deadline=1.5),
+        )
+
+        def judge(*_: Any) -> float:
+            fleet.time += judging
+            return 0.5
+
+        self._network = Network(
+            self.strategy,
+            2,
+            UNITS,
+            PLAIN,
+            cast(Fleet, fleet),
+            Call("run", "print", {}),
+            judge=judge,
+            listener=self.events.append,
+            patience=3600.0,
+            connected={0, 1},
+        )
+
+    def go(self, resume: Tree | None = None) -> list[RoundRecord]:
+        self._network.run(self.checkpoints.append, resume)
+        return [each.record for each in self.events if isinstance(each, RoundFinished)]
+
+
+def workers(record: RoundRecord) -> list[int]:
+    return [each.worker for each in record.workers]
+
+
+def test_what_comes_at_the_moment_at_which_the_run_ends_changes_nothing() -> None:
+    """The deadline of the last round passes with no answer, then both come at once: the first
+    closes the round and with it the run."""
+    run = Run(Timetable(lambda task: 1.0 if task.round == 1 else 2.0), rounds=2)
+    records = run.go()
+    assert [(each.round, workers(each)) for each in records] == [(1, [0, 1]), (2, [0])]
+    assert len(run.checkpoints) == 2
+    delivered = run.strategy.model()["3.bias"] - MODEL.state_dict()["3.bias"]
+    torch.testing.assert_close(delivered, torch.full((10,), 1.5 + 1.0))
+
+
+def test_a_run_that_goes_on_has_as_many_seconds_left_as_it_had() -> None:
+    """Judging takes half a second of the one and a half that the second round has."""
+    hanging: Seconds = lambda task: math.inf if (task.worker, task.round) == (1, 2) else 1.0  # noqa: E731
+    first = Run(Timetable(lambda _: 1.0), rounds=2, judging=0.5)
+    first.go()
+    second = Run(Timetable(hanging), rounds=2)
+    (record,) = second.go(first.checkpoints[0])
+    assert (record.round, workers(record), record.missing) == (2, [0], (1,))
+    assert record.virtual_time_s == pytest.approx(1.0 + 0.5 + 1.0)
+    assert not any(isinstance(each, WorkerLost) for each in second.events)
+
+
+def test_a_checkpoint_of_before_deadlines_were_in_it_can_still_be_gone_on_from() -> None:
+    first = Run(Timetable(lambda _: 1.0), rounds=2)
+    first.go()
+    for name in ("deadline_in", "samples", "refusals"):
+        del first.checkpoints[0][name]
+    assert [each.round for each in Run(Timetable(lambda _: 1.0), rounds=2).go(first.checkpoints[0])]
+
+
+def test_a_run_that_goes_on_holds_workers_to_the_samples_they_had_before() -> None:
+    first = Run(Timetable(lambda _: 1.0), rounds=2)
+    first.go()
+    more = Timetable(lambda _: 1.0, samples=lambda task: 5 + 100 * task.worker)
+    second = Run(more, rounds=2)
+    (record,) = second.go(first.checkpoints[0])
+    assert workers(record) == [0]
+    (warned,) = [each.message for each in second.events if isinstance(each, Warned)]
+    assert "worker 1 has 105 samples, but it had 5 when it began" in warned
