@@ -121,6 +121,9 @@ def test_as_many_samples_are_dealt_as_the_settings_ask_for() -> None:
     assert dealt() == dealt(partition="by-label"), "the same ones however they are dealt"
     assert dealt() != dealt(seed=2)
     assert dealt() != list(range(60))
+    everything = deal(samples, job(samples=300))
+    for one, two in zip(everything, deal(samples, job()), strict=True):
+        assert torch.equal(one.inputs, two.inputs)
 
 
 def test_more_samples_than_there_are_cannot_be_asked_for() -> None:

@@ -295,10 +295,14 @@ def test_resume_goes_on_where_a_run_was_cut_off(tmp_path: Path) -> None:
     [
         ({"model": perceptron(nn.Linear(24, 24))}, "another model.*give the model of the run"),
         ({"train": clouds(200)}, "other data.*240 samples, and now 3 have 200"),
-        ({"train": (TRAIN[0], TRAIN[1].flip(0))}, "other data: workers have other labels"),
+        ({"train": (TRAIN[0], TRAIN[1].flip(0))}, "other data: workers have other inputs or label"),
+        ({"train": (-TRAIN[0], TRAIN[1])}, "other data: workers have other inputs or labels"),
+        ({"test": clouds(120, seed=2)}, "other data: the test data has other inputs or labels"),
+        ({"model": nn.Sequential(nn.Linear(6, 24), nn.BatchNorm1d(24), nn.Tanh(),
+                                 nn.Linear(24, 4))}, "another model: they print differently"),
     ],
-    ids=["model", "samples", "labels"],
-)
+    ids=["model", "samples", "labels", "inputs", "test", "activation"],
+)  # fmt: skip
 def test_a_run_goes_on_with_its_own_model_and_data_alone(
     tmp_path: Path, other: dict[str, Any], words: str
 ) -> None:
@@ -311,6 +315,16 @@ def test_a_run_goes_on_with_its_own_model_and_data_alone(
     with pytest.raises(RunFolderError, match=words):
         run(out=tmp_path / "run", resume=True, **other)
     assert run(out=tmp_path / "run", resume=True).summary.rounds == 4
+    with pytest.raises(RunFolderError, match=words):  # what is finished is not handed out either
+        run(out=tmp_path / "run", resume=True, **other)
+
+
+def test_a_run_goes_on_from_its_own_values_whatever_the_model_begins_with(tmp_path: Path) -> None:
+    with pytest.raises(CutOffError):
+        run(out=tmp_path / "run", listeners=[stop_after(2)])
+    torch.manual_seed(99)
+    other = nn.Sequential(nn.Linear(6, 24), nn.BatchNorm1d(24), nn.ReLU(), nn.Linear(24, 4))
+    same(run(out=tmp_path / "run", resume=True, model=other), run())
 
 
 def test_resuming_a_finished_run_gives_back_what_came_of_it(tmp_path: Path) -> None:
@@ -338,12 +352,10 @@ def test_a_run_cannot_be_resumed_with_other_settings(tmp_path: Path) -> None:
     with pytest.raises(RunFolderError) as refused:
         run(strategy="fedavg", out=tmp_path / "run", resume=True, learning_rate=0.25)
     assert str(refused.value) == (
-        f"{tmp_path / 'run'} holds a run with other settings: learning_rate is 0.05 there and "
-        "0.25 here."
+        "The run was begun with other settings: learning_rate was 0.05 and is 0.25 now; put it "
+        "back, or choose another folder."
     )
-    (tmp_path / "run" / "config.toml").write_text("rounds = ")
-    with pytest.raises(RunFolderError, match=r"config\.toml is damaged and cannot be read"):
-        run(strategy="fedavg", out=tmp_path / "run", resume=True)
+    run(strategy="fedavg", out=tmp_path / "run", resume=True, threads=1, checkpoint_every=3)
 
 
 def test_settings_are_those_of_the_default_preset_unless_another_is_named() -> None:

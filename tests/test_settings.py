@@ -126,6 +126,8 @@ def test_no_number_without_end_is_ever_allowed(value: float) -> None:
         ("trays", "", ()),
         ("shares", "0.5", (0.5,)),
         ("plan", "0.5,0.25;0,0", ((0.5, 0.25), (0.0, 0.0))),
+        ("plan", "[[0.5, 0.25], [0, 0]]", ((0.5, 0.25), (0.0, 0.0))),
+        ("trays", "[1, 2]", (1, 2)),
         ("names", "a, b", ("a", "b")),
         ("limit", "none", None),
         ("limit", "4", 4),

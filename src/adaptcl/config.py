@@ -162,7 +162,7 @@ def _section(name: str, values: Any) -> Mapping[str, Any]:
         raise SettingError(
             f"{name} is {values!r}, but a strategy's name must head a table of settings, [{name}]."
         )
-    for each in declared(JobSettings):
+    for each in (*declared(JobSettings), *declared(EnvironmentSettings)):
         if each.name in values:
             raise SettingError(
                 f"[{name}] sets {each.name}, which is the same for all strategies of a job."

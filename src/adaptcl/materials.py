@@ -108,7 +108,8 @@ def _drawn(samples: Samples, job: JobSettings) -> Samples:
             f"samples is {job.samples}, but the data set has only {len(samples)} to train on."
         )
     order = torch.randperm(len(samples), generator=generator(job.seed, "samples"))
-    return samples.take(order[: job.samples])
+    # In their old order, so that to ask for all of them is to ask for nothing.
+    return samples.take(order[: job.samples].sort().values)
 
 
 def _on_device(

@@ -9,9 +9,9 @@ from __future__ import annotations
 import copy
 import os
 import time
-import tomllib
 import warnings
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ from adaptcl.config import Config
 from adaptcl.engines.engine import Engine
 from adaptcl.engines.environment import Environment
 from adaptcl.engines.simulation import Simulation
-from adaptcl.errors import AdaptCLWarning, RunFolderError
+from adaptcl.errors import AdaptCLWarning
 from adaptcl.events import Event, Listener, RoundFinished, RunFinished, RunStarted, Warned
 from adaptcl.inputs import Inputs
 from adaptcl.materials import Materials, given, given_parts
@@ -37,7 +37,6 @@ from adaptcl.run_folder import (
     RunFolder,
     read_delivered,
     read_finished,
-    read_settings,
     summarise,
 )
 from adaptcl.snapshot import Tree
@@ -119,10 +118,11 @@ def run(
         config = config.anchored()
         return execute(config, materials, RunFolder.create(path, config.to_toml()), listeners)
     config = config.anchored()
-    _refuse_other_settings(path, config)
     finished = read_finished(path)
     if finished is None:
         return execute(config, materials, RunFolder.open(path), listeners)
+    with closing(RunFolder.open(path)) as folder:
+        _recognise(folder, config, materials)
     state, _, sub_models = read_delivered(path)
     materials.model.load_state_dict(state)
     return Result(*finished, materials.model.eval(), sub_models, path)
@@ -168,9 +168,9 @@ class Session:
         self._strategy = self._new_strategy()
         self._averaging = Averaging(self._job.averaging)
         checkpoint, self._records = folder.left_off() if folder else (None, [])
-        self._marks = marks(materials)
+        if folder:
+            _recognise(folder, config, materials)
         if checkpoint and "averaging" in checkpoint:  # as it is in all but the oldest
-            refuse_others(checkpoint["marks"], self._marks)
             self._averaging.restore(checkpoint["averaging"])
         self._engine_tree: Tree | None = checkpoint["engine"] if checkpoint else None
         self._began = time.perf_counter() - (checkpoint["wall_time_s"] if checkpoint else 0.0)
@@ -289,7 +289,6 @@ class Session:
             self._folder.save_checkpoint(
                 {
                     "wall_time_s": self._wall_time(),
-                    "marks": self._marks,
                     "averaging": self._averaging.snapshot(),
                     "observed": self.observed(),
                     "engine": tree,
@@ -330,13 +329,10 @@ def _as_warning(event: Event) -> None:
         warnings.warn(event.message, AdaptCLWarning, stacklevel=1)
 
 
-def _refuse_other_settings(path: Path, config: Config) -> None:
-    """An error if the run at `path` was begun with settings that are not these."""
-    before = read_settings(path)
-    now = tomllib.loads(config.to_toml())
-    for name in {**before, **now}:
-        if before.get(name) != now.get(name):
-            raise RunFolderError(
-                f"{path} holds a run with other settings: {name} is {before.get(name)!r} there "
-                f"and {now.get(name)!r} here."
-            )
+def _recognise(folder: RunFolder, config: Config, materials: Materials) -> None:
+    """Note what a run is begun with; an error if it goes on with anything else."""
+    now, before = marks(config, materials), folder.marks()
+    if before is None:
+        folder.save_marks(now)
+    else:
+        refuse_others(before, now)

@@ -32,6 +32,9 @@ from adaptcl.sub_models import SubModels
 from adaptcl.units import State
 
 _LOCK = ".lock"
+_TRACES = (_LOCK, "rounds.jsonl")
+"""What every run leaves, if its folder was not copied without hidden files or before a round."""
+_MARKS = ".begun-with.json"
 FIGURES = "figures"
 """The folder of drawings beside what a run leaves, or beside the runs of several strategies."""
 
@@ -127,6 +130,21 @@ class RunFolder:
         self._rounds, self._rounds_crc32 = count, crc32
         return records
 
+    def marks(self) -> dict[str, Any] | None:
+        """What the run was begun with, if that was noted."""
+        path = self.path / _MARKS
+        if not path.exists():
+            return None
+        try:
+            found: dict[str, Any] = json.loads(path.read_bytes())
+        except (OSError, ValueError) as error:
+            raise RunFolderError(f"{path} is damaged and cannot be read: {error}.") from None
+        return found
+
+    def save_marks(self, marks: dict[str, Any]) -> None:
+        """Note what the run is begun with, for when it goes on."""
+        self._write_text(_MARKS, json.dumps(marks) + "\n")
+
     # Writing -----------------------------------------------------------------------------------
 
     def __call__(self, event: Event) -> None:
@@ -177,11 +195,16 @@ def is_run_folder(path: Path) -> bool:
     return os.path.isfile(path / "config.toml")  # False, not an error, where nobody may look
 
 
-def run_folders(path: Path) -> list[Path]:
-    """The folder itself if it is a run's, else those just below it that are; by name."""
+def run_folders(path: Path, levels: int = 1) -> list[Path]:
+    """The folder itself if it is a run's, else those up to so many levels below; by name."""
     if is_run_folder(path):
         return [path]
-    return sorted(config.parent for config in path.glob("*/config.toml") if config.is_file())
+    found = [each.parent for each in path.glob("*/config.toml") if each.is_file()]
+    for level in range(2, levels + 1):
+        deeper = [each.parent for each in path.glob("*/" * level + "config.toml")]
+        # The deeper, the likelier another program's config.toml; a run leaves more than that.
+        found += [each for each in deeper if any((each / name).is_file() for name in _TRACES)]
+    return sorted(found)
 
 
 def read_finished(path: Path) -> tuple[Summary, tuple[RoundRecord, ...]] | None:

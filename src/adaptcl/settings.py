@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import numbers
+import re
 import types
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -199,5 +200,7 @@ def _parse(text: str, kind: Any) -> Any:
         return None if text.lower() == "none" else _NO
     inner = get_args(kind)[0]
     between = ";" if get_origin(inner) is tuple else ","
+    if text.startswith("[") and text.endswith("]"):  # as in a TOML file
+        text = re.sub(r"\]\s*,\s*\[", ";", text).replace("[", "").replace("]", "")
     parts = [_parse(part.strip(), inner) for part in text.split(between) if part.strip()]
     return _NO if _NO in parts else tuple(parts)

@@ -66,7 +66,7 @@ class Trace:
 def read_trace(path: Path, workers: int) -> Trace:
     """Read a trace; one sentence on the first line that is not one."""
     try:
-        with path.open(newline="", encoding="utf-8") as file:
+        with path.open(newline="", encoding="utf-8-sig") as file:
             rows = list(csv.reader(file))
     except OSError as error:
         raise SettingError(f"trace: {path} cannot be read ({error.strerror}).") from None
