@@ -54,6 +54,7 @@ SUMMARY = Summary(
     data="digits",
     bytes_sent=10,
     bytes_received=20,
+    updates=(4, 3),
 )
 
 

@@ -205,9 +205,10 @@ def test_what_a_run_warns_of_is_a_python_warning() -> None:
         run(strategy="adaptcl", pruning="index", **harmful, **table)
 
 
-def test_a_model_of_which_nothing_can_be_cut_is_trained_with_a_warning() -> None:
+@pytest.mark.parametrize("strategy", ["adaptcl", "heterofl", "fedrolex"])
+def test_a_model_of_which_nothing_can_be_cut_is_trained_with_a_warning(strategy: str) -> None:
     with pytest.warns(adaptcl.AdaptCLWarning, match="Nothing of this model can be cut") as warned:
-        result = run(model=nn.Linear(6, 4), strategy="adaptcl")
+        result = run(model=nn.Linear(6, 4), strategy=strategy)
     assert len(warned) == 1
     assert result.summary.accuracy > 0.7
     assert result.summary.retention == (1.0, 1.0, 1.0)

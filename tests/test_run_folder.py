@@ -122,6 +122,21 @@ def test_a_folder_stands_for_its_own_run_or_for_those_just_below_it(tmp_path: Pa
         assert run_folders(none) == []
 
 
+def test_runs_are_found_as_many_levels_below_as_asked_for(tmp_path: Path) -> None:
+    runs = [tmp_path / name for name in ("one", "seed-1/adaptcl", "seed-2/adaptcl")]
+    for path in (*reversed(runs), tmp_path / "too" / "deep" / "run"):
+        RunFolder.create(path, "").close()
+    without_hidden_files = tmp_path / "seed-2" / "copied"
+    without_hidden_files.mkdir()
+    for name in ("config.toml", "rounds.jsonl"):
+        (without_hidden_files / name).touch()
+    of_another_program = tmp_path / "program" / "settings" / "config.toml"
+    of_another_program.parent.mkdir(parents=True)
+    of_another_program.touch()
+    assert run_folders(tmp_path) == [runs[0]]
+    assert run_folders(tmp_path, levels=2) == [*runs, without_hidden_files]
+
+
 def test_a_folder_with_other_things_in_it_can_be_used(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine")
     RunFolder.create(tmp_path, "").close()
@@ -309,6 +324,7 @@ def test_a_summary_follows_from_the_rounds() -> None:
     assert (told.best_virtual_time_s, told.virtual_time_s, told.rounds) == (12.0, 30.0, 5)
     assert (told.heterogeneity_first, told.heterogeneity_last) == (0.5, 0.1)
     assert (told.bytes_sent, told.bytes_received) == (50, 35)
+    assert told.updates == (5,)
 
 
 def test_a_folder_beside_other_programs_settings_is_free(tmp_path: Path) -> None:

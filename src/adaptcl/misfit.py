@@ -11,13 +11,16 @@ from torch import Tensor, nn
 
 from adaptcl.errors import DataError, SettingError
 from adaptcl.materials import Materials
+from adaptcl.training.batches import smallest_batch
+from adaptcl.training.worker import refuse_lone_sample
 from adaptcl.units.forward import called
 
 _TABLES = (nn.Embedding, nn.EmbeddingBag)
 
 
-def refuse_misfit(materials: Materials) -> None:
-    """An error if the model does not give a score for every class there is a label of."""
+def refuse_misfit(materials: Materials, batch_size: int = 2) -> None:
+    """An error if the model does not give a score for every class there is a label of, or cannot
+    train on as few samples as a step would be on."""
     with torch.no_grad():
         scores = copy.deepcopy(materials.model).eval()(materials.example())
     if not isinstance(scores, Tensor) or scores.ndim != 2:
@@ -28,6 +31,10 @@ def refuse_misfit(materials: Materials) -> None:
         raise DataError(
             f"The model gives scores for {scores.shape[1]} classes, but there is a label {highest}."
         )
+    for worker, part in enumerate(materials.parts):
+        if smallest_batch(len(part), batch_size) == 1:
+            refuse_lone_sample(worker, materials.model, part, batch_size)
+            return  # what holds for one such worker holds for all
 
 
 def refuse_tables(materials: Materials) -> None:

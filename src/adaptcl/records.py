@@ -101,6 +101,8 @@ class Summary:
     bytes_sent: int
     bytes_received: int
     """Over the whole run, all workers together."""
+    updates: tuple[int, ...] = ()
+    """By worker, how many of its updates were used: who took part, and who hardly did."""
 
     def to_json(self) -> dict[str, Any]:
         """The object written to `summary.json`."""
@@ -110,6 +112,7 @@ class Summary:
     def from_json(cls, values: Mapping[str, Any]) -> Summary:
         """Read back what `to_json` gave, refusing anything else."""
         try:
-            return cls(**{**values, "retention": tuple(values["retention"])})
-        except (KeyError, TypeError) as error:
+            lists = {name: tuple(values.get(name, ())) for name in ("retention", "updates")}
+            return cls(**{**values, **lists})
+        except (AttributeError, KeyError, TypeError) as error:
             raise RunFolderError(f"summary.json is not a summary: {error}") from None

@@ -164,7 +164,7 @@ class Session:
         self._listeners: list[Listener] = [*([folder] if folder else []), *listeners]
         refuse_tables(materials)
         self._units = trace(materials.model, materials.example(), materials.fixed)
-        refuse_misfit(materials)
+        refuse_misfit(materials, config.recipe.batch_size)
         self._strategy = self._new_strategy()
         self._averaging = Averaging(self._job.averaging)
         checkpoint, self._records = folder.left_off() if folder else (None, [])

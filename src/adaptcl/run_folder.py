@@ -15,6 +15,7 @@ import json
 import os
 import tomllib
 import zlib
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -249,6 +250,7 @@ def summarise(records: Sequence[RoundRecord], **known: Any) -> Summary:
     """The figures of a run from its rounds, and those that the rounds do not tell."""
     measured = [r for r in records if r.accuracy is not None]
     best = max(measured, key=lambda r: (r.accuracy or 0.0, -r.round))
+    used = Counter(w.worker for r in records for w in r.workers)
     return Summary(
         accuracy=measured[-1].accuracy or 0.0,
         best_accuracy=best.accuracy or 0.0,
@@ -260,6 +262,7 @@ def summarise(records: Sequence[RoundRecord], **known: Any) -> Summary:
         heterogeneity_last=records[-1].heterogeneity,
         bytes_sent=sum(w.bytes_sent for r in records for w in r.workers),
         bytes_received=sum(w.bytes_received for r in records for w in r.workers),
+        updates=tuple(used[worker] for worker in range(known["workers"])),
         **known,
     )
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from PIL import Image
 
-from adaptcl.data.folder import read_folder
+from adaptcl.data.folder import ImageFolder, read_folder
 from adaptcl.errors import DataError
 
 
@@ -63,6 +63,24 @@ def test_other_files_are_passed_over(root: Path) -> None:
     (root / "train" / "cat" / "notes.txt").write_text("meow")
     (root / "train" / ".cache").mkdir()
     assert len(read_folder(root).train) == 3
+
+
+def test_a_part_can_be_looked_at_alone_and_decoded_as_somebody_else_wants_it(root: Path) -> None:
+    (root / "test" / "cat" / "1.png").write_bytes(b"nothing")
+    found = ImageFolder.look(root / "train")
+    assert (found.classes, found.labels.tolist(), found.gray) == (("cat", "dog"), [0, 1, 1], True)
+    assert found.first_size == (6, 4)
+    assert found.decode((5, 7), gray=False).shape == (3, 3, 7, 5)
+    save(root / "train" / "dog" / "3.png", Image.new("RGB", (6, 4), (90, 90, 90)))
+    coloured = ImageFolder.look(root / "train")
+    assert not coloured.gray
+    assert coloured.decode((6, 4), gray=True)[:, 0, 0, 0].tolist() == [0, 50, 99, 90]
+
+
+def test_progress_counts_the_images_of_both_parts(root: Path) -> None:
+    seen: list[tuple[int, int | None]] = []
+    read_folder(root, progress=lambda done, total: seen.append((done, total)))
+    assert seen == [(3, 5), (5, 5)]
 
 
 def test_a_folder_without_train_and_test_is_refused(tmp_path: Path) -> None:

@@ -80,12 +80,20 @@ def test_a_share_of_zero_has_no_preference_for_any_label() -> None:
 
 
 @given(labels_and_workers(), concentrations, seeds)
-def test_dirichlet_deals_every_sample_once_and_leaves_nobody_empty(
+def test_dirichlet_deals_every_sample_once_and_to_everybody_two_if_there_are_enough(
     case: tuple[Tensor, int], concentration: float, seed: int
 ) -> None:
     parts = dirichlet(*case, concentration, seeded(seed))
     assert_every_sample_is_dealt_once(parts, *case)
-    assert min(len(part) for part in parts) >= 1
+    labels, workers = case
+    assert min(len(part) for part in parts) >= min(2, len(labels) // workers)
+
+
+def test_a_dirichlet_split_stays_uneven_where_many_had_to_be_given_samples() -> None:
+    labels = torch.arange(60) % 10
+    sizes = sorted(len(part) for part in dirichlet(labels, 20, 0.05, seeded()))
+    assert sizes[0] == sizes[10] == 2
+    assert sizes[-1] > 4
 
 
 def test_a_small_concentration_gives_each_worker_fewer_classes_than_a_large_one() -> None:

@@ -131,6 +131,24 @@ def test_workers_of_one_shape_share_a_captured_model(
     assert len(seen) == 1
 
 
+def test_tasks_of_one_worker_at_the_same_time_have_a_captured_model_each(
+    images: Samples, net: nn.Module, units: UnitMap
+) -> None:
+    """As when a worker leaves, which stops no training, and comes back."""
+    kept, state = units.everything(), dict(net.state_dict())
+    mine = trainer(net, units, images, "float32")
+    alone = mine.for_a_task()
+    alone.load(kept, state)
+    alone.release()
+    old, new = mine.for_a_task(), mine.for_a_task()
+    old_model, new_model = old.load(kept, state), new.load(kept, state)
+    assert old_model is not new_model
+    old.run(old_model, kept, order(len(images), 5), None, RECIPE, 1e-4)
+    assert all(torch.equal(t, state[name]) for name, t in new.state(new_model).items())
+    old.release()
+    new.release()
+
+
 def test_augmented_images_are_those_of_the_plain_loop(
     images: Samples, net: nn.Module, units: UnitMap
 ) -> None:

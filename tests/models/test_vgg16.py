@@ -23,7 +23,7 @@ def test_every_unit_of_vgg16_but_the_class_scores_can_be_cut() -> None:
     widths = [64] * 2 + [128] * 2 + [256] * 3 + [512] * 6 + [512]
     assert [len(layer.units) for layer in units.layers] == widths
     assert units.count == 4736
-    assert len(units.batch_norms) == 14
+    assert len(units.bn_scales) == 14
 
 
 def test_vgg16_takes_larger_images_and_other_channels() -> None:

@@ -16,7 +16,7 @@ TWO_LAYERS = UnitMap(
     layers=(Layer("narrow", range(4)), Layer("wide", range(4, 10))),
     shapes={},
     parameters=frozenset(),
-    batch_norms=(),
+    bn_scales=frozenset(),
     work=(),
 )
 kept_units = st.lists(st.booleans(), min_size=10, max_size=10).map(torch.tensor)

@@ -98,6 +98,16 @@ def test_what_two_units_share_keeps_its_value_if_nobody_holds_both() -> None:
     assert result["1.weight"].tolist() == [[1, 8], [8, 1]]
 
 
+@pytest.mark.parametrize("aggregation", ["by-worker", "by-unit", "by-change"])
+def test_what_is_not_trained_stays_as_it_is(aggregation: str) -> None:
+    model = nn.Sequential(nn.Linear(1, 2), nn.Linear(2, 1))
+    model[0].requires_grad_(False)
+    units = trace(model, torch.zeros(1, 1))
+    result = merged(units, BEFORE, (WHOLE, BOTH, 1), (PART, FIRST, 1), aggregation=aggregation)
+    assert values(result)[:2] == [[8, 8], [8, 8]]
+    assert values(result)[3] == [6]
+
+
 def test_counters_take_the_largest_value(with_batch_norm: Jobs) -> None:
     job = with_batch_norm(2, 1)
     updates = []
@@ -106,6 +116,17 @@ def test_counters_take_the_largest_value(with_batch_norm: Jobs) -> None:
         state["1.num_batches_tracked"] = torch.tensor(batches)
         updates.append((state, job.units.everything(), 1.0))
     assert merged(job.units, job.state, *updates)["1.num_batches_tracked"] == 12
+
+
+def test_whole_numbers_that_count_nothing_stay_as_they_are() -> None:
+    model = nn.Sequential(nn.Linear(1, 2), nn.Linear(2, 1))
+    model.register_buffer("index", torch.arange(3))
+    units = trace(model, torch.zeros(1, 1))
+    previous = {**BEFORE, "index": torch.arange(3)}
+    lying = {**WHOLE, "index": torch.tensor([0, 1, 1000])}
+    result = merged(units, previous, (lying, BOTH, 1), (lying, BOTH, 1))
+    assert result["index"].tolist() == [0, 1, 2]
+    assert result["index"] is not previous["index"]
 
 
 def test_without_any_update_nothing_changes() -> None:
@@ -324,6 +345,28 @@ def test_averaged_variances_distort_a_fading_units_output(normed: Normed) -> Non
     varying = normed.normed(images)[:, 1] - shift
     found = held_by_three_of_four(normed, "variance").normed(images)[:, 1]
     torch.testing.assert_close(found, 0.75 * (0.75**0.5 * varying + shift), rtol=1e-5, atol=1e-5)
+
+
+def test_deviations_are_averaged_also_where_a_batch_norm_has_no_scale_of_its_own() -> None:
+    model = nn.Sequential(nn.Linear(1, 2), nn.BatchNorm1d(2, affine=False), nn.Linear(2, 1))
+    units = trace(model, torch.zeros(2, 1))
+    assert units.count == 2
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    without = torch.tensor([True, False])
+    updates = [(before, units.everything(), 1.0), (cut(before, units, without), without, 1.0)]
+    # The second unit's filter is halved, and so is the deviation of what it gives.
+    assert merged(units, before, *updates)["1.running_var"].tolist() == [1, 0.25]
+
+
+def test_variances_of_units_that_are_never_cut_are_averaged_as_they_are() -> None:
+    model = nn.Sequential(nn.Linear(1, 2), nn.Linear(2, 1), nn.BatchNorm1d(1))
+    units = trace(model, torch.zeros(2, 1))
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    updates = [
+        ({**before, "2.running_var": torch.tensor([variance])}, units.everything(), 1.0)
+        for variance in (1.0, 9.0)
+    ]
+    assert merged(units, before, *updates)["2.running_var"].tolist() == [5]
 
 
 def test_deviations_are_averaged_as_deviations_and_variances_as_variances(

@@ -143,6 +143,11 @@ def test_counters_take_the_largest_value() -> None:
     assert add_change(state, sent, pulled, 0.5)["norm.num_batches_tracked"].item() == 12
 
 
+def test_whole_numbers_that_count_nothing_stay_as_they_are() -> None:
+    state, sent, pulled = ({"index": torch.tensor(n)} for n in (3, 1000, 3))
+    assert add_change(state, sent, pulled, 0.5)["index"].item() == 3
+
+
 def test_changes_that_add_up_to_more_than_a_variance_leave_a_positive_one() -> None:
     state = add_change(var(0.3), sent=var(0.1), pulled=var(1.0), weight=0.5)
     assert state["norm.running_var"].item() == pytest.approx(0.05)

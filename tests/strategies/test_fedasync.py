@@ -98,6 +98,17 @@ def test_counters_take_the_largest_value_and_variances_are_mixed(
     assert strategy.model()["1.num_batches_tracked"].item() == 7
 
 
+def test_whole_numbers_that_count_nothing_stay_as_they_are(
+    one_weight: Jobs, answered: Answers
+) -> None:
+    job = one_weight(1, 1)
+    job.state["index"] = torch.tensor(3)
+    strategy = FedAsync(job, FedAsyncSettings())
+    (task,) = strategy.start().tasks
+    strategy.receive(answered(task, {**task.state, "index": torch.tensor(1000)}))
+    assert strategy.model()["index"].item() == 3
+
+
 def test_a_fast_worker_is_never_held_up(one_weight: Jobs, timeline: Timelines) -> None:
     line = timeline(FedAsync(one_weight(3, 3), FedAsyncSettings()), times=[9, 2, 1]).start().run()
     assert [worker for _, worker in line.arrivals] == [2, 1, 2, 2, 1, 1, 0, 0, 0]

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from adaptcl.training.batches import batches, steps
+from adaptcl.training.batches import batches, smallest_batch, steps
 
 
 def drawn(samples: int, batch_size: int, count: int, seed: int = 0) -> list[Tensor]:
@@ -54,6 +54,12 @@ def test_no_batch_has_a_single_sample_and_only_the_last_has_another_size(
     assert min(sizes) >= 2
     assert all(size == batch_size for size in sizes[:-1])
     assert sizes[-1] <= batch_size + 1
+
+
+@given(st.integers(1, 60), st.integers(1, 20))
+def test_the_smallest_batch_is_known_before_any_is_drawn(samples: int, batch_size: int) -> None:
+    epoch = drawn(samples, batch_size, steps(samples, batch_size, 1))
+    assert smallest_batch(samples, batch_size) == min(map(len, epoch))
 
 
 def test_a_part_of_an_epoch_is_its_beginning() -> None:

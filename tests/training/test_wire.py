@@ -6,16 +6,17 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from adaptcl.codecs import CODECS, Codec, codec
 from adaptcl.codecs.codec import Memory, Payload
 from adaptcl.codecs.plain import Plain, PlainSettings
 from adaptcl.errors import UpdateError
 from adaptcl.finite import first_not_finite
-from adaptcl.training import Pruning, Task, Update
+from adaptcl.pruning import prune
+from adaptcl.training import Pruning, Recipe, Task, Update
 from adaptcl.training.wire import check_header, check_tensors, pack, payload_bytes, unpack
-from adaptcl.units import CutOnDemand, Kept, State, UnitMap, recut
+from adaptcl.units import CutOnDemand, Kept, State, UnitMap, recut, trace
 
 Tasks = Callable[..., Task]
 CODEC = Plain(PlainSettings())
@@ -55,17 +56,36 @@ def test_an_honest_update_arrives_as_it_was_sent(
     assert replace(received, state={}) == replace(answer, state={})
 
 
+@pytest.mark.parametrize("importance", [torch.arange(14.0), None])
 def test_a_worker_that_was_told_to_may_have_pruned(
-    answer: Update, asked: Task, units: UnitMap
+    answer: Update, asked: Task, units: UnitMap, importance: Tensor | None
 ) -> None:
-    smaller = asked.kept.clone()
-    smaller[[2, 10]] = False
+    smaller = prune(units, asked.kept, torch.arange(14.0), 0.2)
     pruned = replace(answer, kept=smaller, state=recut(answer.state, units, asked.kept, smaller))
-    told = replace(asked, pruning=Pruning(0.2, "index", torch.ones(units.count)))
+    told = replace(asked, pruning=Pruning(0.2, "index", importance))
     received = sent(pruned, told, units)
     assert torch.equal(received.kept, smaller)
     with pytest.raises(UpdateError, match="without being told"):
         sent(pruned, asked, units)
+
+
+@pytest.mark.parametrize("importance", [torch.arange(14.0), None])
+def test_a_worker_that_pruned_to_one_unit_a_layer_is_refused(
+    answer: Update, asked: Task, units: UnitMap, importance: Tensor | None
+) -> None:
+    told = replace(asked, pruning=Pruning(0.05, "index", importance, min_retention=0.1))
+    smallest = torch.zeros_like(asked.kept)
+    smallest[[0, 6]] = True
+    with pytest.raises(UpdateError, match="worker 3"):
+        check_header(replace(answer, kept=smallest), told, units)
+
+
+def test_a_worker_that_was_told_which_units_to_cut_may_not_keep_them(
+    answer: Update, asked: Task, units: UnitMap
+) -> None:
+    told = replace(asked, pruning=Pruning(0.2, "index", torch.arange(14.0)))
+    with pytest.raises(UpdateError, match="kept 12 units, which are not the"):
+        check_header(replace(answer, kept=asked.kept), told, units)
 
 
 def test_units_that_the_worker_was_not_given_are_refused(
@@ -165,11 +185,18 @@ def test_whatever_a_codec_makes_of_an_update_is_looked_at(
         sent(answer, asked, units, Careless(PlainSettings()))
 
 
-def test_negative_variances_are_refused(answer: Update, asked: Task, units: UnitMap) -> None:
-    # Their root, which the aggregation takes, would make the global model NaN.
-    answer.state["1.running_var"][0] = -1e-3
-    with pytest.raises(UpdateError, match=r"worker 3 sent '1.running_var' with negative"):
-        sent(answer, asked, units)
+@pytest.mark.parametrize("fixed", [(), ("4",)])
+@pytest.mark.parametrize("name", ["1.running_var", "5.running_var"])
+def test_negative_variances_are_refused_also_of_units_that_are_never_cut(
+    net: nn.Module, fixed: tuple[str, ...], name: str
+) -> None:
+    # Their root, which the aggregation or the next forward pass takes, would be NaN.
+    units = trace(net, torch.zeros(2, 1, 8, 8), fixed)
+    task = Task(3, 5, dict(net.state_dict()), units.everything(), Recipe())
+    state = {key: tensor.clone() for key, tensor in task.state.items()}
+    state[name][0] = -1e-3
+    with pytest.raises(UpdateError, match=f"worker 3 sent '{name}' with negative"):
+        sent(Update(3, 5, state, task.kept, 40, 1.5), task, units)
 
 
 @pytest.mark.parametrize(
@@ -204,6 +231,55 @@ def test_a_tensor_of_another_type_is_refused(answer: Update, asked: Task, units:
     answer.state["1.num_batches_tracked"] = torch.tensor(0.5)
     with pytest.raises(UpdateError, match="num_batches_tracked"):
         unpack(Payload(answer.state), answer, asked, units, CODEC)
+
+
+class Reordered(nn.Module):
+    """A net whose scores are put into another order by a buffer of indexes."""
+
+    order: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.hidden, self.norm, self.scores = nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 3)
+        self.register_buffer("order", torch.tensor([2, 0, 1]))
+
+    def forward(self, x: Tensor) -> Tensor:
+        scores: Tensor = self.scores(self.norm(self.hidden(x)))
+        return scores[:, self.order]
+
+
+@pytest.mark.parametrize("name", CODECS)
+@pytest.mark.parametrize("order", [[2, 0, 1000], [2, 0, -1], [0, 1, 2]])
+def test_an_index_that_is_not_what_was_sent_out_is_refused(name: str, order: list[int]) -> None:
+    model = Reordered()
+    units = trace(model, torch.zeros(2, 3))
+    task = Task(0, 1, dict(model.state_dict()), units.everything(), Recipe())
+    honest = Update(0, 1, dict(task.state), task.kept, 40, 1.5)
+    assert sent(honest, task, units, codec(name, {})).state["order"].tolist() == [2, 0, 1]
+    lying = replace(honest, state={**task.state, "order": torch.tensor(order)})
+    with pytest.raises(UpdateError, match="worker 0 sent 'order' with other whole numbers"):
+        sent(lying, task, units, codec(name, {}))
+
+
+@pytest.mark.parametrize(("samples", "batches"), [(40, 3), (40, 300), (1, 1), (10**9, 10**8)])
+def test_batches_may_be_counted_also_several_times_in_a_step(
+    answer: Update, asked: Task, units: UnitMap, samples: int, batches: int
+) -> None:
+    counted = {**answer.state, "1.num_batches_tracked": torch.tensor(batches)}
+    received = sent(replace(answer, state=counted, samples=samples), asked, units)
+    assert received.state["1.num_batches_tracked"].item() == batches
+
+
+@pytest.mark.parametrize(
+    ("samples", "batches"),
+    [(40, -1), (40, 10**6), (40, 2**63 - 1), (2**53 - 1, 2**41), (40, -(2**63))],
+)
+def test_batches_that_cannot_have_been_seen_are_refused(
+    answer: Update, asked: Task, units: UnitMap, samples: int, batches: int
+) -> None:
+    counted = {**answer.state, "1.num_batches_tracked": torch.tensor(batches)}
+    with pytest.raises(UpdateError, match=r"worker 3 sent '1\.num_batches_tracked' with a number"):
+        sent(replace(answer, state=counted, samples=samples), asked, units)
 
 
 def test_the_header_is_checked_before_the_payload_is_read(

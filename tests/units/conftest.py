@@ -44,6 +44,20 @@ class VGG(Headed):
         return F.relu(self.c(F.max_pool2d(self.b(self.a(x)), 2)))
 
 
+class GroupNormsAdded(Headed):
+    """Groups of four beside groups of two: coupled, they stay together in fours."""
+
+    def __init__(self) -> None:
+        super().__init__(8)
+        self.stem = nn.Sequential(nn.Conv2d(3, 8, 1), nn.GroupNorm(2, 8))
+        self.inner = nn.Sequential(nn.Conv2d(8, 8, 1), nn.GroupNorm(4, 8))
+        self.outer = nn.Sequential(nn.Conv2d(8, 8, 1), nn.GroupNorm(4, 8))
+
+    def features(self, x: Tensor) -> Tensor:
+        x = F.relu(self.stem(x))
+        return F.relu(x + self.outer(F.relu(self.inner(x))))
+
+
 class ResNet(Headed):
     def __init__(self) -> None:
         super().__init__(12)
@@ -357,7 +371,15 @@ ZOO = {
     "shared module": Animal(Shared, {"stem": 6}),
     "tied weights": Animal(Tied, {"stem": 6}),
     "tied transposed weights": Animal(TiedTransposed, {}),
-    "GroupNorm": Animal(lambda: Between(nn.GroupNorm(2, 8)), {"b.0": 6}),
+    "GroupNorm": Animal(lambda: Between(nn.GroupNorm(4, 8)), {"a.0": 4, "b.0": 6}),
+    "GroupNorms added": Animal(GroupNormsAdded, {"stem.0": 2, "inner.0": 4}),
+    "GroupNorm of one group": Animal(lambda: Between(nn.GroupNorm(1, 8)), {"b.0": 6}),
+    "GroupNorm without scales": Animal(
+        lambda: Between(nn.GroupNorm(4, 8, affine=False)), {"b.0": 6}
+    ),
+    "InstanceNorm": Animal(
+        lambda: Between(nn.InstanceNorm2d(8, affine=True)), {"a.0": 8, "b.0": 6}
+    ),
     "functional": Animal(Functional, {"": 6}),
     "buffer added": Animal(BufferAdded, {"b.0": 5}),
     "chunk as a gate": Animal(lambda: Between(half_opens_half, read=4), {"a.0": 4, "b.0": 6}),

@@ -1,13 +1,52 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 
-from adaptcl.units import FIXED, UnitMap, trace
+from adaptcl.units import FIXED, UnitMap, submodel, trace
 from adaptcl.units.check import checked, without
+
+
+class Helped(nn.Module):
+    """An auxiliary head helps it while it trains; `last` is nothing to that head."""
+
+    def __init__(self, help: nn.Module) -> None:
+        super().__init__()
+        self.first, self.norm = nn.Conv2d(3, 6, 3, padding=1), nn.BatchNorm2d(6)
+        self.last, self.drop = nn.Conv2d(6, 8, 3, padding=1), nn.Dropout(0.5)
+        self.help, self.head = help, nn.Linear(8, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.norm(self.first(x)).relu()
+        scores: Tensor = self.head(self.drop(self.last(x).relu().mean((2, 3))))
+        return scores + self.help(x.mean((2, 3))) if self.training else scores
+
+
+class Halves(torch.autograd.Function):
+    """Its backward pass knows the width that it was written for."""
+
+    @staticmethod
+    def forward(context: Any, x: Tensor) -> Tensor:
+        return x / 2
+
+    @staticmethod
+    def backward(context: Any, gradient: Tensor) -> Tensor:
+        return gradient.view(-1, 6) / 2
+
+
+class Halved(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        halved: Tensor = Halves.apply(x)  # type: ignore[no-untyped-call]
+        return halved.mean(1, keepdim=True)
+
+
+class Fails(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        raise RuntimeError("never in training")
 
 
 def claimed(units: UnitMap) -> set[str]:
@@ -46,8 +85,51 @@ def test_pinning_a_layer_renumbers_the_rest(net: nn.Module, images: Tensor) -> N
         ("a.0", range(6)),
         ("c", range(6, 16)),
     ]
-    assert fewer.batch_norms == ("a.1",)
+    assert fewer.bn_scales == {"a.1.weight"}
     assert all((slot.ids != FIXED).any() for slot in fewer.slots)
     slots = {(slot.tensor, slot.dim): slot.ids.tolist() for slot in fewer.slots}
     assert slots["head.weight", 1] == list(range(6, 16))
     assert ("b.1.weight", 0) not in slots
+
+
+@pytest.mark.parametrize("help", [nn.Linear(6, 5), Halved()], ids=["forward", "backward"])
+def test_a_layer_without_which_training_fails_is_pinned_and_the_others_stay(
+    help: nn.Module, images: Tensor
+) -> None:
+    model = Helped(help)
+    units = trace(model, images)
+    assert claimed(units) == {"last"}
+    kept = units.everything()
+    kept[::2] = False
+    submodel(model, units, kept).train()(images).sum().backward()
+
+
+def test_what_the_head_for_training_reads_can_be_cut_if_it_does_not_mind(images: Tensor) -> None:
+    class Mean(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return x.mean(1, keepdim=True)
+
+    assert claimed(trace(Helped(Mean()), images)) == {"first", "last"}
+
+
+def test_a_model_that_cannot_be_trained_at_all_is_traced_as_if_it_were_not_to_be(
+    images: Tensor,
+) -> None:
+    assert claimed(trace(Helped(Fails()), images)) == {"first", "last"}
+
+
+def test_one_sample_is_enough_for_the_check(images: Tensor) -> None:
+    """Though this head for training cannot train on one."""
+    help = nn.Sequential(nn.BatchNorm1d(6), nn.Linear(6, 5))
+    assert claimed(trace(Helped(help), images[:1])) == {"last"}
+
+
+def test_the_pass_in_training_mode_leaves_no_trace(images: Tensor) -> None:
+    """Neither in the statistics of a batch norm, nor in gradients, nor in the random numbers."""
+    model = Helped(nn.Linear(6, 5)).train()
+    state = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    dice = torch.get_rng_state()
+    trace(model, images)
+    assert torch.equal(torch.get_rng_state(), dice)
+    assert all(torch.equal(tensor, state[name]) for name, tensor in model.state_dict().items())
+    assert all(parameter.grad is None for parameter in model.parameters())

@@ -10,8 +10,10 @@ from adaptcl.units.describe import (
     BY_PATTERN,
     LONE,
     RETURNED,
+    TRAINING_ONLY,
     UNKNOWN,
     UNLIKE_ZEROING,
+    UNTRAINABLE,
     UNUSED,
     Described,
     describe,
@@ -64,7 +66,7 @@ def test_the_parameters_that_can_be_cut_are_those_that_go_with_all_units(
         ("groups that could empty a layer", "a.0", LONE),
         ("sequence", "rnn", UNKNOWN),
         ("sequence", "b", "a cut is not known to pass through gru"),
-        ("GroupNorm", "a.0", "a cut is not known to pass through group_norm"),
+        ("GroupNorm of one group", "a.0", "a cut is not known to pass through group_norm"),
         ("softmax over channels", "b.0", "a cut is not known to pass through softmax"),
         ("sigmoid that is read", "b.0", "even zeroed, they are not zero at linear"),
     ],
@@ -99,6 +101,27 @@ def test_a_module_that_is_never_run_is_said_not_to_be() -> None:
 
     model = Spare(nn.Linear(3, 4), nn.Linear(3, 4), nn.Linear(4, 2))
     assert by_name(model, torch.randn(2, 3))["1"].pinned == (UNUSED,)
+
+
+def test_what_a_head_for_training_reads_and_the_head_itself_are_said_to_be_for_training() -> None:
+    class Helped(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.last = nn.Linear(3, 6), nn.Linear(6, 4)
+            self.help, self.head = nn.Linear(6, 2), nn.Linear(4, 2)
+
+        def forward(self, x: Tensor) -> Tensor:
+            x = self.first(x).relu()
+            scores: Tensor = self.head(self.last(x).relu())
+            return scores + self.help(x) if self.training else scores
+
+    described = by_name(Helped(), torch.randn(2, 3))
+    assert {name: each.pinned for name, each in described.items()} == {
+        "first": (UNTRAINABLE,),
+        "last": (),
+        "help": (TRAINING_ONLY,),
+        "head": (RETURNED,),
+    }
 
 
 @pytest.mark.parametrize("animal", ["ResNet-like"], indirect=True)

@@ -191,6 +191,44 @@ def test_work_of_a_sequence_counts_each_token(net: nn.Module, images: Tensor) ->
     assert work["layer.self_attn.in_proj_weight"] == 24
 
 
+@pytest.mark.parametrize(
+    ("layer", "positions"),
+    [(nn.GRU(4, 6, batch_first=True), 7), (nn.LSTM(4, 6, 2, batch_first=True), 7)],
+)
+def test_work_of_a_recurrent_layer_counts_each_step(layer: nn.Module, positions: int) -> None:
+    work = {w.weight: w.positions for w in trace(layer, torch.randn(2, 7, 4)).work}
+    assert work == {name: positions for name, _ in layer.named_parameters() if "weight" in name}
+
+
+def test_work_of_a_product_with_a_bare_parameter_counts() -> None:
+    class Bare(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a = nn.Parameter(torch.randn(4, 6))
+            self.b = nn.Parameter(torch.randn(6, 3))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return torch.relu(x @ self.a).matmul(self.b)
+
+    work = {w.weight: w.positions for w in trace(Bare(), torch.randn(2, 7, 4)).work}
+    assert work == {"a": 7, "b": 7}
+
+
+@pytest.mark.parametrize(
+    "norm", [nn.BatchNorm2d(8), nn.GroupNorm(4, 8), nn.InstanceNorm2d(8, affine=True)]
+)
+def test_the_scales_of_all_norms_that_keep_units_apart_are_known(norm: nn.Module) -> None:
+    model = nn.Sequential(nn.Conv2d(3, 8, 1), norm, nn.Conv2d(8, 4, 1))
+    assert trace(model, torch.randn(2, 3, 4, 4)).bn_scales == {"1.weight"}
+
+
+def test_what_is_not_trained_is_known_under_all_its_names() -> None:
+    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 3))
+    model[1].weight = model[0].weight
+    model[0].weight.requires_grad_(False)
+    assert trace(model, torch.randn(2, 4)).frozen == {"0.weight", "1.weight"}
+
+
 @pytest.mark.parametrize("animal", ["tied weights"], indirect=True)
 def test_a_tied_weight_has_slots_under_both_names_but_counts_once(
     net: nn.Module, images: Tensor
@@ -203,9 +241,9 @@ def test_a_tied_weight_has_slots_under_both_names_but_counts_once(
 
 
 @pytest.mark.parametrize("animal", ["MLP with batch norm"], indirect=True)
-def test_batch_norms_are_those_whose_units_can_be_cut(net: nn.Module, images: Tensor) -> None:
-    assert trace(net, images).batch_norms == ("4",)
-    assert trace(net, images, fixed=["3"]).batch_norms == ()
+def test_bn_scales_are_those_of_units_that_can_be_cut(net: nn.Module, images: Tensor) -> None:
+    assert trace(net, images).bn_scales == {"4.weight"}
+    assert trace(net, images, fixed=["3"]).bn_scales == set()
 
 
 TOKENS = torch.arange(24).view(3, 8)

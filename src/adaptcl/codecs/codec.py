@@ -39,7 +39,7 @@ class Parcel:
     units: UnitMap
     kept: Kept
     state: State
-    """The trained sub-model, in the shapes of `kept`."""
+    """The trained sub-model, in the shapes of `kept`; a tied tensor under its first name only."""
     reference: State
     """What the worker received for this round, cut to `kept`."""
     round: int

@@ -5,10 +5,12 @@ All become one size, the first image's unless told, and RGB as soon as one of th
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from PIL import Image, ImageOps
+from torch import Tensor
 
 from adaptcl.data.images import UNDECODABLE, decode_all, decode_file, useful_threads
 from adaptcl.data.progress import Progress, silent
@@ -20,6 +22,42 @@ GRAY_MODES = frozenset({"1", "L", "LA"})
 COLOUR_MODES = frozenset({"P", "PA", "RGB", "RGBA", "CMYK", "YCbCr", "LAB", "HSV"})
 
 
+@dataclass(frozen=True, eq=False)
+class ImageFolder:
+    """The images of FOLDER/CLASS/*, found and looked at, but not decoded yet."""
+
+    classes: tuple[str, ...]
+    files: tuple[Path, ...]
+    labels: Tensor
+    gray: bool
+    """Whether none of them has colour."""
+
+    @classmethod
+    def look(cls, folder: Path, classes: tuple[str, ...] | None = None) -> ImageFolder:
+        """What is there, of all classes or of those named."""
+        classes = _class_names(folder) if classes is None else classes
+        found = _files(folder, classes)
+        # Every header is read, so that the first colour image does not hide a broken one behind it.
+        gray = [_is_gray(file) for file, _ in found]
+        files = tuple(file for file, _ in found)
+        return cls(classes, files, torch.tensor([label for _, label in found]), all(gray))
+
+    @property
+    def first_size(self) -> tuple[int, int]:
+        """Width and height of the first image."""
+        return _upright_size(self.files[0])
+
+    def decode(self, size: tuple[int, int], *, gray: bool, progress: Progress = silent) -> Tensor:
+        """All images [N, C, H, W], scaled to `size` (width, height)."""
+
+        def decode(index: int) -> Image.Image:
+            return decode_file(self.files[index], "L" if gray else "RGB", size)
+
+        shape = (1 if gray else 3, size[1], size[0])
+        threads = useful_threads(*self.first_size)
+        return decode_all(len(self.files), shape, decode, threads, progress)
+
+
 def read_folder(
     root: Path, size: tuple[int, int] | None = None, progress: Progress = silent
 ) -> DataSet:
@@ -28,29 +66,16 @@ def read_folder(
     unknown = sorted(set(_class_names(root / "test")) - set(classes))
     if unknown:
         raise DataError(f"{root / 'test'} has a class {unknown[0]} that train does not have.")
-    train = _files(root / "train", classes)
-    test = _files(root / "test", classes)
-    files = [file for file, _ in train + test]
-    labels = torch.tensor([label for _, label in train + test])
-    # Every header is read, so that the first colour image does not hide a broken one behind it.
-    gray = [_is_gray(file) for file in files]
-    mode = "L" if all(gray) else "RGB"
-    stored = _upright_size(files[0])
-    width, height = size or stored
-
-    def decode(index: int) -> Image.Image:
-        return decode_file(files[index], mode, (width, height))
-
-    channels = 1 if mode == "L" else 3
-    images = decode_all(
-        len(files), (channels, height, width), decode, useful_threads(*stored), progress
-    )
-    border = len(train)
-    mean, std = channel_statistics(images[:border])
+    train, test = (ImageFolder.look(root / part, classes) for part in ("train", "test"))
+    size, gray = size or train.first_size, train.gray and test.gray
+    before, total = len(train.files), len(train.files) + len(test.files)
+    images = train.decode(size, gray=gray, progress=lambda done, _: progress(done, total))
+    others = test.decode(size, gray=gray, progress=lambda done, _: progress(before + done, total))
+    mean, std = channel_statistics(images)
     return DataSet(
         root.resolve().name,
-        Samples(images[:border], labels[:border], mean, std),
-        Samples(images[border:], labels[border:], mean, std),
+        Samples(images, train.labels, mean, std),
+        Samples(others, test.labels, mean, std),
         classes,
     )
 

@@ -6,6 +6,7 @@ Workers are in the run's order, which the paper sets to slowest first.
 
 from __future__ import annotations
 
+import heapq
 import math
 
 import numpy as np
@@ -13,6 +14,9 @@ import torch
 from torch import Generator, Tensor
 
 from adaptcl.errors import SettingError
+
+_LEAST = 2
+"""Samples that everybody gets where there are enough: batch norm cannot train on one."""
 
 
 def iid(labels: Tensor, workers: int, generator: Generator) -> list[Tensor]:
@@ -58,8 +62,8 @@ def dirichlet(
     """Each class split among the workers by proportions drawn from a Dirichlet distribution.
 
     A small `concentration` gives each class to few workers, a large one approaches an even
-    split. Workers differ in their number of samples too, but each has at least one: who would
-    come away empty takes one from whoever then has most.
+    split. Workers differ in their number of samples too, but each has at least two, or one where
+    there are not enough: who would come away with less takes from whoever then has most.
     """
     _check_workers(labels, workers)
     if not (concentration > 0 and math.isfinite(concentration)):
@@ -76,14 +80,20 @@ def dirichlet(
         cuts = np.rint(np.cumsum(proportions)[:-1] * len(members)).astype(int)
         for part, piece in zip(parts, members.tensor_split(cuts.tolist()), strict=True):
             part.append(piece)
-    return _leave_nobody_empty([torch.cat(part) for part in parts])
+    return _leave_nobody_alone([torch.cat(part) for part in parts])
 
 
-def _leave_nobody_empty(parts: list[Tensor]) -> list[Tensor]:
-    for worker, part in enumerate(parts):
-        if len(part) == 0:
-            richest = max(range(len(parts)), key=lambda other: len(parts[other]))
-            parts[worker], parts[richest] = parts[richest][:1], parts[richest][1:]
+def _leave_nobody_alone(parts: list[Tensor]) -> list[Tensor]:
+    least = min(_LEAST, sum(map(len, parts)) // len(parts))
+    # The richest first. As long as anybody has less than the least, somebody has more.
+    rich = [(-len(part), worker) for worker, part in enumerate(parts) if len(part) > least]
+    heapq.heapify(rich)
+    for worker in range(len(parts)):
+        while len(parts[worker]) < least:
+            size, richest = rich[0]
+            given, parts[richest] = parts[richest][:1], parts[richest][1:]
+            parts[worker] = torch.cat([parts[worker], given])
+            heapq.heapreplace(rich, (size + 1, richest))
     return parts
 
 

@@ -121,7 +121,10 @@ class Trainings(Generic[Outcome]):
         return outcome
 
     def drop(self, worker: int) -> None:
-        """Forget a training: nobody waits for its update any more."""
+        """Forget a training: nobody waits for its update any more.
+
+        One that has begun goes on to its end, perhaps beside its worker's next.
+        """
         training = self._under_way.pop(worker, None)
         if training is None or training.future is None:
             return

@@ -34,10 +34,9 @@ class CIGBNscalor:
 
 
 def _scales(view: ServerView) -> Tally:
-    scale_names = {f"{name}.weight" for name in view.units.batch_norms}
     tally = Tally(view.units)
     for slot in view.units.slots:
-        if slot.owned and slot.tensor in scale_names:
+        if slot.owned and slot.tensor in view.units.bn_scales:
             tally.add(slot.ids, view.state[slot.tensor].abs())
     return tally
 

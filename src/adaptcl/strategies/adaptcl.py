@@ -48,8 +48,8 @@ class AdaptCLSettings(RateSettings, SynchronousSettings):
     )
     max_importance_lost: float = setting(
         0.2,
-        "the share of a sub-model's importance that may be cut away at once; above it pruning has "
-        "been seen to destroy the model",
+        "the share of a sub-model's importance above which cutting it at once is warned of, if "
+        "the loss jumps too, and with adapt_strength waited with",
         at_least=0,
         at_most=1,
     )
@@ -136,7 +136,7 @@ class AdaptCL(Synchronous):
                 self._decisions += 1
                 self._postponed = 0
                 self._times = [[] for _ in self._times]
-        return (*self._nothing_to_cut(), *self._warnings(records))
+        return (*self.nothing_to_cut(), *self._warnings(records))
 
     def undone(self, worker: int, rate: float) -> None:
         """The worker still owes that change, together with what was decided in the meantime."""
@@ -215,14 +215,6 @@ class AdaptCL(Synchronous):
     def _importance_lost(self, kept: Kept, rate: float, scales: Tensor) -> float:
         left = prune(self.units, kept, scales, rate, width_multiple=self.adaptcl.width_multiple)
         return importance_lost(kept, left, scales)
-
-    def _nothing_to_cut(self) -> tuple[str, ...]:
-        if self.round > 1 or self.units.count > 0:
-            return ()
-        return (
-            "Nothing of this model can be cut, so every worker trains all of it and the slowest "
-            "sets the pace; `adaptcl.describe(model, example)` says why.",
-        )
 
     def _warnings(self, records: Sequence[WorkerRecord]) -> tuple[str, ...]:
         """One sentence on the most harmful pruning of the round, if any was.

@@ -19,7 +19,11 @@ units stay defined.
 
 Batch-norm statistics need care by worker: a unit held by w' of W workers gets its filter scaled
 by w'/W, so its outputs' *standard deviation* scales by w'/W too, and its variance by the square of
-that. Averaging standard deviations is consistent with it; averaging variances is not.
+that. Averaging standard deviations is consistent with it; averaging variances is not. So this is
+about the variances of units that can be cut; all others are averaged as they are.
+
+Of whole numbers only counts of batches change in training; they take the largest value. Parameters
+that are not trained stay as they are, also where few workers hold them.
 """
 
 from __future__ import annotations
@@ -69,7 +73,7 @@ class Aggregation:
         self._units = units
         self._rule = _RULES[settings.aggregation]
         self._as_std = (
-            frozenset(f"{name}.running_var" for name in units.batch_norms)
+            units.variances & units.by_tensor.keys()
             if settings.bn_variance == "std"
             else frozenset[str]()
         )
@@ -96,7 +100,7 @@ class Aggregation:
             if name in self._sums:
                 value = tensor.double().sqrt() if name in self._as_std else tensor
                 values[name] = value.to(self._device)
-            else:
+            elif name in self._units.counters:
                 largest = self._counters.get(name, tensor)
                 self._counters[name] = torch.maximum(largest, tensor)
         if self._device.type != "cpu" and bool(kept.all()):
@@ -119,13 +123,19 @@ class Aggregation:
         merged = {
             name: self._mean(name, before, held.get(name))
             if name in self._sums
-            else torch.maximum(before, self._counters[name])
+            else self._count(name, before)
             for name, before in previous.items()
         }
+        merged |= {name: previous[name].clone() for name in self._units.frozen & merged.keys()}
         self._weight = 0.0
         self._holders = Holders(self._units, self._device)
         self._counters.clear()
         return merged
+
+    def _count(self, name: str, previous: Tensor) -> Tensor:
+        """The merged value of a tensor of whole numbers."""
+        largest = self._counters.get(name)
+        return previous.clone() if largest is None else torch.maximum(previous, largest)
 
     def _mean(self, name: str, previous: Tensor, held: Tensor | None) -> Tensor:
         """The merged value of one tensor, whose sum is set to zero."""

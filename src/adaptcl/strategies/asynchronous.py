@@ -24,6 +24,7 @@ from adaptcl.strategies.strategy import Closed, Job, Reaction
 from adaptcl.strategies.task_tree import task_from_tree, task_to_tree
 from adaptcl.training import Arrival, Task, Update
 from adaptcl.units import Kept, State
+from adaptcl.units.unit_map import is_counter, is_variance
 
 
 @dataclass(frozen=True)
@@ -175,17 +176,22 @@ class Asynchronous(ABC):
 
 def is_statistic(name: str) -> bool:
     """Whether a tensor is a running statistic of a norm layer: measured, not trained."""
-    return name.rpartition(".")[2] in ("running_mean", "running_var")
+    return is_variance(name) or name.rpartition(".")[2] == "running_mean"
+
+
+def whole_numbers(name: str, state: State, sent: State) -> Tensor:
+    """What becomes of a tensor of whole numbers: counts take the largest value, and nothing else
+    that is no float changes in training."""
+    return torch.maximum(state[name], sent[name]) if is_counter(name) else state[name]
 
 
 def add_change(state: State, sent: State, pulled: Mapping[str, Tensor], weight: float) -> State:
     """A model moved by `weight` times a worker's change, `sent` less `pulled`, as new tensors.
 
-    Tensors that count take the largest value. Running variances need a floor: several workers
-    that pulled the same variance may each report that it fell, and the sum of their changes can
-    be more than there was. The floor is `weight` times what the worker sent. Where everybody
-    pulled the same model it never binds, because the sum is then an average with that very
-    product among its terms.
+    Running variances need a floor: several workers that pulled the same variance may each report
+    that it fell, and the sum of their changes can be more than there was. The floor is `weight`
+    times what the worker sent. Where everybody pulled the same model it never binds, because the
+    sum is then an average with that very product among its terms.
     """
     return {name: _moved(name, state, sent, pulled, weight) for name in state}
 
@@ -194,8 +200,8 @@ def _moved(
     name: str, state: State, sent: State, pulled: Mapping[str, Tensor], weight: float
 ) -> Tensor:
     if not state[name].is_floating_point():
-        return torch.maximum(state[name], sent[name])
+        return whole_numbers(name, state, sent)
     moved = torch.add(state[name], sent[name] - pulled[name], alpha=weight)
-    if name.rpartition(".")[2] == "running_var":
+    if is_variance(name):
         moved = torch.maximum(moved, min(weight, 1.0) * sent[name])
     return moved

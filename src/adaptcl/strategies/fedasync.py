@@ -12,7 +12,7 @@ from typing import ClassVar
 import torch
 
 from adaptcl.settings import setting
-from adaptcl.strategies.asynchronous import Asynchronous, AsynchronousSettings
+from adaptcl.strategies.asynchronous import Asynchronous, AsynchronousSettings, whole_numbers
 from adaptcl.strategies.strategy import Job
 from adaptcl.training import Task, Update
 
@@ -53,7 +53,7 @@ class FedAsync(Asynchronous):
         self.state = {
             name: torch.lerp(tensor, update.state[name], weight)
             if tensor.is_floating_point()
-            else torch.maximum(tensor, update.state[name])
+            else whole_numbers(name, self.state, update.state)
             for name, tensor in self.state.items()
         }
 

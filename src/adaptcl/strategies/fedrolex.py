@@ -7,8 +7,10 @@ wider than any worker's sub-model.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
+from adaptcl.records import WorkerRecord
 from adaptcl.strategies.heterofl import WidthSettings, widths, window
 from adaptcl.strategies.strategy import Job
 from adaptcl.strategies.synchronous import Plan, Synchronous
@@ -28,6 +30,10 @@ class FedRolex(Synchronous):
     def plan(self, worker: int) -> Plan:
         """The window of this round: it begins at the first unit in round 1, then moves on."""
         return Plan(window(self.units, self.widths[worker], first=self.round - 1))
+
+    def learn(self, records: Sequence[WorkerRecord]) -> tuple[str, ...]:
+        """Widths are fixed; there is nothing to learn."""
+        return self.nothing_to_cut()
 
     def model(self) -> State:
         """The whole model: a unit outside all windows is only waiting for its turn."""

@@ -21,6 +21,7 @@ from typing import ClassVar
 import torch
 
 from adaptcl.errors import SettingError
+from adaptcl.records import WorkerRecord
 from adaptcl.settings import setting
 from adaptcl.strategies.aggregation import AggregationSettings
 from adaptcl.strategies.strategy import Job
@@ -63,6 +64,10 @@ class HeteroFL(Synchronous):
     def plan(self, worker: int) -> Plan:
         """The first units of every layer."""
         return Plan(window(self.units, self.widths[worker], first=0))
+
+    def learn(self, records: Sequence[WorkerRecord]) -> tuple[str, ...]:
+        """Widths are fixed; there is nothing to learn."""
+        return self.nothing_to_cut()
 
 
 def widths(settings: WidthSettings, workers: int) -> Sequence[float]:

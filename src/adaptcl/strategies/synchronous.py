@@ -100,6 +100,15 @@ class Synchronous:
     def undone(self, worker: int, rate: float) -> None:
         """Called when a task that was to change a sub-model by this rate comes to nothing."""
 
+    def nothing_to_cut(self) -> tuple[str, ...]:
+        """In the first round, the warning of a strategy that cuts a model that cannot be cut."""
+        if self.round > 1 or self.units.count > 0:
+            return ()
+        return (
+            "Nothing of this model can be cut, so every worker trains all of it and the slowest "
+            "sets the pace; `adaptcl.describe(model, example)` says why.",
+        )
+
     # The strategy ------------------------------------------------------------------------------
 
     def start(self) -> Reaction:

@@ -29,7 +29,7 @@ _ROOM = 0.25
 
 
 class CapturedModels:
-    """All captured models of one process, lent to one worker's trainer at a time."""
+    """All captured models of one process, each lent to one task's trainer at a time."""
 
     def __init__(self, model: nn.Module, units: UnitMap, samples: Samples, *, half: bool) -> None:
         self.model = model
@@ -73,15 +73,21 @@ class CapturedModels:
 class CapturedTrainer:
     """One worker's trainer on a GPU; falls back to the plain loop where capture is impossible.
 
-    The worker's samples are those of `models` from `begin` on, which `samples` repeats.
+    The worker's samples are those of `models` from `begin` on, which `samples` repeats. What it
+    has borrowed is its own until it loads or releases: two tasks never share one trainer.
     """
 
     def __init__(self, models: CapturedModels, samples: Samples, begin: int, worker: int) -> None:
         self._models = models
+        self._samples = samples
         self._begin = begin
         self._worker = worker
         self._plain = PlainTrainer(models.model, models.units, samples)
         self._lent: CapturedModel | None = None
+
+    def for_a_task(self) -> CapturedTrainer:
+        """Another that borrows for the same worker from the same captured models."""
+        return CapturedTrainer(self._models, self._samples, self._begin, self._worker)
 
     def load(self, kept: Kept, state: State) -> nn.Module:
         """The sub-model, in the place where one of this shape was before, if any was."""
@@ -121,7 +127,7 @@ class CapturedTrainer:
         return self._plain.state(model)
 
     def release(self) -> None:
-        """Let another worker have the captured model."""
+        """Let another task have the captured model."""
         if self._lent is not None:
             self._models.give_back(self._lent)
             self._lent = None

@@ -24,7 +24,14 @@ from adaptcl.units import Kept, State, UnitMap, submodel
 
 
 class Trainer(Protocol):
-    """Holds one worker's sub-model and trains it."""
+    """Holds the sub-model of one worker's task and trains it."""
+
+    def for_a_task(self) -> Trainer:
+        """One that no other task has, with no sub-model loaded.
+
+        A worker that left and came back may still be busy with an older task.
+        """
+        ...
 
     def load(self, kept: Kept, state: State) -> nn.Module:
         """The sub-model with these units and tensors, ready to be trained."""
@@ -65,6 +72,10 @@ class PlainTrainer:
         self._units = units
         self._samples = samples
         self._layout = layout
+
+    def for_a_task(self) -> PlainTrainer:
+        """Itself: it holds nothing of a task."""
+        return self
 
     def load(self, kept: Kept, state: State) -> nn.Module:
         """A fresh sub-model."""

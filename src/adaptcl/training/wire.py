@@ -1,32 +1,49 @@
 """An update's way to the server: encoded by the worker, decoded and checked by the server.
 
 Nothing a worker sends touches the global model before it has passed here. A worker may be broken
-or hostile: its units must be among those it was given, its tensors must have the shapes of its
-units, and every number must be finite. Numbers are looked at once, here, in what the codec made of
-the payload: that holds for any codec, and finite changes can still add up to infinity.
+or hostile: its units must be those it was given, less what it was told to cut, and its tensors must
+have the shapes of its units. Every number must be finite, variances must not be negative, and whole
+numbers must be those sent out, except that batches are counted. Numbers are looked at once, here,
+in what the codec made of the payload: that holds for any codec, and finite changes can still add up
+to infinity.
+
+A tied tensor travels under the first of its names only. Whatever a codec does to it, and whatever a
+worker would like to send under another name, it stays one tensor.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterable
+from collections.abc import Mapping
 
 import torch
+from torch import Tensor
 
 from adaptcl.codecs.codec import Codec, Memory, Parcel, Payload
 from adaptcl.errors import UpdateError
 from adaptcl.finite import first_not_finite
+from adaptcl.training.batches import steps
+from adaptcl.training.cut_check import check_cut
 from adaptcl.training.task import Task, Update
 from adaptcl.units import CutOnDemand, Kept, State, UnitMap, check_kept, cut_shapes, recut
+
+_MOST_CALLS = 1000
+"""How often a step may call the same normalisation: more than once where layers share it, where a
+sequence runs through it, or where activations are computed again to save memory."""
+
+_MOST_COUNTED = 2**40
+"""Batches that a worker may have counted in a round, however many samples it says it has. Rounds
+of a whole life then add up to nothing that overflows."""
 
 
 def pack(
     update: Update, task: Task, units: UnitMap, codec: Codec, memory: Memory
 ) -> tuple[Payload, Memory]:
     """What the worker puts on the wire, and what its codec remembers."""
-    reference = _reference(task, update.kept, units)
-    return codec.encode(Parcel(units, update.kept, update.state, reference, task.round), memory)
+    reference = _once(_reference(task, update.kept, units), units)
+    state = _once(update.state, units)
+    return codec.encode(Parcel(units, update.kept, state, reference, task.round), memory)
 
 
 def payload_bytes(task: Task, units: UnitMap, codec: Codec) -> int:
@@ -34,7 +51,8 @@ def payload_bytes(task: Task, units: UnitMap, codec: Codec) -> int:
     state = task.state
     if isinstance(state, CutOnDemand):
         state = state.without_values()
-    return codec.size(Parcel(units, task.kept, dict(state), dict(state), task.round))
+    sent = _once(state, units)
+    return codec.size(Parcel(units, task.kept, sent, sent, task.round))
 
 
 def unpack(payload: Payload, header: Update, task: Task, units: UnitMap, codec: Codec) -> Update:
@@ -44,8 +62,11 @@ def unpack(payload: Payload, header: Update, task: Task, units: UnitMap, codec: 
     """
     check_header(header, task, units)
     reference = _reference(task, header.kept, units)
-    update = dataclasses.replace(header, state=codec.decode(payload, reference))
+    state = codec.decode(payload, _once(reference, units))
+    further_names = {name: state[first] for name, first in units.tied.items()}
+    update = dataclasses.replace(header, state={**state, **further_names})
     check_tensors(update, units)
+    check_whole_numbers(update, task, reference, units)
     return update
 
 
@@ -57,7 +78,8 @@ def check_header(update: Update, task: Task, units: UnitMap) -> None:
             f"{who} answered for round {update.round}, "
             f"but worker {task.worker} was asked for round {task.round}."
         )
-    if update.kept is not task.kept:  # as it is where the worker is in this process
+    # Where the worker is in this process, it is the very tensor that was sent out.
+    if update.kept is not task.kept or task.pruning is not None:
         _check_units(who, update.kept, task, units)
     if update.samples < 1 or not math.isfinite(update.loss):
         raise UpdateError(
@@ -70,7 +92,9 @@ def _check_units(who: str, kept: Kept, task: Task, units: UnitMap) -> None:
     check_kept(units, kept)
     if bool((kept & ~task.kept).any()):
         raise UpdateError(f"{who} sent units that were not part of its sub-model.")
-    if task.pruning is None and not torch.equal(kept, task.kept):
+    if task.pruning is not None:
+        check_cut(who, task.kept, kept, task.pruning, units)
+    elif not torch.equal(kept, task.kept):
         raise UpdateError(f"{who} pruned its sub-model without being told to.")
 
 
@@ -92,9 +116,32 @@ def check_tensors(update: Update, units: UnitMap) -> None:
             f"{who} sent {odd!r} with values that are not finite; "
             "its training has probably diverged: a lower learning_rate may help."
         )
-    variances = (f"{name}.running_var" for name in units.batch_norms)
-    if (odd := _first_negative(update.state, variances)) is not None:
+    variances = {n: tensor for n, tensor in update.state.items() if n in units.variances}
+    if (odd := _first_outside(variances, 0.0, math.inf)) is not None:
         raise UpdateError(f"{who} sent {odd!r} with negative variances.")
+
+
+def check_whole_numbers(update: Update, task: Task, reference: State, units: UnitMap) -> None:
+    """Refuse whole numbers that training cannot have made of those in `reference`.
+
+    Nobody trains an index, and one that points elsewhere would break the model of everybody.
+    """
+    who = f"worker {update.worker}"
+    rises: State = {}
+    for name, tensor in update.state.items():
+        if name in units.counters:
+            rises[name] = tensor.long() - reference[name].to(tensor.device).long()
+        elif name in units.integers and not torch.equal(tensor, reference[name].to(tensor.device)):
+            raise UpdateError(
+                f"{who} sent {name!r} with other whole numbers than it was given; "
+                "if the model changes them in training, make it a buffer of floats."
+            )
+    recipe = task.recipe
+    most = _MOST_CALLS * steps(update.samples, recipe.batch_size, recipe.epochs)
+    if (odd := _first_outside(rises, 0, min(most, _MOST_COUNTED))) is not None:
+        raise UpdateError(
+            f"{who} sent {odd!r} with a number of batches that it cannot have seen in a round."
+        )
 
 
 def _reference(task: Task, kept: Kept, units: UnitMap) -> State:
@@ -104,9 +151,17 @@ def _reference(task: Task, kept: Kept, units: UnitMap) -> State:
     return recut(task.state, units, task.kept, kept)
 
 
-def _first_negative(state: State, names: Iterable[str]) -> str | None:
-    """The name of a tensor with a negative entry; None where there is none."""
-    tensors = {name: state[name] for name in names if name in state}
-    if not tensors or not bool((torch.cat([t.flatten() for t in tensors.values()]) < 0).any()):
+def _once(state: Mapping[str, Tensor], units: UnitMap) -> State:
+    """The tensors as they travel: each under one name."""
+    return {name: tensor for name, tensor in state.items() if name not in units.tied}
+
+
+def _first_outside(tensors: State, least: float, most: float) -> str | None:
+    """The name of a tensor with an entry that is not between the two; None where there is none."""
+    if not tensors or _within(torch.cat([t.flatten() for t in tensors.values()]), least, most):
         return None
-    return next(name for name, tensor in tensors.items() if bool((tensor < 0).any()))
+    return next(name for name, tensor in tensors.items() if not _within(tensor, least, most))
+
+
+def _within(tensor: Tensor, least: float, most: float) -> bool:
+    return bool(((tensor >= least) & (tensor <= most)).all())

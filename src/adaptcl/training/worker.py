@@ -14,15 +14,17 @@ from torch.nn import functional as F
 
 from adaptcl.codecs.codec import Memory
 from adaptcl.data import Samples
+from adaptcl.errors import DataError, SettingError
 from adaptcl.pruning import ServerView, WorkerView, importance_lost, prune, worker_order
 from adaptcl.pruning.cig_bnscalor import CIGBNscalor
 from adaptcl.seeds import derive, generator
 from adaptcl.training.augment import draw_moves
-from adaptcl.training.batches import batches, steps
+from adaptcl.training.batches import batches, smallest_batch, steps
 from adaptcl.training.randomness import Draws, Follow, seeded
 from adaptcl.training.task import Cut, Pruning, Task, Update
 from adaptcl.training.trainer import PlainTrainer, Trainer, first_coefficient
 from adaptcl.units import Kept, UnitMap, put_back, recut
+from adaptcl.units.forward import unable_alone
 
 _JUDGED_SAMPLES = 256
 """How many of its samples a worker uses to see what a pruning did to the loss."""
@@ -35,6 +37,24 @@ class WorkerMemory:
     lasso: float | None = None
     """The group lasso's λ, found on the worker's very first batch."""
     codec: Memory = field(default_factory=Memory)
+
+
+def refuse_lone_sample(worker: int, model: nn.Module, samples: Samples, batch_size: int) -> None:
+    """An error if a step would be on a single sample and the model cannot train on one."""
+    if smallest_batch(len(samples), batch_size) > 1:
+        return
+    first = torch.zeros(1, dtype=torch.int64, device=samples.labels.device)
+    unable = unable_alone(model, samples.batch(first)[0])
+    if unable is None:
+        return
+    if batch_size == 1:
+        raise SettingError(
+            f"{unable} cannot train on a single sample, but batch_size is 1; it must be 2 or more."
+        )
+    raise DataError(
+        f"{unable} cannot train on a single sample, but worker {worker} has only one; give every "
+        "worker 2 or more."
+    )
 
 
 class Worker:
@@ -62,11 +82,18 @@ class Worker:
     def carry_out(self, task: Task, memory: WorkerMemory) -> tuple[Update, WorkerMemory]:
         """Do what the task says; the update, and the memory for the next task."""
         seed = derive(self._seed, "model", self.number, task.round)
-        with seeded(self._draws_randomness, seed) as follow:
-            return self._carry_out(task, memory, follow)
+        trainer = self._trainer.for_a_task()
+        try:
+            with seeded(self._draws_randomness, seed) as follow:
+                return self._carry_out(task, memory, trainer, follow)
+        except Exception:
+            refuse_lone_sample(self.number, self._model, self.samples, task.recipe.batch_size)
+            raise
+        finally:
+            trainer.release()
 
     def _carry_out(
-        self, task: Task, memory: WorkerMemory, follow: Follow
+        self, task: Task, memory: WorkerMemory, trainer: Trainer, follow: Follow
     ) -> tuple[Update, WorkerMemory]:
         recipe = task.recipe
         total = steps(len(self.samples), recipe.batch_size, recipe.epochs)
@@ -76,7 +103,7 @@ class Worker:
             [draw_moves(len(each), randomness) for each in order] if recipe.augmentation else None
         )
 
-        model = follow(self._trainer.load(task.kept, dict(task.state)))
+        model = follow(trainer.load(task.kept, dict(task.state)))
         lasso = memory.lasso
         if lasso is None:
             lasso = first_coefficient(
@@ -84,7 +111,7 @@ class Worker:
             )
 
         def train(model: nn.Module, kept: Kept, begin: int, end: int) -> Tensor:
-            return self._trainer.run(
+            return trainer.run(
                 model,
                 kept,
                 order[begin:end],
@@ -97,22 +124,23 @@ class Worker:
         losses = train(model, task.kept, 0, first)
         kept, cut = task.kept, None
         if task.pruning:
-            model, kept, cut = self._prune(model, task, task.pruning)
+            model, kept, cut = self._prune(trainer, model, task, task.pruning)
             follow(model)
             losses = torch.cat([losses, train(model, kept, first, total)])
         update = Update(
             worker=self.number,
             round=task.round,
-            state=self._trainer.state(model),
+            state=trainer.state(model),
             kept=kept,
             samples=len(self.samples),
             loss=float(losses.mean()),
             cut=cut,
         )
-        self._trainer.release()
         return update, WorkerMemory(lasso=lasso, codec=memory.codec)
 
-    def _prune(self, model: nn.Module, task: Task, pruning: Pruning) -> tuple[nn.Module, Kept, Cut]:
+    def _prune(
+        self, trainer: Trainer, model: nn.Module, task: Task, pruning: Pruning
+    ) -> tuple[nn.Module, Kept, Cut]:
         importance = pruning.importance
         if importance is None:
             view = WorkerView(
@@ -134,8 +162,8 @@ class Worker:
         )
         lost = importance_lost(task.kept, kept, self._importance_now(model, task))
         before = self._loss(model)
-        trained = self._trainer.state(model)
-        smaller = self._trainer.load(kept, recut(trained, self._units, task.kept, kept))
+        trained = trainer.state(model)
+        smaller = trainer.load(kept, recut(trained, self._units, task.kept, kept))
         return smaller, kept, Cut(lost, before, self._loss(smaller))
 
     def _importance_now(self, model: nn.Module, task: Task) -> Tensor:

@@ -1,15 +1,18 @@
-"""The check that always follows tracing: is a cut model the zeroed model?
+"""The check that always follows tracing: is a cut model the zeroed model, and can it train?
 
 Rules by operation cannot know everything a forward pass does with sizes: `x.view(-1, 256)`
 works until a unit is cut. So random units are both zeroed and cut, and the outputs compared.
-Where they differ the layers to blame are found by halving and pinned.
+Nor does tracing see what a model does in training alone, such as an auxiliary head. So a cut model
+also takes a pass in training mode. Where either goes wrong the layers to blame are found by halving
+and pinned.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -29,15 +32,51 @@ wrongly about 1e-1."""
 
 def checked(model: nn.Module, units: UnitMap, example: Tensor) -> UnitMap:
     """Pin every layer that cannot be cut after all. `model` is in eval mode and is spoilt."""
+    return able_to_train(model, same_as_zeroed(model, units, example), example)
+
+
+def same_as_zeroed(model: nn.Module, units: UnitMap, example: Tensor) -> UnitMap:
+    """Pin the layers whose cutting is not the same as zeroing. `model` is as for `checked`."""
     generator = torch.Generator().manual_seed(0)
     _randomise(model, generator)
-    check = _Check(model, example, generator)
-    agreed = 0
-    while units.layers and agreed < _SETS:
-        culprits = check.culprits(units, units.layers)
-        units = without(units, {layer.name for layer in culprits})
-        agreed = 0 if culprits else agreed + 1
-    return units
+    zeroed, state = copy.deepcopy(model), model.state_dict()
+
+    def agrees(units: UnitMap, kept: Kept) -> bool:
+        zeroed.load_state_dict(zero(state, units, kept))
+        expected = list(tensors_in(zeroed(example)))
+        try:
+            outputs = list(tensors_in(submodel(model, units, kept)(example)))
+        except Exception:  # a user's forward pass may raise anything when its sizes change
+            return False
+        return len(outputs) == len(expected) and all(map(_close, outputs, expected))
+
+    return _Search(agrees, generator).pinned(units, _SETS)
+
+
+def able_to_train(model: nn.Module, units: UnitMap, example: Tensor) -> UnitMap:
+    """Pin the layers without which a pass in training mode fails.
+
+    What the model returns there is not compared: it may be random. A model that cannot take such
+    a pass on two samples even when nothing is cut is left to those who train it.
+    """
+    trains = partial(_trains, model, example)
+    search = _Search(trains, torch.Generator().manual_seed(0))
+    if search.passes(units) or not trains(units, units.everything()):
+        return units
+    return search.pinned(units, 1)
+
+
+def _trains(model: nn.Module, example: Tensor, units: UnitMap, kept: Kept) -> bool:
+    """Whether the sub-model takes a forward and a backward pass in training mode."""
+    pair = example[torch.arange(2) % len(example)]  # batch norm cannot train on one sample
+    try:
+        with torch.enable_grad():
+            outputs = tensors_in(submodel(model, units, kept).train()(pair))
+            roots = [each for each in outputs if each.requires_grad]
+            torch.autograd.backward(roots, [torch.ones_like(each) for each in roots])
+    except Exception:  # as above
+        return False
+    return True
 
 
 def without(units: UnitMap, names: Collection[str]) -> UnitMap:
@@ -54,28 +93,38 @@ def without(units: UnitMap, names: Collection[str]) -> UnitMap:
     renumbers = (replace(slot, ids=renumbered[slot.ids]) for slot in units.slots)
     slots = tuple(slot for slot in renumbers if bool((slot.ids != FIXED).any()))
     cuttable = {slot.tensor for slot in slots}
-    norms = tuple(name for name in units.batch_norms if f"{name}.weight" in cuttable)
-    return replace(units, slots=slots, layers=tuple(layers), batch_norms=norms)
+    scales = units.bn_scales & cuttable
+    return replace(units, slots=slots, layers=tuple(layers), bn_scales=scales)
 
 
-class _Check:
-    """Compares cut with zeroed, for random kept units of some layers."""
+class _Search:
+    """Looks for layers that cannot be cut, by a test of a model cut to random kept units."""
 
-    def __init__(self, model: nn.Module, example: Tensor, generator: torch.Generator) -> None:
-        self._model = model
-        self._zeroed = copy.deepcopy(model)
-        self._state = model.state_dict()
-        self._example = example
+    def __init__(self, test: Callable[[UnitMap, Kept], bool], generator: torch.Generator) -> None:
+        self._test = test
         self._generator = generator
 
-    def culprits(self, units: UnitMap, layers: Sequence[Layer]) -> list[Layer]:
-        """The layers, of those given, whose cutting changes the output."""
-        if self._agrees(units, self._some_of(units, layers)):
+    def passes(self, units: UnitMap) -> bool:
+        """Whether a model of which some units of every layer are cut passes the test."""
+        return not units.layers or self._test(units, self._some_of(units, units.layers))
+
+    def pinned(self, units: UnitMap, sets: int) -> UnitMap:
+        """The units that are left when `sets` random sets of kept units pass in a row."""
+        passed = 0
+        while units.layers and passed < sets:
+            culprits = self._culprits(units, units.layers)
+            units = without(units, {layer.name for layer in culprits})
+            passed = 0 if culprits else passed + 1
+        return units
+
+    def _culprits(self, units: UnitMap, layers: Sequence[Layer]) -> list[Layer]:
+        """The layers, of those given, whose cutting fails the test."""
+        if self._test(units, self._some_of(units, layers)):
             return []
         if len(layers) == 1:
             return list(layers)
         half = len(layers) // 2
-        found = self.culprits(units, layers[:half]) + self.culprits(units, layers[half:])
+        found = self._culprits(units, layers[:half]) + self._culprits(units, layers[half:])
         return found or list(layers)  # harmless alone, harmful together
 
     def _some_of(self, units: UnitMap, layers: Sequence[Layer]) -> Kept:
@@ -89,15 +138,6 @@ class _Check:
             stays[drawn.argmin()] = False
             kept[layer.units.start : layer.units.stop] = stays
         return kept
-
-    def _agrees(self, units: UnitMap, kept: Kept) -> bool:
-        self._zeroed.load_state_dict(zero(self._state, units, kept))
-        expected = list(tensors_in(self._zeroed(self._example)))
-        try:
-            outputs = list(tensors_in(submodel(self._model, units, kept)(self._example)))
-        except Exception:  # a user's forward pass may raise anything when its sizes change
-            return False
-        return len(outputs) == len(expected) and all(map(_close, outputs, expected))
 
 
 def _close(output: Tensor, expected: Tensor) -> bool:

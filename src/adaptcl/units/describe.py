@@ -2,22 +2,23 @@
 
 Tracing alone says which units there are. To say what became of the others, the same forward
 pass is watched operation by operation, and the units are compared as they were before the `fixed`
-patterns, after them, and after the check.
+patterns, after them, and after each half of the check.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from adaptcl.units.check import same_as_zeroed
 from adaptcl.units.coupling import PINNED
 from adaptcl.units.flow import Flow, FlowMode, operation_name, tensors_in
-from adaptcl.units.forward import run
+from adaptcl.units.forward import run, running_in_training
 from adaptcl.units.layer_rules import LAYER_RULES
 from adaptcl.units.rules import HARMLESS, RULES
 from adaptcl.units.size import parameters
@@ -28,7 +29,9 @@ RETURNED = "the model returns them"
 LONE = "a cut could leave a tensor empty"
 BY_PATTERN = "fixed by a pattern"
 UNLIKE_ZEROING = "in a trial, cutting was not the same as zeroing"
+UNTRAINABLE = "in a trial, the cut model could not be trained"
 UNKNOWN = "no units are known in it"
+TRAINING_ONLY = "used in training only"
 UNUSED = "not used for the example"
 
 
@@ -96,14 +99,18 @@ def describe(model: nn.Module, example: Tensor, fixed: Sequence[str] = ()) -> De
     with torch.random.fork_rng(devices=devices), torch.no_grad():
         probe = copy.deepcopy(model).eval()
         watched = _watched(probe, sample)
+        unfixed, uncertain = (claimed(probe, sample, patterns) for patterns in ((), fixed))
         stages = (
-            (LONE, _by_dimension(claimed(probe, sample, ()))),
-            (BY_PATTERN, _by_dimension(claimed(probe, sample, fixed))),
-            (UNLIKE_ZEROING, _by_dimension(units)),
+            (LONE, _by_dimension(unfixed)),
+            (BY_PATTERN, _by_dimension(uncertain)),
+            (UNLIKE_ZEROING, _by_dimension(same_as_zeroed(probe, uncertain, sample))),
+            (UNTRAINABLE, _by_dimension(units)),
         )
+        training = running_in_training(probe, sample)
     whole = parameters(units, units.everything())
     uncut = parameters(units, torch.zeros_like(units.everything()))
-    return Description(_described(probe, watched, stages), whole, whole - uncut)
+    described = _described(probe, watched, stages, training)
+    return Description(described, whole, whole - uncut)
 
 
 _Dimension = tuple[str, int]
@@ -172,7 +179,9 @@ class _Found:
     """By candidate, why it is never cut."""
 
 
-def _described(model: nn.Module, watch: _Watch, stages: _Stages) -> tuple[Described, ...]:
+def _described(
+    model: nn.Module, watch: _Watch, stages: _Stages, training: Collection[str]
+) -> tuple[Described, ...]:
     first_name: dict[int, str] = {}
     for name, parameter in model.named_parameters():
         first_name.setdefault(id(parameter), name)
@@ -200,7 +209,7 @@ def _described(model: nn.Module, watch: _Watch, stages: _Stages) -> tuple[Descri
                     if other != name
                 )
             ),
-            _reasons(each),
+            _reasons(each, TRAINING_ONLY if name in training else UNUSED),
         )
         for name, each in found.items()
     )
@@ -231,10 +240,10 @@ def _found(weights: Sequence[str], watch: _Watch, stages: _Stages) -> _Found:
     return result
 
 
-def _reasons(found: _Found) -> tuple[str, ...]:
+def _reasons(found: _Found, unseen: str) -> tuple[str, ...]:
     if found.cuttable or found.pinned:
         return tuple(dict.fromkeys(found.pinned.values()))
-    return (UNKNOWN if found.seen else UNUSED,)
+    return (UNKNOWN if found.seen else unseen,)
 
 
 def _remarks(module: Described) -> str:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from typing import Any
@@ -71,15 +72,13 @@ def run(
 ) -> None:
     """Run the model once; `pin` what it returns and what the `fixed` modules return."""
     pinned = _matching(model, fixed)
-    running: list[str] = []
 
     def leave(name: str, output: Any) -> None:
-        running.pop()
         if name in pinned:
             for tensor in tensors_in(output):
                 pin(tensor)
 
-    with before_each_module(model, running.append), after_each_module(model, leave):
+    with _running(model) as running, after_each_module(model, leave):
         try:
             output = model(sample)
         except Exception as error:
@@ -96,6 +95,38 @@ def run(
         )
     for tensor in returned:
         pin(tensor)
+
+
+def running_in_training(model: nn.Module, sample: Tensor) -> set[str]:
+    """The names of the modules that run in training mode, until one fails if one does."""
+    names: set[str] = set()
+    with before_each_module(model.train(), names.add), suppress(Exception):
+        model(sample)
+    return names
+
+
+def unable_alone(model: nn.Module, sample: Tensor) -> str | None:
+    """What cannot train on a single sample, as an error speaks of it, in a model that can on two.
+
+    It is tried on copies, with the first sample of the batch.
+    """
+    devices = [sample.device] if sample.is_cuda else []
+    with torch.random.fork_rng(devices=devices), torch.no_grad():
+        failed = _failing_in_training(model, sample[:1])
+        if failed is None or _failing_in_training(model, torch.cat([sample[:1]] * 2)) is not None:
+            return None
+    return called(failed, model.get_submodule(failed))
+
+
+def _failing_in_training(model: nn.Module, sample: Tensor) -> str | None:
+    """The name of the module in which a pass in training mode fails, if it does."""
+    tried = copy.deepcopy(model).train()
+    with _running(tried) as running:
+        try:
+            tried(sample)
+        except Exception:  # whatever a user's forward pass raises
+            return running[-1] if running else ""
+    return None
 
 
 def _matching(model: nn.Module, patterns: Sequence[str]) -> set[str]:
@@ -132,6 +163,18 @@ def _names_near(pattern: str, names: Collection[str]) -> str:
     if near:
         return f"did you mean {'one of ' if len(near) > 1 else ''}{listed}?"
     return f"there are {listed}{' and others' if len(names) > _NAMED else ''}."
+
+
+@contextmanager
+def _running(model: nn.Module) -> Iterator[list[str]]:
+    """The names of the modules that are running at any moment, the innermost last."""
+    names: list[str] = []
+
+    def leave(*_: object) -> None:
+        names.pop()
+
+    with before_each_module(model, names.append), after_each_module(model, leave):
+        yield names
 
 
 @contextmanager

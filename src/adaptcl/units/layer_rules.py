@@ -79,8 +79,8 @@ def embedding(flow: Flow, call: Call) -> bool:
     return True
 
 
-def batch_norm(flow: Flow, call: Call) -> bool:
-    """Scale, shift and running statistics belong to the unit of their channel."""
+def channel_norm(flow: Flow, call: Call) -> bool:
+    """Batch and instance norm: scale, shift and statistics belong to the unit of their channel."""
     tag = flow.tag(call.get(0, "input"))
     entries = [call.get(1, "running_mean"), call.get(2, "running_var")]
     entries += [call.get(3, "weight"), call.get(4, "bias")]
@@ -90,6 +90,21 @@ def batch_norm(flow: Flow, call: Call) -> bool:
     _own(flow, tag.ids, *present)
     scaled = entries[2] is not None and entries[3] is not None
     flow.put(call.out, tag.ids, 1, zero=tag.zero or scaled)
+    return True
+
+
+def group_norm(flow: Flow, call: Call) -> bool:
+    """A group of channels, normalised together, is one unit; one group of all is none."""
+    groups, weight, bias = call.get(1, "num_groups"), call.get(2, "weight"), call.get(3, "bias")
+    tag = flow.tag(call.get(0, "input"))
+    if tag is None or tag.dim != 1 or groups < 2 or weight is None or bias is None:
+        return False
+    if not flow.is_parameter(weight) or not flow.is_parameter(bias):
+        return False
+    size = len(tag.ids) // groups
+    flow.coupling.couple(tag.ids, tag.ids[::size].repeat_interleave(size))
+    _own(flow, tag.ids, weight, bias)
+    flow.put(call.out, tag.ids, 1, zero=True)
     return True
 
 
@@ -105,6 +120,23 @@ def prelu(flow: Flow, call: Call) -> bool:
         _own(flow, tag.ids, weight)
     flow.put(call.out, tag.ids, tag.dim, tag.zero)
     return True
+
+
+def recurrent(flow: Flow, call: Call) -> bool:
+    """LSTM and GRU are not cut, but each weight is multiplied once for every step of a text."""
+    output = call.out[0]
+    for weight in call.get(2, "params"):
+        if weight.dim() == 2 and flow.is_parameter(weight):
+            flow.count_work(weight, output.numel() // output.shape[-1])
+    return False
+
+
+def product(flow: Flow, call: Call) -> bool:
+    """A product with a bare parameter is not cut, but is work like that of a linear layer."""
+    for weight in (call.get(0, "input"), call.get(1, "other")):
+        if isinstance(weight, Tensor) and weight.dim() == 2 and flow.is_parameter(weight):
+            flow.count_work(weight, call.out.numel() // call.out.shape[-1])
+    return False
 
 
 def attention(flow: Flow, call: Call) -> bool:
@@ -156,7 +188,10 @@ LAYER_RULES: dict[str, Rule] = {
     **{f"conv{n}d": convolution for n in (1, 2, 3)},
     **{f"conv_transpose{n}d": transposed_convolution for n in (1, 2, 3)},
     **dict.fromkeys(("embedding", "embedding_bag"), embedding),
-    "batch_norm": batch_norm,
+    **dict.fromkeys(("batch_norm", "instance_norm"), channel_norm),
+    "group_norm": group_norm,
     "prelu": prelu,
+    **dict.fromkeys(("lstm", "gru", "rnn_tanh", "rnn_relu"), recurrent),
+    **dict.fromkeys(("matmul", "rmatmul", "mm"), product),
     "multi_head_attention_forward": attention,
 }

@@ -9,6 +9,7 @@ from typing import Any
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.conv import _ConvNd
+from torch.nn.modules.instancenorm import _InstanceNorm
 
 from adaptcl.units.cut import Indexes, kept_indexes, select
 from adaptcl.units.unit_map import Kept, UnitMap
@@ -62,7 +63,12 @@ def _resize(module: nn.Module) -> None:
             module.groups = module.weight.shape[0] // (module.out_channels // module.groups)
         module.out_channels = module.weight.shape[0]
         module.in_channels = module.weight.shape[1] * module.groups
-    elif isinstance(module, _BatchNorm):
+    elif isinstance(module, nn.GroupNorm):
+        if module.affine:  # whole groups are cut
+            size = module.num_channels // module.num_groups
+            module.num_channels = len(module.weight)
+            module.num_groups = module.num_channels // size
+    elif isinstance(module, _BatchNorm | _InstanceNorm):
         entries = module.weight if module.affine else module.running_mean
         if entries is not None:
             module.num_features = len(entries)

@@ -44,7 +44,7 @@ def flops(units: UnitMap, kept: Kept) -> int:
 
 
 def size_bytes(units: UnitMap, kept: Kept) -> int:
-    """Bytes of all tensors of the sub-model: floats as float32, counters as int64."""
+    """Bytes of all tensors of the sub-model, a tied one once: floats float32, counters int64."""
     return _sizes(units, kept).bytes
 
 
@@ -55,8 +55,9 @@ def _sizes(units: UnitMap, kept: Kept) -> _Sizes:
 def _work_out(units: UnitMap, kept: Kept) -> _Sizes:
     counts = _kept_counts(units, kept)
     whole = sum(math.prod(units.shapes[name]) for name in units.parameters)
-    counters = units.shapes.keys() & units.integers
-    floats = _elements(units, kept, units.shapes.keys() - counters)
+    tensors = units.shapes.keys() - units.tied.keys()
+    counters = tensors & units.integers
+    floats = _elements(units, kept, tensors - counters)
     return _Sizes(
         retention=parameters(units, kept) / whole,
         flops=2 * sum(work.positions * _size(units, counts, work.weight) for work in units.work),

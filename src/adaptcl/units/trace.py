@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.batchnorm import _NormBase
 
 from adaptcl.errors import TraceError
 from adaptcl.units.check import checked
@@ -16,6 +16,9 @@ from adaptcl.units.flow import Flow, FlowMode
 from adaptcl.units.forward import called, refuse_hidden, refuse_unsteady, run
 from adaptcl.units.rules import HARMLESS, RULES
 from adaptcl.units.unit_map import FIXED, Layer, Slot, UnitMap, Work
+
+_NORMS = (_NormBase, nn.GroupNorm)
+"""Batch, instance and group norm: those whose scale is a unit's own."""
 
 
 def trace(model: nn.Module, example: Tensor, fixed: Sequence[str] = ()) -> UnitMap:
@@ -73,19 +76,31 @@ def _unit_map(model: nn.Module, flow: Flow) -> UnitMap:
         and bool((ids != FIXED).any())
     )
     cuttable = {slot.tensor for slot in slots}
+    still = {name for name, parameter in model.named_parameters() if not parameter.requires_grad}
     return UnitMap(
         slots=slots,
         layers=layers,
         shapes={name: tuple(tensor.shape) for name, tensor in state.items()},
         parameters=frozenset(name for name, _ in model.named_parameters()),
-        batch_norms=tuple(
-            name
+        bn_scales=frozenset(
+            scale
             for name, module in model.named_modules()
-            if isinstance(module, _BatchNorm) and f"{name}.weight" in cuttable
+            if isinstance(module, _NORMS) and (scale := f"{name}.weight") in cuttable
         ),
         work=tuple(Work(weight, positions) for weight, positions in flow.positions.items()),
         integers=frozenset(n for n, tensor in state.items() if not tensor.is_floating_point()),
+        tied=(tied := _tied(model, state)),
+        frozen=frozenset(name for name in state if tied.get(name, name) in still),
     )
+
+
+def _tied(model: nn.Module, state: Mapping[str, Tensor]) -> dict[str, str]:
+    """For each further name of a tensor in the state dict its first."""
+    first: dict[int, str] = {}
+    # Only of what is in the state dict, in which a buffer that is not saved does not stand.
+    for name, tensor in (*model.named_parameters(), *state.items()):
+        first.setdefault(id(tensor), name)
+    return {n: first[id(tensor)] for n, tensor in state.items() if first[id(tensor)] != n}
 
 
 def _numbered(flow: Flow) -> tuple[tuple[Layer, ...], dict[int, int]]:

@@ -11,7 +11,7 @@ model for ever, so sub-models of different workers can be compared and merged.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import torch
@@ -27,6 +27,16 @@ State = dict[str, Tensor]
 
 Kept = Tensor
 """Kept units: a boolean vector over all units of the original model (the paper's I_w)."""
+
+
+def is_variance(name: str) -> bool:
+    """Whether a tensor is a running variance, which all normalisations call the same."""
+    return name.rpartition(".")[2] == "running_var"
+
+
+def is_counter(name: str) -> bool:
+    """Whether a tensor counts the batches that a normalisation has seen in training."""
+    return name.rpartition(".")[2] == "num_batches_tracked"
 
 
 @dataclass(frozen=True)
@@ -83,11 +93,15 @@ class UnitMap:
     parameters: frozenset[str]
     """Names of the tensors that are trained; the rest are buffers. A tied tensor counts under the
     first of its names only."""
-    batch_norms: tuple[str, ...]
-    """Names of the batch-norm modules, whose `.weight` is the BN scale of their units."""
+    bn_scales: frozenset[str]
+    """Names of the scales of batch, instance and group norm whose units can be cut."""
     work: tuple[Work, ...]
     integers: frozenset[str] = frozenset()
     """Names of the buffers that count or index and are not floating point."""
+    tied: Mapping[str, str] = field(default_factory=dict)
+    """For each further name of a tied tensor its first."""
+    frozen: frozenset[str] = frozenset()
+    """Names of the parameters that are not trained (`requires_grad` is False)."""
 
     @property
     def count(self) -> int:
@@ -97,6 +111,16 @@ class UnitMap:
     def everything(self) -> Kept:
         """The kept units of a sub-model that is the whole model."""
         return torch.ones(self.count, dtype=torch.bool)
+
+    @cached_property
+    def variances(self) -> frozenset[str]:
+        """Names of all running variances, whether or not their units can be cut."""
+        return frozenset(name for name in self.shapes if is_variance(name))
+
+    @cached_property
+    def counters(self) -> frozenset[str]:
+        """Names of the buffers that count batches, the only ones of whole numbers that change."""
+        return frozenset(name for name in self.integers if is_counter(name))
 
     @cached_property
     def by_tensor(self) -> Mapping[str, tuple[Slot, ...]]:

@@ -1,0 +1,132 @@
+"""Who has which captured model: what of it needs no GPU. The steps are held to the plain loop in
+`tests/gpu`."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import ClassVar
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from adaptcl.data import Samples
+from adaptcl.training import Pruning, Recipe, Task
+from adaptcl.training import captured as module
+from adaptcl.training.captured import CapturedModels, CapturedTrainer
+from adaptcl.training.captured_tensors import Tensors
+from adaptcl.training.trainer import PlainTrainer
+from adaptcl.training.worker import Worker, WorkerMemory
+from adaptcl.units import Kept, State, UnitMap
+
+Tasks = Callable[..., Task]
+KNOWN = WorkerMemory(lasso=0.001)
+
+
+class InPlace:
+    """Trains in the place of the task before it, as a captured model does, but on a CPU."""
+
+    made: ClassVar[int] = 0
+    first_run_waits_for: ClassVar[threading.Event | None] = None
+    first_has_begun: ClassVar[threading.Event]
+
+    def __init__(
+        self, model: nn.Module, units: UnitMap, kept: Kept, samples: Samples, *, half: bool
+    ) -> None:
+        InPlace.made += 1
+        self.model = model
+        self.shape = kept.numpy().tobytes()
+        self.last_worker = -1
+        self._kept = kept
+        self._plain = PlainTrainer(model, units, samples)
+        self._tensors = Tensors(model)
+
+    def load(self, state: State) -> None:
+        self._tensors.load(state)
+
+    def state(self) -> State:
+        return self._tensors.copied()
+
+    def run(
+        self,
+        batches: Sequence[Tensor],
+        moves: Sequence[Tensor] | None,
+        begin: int,
+        recipe: Recipe,
+        lasso: float,
+    ) -> Tensor:
+        gate, InPlace.first_run_waits_for = InPlace.first_run_waits_for, None
+        if gate is not None:
+            InPlace.first_has_begun.set()
+            assert gate.wait(30)
+        indexes = [each + begin for each in batches]
+        return self._plain.run(self.model, self._kept, indexes, moves, recipe, lasso)
+
+
+@pytest.fixture(autouse=True)
+def on_a_cpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(module, "CapturedModel", InPlace)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (1, 1))
+    InPlace.made, InPlace.first_run_waits_for = 0, None
+    InPlace.first_has_begun = threading.Event()
+    yield
+    InPlace.first_run_waits_for = None
+
+
+@pytest.fixture
+def hire(net: nn.Module, units: UnitMap, digits: Samples) -> Callable[[], Worker]:
+    """A worker with captured models of its own, and the last thirty digits of all."""
+
+    def make() -> Worker:
+        part = digits.take(torch.arange(50, 80))
+        models = CapturedModels(net, units, digits, half=False)
+        return Worker(0, part, net, units, 7, trainer=CapturedTrainer(models, part, 50, 0))
+
+    return make
+
+
+def test_a_task_given_while_an_older_one_still_trains_changes_neither(
+    hire: Callable[[], Worker], task: Tasks
+) -> None:
+    """As when a worker leaves, which stops no training, and comes back."""
+    alone, both = hire(), hire()
+    expected = [alone.carry_out(task(round=round_), KNOWN)[0] for round_ in (3, 4)]
+    InPlace.first_run_waits_for = gate = threading.Event()
+    with ThreadPoolExecutor(1) as pool:
+        old = pool.submit(both.carry_out, task(round=3), KNOWN)
+        assert InPlace.first_has_begun.wait(30)
+        try:
+            new, _ = both.carry_out(task(round=4), KNOWN)
+        finally:
+            gate.set()
+        found = [old.result()[0], new]
+    for one, other in zip(found, expected, strict=True):
+        assert one.loss == other.loss
+        assert all(torch.equal(one.state[name], other.state[name]) for name in other.state)
+
+
+def test_tasks_one_after_the_other_have_one_captured_model_of_a_shape(
+    hire: Callable[[], Worker], units: UnitMap, task: Tasks
+) -> None:
+    mine = hire()
+    for round_ in (1, 2, 3):
+        mine.carry_out(task(round=round_), KNOWN)
+    assert InPlace.made == 1
+    # What is pruned by nothing at all is of the shape it was before.
+    mine.carry_out(task(pruning=Pruning(0.0, "index", torch.rand(units.count))), KNOWN)
+    assert InPlace.made == 1
+    mine.carry_out(task(pruning=Pruning(0.4, "index", torch.rand(units.count))), KNOWN)
+    assert InPlace.made == 2
+
+
+def test_a_task_that_fails_gives_its_captured_model_back(
+    hire: Callable[[], Worker], task: Tasks
+) -> None:
+    mine = hire()
+    unknown = task(pruning=Pruning(0.4, "by the moon"))
+    for _ in range(3):
+        with pytest.raises(Exception, match="by the moon"):
+            mine.carry_out(unknown, KNOWN)
+    assert InPlace.made == 1

@@ -1,0 +1,109 @@
+"""Tensors with more than one name, on their way to the server."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+import adaptcl
+from adaptcl.codecs import CODECS, codec
+from adaptcl.codecs.codec import Memory, Payload
+from adaptcl.data import Samples
+from adaptcl.errors import UpdateError
+from adaptcl.training import Recipe, Task, Update
+from adaptcl.training.wire import pack, payload_bytes, unpack
+from adaptcl.units import UnitMap, cut, trace
+
+
+class Tied(nn.Module):
+    """Two layers with one weight, and a batch norm that is used twice."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem, self.a, self.b = nn.Linear(64, 24), nn.Linear(24, 24), nn.Linear(24, 24)
+        self.b.weight = self.a.weight
+        self.norm = self.again = nn.BatchNorm1d(24)
+        self.scores = nn.Linear(24, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = torch.relu(self.norm(self.a(torch.relu(self.stem(x.flatten(1))))))
+        scores: Tensor = self.scores(torch.relu(self.again(self.b(x))))
+        return scores
+
+
+@pytest.fixture
+def tied() -> tuple[UnitMap, Task, Update]:
+    """A pruned worker's task about such a net, and its honest answer."""
+    torch.manual_seed(0)
+    model = Tied()
+    units = trace(model, torch.zeros(2, 1, 8, 8))
+    kept = torch.arange(units.count) % 3 > 0
+    task = Task(0, 1, cut(model.state_dict(), units, kept), kept, Recipe())
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn(parameter.shape), alpha=0.01)
+    return units, task, Update(0, 1, cut(model.state_dict(), units, kept), kept, 40, 1.5)
+
+
+@pytest.mark.parametrize("name", CODECS)
+def test_tied_tensors_arrive_tied_and_travel_once(
+    name: str, tied: tuple[UnitMap, Task, Update]
+) -> None:
+    units, task, answer = tied
+    chosen = codec(name, {"dgc_sparsity": 0.99, "dgc_warmup": 0})
+    payload, _ = pack(answer, task, units, chosen, Memory())
+    assert not any(entry.endswith(("b.weight", "again.weight")) for entry in payload.tensors)
+    assert payload_bytes(task, units, chosen) == payload.nbytes
+    received = unpack(payload, answer, task, units, chosen).state
+    assert received.keys() == task.state.keys()
+    assert torch.equal(received["a.weight"], received["b.weight"])
+    assert torch.equal(received["norm.running_var"], received["again.running_var"])
+    assert not torch.equal(received["a.weight"], task.state["a.weight"])
+
+
+@pytest.mark.parametrize("name", CODECS)
+def test_no_further_name_of_a_tied_tensor_can_be_set_alone(
+    name: str, tied: tuple[UnitMap, Task, Update]
+) -> None:
+    units, task, answer = tied
+    chosen = codec(name, {})
+    payload, _ = pack(answer, task, units, chosen, Memory())
+    entry = "b.weight" if name == "plain" else "whole:b.weight"
+    lying = Payload({**payload.tensors, entry: torch.zeros_like(answer.state["b.weight"])})
+    with pytest.raises(UpdateError, match=f"never sent out: '{entry}'"):
+        unpack(lying, answer, task, units, chosen)
+
+
+@pytest.mark.parametrize(
+    ("name", "strategy"),
+    [*((name, "fedavg") for name in CODECS), ("dgc", "adaptcl"), ("int8", "ssp-s")],
+)
+def test_a_run_ends_with_tied_tensors_tied(
+    name: str, strategy: str, digits: Samples, tmp_path: Path
+) -> None:
+    own: dict[str, dict[str, Any]] = {
+        "adaptcl": {"pruned_rates": ((0.3, 0.1),), "first_pruning": 2},
+        "dgc": {"dgc_sparsity": 0.9, "dgc_warmup": 0},
+    }
+    adaptcl.run(
+        Tied(),
+        digits,
+        digits,
+        strategy=strategy,
+        codec=name,
+        workers=2,
+        rounds=3,
+        learning_rate=0.1,
+        threads=1,
+        out=tmp_path / "run",
+        **own.get(strategy, {}),
+        **own.get(name, {}),
+    )
+    state = load_file(tmp_path / "run" / "model.safetensors")
+    for further, first in {"b.weight": "a.weight", "again.running_var": "norm.running_var"}.items():
+        assert torch.equal(state[further], state[first])

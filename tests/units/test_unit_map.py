@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from adaptcl.units import trace
+
+
+@pytest.mark.parametrize("animal", ["MLP with batch norm"], indirect=True)
+def test_every_running_variance_and_every_count_is_known_whatever_can_be_cut(
+    net: nn.Module, images: Tensor
+) -> None:
+    for fixed in ([], ["3"]):
+        units = trace(net, images, fixed=fixed)
+        assert units.variances == {"4.running_var"}
+        assert units.counters == {"4.num_batches_tracked"}
+
+
+@pytest.mark.parametrize("norm", [nn.BatchNorm1d, nn.InstanceNorm1d])
+def test_a_normalisation_without_a_scale_has_a_variance_and_a_count_all_the_same(
+    norm: type[nn.BatchNorm1d],
+) -> None:
+    model = nn.Sequential(
+        nn.Conv1d(2, 4, 1), norm(4, affine=False, track_running_stats=True), nn.Conv1d(4, 3, 1)
+    )
+    units = trace(model, torch.randn(2, 2, 5))
+    assert units.bn_scales == set()
+    assert units.variances == {"1.running_var"}
+    assert units.counters == {"1.num_batches_tracked"}
+
+
+class TwoNames(nn.Module):
+    """A weight, a buffer and a whole layer under two names each; one buffer is saved once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b = nn.Linear(6, 6), nn.Linear(6, 6)
+        self.b.weight = self.a.weight
+        self.norm = self.again = nn.BatchNorm1d(6)
+        mean, shift = torch.ones(6), torch.ones(6)
+        self.a.register_buffer("mean", mean)
+        self.b.register_buffer("mean", mean)
+        self.a.register_buffer("hidden", shift, persistent=False)
+        self.b.register_buffer("shown", shift)
+
+    def forward(self, x: Tensor) -> Tensor:
+        scores: Tensor = self.b(self.again(self.norm(self.a(x))))
+        return scores
+
+
+def test_each_further_name_of_a_tensor_is_known_with_its_first() -> None:
+    units = trace(TwoNames(), torch.randn(2, 6))
+    norm = ("weight", "bias", "running_mean", "running_var", "num_batches_tracked")
+    assert units.tied == {
+        "b.weight": "a.weight",
+        "b.mean": "a.mean",
+        **{f"again.{part}": f"norm.{part}" for part in norm},
+    }
+    assert units.tied.keys().isdisjoint(units.parameters)
+    assert set(units.tied.values()) <= units.shapes.keys()
+
+
+@pytest.mark.parametrize("animal", ["VGG-like"], indirect=True)
+def test_a_model_in_which_nothing_is_tied_has_no_further_names(
+    net: nn.Module, images: Tensor
+) -> None:
+    assert trace(net, images).tied == {}
