@@ -316,6 +316,7 @@ def test_the_folder_of_several_runs_is_compared_as_its_runs_are(
     both = runs / "both"
     told = command("compare", str(both / "adaptcl"), str(both / "fedavg-s"), "--markdown")
     assert told[0] == 0
+    assert told[1].index("| fedavg-s |") < told[1].index("| adaptcl |")
     assert command("compare", str(both), "--markdown") == told
     caught = sorted(map(str, both.glob("*")))
     assert str(both / "figures") in caught
@@ -324,6 +325,61 @@ def test_the_folder_of_several_runs_is_compared_as_its_runs_are(
         command("compare", str(both / "figures")),
         f"{both / 'figures'} is not a run folder: it holds no config.toml.",
     )
+
+
+def test_the_folder_above_folders_of_runs_stands_for_all_of_them(
+    command: Command, runs: Path
+) -> None:
+    paths = [str(runs / name) for name in ("both", "seed2")]
+    told = command("compare", *paths, "--markdown", "--over-seeds")
+    assert told[0] == 0
+    assert "| fedavg-s, 2 runs |" in told[1]
+    assert command("compare", str(runs), "--markdown", "--over-seeds") == told
+
+
+def table(output: str) -> list[str]:
+    """The lines of a comparison, from `run`, `resume` or `compare`."""
+    return [line for line in output.splitlines() if line.startswith(("┃", "│"))]
+
+
+def test_the_same_runs_make_the_same_table_however_it_is_asked_for(command: Command) -> None:
+    words = ("--strategy", "fedavg,adaptcl", "--out", "both")
+    whole = table(command("run", *SMALL, *words)[1])
+    (speed_ups,) = (line.split("│") for line in whole if "speed-up" in line)
+    assert speed_ups[2].strip() == "1.00×"
+    for again in (
+        ("resume", "both"),
+        ("compare", "both", "--over-seeds"),
+        ("compare", "both/adaptcl", "both/fedavg"),
+    ):
+        assert table(command(*again)[1]) == whole
+
+
+def test_a_run_that_cannot_be_resumed_does_not_keep_others_from_it(
+    command: Command, runs: Path
+) -> None:
+    for name in ("a-damaged", "b-foreign", "c-whole"):
+        Path("some", name).mkdir(parents=True)
+        shutil.copy(runs / "both" / "adaptcl" / "config.toml", f"some/{name}")
+    Path("some/a-damaged/rounds.jsonl").write_text("{}\n")
+    Path("broken.py").write_text("def load(data_dir):\n    raise OSError('the disk is gone')\n")
+    config = Path("some/b-foreign/config.toml")
+    config.write_text(config.read_text().replace('data = "digits"', 'data = "broken:load"'))
+    status, output, errors = command("resume", "some")
+    assert status == 2
+    assert "adaptcl finished 2 rounds" in output
+    assert "run      some/c-whole" in output
+    assert "Traceback" in errors
+    assert errors.endswith(
+        "adaptcl: 2 of 3 runs could not be resumed:\n"
+        "some/a-damaged: some/a-damaged/rounds.jsonl is damaged: line 1 is not a round.\n"
+        "some/b-foreign: OSError: the disk is gone\n"
+    )
+    Path("some/c-whole/summary.json").write_text("{")
+    for named in (["some/a-damaged", "absent"], ["some/c-whole", "absent"]):
+        status, output, errors = command("resume", *named)
+        assert (status, output) == (2, "")
+        assert errors.startswith("adaptcl: 2 of 2 runs could not be resumed:\n")
 
 
 def test_a_run_from_python_is_resumed_from_python(command: Command) -> None:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from adaptcl.data import Samples
-from adaptcl.errors import AdaptCLError, DataError
+from adaptcl.errors import AdaptCLError, DataError, SettingError
 from adaptcl.materials import Materials
 from adaptcl.misfit import refuse_misfit, refuse_tables
 
@@ -40,9 +40,28 @@ def test_a_model_whose_scores_do_not_fit_the_labels_is_refused(
     samples = Samples(torch.randn(12, 5), torch.arange(12) % 3)
     materials = Materials(model, [samples], samples, ())
     with pytest.raises(DataError) as refused:
-        refuse_misfit(materials)
+        refuse_misfit(materials, 32)
     assert str(refused.value) == sentence
-    refuse_misfit(Materials(linear(3), [samples], samples, ()))
+    refuse_misfit(Materials(linear(3), [samples], samples, ()), 32)
+
+
+class SecondHead(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = linear(), linear()
+
+    def forward(self, inputs: Tensor) -> Tensor | tuple[Tensor, Tensor]:
+        scores: Tensor = self.first(inputs)
+        return (scores, self.second(inputs)) if self.training else scores
+
+
+def test_a_model_that_gives_more_in_training_is_refused() -> None:
+    samples = Samples(torch.randn(12, 5), torch.arange(12) % 3)
+    with pytest.raises(DataError) as refused:
+        refuse_misfit(Materials(SecondHead().eval(), [samples], samples, ()), 32)
+    assert str(refused.value) == (
+        "The model must give [samples, classes] scores, but in training it gives no tensor at all."
+    )
 
 
 def bag(rows: int, *, sparse: bool = False) -> nn.Module:
@@ -88,3 +107,65 @@ def test_other_models_and_other_inputs_are_left_to_tracing() -> None:
     floats = Samples(torch.randn(4, 5), torch.arange(4) % 3)
     refuse_tables(Materials(linear(), [floats], floats, ()))
     refuse_tables(Materials(linear(), [tokens(3)], tokens(3), ()))
+
+
+def normed() -> nn.Module:
+    """A model that cannot train on a single sample."""
+    return nn.Sequential(nn.Linear(5, 4), nn.BatchNorm1d(4), nn.Dropout(0.5), nn.Linear(4, 3))
+
+
+def rows(count: int) -> Samples:
+    return Samples(torch.randn(count, 5), torch.arange(count) % 3)
+
+
+def test_a_worker_with_a_single_sample_is_refused_where_the_model_cannot_train_on_it() -> None:
+    parts = [rows(4), rows(1), rows(1)]
+    with pytest.raises(DataError) as refused:
+        refuse_misfit(Materials(normed(), parts, rows(4), ()), 32)
+    assert str(refused.value) == (
+        "Module '1' (BatchNorm1d) cannot train on a single sample, but worker 1 has only one; "
+        "give every worker 2 or more."
+    )
+    refuse_misfit(Materials(linear(), parts, rows(4), ()), 32)
+    refuse_misfit(Materials(normed(), [rows(2), rows(3)], rows(4), ()), 2)
+
+
+def test_a_batch_size_of_one_is_refused_where_the_model_cannot_train_on_it() -> None:
+    with pytest.raises(SettingError) as refused:
+        refuse_misfit(Materials(normed(), [rows(4)], rows(4), ()), 1)
+    assert str(refused.value) == (
+        "Module '1' (BatchNorm1d) cannot train on a single sample, but batch_size is 1; "
+        "it must be 2 or more."
+    )
+    refuse_misfit(Materials(linear(), [rows(4)], rows(4), ()), 1)
+
+
+def test_batch_norm_over_images_of_several_pixels_trains_on_a_single_one() -> None:
+    model = nn.Sequential(
+        nn.Unflatten(1, (1, 5)),
+        nn.Conv1d(1, 4, 3),
+        nn.BatchNorm1d(4),
+        nn.Flatten(),
+        nn.Linear(12, 3),
+    )
+    refuse_misfit(Materials(model, [rows(1)], rows(4), ()), 1)
+
+
+def test_to_look_whether_a_model_trains_on_one_sample_leaves_no_trace() -> None:
+    model, samples = normed(), rows(4)
+    dice = torch.get_rng_state()
+    state = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    with pytest.raises(SettingError):
+        refuse_misfit(Materials(model, [samples], samples, ()), 1)
+    assert torch.equal(torch.get_rng_state(), dice)
+    assert all(torch.equal(tensor, state[name]) for name, tensor in model.state_dict().items())
+
+
+def test_a_model_that_does_not_train_on_two_samples_either_is_none_of_its_business() -> None:
+    class Raises(nn.Linear):
+        def forward(self, inputs: Tensor) -> Tensor:
+            if self.training:
+                raise RuntimeError("never in training")
+            return super().forward(inputs)
+
+    refuse_misfit(Materials(Raises(5, 3), [rows(1)], rows(4), ()), 1)

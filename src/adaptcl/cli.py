@@ -14,8 +14,9 @@ import signal
 import sys
 import threading
 import tomllib
+import traceback
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NoReturn
 
@@ -26,6 +27,7 @@ from adaptcl.bench import commands as bench
 from adaptcl.codecs import CODECS
 from adaptcl.config import Config
 from adaptcl.engines.flower import commands as network
+from adaptcl.engines.flower.network_file import NetworkFile
 from adaptcl.errors import AdaptCLError, RunFolderError, SettingError
 from adaptcl.experiments import commands as paper
 from adaptcl.forecast import forecast
@@ -105,32 +107,76 @@ def _describe(options: argparse.Namespace) -> None:
 
 def _resume(options: argparse.Namespace) -> None:
     paths = _named_runs(options.runs)
+    failed: dict[Path, str] = {}
+    for together in _jobs(paths):
+        try:
+            _go_on(together, paths)
+        except Exception as error:
+            if len(paths) == 1:
+                raise
+            reason = str(error)
+            if not isinstance(error, AdaptCLError):
+                # Most likely the user's own model or data: theirs to see in full, but no reason
+                # to leave the other runs alone.
+                traceback.print_exc()
+                reason = f"{type(error).__name__}: {error}"
+            failed |= dict.fromkeys(_unfinished(together) or together, reason)
+    resumed = [path for path in paths if path not in failed]
+    if resumed:
+        _present(resumed, _shared(paths) / FIGURES)
+    if failed:
+        reasons = "".join(f"\n{path}: {reason}" for path, reason in failed.items())
+        raise RunFolderError(f"{len(failed)} of {len(paths)} runs could not be resumed:{reasons}")
+
+
+def _jobs(paths: Sequence[Path]) -> list[list[Path]]:
+    """The runs one by one, but those together that one server does with the same workers."""
+    jobs: dict[str, list[Path]] = {}
     for path in paths:
+        name = str(path)
+        with suppress(RunFolderError):  # the run's own to complain of, when its turn comes
+            name = (NetworkFile.read(path).job if network.is_network_run(path) else "") or name
+        jobs.setdefault(name, []).append(path)
+    return list(jobs.values())
+
+
+def _go_on(together: Sequence[Path], paths: Sequence[Path]) -> None:
+    """Resume one job's runs, among all `paths`, unless they are finished."""
+    for path in together:
         before = report.read_run(path)
         if before.summary is not None:
             print(f"{path} is finished already.")
-            continue
-        if FROM_PYTHON in before.config.values():
+        elif FROM_PYTHON in before.config.values():
             raise RunFolderError(
                 f"{path} was started from Python with its own model or data; go on with it by "
                 "adaptcl.run(..., out=..., resume=True)."
             )
-        if network.is_network_run(path):
-            network.resume(path)
-            continue
+    left = _unfinished(together)
+    if left and network.is_network_run(left[0]):
+        network.resume(left)
+        return
+    for path in left:
         chosen = config.configure(tomllib.loads((path / "config.toml").read_text("utf-8")))
         materials = _materials(chosen)
         with _resumable(paths), report.Progress() as progress:
             execute(chosen, materials, RunFolder.open(path), [progress])
-    several = len(paths) > 1
-    shared = Path(os.path.commonpath([p.absolute() for p in paths])) if several else paths[0]
-    _present(paths, shared / FIGURES)
+
+
+def _unfinished(paths: Sequence[Path]) -> list[Path]:
+    return [path for path in paths if not (path / "summary.json").exists()]
+
+
+def _shared(paths: Sequence[Path]) -> Path:
+    """The run's folder, or the nearest one above several."""
+    if len(paths) == 1:
+        return paths[0]
+    return Path(os.path.commonpath([path.absolute() for path in paths]))
 
 
 def _compare(options: argparse.Namespace) -> None:
     paths = _named_runs(options.runs)
     if options.markdown:
-        runs = [report.read_run(path) for path in paths]
+        runs = report.by_strategy([report.read_run(path) for path in paths])
         print(report.comparison_markdown(runs, over_seeds=options.over_seeds))
         return
     _present(paths, Path(options.out), over_seeds=options.over_seeds)
@@ -138,15 +184,15 @@ def _compare(options: argparse.Namespace) -> None:
 
 def _present(paths: Sequence[Path], figures: Path, *, over_seeds: bool = False) -> None:
     """The table of some runs, and where their figures are."""
-    runs = [report.read_run(path) for path in paths]
+    runs = report.by_strategy([report.read_run(path) for path in paths])
     console = Console()
     console.print(report.comparison(runs, over_seeds=over_seeds))
     try:
         drawn = report.draw(runs, figures)
     except OSError as error:
         raise RunFolderError(f"{figures} cannot be written: {error.strerror}.") from None
-    for path in paths:
-        console.print(f"run      {path}", highlight=False, soft_wrap=True)
+    for run in runs:
+        console.print(f"run      {run.folder}", highlight=False, soft_wrap=True)
     console.print(
         f"figures  {figures} ({', '.join(p.name for p in drawn)})",
         highlight=False,
@@ -186,7 +232,7 @@ def _materials(chosen: Config) -> Materials:
 
 
 def _named_runs(words: Sequence[str]) -> list[Path]:
-    """The runs that folders stand for: their own, or all those just below them.
+    """The runs that folders stand for: their own, or all those one or two levels below them.
 
     A folder of figures among them, which `runs/both/*` names too, is none. What else is no run
     stays, for whoever reads it to complain.
@@ -194,7 +240,7 @@ def _named_runs(words: Sequence[str]) -> list[Path]:
     found: list[Path] = []
     others: list[Path] = []
     for path in map(Path, words):
-        runs = run_folders(path)
+        runs = run_folders(path, levels=2)
         if not runs and path.name == FIGURES and path.is_dir():
             others.append(path)
         else:
@@ -208,9 +254,8 @@ def _resumable(paths: Sequence[Path]) -> Iterator[None]:
     try:
         yield
     except (KeyboardInterrupt, BrokenPipeError, SystemExit):
-        left = [str(path) for path in paths if not (path / "summary.json").exists()]
-        if left:
-            _say(f"stopped; `adaptcl resume {shlex.join(left)}` goes on.")
+        if left := _unfinished(paths):
+            _say(f"stopped; `adaptcl resume {shlex.join(map(str, left))}` goes on.")
         raise
 
 
@@ -234,7 +279,7 @@ def _as_interrupt(*_: object) -> NoReturn:
 
 # Flags -----------------------------------------------------------------------------------------
 
-_RUN_HELP = "a run's folder, or one that holds the folders of several"
+_RUN_HELP = "a run's folder, or one that holds those of several, one or two levels below"
 
 
 def _parser() -> flags.Parser:
@@ -286,7 +331,12 @@ def _parser() -> flags.Parser:
     bench.add_commands(commands)
     paper.add_commands(commands)
 
-    compare = commands.add_parser("compare", help="table and figures for any set of runs")
+    compare = commands.add_parser(
+        "compare",
+        help="table and figures for any set of runs",
+        description="Table and figures for any set of runs, in the order of `adaptcl strategies`. "
+        "A speed-up is relative to the first run of fedavg-s; without one, to the first row.",
+    )
     compare.set_defaults(command=_compare)
     compare.add_argument("runs", nargs="+", metavar="RUN", help=_RUN_HELP)
     compare.add_argument("--out", default="figures", help="folder for the figures [figures]")

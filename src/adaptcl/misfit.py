@@ -18,14 +18,12 @@ from adaptcl.units.forward import called
 _TABLES = (nn.Embedding, nn.EmbeddingBag)
 
 
-def refuse_misfit(materials: Materials, batch_size: int = 2) -> None:
+def refuse_misfit(materials: Materials, batch_size: int) -> None:
     """An error if the model does not give a score for every class there is a label of, or cannot
     train on as few samples as a step would be on."""
     with torch.no_grad():
-        scores = copy.deepcopy(materials.model).eval()(materials.example())
-    if not isinstance(scores, Tensor) or scores.ndim != 2:
-        shape = f"shape {list(scores.shape)}" if isinstance(scores, Tensor) else "no tensor at all"
-        raise DataError(f"The model must give [samples, classes] scores, but it gives {shape}.")
+        scores = _scores(copy.deepcopy(materials.model).eval(), materials.example())
+        _refuse_in_training(materials)
     highest = max(int(each.labels.max()) for each in (*materials.parts, materials.test))
     if highest >= scores.shape[1]:
         raise DataError(
@@ -35,6 +33,26 @@ def refuse_misfit(materials: Materials, batch_size: int = 2) -> None:
         if smallest_batch(len(part), batch_size) == 1:
             refuse_lone_sample(worker, materials.model, part, batch_size)
             return  # what holds for one such worker holds for all
+
+
+def _scores(model: nn.Module, example: Tensor, when: str = "") -> Tensor:
+    scores = model(example)
+    if isinstance(scores, Tensor) and scores.ndim == 2:
+        return scores
+    shape = f"shape {list(scores.shape)}" if isinstance(scores, Tensor) else "no tensor at all"
+    raise DataError(f"The model must give [samples, classes] scores, but{when} it gives {shape}.")
+
+
+def _refuse_in_training(materials: Materials) -> None:
+    """Some models give more in training than elsewhere, such as the scores of a second head."""
+    devices = [materials.device] if materials.device.type == "cuda" else []
+    with torch.random.fork_rng(devices=devices):
+        try:
+            _scores(copy.deepcopy(materials.model).train(), materials.example(), " in training")
+        except DataError:
+            raise
+        except Exception:
+            return  # one that cannot train on two samples may on more
 
 
 def refuse_tables(materials: Materials) -> None:

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import matplotlib
 import numpy as np
@@ -95,10 +97,102 @@ def test_all_known_strategies_differ_in_colour(make_run: MakeRun) -> None:
     assert len({look.colour for look in looks(runs)}) == len(names)
 
 
-def test_runs_of_one_strategy_share_its_colour_and_differ_in_dashes(make_run: MakeRun) -> None:
-    first, second = looks([make_run("a", seed=1), make_run("b", seed=2)])
-    assert first.colour == second.colour
-    assert first.dashes != second.dashes
+def test_a_strategy_keeps_its_colour_where_it_occurs_once(make_run: MakeRun) -> None:
+    strategies = ("adaptcl", "fedavg", "adaptcl", "heterofl", "adaptcl")
+    runs = [make_run(str(place), strategy=name) for place, name in enumerate(strategies)]
+    drawn = looks(runs)
+    for place in (0, 1, 3):
+        assert looks([runs[place]]) == [drawn[place]]
+
+
+def seen(colour: str, kind: str) -> np.ndarray:
+    """Where a colour lies in CIELAB, in which even steps look even, as people see it."""
+    share = np.array([int(colour[start : start + 2], 16) / 255 for start in (1, 3, 5)])
+    linear = np.where(share <= 0.04045, share / 12.92, ((share + 0.055) / 1.055) ** 2.4)
+    xyz = _XYZ @ np.clip(_COLOUR_VISION[kind] @ linear, 0, 1)
+    x, y, z = np.where(xyz > 0.008856, np.cbrt(xyz), 7.787 * xyz + 16 / 116)
+    return np.array([116 * y - 16, 500 * (x - y), 200 * (y - z)])
+
+
+_XYZ = np.array(
+    [[0.4339, 0.3762, 0.1899], [0.2127, 0.7152, 0.0722], [0.0178, 0.1094, 0.8728]]
+)  # of linear sRGB, relative to white
+_COLOUR_VISION = {  # after Machado, Oliveira and Fernandes (2009)
+    "common": np.eye(3),
+    "without red": np.array(
+        [[0.1523, 1.0526, -0.2049], [0.1145, 0.7863, 0.0992], [-0.0039, -0.0481, 1.0520]]
+    ),
+    "without green": np.array(
+        [[0.3673, 0.8606, -0.2280], [0.2801, 0.6725, 0.0474], [-0.0118, 0.0429, 0.9689]]
+    ),
+    "without blue": np.array(
+        [[1.2555, -0.0767, -0.1788], [-0.0784, 0.9308, 0.1476], [0.0047, 0.6914, 0.3039]]
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", _COLOUR_VISION)
+@pytest.mark.parametrize("strategy", ["fedavg", "fedavg-s", "adaptcl"])
+def test_ten_runs_of_one_strategy_have_ten_colours_that_everybody_can_tell_apart(
+    make_run: MakeRun, strategy: str, kind: str
+) -> None:
+    runs = [make_run(str(place), strategy=strategy, seed=place) for place in range(10)]
+    places = [seen(look.colour, kind) for look in looks(runs)]
+    nearest = min(np.linalg.norm(a - b) for a, b in itertools.combinations(places, 2))
+    # A difference of 2 can just be seen where colours touch; thin lines take far more.
+    assert nearest > (35 if kind == "common" else 18)
+
+
+def test_a_repeated_strategy_has_no_colour_that_resembles_another_strategys(
+    make_run: MakeRun,
+) -> None:
+    others = ("fedavg", "fedavg-s", "fedasync-s", "ssp-s", "dc-asgd-a-s", "heterofl", "fedrolex")
+    strategies = (*others, *["adaptcl"] * 4)
+    runs = [make_run(str(place), strategy=name) for place, name in enumerate(strategies)]
+    places = [seen(look.colour, "common") for look in looks(runs)]
+    for own, other in itertools.product(places[len(others) + 1 :], places[: len(others)]):
+        assert np.linalg.norm(own - other) > 20
+
+
+def test_no_two_of_very_many_runs_look_the_same(make_run: MakeRun) -> None:
+    runs = [make_run(name, strategy=name) for name in ("fedavg", "adaptcl")]
+    assert len(set(looks(runs * 20))) == 40
+
+
+def test_long_labels_stay_within_their_panel_and_their_figure(
+    make_run: MakeRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = make_run("a", strategy="adaptcl", adapts=True)
+    words = "samples=100, label_share=80, augmentation=false, first_pruning=2, sigma=2, jitter=0.1"
+    runs = [replace(run, label=f"adaptcl ({words}, seed={seed})") for seed in range(3)]
+    figures: list[Figure] = []
+    save = Figure.savefig
+
+    def remember(figure: Figure, *arguments: Any, **options: Any) -> None:
+        figures.append(figure)
+        save(figure, *arguments, **options)
+
+    monkeypatch.setattr(Figure, "savefig", remember)
+    draw(runs, tmp_path / "figures")
+    assert len(figures) == len(COMMON) + 2 * len(runs)
+    for figure in figures:
+        figure.draw_without_rendering()
+        everything = figure.get_tightbbox()
+        assert everything.x0 >= 0
+        assert everything.x1 <= figure.get_figwidth()
+    below = [axes.xaxis.label.get_window_extent() for axes in figures[0].axes]
+    assert all(left.x1 < right.x0 for left, right in itertools.pairwise(below))
+
+
+def test_a_long_legend_takes_no_height_from_the_axes(make_run: MakeRun, tmp_path: Path) -> None:
+    run = make_run("a")
+    few = [replace(run, label=f"run {place}") for place in range(2)]
+    many = [replace(run, label=f"a run with quite a long label, and it is {n}") for n in range(12)]
+    sizes = [
+        pixels(draw(runs, tmp_path / name)[1]).shape for name, runs in (("f", few), ("m", many))
+    ]
+    assert sizes[1][0] > 1.3 * sizes[0][0]
+    assert sizes[1][1] == sizes[0][1]
 
 
 def test_a_run_that_never_prunes_has_no_figure_of_its_own(

@@ -3,6 +3,7 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from io import StringIO
 
 import pytest
@@ -19,6 +20,7 @@ from adaptcl.events import (
     WorkerLost,
 )
 from adaptcl.report import Progress
+from adaptcl.report.progress import absent_lines
 
 EventsOf = Callable[..., list[Event]]
 
@@ -254,3 +256,20 @@ def test_without_its_context_it_still_tells_of_every_round(events_of: EventsOf) 
         progress(event)
     assert written(console).count("round ") == 5
     assert isinstance(events_of()[-1], RunFinished)
+
+
+@pytest.mark.parametrize(
+    ("updates", "line"),
+    [
+        ((10, 10, 10), []),
+        ((10, 6, 10), []),
+        ((), []),
+        ((8, 0, 8, 3, 8), ["few updates were used of: worker 1 0, worker 3 3 (usual are 8)"]),
+    ],
+)
+def test_who_hardly_took_part_is_named_at_the_end(
+    events_of: EventsOf, updates: tuple[int, ...], line: list[str]
+) -> None:
+    finished = events_of()[-1]
+    assert isinstance(finished, RunFinished)
+    assert absent_lines(replace(finished.summary, updates=updates)) == line

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adaptcl.errors import RunFolderError
-from adaptcl.report import Run, distinct_labels, read_run
+from adaptcl.report import Run, by_strategy, read_run
 
 WriteRun = Callable[..., Path]
 MakeRun = Callable[..., Run]
@@ -99,61 +98,12 @@ def test_a_broken_line_before_the_last_is_not_ignored(write_run: WriteRun) -> No
         read_run(folder)
 
 
-def test_labels_that_are_distinct_stay_as_they_are(make_run: MakeRun) -> None:
-    runs = [make_run("a", strategy="fedavg", seed=1), make_run("b", strategy="adaptcl", seed=2)]
-    assert [run.label for run in distinct_labels(runs)] == ["fedavg", "adaptcl"]
-
-
-def test_runs_of_one_strategy_are_told_apart_by_what_differs(make_run: MakeRun) -> None:
-    runs = [
-        make_run("a", strategy="adaptcl", settings={"sigma": 2.0}),
-        make_run("b", strategy="fedavg"),
-        make_run("c", strategy="adaptcl", settings={"sigma": 5.0}),
-    ]
-    labels = [run.label for run in distinct_labels(runs)]
-    assert labels == ["adaptcl (sigma=2)", "fedavg", "adaptcl (sigma=5)"]
-
-
-def test_the_seed_is_named_only_where_nothing_else_tells_runs_apart(make_run: MakeRun) -> None:
-    by_both = [
-        make_run(f"{sigma}-{seed}", seed=seed, settings={"sigma": sigma})
-        for sigma in (2.0, 5.0)
-        for seed in (1, 2)
-    ]
-    assert [run.label for run in distinct_labels(by_both)] == [
-        "fedavg-s (sigma=2, seed=1)",
-        "fedavg-s (sigma=2, seed=2)",
-        "fedavg-s (sigma=5, seed=1)",
-        "fedavg-s (sigma=5, seed=2)",
-    ]
-    by_sigma = [by_both[0], by_both[3]]
-    labels = [run.label for run in distinct_labels(by_sigma)]
-    assert labels == ["fedavg-s (sigma=2)", "fedavg-s (sigma=5)"]
-
-
-def test_a_setting_left_out_reads_none(make_run: MakeRun) -> None:
-    runs = [make_run("a"), make_run("b", settings={"pruning": "cig"})]
-    labels = [run.label for run in distinct_labels(runs)]
-    assert labels == ["fedavg-s (pruning=none)", "fedavg-s (pruning=cig)"]
-
-
-def test_runs_with_equal_settings_are_told_apart_by_their_folders(make_run: MakeRun) -> None:
-    same_name = [make_run("x/run"), make_run("y/run")]
-    labels = [run.label for run in distinct_labels([make_run("a"), make_run("b")])]
-    assert labels == ["fedavg-s (a)", "fedavg-s (b)"]
-    paths = [run.label for run in distinct_labels(same_name)]
-    assert paths == [f"fedavg-s ({run.folder.as_posix()})" for run in same_name]
-
-
-def test_no_two_labels_are_ever_equal(make_run: MakeRun) -> None:
-    run = make_run("a")
-    awkward = replace(run, label="fedavg-s (sigma=2)")
-    others = [
-        make_run("b", settings={"sigma": 2.0}),
-        make_run("c", settings={"sigma": 5.0}),
-    ]
-    labels = [each.label for each in distinct_labels([run, run, awkward, *others])]
-    assert len(set(labels)) == 5
+def test_runs_are_ordered_as_the_strategies_are_listed_and_else_left_alone(
+    make_run: MakeRun,
+) -> None:
+    strategies = ("mine", "adaptcl", "fedavg", "adaptcl", "fedavg-s", "heterofl")
+    runs = [make_run(str(place), strategy=name) for place, name in enumerate(strategies)]
+    assert by_strategy(runs) == [runs[place] for place in (2, 4, 1, 3, 5, 0)]
 
 
 def test_the_clock_of_a_run_across_a_network_is_a_real_one(tmp_path: Path) -> None:

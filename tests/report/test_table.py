@@ -126,10 +126,13 @@ def test_square_brackets_in_a_label_are_printed_not_obeyed(make_run: MakeRun) ->
     [
         (("adaptcl", "fedavg-s", "fedavg"), 1),
         (("fedavg", "adaptcl"), 0),
+        (("adaptcl", "fedavg"), 1),
+        (("heterofl", "adaptcl", "ssp-s"), 2),
+        (("mine", "adaptcl", "adaptcl"), 1),
         (("ssp-s", "fedavg-s", "fedavg-s"), 1),
     ],
 )
-def test_the_baseline_is_the_first_fedavg_s_or_else_the_first_run(
+def test_the_baseline_is_the_first_fedavg_s_or_else_of_the_strategy_that_is_listed_first(
     make_run: MakeRun, strategies: tuple[str, ...], expected: int
 ) -> None:
     runs = [make_run(str(place), strategy=name) for place, name in enumerate(strategies)]

@@ -2,8 +2,9 @@
 
 from adaptcl.report.figures import draw
 from adaptcl.report.forecasts import forecast_table
+from adaptcl.report.labels import distinct_labels
 from adaptcl.report.progress import Progress
-from adaptcl.report.runs import Run, distinct_labels, read_run
+from adaptcl.report.runs import Run, by_strategy, read_run
 from adaptcl.report.table import comparison, comparison_markdown
 from adaptcl.report.waiting import bar
 
@@ -11,6 +12,7 @@ __all__ = [
     "Progress",
     "Run",
     "bar",
+    "by_strategy",
     "comparison",
     "comparison_markdown",
     "distinct_labels",

@@ -6,8 +6,10 @@ Figures are drawn without pyplot, so nothing is left behind in a process that dr
 from __future__ import annotations
 
 import io
+import math
 import os
 import re
+import textwrap
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -18,10 +20,19 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 from adaptcl.errors import RunFolderError
 from adaptcl.report import panels
+from adaptcl.report.labels import distinct_labels
 from adaptcl.report.palette import STYLE, Look, looks
-from adaptcl.report.runs import Run, distinct_labels
+from adaptcl.report.runs import Run
 
 _DPI = 160
+_LETTERS_PER_INCH = 11
+"""Of the size of labels, at least; titles are larger and bold."""
+_TITLE_LETTERS_PER_INCH = 9
+_HANDLE_LETTERS = 7
+"""The room that the line beside a legend's label takes."""
+_LEGEND_ROW_INCHES = 0.22
+_ROWS_WITHIN = 2
+"""Rows of a legend that the figure has room for; for each more it grows."""
 
 
 def draw(runs: Sequence[Run], folder: Path) -> list[Path]:
@@ -78,7 +89,7 @@ def _update_times(run: Run) -> Figure:
     figure = Figure(figsize=(7.2, 4.4), layout="constrained")
     axes = figure.subplots()
     panels.update_times(axes, run)
-    axes.set_title(f"Update time of each worker: {run.label}")
+    axes.set_title(_broken_title(f"Update time of each worker: {run.label}", figure))
     _legend_below(figure, axes)
     return figure
 
@@ -87,7 +98,8 @@ def _retention(run: Run, look: Look) -> Figure:
     figure = Figure(figsize=(7.2, 5.6), layout="constrained")
     above, below = figure.subplots(2, 1, sharex=True)
     panels.update_time_change(above, run, look)
-    above.set(title=f"Update time and retention of each worker: {run.label}", xlabel="")
+    title = f"Update time and retention of each worker: {run.label}"
+    above.set(title=_broken_title(title, figure), xlabel="")
     panels.retention(below, run, look)
     _legend_below(figure, above)
     return figure
@@ -111,19 +123,35 @@ def _overview(runs: Sequence[Run], chosen: Sequence[Look]) -> Figure:
     third.set_title("Heterogeneity over rounds")
     panels.retention(fourth, run, look)
     fourth.set_title("Retention by worker")
+    room = int(figure.get_figwidth() / 4 * _LETTERS_PER_INCH)
     for axes in (second, fourth):
-        axes.set_xlabel(f"{axes.get_xlabel()} · {run.label}")
+        # A short label fits beside the quantity; a long one gets lines of its own.
+        axes.set_xlabel(_broken(f"{axes.get_xlabel()} · {run.label}", room))
     _legend_below(figure, first)
     return figure
 
 
 def _legend_below(figure: Figure, axes: Axes) -> None:
-    """Outside the axes, where it can hide no line."""
-    handles, labels = axes.get_legend_handles_labels()
-    longest = max(len(label) for label in labels)
+    """Outside the axes, where it can hide no line, and not at the cost of their height."""
     width = figure.get_figwidth()
-    columns = max(1, min(len(labels), int(width * 11 / (longest + 7))))
+    handles, labels = axes.get_legend_handles_labels()
+    labels = [_broken(label, int(width * _LETTERS_PER_INCH) - _HANDLE_LETTERS) for label in labels]
+    longest = max(len(line) for label in labels for line in label.split("\n"))
+    columns = int(width * _LETTERS_PER_INCH / (longest + _HANDLE_LETTERS))
+    columns = max(1, min(len(labels), columns))
+    lines = max(label.count("\n") + 1 for label in labels) * math.ceil(len(labels) / columns)
+    height = figure.get_figheight() + _LEGEND_ROW_INCHES * max(0, lines - _ROWS_WITHIN)
+    figure.set_figheight(height)
     figure.legend(handles, labels, loc="outside lower center", ncols=columns)
+
+
+def _broken_title(title: str, figure: Figure) -> str:
+    return _broken(title, int(figure.get_figwidth() * _TITLE_LETTERS_PER_INCH))
+
+
+def _broken(text: str, letters: int) -> str:
+    """In lines of at most so many letters."""
+    return "\n".join(textwrap.wrap(text, letters, break_on_hyphens=False))
 
 
 def _file_names(runs: Sequence[Run]) -> list[str]:

@@ -1,11 +1,14 @@
 """The look of the figures: one colour a strategy, everywhere, and legible to the colour-blind.
 
-Colours are those of Okabe and Ito and of Tol's muted scheme. Runs of one strategy share its
-colour and are told apart by the dashes of their lines.
+Colours of strategies are those of Okabe and Ito and of Tol's muted scheme. Of several runs of one
+strategy the first has its colour and each other one a colour of its own; their lines have
+different dashes besides.
 """
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -38,6 +41,7 @@ STYLE: dict[Any, object] = {
     "xtick.labelsize": 10.0,
     "ytick.labelsize": 10.0,
     "legend.fontsize": 10.0,
+    "legend.handlelength": 2.6,
     "legend.frameon": False,
     "lines.linewidth": 2.0,
     "lines.solid_capstyle": "round",
@@ -59,7 +63,22 @@ _STRATEGY_COLOURS = {
     "fedbuff": "#999933",
 }
 _OTHER_COLOURS = ("#332288", "#44aa99", "#aa4499", "#117733", "#ddaa33", "#661100")
+_REPEAT_COLOURS = (
+    "#4400aa",
+    "#22ccaa",
+    "#662244",
+    "#ee66ee",
+    "#004400",
+    "#cccc00",
+    "#eeaaee",
+    "#88cc66",
+    *_STRATEGY_COLOURS.values(),
+)
+"""For runs of a strategy that has been drawn before. The first eight are far from each other and
+from the colours of `fedavg`, `fedavg-s` and `adaptcl`, with any kind of colour-blindness."""
 _DASHES: tuple[tuple[float, ...], ...] = ((), (5, 2), (1.5, 1.5), (6, 2, 1.5, 2))
+_ALIKE = 80.0
+"""Colours nearer to each other than this, in red, green and blue up to 255, look alike."""
 
 
 @dataclass(frozen=True)
@@ -76,10 +95,23 @@ def looks(runs: Sequence[Run]) -> list[Look]:
     colours = _STRATEGY_COLOURS | {
         name: _OTHER_COLOURS[place % len(_OTHER_COLOURS)] for place, name in enumerate(unknown)
     }
+    taken = {colours[run.strategy] for run in runs}
+    apart = [c for c in _REPEAT_COLOURS if all(_distance(c, other) >= _ALIKE for other in taken)]
+    free = apart or _REPEAT_COLOURS
+    repeats = itertools.count()
     drawn: Counter[str] = Counter()
     chosen = []
     for run in runs:
-        dashes = _DASHES[drawn[run.strategy] % len(_DASHES)]
+        time = drawn[run.strategy]
         drawn[run.strategy] += 1
-        chosen.append(Look(colours[run.strategy], dashes))
+        colour = free[next(repeats) % len(free)] if time else colours[run.strategy]
+        order = [
+            Look(colour, _DASHES[(time + step) % len(_DASHES)]) for step in range(len(_DASHES))
+        ]
+        # Colours come again when there are more runs than colours, and then with other dashes.
+        chosen.append(next((look for look in order if look not in chosen), order[0]))
     return chosen
+
+
+def _distance(one: str, other: str) -> float:
+    return math.dist(*(tuple(bytes.fromhex(colour[1:])) for colour in (one, other)))

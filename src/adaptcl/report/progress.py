@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 import sys
 import time
 from collections.abc import Callable
@@ -24,6 +25,9 @@ from adaptcl.records import RoundRecord, Summary
 from adaptcl.report.display import Display
 from adaptcl.report.standing import Standing
 from adaptcl.report.wording import duration, number_of, span
+
+_NAMED = 5
+"""How many workers a line names; there may be thousands."""
 
 
 class Progress:
@@ -84,7 +88,7 @@ class Progress:
             case RoundFinished(record=record) if self._live is None and self._standing:
                 return [round_line(self._standing.run, record)]
             case RunFinished(summary=summary):
-                return [finished_line(summary)]
+                return [finished_line(summary), *absent_lines(summary)]
             case Warned(message=message):
                 return [f"warning: {message}"]
             case WorkerLost(worker=worker, round=number, reason=reason):
@@ -125,6 +129,17 @@ def finished_line(summary: Summary) -> str:
         f"retention {span(summary.retention, dash='-')}",
     ]
     return "  ".join(parts)
+
+
+def absent_lines(summary: Summary) -> list[str]:
+    """A line on workers that took no part, or a small one beside the others."""
+    usual = statistics.median(summary.updates) if summary.updates else 0
+    few = {w: count for w, count in enumerate(summary.updates) if count < usual / 2}
+    if not few:
+        return []
+    named = ", ".join(f"worker {worker} {count}" for worker, count in list(few.items())[:_NAMED])
+    more = ", …" if len(few) > _NAMED else ""
+    return [f"few updates were used of: {named}{more} (usual are {usual:g})"]
 
 
 def _standard_output() -> Console:

@@ -8,19 +8,16 @@ from __future__ import annotations
 
 import json
 import tomllib
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from adaptcl.engines.flower.network_file import is_network_run
 from adaptcl.errors import RunFolderError
 from adaptcl.records import RoundRecord, Summary
-
-_LONGEST_VALUE = 24
-"""A setting that takes more characters than this says too little in a legend."""
+from adaptcl.strategies import STRATEGIES
 
 
 @dataclass(frozen=True)
@@ -69,54 +66,13 @@ def read_run(folder: Path) -> Run:
     return Run(folder, str(config["strategy"]), config, rounds, summary)
 
 
-def distinct_labels(runs: Sequence[Run]) -> tuple[Run, ...]:
-    """The same runs, with labels no two of them share.
+def by_strategy(runs: Sequence[Run]) -> list[Run]:
+    """The runs in the order that `adaptcl strategies` has, those of one strategy as they were.
 
-    Runs that share a label are told apart by as few of their settings as it takes, the seed
-    last; where the settings agree, by their folders. Labels that are distinct stay as they are.
+    So runs make the same table, however they were named: one by one or by a folder above them.
     """
-    shared = {label for label, times in Counter(run.label for run in runs).items() if times > 1}
-    labels = [run.label for run in runs]
-    for label in shared:
-        places = [place for place, run in enumerate(runs) if run.label == label]
-        marks = _distinguishing_marks([runs[place] for place in places])
-        for place, mark in zip(places, marks, strict=True):
-            labels[place] = f"{label} ({mark})"
-    relabelled = tuple(replace(run, label=label) for run, label in zip(runs, labels, strict=True))
-    # A label made here may be the one another run came with.
-    return relabelled if len(set(labels)) == len(labels) else distinct_labels(relabelled)
-
-
-def _distinguishing_marks(runs: Sequence[Run]) -> list[str]:
-    names = {name: None for run in runs for name in run.config if name not in ("out", "seed")}
-    chosen: list[str] = []
-    distinct = 1
-    for name in (*names, "seed"):
-        marks = {_settings_text(run, [*chosen, name]) for run in runs}
-        if len(marks) > distinct:
-            chosen.append(name)
-            distinct = len(marks)
-    if distinct == len(runs):
-        return [_settings_text(run, chosen) for run in runs]
-    by_name = [run.folder.name for run in runs]
-    by_path = [run.folder.as_posix() for run in runs]
-    for marks_by_folder in (by_name, by_path):
-        if len(set(marks_by_folder)) == len(runs):
-            return marks_by_folder
-    return [f"{name}, {number}" for number, name in enumerate(by_path, start=1)]
-
-
-def _settings_text(run: Run, names: Sequence[str]) -> str:
-    return ", ".join(f"{name}={_value_text(run.config.get(name))}" for name in names)
-
-
-def _value_text(value: Any) -> str:
-    if value is None:
-        return "none"
-    if isinstance(value, float):
-        return f"{value:g}"
-    text = str(value)
-    return text if len(text) <= _LONGEST_VALUE else text[: _LONGEST_VALUE - 1] + "…"
+    places = {name: place for place, name in enumerate(STRATEGIES)}
+    return sorted(runs, key=lambda run: places.get(run.strategy, len(places)))
 
 
 def _read_config(folder: Path) -> Mapping[str, Any]:

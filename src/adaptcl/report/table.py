@@ -15,8 +15,9 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
+from adaptcl.report.labels import distinct_labels
 from adaptcl.report.outcome import Outcome, outcome
-from adaptcl.report.runs import Run, clock_of, distinct_labels
+from adaptcl.report.runs import Run, by_strategy, clock_of
 from adaptcl.report.wording import (
     ABSENT,
     FACTOR,
@@ -90,8 +91,13 @@ def comparison_markdown(runs: Sequence[Run], *, over_seeds: bool = False) -> str
 
 
 def baseline(runs: Sequence[Run]) -> Run:
-    """The run that speed-ups refer to: the first `fedavg-s`, else the first of all."""
-    return next((run for run in runs if run.strategy == _BASELINE_STRATEGY), runs[0])
+    """The run that speed-ups refer to, whatever the order of the different strategies.
+
+    It is the first `fedavg-s`, else the first of the strategy that `adaptcl strategies` lists
+    first.
+    """
+    ordered = by_strategy(runs)
+    return next((run for run in ordered if run.strategy == _BASELINE_STRATEGY), ordered[0])
 
 
 def _headings(runs: Sequence[Run]) -> tuple[str, ...]:

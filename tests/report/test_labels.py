@@ -1,0 +1,208 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from adaptcl.report import Run, distinct_labels
+
+MakeRun = Callable[..., Run]
+
+
+def labels_of(*settings: Mapping[str, Any]) -> list[str]:
+    """What runs of `fedavg-s` are called, each with some settings of its own."""
+    runs = [
+        Run(Path(str(place)), "fedavg-s", {"strategy": "fedavg-s", **each}, (), None)
+        for place, each in enumerate(settings)
+    ]
+    return [run.label.removeprefix("fedavg-s ") for run in distinct_labels(runs)]
+
+
+def test_labels_that_are_distinct_stay_as_they_are(make_run: MakeRun) -> None:
+    runs = [make_run("a", strategy="fedavg", seed=1), make_run("b", strategy="adaptcl", seed=2)]
+    assert [run.label for run in distinct_labels(runs)] == ["fedavg", "adaptcl"]
+
+
+def test_runs_of_one_strategy_are_told_apart_by_what_differs(make_run: MakeRun) -> None:
+    runs = [
+        make_run("a", strategy="adaptcl", settings={"sigma": 2.0}),
+        make_run("b", strategy="fedavg"),
+        make_run("c", strategy="adaptcl", settings={"sigma": 5.0}),
+    ]
+    labels = [run.label for run in distinct_labels(runs)]
+    assert labels == ["adaptcl (sigma=2)", "fedavg", "adaptcl (sigma=5)"]
+
+
+def test_the_seed_is_named_only_where_nothing_else_tells_runs_apart(make_run: MakeRun) -> None:
+    by_both = [
+        make_run(f"{sigma}-{seed}", seed=seed, settings={"sigma": sigma})
+        for sigma in (2.0, 5.0)
+        for seed in (1, 2)
+    ]
+    assert [run.label for run in distinct_labels(by_both)] == [
+        "fedavg-s (sigma=2, seed=1)",
+        "fedavg-s (sigma=2, seed=2)",
+        "fedavg-s (sigma=5, seed=1)",
+        "fedavg-s (sigma=5, seed=2)",
+    ]
+    by_sigma = [by_both[0], by_both[3]]
+    labels = [run.label for run in distinct_labels(by_sigma)]
+    assert labels == ["fedavg-s (sigma=2)", "fedavg-s (sigma=5)"]
+
+
+def test_a_setting_left_out_reads_none(make_run: MakeRun) -> None:
+    runs = [make_run("a"), make_run("b", settings={"pruning": "cig"})]
+    labels = [run.label for run in distinct_labels(runs)]
+    assert labels == ["fedavg-s (pruning=none)", "fedavg-s (pruning=cig)"]
+
+
+def test_runs_with_equal_settings_are_told_apart_by_their_folders(make_run: MakeRun) -> None:
+    same_name = [make_run("x/run"), make_run("y/run")]
+    labels = [run.label for run in distinct_labels([make_run("a"), make_run("b")])]
+    assert labels == ["fedavg-s (a)", "fedavg-s (b)"]
+    paths = [run.label for run in distinct_labels(same_name)]
+    assert paths == [f"fedavg-s ({run.folder.as_posix()})" for run in same_name]
+
+
+def test_no_two_labels_are_ever_equal(make_run: MakeRun) -> None:
+    run = make_run("a")
+    awkward = replace(run, label="fedavg-s (sigma=2)")
+    others = [
+        make_run("b", settings={"sigma": 2.0}),
+        make_run("c", settings={"sigma": 5.0}),
+    ]
+    labels = [each.label for each in distinct_labels([run, run, awkward, *others])]
+    assert len(set(labels)) == 5
+
+
+def test_every_setting_that_differs_is_named_if_they_are_few() -> None:
+    first = {"epochs": 1.0, "sigma": 2.0, "augmentation": False}
+    assert labels_of(first, {"epochs": 2.0, "sigma": 5.0, "augmentation": True}) == [
+        "(epochs=1, sigma=2, augmentation=false)",
+        "(epochs=2, sigma=5, augmentation=true)",
+    ]
+
+
+def test_of_two_runs_that_differ_in_much_one_difference_is_enough() -> None:
+    every = ("epochs", "batch_size", "momentum", "jitter")
+    runs = [dict.fromkeys(every, value) for value in (0.25, 0.5)]
+    assert labels_of(*runs) == ["(epochs=0.25)", "(epochs=0.5)"]
+
+
+def test_of_many_runs_each_is_called_by_what_is_special_about_it() -> None:
+    usual: dict[str, Any] = {
+        "epochs": 1,
+        "samples": 0,
+        "averaging": 0.0,
+        "jitter": 0.0,
+        "momentum": 0.9,
+    }
+    special: list[dict[str, Any]] = [
+        {},
+        {"epochs": 3},
+        {"samples": 100},
+        {"averaging": 0.5, "momentum": 0.5},
+        {"jitter": 0.1},
+    ]
+    assert labels_of(*(usual | each for each in special)) == [
+        "(as most of them)",
+        "(epochs=3)",
+        "(samples=100)",
+        "(averaging=0.5, momentum=0.5)",
+        "(jitter=0.1)",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("idle", "others"),
+    [
+        ("sigma", {"bandwidths": [1.0, 2.0]}),
+        ("bandwidth_max", {"bandwidths": [1.0, 2.0]}),
+        ("label_share", {"partition": "iid"}),
+        ("concentration", {"partition": "by-label"}),
+        ("staleness_exponent", {"staleness_weight": "hinge"}),
+        ("staleness_hinge", {"staleness_weight": "polynomial"}),
+        ("flops_share", {"training_time": "measured"}),
+        ("late_updates", {"deadline": 0.0}),
+        ("alpha", {"pruned_rates": [[0.5, 0.0]]}),
+        ("width_levels", {"worker_widths": [0.5, 1.0]}),
+        ("beta", {}),
+    ],
+)
+def test_a_setting_without_effect_is_not_named(idle: str, others: Mapping[str, Any]) -> None:
+    runs = [{idle: 2.0, **others, "epochs": 1}, {idle: 3.0, **others, "epochs": 2}]
+    assert labels_of(*runs) == ["(epochs=1)", "(epochs=2)"]
+
+
+def test_the_strength_has_no_effect_without_sparse_training(make_run: MakeRun) -> None:
+    runs = [
+        make_run(name, strategy="fedavg", settings={"strength": strength, "epochs": epochs})
+        for name, strength, epochs in (("a", 0.1, 1), ("b", 0.2, 2))
+    ]
+    assert [run.label for run in distinct_labels(runs)] == [
+        "fedavg (epochs=1)",
+        "fedavg (epochs=2)",
+    ]
+
+
+def test_what_another_setting_replaces_is_named_only_where_it_counts() -> None:
+    replaced = {"sigma": 3.0, "bandwidths": [1, 2, 3, 4], "speeds": []}
+    plain: dict[str, Any] = {"sigma": 2.0, "bandwidths": [], "speeds": []}
+    assert labels_of(plain, replaced) == [
+        "(bandwidths=none)",
+        "(bandwidths=1,2,3,4)",
+    ]
+    assert labels_of(plain | {"sigma": 5.0}, plain, replaced) == [
+        "(sigma=5)",
+        "(sigma=2)",
+        "(bandwidths=1,2,3,4)",
+    ]
+    assert labels_of(replaced, plain | {"speeds": [1.0, 0.5]}) == [
+        "(bandwidths=1,2,3,4)",
+        "(speeds=1,0.5)",
+    ]
+
+
+def test_settings_of_the_simulation_say_nothing_about_a_run_across_a_network(
+    make_run: MakeRun,
+) -> None:
+    runs = [make_run(n, seed=s, settings={"sigma": float(s)}) for n, s in (("a", 1), ("b", 2))]
+    for run in runs:
+        (run.folder / "network.toml").touch()
+    assert [run.label for run in distinct_labels(runs)] == [
+        "fedavg-s (seed=1)",
+        "fedavg-s (seed=2)",
+    ]
+
+
+def test_where_and_how_fast_a_run_was_computed_is_named_last() -> None:
+    runs = [{"device": "cpu", "threads": 1, "jitter": 0.1}, {"device": "cuda", "threads": 4}]
+    assert labels_of(*runs) == ["(jitter=0.1)", "(jitter=none)"]
+    assert labels_of({"device": "cpu"}, {"device": "cuda"}) == [
+        "(device=cpu)",
+        "(device=cuda)",
+    ]
+
+
+def test_long_values_are_cut_where_they_tell_least() -> None:
+    rates = [[0.5, 0.25, 0.0], [0.125, 0.0, 0.0], [0.5, 0.5, 0.0]]
+    assert labels_of(
+        {"data": "/a/very/long/way/to/the/data/scans.npz"},
+        {"data": "package.module.submodule:load_data"},
+        {"data": "digits", "pruned_rates": rates},
+    ) == [
+        "(data=…y/to/the/data/scans.npz)",
+        "(data=package.module.submodul…)",
+        "(data=digits, pruned_rates=0.5,0.25,0;0.125,0,…)",
+    ]
+
+
+def test_only_runs_with_equal_settings_are_told_apart_by_their_folders() -> None:
+    assert labels_of({"sigma": 2.0}, {"sigma": 2.0}, {"sigma": 5.0}) == [
+        "(sigma=2, in 0)",
+        "(sigma=2, in 1)",
+        "(sigma=5)",
+    ]
