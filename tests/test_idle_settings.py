@@ -19,6 +19,7 @@ from adaptcl.idle_settings import idle
          "staleness_threshold has no effect with strategy fedavg; it is for ssp-s."),
         ("label_share", {"partition": "iid"},
          "label_share has no effect with partition iid; it is for by-label."),
+        ("sigma", {"bandwidths": [1.0] * 10}, "sigma has no effect beside bandwidths."),
         ("concentration", {"partition": "by-label"},
          "concentration has no effect with partition by-label; it is for dirichlet."),
     ],

@@ -24,6 +24,8 @@ def idle(given: Iterable[str], configs: Sequence[Config]) -> list[str]:
 
 def _sentence(name: str, configs: Sequence[Config]) -> str:
     chosen = [each.job for each in configs]
+    if name in ("sigma", "bandwidth_max") and configs[0].environment.bandwidths:
+        return f"{name} has no effect beside bandwidths."
     if name in _OF_PARTITIONS:
         if any(job.partition == _OF_PARTITIONS[name] for job in chosen):
             return ""

@@ -266,3 +266,32 @@ def test_a_training_that_diverges_ends_the_run_with_one_sentence(digits: Any) ->
     without_norm = nn.Sequential(nn.Flatten(), nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 10))
     with pytest.raises(UpdateError, match="a lower learning_rate may help"):
         trained(digits, "fedavg", model=without_norm, learning_rate=1e9)
+
+
+def pooled(*norm: nn.Module) -> nn.Module:
+    """Eight features of an image; a batch norm among them has one value for each."""
+    return nn.Sequential(
+        nn.Conv2d(1, 8, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten(), *norm, nn.Linear(8, 10)
+    )
+
+
+@pytest.mark.parametrize(
+    ("sizes", "settings", "sentence"),
+    [
+        ((20, 1), {}, "but worker 1 has only one; give every worker 2 or more."),
+        ((20, 20), {"batch_size": 1}, "but batch_size is 1; it must be 2 or more."),
+    ],
+)
+def test_a_step_on_a_single_sample_is_refused_only_where_the_model_cannot_take_it(
+    digits: Any, sizes: tuple[int, int], settings: dict[str, int], sentence: str
+) -> None:
+    (inputs, labels), test = digits
+    parts = [(inputs[:size], labels[:size]) for size in sizes]
+    given: dict[str, Any] = {**SETTINGS, "workers": 2, "rounds": 1, **settings}
+    with pytest.raises(AdaptCLError) as refused:
+        adaptcl.run(pooled(nn.BatchNorm1d(8)), parts, test, **given)
+    assert (
+        str(refused.value)
+        == f"Module '3' (BatchNorm1d) cannot train on a single sample, {sentence}"
+    )
+    assert len(adaptcl.run(pooled(), parts, test, **given).rounds) == 1
