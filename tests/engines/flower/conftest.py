@@ -20,9 +20,8 @@ import torch
 
 from adaptcl import config
 from adaptcl.config import Config
-from adaptcl.data import load
 from adaptcl.errors import AdaptCLError
-from adaptcl.events import Event
+from adaptcl.events import Event, WorkerLost
 from adaptcl.materials import by_name
 from adaptcl.run import Result, execute
 
@@ -30,6 +29,7 @@ if importlib.util.find_spec("flwr"):  # Without it every test module here skips 
     from adaptcl.engines.flower.keys import make_keys, worker_keys
     from adaptcl.engines.flower.network_file import NetworkFile
     from adaptcl.engines.flower.node import Incoming, Node
+    from adaptcl.engines.flower.own_data import OwnData
     from adaptcl.engines.flower.serve import serve
     from adaptcl.engines.flower.trainer import Connection, Trainer
     from adaptcl.engines.flower.work import Owned, prepare
@@ -153,6 +153,15 @@ class Site:
             assert time.monotonic() < until, self.events
             time.sleep(0.02)
 
+    def ask_again_at_once(self) -> None:
+        """Let no time pass between the tries of a worker that fails."""
+
+        def skip_the_pause(event: Event) -> None:
+            if isinstance(event, WorkerLost):
+                self.clock.advance(60)
+
+        self.whenever(skip_the_pause)
+
     def wait_for_server(self) -> None:
         assert self._listening.wait(LONG)
 
@@ -189,7 +198,7 @@ class Site:
         def work() -> None:
             if not at_once:
                 self.wait_for_server()
-            data = load("digits", None)
+            data = OwnData.named("digits")
             owned = Owned("digits", "", "", "cpu", dealt=True)
             trainer = _Scripted(
                 self.connection(number, through=through, silence=silence),

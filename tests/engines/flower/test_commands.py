@@ -33,6 +33,18 @@ def test_a_worker_cannot_train_on_no_core(command: Command) -> None:
     assert "--threads: it must be at least 1" in errors
 
 
+def test_how_long_a_worker_may_be_silent_is_said_where_it_is_asked(
+    command: Command, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status, _, errors = command("worker", "--tls", "keys/worker-0", "--silence", "3", *NOBODY)
+    assert status == 2
+    assert "--silence: it must be from 20 to 3600" in errors
+    with pytest.raises(SystemExit):
+        command("worker", "--help")
+    words = " ".join(capsys.readouterr().out.split())
+    assert "seconds, from 20 to 3600, without a sign of life" in words
+
+
 @pytest.mark.parametrize(
     "server",
     ["localhost", "localhost:", ":9092", "localhost:0", "localhost:65536", "localhost:x", "::1",

@@ -1,4 +1,4 @@
-"""What the server holds against a worker, and that a resumed run still knows it."""
+"""What the server holds against a worker, for how long, and what a resumed run still knows."""
 
 from __future__ import annotations
 
@@ -42,7 +42,40 @@ def test_only_useless_answers_in_a_row_count() -> None:
     assert not conduct.is_out(0)
     conduct.blame(0, "it is worse.")
     assert conduct.is_out(0)
-    assert conduct.refusal(0) == "it is worse."
+    assert not conduct.is_out(1)
+
+
+def test_a_worker_that_is_out_is_told_why_and_what_its_owner_can_do() -> None:
+    conduct = Conduct(1)
+    conduct.blame(0, "it is noise.")
+    assert conduct.farewell(0) == "it is noise."
+    for _ in range(STRIKES - 1):
+        conduct.blame(0, "it is worse.")
+    assert conduct.farewell(0) == (
+        "it is worse. It gets no more tasks after 3 such answers in a row; start it again when "
+        "that is mended."
+    )
+
+
+def test_a_worker_that_was_started_again_begins_anew() -> None:
+    conduct = Conduct(2)
+    for worker in (0, 1):
+        for _ in range(STRIKES):
+            conduct.blame(worker, "it is noise.")
+    conduct.forgive(0)
+    assert (conduct.is_out(0), conduct.is_out(1)) == (False, True)
+    conduct.blame(0, "it is noise.")
+    assert not conduct.is_out(0)
+
+
+def test_between_the_tries_of_a_failing_worker_there_is_ever_more_time_but_no_eternity() -> None:
+    conduct = Conduct(1)
+    pauses = []
+    for _ in range(9):
+        conduct.blame(0, "its disk is full.")
+        pauses.append(conduct.pause(0))
+    assert pauses[:4] == [5, 20, 60, 60]
+    assert set(pauses[4:]) == {60}
 
 
 def test_as_long_as_one_worker_is_left_there_is_somebody_to_wait_for() -> None:
@@ -56,15 +89,18 @@ def test_as_long_as_one_worker_is_left_there_is_somebody_to_wait_for() -> None:
         conduct.refuse_to_wait_in_vain()
 
 
-def test_all_of_it_survives_a_checkpoint(tmp_path: Path) -> None:
+def test_what_a_worker_has_is_remembered_by_a_checkpoint_and_its_failures_are_not(
+    tmp_path: Path,
+) -> None:
     before, after = Conduct(2), Conduct(2)
     before.approve(an_update(1, 9))
     for _ in range(STRIKES):
         before.blame(0, "it is noise.")
     snapshot.save(tmp_path / "file", before.snapshot())
     after.restore(snapshot.load(tmp_path / "file"))
-    assert (after.is_out(0), after.is_out(1), after.refusal(0)) == (True, False, "it is noise.")
+    assert not after.is_out(0)
     after.check(an_update(1, 9))
     with pytest.raises(OtherDataError):
         after.check(an_update(1, 8))
-    after.restore({"strikes": [0, 0]})
+    after.restore({"strikes": [STRIKES, STRIKES]})  # as in an older version's
+    assert not after.is_out(0)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ssl
+import time
 from base64 import b64encode
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -40,9 +42,10 @@ from starlette.types import Message, Receive, Scope, Send
 from adaptcl.engines.flower.doorkeeper import Gate
 from adaptcl.engines.flower.fleet import Came, Fleet
 from adaptcl.engines.flower.frames import Frame
-from adaptcl.engines.flower.keys import public_pem, server_keys, worker_keys
+from adaptcl.engines.flower.keys import ServerKeys, public_pem, server_keys, worker_keys
 from adaptcl.engines.flower.messages import END, TASK
-from adaptcl.engines.flower.node import Node
+from adaptcl.engines.flower.node import Node, OccupiedError
+from adaptcl.engines.flower.turned_away import Log, TurnedAway
 
 if TYPE_CHECKING:
     from tests.engines.flower.conftest import Site
@@ -129,8 +132,34 @@ def test_a_key_that_was_not_made_for_the_run_opens_nothing(site: Site, fleet: Fl
     key = ec.generate_private_key(ec.SECP384R1())
     request = ActivateNodeRequest(public_key=public_pem(key), heartbeat_interval=10)
     with signed(site, key) as client:
-        assert refused(client.ActivateNode, request) == 403
-    assert fleet.wait(0.3) == []
+        for _ in range(3):
+            assert refused(client.ActivateNode, request) == 403
+    why = "Somebody at 127.0.0.1 was turned away, whose key is not known here."
+    assert fleet.wait(60) == [TurnedAway(why)]
+    assert fleet.wait(0.3) == [], "the log says it once"
+
+
+def test_a_worker_for_whom_the_run_has_no_place_is_told_which_have_one(site: Site) -> None:
+    key = worker_keys(site.keys / "worker-2").key
+    request = ActivateNodeRequest(public_key=public_pem(key), heartbeat_interval=10)
+    for workers, taken in ((2, "takes keys 0 to 1"), (1, "takes key 0 only")):
+        with Fleet(server_keys(site.keys, workers), "127.0.0.1", 0) as fleet:
+            site.address = f"localhost:{fleet.address[1]}"
+            with signed(site, key) as client, pytest.raises(httpx.HTTPStatusError) as caught:
+                client.ActivateNode(request)
+            why = f"this run {taken}, and this is key 2."
+            assert caught.value.response.json() == {"detail": why}
+            line = f"A worker at 127.0.0.1 was turned away: {why}"
+            assert fleet.wait(60) == [TurnedAway(line)]
+
+
+def test_the_log_says_when_two_workers_have_the_same_key(site: Site, fleet: Fleet) -> None:
+    with Node(site.address, worker_keys(site.keys / "worker-0"), 3600.0).connected():
+        assert fleet.wait(60) == [Came(0)]
+        with pytest.raises(OccupiedError):
+            Node(site.address, worker_keys(site.keys / "worker-0"), 3600.0).connected().__enter__()
+        line = "A worker at 127.0.0.1 was turned away: another with the same key is connected."
+        assert fleet.wait(60) == [TurnedAway(line)]
 
 
 def test_a_known_public_key_without_its_private_half_opens_nothing(
@@ -227,6 +256,8 @@ def through_the_gate(announced: list[tuple[bytes, bytes]], pieces: int) -> tuple
     key = (FLEET_HTTP_PUBLIC_KEY_HEADER.lower().encode(), b64encode(b"known"))
     scope = {"type": "http", "path": "/v1/fleet/push-object", "headers": [key, *announced]}
     left = iter(range(pieces))
+    keys = ServerKeys(Path(), Path(), (b"known",))
+    gate = Gate(behind, keys, Log(lambda _: None, time.monotonic), lambda _: None)
 
     async def receive() -> Message:
         return {
@@ -241,7 +272,7 @@ def through_the_gate(announced: list[tuple[bytes, bytes]], pieces: int) -> tuple
 
     async def call() -> None:
         try:
-            await Gate(behind, frozenset({b"known"}))(scope, receive, send)
+            await gate(scope, receive, send)
         except HTTPException as error:
             statuses.append(error.status_code)
 

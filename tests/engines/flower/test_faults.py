@@ -7,10 +7,12 @@ test is about has happened.
 
 from __future__ import annotations
 
+import re
 import signal
 import socket
 import subprocess
 import threading
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -213,6 +215,52 @@ def test_a_killed_server_goes_on_to_the_very_model_it_would_have_reached(
     resumed = load_file(site.folder / "run" / "model.safetensors")
     for name, tensor in undisturbed.items():
         torch.testing.assert_close(resumed[name], tensor, rtol=0, atol=1e-6)
+
+
+def test_runs_of_one_command_go_on_together_with_the_same_workers(
+    site: Site, free_port: int
+) -> None:
+    """In the order they had, whatever the order in which they are named."""
+    site.address = f"localhost:{free_port}"
+    server = site.start_server(free_port, strategy="fedavg,adaptcl", rounds=2, workers=1)
+    site.wait_until(server, "listening")
+    second = site.after(lambda: server.poll() is not None)
+    third = site.after(lambda: len(resumed) == 1 and resumed[0].poll() is not None)
+    resumed: list[subprocess.Popen[str]] = []
+    worker = site.worker(0, [honestly, second, third], at_once=True)
+    site.wait_until(server, "round 1/2")
+    server.send_signal(signal.SIGINT)
+    assert site.ended(server) == 130
+    assert "stopped; `adaptcl resume run/fedavg run/adaptcl` goes on." in site.said(server)
+
+    resumed.append(site.start("resume", "run/adaptcl", "run/fedavg"))
+    site.wait_until(resumed[0], "worker 0 joined")
+    resumed[0].send_signal(signal.SIGINT)
+    assert site.ended(resumed[0]) == 130
+    stopped = re.search(r"stopped; `adaptcl resume (.*)` goes on\.", site.said(resumed[0]))
+    assert stopped is not None
+    assert set(stopped[1].split()) == {"run/fedavg", "run/adaptcl"}
+
+    resumed.append(site.start("resume", "run/adaptcl", "run/fedavg"))
+    assert site.ended(resumed[1]) == 0
+    said = site.said(resumed[1])
+    assert said.index("fedavg finished 2 rounds") < said.index("adaptcl finished 2 rounds")
+    worker.join()
+    assert site.said_by[0].count("the run is over") == 1
+    assert site.said_by[0][-1] == "the run is over"
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no disk here is always full")
+def test_a_full_disk_ends_a_server_with_how_to_go_on(site: Site, free_port: int) -> None:
+    site.address = f"localhost:{free_port}"
+    server = site.start_server(free_port, strategy="fedavg", rounds=2, workers=1)
+    site.wait_until(server, "listening")
+    (site.folder / "run" / "rounds.jsonl").unlink()
+    (site.folder / "run" / "rounds.jsonl").symlink_to("/dev/full")
+    site.worker(0, at_once=True)
+    assert site.ended(server) == 2
+    assert "rounds.jsonl cannot be written: No space left on device." in site.said(server)
+    assert "stopped; `adaptcl resume run` goes on." in site.said(server)
 
 
 def test_ctrl_c_leaves_no_process_port_or_folder(site: Site, free_port: int) -> None:

@@ -87,6 +87,7 @@ def warnings(events: list[Event]) -> str:
 
 
 def test_answers_that_cannot_be_used_change_nothing_but_the_log(site: Site) -> None:
+    site.ask_again_at_once()
     site.worker(0)
     site.worker(1)
     site.worker(
@@ -122,6 +123,7 @@ def test_answers_that_cannot_be_used_change_nothing_but_the_log(site: Site) -> N
 
 
 def test_a_worker_that_only_lies_gets_no_more_tasks(site: Site) -> None:
+    site.ask_again_at_once()
     site.worker(0)
     site.worker(1)
     lying = site.worker(2, [_noise] * 99)
@@ -165,6 +167,7 @@ def test_a_worker_that_changes_its_weight_is_told_why_it_must_not_and_may_come_b
 
 
 def test_where_training_diverges_everywhere_the_run_ends_with_what_may_help(site: Site) -> None:
+    site.ask_again_at_once()
     for number in range(3):
         site.worker(number)
     with pytest.raises(AdaptCLError, match=r"No worker is left: .*a lower learning_rate may help"):

@@ -23,11 +23,14 @@ from adaptcl.engines.flower.messages import (
     update_frame,
 )
 from adaptcl.errors import AdaptCLError, UpdateError
+from adaptcl.inputs import Inputs
 from adaptcl.training import Cut, Pruning, Recipe, Task, Update
 from adaptcl.units import UnitMap, size_bytes, trace
 
 MODEL = models.build("small", (1, 8, 8), 10, seed=1)
 UNITS: UnitMap = trace(MODEL, torch.zeros(2, 1, 8, 8))
+INPUTS = Inputs((1, 8, 8), "uint8", (0.5,), (0.25,), ("cat", "dog"))
+AN_INVITATION = Invitation("run", 0, "print", {"seed": 1}, INPUTS, {"conv": "Conv2d()"})
 HUGE = st.sampled_from([10**400, -(10**400), 2**1024, 10**4000])
 JSON = (
     st.none()
@@ -141,10 +144,28 @@ def test_tasks_made_by_hand_are_read_or_refused(name: str, value: object) -> Non
         read_task(frame, UNITS)
 
 
+def test_an_invitation_arrives_as_it_was_given() -> None:
+    assert Invitation.read(Frame.from_bytes(AN_INVITATION.frame().to_bytes())) == AN_INVITATION
+
+
+def test_an_invitation_of_a_server_that_says_nothing_of_its_data_is_refused() -> None:
+    frame = AN_INVITATION.frame()
+    del frame.header["inputs"]
+    with pytest.raises(AdaptCLError, match="is it another version of AdaptCL"):
+        Invitation.read(frame)
+
+
+@given(st.sampled_from(["inputs", "outline", "run", "fingerprint", "settings"]), JSON)
+def test_invitations_made_by_hand_are_read_or_refused(name: str, value: object) -> None:
+    frame = AN_INVITATION.frame()
+    with contextlib.suppress(AdaptCLError):
+        Invitation.read(Frame({**frame.header, name: value}, {}))
+
+
 @pytest.mark.parametrize("worker", [True, -1, pytest.param(10**400, id="huge"), 1.0, None])
 def test_an_invitation_for_nobody_is_refused(worker: object) -> None:
-    frame = Invitation("run", 0, "print", {}).frame()
-    assert Invitation.read(frame).worker == 0
+    frame = AN_INVITATION.frame()
+    assert Invitation.read(Frame.from_bytes(frame.to_bytes())).worker == 0
     frame.header["worker"] = worker
     with pytest.raises(AdaptCLError, match="is not one"):
         Invitation.read(frame)

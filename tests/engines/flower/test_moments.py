@@ -19,10 +19,11 @@ pytest.importorskip("flwr", reason="the network engine needs flwr: pip install '
 from adaptcl.codecs import codec
 from adaptcl.codecs.codec import Memory
 from adaptcl.engines.flower.engine import Call, Network
-from adaptcl.engines.flower.fleet import Fleet, Happening, Replied
+from adaptcl.engines.flower.fleet import Came, Fleet, Happening, Replied
 from adaptcl.engines.flower.frames import Frame
 from adaptcl.engines.flower.messages import TASK, Answer, read_task, update_frame
-from adaptcl.events import Event, RoundFinished, Warned, WorkerLost
+from adaptcl.events import Event, RoundFinished, Warned, WorkerJoined, WorkerLost
+from adaptcl.inputs import Inputs
 from adaptcl.records import RoundRecord
 from adaptcl.snapshot import Tree
 from adaptcl.strategies import Job
@@ -45,7 +46,7 @@ class Timetable:
     def __init__(self, seconds: Seconds, samples: Callable[[Task], int] = lambda _: 5) -> None:
         self._seconds = seconds
         self._samples = samples
-        self._coming: list[tuple[float, Replied]] = []
+        self._coming: list[tuple[float, Replied | Came]] = []
         self.time = 100.0
         self.messages = 0
 
@@ -67,7 +68,15 @@ class Timetable:
         return name
 
     def forget(self, message: str) -> None:
-        self._coming = [each for each in self._coming if each[1].message != message]
+        self._coming = [
+            (at, each)
+            for at, each in self._coming
+            if not isinstance(each, Replied) or each.message != message
+        ]
+
+    def comes(self, worker: int, at: float) -> None:
+        """A worker comes at some moment, for the first time or again."""
+        self._coming.append((at, Came(worker)))
 
     def wait(self, timeout: float) -> list[Happening]:
         first = min((at for at, _ in self._coming), default=math.inf)
@@ -81,8 +90,16 @@ class Timetable:
 class Run:
     """A run of two workers, FedAVG and a deadline of 1.5 times the slowest update time."""
 
-    def __init__(self, fleet: Timetable, rounds: int, judging: float = 0.0) -> None:
+    def __init__(
+        self,
+        fleet: Timetable,
+        rounds: int,
+        judging: float = 0.0,
+        connected: frozenset[int] = frozenset({0, 1}),
+    ) -> None:
         self.events: list[Event] = []
+        self.times: list[float] = []
+        """When each of them was."""
         self.checkpoints: list[Tree] = []
         self.strategy = FedAVG(
             Job(UNITS, dict(MODEL.state_dict()), 2, rounds, Recipe(), 1),
@@ -93,18 +110,29 @@ class Run:
             fleet.time += judging
             return 0.5
 
+        def hear(event: Event) -> None:
+            self.events.append(event)
+            self.times.append(round(fleet.time - 100.0, 3))
+
         self._network = Network(
             self.strategy,
             2,
             UNITS,
             PLAIN,
             cast(Fleet, fleet),
-            Call("run", "print", {}),
+            Call("run", "print", {}, Inputs((1, 8, 8), "uint8", None, None, ("0", "1")), {}),
             judge=judge,
-            listener=self.events.append,
+            listener=hear,
             patience=3600.0,
-            connected={0, 1},
+            connected=set(connected),
         )
+
+    def when(self, kind: type[Event], worker: int) -> list[float]:
+        """The moments of a worker's events of a kind."""
+        both = zip(self.events, self.times, strict=True)
+        return [
+            at for e, at in both if isinstance(e, kind) and getattr(e, "worker", None) == worker
+        ]
 
     def go(self, resume: Tree | None = None) -> list[RoundRecord]:
         self._network.run(self.checkpoints.append, resume)
@@ -141,7 +169,7 @@ def test_a_run_that_goes_on_has_as_many_seconds_left_as_it_had() -> None:
 def test_a_checkpoint_of_before_deadlines_were_in_it_can_still_be_gone_on_from() -> None:
     first = Run(Timetable(lambda _: 1.0), rounds=2)
     first.go()
-    for name in ("deadline_in", "samples", "refusals"):
+    for name in ("deadline_in", "samples"):
         del first.checkpoints[0][name]
     assert [each.round for each in Run(Timetable(lambda _: 1.0), rounds=2).go(first.checkpoints[0])]
 
@@ -155,3 +183,59 @@ def test_a_run_that_goes_on_holds_workers_to_the_samples_they_had_before() -> No
     assert workers(record) == [0]
     (warned,) = [each.message for each in second.events if isinstance(each, Warned)]
     assert "worker 1 has 105 samples, but it had 5 when it began" in warned
+
+
+def useless(worker: int, times: int) -> Callable[[Task], int]:
+    """A number of samples that cannot be, in a worker's first answers."""
+    left = iter(range(times))
+    return lambda task: 0 if task.worker == worker and next(left, None) is not None else 5
+
+
+def test_a_worker_that_fails_is_asked_again_after_a_pause_that_grows() -> None:
+    run = Run(Timetable(lambda _: 1.0, samples=useless(1, 2)), rounds=60)
+    records = run.go()
+    assert run.when(WorkerLost, 1) == [1, 7]
+    assert run.when(WorkerJoined, 1) == [0, 6, 27]
+    assert workers(records[-1]) == [0, 1]
+
+
+def test_a_worker_that_is_out_gets_tasks_again_when_it_was_restarted() -> None:
+    fleet = Timetable(lambda _: 1.0, samples=useless(1, 3))
+    fleet.comes(1, at=140.0)
+    run = Run(fleet, rounds=60)
+    records = run.go()
+    assert run.when(WorkerLost, 1) == [1, 7, 28]
+    assert run.when(WorkerJoined, 1) == [0, 6, 27, 40]
+    assert workers(records[-1]) == [0, 1]
+
+
+def test_a_resumed_server_asks_everybody_again() -> None:
+    first = Run(Timetable(lambda _: 1.0, samples=useless(1, 3)), rounds=60)
+    first.go()
+    assert len(first.when(WorkerLost, 1)) == 3
+    second = Run(Timetable(lambda _: 1.0), rounds=60)
+    records = second.go(first.checkpoints[50])
+    assert workers(records[-1]) == [0, 1]
+
+
+def test_a_server_names_the_workers_it_waits_for_at_the_start() -> None:
+    fleet = Timetable(lambda _: 1.0)
+    fleet.comes(1, at=100.0 + 300.0)
+    run = Run(fleet, rounds=1, connected=frozenset({0}))
+    run.go()
+    both = zip(run.events, run.times, strict=True)
+    said = [(round(at), each.message) for each, at in both if isinstance(each, Warned)]
+    assert said == [(at, "Still waiting for worker 1.") for at in (30, 90, 210)]
+
+
+def test_a_server_names_the_workers_it_waits_for_when_all_are_lost() -> None:
+    """Here neither answers within the hour that the server gives them; then both are restarted."""
+    hanging = iter(range(2))
+    fleet = Timetable(lambda _: math.inf if next(hanging, None) is not None else 1.0)
+    for worker in (0, 1):
+        fleet.comes(worker, at=100.0 + 3600.0 + 100.0)
+    run = Run(fleet, rounds=1)
+    run.go()
+    both = zip(run.events, run.times, strict=True)
+    said = [(round(at), each.message) for each, at in both if isinstance(each, Warned)]
+    assert said == [(at, "Still waiting for workers 0 and 1.") for at in (3630, 3690)]

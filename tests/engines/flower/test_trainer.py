@@ -12,15 +12,16 @@ import pytest
 
 pytest.importorskip("flwr", reason="the network engine needs flwr: pip install 'adaptcl[network]'")
 
-from adaptcl.data import load
 from adaptcl.engines.flower.fleet import Fleet
-from adaptcl.engines.flower.keys import make_keys, server_keys, worker_keys
+from adaptcl.engines.flower.keys import WorkerKeys, make_keys, server_keys, worker_keys
 from adaptcl.engines.flower.messages import Invitation
 from adaptcl.engines.flower.node import Node
+from adaptcl.engines.flower.own_data import OwnData
 from adaptcl.engines.flower.trainer import Connection, Trainer
 from adaptcl.engines.flower.work import Owned, prepare
 from adaptcl.errors import AdaptCLError, SettingError
 from adaptcl.events import Warned
+from adaptcl.inputs import Inputs
 
 if TYPE_CHECKING:
     from tests.engines.flower.conftest import Site
@@ -29,7 +30,7 @@ OWNED = Owned("digits", "", "", "cpu", dealt=False)
 
 
 def work(site: Site, connection: Connection, said: list[str] | None = None) -> None:
-    data = load("digits", None)
+    data = OwnData.named("digits")
     Trainer(
         connection,
         lambda invitation: prepare(OWNED, data, invitation),
@@ -92,9 +93,16 @@ def test_a_server_under_another_name_is_not_spoken_to(site: Site, tmp_path: Path
             work(site, connection)
 
 
-def test_a_worker_whose_key_the_server_does_not_know_says_so(site: Site) -> None:
+def test_a_worker_whose_key_the_server_does_not_know_says_so(site: Site, tmp_path: Path) -> None:
     with Fleet(server_keys(site.keys, 2), "127.0.0.1", 0) as fleet:
         keys = worker_keys(site.keys / "worker-2")
+        connection = Connection(f"localhost:{fleet.address[1]}", keys, 300.0)
+        with pytest.raises(AdaptCLError, match=r"refuses this worker.*this run takes keys 0 to 1"):
+            work(site, connection)
+    make_keys(tmp_path / "others", 1, ["localhost"])
+    with Fleet(server_keys(site.keys, 2), "127.0.0.1", 0) as fleet:
+        theirs = worker_keys(tmp_path / "others" / "worker-0").key
+        keys = WorkerKeys(worker_keys(site.keys / "worker-0").authority, theirs)
         connection = Connection(f"localhost:{fleet.address[1]}", keys, 300.0)
         with pytest.raises(AdaptCLError, match=r"refuses this worker.*does not know"):
             work(site, connection)
@@ -127,19 +135,16 @@ def test_keys_that_are_missing_are_named(site: Site) -> None:
         worker_keys(site.folder)
 
 
-def test_a_model_that_differs_ends_the_worker_and_is_told_to_the_server(site: Site) -> None:
-    """The other model has a class more, as it would with other data."""
+def test_data_that_differ_end_the_worker_and_are_told_to_the_server(site: Site) -> None:
     errors: list[str] = []
 
     def differing() -> None:
         site.wait_for_server()
-        data = load("fashion", None)
+        data = OwnData.named("fashion")
         connection = site.connection(0)
         trainer = Trainer(
             connection,
-            lambda invitation: prepare(
-                Owned("fashion", "", "vgg16", "cpu", False), data, invitation
-            ),
+            lambda invitation: prepare(OWNED, data, invitation),
             site.folder / "memory",
             lambda _: None,
         )
@@ -153,14 +158,46 @@ def test_a_model_that_differs_ends_the_worker_and_is_told_to_the_server(site: Si
     site.worker(1)
     site.worker(2)
     site.serve(site.settings(rounds=1))
-    assert ["differs from the server's" in error for error in errors] == [True]
+    sentence = (
+        "The worker's inputs have the shape [1, 28, 28], those of the server [1, 8, 8]; both must "
+        "be equal."
+    )
+    assert errors == [sentence]
     told = [each.message for each in site.events if isinstance(each, Warned)]
-    assert told == ["Worker 0 cannot take part: its model differs from the server's"]
+    assert told == [f"Worker 0 cannot take part: {sentence}"]
+
+
+def test_of_a_task_that_fails_its_owner_sees_all_and_the_server_the_kind_of_error(
+    site: Site,
+) -> None:
+    def fail(content: bytes) -> bytes:
+        raise ZeroDivisionError("my augment failed on patient 4711")
+
+    site.ask_again_at_once()
+    failing = site.worker(0, [fail] * 3)
+    site.worker(1)
+    site.worker(2)
+    site.serve(site.settings(strategy="fedavg", rounds=8))
+    failing.join()
+    *_, failure, dismissal = site.said_by[0]
+    assert "Traceback (most recent call last)" in failure
+    assert "ZeroDivisionError: my augment failed on patient 4711" in failure
+    assert dismissal.startswith("The server has dismissed this worker: it could not carry out")
+    assert "It gets no more tasks after 3 such answers in a row; start it again" in dismissal
+    told = [each.message for each in site.events if isinstance(each, Warned)]
+    assert told == [
+        *["Worker 0's answer was not used: it could not carry out its task (ZeroDivisionError); "
+          "its own log says more."] * 3,
+        "Worker 0 gets no more tasks after 3 such answers.",
+    ]  # fmt: skip
+    assert "4711" not in repr(site.events)
 
 
 def test_a_server_cannot_name_code_for_a_worker_to_import() -> None:
-    data = load("digits", None)
+    data = OwnData.named("digits")
+    inputs = Inputs((1, 8, 8), "uint8", None, None, tuple("0123456789"))
     for name in ("os:system", "shutil:rmtree", "adaptcl.models.small:small"):
-        asked = Invitation("run", 0, "", {"model": name, "workers": 1, "codec": "plain"})
+        settings = {"model": name, "workers": 1, "codec": "plain"}
+        asked = Invitation("run", 0, "", settings, inputs, {})
         with pytest.raises(AdaptCLError, match="imports only what its owner names"):
             prepare(OWNED, data, asked)

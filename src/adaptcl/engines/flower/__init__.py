@@ -13,8 +13,12 @@ from the first task to the last.
     doorkeeper   what is let in
     engine       the loop of every engine, on the real clock
     node         a worker's end
+    work         what a worker brings into a run
+    own_data     its data, made to fit the server's model
+    fingerprint  whether its model is the server's
+    joining      who hears why a worker cannot take part
     trainer      what a worker process does
-    frames, messages   tasks and updates as bytes
+    frames, messages, told   what the two say to each other, as bytes and back
 """
 
 import os

@@ -11,7 +11,8 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +63,11 @@ def add_commands(commands: Any, present: Present) -> None:
     worker.set_defaults(command=_worker)
     worker.add_argument("--server", required=True, metavar="HOST:PORT", help="where the server is")
     worker.add_argument("--tls", required=True, help="this worker's folder of `adaptcl keys`")
-    worker.add_argument("--data", required=True, help="this worker's data, named as for `run`")
+    worker.add_argument(
+        "--data",
+        required=True,
+        help="this worker's data, named as for `run`; of a folder only train/CLASS is used",
+    )
     worker.add_argument("--data-dir", default="", help="the folder that holds the data's files")
     worker.add_argument(
         "--model", default="", help="allow this package.module:factory, if the server names it"
@@ -90,7 +95,8 @@ def add_commands(commands: Any, present: Present) -> None:
         "--silence",
         type=_silence,
         default=30.0,
-        help="seconds without a sign of life after which the server gives this worker up [30]",
+        help="seconds, from 20 to 3600, without a sign of life after which the server gives this "
+        "worker up [30]",
     )
 
     keys = commands.add_parser("keys", help="make certificate and keys for a server and workers")
@@ -105,13 +111,14 @@ def add_commands(commands: Any, present: Present) -> None:
     )
 
 
-def resume(path: Path) -> None:
-    """Go on with a run that a server began, where it listened before."""
+def resume(paths: Sequence[Path]) -> None:
+    """Go on with unfinished runs that one command of a server began, where it listened before: one
+    after the other, in the order they had, with the same workers."""
     _need_flower()
     from adaptcl.engines.flower.serve import serve_again
 
-    with report.Progress() as progress:
-        serve_again(path, [progress], _say)
+    with _telling_how_to_go_on(paths), report.Progress() as progress:
+        serve_again(paths, [progress], _say)
 
 
 def _server(options: argparse.Namespace, present: Present) -> None:
@@ -122,16 +129,22 @@ def _server(options: argparse.Namespace, present: Present) -> None:
     for sentence in asked.idle:
         _say(sentence)
     place = NetworkFile("", options.listen, str(Path(options.tls).resolve()), options.patience)
+    with _telling_how_to_go_on(asked.folders), report.Progress() as progress:
+        serve(asked.configs, asked.folders, place, [progress], _say)
+    present(asked.folders, asked.figures)
+
+
+@contextmanager
+def _telling_how_to_go_on(folders: Sequence[Path]) -> Iterator[None]:
+    """Whatever ends a server before its runs are over, say how to go on with them."""
     try:
-        with report.Progress() as progress:
-            serve(asked.configs, asked.folders, place, [progress], _say)
-    except KeyboardInterrupt:
-        begun = [path for path in asked.folders if is_network_run(path)]
+        yield
+    except BaseException:
+        begun = [path for path in folders if is_network_run(path)]
         left = [str(path) for path in begun if not (path / "summary.json").exists()]
         if left:
             _say(f"stopped; `adaptcl resume {shlex.join(left)}` goes on.")
         raise
-    present(asked.folders, asked.figures)
 
 
 def _worker(options: argparse.Namespace) -> None:

@@ -14,6 +14,9 @@ from adaptcl.training import Update
 STRIKES = 3
 """How many useless answers in a row a worker may give before the run goes on without it."""
 
+_PAUSE_S, _LONGEST_PAUSE_S = 5.0, 60.0
+_GROWTH = 4.0
+
 
 class OtherDataError(UpdateError):
     """An update of a worker that has not the data with which it began."""
@@ -49,13 +52,27 @@ class Conduct:
         self._strikes[worker] += 1
         self._refusals[worker] = self._last = refusal
 
+    def forgive(self, worker: int) -> None:
+        """A worker was started anew, perhaps because its owner has mended it."""
+        self._strikes[worker] = 0
+
+    def pause(self, worker: int) -> float:
+        """How many seconds to wait before a worker is asked again: what made it fail, such as a
+        disk that is full for a moment, may need some to pass."""
+        return min(_LONGEST_PAUSE_S, _PAUSE_S * _GROWTH ** (self._strikes[worker] - 1))
+
     def is_out(self, worker: int) -> bool:
         """Whether a worker is asked no more."""
         return self._strikes[worker] >= STRIKES
 
-    def refusal(self, worker: int) -> str:
-        """Why a worker's last useless answer was refused."""
-        return self._refusals[worker]
+    def farewell(self, worker: int) -> str:
+        """What a worker is told that is asked no more, or not with the data it has."""
+        if not self.is_out(worker):
+            return self._refusals[worker]
+        return (
+            f"{self._refusals[worker]} It gets no more tasks after {STRIKES} such answers in a "
+            "row; start it again when that is mended."
+        )
 
     def refuse_to_wait_in_vain(self) -> None:
         """An error where no worker is left that could ever be asked again."""
@@ -67,14 +84,9 @@ class Conduct:
 
     def snapshot(self) -> dict[str, Tree]:
         """What a checkpoint has to hold of it."""
-        return {
-            "strikes": list(self._strikes),
-            "refusals": list(self._refusals),
-            "samples": list(self._samples),
-        }
+        return {"samples": list(self._samples)}
 
     def restore(self, tree: Tree) -> None:
-        """Go on from a checkpoint; the oldest ones hold only the strikes."""
-        self._strikes = tree["strikes"]
-        self._refusals = tree.get("refusals", self._refusals)
+        """Go on from a checkpoint; the oldest ones hold nothing of it. Whoever resumes a run
+        may have mended what made workers fail, so none of that is held against them."""
         self._samples = tree.get("samples", self._samples)

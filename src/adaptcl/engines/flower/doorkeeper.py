@@ -24,6 +24,10 @@ from flwr.supercore.constant import FLEET_HTTP_PUBLIC_KEY_HEADER, NodeStatus
 from starlette.middleware.base import RequestResponseEndpoint
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from adaptcl.engines.flower.connections import Address
+from adaptcl.engines.flower.keys import ServerKeys
+from adaptcl.engines.flower.turned_away import Log, TurnedAway
+
 _PREFIX = "/v1/fleet/"
 _CALLS = frozenset(
     {
@@ -63,9 +67,15 @@ class Pushed:
 class Gate:
     """The outermost layer, which sees a request's head before any of its body."""
 
-    def __init__(self, app: ASGIApp, known: frozenset[bytes]) -> None:
+    def __init__(
+        self, app: ASGIApp, keys: ServerKeys, log: Log, key_shown: Callable[[Address], None]
+    ) -> None:
+        """`key_shown` is told on which connections there are workers."""
         self._app = app
-        self._known = known
+        self._known = frozenset(keys.workers)
+        self._surplus = {key: len(keys.workers) + n for n, key in enumerate(keys.surplus)}
+        self._log = log
+        self._key_shown = key_shown
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass on what a known worker may ask; answer everything else at once."""
@@ -75,6 +85,7 @@ class Gate:
         headers: Mapping[bytes, bytes] = dict(scope.get("headers", ()))
         refusal = self._refusal(scope, headers)
         if refusal is None:
+            self._key_shown(_from(scope))
             await self._app(scope, _no_more_than(int(headers[b"content-length"]), receive), send)
         elif scope["type"] == "http":
             await refusal(scope, receive, send)
@@ -87,15 +98,31 @@ class Gate:
             return _refuse(400, "A request must say how long it is, and not come in chunks.")
         key = headers.get(FLEET_HTTP_PUBLIC_KEY_HEADER.lower().encode(), b"")
         try:
-            known = b64decode(key, validate=True) in self._known
+            shown = b64decode(key, validate=True)
             length = int(headers.get(b"content-length", b""))
         except ValueError:
             return _refuse(400, "The request is malformed.")
-        if not known:
-            return _refuse(403, "The server does not know this worker's key.")
+        if shown not in self._known:
+            return self._turn_away(shown, _from(scope)[0])
         if length > _REQUEST_BYTES:
             return _refuse(413, "The request is too large.")
         return None
+
+    def _turn_away(self, key: bytes, host: str) -> Response:
+        if key not in self._surplus:
+            self._log.note(f"Somebody at {host} was turned away, whose key is not known here.")
+            return _refuse(403, "The server does not know this worker's key.")
+        last = len(self._known) - 1
+        taken = f"this run takes keys 0 to {last}" if last else "this run takes key 0 only"
+        why = f"{taken}, and this is key {self._surplus[key]}"
+        self._log.note(f"A worker at {host} was turned away: {why}.")
+        return _refuse(403, f"{why}.")
+
+
+def _from(scope: Scope) -> Address:
+    """Where a request comes from."""
+    host, port = scope.get("client") or ("nowhere", 0)
+    return host, port
 
 
 def _no_more_than(announced: int, receive: Receive) -> Receive:
@@ -125,9 +152,10 @@ class Doorkeeper:
     def __init__(self, state: LinkState, clock: Callable[[], float]) -> None:
         self._state = state
         self._clock = clock
+        self.log = Log(self._tell_of, clock)
         self._left: dict[int, int] = {}
         self._bells: dict[int, asyncio.Event] = {}
-        self.events: SimpleQueue[Activated | Pushed] = SimpleQueue()
+        self.events: SimpleQueue[Activated | Pushed | TurnedAway] = SimpleQueue()
         self.confirmed: dict[str, float] = {}
         """When each message had been received in full by its worker."""
         self.pushed: dict[int, float] = {}
@@ -146,7 +174,7 @@ class Doorkeeper:
         call = request.url.path.removeprefix(_PREFIX)
         asked = request.state.protobuf_request
         if call == "activate-node":
-            self._make_way(self._free_node(asked.public_key))
+            self._make_way(self._free_node(asked.public_key, _from(request.scope)[0]))
         elif call == "pull-messages":
             return await self._pull(asked.node.node_id, request, call_next)
         elif call == "push-messages":
@@ -171,11 +199,17 @@ class Doorkeeper:
             self.pushed[asked.node.node_id] = self._clock()
             self.events.put(Pushed(asked.node.node_id))
 
-    def _free_node(self, public_key: bytes) -> int:
+    def _tell_of(self, somebody: TurnedAway) -> None:
+        self.events.put(somebody)
+
+    def _free_node(self, public_key: bytes, host: str) -> int:
         node = self._state.get_node_id_by_public_key(public_key)
         if node is None:
             raise HTTPException(403, "The server does not know this worker's key.")
         if self._state.get_node_info(node_ids=[node], statuses=[NodeStatus.ONLINE]):
+            self.log.note(
+                f"A worker at {host} was turned away: another with the same key is connected."
+            )
             raise HTTPException(409, "A worker with this key is connected already.")
         return node
 

@@ -27,9 +27,12 @@ from adaptcl.engines.flower.messages import (
     task_frame,
 )
 from adaptcl.engines.flower.open_task import OpenTask
+from adaptcl.engines.flower.reminder import Reminder
+from adaptcl.engines.flower.turned_away import TurnedAway
 from adaptcl.engines.round_record import tell_round
 from adaptcl.errors import UpdateError
 from adaptcl.events import Listener, UpdateArrived, Warned, WorkerJoined, WorkerLost
+from adaptcl.inputs import Inputs
 from adaptcl.snapshot import Tree
 from adaptcl.strategies.strategy import Closed, Reaction, Strategy
 from adaptcl.training import Arrival, Task
@@ -47,10 +50,14 @@ class Call:
     run: str
     fingerprint: str
     settings: dict[str, object]
+    inputs: Inputs
+    outline: dict[str, str]
 
     def to(self, worker: int) -> Invitation:
         """The invitation for one worker."""
-        return Invitation(self.run, worker, self.fingerprint, self.settings)
+        return Invitation(
+            self.run, worker, self.fingerprint, self.settings, self.inputs, self.outline
+        )
 
 
 class Network:
@@ -89,6 +96,9 @@ class Network:
         self._given_up: dict[str, int] = {}
         """Messages whose answers come too late to be used."""
         self._conduct = Conduct(workers)
+        self._pausing: dict[int, float] = {}
+        """Workers that have failed, and when to ask them again."""
+        self._reminder = Reminder(fleet.now)
         self._open: dict[int, OpenTask] = {}
         self._deadline: float | None = None
         self._update_times = [0.0] * workers
@@ -138,8 +148,9 @@ class Network:
 
     def _gather(self) -> None:
         """Wait until everybody is there whom the strategy counts on."""
-        while set(range(len(self._update_times))) - self._away - self._ready:
-            for happening in self._fleet.wait(60.0):
+        while missing := set(range(len(self._update_times))) - self._away - self._ready:
+            self._remind(missing)
+            for happening in self._fleet.wait(self._reminder.due_in()):
                 # Before the beginning there is nothing yet for a strategy to react to.
                 for _ in self._handle(happening, began=False):
                     pass
@@ -156,21 +167,34 @@ class Network:
     def _next(self) -> Iterator[Reaction]:
         """Wait for the next things to happen and hand them to the strategy."""
         self._conduct.refuse_to_wait_in_vain()
+        # As long as somebody works, the run goes on without those that are lost.
+        self._remind(set() if self._open else self._away - self._pausing.keys())
         for happening in self._fleet.wait(self._until_next()):
             yield from self._handle(happening, began=True)
         if self._deadline is not None and self._fleet.now() >= self._deadline:
             self._deadline = None
             yield self._strategy.expired()
+        for worker, until in list(self._pausing.items()):
+            if self._fleet.now() >= until:
+                del self._pausing[worker]
+                yield from self._welcome(worker)
         for worker, each in list(self._open.items()):
             if self._fleet.now() - each.sent > self._patience:
                 self._given_up[each.message] = worker
                 yield self._lose(worker, f"it has not answered for {self._patience:g} s")
 
     def _until_next(self) -> float:
+        now = self._fleet.now()
         times = [each.sent + self._patience for each in self._open.values()]
+        times += [*self._pausing.values(), now + self._reminder.due_in()]
         if self._deadline is not None:
             times.append(self._deadline)
-        return max(0.0, min(times, default=self._fleet.now() + 60.0) - self._fleet.now())
+        return max(0.0, min(times) - now)
+
+    def _remind(self, missing: set[int]) -> None:
+        sentence = self._reminder.about(missing)
+        if sentence:
+            self._tell(Warned(sentence))
 
     def _handle(self, happening: Happening, *, began: bool) -> Iterator[Reaction]:
         match happening:
@@ -178,11 +202,16 @@ class Network:
                 if worker in self._ready and worker in self._open:
                     self._tell(WorkerLost(worker, self._rounds_closed + 1, "it was restarted"))
                 self._ready.discard(worker)
+                self._pausing.pop(worker, None)
+                self._conduct.forgive(worker)
                 self._invite(worker)
             case Left(worker):
                 self._ready.discard(worker)
+                self._pausing.pop(worker, None)
                 if began and worker not in self._away:
                     yield self._lose(worker, "it is not heard of any more")
+            case TurnedAway(sentence):
+                self._tell(Warned(sentence))
             case Replied(worker, message) if message in self._invited:
                 del self._invited[message]
                 if self._accept(worker, happening.content):
@@ -217,28 +246,26 @@ class Network:
     def _punish(self, worker: int, error: UpdateError) -> Iterator[Reaction]:
         self._conduct.blame(worker, str(error))
         self._tell(Warned(f"Worker {worker}'s answer was not used: {error}"))
-        if self._conduct.is_out(worker):
+        out = self._conduct.is_out(worker)
+        if out:
             self._tell(Warned(f"Worker {worker} gets no more tasks after {STRIKES} such answers."))
-        yield self._lose(worker, "its answer could not be used")
         # With other data it would answer the same again; its owner can start it with the right one.
-        if self._conduct.is_out(worker) or isinstance(error, OtherDataError):
+        if out or isinstance(error, OtherDataError):
             self._dismiss(worker)
         else:
-            yield from self._welcome(worker)
+            self._pausing[worker] = self._fleet.now() + self._conduct.pause(worker)
+        yield self._lose(worker, "its answer could not be used")
 
     # Coming and going --------------------------------------------------------------------------
 
     def _invite(self, worker: int) -> None:
-        if self._conduct.is_out(worker):
-            self._dismiss(worker)
-            return
         content = self._call.to(worker).frame().to_bytes()
         self._invited[self._fleet.send(worker, INVITE, content)] = worker
 
     def _dismiss(self, worker: int) -> None:
         """Let a worker end, and its owner know why."""
         self._ready.discard(worker)
-        self._fleet.send(worker, INVITE, dismissal(self._conduct.refusal(worker)).to_bytes())
+        self._fleet.send(worker, INVITE, dismissal(self._conduct.farewell(worker)).to_bytes())
 
     def _accept(self, worker: int, content: bytes) -> bool:
         """Whether a worker's answer to its invitation lets it take part."""

@@ -42,6 +42,7 @@ from adaptcl.engines.flower.doorkeeper import Activated, Doorkeeper
 from adaptcl.engines.flower.frames import from_record, to_record
 from adaptcl.engines.flower.keys import ServerKeys
 from adaptcl.engines.flower.port import Port
+from adaptcl.engines.flower.turned_away import TurnedAway
 from adaptcl.errors import AdaptCLError, UpdateError
 
 _TTL_S = 30 * 86400.0
@@ -84,7 +85,7 @@ class Replied:
     arrived: float
 
 
-Happening = Came | Left | Replied
+Happening = Came | Left | Replied | TurnedAway
 
 
 @dataclass(frozen=True)
@@ -215,6 +216,8 @@ class Fleet:
                 continue
             if isinstance(event, Activated):
                 self._ticked = -math.inf
+            elif isinstance(event, TurnedAway):
+                return [event]
 
     # Looking -----------------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import takewhile
+from itertools import count, takewhile
 from pathlib import Path
 
 from cryptography import x509
@@ -42,6 +42,8 @@ class ServerKeys:
     key: Path
     workers: tuple[bytes, ...]
     """Each worker's public key."""
+    surplus: tuple[bytes, ...] = ()
+    """Those of the next numbers, for which the run has no workers."""
 
 
 @dataclass(frozen=True)
@@ -82,17 +84,20 @@ def server_keys(folder: Path, workers: int) -> ServerKeys:
     """The server's certificate and the workers it lets in."""
     if (folder / "server").is_dir():
         folder = folder / "server"
-    paths = [folder / _WORKERS / f"{number}.pem" for number in range(workers)]
-    there = len(list(takewhile(os.path.exists, paths)))
+    every = (folder / _WORKERS / f"{number}.pem" for number in count())
+    present = list(takewhile(os.path.exists, every))
+    there = len(present)
     if 0 < there < workers:
         raise SettingError(
             f"{folder} has keys for {there} worker{'' if there == 1 else 's'} only, but the run "
             f"has {workers}; give --workers {there}, or make keys for {workers} by `adaptcl keys`."
         )
+    paths = [folder / _WORKERS / f"{number}.pem" for number in range(workers)]
     keys = tuple(map(_read, paths))
     for name in (_CERTIFICATE, _KEY):
         _read(folder / name)
-    return ServerKeys(folder / _CERTIFICATE, folder / _KEY, keys)
+    surplus = tuple(map(_read, present[workers:]))
+    return ServerKeys(folder / _CERTIFICATE, folder / _KEY, keys, surplus)
 
 
 def worker_keys(folder: Path) -> WorkerKeys:

@@ -15,7 +15,9 @@ from typing import Any, TypeGuard
 
 from adaptcl.codecs.codec import Payload
 from adaptcl.engines.flower.frames import Frame, pack_kept, unpack_kept
+from adaptcl.engines.flower.told import read_inputs, read_outline
 from adaptcl.errors import AdaptCLError, UpdateError
+from adaptcl.inputs import Inputs
 from adaptcl.settings import build
 from adaptcl.training import Cut, Pruning, Recipe, Task, Update
 from adaptcl.units import State, UnitMap
@@ -37,6 +39,10 @@ class Invitation:
     fingerprint: str
     """Of the server's model; the worker's own must be the same."""
     settings: Mapping[str, Any]
+    inputs: Inputs
+    """What the server's model takes; the worker's data are made to fit."""
+    outline: Mapping[str, str]
+    """What the modules and tensors of the server's model are."""
 
     def frame(self) -> Frame:
         """As it travels."""
@@ -61,7 +67,11 @@ class Invitation:
             or not _is_whole(invitation.worker)
         ):
             raise AdaptCLError("The server's invitation is not one.")
-        return invitation
+        return dataclasses.replace(
+            invitation,
+            inputs=read_inputs(invitation.inputs),
+            outline=read_outline(invitation.outline),
+        )
 
 
 def dismissal(reason: str) -> Frame:
@@ -179,7 +189,8 @@ def update_frame(update: Update, payload: Payload, seconds: float) -> Frame:
 def read_update(frame: Frame, units: UnitMap) -> Report:
     """An update from what a worker sent; its tensors are still to be decoded and checked."""
     if frame.header.get("error"):
-        raise UpdateError(f"it could not carry out its task: {Answer.read(frame).error}")
+        kind = Answer.read(frame).error
+        raise UpdateError(f"it could not carry out its task ({kind}); its own log says more.")
     tensors = dict(frame.tensors)
     if _KEPT not in tensors:
         raise UpdateError("An update lacks its kept units.")

@@ -22,6 +22,10 @@ class NetworkFile:
     listen: str
     tls: str
     patience: float
+    job: str = ""
+    """A name that the runs of one command share; the same workers do them one after the other."""
+    turn: int = 0
+    """Which of those it is."""
 
     def write(self, folder: Path) -> None:
         """Put it into a run's folder."""

@@ -7,18 +7,20 @@ import tomllib
 import uuid
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from adaptcl.codecs import CODECS
 from adaptcl.config import Config, configure
 from adaptcl.engines.flower.engine import Call, Network
-from adaptcl.engines.flower.fingerprint import fingerprint
+from adaptcl.engines.flower.fingerprint import fingerprint, outline
 from adaptcl.engines.flower.fleet import Fleet
 from adaptcl.engines.flower.keys import server_keys
 from adaptcl.engines.flower.network_file import NetworkFile
 from adaptcl.errors import SettingError
 from adaptcl.events import Listener
+from adaptcl.inputs import Inputs
 from adaptcl.materials import Materials, by_name
 from adaptcl.run import Result, Session, check
 from adaptcl.run_folder import RunFolder
@@ -47,25 +49,36 @@ def serve(
         check(each, materials)
     with _fleet(place, configs[0].job.workers, clock) as fleet, ExitStack() as stack:
         sessions = []
-        for each, path in zip([each.anchored() for each in configs], paths, strict=True):
+        job = uuid.uuid4().hex
+        anchored = [each.anchored() for each in configs]
+        for turn, (each, path) in enumerate(zip(anchored, paths, strict=True)):
             folder = RunFolder.create(path, each.to_toml())
             stack.callback(folder.close)
-            named = NetworkFile(uuid.uuid4().hex, place.listen, place.tls, place.patience)
+            named = replace(place, run=uuid.uuid4().hex, job=job, turn=turn)
             named.write(path)
             sessions.append(_NetworkSession(each, materials, folder, listeners, named))
         return _run_all(sessions, fleet, say)
 
 
-def serve_again(path: Path, listeners: Sequence[Listener], say: Say) -> Result:
-    """Go on with a run, where the server listened before."""
-    config = configure(tomllib.loads((path / "config.toml").read_text("utf-8")))
-    place = NetworkFile.read(path)
-    materials = by_name(config.job)
-    with _fleet(place, config.job.workers) as fleet, ExitStack() as stack:
-        folder = RunFolder.open(path)
-        stack.callback(folder.close)
-        session = _NetworkSession(config, materials, folder, listeners, place)
-        return _run_all([session], fleet, say)[0]
+def serve_again(paths: Sequence[Path], listeners: Sequence[Listener], say: Say) -> list[Result]:
+    """Go on with runs that one command began, in the order it had, where the server listened."""
+    begun = sorted(
+        ((NetworkFile.read(path), path) for path in paths), key=lambda each: each[0].turn
+    )
+    place = begun[0][0]
+    configs = [_config(path) for _, path in begun]
+    materials = by_name(configs[0].job)
+    with _fleet(place, configs[0].job.workers) as fleet, ExitStack() as stack:
+        sessions = []
+        for (named, path), config in zip(begun, configs, strict=True):
+            folder = RunFolder.open(path)
+            stack.callback(folder.close)
+            sessions.append(_NetworkSession(config, materials, folder, listeners, named))
+        return _run_all(sessions, fleet, say)
+
+
+def _config(path: Path) -> Config:
+    return configure(tomllib.loads((path / "config.toml").read_text("utf-8")))
 
 
 def _run_all(sessions: Sequence[_NetworkSession], fleet: Fleet, say: Say) -> list[Result]:
@@ -114,6 +127,8 @@ class _NetworkSession(Session):
                 self._place.run,
                 fingerprint(self._materials.model, self._units),
                 {name: _plain(values[name]) for name in told if values[name] is not None},
+                Inputs.of(self._materials.test, self._materials.classes),
+                outline(self._materials.model, self._units),
             ),
             judge=self._accuracy,
             listener=self._tell,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
+import traceback
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from adaptcl.codecs.codec import Codec
 from adaptcl.data import Samples
 from adaptcl.engines.flower.fingerprint import fingerprint
 from adaptcl.engines.flower.frames import Frame
+from adaptcl.engines.flower.joining import for_the_owner, for_the_server
 from adaptcl.engines.flower.keys import WorkerKeys
 from adaptcl.engines.flower.memories import Memories
 from adaptcl.engines.flower.messages import (
@@ -129,7 +131,19 @@ class Trainer:
             if incoming.kind == INVITE:
                 self._take_part(node, incoming)
             elif incoming.kind == TASK and self._taking_part is not None:
-                node.answer(incoming, self._taking_part.carry_out(incoming.content))
+                node.answer(incoming, self._carry_out(self._taking_part, incoming.content))
+
+    def _carry_out(self, part: _TakingPart, task: bytes) -> bytes:
+        """The frame of an update for the frame of a task, or of what kind of error there was."""
+        try:
+            return part.carry_out(task)
+        except Exception as error:
+            # A task that cannot be carried out must not end a worker that others still need. What
+            # is wrong is for its owner to read: the text of an error may hold what it trains on.
+            kind = type(error).__name__
+            told = str(error) if isinstance(error, AdaptCLError) else traceback.format_exc().strip()
+            self._say(f"a task failed, and the server is told no more than {kind!r}: {told}")
+            return Answer(error=kind).frame().to_bytes()
 
     def _take_part(self, node: Node, incoming: Incoming) -> None:
         """Answer an invitation, by what this worker's own model turns out to be."""
@@ -139,16 +153,14 @@ class Trainer:
                 if self._taking_part is not None:
                     self._taking_part.memories.forget()
                 self._taking_part = _TakingPart(invitation, self._prepare(invitation), self._memory)
-        except AdaptCLError as error:
-            node.answer(incoming, Answer(error=str(error)).frame().to_bytes())
-            raise
+        except Exception as error:
+            # Of whatever fails on this machine the server hears no more than that it did.
+            node.answer(incoming, Answer(error=for_the_server(error)).frame().to_bytes())
+            if isinstance(error, AdaptCLError):
+                raise
+            raise for_the_owner(error) from error
         mine = self._taking_part.fingerprint
         node.answer(incoming, Answer(fingerprint=mine).frame().to_bytes())
-        if mine != invitation.fingerprint:
-            raise AdaptCLError(
-                "The model on this machine differs from the server's; both need the same model, "
-                "the same version of it, and data of the same shape and classes."
-            )
         self._say(f"taking part as worker {invitation.worker}")
 
 
@@ -174,22 +186,18 @@ class _TakingPart:
         self._warm_up()
 
     def carry_out(self, content: bytes) -> bytes:
-        """The frame of an update for the frame of a task, or of what went wrong."""
-        try:
-            task = read_task(Frame.from_bytes(content), self._own.units)
-            began = time.perf_counter()
-            there = dataclasses.replace(task, state=self._moved(task.state))
-            update, memory = self._worker.carry_out(there, self.memories.before(task.round))
-            update = dataclasses.replace(
-                update, state={name: tensor.cpu() for name, tensor in update.state.items()}
-            )
-            payload, of_codec = pack(update, task, self._own.units, self._own.codec, memory.codec)
-            seconds = time.perf_counter() - began
-            self.memories.after(task.round, WorkerMemory(memory.lasso, of_codec))
-            return update_frame(update, payload, seconds).to_bytes()
-        except (AdaptCLError, RuntimeError, ValueError, KeyError, IndexError) as error:
-            # A task that cannot be carried out must not end a worker that others still need.
-            return Answer(error=f"{type(error).__name__}: {error}").frame().to_bytes()
+        """The frame of an update for the frame of a task."""
+        task = read_task(Frame.from_bytes(content), self._own.units)
+        began = time.perf_counter()
+        there = dataclasses.replace(task, state=self._moved(task.state))
+        update, memory = self._worker.carry_out(there, self.memories.before(task.round))
+        update = dataclasses.replace(
+            update, state={name: tensor.cpu() for name, tensor in update.state.items()}
+        )
+        payload, of_codec = pack(update, task, self._own.units, self._own.codec, memory.codec)
+        seconds = time.perf_counter() - began
+        self.memories.after(task.round, WorkerMemory(memory.lasso, of_codec))
+        return update_frame(update, payload, seconds).to_bytes()
 
     def _warm_up(self) -> None:
         """Train for one step and forget it: PyTorch takes seconds over the very first one, which

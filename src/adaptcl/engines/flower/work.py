@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,11 +12,14 @@ import torch
 from adaptcl import models
 from adaptcl.codecs import codec
 from adaptcl.config import JobSettings
-from adaptcl.data import DataSet, load
+from adaptcl.engines.flower.fingerprint import refuse_other_model
+from adaptcl.engines.flower.joining import MismatchError
 from adaptcl.engines.flower.messages import Invitation
+from adaptcl.engines.flower.own_data import OwnData
 from adaptcl.engines.flower.trainer import Belongings, Connection, Trainer
-from adaptcl.errors import AdaptCLError
-from adaptcl.materials import deal
+from adaptcl.errors import SettingError
+from adaptcl.materials import Materials, deal
+from adaptcl.misfit import refuse_tables
 from adaptcl.settings import build
 from adaptcl.units import trace
 
@@ -36,21 +40,48 @@ class Owned:
 
 def work(owned: Owned, connection: Connection, memory: Path, say: Callable[[str], None]) -> None:
     """Work for a server until it says that all is over."""
-    data = load(owned.data, Path(owned.data_dir) if owned.data_dir else None)
+    refuse_unusable(owned, memory)
+    data = OwnData.named(owned.data, Path(owned.data_dir) if owned.data_dir else None)
     Trainer(connection, lambda call: prepare(owned, data, call), memory, say).run()
 
 
-def prepare(owned: Owned, data: DataSet, invitation: Invitation) -> Belongings:
-    """Model and data for one run, checked against what the owner allows."""
+def refuse_unusable(owned: Owned, memory: Path) -> None:
+    """An error for what its owner has to put right, before any server hears of this worker."""
+    try:
+        torch.empty(0, device=torch.device(owned.device))
+    except (RuntimeError, AssertionError):
+        raise SettingError(
+            f"--device is {owned.device!r}, but PyTorch has no such device on this machine."
+        ) from None
+    if owned.model:
+        models.find(owned.model)
+    try:
+        memory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with tempfile.TemporaryFile(dir=memory):
+            pass
+    except OSError as error:
+        raise SettingError(
+            f"--memory is {str(memory)!r}, but nothing can be written there: {error.strerror}."
+        ) from None
+
+
+def prepare(owned: Owned, data: OwnData, invitation: Invitation) -> Belongings:
+    """Model and data for one run, checked against what the owner allows and the server has."""
     job = build(JobSettings, {**invitation.settings, "model": _model(owned, invitation)})
-    samples = deal(data.train, job)[invitation.worker] if owned.dealt else data.train
+    wanted = invitation.inputs
+    samples = data.fitted(wanted)
+    if owned.dealt:
+        samples = deal(samples, job)[invitation.worker]
     samples = samples.to(owned.device)
-    model = models.build(job.model, samples.shape, len(data.classes), job.seed).to(owned.device)
+    model = models.build(job.model, wanted.shape, len(wanted.classes), job.seed).to(owned.device)
     own = models.MODELS[job.model].fixed if job.model in models.MODELS else ()
-    example, _ = data.test.batch(torch.arange(2) % len(data.test))
+    materials = Materials(model, [samples], samples, (*own, *job.fixed))
+    refuse_tables(materials)
+    units = trace(model, materials.example(), materials.fixed)
+    refuse_other_model(model, units, invitation.fingerprint, invitation.outline)
     return Belongings(
         model,
-        trace(model, example.to(owned.device), (*own, *job.fixed)),
+        units,
         samples,
         codec(job.codec, invitation.settings),
         job.seed,
@@ -61,11 +92,10 @@ def prepare(owned: Owned, data: DataSet, invitation: Invitation) -> Belongings:
 def _model(owned: Owned, invitation: Invitation) -> str:
     """The model's name: the server may name one of ours, but never code to be imported."""
     asked = str(invitation.settings.get("model"))
-    if owned.model:
-        return owned.model
-    if asked not in models.MODELS:
-        raise AdaptCLError(
-            f"The server trains the model {asked!r}; a worker imports only what its owner names, "
-            f"so start it with --model {asked} if that is meant."
-        )
-    return asked
+    if asked in models.MODELS or asked == owned.model:
+        return asked
+    allowed = f"only {owned.model!r} is allowed there" if owned.model else "none is allowed there"
+    raise MismatchError(
+        f"The server trains the model {asked!r:.200}; a worker imports only what its owner names, "
+        f"and {allowed}; start the worker with --model {asked!r:.200} if that is meant."
+    )
