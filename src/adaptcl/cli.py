@@ -26,13 +26,13 @@ from adaptcl import __version__, config, data, flags, report
 from adaptcl.bench import commands as bench
 from adaptcl.codecs import CODECS
 from adaptcl.config import Config
-from adaptcl.engines.flower import commands as network
-from adaptcl.engines.flower.network_file import NetworkFile
 from adaptcl.errors import AdaptCLError, RunFolderError, SettingError
 from adaptcl.experiments import commands as paper
 from adaptcl.forecast import forecast
 from adaptcl.materials import Materials, by_name
 from adaptcl.models import MODELS
+from adaptcl.network import commands as network
+from adaptcl.network_file import NetworkFile
 from adaptcl.pruning import SERVER_ORDERS, WORKER_ORDERS
 from adaptcl.run import FROM_PYTHON, check, execute
 from adaptcl.run_folder import FIGURES, RunFolder, run_folders

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from adaptcl.engines.environment import EnvironmentSettings
-from adaptcl.engines.flower.network_file import is_network_run
+from adaptcl.network_file import is_network_run
 from adaptcl.report.runs import Run
 from adaptcl.settings import declared
 

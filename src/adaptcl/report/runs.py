@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from adaptcl.engines.flower.network_file import is_network_run
 from adaptcl.errors import RunFolderError
+from adaptcl.network_file import is_network_run
 from adaptcl.records import RoundRecord, Summary
 from adaptcl.strategies import STRATEGIES
 

@@ -27,12 +27,12 @@ from adaptcl.run import Result, execute
 
 if importlib.util.find_spec("flwr"):  # Without it every test module here skips itself.
     from adaptcl.engines.flower.keys import make_keys, worker_keys
-    from adaptcl.engines.flower.network_file import NetworkFile
     from adaptcl.engines.flower.node import Incoming, Node
     from adaptcl.engines.flower.own_data import OwnData
-    from adaptcl.engines.flower.serve import serve
     from adaptcl.engines.flower.trainer import Connection, Trainer
-    from adaptcl.engines.flower.work import Owned, prepare
+    from adaptcl.network.serve import serve
+    from adaptcl.network.work import Owned, prepare
+    from adaptcl.network_file import NetworkFile
 
 STUCK = Path(__file__).with_name("stuck_worker.py")
 

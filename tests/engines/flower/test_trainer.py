@@ -18,10 +18,10 @@ from adaptcl.engines.flower.messages import Invitation
 from adaptcl.engines.flower.node import Node
 from adaptcl.engines.flower.own_data import OwnData
 from adaptcl.engines.flower.trainer import Connection, Trainer
-from adaptcl.engines.flower.work import Owned, prepare
 from adaptcl.errors import AdaptCLError, SettingError
 from adaptcl.events import Warned
 from adaptcl.inputs import Inputs
+from adaptcl.network.work import Owned, prepare
 
 if TYPE_CHECKING:
     from tests.engines.flower.conftest import Site

@@ -18,11 +18,11 @@ from adaptcl.engines.flower.joining import MismatchError, for_the_server
 from adaptcl.engines.flower.messages import Invitation
 from adaptcl.engines.flower.own_data import OwnData
 from adaptcl.engines.flower.trainer import Belongings, Trainer
-from adaptcl.engines.flower.work import Owned, prepare, refuse_unusable, work
 from adaptcl.errors import AdaptCLError, DataError, SettingError
 from adaptcl.events import Warned
 from adaptcl.inputs import Inputs
 from adaptcl.materials import by_name
+from adaptcl.network.work import Owned, prepare, refuse_unusable, work
 
 if TYPE_CHECKING:
     from tests.engines.flower.conftest import Site

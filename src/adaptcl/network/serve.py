@@ -17,11 +17,11 @@ from adaptcl.engines.flower.engine import Call, Network
 from adaptcl.engines.flower.fingerprint import fingerprint, outline
 from adaptcl.engines.flower.fleet import Fleet
 from adaptcl.engines.flower.keys import server_keys
-from adaptcl.engines.flower.network_file import NetworkFile
 from adaptcl.errors import SettingError
 from adaptcl.events import Listener
 from adaptcl.inputs import Inputs
 from adaptcl.materials import Materials, by_name
+from adaptcl.network_file import NetworkFile
 from adaptcl.run import Result, Session, check
 from adaptcl.run_folder import RunFolder
 from adaptcl.settings import declared

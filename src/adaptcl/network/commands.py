@@ -20,8 +20,8 @@ import torch
 
 from adaptcl import flags, report
 from adaptcl.engines.environment import EnvironmentSettings
-from adaptcl.engines.flower.network_file import NetworkFile, is_network_run
 from adaptcl.errors import SettingError
+from adaptcl.network_file import NetworkFile, is_network_run
 from adaptcl.settings import declared
 
 PORT = 9092
@@ -115,7 +115,7 @@ def resume(paths: Sequence[Path]) -> None:
     """Go on with unfinished runs that one command of a server began, where it listened before: one
     after the other, in the order they had, with the same workers."""
     _need_flower()
-    from adaptcl.engines.flower.serve import serve_again
+    from adaptcl.network.serve import serve_again
 
     with _telling_how_to_go_on(paths), report.Progress() as progress:
         serve_again(paths, [progress], _say)
@@ -123,7 +123,7 @@ def resume(paths: Sequence[Path]) -> None:
 
 def _server(options: argparse.Namespace, present: Present) -> None:
     _need_flower()
-    from adaptcl.engines.flower.serve import serve
+    from adaptcl.network.serve import serve
 
     asked = flags.asked(options)
     for sentence in asked.idle:
@@ -152,7 +152,7 @@ def _worker(options: argparse.Namespace) -> None:
     _refuse_without_port(options.server)
     from adaptcl.engines.flower.keys import worker_keys
     from adaptcl.engines.flower.trainer import Connection
-    from adaptcl.engines.flower.work import Owned, work
+    from adaptcl.network.work import Owned, work
 
     keys = worker_keys(Path(options.tls))
     connection = Connection(options.server, keys, options.patience, options.silence)
