@@ -225,7 +225,7 @@ def test_runs_of_one_command_go_on_together_with_the_same_workers(
     server = site.start_server(free_port, strategy="fedavg,adaptcl", rounds=2, workers=1)
     site.wait_until(server, "listening")
     second = site.after(lambda: server.poll() is not None)
-    third = site.after(lambda: len(resumed) == 1 and resumed[0].poll() is not None)
+    third = site.after(lambda: resumed and resumed[0].poll() is not None)
     resumed: list[subprocess.Popen[str]] = []
     worker = site.worker(0, [honestly, second, third], at_once=True)
     site.wait_until(server, "round 1/2")
