@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 from hypothesis import settings
 
 from adaptcl.cli import main
@@ -17,6 +18,13 @@ settings.register_profile("unhurried", deadline=None)
 settings.load_profile("unhurried")
 
 Told = tuple[int, str, str]
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> None:
+    """Sums depend on how many threads share them, and trainings of an earlier test, which nobody
+    can stop, may have changed their number for the whole process."""
+    torch.set_num_threads(1)
 
 
 @pytest.fixture
