@@ -2,17 +2,13 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: run test test-connections test-gpu check format clean demo-network
+.PHONY: run test test-gpu check format clean demo-network
 
 run: .venv/installed
 	$(BIN)/adaptcl run --strategy fedavg-s,adaptcl
 
 test: .venv/installed-dev
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto
-
-# Limits on connections, against the clock: for a machine that has nothing else to do.
-test-connections: .venv/installed-dev
-	ADAPTCL_UNDISTURBED=1 OMP_NUM_THREADS=1 $(BIN)/pytest tests/engines/flower/test_connections.py
 
 # Captured steps and their kernels against the plain loop; needs a CUDA GPU. PYTHONPATH lets it run
 # in an environment that has a CUDA build of PyTorch: make test-gpu GPU_PYTHON=python3

@@ -18,6 +18,8 @@ settings.register_profile("unhurried", deadline=None)
 settings.load_profile("unhurried")
 
 Told = tuple[int, str, str]
+SMALL = ["--model", "small", "--data", "digits", "--workers", "2", "--rounds", "2",
+         "--epochs", "0.2"]  # fmt: skip
 
 
 @pytest.fixture(autouse=True)
@@ -45,3 +47,14 @@ def command(
         return status, *capsys.readouterr()
 
     return run
+
+
+@pytest.fixture(scope="session")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with finished runs: fedavg-s and adaptcl, and fedavg-s with another seed."""
+    base = tmp_path_factory.mktemp("runs")
+    both = ["run", *SMALL, "--strategy", "fedavg-s,adaptcl", "--out", str(base / "both")]
+    assert main(both) == 0
+    again = ["run", *SMALL, "--strategy", "fedavg-s", "--seed", "2", "--out", str(base / "seed2")]
+    assert main(again) == 0
+    return base

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import sys
 import time
 import tomllib
@@ -14,7 +13,6 @@ from typing import Any
 import pytest
 
 from adaptcl import __version__, data
-from adaptcl.cli import main
 from adaptcl.codecs import CODECS
 from adaptcl.config import all_settings, presets
 from adaptcl.models import MODELS
@@ -26,17 +24,6 @@ SMALL = ["--model", "small", "--data", "digits", "--workers", "2", "--rounds", "
 
 Told = tuple[int, str, str]
 Command = Callable[..., Told]
-
-
-@pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with finished runs: fedavg-s and adaptcl, and fedavg-s with another seed."""
-    base = tmp_path_factory.mktemp("runs")
-    both = ["run", *SMALL, "--strategy", "fedavg-s,adaptcl", "--out", str(base / "both")]
-    assert main(both) == 0
-    again = ["run", *SMALL, "--strategy", "fedavg-s", "--seed", "2", "--out", str(base / "seed2")]
-    assert main(again) == 0
-    return base
 
 
 def refused(told: Told, sentence: str) -> None:
@@ -269,155 +256,6 @@ def test_only_flags_that_the_command_has_are_suggested(
     command: Command, words: list[str], sentence: str
 ) -> None:
     refused(command(*words), sentence)
-
-
-# resume, compare -------------------------------------------------------------------------------
-
-
-def test_a_finished_run_has_nothing_to_resume(command: Command, runs: Path) -> None:
-    paths = [str(runs / "both" / name) for name in ("fedavg-s", "adaptcl")]
-    status, output, errors = command("resume", *paths)
-    assert (status, errors) == (0, "")
-    assert output.startswith(f"{paths[0]} is finished already.\n{paths[1]} is finished already.\n")
-
-
-def test_what_is_no_run_cannot_be_resumed_or_compared(command: Command) -> None:
-    Path("empty").mkdir()
-    for verb in ("resume", "compare"):
-        refused(command(verb, "absent"), "There is no run folder absent.")
-        refused(command(verb, "empty"), "empty is not a run folder: it holds no config.toml.")
-        status, _, errors = command(verb)
-        assert (status, errors) == (
-            2,
-            f"adaptcl: the following arguments are required: RUN; `adaptcl {verb} --help` says "
-            "more.\n",
-        )
-
-
-def test_the_folder_of_several_runs_stands_for_what_is_unfinished_in_it(
-    command: Command, runs: Path
-) -> None:
-    Path("two/adaptcl").mkdir(parents=True)
-    shutil.copy(runs / "both" / "adaptcl" / "config.toml", "two/adaptcl")
-    shutil.copytree(runs / "both" / "fedavg-s", "two/fedavg-s")
-    status, output, errors = command("resume", "two")
-    assert (status, errors) == (0, "")
-    assert "adaptcl finished 2 rounds" in output
-    assert "two/fedavg-s is finished already." in output
-    assert Path("two/figures/overview.png").exists()
-    for name in ("rounds.jsonl", "model.safetensors"):
-        before = runs / "both" / "adaptcl" / name
-        assert Path("two/adaptcl", name).read_bytes() == before.read_bytes()
-
-
-def test_the_folder_of_several_runs_is_compared_as_its_runs_are(
-    command: Command, runs: Path
-) -> None:
-    both = runs / "both"
-    told = command("compare", str(both / "adaptcl"), str(both / "fedavg-s"), "--markdown")
-    assert told[0] == 0
-    assert told[1].index("| fedavg-s |") < told[1].index("| adaptcl |")
-    assert command("compare", str(both), "--markdown") == told
-    caught = sorted(map(str, both.glob("*")))
-    assert str(both / "figures") in caught
-    assert command("compare", *caught, "--markdown") == told
-    refused(
-        command("compare", str(both / "figures")),
-        f"{both / 'figures'} is not a run folder: it holds no config.toml.",
-    )
-
-
-def test_the_folder_above_folders_of_runs_stands_for_all_of_them(
-    command: Command, runs: Path
-) -> None:
-    paths = [str(runs / name) for name in ("both", "seed2")]
-    told = command("compare", *paths, "--markdown", "--over-seeds")
-    assert told[0] == 0
-    assert "| fedavg-s, 2 runs |" in told[1]
-    assert command("compare", str(runs), "--markdown", "--over-seeds") == told
-
-
-def table(output: str) -> list[str]:
-    """The lines of a comparison, from `run`, `resume` or `compare`."""
-    return [line for line in output.splitlines() if line.startswith(("┃", "│"))]
-
-
-def test_the_same_runs_make_the_same_table_however_it_is_asked_for(command: Command) -> None:
-    words = ("--strategy", "fedavg,adaptcl", "--out", "both")
-    whole = table(command("run", *SMALL, *words)[1])
-    (speed_ups,) = (line.split("│") for line in whole if "speed-up" in line)
-    assert speed_ups[2].strip() == "1.00×"
-    for again in (
-        ("resume", "both"),
-        ("compare", "both", "--over-seeds"),
-        ("compare", "both/adaptcl", "both/fedavg"),
-    ):
-        assert table(command(*again)[1]) == whole
-
-
-def test_a_run_that_cannot_be_resumed_does_not_keep_others_from_it(
-    command: Command, runs: Path
-) -> None:
-    for name in ("a-damaged", "b-foreign", "c-whole"):
-        Path("some", name).mkdir(parents=True)
-        shutil.copy(runs / "both" / "adaptcl" / "config.toml", f"some/{name}")
-    Path("some/a-damaged/rounds.jsonl").write_text("{}\n")
-    Path("broken.py").write_text("def load(data_dir):\n    raise OSError('the disk is gone')\n")
-    config = Path("some/b-foreign/config.toml")
-    config.write_text(config.read_text().replace('data = "digits"', 'data = "broken:load"'))
-    status, output, errors = command("resume", "some")
-    assert status == 2
-    assert "adaptcl finished 2 rounds" in output
-    assert "run      some/c-whole" in output
-    assert "Traceback" in errors
-    assert errors.endswith(
-        "adaptcl: 2 of 3 runs could not be resumed:\n"
-        "some/a-damaged: some/a-damaged/rounds.jsonl is damaged: line 1 is not a round.\n"
-        "some/b-foreign: OSError: the disk is gone\n"
-    )
-    Path("some/c-whole/summary.json").write_text("{")
-    for named in (["some/a-damaged", "absent"], ["some/c-whole", "absent"]):
-        status, output, errors = command("resume", *named)
-        assert (status, output) == (2, "")
-        assert errors.startswith("adaptcl: 2 of 2 runs could not be resumed:\n")
-
-
-def test_a_run_from_python_is_resumed_from_python(command: Command) -> None:
-    Path("run").mkdir()
-    Path("run/config.toml").write_text(
-        'strategy = "adaptcl"\nmodel = "(given from Python)"\ndata = "digits"\n'
-    )
-    refused(
-        command("resume", "run"),
-        "run was started from Python with its own model or data; go on with it by "
-        "adaptcl.run(..., out=..., resume=True).",
-    )
-
-
-def test_runs_are_compared_in_a_table_and_in_figures(command: Command, runs: Path) -> None:
-    paths = [str(runs / "both" / "fedavg-s"), str(runs / "both" / "adaptcl")]
-    status, output, errors = command("compare", *paths, "--out", "drawn")
-    assert (status, errors) == (0, "")
-    assert all(len(line) <= 80 for line in output.splitlines()[:12])
-    assert "parameters saved" in output
-    assert "figures  drawn (overview.png, " in output
-    assert (Path("drawn") / "overview.png").exists()
-
-
-def test_a_comparison_can_be_markdown_and_over_seeds(command: Command, runs: Path) -> None:
-    paths = [str(runs / "both" / "fedavg-s"), str(runs / "seed2"), str(runs / "both" / "adaptcl")]
-    status, output, errors = command("compare", *paths, "--markdown", "--over-seeds")
-    assert (status, errors) == (0, "")
-    rows = [line for line in output.splitlines() if line.startswith("|")]
-    assert len(rows) == 4
-    assert rows[2].startswith("| fedavg-s, 2 runs |")
-    assert list(Path().iterdir()) == []
-
-
-def test_figures_that_cannot_be_written_are_told_of(command: Command, runs: Path) -> None:
-    Path("file").write_text("")
-    status, _, errors = command("compare", str(runs / "seed2"), "--out", "file")
-    assert (status, errors) == (2, "adaptcl: file cannot be written: File exists.\n")
 
 
 # Lists ---------------------------------------------------------------------------------------

@@ -16,11 +16,11 @@ import pytest
 pytest.importorskip("flwr", reason="the network engine needs flwr: pip install 'adaptcl[network]'")
 
 from adaptcl.engines.flower import connections
-from adaptcl.engines.flower.fleet import Came, Fleet
+from adaptcl.engines.flower.fleet import Came, Fleet, Happening
 from adaptcl.engines.flower.frames import Frame
 from adaptcl.engines.flower.keys import server_keys, worker_keys
 from adaptcl.engines.flower.messages import TASK
-from adaptcl.engines.flower.node import Node
+from adaptcl.engines.flower.node import DisconnectedError, Node
 from adaptcl.engines.flower.turned_away import TurnedAway
 
 if TYPE_CHECKING:
@@ -28,10 +28,6 @@ if TYPE_CHECKING:
 
 QUESTION = Frame({"question": 1}, {}).to_bytes()
 FULL = "So many connections are open that those without a key are being closed."
-UNDISTURBED = pytest.mark.skipif(
-    os.environ.get("ADAPTCL_UNDISTURBED") != "1",
-    reason="held against the clock, for a machine with nothing else to do: make test-connections",
-)
 
 
 @contextlib.contextmanager
@@ -53,56 +49,64 @@ def is_closed(connection: socket.socket) -> bool:
     return True
 
 
-def node(site: Site, number: int) -> Node:
-    return Node(site.address, worker_keys(site.keys / f"worker-{number}"), 3600.0)
+def joined(stack: contextlib.ExitStack, site: Site, number: int) -> Node:
+    """A worker that is connected. On a busy machine it may be turned out before it has shown its
+    key, and then tries again, as a worker's process does."""
+    while True:
+        node = Node(site.address, worker_keys(site.keys / f"worker-{number}"), 3600.0)
+        with contextlib.suppress(DisconnectedError):
+            stack.enter_context(node.connected())
+            return node
 
 
-@UNDISTURBED
+def happens(fleet: Fleet, wanted: Happening) -> bool:
+    """Whether something happens among other things."""
+    return any(wanted in fleet.wait(60) for _ in range(5))
+
+
 def test_a_connection_on_which_no_key_is_shown_is_closed(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connections, "KEY_WITHIN_S", 1.0)
+    monkeypatch.setattr(connections, "KEY_WITHIN_S", 3.0)
     context = ssl.create_default_context(cafile=site.keys / "worker-0" / "authority.pem")
-    with opened(site) as fleet, contextlib.ExitStack() as stack, node(site, 0).connected():
+    with opened(site) as fleet, contextlib.ExitStack() as stack:
+        joined(stack, site, 0)
         silent = idle(stack, site.port)
         slow = context.wrap_socket(idle(stack, site.port), server_hostname="localhost")
         slow.sendall(b"POST /v1/fleet/push-object HTTP/1.1\r\nhost: local")
         assert is_closed(silent)
         assert is_closed(slow)
-        site.wait_for(lambda: len(fleet._port._socket._open) == 1)
+        site.wait_for(lambda: not fleet._port._socket._keyless and not fleet._port._socket._leaving)
+        assert fleet._port._socket._open
 
 
-@UNDISTURBED
 def test_a_worker_that_is_silent_for_long_keeps_its_connection(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connections, "KEY_WITHIN_S", 0.5)
-    with opened(site) as fleet:
-        worker = node(site, 0)
-        with worker.connected(), contextlib.ExitStack() as stack:
-            assert Came(0) in fleet.wait(60)
-            (before,) = fleet._port._socket._open
-            assert is_closed(idle(stack, site.port)), "which came later"
-            assert before in fleet._port._socket._open
-            fleet.send(0, TASK, QUESTION)
-            assert worker.receive() is not None
+    monkeypatch.setattr(connections, "KEY_WITHIN_S", 1.0)
+    with opened(site) as fleet, contextlib.ExitStack() as stack:
+        worker = joined(stack, site, 0)
+        assert happens(fleet, Came(0))
+        before = set(fleet._port._socket._open)
+        assert is_closed(idle(stack, site.port)), "which came later"
+        assert before & fleet._port._socket._open
+        fleet.send(0, TASK, QUESTION)
+        assert worker.receive() is not None
 
 
-@UNDISTURBED
 def test_strangers_push_out_each_other_and_no_worker(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("adaptcl.engines.flower.port.room_for", lambda workers: 20)
     with opened(site) as fleet, contextlib.ExitStack() as stack:
-        first, second = node(site, 0), node(site, 1)
-        stack.enter_context(first.connected())
-        assert Came(0) in fleet.wait(60)
+        first = joined(stack, site, 0)
+        assert happens(fleet, Came(0))
         strangers = [idle(stack, site.port) for _ in range(100)]
         assert is_closed(strangers[0])
         assert len(fleet._port._socket._open) <= 20
-        assert fleet.wait(60) == [TurnedAway(FULL)]
-        stack.enter_context(second.connected())
-        assert Came(1) in fleet.wait(60), "a worker still gets in"
+        assert happens(fleet, TurnedAway(FULL))
+        second = joined(stack, site, 1)
+        assert happens(fleet, Came(1)), "a worker still gets in"
         for number, worker in enumerate((first, second)):
             fleet.send(number, TASK, QUESTION)
             assert worker.receive() is not None
@@ -119,7 +123,6 @@ def test_there_is_room_for_every_worker_and_never_for_more_than_half_of_the_file
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="sets the limit of another process")
-@UNDISTURBED
 def test_a_flood_of_idle_connections_neither_ends_the_run_nor_fills_the_log(
     site: Site, free_port: int
 ) -> None:

@@ -3,7 +3,8 @@
 A connection costs a file and some memory before a word is said on it, and it is by files that a
 run is written. So there is room for a number of them only; one on which no worker has shown a key
 within some seconds is closed; and where room becomes scarce, the oldest without a key goes first.
-Strangers, however many, push out each other, and never a worker.
+Strangers, however many, push out each other, and never a worker that has shown its key; one that
+is pushed out before it has tries again.
 """
 
 from __future__ import annotations
