@@ -18,6 +18,9 @@ from adaptcl.data.progress import Progress, silent
 from adaptcl.data.samples import DataSet
 from adaptcl.errors import DataError, SettingError
 
+FOLDER = "folder:"
+"""Before the path of images sorted into folders."""
+
 
 class Load(Protocol):
     """Reads a data set from a data folder; shipped ones need none."""
@@ -68,8 +71,8 @@ def load(name: str, data_dir: Path | None = None, progress: Progress = silent) -
     """
     if name in DATASETS:
         return DATASETS[name].load(data_dir, progress)
-    if name.startswith("folder:"):
-        return read_folder(Path(name.removeprefix("folder:")), progress=progress)
+    if name.startswith(FOLDER):
+        return read_folder(Path(name.removeprefix(FOLDER)), progress=progress)
     if name.endswith(".npz"):
         return packed.read(Path(name), progress=progress)
     if re.fullmatch(r"[\w.]+:\w+", name):
@@ -84,8 +87,8 @@ def anchored(name: str) -> str:
     """The same data set by a name that means it in every folder: paths are made absolute."""
     if name in DATASETS:
         return name
-    if name.startswith("folder:"):
-        return "folder:" + os.path.abspath(name.removeprefix("folder:"))
+    if name.startswith(FOLDER):
+        return FOLDER + os.path.abspath(name.removeprefix(FOLDER))
     return os.path.abspath(name) if name.endswith(".npz") else name
 
 

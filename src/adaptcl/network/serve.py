@@ -22,6 +22,7 @@ from adaptcl.events import Listener
 from adaptcl.inputs import Inputs
 from adaptcl.materials import Materials, by_name
 from adaptcl.network_file import NetworkFile
+from adaptcl.report.wording import number_of
 from adaptcl.run import Result, Session, check
 from adaptcl.run_folder import RunFolder
 from adaptcl.settings import declared
@@ -82,9 +83,8 @@ def _config(path: Path) -> Config:
 
 
 def _run_all(sessions: Sequence[_NetworkSession], fleet: Fleet, say: Say) -> list[Result]:
-    workers = sessions[0].workers
-    some = f"{workers} worker{'' if workers == 1 else 's'}"
-    say(f"listening at {fleet.address[0]}:{fleet.address[1]} for {some}")
+    host, port = fleet.address
+    say(f"listening at {host}:{port} for {number_of(sessions[0].workers, 'worker')}")
     # Who is connected when a run begins was seen to come in the run before.
     results = [session.run_with(fleet, fleet.connected) for session in sessions]
     sessions[-1].network.say_goodbye()

@@ -16,10 +16,10 @@ from torch import Tensor
 
 from adaptcl.data import DataSet, Samples, load
 from adaptcl.data.folder import ImageFolder
+from adaptcl.data.sources import FOLDER
 from adaptcl.engines.flower.joining import MismatchError
 from adaptcl.inputs import Inputs
 
-_FOLDER = "folder:"
 _LISTED = 10
 """How many of the server's classes are named where one is missing among them."""
 
@@ -34,8 +34,8 @@ class OwnData:
     @classmethod
     def named(cls, name: str, data_dir: Path | None = None) -> OwnData:
         """By its name, as `adaptcl run` takes it; a folder of images needs no test part."""
-        if name.startswith(_FOLDER):
-            return cls(ImageFolder.look(Path(name.removeprefix(_FOLDER)) / "train"))
+        if name.startswith(FOLDER):
+            return cls(ImageFolder.look(Path(name.removeprefix(FOLDER)) / "train"))
         return cls(load(name, data_dir))
 
     def fitted(self, wanted: Inputs) -> Samples:
