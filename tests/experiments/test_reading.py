@@ -62,6 +62,8 @@ def test_the_main_claims_are_held_against_three_seeds_unless_the_clock_settles_t
 def test_all_methods_of_a_table_are_held_against_one_and_the_same_baseline() -> None:
     for name in ("table-vgg", "table-resnet"):
         for part in load(name).parts:
+            if part.title.startswith("SSP-S by threshold"):
+                continue  # held against each other
             baselines = [part.against(row) for row in part.rows]
             found = {key(each.config({}, 1).values()) for each in baselines if each is not None}
             assert len(found) == 1
