@@ -198,6 +198,21 @@ def test_averaging_changes_what_is_tested_and_delivered_and_not_what_is_learned(
     assert last.summary.accuracy == accuracy_of(last.model, as_samples(TEST))
 
 
+def test_fresh_statistics_change_what_is_tested_and_delivered_and_not_what_is_learned() -> None:
+    net = nn.Sequential(nn.Linear(6, 24), nn.BatchNorm1d(24), nn.ReLU(), nn.Linear(24, 4))
+    hard = {"rounds": 4, "learning_rate": 0.3, "partition": "by-label", "strategy": "ssp-s"}
+    merged, fresh = (run(model=net, **hard, fresh_statistics=count) for count in (0, 100))
+    for one, other in zip(merged.rounds, fresh.rounds, strict=True):
+        assert one.workers == other.workers
+    states = [each.model.state_dict() for each in (merged, fresh)]
+    changed = {name for name in states[0] if not torch.equal(*(each[name] for each in states))}
+    assert changed == {"1.running_mean", "1.running_var"}
+    assert fresh.summary.accuracy == accuracy_of(fresh.model, as_samples(TEST))
+    assert merged.summary.accuracy == accuracy_of(merged.model, as_samples(TEST))
+    with pytest.raises(SettingError, match="needs 2 samples or more"):
+        run(model=net, **hard, fresh_statistics=1)
+
+
 def test_what_a_run_warns_of_is_a_python_warning() -> None:
     harmful = {"strength": 0.0, "learning_rate": 0.3, "epochs": 20.0, "max_importance_lost": 0.0}
     table = {"pruned_rates": ((0.95,) * 3,), "first_pruning": 3, "width_multiple": 1}

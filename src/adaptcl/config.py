@@ -78,6 +78,12 @@ class JobSettings:
         at_least=0,
         below=1,
     )
+    fresh_statistics: int = setting(
+        0,
+        "before the model is tested and delivered, measure the running statistics of its norm "
+        "layers anew on so many training samples; 0 keeps the merged ones",
+        at_least=0,
+    )
     checkpoint_every: int = setting(
         1, "rounds from one checkpoint to the next; resume goes on from the last", at_least=1
     )

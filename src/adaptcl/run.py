@@ -44,6 +44,7 @@ from adaptcl.strategies import STRATEGIES, Job, Strategy
 from adaptcl.strategies.strategy import Closed
 from adaptcl.sub_models import SubModels
 from adaptcl.training.evaluate import Judge
+from adaptcl.training.fresh_statistics import FreshStatistics
 from adaptcl.training.randomness import draws_randomness
 from adaptcl.training.trainers import side_by_side_on_a_gpu, trainers
 from adaptcl.training.worker import Worker
@@ -182,6 +183,7 @@ class Session:
         job = self._job
         # Before workers train: to look at a model may draw from the generator they may share.
         self._judge = Judge(self._materials.model, self._materials.test)
+        self._fresh = self._measuring(job.fresh_statistics) if job.fresh_statistics else None
         name = job.model if job.model != FROM_PYTHON else type(self._materials.model).__name__
         self._tell(
             RunStarted(
@@ -270,10 +272,16 @@ class Session:
         # Not `round < rounds`: with workers lost for good, fewer rounds may be the last ones.
         if closed.round % self._job.evaluate_every and not self._strategy.finished:
             return None
-        return self._measured(model)
+        return self._measured(self._with_statistics(model))
 
     def _delivered(self) -> State:
-        return self._averaging.model or self._strategy.model()
+        return self._with_statistics(self._averaging.model or self._strategy.model())
+
+    def _with_statistics(self, state: State) -> State:
+        return state if self._fresh is None else self._fresh.of(state)
+
+    def _measuring(self, count: int) -> FreshStatistics:
+        return FreshStatistics(self._materials.model, self._materials.parts, count)
 
     def _measured(self, state: State) -> float:
         return self._judge.accuracy(state)

@@ -80,6 +80,20 @@ def test_the_mean_of_the_latest_models_is_tested_beside_the_last_one(
     assert again == found
 
 
+def test_statistics_measured_anew_are_tested_beside_the_merged_ones(
+    nobody: Provenance, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(one_run, "USUAL_COUNT", 50)
+    values = {name: value for name, value in ADAPTIVE.values().items() if value is not None}
+    unsteady = {"strategy": "ssp-s", "rounds": 4, "learning_rate": 0.3, "partition": "by-label"}
+    merged = configure({**values, **unsteady})
+    found = carry_out(merged, nobody, tmp_path / "merged", lambda done, total: None).course
+    fresh = configure({**values, **unsteady, "fresh_statistics": 50})
+    alone = carry_out(fresh, nobody, tmp_path / "fresh", lambda done, total: None).course
+    assert found.fresh_accuracy == alone.accuracy
+    assert found.fresh_accuracy != found.accuracy
+
+
 def test_a_run_on_some_of_the_samples_trains_on_as_many(nobody: Provenance, tmp_path: Path) -> None:
     values = {name: value for name, value in ADAPTIVE.values().items() if value is not None}
     config = configure({**values, "samples": 200, "rounds": 2})

@@ -46,8 +46,16 @@ def _delta_late(run: RunResult, baseline: RunResult | None) -> float | None:
 
 
 def _averaged(run: RunResult) -> float | None:
-    tests = [each for each in run.course.averaged_accuracy if each is not None]
-    return 100 * tests[-1] if tests else None
+    return _last(run.course.averaged_accuracy)
+
+
+def _fresh(run: RunResult) -> float | None:
+    return _last(run.course.fresh_accuracy)
+
+
+def _last(tests: tuple[float | None, ...]) -> float | None:
+    made = [each for each in tests if each is not None]
+    return 100 * made[-1] if made else None
 
 
 def _delta_averaged(run: RunResult, baseline: RunResult | None) -> float | None:
@@ -81,6 +89,7 @@ COLUMNS: dict[str, Column] = {
     "accuracy": Column("accuracy at the end (%)", lambda run, _: 100 * run.summary.accuracy),
     "late_accuracy": Column(f"mean of the last {_LATE} tests (%)", lambda run, _: _late(run)),
     "averaged_accuracy": Column("of the mean model at the end (%)", lambda run, _: _averaged(run)),
+    "fresh_accuracy": Column("with statistics measured anew (%)", lambda run, _: _fresh(run)),
     "best_accuracy": Column("best accuracy (%)", lambda run, _: 100 * run.summary.best_accuracy),
     "minutes": Column("time (min)", lambda run, _: run.summary.virtual_time_s / 60, 1),
     "best_minutes": Column(

@@ -29,6 +29,7 @@ from adaptcl.run import Session
 from adaptcl.run_folder import RunFolder
 from adaptcl.snapshot import Tree
 from adaptcl.strategies.strategy import Closed
+from adaptcl.training.fresh_statistics import USUAL_COUNT
 from adaptcl.units import Kept, State, UnitMap, flops, parameters, size_bytes
 
 PAIR = (1, 3)
@@ -60,10 +61,10 @@ def carry_out(
 
 
 class _Observed(Session):
-    """A session that also looks at the sub-models and at the mean of the latest models.
+    """A session that also looks at the sub-models, and at what else could be delivered.
 
-    The paper's jobs test the last model. What the mean would have been right about is measured
-    beside it, in the same run.
+    The paper's jobs test the last model. What the mean of the latest models would have been right
+    about, and the last one with statistics measured anew, is found beside it in the same run.
     """
 
     def __init__(
@@ -79,12 +80,15 @@ class _Observed(Session):
         self._warnings: list[str] = []
         self._mean = Averaging(USUAL_SHARE)
         self._averaged: dict[int, float] = {}
+        self._usual = self._measuring(USUAL_COUNT)
+        self._fresh_accuracy: dict[int, float] = {}
         if (before := self.observed_before) is not None:
             self._similarity = dict(before["similarity"])
             self._warnings = before["warnings"]
             if "mean" in before:  # as it is in all but the oldest
                 self._mean.restore(before["mean"])
                 self._averaged = dict(before["averaged"])
+            self._fresh_accuracy = dict(before.get("fresh", ()))
 
     def result(self, provenance: Provenance, smoke: bool) -> RunResult:
         """Run, and put together what is kept for good."""
@@ -97,7 +101,11 @@ class _Observed(Session):
             summary=done.summary,
             whole=_size(units, units.everything()),
             sub_models=tuple(_size(units, kept) for kept in self._strategy.sub_models()),
-            course=course(_judged_at_the_end(done.rounds, done.summary.accuracy), self._averaged),
+            course=course(
+                _judged_at_the_end(done.rounds, done.summary.accuracy),
+                self._averaged,
+                self._fresh_accuracy,
+            ),
             workers=workers_where_they_change(done.rounds, self._similarity),
             warnings=tuple(self._warnings[:_MOST_WARNINGS]),
         )
@@ -109,6 +117,7 @@ class _Observed(Session):
             "warnings": self._warnings,
             "mean": self._mean.snapshot(),
             "averaged": list(self._averaged.items()),
+            "fresh": list(self._fresh_accuracy.items()),
         }
 
     def _accuracy(self, state: State, closed: Closed) -> float | None:
@@ -116,6 +125,7 @@ class _Observed(Session):
         accuracy = super()._accuracy(state, closed)
         if accuracy is not None:
             self._averaged[closed.round] = self._measured(mean)
+            self._fresh_accuracy[closed.round] = self._measured(self._usual.of(state))
         return accuracy
 
     def _observe(self, event: Event) -> None:

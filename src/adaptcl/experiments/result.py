@@ -38,6 +38,8 @@ class Course:
     heterogeneity: tuple[float, ...]
     averaged_accuracy: tuple[float | None, ...] = ()
     """Of the mean of the latest models, measured beside; empty in results that are older."""
+    fresh_accuracy: tuple[float | None, ...] = ()
+    """Of the model with statistics measured anew, likewise."""
 
 
 @dataclass(frozen=True)
@@ -105,15 +107,28 @@ class RunResult:
         )
 
 
-def course(records: Sequence[RoundRecord], averaged: Mapping[int, float]) -> Course:
-    """The columns of some rounds; `averaged` has the accuracy of the mean model by round."""
+def course(
+    records: Sequence[RoundRecord], averaged: Mapping[int, float], fresh: Mapping[int, float]
+) -> Course:
+    """The columns of some rounds.
+
+    By round, `averaged` has the accuracy of the mean model and `fresh` that of the model with
+    statistics measured anew.
+    """
     return Course(
         tuple(r.round for r in records),
         tuple(round(r.virtual_time_s, 3) for r in records),
         tuple(None if r.accuracy is None else round(r.accuracy, 6) for r in records),
         tuple(round(r.heterogeneity, 5) for r in records),
-        tuple(round(averaged[r.round], 6) if r.round in averaged else None for r in records),
+        _by_round(records, averaged),
+        _by_round(records, fresh),
     )
+
+
+def _by_round(
+    records: Sequence[RoundRecord], measured: Mapping[int, float]
+) -> tuple[float | None, ...]:
+    return tuple(round(measured[r.round], 6) if r.round in measured else None for r in records)
 
 
 def workers_where_they_change(
