@@ -59,11 +59,11 @@ def test_too_few_seeds_decide_nothing(tiny: Experiment, make_up: MakeUp) -> None
     assert "1 of 2 seeds" in words
 
 
-def test_the_mean_models_are_told_beside_and_decide_nothing(
+def test_mean_models_and_fresh_statistics_are_told_beside_and_decide_nothing(
     tiny: Experiment, make_up: MakeUp
 ) -> None:
     _, words = judged(tiny, make_up, 0.792, 1.0, (1, 2))
-    assert words.endswith("; mean models -0.80")
+    assert words.endswith("; mean models -0.80; statistics measured anew -0.40")
 
 
 def test_no_runs_no_verdict(tiny: Experiment, make_up: MakeUp) -> None:

@@ -59,7 +59,14 @@ def _last(tests: tuple[float | None, ...]) -> float | None:
 
 
 def _delta_averaged(run: RunResult, baseline: RunResult | None) -> float | None:
-    own, other = _averaged(run), None if baseline is None else _averaged(baseline)
+    return _less(_averaged(run), None if baseline is None else _averaged(baseline))
+
+
+def _delta_fresh(run: RunResult, baseline: RunResult | None) -> float | None:
+    return _less(_fresh(run), None if baseline is None else _fresh(baseline))
+
+
+def _less(own: float | None, other: float | None) -> float | None:
     return None if own is None or other is None else own - other
 
 
@@ -98,6 +105,7 @@ COLUMNS: dict[str, Column] = {
     "delta": Column("ΔAcc at the end (points)", _delta, signed=True),
     "delta_late": Column(f"ΔAcc, last {_LATE} tests (points)", _delta_late, signed=True),
     "delta_averaged": Column("ΔAcc of the mean models (points)", _delta_averaged, signed=True),
+    "delta_fresh": Column("ΔAcc, statistics measured anew (points)", _delta_fresh, signed=True),
     "delta_best": Column("ΔAcc of the best (points)", _delta_best, signed=True),
     "speed_up": Column("speed-up", _speed_up, suffix="×"),
     "params_mib": Column(

@@ -21,6 +21,8 @@ class Verdict:
     speed_ups: tuple[float, ...]
     averaged: tuple[float, ...] = ()
     """The same points between the means of the latest models, where they were measured."""
+    fresh: tuple[float, ...] = ()
+    """And between models with statistics measured anew."""
 
     @property
     def holds(self) -> bool | None:
@@ -42,16 +44,16 @@ class Verdict:
         seeds = f"{len(self.deltas)} of {self.claim.least_seeds} seeds"
         return (
             f"{judged}: {statistics.fmean(self.deltas):+.2f} points (by seed {each}), "
-            f"{statistics.fmean(self.speed_ups):.2f}×, {seeds}{self._averaged_words}"
+            f"{statistics.fmean(self.speed_ups):.2f}×, {seeds}"
+            + self._beside("mean models", self.averaged)
+            + self._beside("statistics measured anew", self.fresh)
         )
 
-    @property
-    def _averaged_words(self) -> str:
-        if not self.averaged:
+    def _beside(self, what: str, deltas: Sequence[float]) -> str:
+        if not deltas:
             return ""
-        count = len(self.averaged)
-        seeds = "" if count == len(self.deltas) else f" ({count} of these seeds)"
-        return f"; mean models {statistics.fmean(self.averaged):+.2f}{seeds}"
+        seeds = "" if len(deltas) == len(self.deltas) else f" ({len(deltas)} of these seeds)"
+        return f"; {what} {statistics.fmean(deltas):+.2f}{seeds}"
 
 
 def verdicts(experiments: Sequence[Experiment], store: Store) -> list[Verdict]:
@@ -61,6 +63,6 @@ def verdicts(experiments: Sequence[Experiment], store: Store) -> list[Verdict]:
         for claim in experiment.claims:
             part = experiment.part(claim.part)
             came = outcome(part, part.row(claim.row), store)
-            columns = ("delta", "speed_up", "delta_averaged")
+            columns = ("delta", "speed_up", "delta_averaged", "delta_fresh")
             found.append(Verdict(claim, *(tuple(came.values(column)) for column in columns)))
     return found
