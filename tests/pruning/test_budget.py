@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from adaptcl.pruning import fit, importance_lost, prune
+from adaptcl.pruning.budget import carried_out, smallest_retention
 from adaptcl.units import Kept, UnitMap, check_kept, parameters, retention, trace
 
 """A busy machine may take its time."""
@@ -169,6 +170,49 @@ def test_a_budget_computed_from_retentions_is_not_missed_by_a_rounding_error(kep
     now = retention(units, kept)
     budget = (1 - (now - 1) / now) * parameters(units, kept)
     assert fit(units, units.everything(), torch.rand(15), budget).all()
+
+
+@given(sub_models(), importances, rates, st.floats(0, 1), st.sampled_from([1, 2]))
+def test_the_smallest_retention_holds_however_much_is_asked(
+    kept: Kept, importance: Tensor, rate: float, least: float, multiple: int
+) -> None:
+    units = model_units()
+    left = prune(units, kept, importance, rate, least, multiple)
+    assert retention(units, left) >= min(least, retention(units, kept))
+    free = prune(units, kept, importance, rate, 0.0, multiple)
+    assert not (free & ~left).any()
+    if retention(units, free) >= least:
+        assert torch.equal(left, free)
+
+
+@given(sub_models(), importances, rates, st.floats(0, 1))
+def test_what_is_carried_out_is_the_rate_or_the_share_that_went(
+    kept: Kept, importance: Tensor, rate: float, least: float
+) -> None:
+    units = model_units()
+    left = prune(units, kept, importance, rate, least)
+    done = carried_out(units, kept, left, rate)
+    share = 1 - parameters(units, left) / parameters(units, kept)
+    assert done == rate or done == pytest.approx(share)
+    assert 0 <= done <= rate
+    assert done <= share + 1e-9
+    if torch.equal(left, kept):
+        assert done == 0
+
+
+@given(sub_models(), importances, rates)
+def test_nothing_gets_below_the_smallest_retention_of_a_model(
+    kept: Kept, importance: Tensor, rate: float
+) -> None:
+    units = model_units()
+    assert retention(units, prune(units, kept, importance, rate)) >= smallest_retention(units)
+
+
+@pytest.mark.parametrize("multiple", [1, 2, 16])
+def test_the_smallest_retention_of_a_model_is_reached_by_a_budget_of_nothing(multiple: int) -> None:
+    units = model_units()
+    left = fit(units, units.everything(), torch.rand(UNITS), 0.0, multiple)
+    assert smallest_retention(units, multiple) == retention(units, left)
 
 
 def test_the_importance_lost_is_a_share_of_what_the_sub_model_had() -> None:

@@ -10,7 +10,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from adaptcl.engines.heterogeneity import bandwidths, heterogeneity
-from adaptcl.strategies.rates import Point, RateSettings, pruned_rate, target_time
+from adaptcl.strategies.newton import interpolate
+from adaptcl.strategies.rates import Point, RateSettings, Target, pruned_rate, target_time
 
 PAPER = RateSettings()
 SIZE, TRAIN = 57.19, 24.1
@@ -149,6 +150,17 @@ def test_a_pruning_is_worth_it_or_does_not_happen(
     assert rate == 0 or now * rate >= min(settings.min_pruned_rate, 0.99 * now) - 1e-12
 
 
+def test_the_last_four_points_make_a_cubic_and_older_ones_are_left_out() -> None:
+    # Through 40, 50, 60 and 80 s; a parabola through the last three, or a fifth point, says else.
+    last = [Point(0.9, 80.0), Point(0.6, 60.0), Point(0.5, 50.0), Point(0.3, 40.0)]
+    wanted = interpolate([p.update_time for p in last], [p.retention for p in last], 38.0)
+    three = interpolate([p.update_time for p in last[1:]], [p.retention for p in last[1:]], 38.0)
+    assert 0 < wanted < 0.3
+    assert wanted != pytest.approx(three, abs=0.005)
+    rate = pruned_rate([Point(1.0, 95.0), *last], 38.0, replace(PAPER, max_pruned_rate=0.9))
+    assert 0.3 * (1 - rate) == pytest.approx(wanted)
+
+
 # γ_min by the letter of the paper ---------------------------------------------------------------
 
 
@@ -195,7 +207,7 @@ def prunings(
             if history and history[-1].retention == g:
                 history.pop()
             history.append(Point(g, time * noise()))
-        target = target_time([h[-1] for h in histories], histories, settings.grow)
+        target = target_time([h[-1] for h in histories], histories, settings.grow).time
         kept = [
             g * (1 - pruned_rate(h, target, settings)) for g, h in zip(kept, histories, strict=True)
         ]
@@ -276,6 +288,14 @@ def test_nothing_grows_beyond_the_whole_model() -> None:
     assert pruned_rate(history, 500.0, GROWING) == pytest.approx(-1.0)
 
 
+def test_growth_far_beyond_the_whole_model_is_taken_for_noise() -> None:
+    history = [Point(0.3, 38.0), Point(0.4, 40.0)]
+    # Its line reaches 60 s at γ = 1.4, so the whole model is less than it may have.
+    assert pruned_rate(history, 60.0, GROWING) == pytest.approx((0.4 - 1) / 0.4)
+    # It reaches 70 s only at γ = 1.9. The first rule: (70 − 40) / (2 · 40).
+    assert pruned_rate(history, 70.0, GROWING) == pytest.approx(-0.375)
+
+
 def test_a_small_growth_is_not_worth_it() -> None:
     assert pruned_rate([Point(1.0, 80.0), Point(0.5, 40.0)], 41.0, GROWING) == 0
 
@@ -296,7 +316,7 @@ def test_growth_never_ends_above_the_whole_model(
 
 
 def target(histories: list[list[Point]], grow: bool) -> float:
-    return target_time([history[-1] for history in histories], histories, grow)
+    return target_time([history[-1] for history in histories], histories, grow).time
 
 
 def test_the_target_is_the_shortest_time_of_now() -> None:
@@ -307,6 +327,24 @@ def test_the_target_is_the_shortest_time_of_now() -> None:
 def test_a_pruned_worker_that_overshot_does_not_set_the_pace() -> None:
     histories = [[Point(1.0, 90.0), Point(0.5, 48.0)], [Point(1.0, 50.0)]]
     assert target(histories, grow=False) == 50
+
+
+def test_of_the_whole_model_the_newest_measurement_counts() -> None:
+    histories = [[Point(1.0, 90.0), Point(1.0, 70.0), Point(0.5, 48.0)], [Point(1.0, 80.0)]]
+    assert target(histories, grow=False) == 70
+
+
+def test_the_target_is_as_uncertain_as_whoever_sets_it() -> None:
+    fast = [Point(1.0, 50.0, error=4.0)]
+    measured = [Point(1.0, 60.0, error=3.0), Point(0.5, 40.0, error=1.0)]
+    assert target_time([fast[-1], measured[-1]], [fast, measured], False) == Target(50.0, 4.0)
+    assert target_time([measured[-1]], [measured], False) == Target(60.0, 3.0)
+    # Twice as far as the points are apart: three times the newer time, less twice the older.
+    line = [Point(0.6, 38.0, error=1.0), Point(0.4, 30.0, error=2.0)]
+    found = target_time([line[-1]], [line], False)
+    assert (found.time, found.error) == pytest.approx((54.0, math.hypot(3 * 1.0, 2 * 2.0)))
+    # In proportion, the error grows with the time.
+    assert target_time([Point(0.5, 30.0, 2.0)], [[Point(0.5, 30.0, 2.0)]], True) == Target(60, 4)
 
 
 def test_a_pruned_worker_that_has_become_faster_sets_the_pace_unless_it_may_grow() -> None:

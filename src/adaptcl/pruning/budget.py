@@ -45,14 +45,35 @@ def prune(
 ) -> Kept:
     """Cut a sub-model by a pruned rate P: what stays has at most (1 − P) of its parameters.
 
-    Where that falls below the retention γ_min, one unit (or one block) fewer is cut.
+    Where that falls below the retention γ_min, units (or blocks) go only as long as it holds; that
+    may be none at all.
     """
     descent = _Descent(units, kept, importance, width_multiple)
-    cuts = descent.fewest_cuts((1.0 - rate) * parameters(units, kept))
+    least = min_retention * parameters(units, units.everything())
+    budget = max((1.0 - rate) * parameters(units, kept), least)
+    cuts = descent.fewest_cuts(budget)
     left = descent.after(cuts)
     if cuts > 0 and retention(units, left) < min_retention:
         return descent.after(cuts - 1)
     return left
+
+
+def carried_out(units: UnitMap, before: Kept, after: Kept, rate: float) -> float:
+    """How much of a pruned rate a pruning has carried out.
+
+    Units and blocks are whole, so a little more goes than was asked: that is the rate. Where the
+    retention γ_min, or a worker, has stopped it before, it is the share that did go, down to 0.
+    """
+    whole, left = parameters(units, before), parameters(units, after)
+    if left < whole and left <= (1.0 - rate) * whole * (1 + _ROUNDING):
+        return rate
+    return 1 - left / whole
+
+
+def smallest_retention(units: UnitMap, width_multiple: int = 1) -> float:
+    """What no pruning gets below: all that is never cut, and one unit (or block) of each layer."""
+    everything = units.everything()
+    return retention(units, fit(units, everything, torch.arange(units.count), 0.0, width_multiple))
 
 
 def grow(

@@ -2,7 +2,8 @@
 
 Once every pruning interval the server looks at how long each worker took, learns from it how much
 each has to prune (`rates.py`), and tells it; the worker carries it out in the following round, or
-in the next one it takes part in: what was decided stays due until its update is there.
+in the next one it takes part in: what was decided stays due until its update is there. What users
+are told of prunings is in `harm.py`, when a pruning waits for the group lasso in `strength.py`.
 A fixed table of pruned rates can take the place of the learning, as in the paper's ablations.
 """
 
@@ -10,36 +11,34 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import ClassVar
 
+import torch
 from torch import Tensor
 
 from adaptcl.errors import SettingError
 from adaptcl.pruning import ORDERS, ServerView, grow, importance_lost, prune, server_order
+from adaptcl.pruning.budget import carried_out, smallest_retention
 from adaptcl.pruning.cig_bnscalor import CIGBNscalor
 from adaptcl.records import WorkerRecord
 from adaptcl.settings import setting
 from adaptcl.snapshot import Tree
-from adaptcl.strategies.rates import Point, RateSettings, pruned_rate, target_time
-from adaptcl.strategies.strategy import Job
+from adaptcl.strategies.harm import cannot_get_smaller, harmful_prunings
+from adaptcl.strategies.history import remember
+from adaptcl.strategies.rates import Point, RateSettings, Target, pruned_rate, target_time
+from adaptcl.strategies.strategy import Job, Reaction
+from adaptcl.strategies.strength import AdaptedStrength
 from adaptcl.strategies.synchronous import Plan, Synchronous, SynchronousSettings
-from adaptcl.training import Pruning
+from adaptcl.training import Arrival, Pruning
 from adaptcl.units import Kept, parameters, retention
-
-_CHANGED = 0.1
-"""An update time that differs this much (relative) at the same retention means the worker, not
-its sub-model, has changed: what was learned before no longer holds."""
-
-_HARMFUL_JUMP = 1.0
-"""A loss that rises by this much in a pruning (in nats; guessing among ten classes costs 2.3)
-says that the sub-model has forgotten what it knew."""
 
 
 @dataclass(frozen=True)
 class AdaptCLSettings(RateSettings, SynchronousSettings):
     """Settings of AdaptCL."""
 
-    pruning: str = setting("cig-bnscalor", "the pruning order", choices=ORDERS)
+    pruning: str = setting("cig-bnscalor", "the pruning order", choices=ORDERS, or_own=True)
     pruned_rates: tuple[tuple[float, ...], ...] = setting(
         (),
         "a fixed table in place of learning: one list of pruned rates, by worker, for each pruning",
@@ -49,14 +48,15 @@ class AdaptCLSettings(RateSettings, SynchronousSettings):
     max_importance_lost: float = setting(
         0.2,
         "the share of a sub-model's importance above which cutting it at once is warned of, if "
-        "the loss jumps too, and with adapt_strength waited with",
+        "the loss jumps too or it is more than half, and with adapt_strength waited with",
         at_least=0,
         at_most=1,
     )
     adapt_strength: bool = setting(
         False,
-        "choose the strength: before a pruning that would lose more than max_importance_lost, "
-        "raise the group lasso round by round and prune only when it has done its work",
+        "before a pruning that would lose more than max_importance_lost, raise the group lasso "
+        "round by round, up to four times its strength, as long as that makes less of it go and "
+        "for one pruning interval at most",
     )
     width_multiple: int = setting(
         16,
@@ -91,31 +91,52 @@ class AdaptCL(Synchronous):
         self._histories: list[list[Point]] = [[] for _ in range(job.workers)]
         self._due: dict[int, float] = {}
         """Rates decided on that are in no open task: not given yet, or given in vain."""
-        self._scale = 1.0
-        self._postponed = 0
+        self._stuck: dict[int, float] = {}
+        """The retention at which a worker that was told to prune could cut nothing."""
+        self._told_smallest = False
+        if settings.adapt_strength and job.recipe.strength == 0:
+            raise SettingError(
+                "adapt_strength raises the group lasso, but strength is 0, so there is none to "
+                "raise; set strength above 0, or adapt_strength to false."
+            )
+        self._strength = AdaptedStrength(settings.max_importance_lost, settings.pruning_interval)
 
     def lasso_scale(self) -> float:
         """What the group lasso's λ is multiplied by this round."""
-        return self._scale
+        return self._strength.scale
 
     def plan(self, worker: int) -> Plan:
         """Prune or grow a worker's sub-model, if that has been decided."""
         kept = self.kept[worker]
         rate = self._due.pop(worker, 0.0)
+        if rate == 0:
+            return Plan(kept)
+        order = self._importance_for(worker, self._decisions - 1)
+        if self._order is not None and self._order.frozen:
+            self._importance = order
         if rate > 0:
-            as_printed = self.adaptcl.literal_min_retention or self.adaptcl.pruned_rates
-            least = 0.0 if as_printed else self.adaptcl.min_retention
-            order = self._importance_for(worker)
-            pruning = Pruning(rate, self.adaptcl.pruning, order, least, self.adaptcl.width_multiple)
+            left = None if order is None else self._left(kept, rate, order)
+            # Less than a block of units to cut, or to grow by, is nothing to do.
+            if left is not None and torch.equal(left, kept):
+                return Plan(kept)
+            own = self.adaptcl
+            pruning = Pruning(rate, own.pruning, order, self._least(), own.width_multiple)
             return Plan(kept, pruning, rate)
-        if rate < 0:
-            order = self._importance_for(worker)
-            order = self._bn_scales() if order is None else order
-            budget = (1 - rate) * parameters(self.units, kept)
-            grown = grow(self.units, kept, order, budget, self.adaptcl.width_multiple)
-            # Less than a block of units to grow by is nothing to grow by.
-            return Plan(grown, None, rate if bool((grown & ~kept).any()) else 0.0)
-        return Plan(kept)
+        order = self._bn_scales() if order is None else order
+        budget = (1 - rate) * parameters(self.units, kept)
+        grown = grow(self.units, kept, order, budget, self.adaptcl.width_multiple)
+        return Plan(grown, None, rate if bool((grown & ~kept).any()) else 0.0)
+
+    def receive(self, arrival: Arrival) -> Reaction:
+        """Note what was carried out of a pruning: where γ_min stops it, less than was told."""
+        update = arrival.update
+        task = self._tasks[update.worker]
+        if task.pruning is not None:
+            done = carried_out(self.units, task.kept, update.kept, task.pruning.rate)
+            self._rates[update.worker] = done
+            if done == 0:
+                self._stuck[update.worker] = retention(self.units, task.kept)
+        return super().receive(arrival)
 
     def learn(self, records: Sequence[WorkerRecord]) -> tuple[str, ...]:
         """Remember the update times; before a pruning round decide who prunes how much."""
@@ -126,17 +147,16 @@ class AdaptCL(Synchronous):
                 # A round in which the sub-model changed half-way says nothing about either size,
                 # and an update that was late when this was decided was of the old one.
                 self._times[record.worker].clear()
-        if self.adaptcl.is_pruning_round(self.round + 1) or self._postponed:
+        warnings = [*self.nothing_to_cut()]
+        warnings += harmful_prunings(self.round, records, self.adaptcl.max_importance_lost)
+        if self.adaptcl.is_pruning_round(self.round + 1) or self._strength.waiting:
             rates = self._fixed_rates() if self.adaptcl.pruned_rates else self._learned_rates()
-            if self._too_early(rates):
-                self._scale *= 1.5
-                self._postponed += 1
-            else:
+            warnings += self._would_have_to_be_smaller(rates)
+            if not self._is_too_early(rates):
                 self._due = {w: rate for w, rate in enumerate(rates) if rate != 0}
                 self._decisions += 1
-                self._postponed = 0
                 self._times = [[] for _ in self._times]
-        return (*self.nothing_to_cut(), *self._warnings(records))
+        return tuple(warnings)
 
     def undone(self, worker: int, rate: float) -> None:
         """The worker still owes that change, together with what was decided in the meantime."""
@@ -153,26 +173,28 @@ class AdaptCL(Synchronous):
     def _learned_rates(self) -> Sequence[float]:
         for worker, times in enumerate(self._times):
             if times:
-                self._remember(worker, Point.measured(self._retention(worker), times))
+                point = Point.measured(self._retention(worker), times)
+                self._histories[worker] = remember(self._histories[worker], point)
         # Who has not been measured since its last pruning does not set the pace, and has at most
         # the pruning before it that was decided on already.
         known = {w: self._histories[w] for w in range(self.job.workers) if self._is_known(w)}
         histories = list(known.values())
         latest = [history[-1] for history in histories]
         target = target_time(latest, histories, self.adaptcl.grow)
-        error = min(latest, key=lambda point: point.update_time).error if latest else 0.0
         return [
-            self._rate(known[worker], target, error)
+            self._rate(worker, known[worker], target)
             if worker in known
             else self._due.get(worker, 0.0)
             for worker in range(self.job.workers)
         ]
 
-    def _rate(self, history: Sequence[Point], target: float, error: float) -> float:
+    def _rate(self, worker: int, history: Sequence[Point], target: Target) -> float:
         """Nothing where the worker may well be as fast as it should, else what its curve says."""
-        if not history[-1].differs(target, error):
+        if not history[-1].differs(target.time, target.error):
             return 0.0
-        return pruned_rate(history, target, self.adaptcl)
+        rate = pruned_rate(history, target.time, self.adaptcl)
+        is_stuck = self._stuck.get(worker) == self._retention(worker)
+        return min(rate, 0.0) if is_stuck else rate
 
     def _is_known(self, worker: int) -> bool:
         """Whether a worker's newest measurement is of the sub-model that it has now.
@@ -189,68 +211,53 @@ class AdaptCL(Synchronous):
             return False
         return history[-1].retention == self._retention(worker)
 
-    def _remember(self, worker: int, point: Point) -> None:
-        history = self._histories[worker]
-        if history and history[-1].retention == point.retention:
-            last = history.pop()
-            gap = abs(point.update_time - last.update_time)
-            if gap > _CHANGED * last.update_time and point.differs(last.update_time, last.error):
-                history.clear()
-        history.append(point)
-
     def _retention(self, worker: int) -> float:
         return retention(self.units, self.kept[worker])
 
-    def _too_early(self, rates: Sequence[float]) -> bool:
-        """Whether the group lasso should be given more time before these prunings."""
-        if not self.adaptcl.adapt_strength or self._postponed >= self.adaptcl.pruning_interval:
+    def _least(self) -> float:
+        """The retention that a pruning must leave."""
+        as_printed = self.adaptcl.literal_min_retention or self.adaptcl.pruned_rates
+        return 0.0 if as_printed else self.adaptcl.min_retention
+
+    def _left(self, kept: Kept, rate: float, order: Tensor) -> Kept:
+        multiple = self.adaptcl.width_multiple
+        return prune(self.units, kept, order, rate, self._least(), multiple)
+
+    def _is_too_early(self, rates: Sequence[float]) -> bool:
+        """Whether the group lasso is given more time before these prunings."""
+        if not self.adaptcl.adapt_strength:
             return False
         scales = self._bn_scales()
-        return any(
-            self._importance_lost(kept, rate, scales) > self.adaptcl.max_importance_lost
-            for kept, rate in zip(self.kept, rates, strict=True)
-            if rate > 0
-        )
+        lost = [0.0]
+        for worker, rate in enumerate(rates):
+            if rate > 0:
+                # Of an order that only workers know, the scales are the best guess.
+                order = self._importance_for(worker, self._decisions)
+                left = self._left(self.kept[worker], rate, scales if order is None else order)
+                lost.append(importance_lost(self.kept[worker], left, scales))
+        return self._strength.waits(max(lost))
 
-    def _importance_lost(self, kept: Kept, rate: float, scales: Tensor) -> float:
-        left = prune(self.units, kept, scales, rate, width_multiple=self.adaptcl.width_multiple)
-        return importance_lost(kept, left, scales)
+    @cached_property
+    def _smallest(self) -> float:
+        return smallest_retention(self.units, self.adaptcl.width_multiple)
 
-    def _warnings(self, records: Sequence[WorkerRecord]) -> tuple[str, ...]:
-        """One sentence on the most harmful pruning of the round, if any was.
-
-        Much importance can go without harm where the rest makes up for it, so both must be seen:
-        importance lost, and a loss that jumps.
-        """
-        harmful = [
-            record
-            for record in records
-            if (record.importance_lost or 0) > self.adaptcl.max_importance_lost
-            and (record.loss_jump or 0) > _HARMFUL_JUMP
-        ]
-        if not harmful:
+    def _would_have_to_be_smaller(self, rates: Sequence[float]) -> tuple[str, ...]:
+        """Once, that the model does not let workers get as small as they would have to be."""
+        if self._told_smallest or self.adaptcl.pruned_rates or self.units.count == 0:
             return ()
-        worst = max(harmful, key=lambda record: record.loss_jump or 0)
-        return (
-            f"Round {self.round}: {len(harmful)} of {len(records)} workers pruned units that "
-            f"matter; worker {worst.worker} cut away {worst.importance_lost:.0%} of its "
-            f"sub-model's importance and its loss rose by {worst.loss_jump:.2f}. Raise `strength`, "
-            "or set `adapt_strength` to have it chosen.",
-        )
+        worth_it = self._smallest - self.adaptcl.min_pruned_rate
+        stopped = [w for w, rate in enumerate(rates) if self._retention(w) * (1 - rate) < worth_it]
+        self._told_smallest = bool(stopped)
+        return (cannot_get_smaller(self._smallest, stopped),) if stopped else ()
 
     # Importance --------------------------------------------------------------------------------
 
-    def _importance_for(self, worker: int) -> Tensor | None:
+    def _importance_for(self, worker: int, pruning: int) -> Tensor | None:
         """The server's order for a worker; None where workers compute their own."""
-        if self._order is None:
-            return None
-        if self._importance is not None:
+        if self._order is None or self._importance is not None:
             return self._importance
-        view = ServerView(self.units, self.state, worker, self._decisions - 1, self.job.seed)
-        importance = self._order.importance(view)
-        if self._order.frozen:
-            self._importance = importance
-        return importance
+        view = ServerView(self.units, self.state, worker, pruning, self.job.seed)
+        return self._order.importance(view)
 
     def _bn_scales(self) -> Tensor:
         """How important each unit is now, whatever the pruning order says."""
@@ -270,8 +277,9 @@ class AdaptCL(Synchronous):
                 [[p.retention, p.update_time, p.error] for p in h] for h in self._histories
             ],
             "due": [[worker, rate] for worker, rate in self._due.items()],
-            "scale": self._scale,
-            "postponed": self._postponed,
+            "stuck": [[worker, kept] for worker, kept in self._stuck.items()],
+            "told_smallest": self._told_smallest,
+            "strength": self._strength.snapshot(),
         }
 
     def restore(self, tree: Tree) -> None:
@@ -282,8 +290,9 @@ class AdaptCL(Synchronous):
         self._times = tree["times"]
         self._histories = [[Point(*point) for point in h] for h in tree["histories"]]
         self._due = dict(tree["due"])
-        self._scale = tree["scale"]
-        self._postponed = tree["postponed"]
+        self._stuck = dict(tree["stuck"])
+        self._told_smallest = tree["told_smallest"]
+        self._strength.restore(tree["strength"])
 
 
 def _together(first: float, second: float) -> float:

@@ -111,7 +111,7 @@ def pruned_rate(history: Sequence[Point], target: float, settings: RateSettings)
     now = history[-1]
     if not now.usable or not math.isfinite(target) or target <= 0:
         return 0.0
-    points = _points(history)
+    points = curve(history)
     if now.update_time >= target:
         wanted = _retention_at(points, target, settings.alpha)
         if now.retention - max(wanted, settings.min_retention) < settings.min_pruned_rate:
@@ -127,7 +127,16 @@ def pruned_rate(history: Sequence[Point], target: float, settings: RateSettings)
     return (now.retention - wanted) / now.retention
 
 
-def target_time(now: Sequence[Point], histories: Sequence[Sequence[Point]], grow: bool) -> float:
+@dataclass(frozen=True)
+class Target:
+    """The update time that all workers should reach."""
+
+    time: float
+    error: float = 0.0
+    """How far it may be off, as a standard error: that of whoever sets it."""
+
+
+def target_time(now: Sequence[Point], histories: Sequence[Sequence[Point]], grow: bool) -> Target:
     """The update time that all workers should reach: φ_min, the shortest one now.
 
     A pruned worker never hits the target exactly, and sometimes becomes the fastest. If it set
@@ -137,11 +146,12 @@ def target_time(now: Sequence[Point], histories: Sequence[Sequence[Point]], grow
     it was pruned; it counts with its time now, unless it may grow and so need not set the pace.
     """
     usable = [
-        _whole_model_time(history) if grow or len(_points(history)) > 1 else point.update_time
+        _whole_model(history) if grow or len(curve(history)) > 1 else point
         for point, history in zip(now, histories, strict=True)
         if point.usable
     ]
-    return min(usable, default=math.nan)
+    fastest = min(usable, key=lambda point: point.update_time, default=None)
+    return Target(math.nan) if fastest is None else Target(fastest.update_time, fastest.error)
 
 
 def _retention_at(points: Sequence[Point], target: float, alpha: float) -> float:
@@ -159,22 +169,35 @@ def _retention_at(points: Sequence[Point], target: float, alpha: float) -> float
     return now.retention * (1 - gap / alpha)
 
 
-def _whole_model_time(history: Sequence[Point]) -> float:
-    points = _points(history)
+def _whole_model(history: Sequence[Point]) -> Point:
+    """What a worker's whole model takes: measured, or as well as we can know."""
+    points = curve(history)
     now = points[-1]
-    measured = [p.update_time for p in history if p.usable and p.retention >= 1]
+    measured = [p for p in history if p.usable and p.retention >= 1]
     if measured:
-        return max(now.update_time, measured[-1])
-    if len(points) > 1:
-        before = points[-2]
-        slope = (now.update_time - before.update_time) / (now.retention - before.retention)
-        if slope > 0:
-            return now.update_time + slope * (1 - now.retention)
+        return max(now, measured[-1], key=lambda point: point.update_time)
+    if len(points) > 1 and _rises(points[-2], now):
+        return on_line(points[-2], now, 1.0)
     # Without a slope that can be one, time in proportion to retention is an upper bound.
-    return now.update_time / now.retention
+    return Point(1.0, now.update_time / now.retention, now.error / now.retention)
 
 
-def _points(history: Sequence[Point]) -> list[Point]:
+def on_line(first: Point, second: Point, retention: float) -> Point:
+    """What the straight line through two points says of another retention, and how surely."""
+    reach = (retention - second.retention) / (second.retention - first.retention)
+    return Point(
+        retention,
+        second.update_time + reach * (second.update_time - first.update_time),
+        math.hypot((1 + reach) * second.error, reach * first.error),
+    )
+
+
+def _rises(first: Point, second: Point) -> bool:
+    """Whether more retention takes longer, as it should."""
+    return (second.update_time > first.update_time) == (second.retention > first.retention)
+
+
+def curve(history: Sequence[Point]) -> list[Point]:
     """The points a polynomial can go through: of equal times or retentions the newest stays."""
     chosen: list[Point] = []
     for point in reversed([p for p in history if p.usable]):

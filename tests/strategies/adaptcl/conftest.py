@@ -153,13 +153,14 @@ def engine() -> Engines:
         *,
         workers: int = 3,
         width: int = 40,
+        other: tuple[UnitMap, State] | None = None,
         state: State | None = None,
         changed: Changed = unchanged,
         harm: tuple[float, float] = (0.0, 0.0),
         **settings: Any,
     ) -> Engine:
-        """`state` are tensors that take the place of the model's own."""
-        units, own = model(width)
+        """`other` is another model, `state` are tensors that take the place of the model's own."""
+        units, own = other or model(width)
         job = Job(units, {**own, **(state or {})}, workers, 99, Recipe(), seed=5)
         strategy = AdaptCL(job, AdaptCLSettings(**{"pruning_interval": 3, **settings}))
         return Engine(strategy, times, changed=changed, harm=harm).start()

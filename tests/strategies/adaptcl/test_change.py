@@ -8,9 +8,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 import torch
+from torch import Tensor
+
+from adaptcl.units import Kept, UnitMap
 
 if TYPE_CHECKING:
-    from tests.strategies.adaptcl.conftest import Engines, Lines
+    from tests.strategies.adaptcl.conftest import Changed, Engines, Lines
+
+SCALES = ("1.weight", "4.weight")
+"""The BN scales of the model's two layers."""
 
 
 def test_a_worker_that_becomes_slower_prunes_until_all_are_equal_again(
@@ -74,6 +80,61 @@ def test_growing_never_cuts_and_brings_back_the_values_of_the_global_model(
             break
     else:
         pytest.fail("nothing grew")
+
+
+@pytest.mark.parametrize("at", [6, 7, 8, 9])
+def test_a_change_before_the_new_size_is_measured_does_not_hide_in_the_curve(
+    engine: Engines, changing: Lines, at: int
+) -> None:
+    # Worker 0 prunes in rounds 3 and 6; whenever it recovers, it has to grow back to the whole
+    # model, which is then the fastest of all.
+    run = engine(changing((110, 30, 30), (20, 30, 30), at=at), grow=True).until(6)
+    assert run.open[0].pruning is not None
+    run.until(46)
+    assert run.retentions() == pytest.approx([1, 2 / 3, 2 / 3], abs=0.03)
+    assert run.spread()[-1] < 0.03
+
+
+@pytest.mark.parametrize("at", [3, 4, 6, 7])
+def test_nobody_is_cut_too_small_along_a_line_between_two_conditions(
+    engine: Engines, changing: Lines, at: int
+) -> None:
+    run = engine(changing((120, 40, 20), (60, 40, 20), at=at)).until(50)
+    assert run.retentions()[0] == pytest.approx(20 / 60, abs=0.05)
+    assert run.spread()[-1] < 0.05
+
+
+@pytest.mark.parametrize("order", ["cig-bnscalor", "taylor"])
+def test_units_come_back_by_the_order_they_went_in_or_by_their_scales_where_workers_have_their_own(
+    engine: Engines, changing: Lines, shuffled_scales: Changed, order: str
+) -> None:
+    times = changing((90, 30, 30), (45, 30, 30), at=19)
+    run = engine(times, grow=True, pruning=order, changed=shuffled_scales, width_multiple=1).until(
+        18
+    )
+    units, first = run.strategy.units, next(task.pruning for task in run.tasks if task.pruning)
+    for round in range(19, 40):
+        before = run.strategy.sub_models()[0].clone()
+        run.until(round)
+        task = run.open[0]
+        if bool((task.kept & ~before).any()):
+            break
+    else:
+        pytest.fail("nothing grew")
+    scales = torch.cat([run.strategy.state[name] for name in SCALES]).abs()
+    importance = scales if first.importance is None else first.importance
+    assert torch.equal(task.kept, fit_around(units, before, importance, int(task.kept.sum())))
+    if first.importance is not None:
+        assert not torch.equal(task.kept, fit_around(units, before, scales, int(task.kept.sum())))
+
+
+def fit_around(units: UnitMap, kept: Kept, importance: Tensor, count: int) -> Kept:
+    """The units there are, and the most important others until there are so many."""
+    missing = (~kept).nonzero().flatten()
+    back = missing[importance[missing].argsort(descending=True, stable=True)]
+    grown = kept.clone()
+    grown[back[: count - int(kept.sum())]] = True
+    return grown
 
 
 def test_without_the_setting_nothing_grows(engine: Engines, changing: Lines) -> None:

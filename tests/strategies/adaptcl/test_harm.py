@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 import torch
 
+from adaptcl.errors import SettingError
 from adaptcl.pruning import importance_lost
+from adaptcl.strategies.adaptcl import AdaptCL, AdaptCLSettings
 from adaptcl.training import Task
 from adaptcl.units import State
 
 if TYPE_CHECKING:
-    from tests.strategies.adaptcl.conftest import Engines, Lines
+    from tests.strategies.adaptcl.conftest import Changed, Engines, Lines
 
 SCALES = ("1.weight", "4.weight")
 """The BN scales of the model's two layers."""
@@ -25,11 +28,12 @@ def test_a_harmful_pruning_is_told_in_one_sentence(engine: Engines, line: Lines)
     assert "2 of 3 workers" in warning
     assert "35%" in warning
     assert "1.40" in warning
+    assert "min_retention" in warning
     assert "strength" in warning
     assert [w.importance_lost for w in run.closed[2].workers] == [0.35, 0.35, None]
 
 
-@pytest.mark.parametrize("harm", [(0.1, 1.4), (0.35, 0.2), (0.1, 0.2)])
+@pytest.mark.parametrize("harm", [(0.1, 1.4), (0.35, 0.2), (0.1, 0.2), (0.49, 0.2)])
 def test_a_pruning_that_cuts_little_or_changes_little_is_not_worth_a_word(
     engine: Engines, line: Lines, harm: tuple[float, float]
 ) -> None:
@@ -41,6 +45,21 @@ def test_a_pruning_that_cuts_little_or_changes_little_is_not_worth_a_word(
 def test_how_much_importance_may_go_is_a_setting(engine: Engines, line: Lines) -> None:
     run = engine(line(60, 40, 20), max_importance_lost=0.5, harm=(0.35, 1.4)).until(4)
     assert run.closed[2].warnings == ()
+
+
+def test_most_of_the_importance_is_told_of_even_if_there_is_no_loss_to_rise(
+    engine: Engines, line: Lines
+) -> None:
+    run = engine(line(60, 40, 20), harm=(0.92, 0.0)).until(4)
+    (warning,) = run.closed[2].warnings
+    assert "92%" in warning
+    assert "min_retention" in warning
+    assert "loss" not in warning
+
+
+def test_who_allows_all_importance_to_go_hears_nothing_of_it(engine: Engines, line: Lines) -> None:
+    run = engine(line(60, 40, 20), max_importance_lost=1.0, harm=(0.92, 2.0)).until(13)
+    assert all(closed.warnings == () for closed in run.closed)
 
 
 def shrinking(task: Task) -> State:
@@ -77,10 +96,8 @@ def test_a_chosen_strength_waits_and_raises_the_lasso_until_pruning_is_harmless(
         )
         scales = [task.lasso_scale for task in run.tasks if task.worker == 0]
         if adapt:
-            waited = pruning.round - 6
-            assert 1 <= waited < 6
-            assert scales[:6] == [1, 1, 1, 1, 1, 1.5]
-            assert scales[: 6 + waited][-1] == pytest.approx(1.5**waited)
+            assert pruning.round == 9
+            assert scales[:9] == pytest.approx([1, 1, 1, 1, 1, 1.5, 1.5**2, 1.5**3, 1])
         else:
             assert pruning.round == 6
             assert set(scales) == {1.0}
@@ -90,10 +107,52 @@ def test_a_chosen_strength_waits_and_raises_the_lasso_until_pruning_is_harmless(
 def test_a_chosen_strength_does_not_wait_longer_than_an_interval(
     engine: Engines, line: Lines
 ) -> None:
-    run = engine(line(60, 40, 20), adapt_strength=True, max_importance_lost=0.0).until(8)
+    run = engine(
+        line(60, 40, 20),
+        state={name: torch.ones(40) for name in SCALES},
+        changed=shrinking,
+        adapt_strength=True,
+        max_importance_lost=0.0,
+    ).until(8)
     scales = [task.lasso_scale for task in run.tasks if task.worker == 0]
-    assert scales[:6] == pytest.approx([1, 1, 1.5, 1.5**2, 1.5**3, 1.5**3])
+    assert scales[:6] == pytest.approx([1, 1, 1.5, 1.5**2, 1.5**3, 1])
     assert list(run.rates()) == [6]
+
+
+def test_a_chosen_strength_does_not_wait_for_a_lasso_that_changes_nothing(
+    engine: Engines, line: Lines
+) -> None:
+    run = engine(line(60, 40, 20), adapt_strength=True, max_importance_lost=0.0).until(6)
+    scales = [task.lasso_scale for task in run.tasks if task.worker == 0]
+    assert scales[:5] == [1, 1, 1.5, 1, 1]
+    assert list(run.rates()) == [4]
+
+
+def test_a_chosen_strength_judges_by_the_order_that_will_be_used(
+    engine: Engines, line: Lines, shuffled_scales: Changed
+) -> None:
+    # The order is that of the first pruning; the scales have been turned upside down since.
+    run = engine(
+        line(60, 40, 20),
+        changed=shuffled_scales,
+        adapt_strength=True,
+        max_importance_lost=0.2,
+        state={name: torch.linspace(0.01, 1, 40) for name in SCALES},
+    ).until(3)
+    assert run.open[0].pruning is not None
+    run.until(6)
+    assert run.open[0].pruning is None
+    assert run.open[0].lasso_scale == 1.5
+
+
+def test_there_is_no_lasso_to_choose_the_strength_of_without_strength(
+    engine: Engines, line: Lines
+) -> None:
+    job = engine(line(60, 40, 20)).strategy.job
+    dense = replace(job, recipe=replace(job.recipe, strength=0.0))
+    with pytest.raises(SettingError, match="strength is 0"):
+        AdaptCL(dense, AdaptCLSettings(adapt_strength=True))
+    AdaptCL(dense, AdaptCLSettings())
 
 
 def test_a_harmless_pruning_does_not_wait(engine: Engines, line: Lines) -> None:

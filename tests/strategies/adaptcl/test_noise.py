@@ -15,22 +15,40 @@ NOISE = 0.3
 """Times are up to this much longer or shorter."""
 
 
-def noisy(slowness: float, seed: int) -> Times:
+def noisy(slowness: float, seed: int, noise: float = NOISE) -> Times:
     """Four workers, the first of which is this many times as slow as the others."""
     draw = random.Random(seed)
 
     def times(worker: int, kept: float, round: int) -> float:
         seconds = (10 + 30 * kept) * (slowness if worker == 0 else 1)
-        return seconds * (1 + NOISE * draw.uniform(-1, 1))
+        return seconds * (1 + noise * draw.uniform(-1, 1))
 
     return times
 
 
-@pytest.mark.parametrize("seed", range(6))
-def test_equal_workers_are_not_pruned_for_what_is_noise(engine: Engines, seed: int) -> None:
-    run = engine(noisy(1.0, seed), workers=4, pruning_interval=5, width_multiple=1).until(60)
-    assert fmean(run.retentions()) > 0.85
-    assert max(run.retentions()) > 0.95
+def test_equal_workers_are_hardly_ever_pruned_for_what_is_noise(engine: Engines) -> None:
+    # Among so many means one is off by three of its errors now and then: four times make it small.
+    runs = [
+        engine(noisy(1.0, seed), workers=4, pruning_interval=5, width_multiple=1).until(60)
+        for seed in range(12)
+    ]
+    kept = [run.retentions() for run in runs]
+    assert fmean(map(fmean, kept)) > 0.93
+    assert min(map(fmean, kept)) > 0.85
+    assert sum(max(each) < 0.95 for each in kept) <= 1
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("grow", [False, True])
+def test_noise_is_not_taken_for_a_change_of_conditions(
+    engine: Engines, seed: int, grow: bool
+) -> None:
+    # One worker has to prune, so there are curves that noise could seem to contradict.
+    run = engine(
+        noisy(2.0, seed, 0.1), workers=4, pruning_interval=5, width_multiple=1, grow=grow
+    ).until(60)
+    assert run.retentions()[0] == pytest.approx(1 / 3, abs=0.15)
+    assert fmean(run.retentions()[1:]) > 0.93
 
 
 @pytest.mark.parametrize("seed", range(6))

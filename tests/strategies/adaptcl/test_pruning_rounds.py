@@ -132,6 +132,34 @@ def test_a_worker_that_has_left_does_not_set_the_pace(engine: Engines, line: Lin
     assert run.retentions()[1] > 0.5
 
 
+def test_a_worker_that_is_late_does_not_set_the_pace_by_what_it_took_before(
+    engine: Engines, line: Lines
+) -> None:
+    run = engine(line(60, 40, 20), deadline=1.5).until(3)
+    for _ in range(3):
+        this = run.strategy.round
+        run.answer(0)
+        run.answer(1)
+        if run.strategy.round == this:
+            run.expire()
+    assert run.strategy.round == 6
+    assert run.open[2].round == 3
+    # Pruned once, worker 1 takes 42 s: more than the 30 of worker 2, less than its own 50.
+    assert run.open[1].pruning is None
+    assert run.open[0].pruning is not None
+
+
+def test_the_target_is_as_uncertain_as_the_measurement_it_comes_from(engine: Engines) -> None:
+    # Worker 0 sets the pace: 10 s on average, but now 8 and now 12. Worker 1 is pruned until it
+    # is a little faster, and takes always the same. Worker 2 is not surely slower than the pace.
+    def times(worker: int, kept: float, round: int) -> float:
+        return (8.0 if round % 2 else 12.0, 20 * kept, 11.5)[worker]
+
+    run = engine(times, pruning_interval=5).until(40)
+    assert 20 * run.retentions()[1] < 10
+    assert run.retentions()[0] == run.retentions()[2] == 1
+
+
 def test_prunings_of_a_worker_that_is_away_wait_for_it(engine: Engines, line: Lines) -> None:
     run = engine(line(60, 40, 20)).until(2)
     run.answer(0)
@@ -167,6 +195,14 @@ def test_a_table_of_pruned_rates_is_carried_out_row_by_row(engine: Engines, line
     run = engine(line(1, 1, 1), pruned_rates=TABLE).until(20)
     assert run.rates() == {3: [0.5, 0.3, 0.0], 6: [0.2, 0.0, 0.1]}
     assert run.retentions() == pytest.approx([0.4, 0.7, 0.9], abs=0.03)
+
+
+def test_a_table_goes_as_far_as_it_says_whatever_the_smallest_retention_is(
+    engine: Engines, line: Lines
+) -> None:
+    table = ((0.8, 0.0, 0.0),)
+    run = engine(line(1, 1, 1), pruned_rates=table, min_retention=0.4).until(6)
+    assert run.retentions()[0] == pytest.approx(0.2, abs=0.03)
 
 
 def test_a_table_for_another_number_of_workers_is_refused(engine: Engines, line: Lines) -> None:

@@ -1,0 +1,65 @@
+"""What a user is told of prunings: that they have hurt, or that the model does not let them.
+
+Much importance can go without harm where the rest makes up for it, so of a moderate share the loss
+has to say that it was too much. But a model that has hardly learned anything has no loss to rise,
+and loses all the same what it was going to learn with. Beyond half of a sub-model's importance no
+loss is asked: what is left is then the smaller part of the model, whatever it can do today.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from adaptcl.records import WorkerRecord
+
+_HARMFUL_JUMP = 1.0
+"""A loss that rises by this much in a pruning (in nats; guessing among ten classes costs 2.3)
+says that the sub-model has forgotten what it knew."""
+
+_MOST_LOST = 0.5
+"""Share of the importance that no pruning should cut away at once. A parameter lies between two
+units, so half of the parameters, as much as goes at once by default, are about 30 % of the units
+where all layers can be cut, and less of the importance. More than half is lost where few layers
+have to give all that is asked of the model."""
+
+
+def harmful_prunings(round_: int, records: Sequence[WorkerRecord], limit: float) -> tuple[str, ...]:
+    """One sentence on the most harmful pruning of a round, if any was.
+
+    `limit` is the share of importance above which a jump of the loss is taken for harm.
+    """
+    harmful = [
+        record for record in records if _has_jumped(record, limit) or _is_gone(record, limit)
+    ]
+    if not harmful:
+        return ()
+    worst = max(harmful, key=lambda record: (_has_jumped(record, limit), record.importance_lost))
+    told = (
+        f"Round {round_}: {len(harmful)} of {len(records)} workers pruned units that matter; "
+        f"worker {worst.worker} cut away {worst.importance_lost:.0%} of its sub-model's importance"
+    )
+    if _has_jumped(worst, limit):
+        return (
+            f"{told} and its loss rose by {worst.loss_jump:.2f}. Raise `min_retention` to cut "
+            "less or, in a run of many rounds, `strength`.",
+        )
+    return (f"{told}. Raise `min_retention` to cut less.",)
+
+
+def cannot_get_smaller(smallest: float, workers: Sequence[int]) -> str:
+    """That some workers would need a smaller sub-model than the model allows."""
+    who = "worker " if len(workers) == 1 else "workers "
+    who += " and ".join(filter(None, (", ".join(map(str, workers[:-1])), str(workers[-1]))))
+    return (
+        f"Only {1 - smallest:.0%} of this model's parameters can be cut: {who} cannot get below "
+        f"{smallest:.0%}, but would have to in order to keep up; "
+        "`adaptcl.describe(model, example)` says which layers are never cut, and why."
+    )
+
+
+def _has_jumped(record: WorkerRecord, limit: float) -> bool:
+    return (record.importance_lost or 0) > limit and (record.loss_jump or 0) > _HARMFUL_JUMP
+
+
+def _is_gone(record: WorkerRecord, limit: float) -> bool:
+    return (record.importance_lost or 0) > max(limit, _MOST_LOST)

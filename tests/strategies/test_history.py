@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from adaptcl.strategies.history import remember
+from adaptcl.strategies.rates import Point
+
+retentions = st.lists(st.floats(0.05, 1), min_size=1, max_size=8)
+wild = st.builds(Point, st.floats(0.01, 1), st.floats())
+
+
+def history(*points: Point) -> list[Point]:
+    known: list[Point] = []
+    for point in points:
+        known = remember(known, point)
+    return known
+
+
+WHOLE, SMALLER = Point(1.0, 80.0), Point(0.8, 70.0)
+
+
+@given(retentions, st.floats(0, 100), st.floats(0.1, 100))
+def test_under_steady_conditions_every_size_is_remembered(
+    sizes: list[float], constant: float, proportional: float
+) -> None:
+    points = [Point(kept, constant + proportional * kept) for kept in sizes]
+    assert {p.retention for p in history(*points)} == set(sizes)
+
+
+def test_of_one_size_the_newest_time_is_remembered() -> None:
+    assert history(WHOLE, SMALLER, Point(0.8, 71.0)) == [WHOLE, Point(0.8, 71.0)]
+    assert history(WHOLE, SMALLER, Point(1.0, 81.0)) == [SMALLER, Point(1.0, 81.0)]
+
+
+@pytest.mark.parametrize("time", [60.0, 80.0])
+def test_another_time_at_the_same_size_means_that_conditions_have_changed(time: float) -> None:
+    assert history(WHOLE, SMALLER, Point(0.8, time)) == [Point(0.8, time)]
+
+
+@pytest.mark.parametrize(("time", "changed"), [(35.0, True), (37.0, False), (87.0, False)])
+def test_half_the_size_takes_half_the_time_at_least(time: float, changed: bool) -> None:
+    assert (len(history(WHOLE, Point(0.5, time))) == 1) == changed
+
+
+def test_and_no_longer_than_the_whole() -> None:
+    assert history(WHOLE, Point(0.5, 90.0)) == [Point(0.5, 90.0)]
+
+
+@pytest.mark.parametrize(("time", "changed"), [(35.0, False), (43.0, False), (44.5, True)])
+def test_who_grows_takes_at_most_in_proportion_longer(time: float, changed: bool) -> None:
+    small = Point(0.5, 20.0)
+    assert (len(history(small, Point(1.0, time))) == 1) == changed
+
+
+def test_less_than_in_proportion_is_believed_where_the_last_two_sizes_say_so() -> None:
+    # From 1 to 0.8 the time has fallen by 27 %; 0.6 is expected to take 36 s, and not 43.5.
+    steep = (Point(1.0, 80.0), Point(0.8, 58.0))
+    assert len(history(*steep, Point(0.6, 36.0))) == 3
+    assert len(history(WHOLE, Point(0.8, 64.0), Point(0.6, 36.0))) == 1
+
+
+def test_a_slow_drift_is_noticed_when_it_no_longer_fits_the_other_sizes() -> None:
+    known = history(WHOLE, Point(0.9, 72.0))
+    for time in (68.0, 66.0, 65.0):
+        known = remember(known, Point(0.9, time))
+    assert known[0] == WHOLE
+    assert remember(known, Point(0.9, 64.0)) == [Point(0.9, 64.0)]
+
+
+def test_what_noise_explains_is_no_change() -> None:
+    noisy = Point(1.0, 80.0, error=4.0)
+    assert len(history(noisy, Point(0.5, 30.0, error=1.0))) == 2
+    assert len(history(Point(1.0, 80.0), Point(0.5, 30.0))) == 1
+
+
+@given(st.lists(wild, min_size=1, max_size=6))
+def test_every_sequence_of_measurements_ends_with_the_newest(points: list[Point]) -> None:
+    known = history(*points)
+    assert known[-1] is points[-1]
+    assert sum(p.retention == points[-1].retention for p in known) == 1
