@@ -34,10 +34,45 @@ def test_two_commits_worked_out_by_hand(one_weight: Jobs, answered: Answers) -> 
     strategy.receive(answered(fresh, weight(0.8)))
     assert strategy.model()["weight"].item() == pytest.approx(0.8)
 
-    # g = (1 - 0.9) / 0.1 = 1, MeanSquare = 0.75·1 + 0.25·1² = 1, λ = 2/√1, θ - θ_pulled = -0.2:
-    # 0.8 - 0.1·(1 + 2·1²·(-0.2))
-    strategy.receive(answered(stale, weight(0.9)))
-    assert strategy.model()["weight"].item() == pytest.approx(0.74, abs=1e-6)
+    # g = (1 - 0.7) / 0.1 = 3, MeanSquare = 0.75·1 + 0.25·3² = 3, λ = 2/√3, θ - θ_pulled = -0.2:
+    # 0.8 - 0.1·(3 + 2/√3·3²·(-0.2))
+    strategy.receive(answered(stale, weight(0.7)))
+    expected = 0.8 - 0.1 * (3 - 2 / 3**0.5 * 9 * 0.2)
+    assert strategy.model()["weight"].item() == pytest.approx(expected, abs=1e-6)
+
+
+def test_a_gradient_is_the_mean_of_the_steps_of_a_commit(
+    one_weight: Jobs, answered: Answers
+) -> None:
+    recipe = Recipe(epochs=2.0, learning_rate=0.1, batch_size=4)
+    settings = DCASGDSettings(lambda_0=0.0, dc_learning_rate=0.3, commit_epochs=1.5)
+    strategy = DCASGD(one_weight(1, 1, start=1.0, recipe=recipe), settings)
+    (task,) = strategy.start().tasks
+    # 16 samples are 6 steps of 4 in 1.5 epochs: g = (1 - 0.4) / (0.1·6) = 1.
+    strategy.receive(answered(task, weight(0.4), samples=16))
+    assert strategy.model()["weight"].item() == pytest.approx(1 - 0.3 * 1)
+
+
+def test_the_servers_step_is_the_workers_unless_told(one_weight: Jobs, answered: Answers) -> None:
+    recipe = Recipe(learning_rate=0.1, batch_size=4)
+    settings = DCASGDSettings(lambda_0=0.0, commit_epochs=1.0)
+    strategy = DCASGD(one_weight(1, 1, start=1.0, recipe=recipe), settings)
+    (task,) = strategy.start().tasks
+    strategy.receive(answered(task, weight(0.2), samples=16))
+    assert strategy.model()["weight"].item() == pytest.approx(1 - 0.8 / 4)
+
+
+def test_epsilon_stands_under_the_root(one_weight: Jobs, answered: Answers) -> None:
+    settings = DCASGDSettings(lambda_0=1e5, mean_square_decay=0.0, dc_learning_rate=0.1)
+    strategy = DCASGD(one_weight(2, 1, recipe=RECIPE), settings)
+    stale, fresh = strategy.start().tasks
+    g = 1e-4
+    for task in (fresh, stale):
+        strategy.receive(answered(task, weight(-0.1 * g)))
+    # MeanSquare = g² = 1e-8 is a tenth of ε, and the drift is the first commit.
+    strength = 1e5 / (g**2 + 1e-7) ** 0.5
+    expected = -0.1 * g - 0.1 * (g + strength * g**2 * (-0.1 * g))
+    assert strategy.model()["weight"].item() == pytest.approx(expected, rel=1e-4)
 
 
 def test_without_correction_at_the_workers_learning_rate_changes_are_added(

@@ -6,9 +6,12 @@ The first-order correction needs the Hessian, for which g⊙g is a cheap stand-i
     θ ← θ − η (g + λ_t ⊙ g⊙g⊙(θ − θ_pulled)),   λ_t = λ0 / √(MeanSquare + ε),
     MeanSquare ← m·MeanSquare + (1 − m) g⊙g     (which is what the *-a*, adaptive, stands for).
 
-The gradient of a worker that trains for some epochs is what its SGD accumulated, its change over
-its learning rate: g = (θ_pulled − θ_w) / learning_rate. If η is the worker's learning rate and
-λ0 = 0, the server just adds the change.
+The gradient of a worker that trains for some epochs is the mean of its steps, its change over its
+learning rate and their number: g = (θ_pulled − θ_w) / (learning_rate · steps). The AdaptCL paper
+does not say which it takes, but its grid does. With the *sum* of the steps η = 0.1 would add ten
+times the change of each of ten workers, and η = 0.01 all of it, with which VGG16 diverged here in
+the first rounds; the paper got 75 and 74 %. With the mean, to halve the epochs of a commit doubles
+how far the server moves in all, and accuracy rises with every halving there (68, 74 and 79 %).
 
 Small commits suit the method, so it has its own number of epochs for a round, and more rounds in
 return: every worker sees its data as often as with any other strategy. In the record of a run a
@@ -35,6 +38,7 @@ from adaptcl.strategies.asynchronous import (
 )
 from adaptcl.strategies.strategy import Job
 from adaptcl.training import Task, Update
+from adaptcl.training.batches import steps
 from adaptcl.units import State
 
 _EPSILON = 1e-7
@@ -49,7 +53,9 @@ class DCASGDSettings(AsynchronousSettings):
     mean_square_decay: float = setting(
         0.95, "decay of the mean square of past gradients (m)", at_least=0, below=1
     )
-    dc_learning_rate: float = setting(0.01, "the server's step for a gradient (η)", above=0)
+    dc_learning_rate: float = setting(
+        0.0, "the server's step for a gradient (η); 0 is the workers' learning_rate", at_least=0
+    )
     commit_epochs: float = setting(
         0.5,
         "local epochs from one commit to the next, in place of epochs; rounds are multiplied by "
@@ -79,18 +85,21 @@ class DCASGD(Asynchronous):
 
     def merge(self, update: Update, task: Task, staleness: int) -> None:
         """Take a step along the gradient, corrected for what changed since it was pulled."""
-        settings, learning_rate = self.settings, self.job.recipe.learning_rate
+        settings, recipe = self.settings, self.job.recipe
+        count = steps(update.samples, recipe.batch_size, recipe.epochs)
+        length = recipe.learning_rate * count
+        server_step = settings.dc_learning_rate or recipe.learning_rate
         measured = {n: tensor for n, tensor in self.state.items() if n not in self._mean_square}
         measured = add_change(measured, update.state, task.state, 1 / self.job.workers)
         state = {**self.state, **measured}
         for name, mean_square in self._mean_square.items():
-            gradient = (task.state[name] - update.state[name]) / learning_rate
+            gradient = (task.state[name] - update.state[name]) / length
             square = gradient.square()
             mean_square = torch.lerp(square, mean_square, settings.mean_square_decay)
             strength = settings.lambda_0 / (mean_square + _EPSILON).sqrt()
             drift = self.state[name] - task.state[name]
             step = gradient + strength * square * drift
-            state[name] = torch.sub(self.state[name], step, alpha=settings.dc_learning_rate)
+            state[name] = torch.sub(self.state[name], step, alpha=server_step)
             self._mean_square[name] = mean_square
         self.state = state
 
