@@ -206,3 +206,41 @@ def test_only_runs_with_equal_settings_are_told_apart_by_their_folders() -> None
         "(sigma=2, in 1)",
         "(sigma=5)",
     ]
+
+
+def test_runs_of_different_strategies_are_called_by_what_else_differs(make_run: MakeRun) -> None:
+    one = {"sigma": 2.0, "learning_rate": 0.1, "jitter": 0.0}
+    other = {"sigma": 10.0, "learning_rate": 0.1, "jitter": 0.0}
+    runs = [
+        make_run("a", settings=one),
+        make_run("b", strategy="adaptcl", seed=2, settings=other),
+        make_run("c", strategy="adaptcl", seed=3, settings=other),
+    ]
+    labels = [run.label for run in distinct_labels(runs)]
+    assert labels == [
+        "fedavg-s (sigma=2)",
+        "adaptcl (sigma=10, seed=2)",
+        "adaptcl (sigma=10, seed=3)",
+    ]
+    again = distinct_labels(distinct_labels(runs))
+    assert [run.label for run in again] == labels
+
+
+def test_of_many_differences_between_strategies_the_first_few_are_named(make_run: MakeRun) -> None:
+    names = ("epochs", "batch_size", "sigma", "jitter")
+    runs = [
+        make_run(name, strategy=name, settings=dict.fromkeys(names, value))
+        for name, value in (("fedavg-s", 1), ("adaptcl", 2))
+    ]
+    assert [run.label for run in distinct_labels(runs)] == [
+        "fedavg-s (epochs=1, batch_size=1, sigma=1, …)",
+        "adaptcl (epochs=2, batch_size=2, sigma=2, …)",
+    ]
+
+
+def test_a_label_of_ones_own_choice_stays(make_run: MakeRun) -> None:
+    runs = [
+        replace(make_run("a", settings={"sigma": 2.0}), label="ours"),
+        make_run("b", settings={"sigma": 5.0}),
+    ]
+    assert [run.label for run in distinct_labels(runs)] == ["ours", "fedavg-s (sigma=5)"]

@@ -8,7 +8,8 @@ import pytest
 from rich.console import Console
 
 from adaptcl.report import Run, comparison, comparison_markdown
-from adaptcl.report.table import COLUMNS, baseline
+from adaptcl.report.rows import baseline
+from adaptcl.report.table import COLUMNS
 
 MakeRun = Callable[..., Run]
 
@@ -177,6 +178,59 @@ def test_runs_of_unequal_work_carry_a_warning(make_run: MakeRun) -> None:
     assert "with care" not in comparison_markdown(equal)
     longer = [*equal, make_run("c", strategy="fedavg", rounds=8)]
     assert "The runs differ in rounds: compare times with care." in comparison_markdown(longer)
+
+
+def test_runs_on_different_clocks_carry_a_warning_and_say_it_in_their_labels(
+    make_run: MakeRun,
+) -> None:
+    runs = [
+        make_run("a", settings={"sigma": 2.0, "train_time": 20.0}),
+        make_run("b", strategy="adaptcl", settings={"sigma": 10.0, "train_time": 5.0}),
+    ]
+    told = comparison_markdown(runs)
+    assert "The runs differ in sigma, train_time: compare times with care." in told
+    assert [row[0] for row in cells(told)] == [
+        "fedavg-s (sigma=2, train_time=20)",
+        "adaptcl (sigma=10, train_time=5)",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("target", "expected"),
+    [
+        (0.5, ["100.0 s", "2.0 min"]),
+        (0.8, ["6.7 min", "–"]),
+        (0.9, ["–", "–"]),
+    ],
+)
+def test_the_time_to_a_target_is_when_it_was_first_measured(
+    make_run: MakeRun, target: float, expected: list[str]
+) -> None:
+    runs = [
+        make_run("a", final_accuracy=0.8),
+        make_run("b", strategy="adaptcl", round_s=60.0, final_accuracy=0.7),
+    ]
+    table = comparison(runs, target_accuracy=target)
+    assert table.headings[-1] == f"virtual time to {100 * target:g} %"
+    assert [row[-1] for row in table.rows] == expected
+
+
+def test_a_target_that_only_some_seeds_reached_says_how_many(make_run: MakeRun) -> None:
+    runs = [
+        make_run("a", seed=1, final_accuracy=0.8),
+        make_run("b", seed=2, final_accuracy=0.6),
+    ]
+    (row,) = comparison(runs, over_seeds=True, target_accuracy=0.8).rows
+    assert row[-1] == "6.7 min in 1 of 2 runs"
+    (row,) = comparison(runs, over_seeds=True, target_accuracy=0.6).rows
+    assert row[-1] == "5.0 ± 2.4 (3.3–6.7) min"
+
+
+def test_a_seed_that_counts_twice_is_told_of(make_run: MakeRun) -> None:
+    runs = [make_run("a", seed=1), make_run("b", seed=1)]
+    assert "Several runs of one seed count as several: fedavg-s." in comparison_markdown(
+        runs, over_seeds=True
+    )
 
 
 def test_runs_that_differ_only_in_their_seed_become_one_row(make_run: MakeRun) -> None:

@@ -1,5 +1,6 @@
 """Everything a person sees of a run: its progress, its table and its figures."""
 
+from adaptcl.report.csv_file import write_comparison
 from adaptcl.report.figures import draw
 from adaptcl.report.forecasts import forecast_table
 from adaptcl.report.labels import distinct_labels
@@ -19,4 +20,5 @@ __all__ = [
     "draw",
     "forecast_table",
     "read_run",
+    "write_comparison",
 ]

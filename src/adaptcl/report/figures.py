@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import io
 import math
-import os
 import re
 import textwrap
 from collections.abc import Callable, Sequence
@@ -20,9 +19,11 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 from adaptcl.errors import RunFolderError
 from adaptcl.report import panels
-from adaptcl.report.labels import distinct_labels
-from adaptcl.report.palette import STYLE, Look, looks
+from adaptcl.report.groups import Group, groups
+from adaptcl.report.palette import FAINT, STYLE, Look, looks
 from adaptcl.report.runs import Run
+from adaptcl.report.saving import Drawn, save_pictures
+from adaptcl.report.wording import number_of
 
 _DPI = 160
 _LETTERS_PER_INCH = 11
@@ -35,100 +36,133 @@ _ROWS_WITHIN = 2
 """Rows of a legend that the figure has room for; for each more it grows."""
 
 
-def draw(runs: Sequence[Run], folder: Path) -> list[Path]:
-    """Draw all figures of these runs into a folder; the paths written, in order."""
-    drawn = [run for run in distinct_labels(runs) if run.rounds]
-    if not drawn:
+def draw(runs: Sequence[Run], folder: Path, *, over_seeds: bool = False) -> Drawn:
+    """Draw all figures of these runs into a folder, in place of those drawn there last.
+
+    Over seeds, runs that differ only in their seed are one line: their mean, in a band from the
+    lowest to the highest.
+    """
+    begun = [run for run in runs if run.rounds]
+    if not begun:
         raise RunFolderError("There is nothing to draw: none of these runs has finished a round.")
-    chosen = looks(drawn)
+    drawn = groups(begun, over_seeds=over_seeds)
+    chosen = looks([group.first for group in drawn])
     with matplotlib.rc_context():
         # A user's own matplotlibrc would make the same run look different on every machine.
         matplotlib.rcdefaults()
         matplotlib.rcParams.update(STYLE)
         figures = _common_figures(drawn, chosen)
-        for (run, look), name in zip(
+        for (group, look), name in zip(
             zip(drawn, chosen, strict=True), _file_names(drawn), strict=True
         ):
-            if run.prunes:
-                figures[f"update-times-{name}.png"] = _update_times(run)
-                figures[f"retention-{name}.png"] = _retention(run, look)
-        folder.mkdir(parents=True, exist_ok=True)
-        return [_save(figure, folder / name) for name, figure in figures.items()]
+            if group.prunes:
+                figures[f"update-times-{name}.png"] = _update_times(group)
+                figures[f"retention-{name}.png"] = _retention(group, look)
+        images = {name: _image(figure) for name, figure in figures.items()}
+    return save_pictures(images, folder)
 
 
-def _common_figures(runs: Sequence[Run], chosen: Sequence[Look]) -> dict[str, Figure]:
+def _common_figures(drawn: Sequence[Group], chosen: Sequence[Look]) -> dict[str, Figure]:
     return {
-        "overview.png": _overview(runs, chosen),
-        "accuracy-over-rounds.png": _of_all_runs(
-            "Accuracy over rounds", panels.accuracy_over_rounds, runs, chosen
+        "overview.png": _overview(drawn, chosen),
+        "accuracy-over-rounds.png": _of_all(
+            "Accuracy over rounds", panels.accuracy_over_rounds, drawn, chosen
         ),
-        "accuracy-over-time.png": _of_all_runs(
-            "Accuracy over time", panels.accuracy_over_time, runs, chosen
+        "accuracy-over-time.png": _of_all(
+            "Accuracy over time", panels.accuracy_over_time, drawn, chosen
         ),
-        "heterogeneity.png": _of_all_runs(
-            "How unequal the workers' update times are", panels.heterogeneity, runs, chosen
+        "heterogeneity.png": _of_all(
+            "How unequal the workers' update times are", panels.heterogeneity, drawn, chosen
         ),
     }
 
 
-def _of_all_runs(
+def _of_all(
     title: str,
-    panel: Callable[[Axes, Sequence[Run], Sequence[Look]], None],
-    runs: Sequence[Run],
+    panel: Callable[[Axes, Sequence[Group], Sequence[Look]], None],
+    drawn: Sequence[Group],
     chosen: Sequence[Look],
 ) -> Figure:
     figure = Figure(figsize=(7.2, 4.4), layout="constrained")
     axes = figure.subplots()
-    panel(axes, runs, chosen)
+    panel(axes, drawn, chosen)
     axes.set_title(title)
+    _say_over_seeds(axes, drawn)
     _legend_below(figure, axes)
     return figure
 
 
-def _update_times(run: Run) -> Figure:
+def _update_times(group: Group) -> Figure:
     figure = Figure(figsize=(7.2, 4.4), layout="constrained")
     axes = figure.subplots()
-    panels.update_times(axes, run)
-    axes.set_title(_broken_title(f"Update time of each worker: {run.label}", figure))
+    panels.update_times(axes, group)
+    axes.set_title(_broken_title(f"Update time of each worker: {_called(group)}", figure))
     _legend_below(figure, axes)
     return figure
 
 
-def _retention(run: Run, look: Look) -> Figure:
+def _retention(group: Group, look: Look) -> Figure:
     figure = Figure(figsize=(7.2, 5.6), layout="constrained")
     above, below = figure.subplots(2, 1, sharex=True)
-    panels.update_time_change(above, run, look)
-    title = f"Update time and retention of each worker: {run.label}"
+    panels.update_time_change(above, group, look)
+    title = f"Update time and retention: {_called(group)}"
     above.set(title=_broken_title(title, figure), xlabel="")
-    panels.retention(below, run, look)
+    panels.retention(below, group, look)
     _legend_below(figure, above)
     return figure
 
 
-def _overview(runs: Sequence[Run], chosen: Sequence[Look]) -> Figure:
+def _overview(drawn: Sequence[Group], chosen: Sequence[Look]) -> Figure:
     """Four panels in a row; those on single workers tell of the run that adapts."""
-    pruning = [place for place, run in enumerate(runs) if run.prunes]
-    place = next((p for p in pruning if runs[p].strategy == "adaptcl"), (pruning or [0])[0])
-    run, look = runs[place], chosen[place]
+    pruning = [place for place, group in enumerate(drawn) if group.prunes]
+    adapting = (p for p in pruning if drawn[p].first.strategy == "adaptcl")
+    place = next(adapting, (pruning or [0])[0])
+    group, look = drawn[place], chosen[place]
     spaced = ConstrainedLayoutEngine(w_pad=0.12, h_pad=0.06)
     figure = Figure(figsize=(15.0, 4.2), layout=spaced)
     first, second, third, fourth = figure.subplots(1, 4)
-    panels.accuracy_over_time(first, runs, chosen)
+    panels.accuracy_over_time(first, drawn, chosen)
     first.set_title("Accuracy over time")
-    panels.update_times(second, run)
+    panels.update_times(second, group)
     second.set_title("Update time of each worker")
     if second.lines:
         second.legend(loc="best", handlelength=1.2)
-    panels.heterogeneity(third, runs, chosen)
+    panels.heterogeneity(third, drawn, chosen)
     third.set_title("Heterogeneity over rounds")
-    panels.retention(fourth, run, look)
+    panels.retention(fourth, group, look)
     fourth.set_title("Retention by worker")
     room = int(figure.get_figwidth() / 4 * _LETTERS_PER_INCH)
     for axes in (second, fourth):
-        # A short label fits beside the quantity; a long one gets lines of its own.
-        axes.set_xlabel(_broken(f"{axes.get_xlabel()} · {run.label}", room))
+        _say_below(axes, _called(group), room)
+    for axes in (first, third):
+        _say_below(axes, _over_seeds(drawn), room)
     _legend_below(figure, first)
     return figure
+
+
+def _called(group: Group) -> str:
+    """The label of a group in a figure of its own, where nothing else says that it is a mean."""
+    seeds = number_of(len(group.runs), "run")
+    return group.label if len(group.runs) == 1 else f"{group.label}, mean of {seeds}"
+
+
+def _over_seeds(drawn: Sequence[Group]) -> str:
+    """What a line and its band are, where they are of several runs."""
+    counts = sorted({len(group.runs) for group in drawn} - {1})
+    return f"mean and range of {' or '.join(map(str, counts))} runs" if counts else ""
+
+
+def _say_below(axes: Axes, what: str, letters: int) -> None:
+    """Short words beside the quantity on the axis, long ones in lines of their own."""
+    beside = f"{axes.get_xlabel()} · {what}"
+    if len(beside) > letters:
+        beside = f"{axes.get_xlabel()}\n{_broken(what, letters)}"
+    if what:
+        axes.set_xlabel(beside)
+
+
+def _say_over_seeds(axes: Axes, drawn: Sequence[Group]) -> None:
+    axes.set_title(_over_seeds(drawn), loc="right", fontsize=10, fontweight="normal", color=FAINT)
 
 
 def _legend_below(figure: Figure, axes: Axes) -> None:
@@ -154,11 +188,11 @@ def _broken(text: str, letters: int) -> str:
     return "\n".join(textwrap.wrap(text, letters, break_on_hyphens=False))
 
 
-def _file_names(runs: Sequence[Run]) -> list[str]:
+def _file_names(drawn: Sequence[Group]) -> list[str]:
     """Labels as parts of file names, distinct even where capitals and signs do not count."""
     names: list[str] = []
-    for run in runs:
-        plain = re.sub(r"[^a-z0-9.]+", "-", run.label.lower()).strip("-.") or "run"
+    for group in drawn:
+        plain = re.sub(r"[^a-z0-9.]+", "-", group.label.lower()).strip("-.") or "run"
         name, number = plain, 1
         while name in names:
             number += 1
@@ -167,14 +201,7 @@ def _file_names(runs: Sequence[Run]) -> list[str]:
     return names
 
 
-def _save(figure: Figure, path: Path) -> Path:
-    """Whoever looks at the folder meanwhile sees the old file or the new one, never half of one."""
+def _image(figure: Figure) -> bytes:
     image = io.BytesIO()
     figure.savefig(image, format="png", dpi=_DPI, metadata={"Software": None})
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        unfinished.write_bytes(image.getvalue())
-        unfinished.replace(path)
-    finally:
-        unfinished.unlink(missing_ok=True)
-    return path
+    return image.getvalue()

@@ -21,7 +21,7 @@ _HEADINGS = (
 
 
 def forecast_table(forecasts: Sequence[Forecast]) -> Comparison:
-    """One row a strategy; the first is what the others are held against."""
+    """One row a strategy; the first is what the others are held against. Warnings come below."""
     longest = max(each.virtual_time_s for each in forecasts)
     first = forecasts[0].virtual_time_s
     rows = [
@@ -38,4 +38,5 @@ def forecast_table(forecasts: Sequence[Forecast]) -> Comparison:
         )
         for each in forecasts
     ]
-    return Comparison(_HEADINGS, rows, ())
+    warnings = [f"{each.strategy}: {told}" for each in forecasts for told in each.warnings]
+    return Comparison(_HEADINGS, rows, warnings)

@@ -1,66 +1,24 @@
 """What runs are called where several are compared: by the settings that tell them apart.
 
-A setting that does nothing in a run, such as σ where every bandwidth is given, says nothing about
-it, so it is not named.
+Where runs of different strategies differ in more than the strategy, their labels say so too: a
+reader must not take different jobs for one.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
-from adaptcl.engines.environment import EnvironmentSettings
-from adaptcl.network_file import is_network_run
+from adaptcl.report.effective import HAS_EFFECT, NONE, differing, effective
+from adaptcl.report.jobs import ASIDE, shared_differences
 from adaptcl.report.runs import Run
-from adaptcl.settings import declared
 
 _LONGEST_VALUE = 24
 """A setting that takes more characters than this says too little in a legend."""
 _FEW = 3
 """Up to so many settings that differ, all are named; of more, as few as tell the runs apart, and
 each run's only where it departs from most of the others."""
-_LAST = ("seed", "device", "threads", "data_dir", "checkpoint_every")
-"""Settings that are no part of a method: named where nothing else tells runs apart."""
-
-_NONE = "none"
-
-Settings = Mapping[str, Any]
-
-
-def _is(name: str, value: str) -> Callable[[Settings], bool]:
-    return lambda config: config.get(name) == value
-
-
-def _without(name: str) -> Callable[[Settings], bool]:
-    return lambda config: not config.get(name)
-
-
-_HAS_EFFECT: Mapping[str, Callable[[Settings], bool]] = {
-    "label_share": _is("partition", "by-label"),
-    "concentration": _is("partition", "dirichlet"),
-    "sigma": _without("bandwidths"),
-    "bandwidth_max": _without("bandwidths"),
-    "flops_share": _is("training_time", "profile"),
-    "strength": lambda config: config.get("strategy") != "fedavg",
-    "beta": _is("strategy", "adaptcl"),
-    "late_updates": lambda config: bool(config.get("deadline")),
-    "alpha": _without("pruned_rates"),
-    "grow": _without("pruned_rates"),
-    "max_pruned_rate": _without("pruned_rates"),
-    "min_pruned_rate": _without("pruned_rates"),
-    "min_retention": _without("pruned_rates"),
-    "literal_min_retention": _without("pruned_rates"),
-    "staleness_exponent": _is("staleness_weight", "polynomial"),
-    "staleness_slope": _is("staleness_weight", "hinge"),
-    "staleness_hinge": _is("staleness_weight", "hinge"),
-    "width_levels": _without("worker_widths"),
-}
-"""For settings that other settings can make idle: whether they are not, in a run."""
-
-_SIMULATED = frozenset(each.name for each in declared(EnvironmentSettings))
-"""Settings that a run across a network has no use for."""
 
 
 def distinct_labels(runs: Sequence[Run]) -> tuple[Run, ...]:
@@ -68,29 +26,40 @@ def distinct_labels(runs: Sequence[Run]) -> tuple[Run, ...]:
 
     Runs that share a label are told apart by the settings that differ and have an effect: by all
     of them if they are few, else by as few as it takes, and by the seed only if it takes that;
-    where all settings agree, by their folders. Labels that are distinct stay as they are.
+    where all settings agree, by their folders. Runs called by their strategy alone are called
+    besides by what they have otherwise than runs of another strategy.
     """
-    shared = {label for label, times in Counter(run.label for run in runs).items() if times > 1}
+    across = shared_differences(runs)
     labels = [run.label for run in runs]
-    for label in shared:
+    for label in dict.fromkeys(labels):
         places = [place for place, run in enumerate(runs) if run.label == label]
-        marks = _distinguishing_marks([runs[place] for place in places])
+        alike = [runs[place] for place in places]
+        marks = _distinguishing_marks(alike) if len(alike) > 1 else [""]
         for place, mark in zip(places, marks, strict=True):
-            labels[place] = f"{label} ({mark})"
+            run = runs[place]
+            beside = _beside_others(run, alike, across) if label == run.strategy else ""
+            told = ", ".join(text for text in (beside, mark) if text)
+            labels[place] = f"{label} ({told})" if told else label
     relabelled = tuple(replace(run, label=label) for run, label in zip(runs, labels, strict=True))
     # A label made here may be the one another run came with.
     return relabelled if len(set(labels)) == len(labels) else distinct_labels(relabelled)
 
 
+def _beside_others(run: Run, alike: Sequence[Run], across: Sequence[str]) -> str:
+    """What differs from other strategies' runs, and not among those that share the label."""
+    within = differing(alike, across)
+    values = _values(run, [n for n in across if n in run.config and n not in within])
+    told = {name: values[name] for name in list(values)[:_FEW]}
+    return _text(told) + (", …" if len(values) > _FEW else "")
+
+
 def _distinguishing_marks(runs: Sequence[Run]) -> list[str]:
     names = list({name: None for run in runs for name in run.config if name != "out"})
-    differing = [
-        name for name in names if len({_effective(run, name) for run in runs} - {None}) > 1
-    ]
-    of_the_method = [name for name in differing if name not in _LAST]
-    last = [name for name in _LAST if name in differing]
+    every = differing(runs, names)
+    of_the_method = [name for name in every if name not in ASIDE]
+    last = [name for name in ASIDE if name in every]
     # What others make idle is asked after these others, which tell more.
-    asked = sorted(of_the_method, key=lambda name: name in _HAS_EFFECT)
+    asked = sorted(of_the_method, key=lambda name: name in HAS_EFFECT)
     enough = _enough(runs, of_the_method if len(of_the_method) <= _FEW else [], [*asked, *last])
     chosen = [name for name in (*of_the_method, *last) if name in enough]
     if len(chosen) > _FEW:
@@ -124,29 +93,20 @@ def _enough(runs: Sequence[Run], chosen: Sequence[str], names: Sequence[str]) ->
 
 
 def _kinds(runs: Sequence[Run], names: Sequence[str]) -> int:
-    return len({tuple(_effective(run, name) for name in names) for run in runs})
-
-
-def _effective(run: Run, name: str) -> str | None:
-    """The value of a setting as a text; None where the setting does nothing."""
-    if name in _SIMULATED and is_network_run(run.folder):
-        return None
-    if name in _HAS_EFFECT and not _HAS_EFFECT[name](run.config):
-        return None
-    return _value_text(run.config.get(name))
+    return len({tuple(effective(run, name) for name in names) for run in runs})
 
 
 def _settings_text(run: Run, names: Sequence[str]) -> str:
     """Those of the settings that the run has; that it has none, if it has none of them."""
     values = _values(run, names)
-    told = {name: text for name, text in values.items() if text != _NONE} or values
+    told = {name: text for name, text in values.items() if text != NONE} or values
     return _text(told)
 
 
 def _departures(runs: Sequence[Run], enough: Sequence[str], every: Sequence[str]) -> list[str]:
     """Of each run the settings in which it departs from most: every one if they are few."""
     usual = {
-        name: Counter(_effective(run, name) for run in runs).most_common(1)[0][0]
+        name: Counter(effective(run, name) for run in runs).most_common(1)[0][0]
         for name in (*every, *enough)
     }
     texts = []
@@ -158,25 +118,11 @@ def _departures(runs: Sequence[Run], enough: Sequence[str], every: Sequence[str]
 
 
 def _values(run: Run, names: Sequence[str]) -> dict[str, str]:
-    return {name: text for name in names if (text := _effective(run, name)) is not None}
+    return {name: text for name in names if (text := effective(run, name)) is not None}
 
 
 def _text(values: Mapping[str, str]) -> str:
     return ", ".join(f"{name}={_shortened(text)}" for name, text in values.items())
-
-
-def _value_text(value: Any) -> str:
-    """As it would stand on the command line."""
-    if value in (None, "", [], ()):
-        return _NONE
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, float):
-        return f"{value:g}"
-    if isinstance(value, list | tuple):
-        between = ";" if any(isinstance(each, list | tuple) for each in value) else ","
-        return between.join(map(_value_text, value))
-    return str(value)
 
 
 def _shortened(text: str) -> str:

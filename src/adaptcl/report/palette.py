@@ -1,8 +1,9 @@
 """The look of the figures: one colour a strategy, everywhere, and legible to the colour-blind.
 
 Colours of strategies are those of Okabe and Ito and of Tol's muted scheme. Of several runs of one
-strategy the first has its colour and each other one a colour of its own; their lines have
-different dashes besides.
+strategy the first has its colour and each other one a colour of its own, as strategies have that
+are not known here; runs of one strategy have different dashes besides. When the chosen colours are
+used up, more are taken from all over the colour space, each as far as can be from those in use.
 """
 
 from __future__ import annotations
@@ -76,6 +77,12 @@ _REPEAT_COLOURS = (
 )
 """For runs of a strategy that has been drawn before. The first eight are far from each other and
 from the colours of `fedavg`, `fedavg-s` and `adaptcl`, with any kind of colour-blindness."""
+_SHADES = tuple(
+    f"#{red:02x}{green:02x}{blue:02x}"
+    for red, green, blue in itertools.product((0, 64, 128, 192, 240), repeat=3)
+    if 0.3 * red + 0.59 * green + 0.11 * blue < 190
+)
+"""All over the colour space, but for those too pale for a line on white."""
 _DASHES: tuple[tuple[float, ...], ...] = ((), (5, 2), (1.5, 1.5), (6, 2, 1.5, 2))
 _ALIKE = 80.0
 """Colours nearer to each other than this, in red, green and blue up to 255, look alike."""
@@ -90,27 +97,37 @@ class Look:
 
 
 def looks(runs: Sequence[Run]) -> list[Look]:
-    """One look a run, in the order of the runs."""
-    unknown = sorted({run.strategy for run in runs} - _STRATEGY_COLOURS.keys())
-    colours = _STRATEGY_COLOURS | {
-        name: _OTHER_COLOURS[place % len(_OTHER_COLOURS)] for place, name in enumerate(unknown)
-    }
-    taken = {colours[run.strategy] for run in runs}
-    apart = [c for c in _REPEAT_COLOURS if all(_distance(c, other) >= _ALIKE for other in taken)]
-    free = apart or _REPEAT_COLOURS
-    repeats = itertools.count()
-    drawn: Counter[str] = Counter()
+    """One look a run, in the order of the runs; no two strategies share a colour."""
+    present = {run.strategy for run in runs}
+    colours = {name: colour for name, colour in _STRATEGY_COLOURS.items() if name in present}
+    for name in sorted(present - colours.keys()):
+        colours[name] = _free(_OTHER_COLOURS, list(colours.values()))
+    own = list(colours.values())
+    # A repeat may be nearer to another repeat than to any strategy's own colour.
+    apart = [c for c in _REPEAT_COLOURS if _nearest(c, own) >= _ALIKE]
+    taken, drawn = list(own), Counter[str]()
     chosen = []
     for run in runs:
         time = drawn[run.strategy]
         drawn[run.strategy] += 1
-        colour = free[next(repeats) % len(free)] if time else colours[run.strategy]
+        colour = _free(apart, taken) if time else colours[run.strategy]
+        taken.append(colour)
         order = [
             Look(colour, _DASHES[(time + step) % len(_DASHES)]) for step in range(len(_DASHES))
         ]
         # Colours come again when there are more runs than colours, and then with other dashes.
         chosen.append(next((look for look in order if look not in chosen), order[0]))
     return chosen
+
+
+def _free(wanted: Sequence[str], taken: Sequence[str]) -> str:
+    """The first of the wanted colours that is free, else of all one far from those in use."""
+    unused = (colour for colour in wanted if colour not in taken)
+    return next(unused, None) or max(_SHADES, key=lambda colour: _nearest(colour, taken))
+
+
+def _nearest(colour: str, others: Sequence[str]) -> float:
+    return min((_distance(colour, other) for other in others), default=math.inf)
 
 
 def _distance(one: str, other: str) -> float:

@@ -6,18 +6,18 @@ and as many tables below each other as it takes.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
+from adaptcl.report.jobs import unequal
 from adaptcl.report.labels import distinct_labels
-from adaptcl.report.outcome import Outcome, outcome
-from adaptcl.report.runs import Run, by_strategy, clock_of
+from adaptcl.report.rows import Row, rows
+from adaptcl.report.runs import Run, clock_of
 from adaptcl.report.wording import (
     ABSENT,
     FACTOR,
@@ -42,18 +42,6 @@ COLUMNS = (
 )
 _BOUNDLESS = 10_000
 """A width in columns that no table needs."""
-_BASELINE_STRATEGY = "fedavg-s"
-_COMPARABLE = ("rounds", "workers", "model", "data")
-"""Settings that decide how much work a run is: where they differ, a speed-up says little."""
-
-
-@dataclass(frozen=True)
-class _Row:
-    """Runs told of in one line, all alike but for the seed, with what each came to."""
-
-    label: str
-    runs: tuple[Run, ...]
-    outcomes: tuple[Outcome, ...]
 
 
 @dataclass(frozen=True)
@@ -75,35 +63,40 @@ class Comparison:
         yield from map(Text, self.notes)
 
 
-def comparison(runs: Sequence[Run], *, over_seeds: bool = False) -> Comparison:
-    """The comparison for the terminal."""
-    return Comparison(_headings(runs), _cells(runs, over_seeds), _notes(runs, over_seeds))
+def comparison(
+    runs: Sequence[Run], *, over_seeds: bool = False, target_accuracy: float | None = None
+) -> Comparison:
+    """The comparison for the terminal; with a target, a fraction, also when it was reached."""
+    told = rows(runs, over_seeds=over_seeds, target_accuracy=target_accuracy)
+    return Comparison(
+        _headings(runs, target_accuracy),
+        [_cells(row, target_accuracy) for row in told],
+        _notes(runs, told, over_seeds),
+    )
 
 
-def comparison_markdown(runs: Sequence[Run], *, over_seeds: bool = False) -> str:
+def comparison_markdown(
+    runs: Sequence[Run], *, over_seeds: bool = False, target_accuracy: float | None = None
+) -> str:
     """The comparison as a Markdown table, followed by notes where numbers need a word."""
-    rule = [":--", *("--:" for _ in COLUMNS[1:])]
-    rows = [_headings(runs), rule, *_cells(runs, over_seeds)]
-    lines = ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows]
-    for note in _notes(runs, over_seeds):
+    table = comparison(runs, over_seeds=over_seeds, target_accuracy=target_accuracy)
+    rule = [":--", *("--:" for _ in table.headings[1:])]
+    lines = [
+        "| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |"
+        for row in (table.headings, rule, *table.rows)
+    ]
+    for note in table.notes:
         lines += ["", note]
     return "\n".join(lines) + "\n"
 
 
-def baseline(runs: Sequence[Run]) -> Run:
-    """The run that speed-ups refer to, whatever the order of the different strategies.
-
-    It is the first `fedavg-s`, else the first of the strategy that `adaptcl strategies` lists
-    first.
-    """
-    ordered = by_strategy(runs)
-    return next((run for run in ordered if run.strategy == _BASELINE_STRATEGY), ordered[0])
-
-
-def _headings(runs: Sequence[Run]) -> tuple[str, ...]:
+def _headings(runs: Sequence[Run], target_accuracy: float | None) -> tuple[str, ...]:
     """The columns, with the time called by the clock that it is of."""
     clock = clock_of(runs)
-    return tuple(clock if name == _TIME else name for name in COLUMNS)
+    names = [clock if name == _TIME else name for name in COLUMNS]
+    if target_accuracy is not None:
+        names.append(f"{clock} to {100 * target_accuracy:g} %")
+    return tuple(names)
 
 
 def _wide(headings: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> Table:
@@ -140,90 +133,54 @@ def _stacked(
     return tables
 
 
-def _cells(runs: Sequence[Run], over_seeds: bool) -> list[tuple[str, ...]]:
-    rows = _rows(runs, over_seeds)
-    if not rows:
-        return []
-    chosen = baseline([row.runs[0] for row in rows])
-    reference = next(row for row in rows if row.runs[0] is chosen)
-    return [_row_cells(row, reference) for row in rows]
-
-
-def _row_cells(row: _Row, reference: _Row) -> tuple[str, ...]:
+def _cells(row: Row, target_accuracy: float | None) -> tuple[str, ...]:
     each = row.outcomes
-    speed_up = FACTOR.write(1.0) if row is reference else FACTOR.write(*_speed_ups(row, reference))
     best_time = duration(*(o.best_time_s for o in each))
     best = PERCENT.write(*(o.best_accuracy for o in each))
     before = HETEROGENEITY.write(*(o.heterogeneity_first for o in each))
     after = HETEROGENEITY.write(*(o.heterogeneity_last for o in each))
-    return (
-        row.label,
+    cells = [
+        _label(row),
         PERCENT.write(*(o.accuracy for o in each)),
         best if best == ABSENT else f"{best} at {best_time}",
         duration(*(o.time_s for o in each)),
-        speed_up,
+        FACTOR.write(*row.speed_ups),
         PERCENT.write(*(o.params_saved for o in each)),
         PERCENT.write(*(o.flops_saved for o in each)),
         before if before == ABSENT else f"{before} → {after}",
         volume(*(o.bytes_moved for o in each)),
-    )
-
-
-def _speed_ups(row: _Row, reference: _Row) -> list[float | None]:
-    """Seed against equal seed where both rows have it, so that luck with data cancels out."""
-    reference_times = {
-        run.config.get("seed"): result.time_s
-        for run, result in zip(reference.runs, reference.outcomes, strict=True)
-        if result.finished and result.time_s
-    }
-    if not reference_times:
-        return []
-    mean_time = sum(t for t in reference_times.values() if t) / len(reference_times)
-    return [
-        (reference_times.get(run.config.get("seed")) or mean_time) / result.time_s
-        if result.finished and result.time_s
-        else None
-        for run, result in zip(row.runs, row.outcomes, strict=True)
     ]
+    if target_accuracy is not None:
+        cells.append(_time_to_target(row))
+    return tuple(cells)
 
 
-def _rows(runs: Sequence[Run], over_seeds: bool) -> list[_Row]:
-    if not over_seeds:
-        return [_single(run) for run in distinct_labels(runs)]
-    alike: dict[str, list[Run]] = {}
-    for run in runs:
-        settings = {k: v for k, v in run.config.items() if k not in ("seed", "out")}
-        alike.setdefault(json.dumps(settings, sort_keys=True, default=str), []).append(run)
-    firsts = distinct_labels([group[0] for group in alike.values()])
-    return [_group(run.label, group) for run, group in zip(firsts, alike.values(), strict=True)]
+def _label(row: Row) -> str:
+    label, (first, *others) = row.group.label, row.outcomes
+    if others:
+        return f"{label}, {len(row.outcomes)} runs"
+    planned = number_of(row.group.first.config.get("rounds", "?"), "round")
+    return label if first.finished else f"{label}, {first.rounds} of {planned}"
 
 
-def _single(run: Run) -> _Row:
-    result = outcome(run)
-    planned = number_of(run.config.get("rounds", "?"), "round")
-    label = run.label if result.finished else f"{run.label}, {result.rounds} of {planned}"
-    return _Row(label, (run,), (result,))
+def _time_to_target(row: Row) -> str:
+    """A mean over those that got there says so: it is no mean of the row's runs."""
+    reached = [o.target_time_s for o in row.outcomes if o.target_time_s is not None]
+    if not reached or len(reached) == len(row.outcomes):
+        return duration(*reached)
+    return f"{duration(*reached)} in {len(reached)} of {len(row.outcomes)} runs"
 
 
-def _group(label: str, runs: Sequence[Run]) -> _Row:
-    """Unfinished runs are left out of means, unless there is nothing else to tell of."""
-    counted = [run for run in runs if run.summary is not None] or runs[:1]
-    if len(counted) == 1:
-        return _single(replace(counted[0], label=label))
-    outcomes = tuple(outcome(run) for run in counted)
-    return _Row(f"{label}, {len(counted)} runs", tuple(counted), outcomes)
-
-
-def _notes(runs: Sequence[Run], over_seeds: bool) -> list[str]:
+def _notes(runs: Sequence[Run], told: Sequence[Row], over_seeds: bool) -> list[str]:
     notes = []
-    differing = [
-        name for name in _COMPARABLE if len({str(run.config.get(name)) for run in runs}) > 1
-    ]
-    if differing:
-        notes.append(f"The runs differ in {', '.join(differing)}: compare times with care.")
-    if over_seeds and any(len(row.runs) > 1 for row in _rows(runs, over_seeds)):
+    if names := unequal(runs):
+        notes.append(f"The runs differ in {', '.join(names)}: compare times with care.")
+    if not over_seeds:
+        return notes
+    if any(len(row.group.runs) > 1 for row in told):
         notes.append("Over seeds: mean ± standard deviation (lowest–highest).")
-    unfinished = [run.label for run in distinct_labels(runs) if run.summary is None]
-    if over_seeds and unfinished:
+    if again := [row.group.label for row in told if row.group.repeats_a_seed]:
+        notes.append(f"Several runs of one seed count as several: {', '.join(again)}.")
+    if unfinished := [run.label for run in distinct_labels(runs) if run.summary is None]:
         notes.append(f"Unfinished, and in no mean: {', '.join(unfinished)}.")
     return notes

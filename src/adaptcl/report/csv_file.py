@@ -1,0 +1,88 @@
+"""The comparison for other programs: a CSV file of plain numbers.
+
+Columns that `summary.json` has too are called as there and are in the same units: accuracies and
+savings as fractions, times in seconds of the run's clock. What is not known is an empty cell.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import fmean, stdev
+
+from adaptcl.report.rows import Row, rows
+from adaptcl.report.runs import Run
+from adaptcl.report.saving import save
+
+Cell = str | float
+
+
+def write_comparison(
+    path: Path,
+    runs: Sequence[Run],
+    *,
+    over_seeds: bool = False,
+    target_accuracy: float | None = None,
+) -> None:
+    """Write one line a row of the table; over seeds also how far each number spreads."""
+    records = [
+        _about(row) | _target(row, target_accuracy) | _numbers(row, over_seeds)
+        for row in rows(runs, over_seeds=over_seeds, target_accuracy=target_accuracy)
+    ]
+    text = io.StringIO(newline="")
+    columns = list(records[0]) if records else []
+    writer = csv.DictWriter(text, fieldnames=columns, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(records)
+    save(text.getvalue().encode(), path)
+
+
+def _about(row: Row) -> dict[str, Cell]:
+    return {
+        "run": row.group.label,
+        "strategy": row.group.first.strategy,
+        "seeds": " ".join(str(run.config.get("seed", "")) for run in row.group.runs),
+        "finished": str(all(o.finished for o in row.outcomes)).lower(),
+    }
+
+
+def _target(row: Row, target_accuracy: float | None) -> dict[str, Cell]:
+    """The mean time is over those that got there; how many these are stands beside it."""
+    if target_accuracy is None:
+        return {}
+    times = [o.target_time_s for o in row.outcomes if o.target_time_s is not None]
+    return {
+        "target_accuracy": target_accuracy,
+        "target_reached": len(times),
+        "target_time_s": fmean(times) if times else "",
+    }
+
+
+def _numbers(row: Row, over_seeds: bool) -> dict[str, Cell]:
+    each = row.outcomes
+    columns: dict[str, Sequence[float | None]] = {
+        "rounds": [o.rounds for o in each],
+        "accuracy": [o.accuracy for o in each],
+        "best_accuracy": [o.best_accuracy for o in each],
+        "best_virtual_time_s": [o.best_time_s for o in each],
+        "virtual_time_s": [o.time_s for o in each],
+        "speed_up": row.speed_ups,
+        "params_saved": [o.params_saved for o in each],
+        "flops_saved": [o.flops_saved for o in each],
+        "heterogeneity_first": [o.heterogeneity_first for o in each],
+        "heterogeneity_last": [o.heterogeneity_last for o in each],
+        "bytes_moved": [o.bytes_moved for o in each],
+    }
+    cells: dict[str, Cell] = {}
+    for name, values in columns.items():
+        known = [value for value in values if value is not None and math.isfinite(value)]
+        # The mean of equal numbers must be that number, to the last digit.
+        cells[name] = "" if not known else known[0] if len(set(known)) == 1 else fmean(known)
+        if over_seeds:
+            cells[f"{name}_sd"] = stdev(known) if len(known) > 1 else ""
+            cells[f"{name}_min"] = min(known, default="")
+            cells[f"{name}_max"] = max(known, default="")
+    return cells

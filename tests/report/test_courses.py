@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from adaptcl.records import RoundRecord
+from adaptcl.report import Run, courses
+from adaptcl.report.groups import Group
+
+MakeRun = Callable[..., Run]
+
+
+def with_accuracies(run: Run, times: list[float], accuracies: list[float | None]) -> Run:
+    rounds = tuple(
+        RoundRecord(number, time, accuracy, 0.5, ())
+        for number, (time, accuracy) in enumerate(zip(times, accuracies, strict=True), start=1)
+    )
+    return replace(run, rounds=rounds)
+
+
+def test_over_rounds_there_is_a_mean_between_the_lowest_and_the_highest(make_run: MakeRun) -> None:
+    runs = (
+        make_run("a", seed=1, rounds=2, final_accuracy=0.8),
+        make_run("b", seed=2, rounds=2, final_accuracy=0.4),
+    )
+    course = courses.accuracy_over_rounds(Group("x", runs))
+    assert course.x == (1, 2)
+    assert course.mean == pytest.approx((0.45, 0.6))
+    assert course.low == pytest.approx((0.3, 0.4))
+    assert course.high == pytest.approx((0.6, 0.8))
+
+
+def test_rounds_that_only_some_runs_tested_are_left_out(make_run: MakeRun) -> None:
+    run = make_run("a")
+    often = with_accuracies(run, [1, 2, 3], [0.1, 0.2, 0.3])
+    seldom = with_accuracies(run, [1, 2, 3], [None, 0.4, None])
+    never = with_accuracies(run, [1, 2, 3], [None, None, None])
+    assert courses.accuracy_over_rounds(Group("x", (often, seldom, never))).x == (2,)
+
+
+def test_over_time_each_run_counts_with_what_it_had_at_that_time(make_run: MakeRun) -> None:
+    run = make_run("a")
+    fast = with_accuracies(run, [10, 20, 30], [0.1, 0.5, 0.9])
+    slow = with_accuracies(run, [20, 40], [0.3, 0.7])
+    course = courses.accuracy_over_time(Group("x", (fast, slow)))
+    # From the second run's first test to the first run's last, and then the mean of both ends.
+    assert course.x == (20, 35)
+    assert course.mean == pytest.approx((0.4, 0.8))
+    assert course.low == pytest.approx((0.3, 0.7))
+    assert course.high == pytest.approx((0.5, 0.9))
+
+
+def test_one_run_is_drawn_through_its_own_points(make_run: MakeRun) -> None:
+    run = with_accuracies(make_run("a"), [10, 20, 30], [0.1, None, 0.9])
+    course = courses.accuracy_over_time(Group("x", (run,)))
+    assert (course.x, course.mean) == ((10, 30), (0.1, 0.9))
+    assert course.low == course.mean == course.high
+
+
+@given(
+    st.lists(
+        st.lists(st.tuples(st.floats(0.01, 100), st.floats(0, 1)), min_size=1, max_size=6),
+        min_size=2,
+        max_size=4,
+    )
+)
+def test_a_mean_never_leaves_its_band_and_time_never_goes_back(
+    steps: list[list[tuple[float, float]]],
+) -> None:
+    runs = []
+    for each in steps:
+        now, rounds = 0.0, []
+        for number, (step, accuracy) in enumerate(each, start=1):
+            now += step
+            rounds.append(RoundRecord(number, now, accuracy, 0.5, ()))
+        runs.append(Run(Path("run"), "x", {}, tuple(rounds), None))
+    course = courses.accuracy_over_time(Group("x", tuple(runs)))
+    assert list(course.x) == sorted(course.x)
+    for low, mean, high in zip(course.low, course.mean, course.high, strict=True):
+        assert low - 1e-9 <= mean <= high + 1e-9
+    ends = [each[-1][1] for each in steps]
+    assert course.mean[-1] == pytest.approx(sum(ends) / len(ends))
+
+
+def test_workers_have_means_over_the_runs_that_had_them(make_run: MakeRun) -> None:
+    one = make_run("a", seed=1, rounds=2, round_s=100.0)
+    two = make_run("b", seed=2, rounds=2, round_s=200.0)
+    late = replace(two, rounds=(replace(two.rounds[0], workers=()), two.rounds[1]))
+    times = courses.update_times(Group("x", (one, late)))
+    assert times[0].x == (1, 2)
+    assert times[0].mean == pytest.approx((100, 150))
+    assert (times[0].low[1], times[0].high[1]) == pytest.approx((100, 200))
+
+
+def test_the_last_retention_is_that_of_the_end(make_run: MakeRun) -> None:
+    runs = tuple(make_run(str(seed), strategy="adaptcl", seed=seed, adapts=True) for seed in (1, 2))
+    kept = courses.last_retention(Group("x", runs))
+    assert [kept[worker].mean[0] for worker in sorted(kept)] == pytest.approx([0.4, 0.6, 0.8, 1.0])
