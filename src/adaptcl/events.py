@@ -51,7 +51,8 @@ class WorkerLost:
 
 @dataclass(frozen=True)
 class WorkerJoined:
-    """A worker came, or came back, after the start."""
+    """A worker came, or came back. In a simulation all are there from the start, and nobody tells;
+    across machines each that comes is told of, also before the first round begins."""
 
     worker: int
     round: int

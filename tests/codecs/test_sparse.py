@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adaptcl.codecs import Payload
+from adaptcl.codecs.changes import Reader
 from adaptcl.codecs.sparse import pack, unpack, worth_places
-from adaptcl.codecs.wire import Reader
 from adaptcl.errors import UpdateError
 from adaptcl.units import State
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -15,6 +15,8 @@ from torch.utils.checkpoint import checkpoint
 
 import adaptcl
 from adaptcl import Result
+from adaptcl.codecs import CODECS, Memory, Parcel, Payload
+from adaptcl.codecs.plain import Plain
 from adaptcl.data import load
 from adaptcl.engines.heterogeneity import heterogeneity
 from adaptcl.errors import AdaptCLError, UpdateError
@@ -90,6 +92,53 @@ def same(first: Result, second: Result) -> None:
     assert lines[0] == lines[1]
     one, other = (each.model.state_dict() for each in (first, second))
     assert all(torch.equal(one[name], other[name]) for name in one)
+
+
+# What a codec remembers ------------------------------------------------------------------------
+
+
+class Numbered(Plain):
+    """Remembers the rounds by whose updates it has sent something."""
+
+    known: ClassVar[list[list[list[int]]]] = []
+    """By worker, in the order of their first updates, what it knew before each update."""
+
+    def encode(self, parcel: Parcel, memory: Memory) -> tuple[Payload, Memory]:
+        payload, _ = super().encode(parcel, memory)
+        rounds = memory.tensors.get("rounds", torch.zeros(0, dtype=torch.int64))
+        if not len(rounds):
+            self.known.append([])
+        worker = memory.tensors.get("worker", torch.tensor(len(self.known) - 1))
+        self.known[int(worker)].append(rounds.tolist())
+        rounds = torch.cat([rounds, torch.tensor([parcel.round])])
+        return payload, Memory({"rounds": rounds, "worker": worker})
+
+
+def known_before_each_update(
+    digits: Any, late_updates: str
+) -> tuple[Result, list[list[list[int]]]]:
+    """Of the fastest of three workers first; two of them are often late."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(CODECS, "plain", Numbered)
+        patch.setattr(Numbered, "known", [])
+        settings: dict[str, Any] = {"sigma": 4.0, "deadline": 0.6, "rounds": 8, "threads": 1}
+        result = trained(digits, "fedavg-s", late_updates=late_updates, **settings)
+        assert len(Numbered.known) == 3
+        return result, Numbered.known
+
+
+def test_by_an_update_that_was_dropped_a_codec_has_sent_nothing(digits: Any) -> None:
+    result, known = known_before_each_update(digits, "drop")
+    for worker, before in zip((2, 1, 0), known, strict=True):
+        used = [r.round for r in result.rounds if worker in [each.worker for each in r.workers]]
+        assert all(rounds == used[: len(rounds)] for rounds in before)
+    assert any(len(before) > len(before[-1]) + 1 for before in known), "some were dropped"
+
+
+def test_by_an_update_that_was_counted_late_a_codec_has_sent_it(digits: Any) -> None:
+    _, known = known_before_each_update(digits, "count")
+    for before in known:
+        assert [len(rounds) for rounds in before] == list(range(len(before)))
 
 
 # Time ------------------------------------------------------------------------------------------

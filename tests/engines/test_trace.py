@@ -43,6 +43,12 @@ def test_of_two_lines_for_one_moment_the_later_holds(tmp_path: Path) -> None:
     assert [trace.at(w, 0).bandwidth for w in range(2)] == [3, 0.5]
 
 
+def test_of_two_lines_for_one_moment_the_earlier_never_was(tmp_path: Path) -> None:
+    trace = read_trace(written(tmp_path, "10,*,1,1,0\n10,0,1,1,1\n"), 2)
+    assert trace.changes_of_presence() == [(10.0, 1, False)]
+    assert trace.by_worker[0] == (Condition(0.0), Condition(10.0))
+
+
 def test_presence_is_told_as_changes_in_order_of_time(tmp_path: Path) -> None:
     rows = "0,2,1,1,0\n20,0,1,1,0\n20,1,1,1,0\n25,1,0.5,1,0\n40,0,1,1,1\n"
     trace = read_trace(written(tmp_path, rows), 3)

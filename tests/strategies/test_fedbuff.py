@@ -52,6 +52,18 @@ def test_staleness_counts_moves_of_the_model_not_changes(
     assert strategy.model()["weight"].item() == pytest.approx(8.0), "all four are fresh"
 
 
+def test_a_single_change_in_between_makes_stale_if_the_model_moved_with_it(
+    one_weight: Jobs, answered: Answers
+) -> None:
+    strategy = FedBuff(one_weight(3, 2), FedBuffSettings(buffer_size=2))
+    zero, one, two = strategy.start().tasks
+    (again,) = strategy.receive(answered(two, weight(4.0))).tasks
+    strategy.receive(answered(one, weight(2.0)))
+    strategy.receive(answered(again, weight(6.0)))  # pulled 0, before the model moved to 3
+    strategy.receive(answered(zero, weight(1.0)))
+    assert strategy.model()["weight"].item() == pytest.approx(3.0 + (6.0 + 1.0) / 2**0.5 / 2)
+
+
 def test_the_servers_learning_rate_scales_the_step(one_weight: Jobs, answered: Answers) -> None:
     settings = FedBuffSettings(buffer_size=2, server_learning_rate=0.5)
     strategy = FedBuff(one_weight(2, 1, start=1.0), settings)

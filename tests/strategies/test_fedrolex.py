@@ -70,6 +70,16 @@ def test_nothing_is_on_record_as_pruned(with_batch_norm: Jobs, timeline: Timelin
     assert {w.pruned_rate for closed in line.closed for w in closed.workers} == {0.0}
 
 
+def test_a_worker_that_is_never_drawn_has_its_width_all_the_same(
+    with_batch_norm: Jobs, timeline: Timelines
+) -> None:
+    strategy = FedRolex(
+        with_batch_norm(3, 2), WidthSettings(worker_widths=(0.5,) * 3, participants=1)
+    )
+    timeline(strategy, times=[1] * 3).start().run()
+    assert [int(kept.sum()) for kept in strategy.sub_models()] == [2 + 4] * 3
+
+
 def test_a_worker_that_comes_back_gets_the_window_of_the_round(
     with_batch_norm: Jobs, timeline: Timelines
 ) -> None:

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
+from adaptcl.strategies import holders as module
 from adaptcl.strategies.holders import Holders
 from adaptcl.units import Kept, cut, put_back, trace
 
@@ -35,17 +37,35 @@ def one_by_one(held: list[tuple[Kept, int]]) -> dict[str, Tensor]:
 
 
 @settings(deadline=None)
-@given(st.lists(st.tuples(kept_units.map(with_a_unit_a_layer), st.integers(1, 9999)), max_size=90))
-def test_weights_are_those_of_counting_one_by_one(held: list[tuple[Kept, int]]) -> None:
+@given(
+    st.lists(st.tuples(kept_units.map(with_a_unit_a_layer), st.integers(1, 9999)), max_size=90),
+    st.sampled_from([1, 3, 64]),
+)
+def test_weights_are_those_of_counting_one_by_one(
+    held: list[tuple[Kept, int]], at_a_time: int
+) -> None:
     holders = Holders(UNITS, CPU)
-    for kept, weight in held:
-        holders.add(kept, weight)
+    with pytest.MonkeyPatch.context() as patch:
+        # This model has no more than 32 different sub-models.
+        patch.setattr(module, "_AT_A_TIME", at_a_time)
+        for kept, weight in held:
+            holders.add(kept, weight)
+        weights = holders.weights()
     everybody = float(sum(weight for _, weight in held))
-    weights = holders.weights()
     for name, expected in one_by_one(held).items():
         found = weights.get(name, torch.tensor(everybody, dtype=torch.float64))
         assert torch.equal(found.expand_as(expected), expected)
     assert holders.everything_is_held == any(bool(kept.all()) for kept, _ in held)
+
+
+def test_more_sub_models_than_are_counted_at_a_time_are_all_counted() -> None:
+    units = trace(nn.Sequential(nn.Linear(2, 9), nn.Linear(9, 2)), torch.zeros(1, 2))
+    holders = Holders(units, CPU)
+    # All sub-models with the first unit: each other unit is in half of them.
+    flags = (torch.arange(256)[:, None] >> torch.arange(8)) % 2 == 1
+    for each in flags:
+        holders.add(torch.cat([torch.ones(1, dtype=torch.bool), each]), 2.0)
+    assert holders.weights()["0.bias"].tolist() == [512.0, *[256.0] * 8]
 
 
 def test_where_all_hold_everything_there_is_nothing_to_tell() -> None:

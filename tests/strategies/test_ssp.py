@@ -127,6 +127,19 @@ def test_a_worker_that_comes_back_begins_beside_the_slowest(
     assert [worker for _, worker in line.arrivals].count(0) == 4
 
 
+def test_the_slowest_beside_whom_it_begins_is_not_one_who_is_away(
+    one_weight: Jobs, timeline: Timelines
+) -> None:
+    strategy = SSP(one_weight(3, 9), SSPSettings(staleness_threshold=1))
+    line = timeline(strategy, times=[3, 2, 1]).start()
+    line.lose(0)
+    line.lose(1)
+    while strategy.done[2] < 5:
+        line.step()
+    line.join(1)
+    assert line.open[1][1].round == 6
+
+
 def test_a_worker_back_at_once_does_its_round_again(one_weight: Jobs, timeline: Timelines) -> None:
     strategy = SSP(one_weight(2, 4), SSPSettings())
     line = timeline(strategy, times=[3, 1]).start()

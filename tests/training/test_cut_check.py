@@ -150,6 +150,29 @@ def test_where_the_least_retention_ends_the_pruning_no_block_may_go_below_it() -
         check_cut("worker 1", everything, after, at_least, units)
 
 
+def test_a_unit_that_is_not_there_makes_no_room_for_cutting_more() -> None:
+    kept = UNEQUAL.everything()
+    kept[6:] = False  # those that are read: 504 parameters each where they are kept, not 4
+    assert parameters(UNEQUAL, kept) == 6 * 4 + 500
+    fewest = fewest_parameters(UNEQUAL, kept, Pruning(0.25, "l1"))
+    assert fewest == 0.75 * (6 * 4 + 500) - 4
+
+
+def test_a_rounding_error_in_the_least_retention_does_not_refuse_what_keeps_it() -> None:
+    units = UnitMap(
+        slots=(Slot("only", 0, torch.arange(100), owned=True),),
+        layers=(Layer("only", range(100)),),
+        shapes={"only": (100,)},
+        parameters=frozenset({"only"}),
+        bn_scales=frozenset(),
+        work=(),
+    )
+    told = Pruning(0.925, "l1", None, 0.07)
+    after = prune(units, units.everything(), torch.arange(100.0), told.rate, told.min_retention)
+    assert int(after.sum()) == 7 < fewest_parameters(units, units.everything(), told)
+    check_cut("worker 1", units.everything(), after, told, units)
+
+
 def test_where_the_server_sent_the_order_one_other_unit_is_refused() -> None:
     units = units_of("deep")
     importance = torch.arange(float(units.count))

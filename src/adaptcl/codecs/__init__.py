@@ -1,6 +1,7 @@
 """How updates become bytes on the way to the server.
 
-A codec is one file and one line here.
+A codec is one file and one line here; one of a user's own needs neither, it goes by
+`package.module:Class`.
 """
 
 from __future__ import annotations
@@ -8,13 +9,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Protocol
 
+from adaptcl.codecs.changes import Reader
 from adaptcl.codecs.codec import Codec, Memory, Parcel, Payload
 from adaptcl.codecs.dgc import DGC
 from adaptcl.codecs.fp16 import FP16
 from adaptcl.codecs.int8 import Int8
 from adaptcl.codecs.plain import Plain
 from adaptcl.errors import SettingError
-from adaptcl.settings import build
+from adaptcl.factories import own_class
+from adaptcl.settings import build, is_own
 
 
 class CodecClass(Protocol):
@@ -40,11 +43,19 @@ CODECS: dict[str, CodecClass] = {
 }
 
 
+def codec_class(name: str) -> CodecClass:
+    """The codec of that name, or the user's own that a `package.module:Class` leads to."""
+    if name in CODECS:
+        return CODECS[name]
+    if not is_own(name):
+        raise SettingError(f"There is no codec {name!r}; there are {', '.join(CODECS)}.")
+    own: CodecClass = own_class(name, "a codec", ("settings",), CodecClass, Codec)
+    return own
+
+
 def codec(name: str, values: Mapping[str, Any]) -> Codec:
     """The codec of that name, set by those of the raw values that are its own."""
-    if name not in CODECS:
-        raise SettingError(f"There is no codec {name!r}; there are {', '.join(CODECS)}.")
-    chosen = CODECS[name]
+    chosen = codec_class(name)
     return chosen(build(chosen.Settings, values))
 
 
@@ -55,5 +66,7 @@ __all__ = [
     "Memory",
     "Parcel",
     "Payload",
+    "Reader",
     "codec",
+    "codec_class",
 ]

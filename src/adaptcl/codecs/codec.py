@@ -27,7 +27,11 @@ class Payload:
 
 @dataclass(frozen=True)
 class Memory:
-    """What a codec remembers for one worker between rounds, in the shapes of the whole model."""
+    """What a codec remembers for one worker between rounds, in the shapes of the whole model.
+
+    It is what the latest update has left that the server *used*: by one that was dropped, refused
+    or given up, nothing was sent, and the codec goes on from what it knew before it.
+    """
 
     tensors: State = field(default_factory=dict)
 
@@ -43,6 +47,10 @@ class Parcel:
     reference: State
     """What the worker received for this round, cut to `kept`."""
     round: int
+
+    def has_change(self, name: str) -> bool:
+        """Whether a tensor is trained, so that its change may be sent in its place."""
+        return name in self.units.parameters and self.state[name].is_floating_point()
 
 
 class Codec(Protocol):

@@ -2,8 +2,10 @@
 
 The paper's AdaptCL+DGC applies it to the change of the weights over a round. Of each tensor only
 the largest entries travel; what is not sent is remembered and added to the next round's change,
-so that nothing is lost but time. The entries are chosen tensor by tensor, as the authors do: over
-all tensors together, layers with small changes would hardly ever have their turn.
+so that nothing is lost but time. Where the server does not use an update, that round's change is
+lost, as with any codec, but what had been waiting before it waits on. The entries are chosen tensor
+by tensor, as the authors do: over all tensors together, layers with small changes would hardly ever
+have their turn.
 """
 
 from __future__ import annotations
@@ -15,9 +17,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from adaptcl.codecs.changes import WHOLE, add_changes, entry
 from adaptcl.codecs.codec import Memory, Parcel, Payload
 from adaptcl.codecs.sparse import pack, packed_bytes, unpack, worth_places
-from adaptcl.codecs.wire import WHOLE, add_changes, entry
 from adaptcl.settings import setting
 from adaptcl.units import State, cut, put_back
 
@@ -74,7 +76,7 @@ class DGC:
     def encode(self, parcel: Parcel, memory: Memory) -> tuple[Payload, Memory]:
         """The largest entries of all that is unsent; buffers whole."""
         factor = self._settings.dgc_momentum
-        names = [name for name in parcel.state if _has_change(name, parcel)]
+        names = [name for name in parcel.state if parcel.has_change(name)]
         unsent = _recall(UNSENT, names, parcel, memory)
         momentum = _recall(MOMENTUM, names, parcel, memory) if factor else {}
         tensors = {
@@ -101,7 +103,7 @@ class DGC:
         sparsity = self.sparsity(parcel.round)
         return sum(
             packed_bytes(_how_many(tensor.numel(), sparsity), tensor.numel())
-            if _has_change(name, parcel)
+            if parcel.has_change(name)
             else tensor.nbytes
             for name, tensor in parcel.state.items()
         )
@@ -109,10 +111,6 @@ class DGC:
     def decode(self, payload: Payload, reference: State) -> State:
         """The reference with the entries that were sent added."""
         return add_changes(payload, reference, unpack)
-
-
-def _has_change(name: str, parcel: Parcel) -> bool:
-    return name in parcel.units.parameters and parcel.state[name].is_floating_point()
 
 
 def _largest(waiting: Tensor, sparsity: float) -> Tensor:

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from adaptcl.codecs.changes import CHANGE, SCALE, Reader, add_changes, entry, scaled_changes
 from adaptcl.codecs.codec import Memory, Parcel, Payload
-from adaptcl.codecs.wire import CHANGE, SCALE, Reader, add_changes, entry, scaled_changes
 from adaptcl.units import State
 
 
@@ -34,22 +34,18 @@ class FP16:
 
     def encode(self, parcel: Parcel, memory: Memory) -> tuple[Payload, Memory]:
         """Change and scale of what is trained, the rest whole."""
-        return scaled_changes(parcel, _has_change, _halved), memory
+        return scaled_changes(parcel, Parcel.has_change, _halved), memory
 
     def size(self, parcel: Parcel) -> int:
         """Two bytes for each entry of a change, and four for its scale."""
         return sum(
-            2 * tensor.numel() + 4 if _has_change(name, parcel) else tensor.nbytes
+            2 * tensor.numel() + 4 if parcel.has_change(name) else tensor.nbytes
             for name, tensor in parcel.state.items()
         )
 
     def decode(self, payload: Payload, reference: State) -> State:
         """What was encoded, each change within 2⁻¹¹ of itself (or 2⁻²⁴ of the largest)."""
         return add_changes(payload, reference, _read)
-
-
-def _has_change(name: str, parcel: Parcel) -> bool:
-    return name in parcel.units.parameters and parcel.state[name].is_floating_point()
 
 
 def _read(reader: Reader, name: str, shape: tuple[int, ...]) -> Tensor:

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from adaptcl.codecs.changes import CHANGE, SCALE, Reader, add_changes, entry, scaled_changes
 from adaptcl.codecs.codec import Memory, Parcel, Payload
-from adaptcl.codecs.wire import CHANGE, SCALE, Reader, add_changes, entry, scaled_changes
 from adaptcl.units import State
 
 _LARGEST = 127
@@ -41,7 +41,7 @@ class Int8:
     def size(self, parcel: Parcel) -> int:
         """One byte for each entry of a change, and four for the scale of each row."""
         return sum(
-            tensor.numel() + 4 * len(tensor) if _has_rows(name, parcel) else tensor.nbytes
+            tensor.numel() + 4 * len(tensor) if _has_rows(parcel, name) else tensor.nbytes
             for name, tensor in parcel.state.items()
         )
 
@@ -50,9 +50,8 @@ class Int8:
         return add_changes(payload, reference, _read)
 
 
-def _has_rows(name: str, parcel: Parcel) -> bool:
-    tensor = parcel.state[name]
-    return name in parcel.units.parameters and tensor.is_floating_point() and tensor.ndim > 1
+def _has_rows(parcel: Parcel, name: str) -> bool:
+    return parcel.has_change(name) and parcel.state[name].ndim > 1
 
 
 def _read(reader: Reader, name: str, shape: tuple[int, ...]) -> Tensor:

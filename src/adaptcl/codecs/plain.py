@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from adaptcl.codecs.changes import Reader
 from adaptcl.codecs.codec import Memory, Parcel, Payload
-from adaptcl.codecs.wire import Reader
 from adaptcl.units import State
 
 

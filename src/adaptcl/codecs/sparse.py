@@ -12,7 +12,7 @@ import math
 import torch
 from torch import Tensor
 
-from adaptcl.codecs.wire import Reader, entry
+from adaptcl.codecs.changes import Reader, entry
 from adaptcl.errors import UpdateError
 from adaptcl.units import State
 

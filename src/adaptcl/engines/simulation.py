@@ -16,6 +16,7 @@ from functools import partial
 import torch
 
 from adaptcl.codecs.codec import Codec, Memory
+from adaptcl.engines.deadline import Deadline
 from adaptcl.engines.environment import Environment
 from adaptcl.engines.round_record import tell_round
 from adaptcl.engines.trainings import Expected, Trainings
@@ -76,7 +77,7 @@ class Simulation:
         self.now = 0.0
         self._open: dict[int, _Open] = {}
         self._memories = [WorkerMemory()] * len(workers)
-        self._deadline: float | None = None
+        self._deadline = Deadline()
         self._update_times = [0.0] * len(workers)
         self._rounds_closed = 0
         self._presence = environment.trace.changes_of_presence()
@@ -118,7 +119,7 @@ class Simulation:
         """
         change = self._presence[self._presence_seen] if self._more_presence else None
         changes_at = change[0] if change is not None else math.inf
-        expires_at = math.inf if self._deadline is None else self._deadline
+        expires_at = self._deadline.at
         first = self._trainings.first(min(changes_at, expires_at))
         if change is not None and changes_at <= min(expires_at, first.time if first else math.inf):
             self.now = changes_at
@@ -126,12 +127,13 @@ class Simulation:
         if first is not None:
             self.now = first.time
             return self._receive(first)
-        if self._deadline is None:
+        if expires_at == math.inf:
             raise AdaptCLError(
                 f"At {self.now:.0f} s no worker is left and none will come back; "
                 "the run cannot go on."
             )
-        self.now, self._deadline = self._deadline, None
+        self.now = expires_at
+        self._deadline.clear()
         return self._strategy.expired()
 
     @property
@@ -142,10 +144,14 @@ class Simulation:
         worker = expected.worker
         trained = self._trainings.take(expected)
         task = self._open.pop(worker).task
-        self._memories[worker] = trained.memory
         self._update_times[worker] = trained.update_time
         self._tell(UpdateArrived(worker, task.round, self.now))
-        return self._strategy.receive(trained.arrival)
+        reaction = self._strategy.receive(trained.arrival)
+        memory = trained.memory
+        if reaction.dropped:
+            memory = replace(memory, codec=self._memories[worker].codec)
+        self._memories[worker] = memory
+        return reaction
 
     def _change_presence(self, worker: int, present: bool) -> Reaction:
         self._presence_seen += 1
@@ -166,10 +172,7 @@ class Simulation:
             self._deliver(task, self.now)
         # The next round is trained while the last one is judged and written down.
         self._trainings.begin()
-        if reaction.deadline is not None:
-            self._deadline = self.now + reaction.deadline
-        elif reaction.closed is not None:
-            self._deadline = None
+        self._deadline.follow(reaction, self.now)
         if reaction.closed is not None:
             self._finish_round(reaction.closed)
             checkpoint(self._snapshot())
@@ -220,7 +223,7 @@ class Simulation:
     def _snapshot(self) -> Tree:
         return {
             "now": self.now,
-            "deadline": self._deadline,
+            "deadline": None if self._deadline.at == math.inf else self._deadline.at,
             "presence_seen": self._presence_seen,
             "update_times": list(self._update_times),
             "rounds_closed": self._rounds_closed,
@@ -238,7 +241,8 @@ class Simulation:
 
     def _restore(self, tree: Tree) -> None:
         self.now = tree["now"]
-        self._deadline = tree["deadline"]
+        if tree["deadline"] is not None:
+            self._deadline.at = tree["deadline"]
         self._presence_seen = tree["presence_seen"]
         self._update_times = tree["update_times"]
         self._rounds_closed = tree["rounds_closed"]

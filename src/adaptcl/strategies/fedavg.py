@@ -1,4 +1,9 @@
-"""FedAVG: everybody trains the whole model, the server averages (McMahan et al., 2017)."""
+"""FedAVG: everybody trains the whole model, the server averages (McMahan et al., 2017).
+
+The method was published without batch norm in view. Here the standard deviations of units are
+averaged rather than their variances, as for all strategies with a barrier, so that they can be
+compared; `bn_variance="variance"` averages every tensor alike.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +20,7 @@ class FedAVGS(Synchronous):
 
 
 class FedAVG(FedAVGS):
-    """FedAVG as it was published: no group lasso."""
+    """FedAVG with plain training, as it was published: no group lasso."""
 
     summary = "whole model for everybody, plain training; waits for the slowest"
 

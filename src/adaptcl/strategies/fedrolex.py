@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from adaptcl.records import WorkerRecord
-from adaptcl.strategies.heterofl import WidthSettings, widths, window
+from adaptcl.strategies.heterofl import WidthSettings, widths, window, windows
 from adaptcl.strategies.strategy import Job
 from adaptcl.strategies.synchronous import Plan, Synchronous
 from adaptcl.units import State
@@ -26,6 +26,7 @@ class FedRolex(Synchronous):
     def __init__(self, job: Job, settings: WidthSettings) -> None:
         super().__init__(job, settings)
         self.widths = widths(settings, job.workers)
+        self.kept = windows(job.units, self.widths)
 
     def plan(self, worker: int) -> Plan:
         """The window of this round: it begins at the first unit in round 1, then moves on."""

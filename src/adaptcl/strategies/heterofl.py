@@ -8,7 +8,8 @@ learns it.
 Left out of the published method, because they change what a worker trains rather than which
 sub-model it gets: the scaler (activations divided by p while training, which the batch norm that
 follows undoes), *static* batch norm (statistics measured over everybody's data at the end; here
-running statistics are averaged like any tensor) and the loss masked to the labels a worker has.
+running statistics are averaged over those who hold the unit, variances as `bn_variance` says) and
+the loss masked to the labels a worker has.
 """
 
 from __future__ import annotations
@@ -60,6 +61,7 @@ class HeteroFL(Synchronous):
     def __init__(self, job: Job, settings: WidthSettings) -> None:
         super().__init__(job, settings)
         self.widths = widths(settings, job.workers)
+        self.kept = windows(job.units, self.widths)
 
     def plan(self, worker: int) -> Plan:
         """The first units of every layer."""
@@ -84,6 +86,12 @@ def widths(settings: WidthSettings, workers: int) -> Sequence[float]:
         raise SettingError("width_levels is empty, but it must have at least one width.")
     # Counted from the fastest, so that with fewer workers than levels the widest is still dealt.
     return [levels[place * len(levels) // workers] for place in reversed(range(workers))]
+
+
+def windows(units: UnitMap, widths: Sequence[float]) -> list[Kept]:
+    """What each worker holds before the first round: also who is never drawn has its width."""
+    by_width = {width: window(units, width, first=0) for width in set(widths)}
+    return [by_width[width] for width in widths]
 
 
 def window(units: UnitMap, width: float, first: int) -> Kept:

@@ -3,9 +3,9 @@
 A worker may begin its next round while it leads the slowest by at most s finished rounds;
 otherwise it waits until the slowest has caught up. s = 0 is the barrier of FedAVG, an s of all
 rounds is no barrier at all. Each change is merged with the coefficient 1/W, so that W changes to
-the same model add up to the average of the models: with s = 0 SSP *is* FedAVG of equal parts of
-data. (The coefficient is the paper's; unlike FedAVG's it does not look at how many samples a
-worker holds.)
+the same model add up to the average of the models: with s = 0 and equal parts of data that is what
+FedAVG gives, where it averages running variances as they are (`bn_variance="variance"`). (The
+coefficient is the paper's; unlike FedAVG's it does not look at how many samples a worker holds.)
 """
 
 from __future__ import annotations

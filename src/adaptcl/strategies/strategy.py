@@ -53,6 +53,8 @@ class Reaction:
     closed: Closed | None = None
     deadline: float | None = None
     """Call `expired` this many seconds from now, unless another deadline replaces it."""
+    dropped: bool = False
+    """The update that it answers was not used, so its worker's codec has sent nothing by it."""
 
 
 class Strategy(Protocol):

@@ -21,7 +21,7 @@ from adaptcl.data import Samples
 from adaptcl.training.captured_model import CannotCaptureError, CapturedModel
 from adaptcl.training.recipe import Recipe
 from adaptcl.training.trainer import PlainTrainer
-from adaptcl.units import Kept, State, UnitMap, submodel
+from adaptcl.units import Kept, State, UnitMap, kept_key, submodel
 
 _log = logging.getLogger(__name__)
 _ROOM = 0.25
@@ -43,7 +43,7 @@ class CapturedModels:
 
     def borrow(self, kept: Kept, state: State, worker: int) -> CapturedModel:
         """A captured model of this shape with these tensors; best the one this worker had."""
-        captured = self._take(kept.numpy().tobytes(), worker)
+        captured = self._take(kept_key(kept), worker)
         if captured is None:
             model = submodel(self.model, self.units, kept, state)
             captured = CapturedModel(model, self.units, kept, self._samples, half=self._half)

@@ -17,7 +17,7 @@ from adaptcl.training.augment import crop_and_flip
 from adaptcl.training.captured_table import Table
 from adaptcl.training.captured_tensors import Tensors
 from adaptcl.training.recipe import Recipe
-from adaptcl.units import Kept, State, UnitMap
+from adaptcl.units import Kept, State, UnitMap, kept_key
 
 try:
     from adaptcl.training.fused import batch as images
@@ -53,7 +53,7 @@ class CapturedModel:
     ) -> None:
         _refuse(model)
         self.model = model
-        self.shape = kept.numpy().tobytes()
+        self.shape = kept_key(kept)
         self.last_worker = -1
         model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self._units = units

@@ -14,7 +14,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from adaptcl.units import FIXED, Kept, UnitMap
+from adaptcl.units import FIXED, Kept, UnitMap, with_fixed
 
 SMALLEST_NORM = 1e-6
 """Norms are clamped here, so that a unit that has reached zero has a gradient of zero."""
@@ -35,7 +35,7 @@ class GroupLasso:
         self._dtype = torch.promote_types(first.dtype, torch.float32)
         count = int(kept.sum())
         position = torch.cat([torch.cumsum(kept.long(), 0) - 1, torch.tensor([count])])
-        stays = torch.cat([kept, kept.new_ones(1)])
+        stays = with_fixed(kept)
         self._parts: list[tuple[nn.Parameter, int]] = []
         groups = []
         sizes = torch.zeros(count + 1, dtype=self._dtype)
@@ -43,7 +43,7 @@ class GroupLasso:
             if not slot.owned or slot.tensor not in named:
                 continue
             parameter = named[slot.tensor]
-            assert FIXED == -1  # the last entry of `stays` and `position`
+            assert FIXED == -1  # the last entry of `position`, as of `stays`
             group = position[slot.ids[stays[slot.ids]]]
             each = parameter.numel() // parameter.shape[slot.dim]
             sizes.index_add_(0, group, torch.full((len(group),), each, dtype=self._dtype))

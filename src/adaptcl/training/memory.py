@@ -4,6 +4,10 @@ The C library gives freed memory of some size back to the operating system, abov
 threads, and gets it anew a moment later: thousands of page faults a step, a tenth of the time of
 a small net. Told to keep it, a process holds what a step needs from one step to the next, which
 is what it needs at its peak anyway.
+
+It stays told when a run is over: glibc does not say what it was told before, and cannot be brought
+back to the way it adapts by itself. Whoever minds that in their own process sets one of the
+environment variables named below, which this never overrules.
 """
 
 from __future__ import annotations

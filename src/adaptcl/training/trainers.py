@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 
 import torch
@@ -32,7 +33,9 @@ def trainers(
     """A trainer for each part of the data: captured steps on a GPU, the plain loop elsewhere.
 
     `precision` is how a GPU multiplies: in full, in TF32, or in bfloat16 with full-precision
-    weights. Other devices always compute in full.
+    weights. Other devices always compute in full. PyTorch knows one such precision for the whole
+    process, and memory that it keeps is the process's too: whoever lets trainers run in somebody
+    else's process does it under `precision_put_back`, while the memory is kept for good.
     """
     device = parts[0].labels.device
     if device.type != "cuda":
@@ -43,8 +46,7 @@ def trainers(
             layout = cpu_layout(model, parts[0].batch(torch.arange(2) % len(parts[0]))[0])
         return [PlainTrainer(model, units, part, layout) for part in parts]
     fast = precision != "float32"
-    torch.backends.cuda.matmul.allow_tf32 = fast
-    torch.backends.cudnn.allow_tf32 = fast
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = fast
     everything = replace(
         parts[0],
         inputs=torch.cat([part.inputs for part in parts]),
@@ -57,6 +59,17 @@ def trainers(
         made.append(CapturedTrainer(models, part, begin, worker))
         begin += len(part)
     return made
+
+
+@contextmanager
+def precision_put_back() -> Iterator[None]:
+    """Afterwards a GPU multiplies as it did before, whatever trainers were made meanwhile."""
+    matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
+    before = matmul.allow_tf32, cudnn.allow_tf32
+    try:
+        yield
+    finally:
+        matmul.allow_tf32, cudnn.allow_tf32 = before
 
 
 def side_by_side_on_a_gpu(task_flops: float) -> int:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import torch
 
-from adaptcl.units.places import kept_key
+from adaptcl.units.places import kept_key, with_fixed
 from adaptcl.units.unit_map import Kept, UnitMap
 
 
@@ -44,7 +44,7 @@ def flops(units: UnitMap, kept: Kept) -> int:
 
 
 def size_bytes(units: UnitMap, kept: Kept) -> int:
-    """Bytes of all tensors of the sub-model, a tied one once: floats float32, counters int64."""
+    """Bytes of all tensors of the sub-model, each in its own type, and a tied one once."""
     return _sizes(units, kept).bytes
 
 
@@ -55,13 +55,13 @@ def _sizes(units: UnitMap, kept: Kept) -> _Sizes:
 def _work_out(units: UnitMap, kept: Kept) -> _Sizes:
     counts = _kept_counts(units, kept)
     whole = sum(math.prod(units.shapes[name]) for name in units.parameters)
-    tensors = units.shapes.keys() - units.tied.keys()
-    counters = tensors & units.integers
-    floats = _elements(units, kept, tensors - counters)
     return _Sizes(
         retention=parameters(units, kept) / whole,
         flops=2 * sum(work.positions * _size(units, counts, work.weight) for work in units.work),
-        bytes=4 * floats + 8 * _elements(units, kept, counters),
+        bytes=sum(
+            units.item_bytes.get(name, 4) * _size(units, counts, name)
+            for name in units.shapes.keys() - units.tied.keys()
+        ),
     )
 
 
@@ -81,7 +81,7 @@ def _size(units: UnitMap, counts: dict[str, dict[int, int]], name: str) -> int:
 def _kept_counts(units: UnitMap, kept: Kept) -> dict[str, dict[int, int]]:
     """For each tensor and dimension with units, how many indexes stay."""
     patterns = units.patterns
-    stays = torch.cat([kept.cpu(), torch.ones(1, dtype=torch.bool)])[patterns.ids]
+    stays = with_fixed(kept)[patterns.ids]
     before = torch.cat([torch.zeros(1, dtype=torch.int64), stays.cumsum(0)])
     upto = before[patterns.ends]
     per_pattern = torch.diff(upto, prepend=torch.zeros(1, dtype=torch.int64)).tolist()

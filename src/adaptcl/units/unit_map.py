@@ -102,6 +102,8 @@ class UnitMap:
     """For each further name of a tied tensor its first."""
     frozen: frozenset[str] = frozenset()
     """Names of the parameters that are not trained (`requires_grad` is False)."""
+    item_bytes: Mapping[str, int] = field(default_factory=dict)
+    """Bytes of one element of each tensor; 4 where it is not said."""
 
     @property
     def count(self) -> int:

@@ -29,7 +29,7 @@ if importlib.util.find_spec("flwr"):  # Without it every test module here skips 
     from adaptcl.engines.flower.keys import make_keys, worker_keys
     from adaptcl.engines.flower.node import Incoming, Node
     from adaptcl.engines.flower.own_data import OwnData
-    from adaptcl.engines.flower.trainer import Connection, Trainer
+    from adaptcl.engines.flower.worker_process import Connection, WorkerProcess
     from adaptcl.network.serve import serve
     from adaptcl.network.work import Owned, prepare
     from adaptcl.network_file import NetworkFile
@@ -200,15 +200,15 @@ class Site:
                 self.wait_for_server()
             data = OwnData.named("digits")
             owned = Owned("digits", "", "", "cpu", dealt=True)
-            trainer = _Scripted(
+            process = _Scripted(
                 self.connection(number, through=through, silence=silence),
                 lambda invitation: prepare(owned, data, invitation),
                 self.folder / f"memory-{number}",
                 self.said_by.setdefault(number, []).append,
             )
-            trainer.answers = iter(answers)
+            process.answers = iter(answers)
             try:
-                trainer.run()
+                process.run()
             except AdaptCLError as error:  # As it is too where a test ends without its workers.
                 self.said_by[number].append(str(error))
 
@@ -297,7 +297,7 @@ class Site:
 
 if importlib.util.find_spec("flwr"):
 
-    class _Scripted(Trainer):
+    class _Scripted(WorkerProcess):
         """A worker whose answers a test may hold up or spoil, one way after the other."""
 
         answers: Iterator[Spoil]

@@ -43,6 +43,8 @@ class Loop:
         self._answers: dict[str, Message] = {}
         self.silent: set[tuple[int, str]] = set()
         """Nodes that give an error in a round."""
+        self.unheard: set[tuple[int, str]] = set()
+        """Nodes whose answer of a round gets lost on the way."""
 
     def get_node_ids(self) -> Iterable[int]:
         return list(self._contexts)
@@ -68,7 +70,7 @@ class Loop:
         node = message.metadata.dst_node_id
         if (node, message.metadata.group_id) in self.silent:
             return Message(Error(0, "no power"), reply_to=message)
-        return train(
+        answer = train(
             message,
             self._contexts[node],
             model=models.build("small", (1, 8, 8), 10, 3),
@@ -76,6 +78,9 @@ class Loop:
             codec="dgc",
             seed=3,
         )
+        if (node, message.metadata.group_id) in self.unheard:
+            return Message(Error(0, "no line"), reply_to=message)
+        return answer
 
 
 def strategy() -> AdaptCL:
@@ -117,6 +122,13 @@ def test_a_node_that_fails_is_left_out_of_its_round_and_then_taken_back() -> Non
     assert workers == [3, 2, 3, 3]
 
 
+def test_an_answer_that_got_lost_is_as_if_the_codec_had_not_sent_it() -> None:
+    lost, idle = Loop(), Loop()
+    lost.unheard = idle.silent = {(12, "2"), (13, "3")}
+    one, other = (start(loop).arrays.to_torch_state_dict() for loop in (lost, idle))
+    assert all(torch.equal(tensor, other[name]) for name, tensor in one.items())
+
+
 def test_configure_and_aggregate_serve_a_loop_of_ones_own() -> None:
     own, loop = strategy(), Loop()
     arrays: Any = ArrayRecord(models.build("small", (1, 8, 8), 10, 3).state_dict())
@@ -135,6 +147,23 @@ def test_strategies_without_a_barrier_and_unknown_settings_are_refused() -> None
         AdaptCL(model, example, workers=3, strategy="ssp-s")
     with pytest.raises(SettingError, match="no setting 'epoch'"):
         AdaptCL(model, example, workers=3, epoch=1)
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({"codec": "zip"}, "There is no codec 'zip'"),
+        ({"epochs": -1}, "epochs is -1, but it must be"),
+        ({"strategy": "heterofl", "worker_widths": [0.5]}, "worker_widths has 1 entries"),
+        ({"participants": 4}, "participants is 4"),
+        ({"codec": "dgc", "dgc_sparsity": 2}, "dgc_sparsity is 2"),
+        ({"workers": 0}, "workers is 0, but it must be at least 1"),
+    ],
+)
+def test_settings_are_checked_when_they_are_given(given: dict[str, Any], sentence: str) -> None:
+    model, example = models.build("small", (1, 8, 8), 10, 3), MATERIALS.example()
+    with pytest.raises(SettingError, match=sentence):
+        AdaptCL(model, example, **{"workers": 3, **given})
 
 
 @pytest.mark.parametrize("setting", [{"deadline": 2.0}, {"late_updates": "drop"}])

@@ -115,3 +115,26 @@ def test_a_codec_that_leaves_nothing_unsent_costs_one_file(tmp_path: Path) -> No
         memories.after(number, WorkerMemory(0.5))
     assert len(list(tmp_path.iterdir())) == 1
     assert [memories.before(number).lasso for number in (1, 2, 7, 30)] == [None, 0.5, 0.5, 0.5]
+
+
+def test_an_update_that_was_not_used_is_as_if_nothing_had_been_sent_by_it(tmp_path: Path) -> None:
+    memories = Memories(tmp_path, "run", 0)
+    memories.after(1, WorkerMemory(0.5, Memory({"left": torch.full((2,), 1.0)})), used=0)
+    memories.after(2, WorkerMemory(0.5, Memory({"left": torch.full((2,), 2.0)})), used=1)
+    again = memories.before(3, used=1)
+    assert again.codec.tensors["left"].tolist() == [1.0, 1.0]
+    assert memories.before(3, used=2).codec.tensors["left"].tolist() == [2.0, 2.0]
+    nothing = memories.before(3, used=0)
+    assert (nothing.lasso, nothing.codec.tensors) == (0.5, {}), "λ was found all the same"
+
+
+def test_however_many_updates_are_not_used_what_was_left_before_them_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_BYTES", 0)
+    memories = Memories(tmp_path, "run", 0)
+    memories.after(1, of(1.0), used=0)
+    for number in range(2, 20):
+        memories.after(number, of(float(number)), used=1)
+    assert memories.before(20, used=1).codec.tensors["left"].tolist() == [1.0, 1.0]
+    assert len(list(tmp_path.iterdir())) == 2

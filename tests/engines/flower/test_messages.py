@@ -19,6 +19,7 @@ from adaptcl.engines.flower.messages import (
     dismissal,
     read_task,
     read_update,
+    read_used,
     task_frame,
     update_frame,
 )
@@ -70,6 +71,20 @@ def test_a_task_arrives_as_it_was_given(pruning: Pruning | None) -> None:
         assert (got.pruning.importance is None) == (pruning.importance is None)
         assert got.pruning.min_retention == pruning.min_retention
         assert got.pruning.width_multiple == pruning.width_multiple
+
+
+@pytest.mark.parametrize("used", [None, 0, 6])
+def test_a_task_says_which_update_was_used_last(used: int | None) -> None:
+    frame = Frame.from_bytes(task_frame(a_task(), used).to_bytes())
+    assert read_used(frame, read_task(frame, UNITS)) == used
+
+
+@pytest.mark.parametrize("used", [7, -1, 1.5, True, "6", [1]])
+def test_an_update_that_cannot_have_been_used_is_refused(used: object) -> None:
+    frame = task_frame(a_task())
+    frame.header["used"] = used
+    with pytest.raises(UpdateError, match="says that used is"):
+        read_used(frame, a_task())
 
 
 def test_a_server_that_knows_of_no_multiples_asks_for_none() -> None:

@@ -21,7 +21,7 @@ from adaptcl.codecs.codec import Memory
 from adaptcl.engines.flower.engine import Call, Network
 from adaptcl.engines.flower.fleet import Came, Fleet, Happening, Replied
 from adaptcl.engines.flower.frames import Frame
-from adaptcl.engines.flower.messages import TASK, Answer, read_task, update_frame
+from adaptcl.engines.flower.messages import TASK, Answer, read_task, read_used, update_frame
 from adaptcl.events import Event, RoundFinished, Warned, WorkerJoined, WorkerLost
 from adaptcl.inputs import Inputs
 from adaptcl.records import RoundRecord
@@ -49,6 +49,8 @@ class Timetable:
         self._coming: list[tuple[float, Replied | Came]] = []
         self.time = 100.0
         self.messages = 0
+        self.used: list[tuple[int, int, int | None]] = []
+        """Of each task its worker, its round, and the round of the latest update that counted."""
 
     def now(self) -> float:
         return self.time
@@ -58,7 +60,9 @@ class Timetable:
         name = f"message {self.messages}"
         seconds, answer = 0.0, Answer(fingerprint="print").frame()
         if kind == TASK:
-            task = read_task(Frame.from_bytes(content), UNITS)
+            frame = Frame.from_bytes(content)
+            task = read_task(frame, UNITS)
+            self.used.append((worker, task.round, read_used(frame, task)))
             seconds = self._seconds(task)
             state = {key: tensor + worker + 1 for key, tensor in task.state.items()}
             update = Update(worker, task.round, state, task.kept, self._samples(task), 1.0)
@@ -96,6 +100,7 @@ class Run:
         rounds: int,
         judging: float = 0.0,
         connected: frozenset[int] = frozenset({0, 1}),
+        late_updates: str = "count",
     ) -> None:
         self.events: list[Event] = []
         self.times: list[float] = []
@@ -103,7 +108,7 @@ class Run:
         self.checkpoints: list[Tree] = []
         self.strategy = FedAVG(
             Job(UNITS, dict(MODEL.state_dict()), 2, rounds, Recipe(), 1),
-            SynchronousSettings(deadline=1.5),
+            SynchronousSettings(deadline=1.5, late_updates=late_updates),
         )
 
         def judge(*_: Any) -> float:
@@ -169,9 +174,11 @@ def test_a_run_that_goes_on_has_as_many_seconds_left_as_it_had() -> None:
 def test_a_checkpoint_of_before_deadlines_were_in_it_can_still_be_gone_on_from() -> None:
     first = Run(Timetable(lambda _: 1.0), rounds=2)
     first.go()
-    for name in ("deadline_in", "samples"):
+    for name in ("deadline_in", "samples", "used"):
         del first.checkpoints[0][name]
-    assert [each.round for each in Run(Timetable(lambda _: 1.0), rounds=2).go(first.checkpoints[0])]
+    fleet = Timetable(lambda _: 1.0)
+    assert [each.round for each in Run(fleet, rounds=2).go(first.checkpoints[0])]
+    assert {used for _, _, used in fleet.used} == {None}
 
 
 def test_a_run_that_goes_on_holds_workers_to_the_samples_they_had_before() -> None:
@@ -183,6 +190,36 @@ def test_a_run_that_goes_on_holds_workers_to_the_samples_they_had_before() -> No
     assert workers(record) == [0]
     (warned,) = [each.message for each in second.events if isinstance(each, Warned)]
     assert "worker 1 has 105 samples, but it had 5 when it began" in warned
+
+
+@pytest.mark.parametrize(("late_updates", "used"), [("drop", 1), ("count", 2)])
+def test_a_worker_hears_which_of_its_updates_was_used_last(late_updates: str, used: int) -> None:
+    fleet = Timetable(lambda task: 2.0 if (task.worker, task.round) == (1, 2) else 1.0)
+    run = Run(fleet, rounds=5, late_updates=late_updates)
+    run.go()
+    of_worker_1 = [(round_, last) for worker, round_, last in fleet.used if worker == 1]
+    assert of_worker_1[:3] == [(1, 0), (2, 1), (of_worker_1[2][0], used)]
+    assert all(last == round_ - 1 for worker, round_, last in fleet.used if worker == 0)
+
+
+def test_an_update_that_was_refused_or_given_up_was_not_used() -> None:
+    fleet = Timetable(
+        lambda task: 4000.0 if (task.worker, task.round) == (0, 2) else 1.0, samples=useless(1, 1)
+    )
+    run = Run(fleet, rounds=60)
+    run.go()
+    refused = [(round_, last) for worker, round_, last in fleet.used if worker == 1]
+    assert refused[0] == (1, 0)
+    assert refused[1][0] > 1
+    assert refused[1][1] == 0
+
+
+def test_a_run_that_goes_on_still_knows_which_updates_were_used() -> None:
+    first = Run(Timetable(lambda _: 1.0), rounds=3)
+    first.go()
+    fleet = Timetable(lambda _: 1.0)
+    Run(fleet, rounds=3).go(first.checkpoints[1])
+    assert fleet.used == [(0, 3, 2), (1, 3, 2)]
 
 
 def useless(worker: int, times: int) -> Callable[[Task], int]:

@@ -17,7 +17,7 @@ pytest.importorskip("flwr", reason="the network engine needs flwr: pip install '
 from adaptcl.engines.flower.joining import MismatchError, for_the_server
 from adaptcl.engines.flower.messages import Invitation
 from adaptcl.engines.flower.own_data import OwnData
-from adaptcl.engines.flower.trainer import Belongings, Trainer
+from adaptcl.engines.flower.worker_process import Belongings, WorkerProcess
 from adaptcl.errors import AdaptCLError, DataError, SettingError
 from adaptcl.events import Warned
 from adaptcl.inputs import Inputs
@@ -196,7 +196,7 @@ def test_of_what_fails_while_joining_the_server_hears_nothing_that_is_the_worker
     def run() -> None:
         site.wait_for_server()
         try:
-            Trainer(site.connection(0), fail, site.folder / "memory", lambda _: None).run()
+            WorkerProcess(site.connection(0), fail, site.folder / "memory", lambda _: None).run()
         except AdaptCLError as error:
             errors.append(str(error))
         site.worker(0)

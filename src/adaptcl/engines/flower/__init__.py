@@ -4,20 +4,19 @@ What is Flower's: the fleet protocol with its TLS, node keys, heartbeats and chu
 objects, and the link state that keeps messages. What is not used of it: the parts that move code.
 The server's port speaks the fleet protocol and nothing else, so there is no address at which a
 run could be submitted or a key registered; and a worker asks for messages, never for an app, so
-it runs what its owner installed. The trainer is the process that speaks with the server, warm
-from the first task to the last.
+it runs what its owner installed. The process that trains is the one that speaks with the server,
+warm from the first task to the last.
 
-    keys         who may take part
-    fleet        the server's end: messages to and from workers
-    port         where they come in
-    doorkeeper   what is let in
-    engine       the loop of every engine, on the real clock
-    node         a worker's end
-    work         what a worker brings into a run
-    own_data     its data, made to fit the server's model
-    fingerprint  whether its model is the server's
-    joining      who hears why a worker cannot take part
-    trainer      what a worker process does
+    keys            who may take part
+    fleet           the server's end: messages to and from workers
+    port            where they come in
+    doorkeeper      what is let in
+    engine          the loop of every engine, on the real clock
+    node            a worker's end
+    own_data        its data, made to fit the server's model
+    fingerprint     whether its model is the server's
+    joining         who hears why a worker cannot take part
+    worker_process  what a worker process does
     frames, messages, told   what the two say to each other, as bytes and back
 """
 

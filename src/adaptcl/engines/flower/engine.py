@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from adaptcl.codecs.codec import Codec
+from adaptcl.engines.deadline import Deadline
 from adaptcl.engines.flower.conduct import STRIKES, Conduct, OtherDataError
 from adaptcl.engines.flower.fleet import Came, Fleet, Happening, Left, Replied
 from adaptcl.engines.flower.frames import Frame
@@ -100,7 +101,10 @@ class Network:
         """Workers that have failed, and when to ask them again."""
         self._reminder = Reminder(fleet.now)
         self._open: dict[int, OpenTask] = {}
-        self._deadline: float | None = None
+        self._used: list[int | None] = [0] * workers
+        """The round of each worker's latest update that was used; 0 before the first. None where
+        a checkpoint does not say."""
+        self._deadline = Deadline()
         self._update_times = [0.0] * workers
         self._rounds_closed = 0
 
@@ -160,7 +164,7 @@ class Network:
         for task in self._strategy.outstanding():
             self._deliver(task)
         if deadline_in is not None:
-            self._deadline = self._fleet.now() + deadline_in
+            self._deadline.at = self._fleet.now() + deadline_in
         for worker in self._away & self._ready:
             yield from self._welcome(worker)
 
@@ -171,8 +175,8 @@ class Network:
         self._remind(set() if self._open else self._away - self._pausing.keys())
         for happening in self._fleet.wait(self._until_next()):
             yield from self._handle(happening, began=True)
-        if self._deadline is not None and self._fleet.now() >= self._deadline:
-            self._deadline = None
+        if self._fleet.now() >= self._deadline.at:
+            self._deadline.clear()
             yield self._strategy.expired()
         for worker, until in list(self._pausing.items()):
             if self._fleet.now() >= until:
@@ -186,9 +190,7 @@ class Network:
     def _until_next(self) -> float:
         now = self._fleet.now()
         times = [each.sent + self._patience for each in self._open.values()]
-        times += [*self._pausing.values(), now + self._reminder.due_in()]
-        if self._deadline is not None:
-            times.append(self._deadline)
+        times += [*self._pausing.values(), now + self._reminder.due_in(), self._deadline.at]
         return max(0.0, min(times) - now)
 
     def _remind(self, missing: set[int]) -> None:
@@ -241,7 +243,10 @@ class Network:
         timing = each.timing(reply, report.seconds)
         self._update_times[worker] = timing.update_time
         self._tell(UpdateArrived(worker, update.round, self.now))
-        yield self._strategy.receive(Arrival(update, timing))
+        reaction = self._strategy.receive(Arrival(update, timing))
+        if not reaction.dropped:
+            self._used[worker] = update.round
+        yield reaction
 
     def _punish(self, worker: int, error: UpdateError) -> Iterator[Reaction]:
         self._conduct.blame(worker, str(error))
@@ -304,10 +309,7 @@ class Network:
     def _act(self, reaction: Reaction, checkpoint: Callable[[Tree], None]) -> None:
         for task in reaction.tasks:
             self._deliver(task)
-        if reaction.deadline is not None:
-            self._deadline = self._fleet.now() + reaction.deadline
-        elif reaction.closed is not None:
-            self._deadline = None
+        self._deadline.follow(reaction, self._fleet.now())
         if reaction.closed is not None:
             self._finish_round(reaction.closed)
             checkpoint(self._snapshot())
@@ -316,7 +318,7 @@ class Network:
         before = self._open.get(task.worker)
         if before is not None:
             self._fleet.forget(before.message)
-        content = task_frame(task).to_bytes()
+        content = task_frame(task, self._used[task.worker]).to_bytes()
         sent = self._fleet.now()
         message = self._fleet.send(task.worker, TASK, content)
         self._open[task.worker] = OpenTask(task, message, sent, len(content))
@@ -335,11 +337,10 @@ class Network:
             "now": self.now,
             "away": sorted(self._away),
             # On another machine, or after a restart, the clock shows something else.
-            "deadline_in": None
-            if self._deadline is None
-            else max(0.0, self._deadline - self._fleet.now()),
+            "deadline_in": self._deadline.left(self._fleet.now()),
             **self._conduct.snapshot(),
             "update_times": list(self._update_times),
+            "used": list(self._used),
             "rounds_closed": self._rounds_closed,
             "strategy": self._strategy.snapshot(),
         }
@@ -348,5 +349,6 @@ class Network:
         self._away = set(tree["away"])
         self._conduct.restore(tree)
         self._update_times = tree["update_times"]
+        self._used = tree.get("used", [None] * len(self._used))
         self._rounds_closed = tree["rounds_closed"]
         self._strategy.restore(tree["strategy"])

@@ -7,9 +7,11 @@ each of the last tasks is kept, one file for each, until the run is over.
 What is promised, for a server that goes back by any number of rounds:
 
 - The group lasso's λ stays what it was found to be in the worker's first task.
-- What the codec left unsent is exactly what it was before the task that is asked for again, as
-  long as that is among the last four tasks, or among the latest whose memories are no more than
-  512 MiB together. (Of a model of 60 MiB with DGC these are the last 8, of one of 1 MiB 500.)
+- What the codec left unsent is exactly what it was after the latest update that the server has
+  used. An update that it could not use, or gave up waiting for, is as if the codec had not sent it.
+- That holds for a task that is asked for again too, as long as it is among the last four, or among
+  the latest whose memories are no more than 512 MiB together. (Of a model of 60 MiB with DGC these
+  are the last 8, of one of 1 MiB 500.)
 - Where the server goes back further than that, the codec begins anew, and a warning says so.
 
 Tasks are counted, not rounds: a worker that is asked once in many rounds remembers no less. A
@@ -52,11 +54,16 @@ class Memories:
             newest = snapshot.load(self._path(kept[-1]))
             self._first, self._lasso = newest["first"], newest["lasso"]
 
-    def before(self, round_: int) -> WorkerMemory:
-        """What the worker knew when it began a round, or the latest it knew before that."""
+    def before(self, round_: int, used: int | None = None) -> WorkerMemory:
+        """What to begin a round with, if the update of round `used` was the latest that counted.
+
+        Where that is not known, all that the worker did before this round counts.
+        """
         if self._first is None or round_ < self._first:
             return WorkerMemory()
-        known = self._latest(round_)
+        if used is not None and used + 1 < self._first:
+            return WorkerMemory(self._lasso)
+        known = self._latest(round_ if used is None else used + 1)
         if known is None:
             warnings.warn(
                 f"The server has gone back to round {round_}, further than this worker remembers "
@@ -66,10 +73,13 @@ class Memories:
             )
         return known or WorkerMemory(self._lasso)
 
-    def after(self, round_: int, memory: WorkerMemory) -> None:
-        """Remember what a round has left; what came of later rounds no longer holds."""
+    def after(self, round_: int, memory: WorkerMemory, used: int | None = None) -> None:
+        """Remember what a round has left that began with what `before` gave.
+
+        What came of later rounds no longer holds, nor what came of updates that did not count.
+        """
         for number in self._kept():
-            if number > round_:
+            if number > (round_ if used is None else used + 1):
                 self._path(number).unlink(missing_ok=True)
         if self._first is None or round_ < self._first:
             self._first = round_ + 1

@@ -110,8 +110,9 @@ class Report:
     """How long the worker says it trained."""
 
 
-def task_frame(task: Task) -> Frame:
-    """A task as it travels."""
+def task_frame(task: Task, used: int | None = None) -> Frame:
+    """A task as it travels, with the round of its worker's latest update that was used (0 if none
+    was yet), where that is known: what its codec had sent by a later one did not count."""
     tensors = {_STATE + name: tensor for name, tensor in task.state.items()}
     tensors[_KEPT] = pack_kept(task.kept)
     pruning = None
@@ -130,6 +131,7 @@ def task_frame(task: Task) -> Frame:
         "recipe": dataclasses.asdict(task.recipe),
         "pruning": pruning,
         "lasso_scale": task.lasso_scale,
+        "used": used,
     }
     return Frame(header, tensors)
 
@@ -161,6 +163,15 @@ def read_task(frame: Frame, units: UnitMap) -> Task:
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise UpdateError(f"The server's task cannot be understood: {error!r}.") from None
+
+
+def read_used(frame: Frame, task: Task) -> int | None:
+    """The round of this worker's latest update that the server has used; None if it does not say,
+    as servers from before they did."""
+    used = frame.header.get("used")
+    if used is not None and (not _is_whole(used) or used >= task.round):
+        raise _odd("used", used)
+    return used
 
 
 def _multiple(pruning: Mapping[str, Any]) -> int:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from adaptcl.units import FIXED, Kept, UnitMap
+from adaptcl.units import FIXED, Kept, UnitMap, with_fixed
 
 _ALIGNED = 64
 """Every tensor begins at a multiple of this many entries, where fast loads are possible."""
@@ -76,7 +76,7 @@ def slices(places: Mapping[str, Place], units: UnitMap, kept: Kept) -> Slices:
     """The table for the sub-model of these kept units."""
     count = int(kept.sum())
     position = torch.cat([torch.cumsum(kept.long(), 0) - 1, torch.tensor([FIXED])])
-    stays = torch.cat([kept, kept.new_ones(1)])
+    stays = with_fixed(kept)
     owned: dict[str, tuple[int, Tensor]] = {}
     for slot in units.slots:
         if slot.owned and slot.tensor in places:

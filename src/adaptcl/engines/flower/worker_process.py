@@ -12,7 +12,7 @@ import time
 import traceback
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
@@ -32,10 +32,12 @@ from adaptcl.engines.flower.messages import (
     Answer,
     Invitation,
     read_task,
+    read_used,
     update_frame,
 )
 from adaptcl.engines.flower.node import DisconnectedError, Incoming, Node, OccupiedError
 from adaptcl.errors import AdaptCLError
+from adaptcl.pruning import WorkerOrder
 from adaptcl.training import Recipe, Task
 from adaptcl.training.randomness import draws_randomness
 from adaptcl.training.trainers import trainer
@@ -57,6 +59,8 @@ class Belongings:
     codec: Codec
     seed: int
     precision: str
+    own_orders: Mapping[str, WorkerOrder] = field(default_factory=dict)
+    """Pruning orders that are not AdaptCL's and that the owner of the machine allows."""
 
 
 Prepare = Callable[[Invitation], Belongings]
@@ -75,7 +79,7 @@ class Connection:
     """After how many seconds without a sign of life the server gives this worker up."""
 
 
-class Trainer:
+class WorkerProcess:
     """One worker's process."""
 
     def __init__(self, connection: Connection, prepare: Prepare, memory: Path, say: Say) -> None:
@@ -182,21 +186,24 @@ class _TakingPart:
             belongings.seed,
             trainer=trainer(belongings.model, belongings.units, samples, belongings.precision),
             draws_randomness=draws_randomness(belongings.model, samples.batch(first)[0]),
+            own_orders=belongings.own_orders,
         )
         self._warm_up()
 
     def carry_out(self, content: bytes) -> bytes:
         """The frame of an update for the frame of a task."""
-        task = read_task(Frame.from_bytes(content), self._own.units)
+        frame = Frame.from_bytes(content)
+        task = read_task(frame, self._own.units)
+        used = read_used(frame, task)
         began = time.perf_counter()
         there = dataclasses.replace(task, state=self._moved(task.state))
-        update, memory = self._worker.carry_out(there, self.memories.before(task.round))
+        update, memory = self._worker.carry_out(there, self.memories.before(task.round, used))
         update = dataclasses.replace(
             update, state={name: tensor.cpu() for name, tensor in update.state.items()}
         )
         payload, of_codec = pack(update, task, self._own.units, self._own.codec, memory.codec)
         seconds = time.perf_counter() - began
-        self.memories.after(task.round, WorkerMemory(memory.lasso, of_codec))
+        self.memories.after(task.round, WorkerMemory(memory.lasso, of_codec), used)
         return update_frame(update, payload, seconds).to_bytes()
 
     def _warm_up(self) -> None:

@@ -29,13 +29,13 @@ def entry(part: str, name: str) -> str:
 
 def scaled_changes(
     parcel: Parcel,
-    shrinks: Callable[[str, Parcel], bool],
+    shrinks: Callable[[Parcel, str], bool],
     scaled: Callable[[Tensor], tuple[Tensor, Tensor]],
 ) -> Payload:
     """The change of each tensor that shrinks, as `scaled` gives it, and all other tensors whole."""
     tensors: State = {}
     for name, trained in parcel.state.items():
-        if shrinks(name, parcel):
+        if shrinks(parcel, name):
             change, scale = scaled(trained.float() - parcel.reference[name].float())
             tensors[entry(CHANGE, name)] = change
             tensors[entry(SCALE, name)] = scale

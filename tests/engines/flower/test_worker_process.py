@@ -9,19 +9,25 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+import torch
 
 pytest.importorskip("flwr", reason="the network engine needs flwr: pip install 'adaptcl[network]'")
 
+from adaptcl import models
+from adaptcl.engines.flower.fingerprint import fingerprint
 from adaptcl.engines.flower.fleet import Fleet
+from adaptcl.engines.flower.frames import Frame
 from adaptcl.engines.flower.keys import WorkerKeys, make_keys, server_keys, worker_keys
-from adaptcl.engines.flower.messages import Invitation
+from adaptcl.engines.flower.messages import Invitation, read_update, task_frame
 from adaptcl.engines.flower.node import Node
 from adaptcl.engines.flower.own_data import OwnData
-from adaptcl.engines.flower.trainer import Connection, Trainer
+from adaptcl.engines.flower.worker_process import Connection, WorkerProcess, _TakingPart
 from adaptcl.errors import AdaptCLError, SettingError
 from adaptcl.events import Warned
 from adaptcl.inputs import Inputs
 from adaptcl.network.work import Owned, prepare
+from adaptcl.training import Recipe, Task
+from adaptcl.units import State, trace
 
 if TYPE_CHECKING:
     from tests.engines.flower.conftest import Site
@@ -31,7 +37,7 @@ OWNED = Owned("digits", "", "", "cpu", dealt=False)
 
 def work(site: Site, connection: Connection, said: list[str] | None = None) -> None:
     data = OwnData.named("digits")
-    Trainer(
+    WorkerProcess(
         connection,
         lambda invitation: prepare(OWNED, data, invitation),
         site.folder / "memory",
@@ -142,14 +148,14 @@ def test_data_that_differ_end_the_worker_and_are_told_to_the_server(site: Site) 
         site.wait_for_server()
         data = OwnData.named("fashion")
         connection = site.connection(0)
-        trainer = Trainer(
+        process = WorkerProcess(
             connection,
             lambda invitation: prepare(OWNED, data, invitation),
             site.folder / "memory",
             lambda _: None,
         )
         try:
-            trainer.run()
+            process.run()
         except AdaptCLError as error:
             errors.append(str(error))
         site.worker(0)
@@ -191,6 +197,33 @@ def test_of_a_task_that_fails_its_owner_sees_all_and_the_server_the_kind_of_erro
         "Worker 0 gets no more tasks after 3 such answers.",
     ]  # fmt: skip
     assert "4711" not in repr(site.events)
+
+
+def test_a_task_is_begun_with_what_the_latest_used_update_has_left(tmp_path: Path) -> None:
+    inputs = Inputs((1, 8, 8), "uint8", None, None, tuple("0123456789"))
+    settings = {"model": "small", "workers": 1, "codec": "dgc", "dgc_warmup": 0}
+    model = models.build("small", (1, 8, 8), 10, 1)
+    units = trace(model, torch.zeros(2, 1, 8, 8), models.MODELS["small"].fixed)
+    invitation = Invitation("run", 0, fingerprint(model, units), settings, inputs, {})
+    recipe = Recipe(epochs=0.1, strength=0.0)
+
+    def answer(part: _TakingPart, number: int, used: int) -> State:
+        task = Task(0, number, model.state_dict(), units.everything(), recipe)
+        frame = Frame.from_bytes(part.carry_out(task_frame(task, used).to_bytes()))
+        return read_update(frame, units).payload.tensors
+
+    def begun(name: str) -> _TakingPart:
+        belongings = prepare(OWNED, OwnData.named("digits"), invitation)
+        return _TakingPart(invitation, belongings, tmp_path / name)
+
+    busy, fresh = begun("busy"), begun("fresh")
+    answer(busy, 1, used=0)
+    after_none = answer(busy, 2, used=0)
+    expected = answer(fresh, 2, used=0)
+    assert all(torch.equal(after_none[name], tensor) for name, tensor in expected.items())
+    after_it = answer(busy, 3, used=2)
+    without = answer(begun("third"), 3, used=0)
+    assert any(not torch.equal(after_it[name], tensor) for name, tensor in without.items())
 
 
 def test_a_server_cannot_name_code_for_a_worker_to_import() -> None:
