@@ -15,7 +15,12 @@ from adaptcl import data
 from adaptcl.cli import main
 from adaptcl.errors import AdaptCLError
 
-HALF = {"pruned_rates": [[0.5, 0.0]], "first_pruning": 2, "pruning": "index"}
+HALF = {
+    "pruned_rates": [[0.5, 0.0]],
+    "first_pruning": 2,
+    "pruning": "index",
+    "max_importance_lost": 1.0,
+}
 
 
 def net() -> nn.Module:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from adaptcl.data import Samples
-from adaptcl.errors import AdaptCLError, DataError, SettingError
+from adaptcl.errors import AdaptCLError, DataError, SettingError, TraceError
 from adaptcl.materials import Materials
 from adaptcl.misfit import refuse_misfit, refuse_tables
 
@@ -161,11 +161,55 @@ def test_to_look_whether_a_model_trains_on_one_sample_leaves_no_trace() -> None:
     assert all(torch.equal(tensor, state[name]) for name, tensor in model.state_dict().items())
 
 
-def test_a_model_that_does_not_train_on_two_samples_either_is_none_of_its_business() -> None:
+class Reshapes(nn.Module):
+    """Fails in training unless the batch suits it."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.first, self.last, self.width = nn.Linear(5, 4), nn.Linear(4, 3), width
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        hidden = self.first(inputs)
+        if self.training:
+            hidden = hidden.view(-1, self.width).view(len(hidden), -1)
+        scores: Tensor = self.last(hidden)
+        return scores
+
+
+def test_a_model_that_fails_only_in_training_is_refused_by_what_it_says() -> None:
+    with pytest.raises(TraceError) as refused:
+        refuse_misfit(Materials(Reshapes(31), [rows(4), rows(9)], rows(4), ()), 8)
+    assert str(refused.value) == (
+        "The model (Reshapes) failed in training on an example of shape (8, 5): "
+        "shape '[-1, 31]' is invalid for input of size 32"
+    )
+    assert isinstance(refused.value.__cause__, RuntimeError)
+
+
+def test_a_model_that_trains_on_whole_batches_need_not_on_two_samples() -> None:
+    refuse_misfit(Materials(Reshapes(32), [rows(4), rows(9)], rows(4), ()), 8)
+
+
+def test_a_model_that_fails_only_backwards_is_refused() -> None:
+    class Spoils(nn.Linear):
+        def forward(self, inputs: Tensor) -> Tensor:
+            scores = super().forward(inputs).exp()
+            return scores + scores.zero_() if self.training else scores
+
+    with pytest.raises(TraceError, match=r"^The model \(Spoils\) failed in training .* inplace op"):
+        refuse_misfit(Materials(Spoils(5, 3), [rows(9)], rows(4), ()), 8)
+
+
+def test_a_module_that_fails_in_training_is_named() -> None:
     class Raises(nn.Linear):
         def forward(self, inputs: Tensor) -> Tensor:
             if self.training:
                 raise RuntimeError("never in training")
             return super().forward(inputs)
 
-    refuse_misfit(Materials(Raises(5, 3), [rows(1)], rows(4), ()), 1)
+    model = nn.Sequential(nn.ReLU(), Raises(5, 3))
+    with pytest.raises(TraceError) as refused:
+        refuse_misfit(Materials(model, [rows(1)], rows(4), ()), 1)
+    assert str(refused.value) == (
+        "Module '1' (Raises) failed in training on an example of shape (1, 5): never in training"
+    )

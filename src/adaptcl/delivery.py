@@ -5,31 +5,13 @@ from __future__ import annotations
 import copy
 from pathlib import Path
 
-from torch import Tensor, nn
+from torch import nn
 
 from adaptcl import models
+from adaptcl.delivered import Delivered
 from adaptcl.errors import RunFolderError, SettingError
-from adaptcl.inputs import Inputs
 from adaptcl.run import FROM_PYTHON
 from adaptcl.run_folder import read_delivered, read_settings
-
-
-class Delivered(nn.Module):
-    """A trained model that takes what it was trained on.
-
-    uint8 images [N, C, H, W] are scaled and normalised as they were in training; anything else goes
-    to the model as it is. `model` is the model itself and `inputs` says what it takes.
-    """
-
-    def __init__(self, model: nn.Module, inputs: Inputs) -> None:
-        super().__init__()
-        self.model = model
-        self.inputs = inputs
-
-    def forward(self, inputs: Tensor) -> Tensor:
-        """Scores for each class."""
-        scores: Tensor = self.model(self.inputs.prepared(inputs))
-        return scores
 
 
 def load(
@@ -37,9 +19,10 @@ def load(
 ) -> Delivered:
     """The model of a finished run, in evaluation mode; with `worker`, that worker's sub-model.
 
-    A sub-model is physically smaller and has the values of the delivered model. `model` is the
-    model of a run that was started from Python, with whatever values; one that has a name is made
-    anew. It is not changed.
+    It takes uint8 images as they are, if it was trained on such; floats must be scaled and
+    normalised as training did (ToTensor of torchvision only scales). A sub-model is physically
+    smaller and has the values of the delivered model. `model` is the model of a run that was
+    started from Python, with whatever values; one that has a name is made anew. It is not changed.
     """
     path = Path(folder)
     settings = read_settings(path)

@@ -1,4 +1,4 @@
-"""What a trained model takes, and how images become that: needed by whoever uses it later."""
+"""What a trained model takes: needed by whoever trains it elsewhere or uses it later."""
 
 from __future__ import annotations
 
@@ -6,9 +6,6 @@ import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
-
-import torch
-from torch import Tensor
 
 from adaptcl.data import Samples
 from adaptcl.errors import RunFolderError
@@ -34,14 +31,6 @@ class Inputs:
         """Those of a data set."""
         kind = str(samples.inputs.dtype).removeprefix("torch.")
         return cls(samples.shape, kind, samples.mean, samples.std, classes)
-
-    def prepared(self, inputs: Tensor) -> Tensor:
-        """As the model takes them: uint8 images are scaled and normalised, all else is as it is."""
-        if self.kind != "uint8" or inputs.dtype != torch.uint8:
-            return inputs
-        labels = torch.zeros(len(inputs), dtype=torch.int64, device=inputs.device)
-        samples = Samples(inputs, labels, self.mean, self.std)
-        return samples.batch(torch.arange(len(inputs), device=inputs.device))[0]
 
     def to_json(self) -> dict[str, Any]:
         """The object written to `inputs.json`."""

@@ -9,21 +9,21 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from adaptcl.errors import DataError, SettingError
+from adaptcl.errors import DataError, SettingError, TraceError
 from adaptcl.materials import Materials
 from adaptcl.training.batches import smallest_batch
 from adaptcl.training.worker import refuse_lone_sample
-from adaptcl.units.forward import called
+from adaptcl.units.forward import called, failures_named
 
 _TABLES = (nn.Embedding, nn.EmbeddingBag)
 
 
 def refuse_misfit(materials: Materials, batch_size: int) -> None:
-    """An error if the model does not give a score for every class there is a label of, or cannot
-    train on as few samples as a step would be on."""
+    """An error if the model does not give a score for every class there is a label of, fails in
+    training, or cannot train on as few samples as a step would be on."""
     with torch.no_grad():
-        scores = _scores(copy.deepcopy(materials.model).eval(), materials.example())
-        _refuse_in_training(materials)
+        scores = _checked(copy.deepcopy(materials.model).eval()(materials.example()))
+    _refuse_in_training(materials, batch_size)
     highest = max(int(each.labels.max()) for each in (*materials.parts, materials.test))
     if highest >= scores.shape[1]:
         raise DataError(
@@ -35,24 +35,36 @@ def refuse_misfit(materials: Materials, batch_size: int) -> None:
             return  # what holds for one such worker holds for all
 
 
-def _scores(model: nn.Module, example: Tensor, when: str = "") -> Tensor:
-    scores = model(example)
+def _checked(scores: object, when: str = "") -> Tensor:
+    """What a model gave, if that is scores."""
     if isinstance(scores, Tensor) and scores.ndim == 2:
         return scores
     shape = f"shape {list(scores.shape)}" if isinstance(scores, Tensor) else "no tensor at all"
     raise DataError(f"The model must give [samples, classes] scores, but{when} it gives {shape}.")
 
 
-def _refuse_in_training(materials: Materials) -> None:
-    """Some models give more in training than elsewhere, such as the scores of a second head."""
+def _refuse_in_training(materials: Materials, batch_size: int) -> None:
+    """Some models give more in training than elsewhere, such as the scores of a second head, and
+    some fail only there."""
     devices = [materials.device] if materials.device.type == "cuda" else []
-    with torch.random.fork_rng(devices=devices):
+    with torch.random.fork_rng(devices=devices), torch.enable_grad():
         try:
-            _scores(copy.deepcopy(materials.model).train(), materials.example(), " in training")
-        except DataError:
-            raise
-        except Exception:
-            return  # one that cannot train on two samples may on more
+            _step(materials.model, materials.example())
+        except TraceError:
+            # One that cannot train on two samples may on as many as it will get.
+            most = max(materials.parts, key=len)
+            some = torch.arange(min(batch_size, len(most)), device=materials.device)
+            _step(materials.model, most.batch(some)[0])
+
+
+def _step(model: nn.Module, inputs: Tensor) -> None:
+    """Both passes of a training step, on a copy."""
+    tried = copy.deepcopy(model).train()
+    with failures_named(tried, inputs, " in training"):
+        output = tried(inputs)
+    scores = _checked(output, " in training")
+    with failures_named(tried, inputs, " in training"):
+        scores.sum().backward()  # type: ignore[no-untyped-call]
 
 
 def refuse_tables(materials: Materials) -> None:

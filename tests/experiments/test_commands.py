@@ -70,9 +70,20 @@ def test_results_that_are_not_there_are_not_said_to_be_none(
     assert main(["paper", what, "--results", "absent"]) == 2
     assert capsys.readouterr() == (
         "",
-        "adaptcl: There is no folder absent of results; name another by --results, or make "
-        "results with `adaptcl paper all`.\n",
+        "adaptcl: There are no results to look at, because there is no folder absent; name one by "
+        "--results (AdaptCL's repository has one), or make your own with `adaptcl paper all`.\n",
     )
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_there_is_to_make_is_listed_where_nothing_is_made_yet(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["paper", "list"]) == 0
+    assert "table-dgc" in capsys.readouterr().out
+    assert main(["paper", "verdicts"]) == 2
+    assert "because there is no folder results; name one" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
 
 

@@ -24,7 +24,7 @@ def test_who_only_looks_at_results_wants_a_folder_that_is_there(tmp_path: Path) 
     assert Store.existing(tmp_path).runs == {}
     (tmp_path / "file").write_text("")
     for name in ("none", "file"):
-        with pytest.raises(ResultError, match=rf"There is no folder \S+{name} of results"):
+        with pytest.raises(ResultError, match=rf"there is no folder \S+{name}; name one"):
             Store.existing(tmp_path / name)
 
 

@@ -245,3 +245,11 @@ def test_a_tensor_the_model_does_not_have_cannot_be_put_back() -> None:
     state, units, kept = example_model()
     with pytest.raises(UpdateError, match="no tensor 'stranger'"):
         put_back({"stranger": torch.ones(1)}, units, kept, into=state)
+
+
+def test_a_tensor_that_there_is_no_place_for_cannot_be_put_back() -> None:
+    state, units, kept = example_model()
+    sub = cut(state, units, kept)
+    del state["head.bias"]
+    with pytest.raises(UpdateError, match=r"no tensor 'head\.bias'"):
+        put_back(sub, units, kept, into=state)

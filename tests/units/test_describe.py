@@ -5,11 +5,10 @@ import torch
 from torch import Tensor, nn
 
 from adaptcl.errors import TraceError
+from adaptcl.pruning.budget import fit
 from adaptcl.units import parameters, trace
 from adaptcl.units.describe import (
     BY_PATTERN,
-    LONE,
-    RETURNED,
     TRAINING_ONLY,
     UNKNOWN,
     UNLIKE_ZEROING,
@@ -18,6 +17,7 @@ from adaptcl.units.describe import (
     Described,
     describe,
 )
+from adaptcl.units.watch import LONE, RETURNED
 
 
 def by_name(model: nn.Module, images: Tensor, *fixed: str) -> dict[str, Described]:
@@ -48,13 +48,25 @@ def test_coupling_is_mutual(net: nn.Module, images: Tensor) -> None:
         assert all(name in described[other].coupled for other in each.coupled)
 
 
-def test_the_parameters_that_can_be_cut_are_those_that_go_with_all_units(
+def test_the_parameters_that_can_be_cut_are_those_that_pruning_can_take(
     net: nn.Module, images: Tensor
 ) -> None:
     described, units = describe(net, images), trace(net, images)
-    nothing = torch.zeros(units.count, dtype=torch.bool)
     assert described.parameters == sum(each.numel() for each in net.parameters())
-    assert described.parameters - described.cuttable_parameters == parameters(units, nothing)
+    left = described.parameters - described.cuttable_parameters
+    assert left == pytest.approx(described.least_retention * described.parameters)
+    for seed in range(5):
+        importance = torch.rand(units.count, generator=torch.Generator().manual_seed(seed))
+        assert parameters(units, fit(units, units.everything(), importance, 0)) == left
+
+
+def test_units_without_batch_norm_are_counted() -> None:
+    bare = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 5), nn.ReLU(), nn.Linear(5, 2))
+    normed = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), *list(bare)[1:])
+    for model, unscaled in ((bare, 9), (normed, 5)):
+        described = describe(model, torch.randn(2, 3))
+        assert described.unscaled == unscaled
+        assert f"\n{unscaled} units have no batch norm" in str(described)
 
 
 @pytest.mark.parametrize(
@@ -65,10 +77,14 @@ def test_the_parameters_that_can_be_cut_are_those_that_go_with_all_units(
         ("spatial attention", "mask", LONE),
         ("groups that could empty a layer", "a.0", LONE),
         ("sequence", "rnn", UNKNOWN),
-        ("sequence", "b", "a cut is not known to pass through gru"),
-        ("GroupNorm of one group", "a.0", "a cut is not known to pass through group_norm"),
+        ("sequence", "b", "a cut is not known to pass through gru in rnn"),
+        (
+            "GroupNorm of one group",
+            "a.0",
+            "a cut is not known to pass through group_norm in between",
+        ),
         ("softmax over channels", "b.0", "a cut is not known to pass through softmax"),
-        ("sigmoid that is read", "b.0", "even zeroed, they are not zero at linear"),
+        ("sigmoid that is read", "b.0", "even zeroed, they are not zero at linear in head"),
     ],
     indirect=["animal"],
 )
@@ -135,7 +151,7 @@ def test_as_text_it_is_a_table(net: nn.Module, images: Tensor) -> None:
         "two.0.0   Conv2d      5           5",
         "two.1     Conv2d     12           0  fixed by a pattern",
         "shortcut  Conv2d     12           0  fixed by a pattern",
-        "852 of 965 parameters belong to units that can be cut",
+        "773 of 965 parameters (80.1 %) can be cut; no sub-model retains less than 19.9 %",
     ]
 
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from adaptcl.units import flops, parameters, retention, size_bytes, trace
+from adaptcl.units import cut, flops, parameters, retention, size_bytes, trace
 
 
 @pytest.mark.parametrize("animal", ["MLP with batch norm"], indirect=True)
@@ -45,3 +45,35 @@ def test_a_tied_weight_is_one_parameter_and_travels_once(net: nn.Module, images:
     kept = units.everything()
     assert parameters(units, kept) == sum(p.numel() for p in net.parameters())
     assert size_bytes(units, kept) == 4 * parameters(units, kept)
+
+
+class Mixed(nn.Module):
+    """Tensors of five types, a tied one among them."""
+
+    def __init__(self, weights: torch.dtype) -> None:
+        super().__init__()
+        self.stem, self.a = nn.Linear(3, 6).to(weights), nn.Linear(6, 4).to(weights)
+        self.b, self.c = nn.Linear(4, 4).to(weights), nn.Linear(4, 4).to(weights)
+        self.c.weight = self.b.weight
+        self.norm = nn.BatchNorm1d(4)
+        self.register_buffer("mask", torch.ones(5, dtype=torch.bool))
+        self.register_buffer("order", torch.arange(5, dtype=torch.int32))
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.a(torch.relu(self.stem(x.to(self.a.weight.dtype))))
+        scores: Tensor = self.norm(self.c(torch.relu(self.b(x))).float())
+        return scores
+
+
+@pytest.mark.parametrize("weights", [torch.float64, torch.float32, torch.bfloat16])
+def test_every_tensor_has_the_size_of_its_own_type(weights: torch.dtype) -> None:
+    net = Mixed(weights)
+    units = trace(net, torch.zeros(2, 3))
+    assert units.count > 0
+    kept = units.everything()
+    kept[1] = False
+    for each in (units.everything(), kept):
+        tensors = cut(net.state_dict(), units, each)
+        assert size_bytes(units, each) == sum(
+            tensor.nbytes for name, tensor in tensors.items() if name != "c.weight"
+        )

@@ -2,6 +2,7 @@
 
 from adaptcl.data.archive import Archive
 from adaptcl.data.convert import as_samples
+from adaptcl.data.missing_classes import missing_classes
 from adaptcl.data.packed import pack
 from adaptcl.data.progress import Progress, silent
 from adaptcl.data.samples import DataSet, Samples
@@ -18,6 +19,7 @@ __all__ = [
     "as_samples",
     "get",
     "load",
+    "missing_classes",
     "pack",
     "silent",
 ]

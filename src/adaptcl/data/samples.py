@@ -27,8 +27,7 @@ class Samples:
     labels: Tensor
     mean: tuple[float, ...] | None = None
     std: tuple[float, ...] | None = None
-    # Scaling to [0, 1] and normalising folded into one multiplication and one addition, and kept
-    # beside the inputs: a batch then moves nothing from host to device.
+    # Kept beside the inputs, so that a batch moves nothing from host to device.
     scale: Tensor | None = field(init=False, repr=False, default=None)
     shift: Tensor | None = field(init=False, repr=False, default=None)
 
@@ -37,11 +36,7 @@ class Samples:
         _check_labels(self.labels, len(self.inputs))
         _check_normalisation(self.inputs, self.mean, self.std)
         if self.inputs.dtype == torch.uint8:
-            channels = self.inputs.shape[1]
-            mean = torch.tensor(self.mean or (0.0,) * channels, dtype=torch.float64)
-            std = torch.tensor(self.std or (1.0,) * channels, dtype=torch.float64)
-            scale = (1 / (255 * std)).view(-1, 1, 1).to(self.inputs.device, torch.float32)
-            shift = (-mean / std).view(-1, 1, 1).to(self.inputs.device, torch.float32)
+            scale, shift = scaling(self.inputs.shape[1], self.mean, self.std, self.inputs.device)
             object.__setattr__(self, "scale", scale)
             object.__setattr__(self, "shift", shift)
 
@@ -101,6 +96,23 @@ class DataSet:
                     f"{self.name}: a {part} label is {highest}, but with {len(self.classes)} "
                     f"classes labels go from 0 to {len(self.classes) - 1}."
                 )
+
+
+def scaling(
+    channels: int,
+    mean: tuple[float, ...] | None,
+    std: tuple[float, ...] | None,
+    device: torch.device | None = None,
+) -> tuple[Tensor, Tensor]:
+    """What uint8 images are multiplied by, and what is then added.
+
+    Scaling to [0, 1] and normalising, if there is a `mean` and a `std`, folded into one step.
+    """
+    means = torch.tensor(mean or (0.0,) * channels, dtype=torch.float64)
+    stds = torch.tensor(std or (1.0,) * channels, dtype=torch.float64)
+    scale = (1 / (255 * stds)).view(-1, 1, 1).to(device, torch.float32)
+    shift = (-means / stds).view(-1, 1, 1).to(device, torch.float32)
+    return scale, shift
 
 
 def channel_statistics(images: Tensor) -> tuple[tuple[float, ...], tuple[float, ...]]:

@@ -25,6 +25,8 @@ from adaptcl.report.wording import number_of
 from adaptcl.training.trainers import PRECISIONS
 
 ALL = "all"
+RESULTS = "results"
+"""The folder of results unless another is named; AdaptCL's own repository has one."""
 
 
 class UnfinishedError(AdaptCLError):
@@ -58,7 +60,7 @@ def add_commands(commands: Any) -> None:
 
 
 def _add_results(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--results", default="results", help="folder of results [%(default)s]")
+    parser.add_argument("--results", help=f"folder of results [{RESULTS}]")
 
 
 def _add_run_options(parser: argparse.ArgumentParser) -> None:
@@ -107,7 +109,7 @@ def _add_run_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(options: argparse.Namespace, experiments: list[Experiment]) -> None:
-    store = Store.open(Path(options.results))
+    store = Store.open(_folder(options))
     here = Here(
         options.data_dir,
         options.device,
@@ -167,18 +169,24 @@ def _profile(model: str, store: Store, options: argparse.Namespace) -> None:
 
 
 def _list(options: argparse.Namespace) -> None:
-    Console().print(listing(reading.load_all(), Store.existing(Path(options.results))))
+    # What can be made is worth a list before anything is; a folder that is named must be there.
+    find = Store.open if options.results is None else Store.existing
+    Console().print(listing(reading.load_all(), find(_folder(options))))
 
 
 def _verdicts(options: argparse.Namespace) -> None:
-    store = Store.existing(Path(options.results))
+    store = Store.existing(_folder(options))
     Console().print(verdict_table(verdicts(reading.load_all(), store)))
 
 
 def _report(options: argparse.Namespace) -> None:
-    written = build(reading.load_all(), Store.existing(Path(options.results)), Path(options.out))
+    written = build(reading.load_all(), Store.existing(_folder(options)), Path(options.out))
     for path in written:
         print(path)
+
+
+def _folder(options: argparse.Namespace) -> Path:
+    return Path(RESULTS if options.results is None else options.results)
 
 
 def _seeds(text: str | None) -> list[int] | None:

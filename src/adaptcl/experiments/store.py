@@ -47,8 +47,9 @@ class Store:
         """Read a folder that must be there, for those who only look at results."""
         if not folder.is_dir():
             raise ResultError(
-                f"There is no folder {folder} of results; name another by --results, or make "
-                "results with `adaptcl paper all`."
+                f"There are no results to look at, because there is no folder {folder}; name one "
+                "by --results (AdaptCL's repository has one), or make your own with `adaptcl paper "
+                "all`."
             )
         return cls.open(folder)
 

@@ -20,6 +20,8 @@ class Coupling:
 
     def __init__(self) -> None:
         self._parent = [PINNED]
+        self.joins = 0
+        """How often two sets have become one. Sets are as they were while it is."""
 
     def fresh(self, count: int) -> Tensor:
         """Make `count` new candidates, coupled with nothing."""
@@ -30,17 +32,26 @@ class Coupling:
     def couple(self, some: Tensor, others: Tensor) -> None:
         """Couple two vectors of candidates entry by entry."""
         for one, other in set(zip(some.tolist(), others.tolist(), strict=True)):
-            low, high = sorted((self._root(one), self._root(other)))
-            self._parent[high] = low
+            self._join(self._root(one), self._root(other))
 
     def pin(self, ids: Tensor) -> None:
         """Never cut any of these."""
         for one in set(ids.tolist()):
-            self._parent[self._root(one)] = PINNED
+            self._join(PINNED, self._root(one))
 
     def roots(self, ids: Tensor) -> list[int]:
         """The number that stands for the set of each candidate."""
         return [self._root(one) for one in ids.tolist()]
+
+    def all_roots(self) -> list[int]:
+        """The same for every candidate there is."""
+        return [self._root(one) for one in range(len(self._parent))]
+
+    def _join(self, one: int, other: int) -> None:
+        low, high = sorted((one, other))
+        if low != high:
+            self._parent[high] = low
+            self.joins += 1
 
     def _root(self, one: int) -> int:
         parent = self._parent

@@ -10,23 +10,17 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from adaptcl.units.check import same_as_zeroed
-from adaptcl.units.coupling import PINNED
-from adaptcl.units.flow import Flow, FlowMode, operation_name, tensors_in
-from adaptcl.units.forward import run, running_in_training
-from adaptcl.units.layer_rules import LAYER_RULES
-from adaptcl.units.rules import HARMLESS, RULES
+from adaptcl.units.forward import running_in_training
 from adaptcl.units.size import parameters
 from adaptcl.units.trace import claimed, trace
-from adaptcl.units.unit_map import FIXED, UnitMap
+from adaptcl.units.unit_map import FIXED, Kept, UnitMap
+from adaptcl.units.watch import LONE, Watch, watched
 
-RETURNED = "the model returns them"
-LONE = "a cut could leave a tensor empty"
 BY_PATTERN = "fixed by a pattern"
 UNLIKE_ZEROING = "in a trial, cutting was not the same as zeroing"
 UNTRAINABLE = "in a trial, the cut model could not be trained"
@@ -51,6 +45,9 @@ class Described:
     """The other modules that lose outputs with them."""
     pinned: tuple[str, ...]
     """Why the other units are never cut."""
+    uses: int
+    """In how many layers of the forward pass its weights are: more than one if it is applied again
+    or shares them."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +58,14 @@ class Description:
     """Every module with weights of its own, in the order of `named_modules`."""
     parameters: int
     cuttable_parameters: int
-    """Parameters that belong to a unit that can be cut, or read its output."""
+    """How many of them can be cut at most. A sub-model keeps a unit of every layer."""
+    unscaled: int
+    """Units that can be cut but have no batch norm."""
+
+    @property
+    def least_retention(self) -> float:
+        """The smallest fraction γ of the parameters that a sub-model can keep."""
+        return 1 - self.cuttable_parameters / self.parameters
 
     def __str__(self) -> str:
         rows = [("module", "kind", "units", "can be cut", "remarks")]
@@ -81,9 +85,16 @@ class Description:
             for row in rows
         ]
         lines.append(
-            f"{self.cuttable_parameters:,} of {self.parameters:,} parameters belong to units "
-            "that can be cut"
+            f"{self.cuttable_parameters:,} of {self.parameters:,} parameters "
+            f"({100 * (1 - self.least_retention):.3g} %) can be cut; no sub-model retains less "
+            f"than {100 * self.least_retention:.3g} %"
         )
+        if self.unscaled:
+            have = "unit has" if self.unscaled == 1 else "units have"
+            lines.append(
+                f"{self.unscaled:,} {have} no batch norm; the order cig-bnscalor goes by the norm "
+                "of the weights there"
+            )
         return "\n".join(lines)
 
 
@@ -98,7 +109,7 @@ def describe(model: nn.Module, example: Tensor, fixed: Sequence[str] = ()) -> De
     devices = [example.device] if example.is_cuda else []
     with torch.random.fork_rng(devices=devices), torch.no_grad():
         probe = copy.deepcopy(model).eval()
-        watched = _watched(probe, sample)
+        watch = watched(probe, sample)
         unfixed, uncertain = (claimed(probe, sample, patterns) for patterns in ((), fixed))
         stages = (
             (LONE, _by_dimension(unfixed)),
@@ -107,62 +118,28 @@ def describe(model: nn.Module, example: Tensor, fixed: Sequence[str] = ()) -> De
             (UNTRAINABLE, _by_dimension(units)),
         )
         training = running_in_training(probe, sample)
-    whole = parameters(units, units.everything())
-    uncut = parameters(units, torch.zeros_like(units.everything()))
-    described = _described(probe, watched, stages, training)
-    return Description(described, whole, whole - uncut)
+    whole, least = (parameters(units, each) for each in (units.everything(), _smallest(units)))
+    described = _described(probe, watch, stages, training)
+    return Description(described, whole, whole - least, _unscaled(units))
+
+
+def _smallest(units: UnitMap) -> Kept:
+    """One unit of every layer; which one does not matter, as those of a layer are alike."""
+    kept = torch.zeros_like(units.everything())
+    for layer in units.layers:
+        kept[layer.units.start] = True
+    return kept
+
+
+def _unscaled(units: UnitMap) -> int:
+    scaled = [slot.ids for slot in units.slots if slot.tensor in units.bn_scales]
+    known = torch.unique(torch.cat(scaled)) if scaled else torch.empty(0)
+    return units.count - int((known != FIXED).sum())
 
 
 _Dimension = tuple[str, int]
 _Stages = Sequence[tuple[str, Mapping[_Dimension, list[int]]]]
 """What makes units uncuttable, one after the other, and the units that are left after each."""
-
-
-class _Watch(FlowMode):
-    """Notes after which operation a unit can no longer be cut."""
-
-    def __init__(self, flow: Flow) -> None:
-        super().__init__(flow, RULES, HARMLESS)
-        self.flow = flow
-        self.reasons: dict[int, str] = {}
-        """By candidate, of those that are pinned."""
-
-    def __torch_function__(
-        self,
-        func: Callable[..., Any],
-        types: Any,
-        args: tuple[Any, ...] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
-        name = operation_name(func)
-        reason = self._reason(name, args)
-        out = super().__torch_function__(func, types, args, kwargs)
-        if name not in HARMLESS:
-            self.note(reason)
-        return out
-
-    def _reason(self, name: str, args: tuple[Any, ...]) -> str:
-        """Why an operation that is about to run pins units, if it does."""
-        tags = [self.flow.tag(tensor) for tensor in tensors_in(args)]
-        if name in LAYER_RULES and any(tag is not None and not tag.zero for tag in tags):
-            return f"even zeroed, they are not zero at {name}"
-        return f"a cut is not known to pass through {name}"
-
-    def note(self, reason: str) -> None:
-        """Whatever has been pinned since the last time is pinned for this reason."""
-        for ids, _ in self.flow.slots.values():
-            for one, root in zip(ids.tolist(), self.flow.coupling.roots(ids), strict=True):
-                if root == PINNED:
-                    self.reasons.setdefault(one, reason)
-
-
-def _watched(model: nn.Module, sample: Tensor) -> _Watch:
-    flow = Flow(model, batch=len(sample))
-    watch = _Watch(flow)
-    with watch:
-        run(model, sample, (), flow.pin)
-    watch.note(RETURNED)
-    return watch
 
 
 def _by_dimension(units: UnitMap) -> dict[_Dimension, list[int]]:
@@ -177,10 +154,11 @@ class _Found:
     cuttable: set[int] = field(default_factory=set)
     pinned: dict[int, str] = field(default_factory=dict)
     """By candidate, why it is never cut."""
+    uses: int = 0
 
 
 def _described(
-    model: nn.Module, watch: _Watch, stages: _Stages, training: Collection[str]
+    model: nn.Module, watch: Watch, stages: _Stages, training: Collection[str]
 ) -> tuple[Described, ...]:
     first_name: dict[int, str] = {}
     for name, parameter in model.named_parameters():
@@ -210,14 +188,15 @@ def _described(
                 )
             ),
             _reasons(each, TRAINING_ONLY if name in training else UNUSED),
+            each.uses,
         )
         for name, each in found.items()
     )
 
 
-def _found(weights: Sequence[str], watch: _Watch, stages: _Stages) -> _Found:
+def _found(weights: Sequence[str], watch: Watch, stages: _Stages) -> _Found:
     """The units that the dimensions of these weights consist of."""
-    result = _Found()
+    result = _Found(uses=max(watch.uses[each] for each in weights))
     _, left = stages[-1]
     for (tensor, dim), (ids, owned) in watch.flow.slots.items():
         if tensor not in weights:
@@ -232,7 +211,7 @@ def _found(weights: Sequence[str], watch: _Watch, stages: _Stages) -> _Found:
             elif len(ids) == 1:
                 result.pinned[one] = LONE
             else:
-                result.pinned[one] = watch.reasons.get(one) or next(
+                result.pinned[one] = watch.why(one) or next(
                     reason
                     for reason, units in stages
                     if (tensor, dim) not in units or units[tensor, dim][place] == FIXED
@@ -252,4 +231,7 @@ def _remarks(module: Described) -> str:
         first, *others = module.coupled
         more = f" and {len(others)} more" if others else ""
         remarks.append(f"coupled with {first or 'the model'}{more}")
+    if module.uses > 1:
+        often = "twice" if module.uses == 2 else f"{module.uses} times"
+        remarks.append(f"its weight is used {often}")
     return "; ".join(remarks)

@@ -96,14 +96,14 @@ class Flow:
 
     def rows(self, weight: Tensor, dim: int) -> Tensor:
         """The candidates that own a dimension of a weight; new ones at its first use."""
-        key = (self._name(weight), dim)
+        key = (self.name(weight), dim)
         if key not in self.slots:
             self.slots[key] = (self.coupling.fresh(weight.shape[dim]), True)
         return self.slots[key][0]
 
     def claim(self, tensor: Tensor, dim: int, ids: Tensor, *, owned: bool) -> None:
         """A dimension of one of the model's tensors follows these candidates."""
-        key = (self._name(tensor), dim)
+        key = (self.name(tensor), dim)
         if key in self.slots:
             self.coupling.couple(self.slots[key][0], ids)
         else:
@@ -120,10 +120,11 @@ class Flow:
 
     def count_work(self, weight: Tensor, multiplied: int) -> None:
         """Each element of a weight was multiplied this many times for the whole batch."""
-        name = self._name(weight)
+        name = self.name(weight)
         self.positions[name] = self.positions.get(name, 0) + multiplied // self._batch
 
-    def _name(self, tensor: Tensor) -> str:
+    def name(self, tensor: Tensor) -> str:
+        """The first name of a tensor of the model."""
         return self._parameters.get(id(tensor)) or self._buffers[id(tensor)]
 
 

@@ -78,16 +78,8 @@ def run(
             for tensor in tensors_in(output):
                 pin(tensor)
 
-    with _running(model) as running, after_each_module(model, leave):
-        try:
-            output = model(sample)
-        except Exception as error:
-            name = running[-1] if running else ""
-            kind = "" if sample.is_floating_point() else " of whole numbers"
-            raise TraceError(
-                f"{called(name, model.get_submodule(name))} failed on an example{kind} of shape "
-                f"{tuple(sample.shape)}: {error}"
-            ) from error
+    with failures_named(model, sample), after_each_module(model, leave):
+        output = model(sample)
     returned = list(tensors_in(output))
     if not returned:
         raise TraceError(
@@ -95,6 +87,21 @@ def run(
         )
     for tensor in returned:
         pin(tensor)
+
+
+@contextmanager
+def failures_named(model: nn.Module, sample: Tensor, when: str = "") -> Iterator[None]:
+    """Whatever the model raises is a `TraceError` that names the module it happened in."""
+    with running_modules(model) as running:
+        try:
+            yield
+        except Exception as error:  # a user's forward pass may raise anything
+            name = running[-1] if running else ""
+            kind = "" if sample.is_floating_point() else " of whole numbers"
+            raise TraceError(
+                f"{called(name, model.get_submodule(name))} failed{when} on an example{kind} of "
+                f"shape {tuple(sample.shape)}: {error}"
+            ) from error
 
 
 def running_in_training(model: nn.Module, sample: Tensor) -> set[str]:
@@ -121,7 +128,7 @@ def unable_alone(model: nn.Module, sample: Tensor) -> str | None:
 def _failing_in_training(model: nn.Module, sample: Tensor) -> str | None:
     """The name of the module in which a pass in training mode fails, if it does."""
     tried = copy.deepcopy(model).train()
-    with _running(tried) as running:
+    with running_modules(tried) as running:
         try:
             tried(sample)
         except Exception:  # whatever a user's forward pass raises
@@ -166,7 +173,7 @@ def _names_near(pattern: str, names: Collection[str]) -> str:
 
 
 @contextmanager
-def _running(model: nn.Module) -> Iterator[list[str]]:
+def running_modules(model: nn.Module) -> Iterator[list[str]]:
     """The names of the modules that are running at any moment, the innermost last."""
     names: list[str] = []
 

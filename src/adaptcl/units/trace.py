@@ -91,6 +91,7 @@ def _unit_map(model: nn.Module, flow: Flow) -> UnitMap:
         integers=frozenset(n for n, tensor in state.items() if not tensor.is_floating_point()),
         tied=(tied := _tied(model, state)),
         frozen=frozenset(name for name in state if tied.get(name, name) in still),
+        item_bytes={name: tensor.element_size() for name, tensor in state.items()},
     )
 
 
