@@ -160,3 +160,68 @@ def test_figures_that_cannot_be_written_are_told_of(command: Command, runs: Path
     Path("file").write_text("")
     status, _, errors = command("compare", str(runs / "seed2"), "--out", "file")
     assert (status, errors) == (2, "adaptcl: file cannot be written: File exists.\n")
+
+
+def test_a_run_named_twice_is_one_run(command: Command, runs: Path) -> None:
+    both, second = runs / "both", runs / "seed2"
+    told = command("compare", str(both / "fedavg-s"), str(second), "--markdown", "--over-seeds")
+    assert "| fedavg-s, 2 runs |" in told[1]
+    Path("link").symlink_to(both / "fedavg-s")
+    names = [both / "fedavg-s", Path("link"), both / "adaptcl" / ".." / "fedavg-s", second, second]
+    assert command("compare", *map(str, names), "--markdown", "--over-seeds") == told
+
+
+def test_a_comparison_is_written_for_programs_too(command: Command, runs: Path) -> None:
+    words = ("compare", str(runs / "both"), "--csv", "table.csv", "--target-accuracy", "50")
+    status, output, errors = command(*words)
+    assert (status, errors) == (0, "")
+    assert "virtual time to 50 %" in output
+    assert output.endswith("table    table.csv\n")
+    heading, *lines = Path("table.csv").read_text().splitlines()
+    assert heading.startswith("run,strategy,seeds,finished,target_accuracy,target_reached,")
+    assert [line.split(",")[:5] for line in lines] == [
+        ["fedavg-s", "fedavg-s", "1", "true", "0.5"],
+        ["adaptcl", "adaptcl", "1", "true", "0.5"],
+    ]
+    refused(
+        command("compare", str(runs / "both"), "--csv", "no/table.csv"),
+        "no/table.csv cannot be written: No such file or directory.",
+    )
+
+
+def test_a_target_accuracy_is_in_per_cent(command: Command, runs: Path) -> None:
+    for word in ("0.8", "101"):
+        refused(
+            command("compare", str(runs / "both"), "--target-accuracy", word),
+            "argument --target-accuracy: it must be in per cent, above 1 and at most 100; "
+            "`adaptcl compare --help` says more.",
+        )
+
+
+def test_pictures_of_an_earlier_comparison_are_told_of_and_gone(
+    command: Command, runs: Path
+) -> None:
+    Path("figures").mkdir()
+    Path("figures/mine.png").write_text("")
+    assert "removed" not in command("compare", str(runs / "both"))[1]
+    assert Path("figures/retention-adaptcl.png").exists()
+    output = command("compare", str(runs / "seed2"))[1]
+    assert "removed  retention-adaptcl.png, update-times-adaptcl.png (drawn there by" in output
+    assert "kept     mine.png (in figures, but not of these runs)" in output
+    assert not Path("figures/retention-adaptcl.png").exists()
+    assert Path("figures/mine.png").exists()
+
+
+def test_resumed_runs_are_drawn_where_they_would_have_been(command: Command, runs: Path) -> None:
+    shutil.copytree(runs / "both" / "fedavg-s", "some/a")
+    shutil.copytree(runs / "both" / "adaptcl", "some/b")
+    for name in ("fedavg-s", "adaptcl"):
+        shutil.copytree(runs / "both" / name, f"some/job/{name}")
+    words = ("some/a", "some/b", "some/job/fedavg-s", "some/job/adaptcl")
+    status, output, errors = command("resume", *words)
+    assert (status, errors) == (0, "")
+    drawn = [line.split()[1] for line in output.splitlines() if line.startswith("figures")]
+    assert sorted(drawn) == ["some/a/figures", "some/b/figures", "some/job/figures"]
+    assert all(Path(folder, "overview.png").exists() for folder in drawn)
+    assert not Path("some/figures").exists()
+    assert not Path("figures").exists()

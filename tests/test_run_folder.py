@@ -91,7 +91,7 @@ def test_no_run_is_ever_written_over_another(folder: RunFolder) -> None:
     with pytest.raises(RunFolderError) as refused:
         RunFolder.create(folder.path, "")
     assert str(refused.value) == (
-        f"{folder.path} already holds a run; choose another --out, or go on with it by "
+        f"{folder.path} already holds a run; choose another folder, or go on with it by "
         f"`adaptcl resume {folder.path}`, from Python by resume=True."
     )
     assert (folder.path / "config.toml").read_text() == "rounds = 3\n"
@@ -104,7 +104,7 @@ def test_no_run_is_ever_put_around_others(tmp_path: Path) -> None:
     with pytest.raises(RunFolderError) as refused:
         RunFolder.create(tmp_path / "runs", "")
     assert str(refused.value) == (
-        f"{tmp_path / 'runs'} already holds runs (a, b, c, …); choose another --out, or go on "
+        f"{tmp_path / 'runs'} already holds runs (a, b, c, …); choose another folder, or go on "
         f"with them by `adaptcl resume {tmp_path / 'runs'}`."
     )
     assert sorted(tmp_path.rglob("*")) == before

@@ -8,7 +8,8 @@ model of a finished run, or one worker's part of it.
 """
 
 from adaptcl import events
-from adaptcl.delivery import Delivered, load
+from adaptcl.delivered import Delivered
+from adaptcl.delivery import load
 from adaptcl.errors import AdaptCLError, AdaptCLWarning
 from adaptcl.report.progress import Progress
 from adaptcl.run import Result, run

@@ -15,28 +15,25 @@ import sys
 import threading
 import tomllib
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NoReturn
 
 from rich.console import Console
 
-from adaptcl import __version__, config, data, flags, report
+from adaptcl import __version__, config, data, flags, lists, report
 from adaptcl.bench import commands as bench
-from adaptcl.codecs import CODECS
 from adaptcl.config import Config
 from adaptcl.errors import AdaptCLError, RunFolderError, SettingError
 from adaptcl.experiments import commands as paper
 from adaptcl.forecast import forecast
 from adaptcl.materials import Materials, by_name
-from adaptcl.models import MODELS
 from adaptcl.network import commands as network
 from adaptcl.network_file import NetworkFile
-from adaptcl.pruning import SERVER_ORDERS, WORKER_ORDERS
+from adaptcl.report import commands as comparing
 from adaptcl.run import FROM_PYTHON, check, execute
-from adaptcl.run_folder import FIGURES, RunFolder, run_folders
-from adaptcl.strategies import STRATEGIES
+from adaptcl.run_folder import RunFolder
 from adaptcl.units import describe, trace
 
 
@@ -72,23 +69,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(options: argparse.Namespace) -> None:
-    asked = flags.asked(options)
+    asked = flags.asked(options, seeds=True)
     for sentence in asked.idle:
         _say(sentence)
-    materials = _materials(asked.configs[0])
+    materials = _materials_by_seed()
     for each in asked.configs:
-        check(each, materials)
+        check(each, materials(each))
     configs = [each.anchored() for each in asked.configs]
     for each, path in zip(configs, asked.folders, strict=True):
         RunFolder.create(path, each.to_toml()).close()
-    with _resumable(asked.folders), report.Progress() as progress:
+    with _resumable(asked.folders):
         for each, path in zip(configs, asked.folders, strict=True):
-            execute(each, materials, RunFolder.open(path), [progress])
-    _present(asked.folders, asked.figures)
+            made = materials(each)
+            with report.Progress() as progress:
+                execute(each, made, RunFolder.open(path), [progress])
+    comparing.present(asked.folders, asked.figures, over_seeds=asked.over_seeds)
 
 
 def _forecast(options: argparse.Namespace) -> None:
     configs = flags.configurations(options)
+    for sentence in flags.without_effect(options, configs):
+        _say(sentence)
     materials = _materials(configs[0])
     units = trace(materials.model, materials.example(), materials.fixed)
     samples = [len(part) for part in materials.parts]
@@ -106,7 +107,7 @@ def _describe(options: argparse.Namespace) -> None:
 
 
 def _resume(options: argparse.Namespace) -> None:
-    paths = _named_runs(options.runs)
+    paths = comparing.named_runs(options.runs)
     failed: dict[Path, str] = {}
     for together in _jobs(paths):
         try:
@@ -123,7 +124,7 @@ def _resume(options: argparse.Namespace) -> None:
             failed |= dict.fromkeys(_unfinished(together) or together, reason)
     resumed = [path for path in paths if path not in failed]
     if resumed:
-        _present(resumed, _shared(paths) / FIGURES)
+        comparing.present_in_place(resumed)
     if failed:
         reasons = "".join(f"\n{path}: {reason}" for path, reason in failed.items())
         raise RunFolderError(f"{len(failed)} of {len(paths)} runs could not be resumed:{reasons}")
@@ -166,46 +167,6 @@ def _unfinished(paths: Sequence[Path]) -> list[Path]:
     return [path for path in paths if not (path / "summary.json").exists()]
 
 
-def _shared(paths: Sequence[Path]) -> Path:
-    """The run's folder, or the nearest one above several."""
-    if len(paths) == 1:
-        return paths[0]
-    return Path(os.path.commonpath([path.absolute() for path in paths]))
-
-
-def _compare(options: argparse.Namespace) -> None:
-    paths = _named_runs(options.runs)
-    if options.markdown:
-        runs = report.by_strategy([report.read_run(path) for path in paths])
-        print(report.comparison_markdown(runs, over_seeds=options.over_seeds))
-        return
-    _present(paths, Path(options.out), over_seeds=options.over_seeds)
-
-
-def _present(paths: Sequence[Path], figures: Path, *, over_seeds: bool = False) -> None:
-    """The table of some runs, and where their figures are."""
-    runs = report.by_strategy([report.read_run(path) for path in paths])
-    console = Console()
-    console.print(report.comparison(runs, over_seeds=over_seeds))
-    try:
-        drawn = report.draw(runs, figures)
-    except OSError as error:
-        raise RunFolderError(f"{figures} cannot be written: {error.strerror}.") from None
-    for run in runs:
-        console.print(f"run      {run.folder}", highlight=False, soft_wrap=True)
-    console.print(
-        f"figures  {figures} ({', '.join(p.name for p in drawn)})",
-        highlight=False,
-        soft_wrap=True,
-    )
-
-
-def _list(entries: dict[str, str]) -> None:
-    width = max(map(len, entries))
-    for name, summary in entries.items():
-        print(f"{name:<{width}}  {summary}")
-
-
 def _data_get(options: argparse.Namespace) -> None:
     with report.bar(f"fetching {options.name}", in_bytes=True) as progress:
         path = data.get(options.name, Path(options.data_dir), options.url, progress)
@@ -231,21 +192,17 @@ def _materials(chosen: Config) -> Materials:
         return by_name(chosen.job, progress)
 
 
-def _named_runs(words: Sequence[str]) -> list[Path]:
-    """The runs that folders stand for: their own, or all those one or two levels below them.
+def _materials_by_seed() -> Callable[[Config], Materials]:
+    """Makes materials for runs that differ in strategy and seed at most; keeps the latest."""
+    kept: dict[int, Materials] = {}
 
-    A folder of figures among them, which `runs/both/*` names too, is none. What else is no run
-    stays, for whoever reads it to complain.
-    """
-    found: list[Path] = []
-    others: list[Path] = []
-    for path in map(Path, words):
-        runs = run_folders(path, levels=2)
-        if not runs and path.name == FIGURES and path.is_dir():
-            others.append(path)
-        else:
-            found += runs or [path]
-    return found or others
+    def made(chosen: Config) -> Materials:
+        if chosen.job.seed not in kept:
+            kept.clear()
+            kept[chosen.job.seed] = _materials(chosen)
+        return kept[chosen.job.seed]
+
+    return made
 
 
 @contextmanager
@@ -278,8 +235,6 @@ def _as_interrupt(*_: object) -> NoReturn:
 
 
 # Flags -----------------------------------------------------------------------------------------
-
-_RUN_HELP = "a run's folder, or one that holds those of several, one or two levels below"
 
 
 def _parser() -> flags.Parser:
@@ -325,43 +280,18 @@ def _parser() -> flags.Parser:
 
     resume = commands.add_parser("resume", help="go on with runs that were interrupted")
     resume.set_defaults(command=_resume)
-    resume.add_argument("runs", nargs="+", metavar="RUN", help=_RUN_HELP)
+    resume.add_argument("runs", nargs="+", metavar="RUN", help=comparing.RUN_HELP)
 
-    network.add_commands(commands, _present)
+    network.add_commands(commands, comparing.present)
     bench.add_commands(commands)
     paper.add_commands(commands)
 
-    compare = commands.add_parser(
-        "compare",
-        help="table and figures for any set of runs",
-        description="Table and figures for any set of runs, in the order of `adaptcl strategies`. "
-        "A speed-up is relative to the first run of fedavg-s; without one, to the first row.",
-    )
-    compare.set_defaults(command=_compare)
-    compare.add_argument("runs", nargs="+", metavar="RUN", help=_RUN_HELP)
-    compare.add_argument("--out", default="figures", help="folder for the figures [figures]")
-    compare.add_argument("--over-seeds", action="store_true", help="one row for all seeds of a job")
-    compare.add_argument(
-        "--markdown", action="store_true", help="only the table, as Markdown, and no figures"
-    )
-
-    lists = {
-        "strategies": ({n: s.summary for n, s in STRATEGIES.items()}, "methods of learning"),
-        "prunings": (
-            {n: f"{s.summary} (computed by the server)" for n, s in SERVER_ORDERS.items()}
-            | {n: f"{s.summary} (computed by each worker)" for n, s in WORKER_ORDERS.items()},
-            "pruning orders",
-        ),
-        "codecs": ({n: c.summary for n, c in CODECS.items()}, "ways updates travel"),
-        "models": ({n: m.summary for n, m in MODELS.items()}, "models by name"),
-        "presets": ({n: config.preset_summary(n) for n in config.presets()}, "ready-made settings"),
-    }
-    for name, (entries, what) in lists.items():
-        command = commands.add_parser(name, help=f"list the {what}")
-        command.set_defaults(command=lambda _, entries=entries: _list(entries))
+    comparing.add_commands(commands)
+    lists.add_commands(commands)
 
     sets = commands.add_parser("data", help="list, fetch and pack data sets")
-    sets.set_defaults(command=lambda _: _list({n: s.summary for n, s in data.DATASETS.items()}))
+    known = {name: each.summary for name, each in data.DATASETS.items()}
+    sets.set_defaults(command=lambda _: lists.show(known))
     actions = sets.add_subparsers(title="actions", metavar="ACTION")
     get = actions.add_parser("get", help="fetch a data set")
     get.set_defaults(command=_data_get)

@@ -22,22 +22,30 @@ from typing import Any
 import tomli_w
 
 from adaptcl import data
-from adaptcl.codecs import CODECS
+from adaptcl.codecs import CODECS, CodecClass, codec_class
 from adaptcl.engines.environment import EnvironmentSettings
 from adaptcl.errors import SettingError
-from adaptcl.settings import Setting, build, declared, setting
-from adaptcl.strategies import STRATEGIES
+from adaptcl.settings import Setting, build, declared, is_own, setting
+from adaptcl.strategies import STRATEGIES, StrategyClass, strategy_class
 from adaptcl.training import Recipe
 from adaptcl.training.trainers import PRECISIONS
 
 DEFAULT_PRESET = "default"
+
+_TAKEN = frozenset(STRATEGIES) | {
+    *("preset", "out", "file", "help", "tls", "listen", "patience", "command", "known"),
+    *("train", "test", "resume", "listeners"),
+}
+"""Names that mean something else: sections of a file, flags of commands, arguments from Python."""
 
 
 @dataclass(frozen=True)
 class JobSettings:
     """What is trained on what, by how many, for how long."""
 
-    strategy: str = setting("adaptcl", "the method of collaborative learning", choices=STRATEGIES)
+    strategy: str = setting(
+        "adaptcl", "the method of collaborative learning", choices=STRATEGIES, or_own=True
+    )
     model: str = setting(
         "vgg16", "a model by name, or your own as package.module:factory(shape, classes)"
     )
@@ -69,7 +77,7 @@ class JobSettings:
     fixed: tuple[str, ...] = setting(
         (), "module names (with * and ?) whose units are never cut, beside the model's own"
     )
-    codec: str = setting("plain", "how updates travel to the server", choices=CODECS)
+    codec: str = setting("plain", "how updates travel to the server", choices=CODECS, or_own=True)
     evaluate_every: int = setting(1, "rounds from one test of the model to the next", at_least=1)
     averaging: float = setting(
         0.0,
@@ -114,6 +122,16 @@ class Config:
         groups = (self.job, self.recipe, self.environment, self.strategy, self.codec)
         return {k: v for group in groups for k, v in dataclasses.asdict(group).items()}
 
+    @property
+    def pruning(self) -> str:
+        """The pruning order, if the strategy prunes by one; else empty."""
+        return str(getattr(self.strategy, "pruning", ""))
+
+    @property
+    def named_methods(self) -> tuple[str, ...]:
+        """What has a part in the run that may be code of the user's own."""
+        return (self.job.strategy, self.job.codec, self.pruning)
+
     def anchored(self) -> Config:
         """The same with absolute paths, so that it means the same wherever a run is resumed."""
         job, environment = self.job, self.environment
@@ -130,17 +148,18 @@ class Config:
         return tomli_w.dumps({k: v for k, v in self.values().items() if v is not None})
 
 
-def configure(values: Mapping[str, Any]) -> Config:
+def configure(values: Mapping[str, Any], known: Mapping[str, Setting] | None = None) -> Config:
     """Check raw values, name by name, and make a configuration of them.
 
-    A section named like a strategy holds values that are meant for this strategy alone.
+    A section named like a strategy holds values that are meant for this strategy alone. `known`
+    are the settings there may be; other ones where several strategies are configured together.
     """
-    known = all_settings()
-    sections = {name: _section(name, values[name]) for name in STRATEGIES if name in values}
+    known = all_settings(values) if known is None else known
+    sections = {name: _section(name, values[name]) for name in values if _heads_section(name)}
     top = {name: value for name, value in values.items() if name not in sections}
     for name, value in itertools.chain(top.items(), *(each.items() for each in sections.values())):
         if name not in known:
-            raise unknown_setting(name)
+            raise unknown_setting(name, known)
         known[name].checked(value)
     values = {**top, **sections.get(build(JobSettings, top).strategy, {})}
     job = build(JobSettings, values)
@@ -148,19 +167,23 @@ def configure(values: Mapping[str, Any]) -> Config:
         job=job,
         recipe=build(Recipe, values),
         environment=build(EnvironmentSettings, values),
-        strategy=build(STRATEGIES[job.strategy].Settings, values),
-        codec=build(CODECS[job.codec].Settings, values),
+        strategy=build(strategy_class(job.strategy).Settings, values),
+        codec=build(codec_class(job.codec).Settings, values),
     )
 
 
 def over(lower: Mapping[str, Any], upper: Mapping[str, Any]) -> dict[str, Any]:
     """Raw values on top of others: what is said above wins, also against a section below."""
     merged = {**lower, **upper}
-    for name in STRATEGIES:
-        if name in lower:
+    for name in lower:
+        if _heads_section(name):
             below = {k: v for k, v in lower[name].items() if k not in upper}
             merged[name] = {**below, **_section(name, upper.get(name, {}))}
     return merged
+
+
+def _heads_section(name: str) -> bool:
+    return name in STRATEGIES or is_own(name)
 
 
 def _section(name: str, values: Any) -> Mapping[str, Any]:
@@ -176,9 +199,30 @@ def _section(name: str, values: Any) -> Mapping[str, Any]:
     return values
 
 
+def all_settings(values: Mapping[str, Any] | None = None) -> Mapping[str, Setting]:
+    """Every setting there is, by name, those of all strategies and codecs included.
+
+    Those of the user's own strategies and codecs are there if the raw `values` name them.
+    """
+    known = dict(_settings_of_ours())
+    for name, own in _own_classes(values or {}).items():
+        for new in declared(own.Settings):
+            _refuse_taken(name, new, known)
+            known.setdefault(new.name, new)
+    return known
+
+
+def _own_classes(values: Mapping[str, Any]) -> dict[str, StrategyClass | CodecClass]:
+    """By name; several strategies have commas between."""
+    strategies = [name.strip() for name in str(values.get("strategy", "")).split(",")]
+    own: dict[str, StrategyClass | CodecClass] = {}
+    own |= {name: strategy_class(name) for name in strategies if is_own(name)}
+    own |= {name: codec_class(name) for name in [values.get("codec")] if is_own(name)}
+    return own
+
+
 @cache
-def all_settings() -> Mapping[str, Setting]:
-    """Every setting there is, by name, those of all strategies and codecs included."""
+def _settings_of_ours() -> Mapping[str, Setting]:
     groups: list[type] = [JobSettings, Recipe, EnvironmentSettings]
     groups += [s.Settings for s in STRATEGIES.values()]
     groups += [c.Settings for c in CODECS.values()]
@@ -188,9 +232,20 @@ def all_settings() -> Mapping[str, Setting]:
     return known
 
 
-def unknown_setting(name: str) -> SettingError:
-    """The sentence for a name that is none, with the nearest one there is."""
-    near = difflib.get_close_matches(name.replace("-", "_"), all_settings(), n=1)
+def _refuse_taken(name: str, new: Setting, known: Mapping[str, Setting]) -> None:
+    """An error if a class of that name gives a new meaning to a name; a new default is none."""
+    before = known.get(new.name, new)
+    if new.name in _TAKEN or dataclasses.replace(new, default=before.default) != before:
+        raise SettingError(
+            f"{name} has a setting {new.name}, but that name has another meaning already; choose "
+            "another name."
+        )
+
+
+def unknown_setting(name: str, known: Mapping[str, Setting] | None = None) -> SettingError:
+    """The sentence for a name that is none of the `known`, with the nearest one there is."""
+    known = _settings_of_ours() if known is None else known
+    near = difflib.get_close_matches(name.replace("-", "_"), known, n=1)
     hint = f"did you mean {near[0]!r}?" if near else "`adaptcl run --help` lists them all."
     return SettingError(f"There is no setting {name!r}; {hint}")
 

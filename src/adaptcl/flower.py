@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from logging import INFO, WARNING
 from typing import Any, cast
 
@@ -30,16 +31,22 @@ from flwr.serverapp.strategy import Strategy as FlowerStrategy
 from flwr.supercore import log
 from torch import Tensor, nn
 
-from adaptcl.codecs import CODECS
 from adaptcl.codecs import codec as codec_by_name
+from adaptcl.codecs import codec_class
 from adaptcl.codecs.codec import Memory
 from adaptcl.data import as_samples
 from adaptcl.engines.flower.frames import Frame, from_record, to_record
-from adaptcl.engines.flower.messages import read_task, read_update, task_frame, update_frame
+from adaptcl.engines.flower.messages import (
+    read_task,
+    read_update,
+    read_used,
+    task_frame,
+    update_frame,
+)
 from adaptcl.engines.heterogeneity import heterogeneity
 from adaptcl.errors import SettingError, UpdateError
-from adaptcl.settings import build, declared
-from adaptcl.strategies import STRATEGIES, Closed, Job, Reaction, Strategy
+from adaptcl.settings import build, declared, is_own
+from adaptcl.strategies import STRATEGIES, Closed, Job, Reaction, Strategy, strategy_class
 from adaptcl.strategies.synchronous import Synchronous
 from adaptcl.training import Arrival, Recipe, Task, Timing
 from adaptcl.training.randomness import draws_randomness
@@ -50,7 +57,8 @@ from adaptcl.units import trace
 
 __all__ = ["AdaptCL", "train"]
 
-_MEMORY = "adaptcl-memory"
+_MEMORY, _BEFORE = "adaptcl-memory", "adaptcl-memory-before"
+"""What a node remembers: after its latest task, and before it."""
 _OF_THE_LOOP = ("deadline", "late_updates")
 """Settings of strategies with a barrier that only our own engines can carry out."""
 _LOOK_S = 0.2
@@ -75,7 +83,8 @@ class AdaptCL(FlowerStrategy):
         """`example` is a small batch that the model takes; `settings` are those of training, of
         the strategy and of the codec, as `adaptcl.run` takes them."""
         chosen = _with_barrier(strategy)
-        groups = (Recipe, chosen.Settings, CODECS[codec].Settings)
+        self._codec = codec_by_name(codec, settings)
+        groups = (Recipe, chosen.Settings, codec_class(codec).Settings)
         known = {each.name for group in groups for each in declared(group)}
         for name in settings:
             if name not in known:
@@ -85,19 +94,28 @@ class AdaptCL(FlowerStrategy):
                     f"{name} would do nothing here, because Flower's loop decides when a round is "
                     "over; give `start` a `timeout`, after which a round goes on without the rest."
                 )
-        self._model = model
-        self._units = trace(model, example, tuple(fixed))
-        self._workers = workers
+        if workers < 1:
+            raise SettingError(f"workers is {workers}, but it must be at least 1.")
         self._strategy_class = chosen
-        self._settings = settings
-        self._codec = codec_by_name(codec, settings)
-        self._seed = seed
+        self._settings = build(chosen.Settings, settings)
+        # Flower's loop counts the rounds, and gives the tensors when it begins.
+        self._job = Job(
+            trace(model, example, tuple(fixed)),
+            state={},
+            workers=workers,
+            rounds=2**31,
+            recipe=build(Recipe, settings),
+            seed=seed,
+        )
+        chosen(self._job, self._settings)  # refuses what does not fit so many workers
         self._strategy: Strategy | None = None
         self._nodes: list[int] = []
         self._tasks: dict[int, Task] = {}
         """What the next messages will carry, by worker."""
         self._sent: dict[int, tuple[Task, float, int]] = {}
         """What is under way: the task, when it was sent, and its size."""
+        self._used = [0] * workers
+        """The round of each worker's latest update that was used."""
         self._away: set[int] = set()
         self._closed: Closed | None = None
         self._arrived: dict[int, float] = {}
@@ -120,7 +138,7 @@ class AdaptCL(FlowerStrategy):
         messages = []
         self._arrived.clear()
         for worker, task in sorted(self._tasks.items()):
-            content = task_frame(task).to_bytes()
+            content = task_frame(task, self._used[worker]).to_bytes()
             self._sent[worker] = (task, time.monotonic(), len(content))
             messages.append(
                 Message(
@@ -142,7 +160,7 @@ class AdaptCL(FlowerStrategy):
             return None, None
         by_node = {reply.metadata.src_node_id: reply for reply in replies}
         self._closed = None
-        times = [0.0] * self._workers
+        times = [0.0] * self._job.workers
         for worker in sorted(self._sent):
             arrival = self._arrival(worker, by_node.get(self._nodes[worker]))
             if arrival is None:
@@ -150,6 +168,7 @@ class AdaptCL(FlowerStrategy):
                 self._take(strategy.lost(worker))
             else:
                 times[worker] = arrival.timing.update_time
+                self._used[worker] = arrival.update.round
                 self._take(strategy.receive(arrival))
         self._sent.clear()
         if self._closed is None:
@@ -176,25 +195,16 @@ class AdaptCL(FlowerStrategy):
 
     def summary(self) -> None:
         """Say what is about to run."""
-        log(INFO, "\t└──> %s with %d workers", self._strategy_class.__name__, self._workers)
+        log(INFO, "\t└──> %s with %d workers", self._strategy_class.__name__, self._job.workers)
 
     # Behind it ---------------------------------------------------------------------------------
 
     def _begin(self, arrays: ArrayRecord, grid: Grid) -> Strategy:
-        while len(nodes := sorted(grid.get_node_ids())) < self._workers:
+        while len(nodes := sorted(grid.get_node_ids())) < self._job.workers:
             time.sleep(1.0)
-        self._nodes = nodes[: self._workers]
-        job = Job(
-            self._units,
-            dict(arrays.to_torch_state_dict()),
-            self._workers,
-            # Flower's loop counts the rounds.
-            rounds=2**31,
-            recipe=build(Recipe, self._settings),
-            seed=self._seed,
-        )
-        own = build(self._strategy_class.Settings, self._settings)
-        self._strategy = self._strategy_class(job, own)
+        self._nodes = nodes[: self._job.workers]
+        job = replace(self._job, state=dict(arrays.to_torch_state_dict()))
+        self._strategy = self._strategy_class(job, self._settings)
         self._take(self._strategy.start())
         return self._strategy
 
@@ -212,8 +222,9 @@ class AdaptCL(FlowerStrategy):
             if reply is None or reply.has_error():
                 raise UpdateError("there is no answer" if reply is None else reply.error.reason)
             content = from_record(reply.content)
-            report = read_update(Frame.from_bytes(content), self._units)
-            update = unpack(report.payload, report.header, task, self._units, self._codec)
+            units = self._job.units
+            report = read_update(Frame.from_bytes(content), units)
+            update = unpack(report.payload, report.header, task, units, self._codec)
         except UpdateError as error:
             log(WARNING, "Worker %d is left out of this round: %s", worker, error)
             return None
@@ -271,10 +282,12 @@ def train(
     `data` is this node's data set, in any form that `adaptcl.run` takes. What has to be remembered
     until the next round is kept in the context's state.
     """
+    chosen = codec_by_name(codec, settings)
     samples = as_samples(data)
     example, _ = samples.batch(torch.arange(2, device=samples.labels.device) % len(samples))
     units = trace(model, example, tuple(fixed))
-    task = read_task(Frame.from_bytes(from_record(message.content)), units)
+    frame = Frame.from_bytes(from_record(message.content))
+    task = read_task(frame, units)
     # On a GPU, where a step is captured first, that would not pay within one message.
     own = None
     if samples.labels.device.type == "cpu":
@@ -289,17 +302,20 @@ def train(
         draws_randomness=draws_randomness(model, example),
     )
     began = time.perf_counter()
-    update, memory = worker.carry_out(task, _remembered(context))
-    payload, of_codec = pack(update, task, units, codec_by_name(codec, settings), memory.codec)
+    known = _remembered(context, read_used(frame, task))
+    update, memory = worker.carry_out(task, known)
+    payload, of_codec = pack(update, task, units, chosen, memory.codec)
     seconds = time.perf_counter() - began
-    context.state[_MEMORY] = _as_record(WorkerMemory(memory.lasso, of_codec))
+    # Whether the server can use this update turns out with the next message.
+    context.state[_BEFORE] = _as_record(replace(known, lasso=memory.lasso), task.round)
+    context.state[_MEMORY] = _as_record(WorkerMemory(memory.lasso, of_codec), task.round)
     content = to_record(update_frame(update, payload, seconds).to_bytes())
     content["metrics"] = MetricRecord({"num-examples": len(samples), "train-loss": update.loss})
     return Message(content, reply_to=message)
 
 
 def _with_barrier(name: str) -> type[Synchronous]:
-    chosen: Any = STRATEGIES.get(name)
+    chosen: Any = strategy_class(name) if name in STRATEGIES or is_own(name) else None
     if isinstance(chosen, type) and issubclass(chosen, Synchronous):
         return chosen
     raise SettingError(
@@ -308,14 +324,24 @@ def _with_barrier(name: str) -> type[Synchronous]:
     )
 
 
-def _remembered(context: Context) -> WorkerMemory:
-    record = context.state.get(_MEMORY)
-    if not isinstance(record, ArrayRecord):
+def _remembered(context: Context, used: int | None) -> WorkerMemory:
+    """What this node knew after its update of the round `used`, the latest that counted."""
+    latest = _frame(context, _MEMORY)
+    if latest is None:
         return WorkerMemory()
-    frame = Frame.from_bytes(from_record(RecordDict({"frame": record})))
-    return WorkerMemory(frame.header["lasso"], Memory(frame.tensors))
+    if used is not None and latest.header["round"] > used:
+        latest = _frame(context, _BEFORE) or latest
+    return WorkerMemory(latest.header["lasso"], Memory(latest.tensors))
 
 
-def _as_record(memory: WorkerMemory) -> ArrayRecord:
-    record = to_record(Frame({"lasso": memory.lasso}, dict(memory.codec.tensors)).to_bytes())
+def _frame(context: Context, name: str) -> Frame | None:
+    record = context.state.get(name)
+    if not isinstance(record, ArrayRecord):
+        return None
+    return Frame.from_bytes(from_record(RecordDict({"frame": record})))
+
+
+def _as_record(memory: WorkerMemory, round_: int) -> ArrayRecord:
+    header = {"lasso": memory.lasso, "round": round_}
+    record = to_record(Frame(header, dict(memory.codec.tensors)).to_bytes())
     return cast(ArrayRecord, record["frame"])

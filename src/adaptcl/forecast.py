@@ -13,11 +13,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from adaptcl.config import Config
+from adaptcl.engines.deadline import Deadline
 from adaptcl.engines.environment import Environment
 from adaptcl.engines.heterogeneity import heterogeneity
 from adaptcl.errors import SettingError
+from adaptcl.factories import telling_whose
 from adaptcl.pruning import prune
-from adaptcl.strategies import STRATEGIES, Job, Reaction
+from adaptcl.strategies import Job, Reaction, strategy_class
 from adaptcl.training import Arrival, Task, Update
 from adaptcl.units import Kept, UnitMap, flops, retention, size_bytes
 
@@ -35,6 +37,8 @@ class Forecast:
     """Each worker's at the end."""
     flops_saved: float
     """The share of all workers' FLOPs that pruning has saved in the end."""
+    warnings: tuple[str, ...] = ()
+    """What the run would warn of, as far as it does not depend on training."""
 
     @property
     def virtual_time_s(self) -> float:
@@ -49,7 +53,8 @@ def forecast(config: Config, units: UnitMap, samples: Sequence[int]) -> Forecast
     units are left, and hardly on which.
     """
     _refuse(config)
-    return _Clock(config, units, samples).run()
+    with telling_whose(config.named_methods):
+        return _Clock(config, units, samples).run()
 
 
 class _Clock:
@@ -64,15 +69,16 @@ class _Clock:
         self._environment = Environment(
             config.environment, units, job.workers, config.recipe.epochs, job.seed
         )
-        self._strategy = STRATEGIES[job.strategy](
+        self._strategy = strategy_class(job.strategy)(
             Job(units, {}, job.workers, job.rounds, config.recipe, job.seed), own
         )
         self._now = 0.0
-        self._deadline = math.inf
+        self._deadline = Deadline()
         self._under_way: dict[int, tuple[float, Task, Arrival]] = {}
         self._ends: list[float] = []
         self._update_times = [0.0] * job.workers
         self._unequal: list[float] = []
+        self._warnings: list[str] = []
 
     def run(self) -> Forecast:
         self._act(self._strategy.start())
@@ -88,12 +94,14 @@ class _Clock:
             tuple(self._unequal),
             tuple(retention(self._units, each) for each in left),
             1 - sum(work) / whole / len(work),
+            tuple(self._warnings),
         )
 
     def _next(self) -> Reaction:
         first = min(self._under_way, key=lambda worker: self._under_way[worker][0], default=None)
-        if first is None or self._under_way[first][0] > self._deadline:
-            self._now, self._deadline = self._deadline, math.inf
+        if first is None or self._under_way[first][0] > self._deadline.at:
+            self._now = self._deadline.at
+            self._deadline.clear()
             return self._strategy.expired()
         self._now, task, arrival = self._under_way.pop(first)
         self._update_times[task.worker] = arrival.timing.update_time
@@ -102,13 +110,11 @@ class _Clock:
     def _act(self, reaction: Reaction) -> None:
         for task in reaction.tasks:
             self._deliver(task)
-        if reaction.deadline is not None:
-            self._deadline = self._now + reaction.deadline
-        elif reaction.closed is not None:
-            self._deadline = math.inf
+        self._deadline.follow(reaction, self._now)
         if reaction.closed is not None:
             self._ends.append(self._now)
             self._unequal.append(heterogeneity([t for t in self._update_times if t > 0]))
+            self._warnings += reaction.closed.warnings
 
     def _deliver(self, task: Task) -> None:
         after = self._after(task)

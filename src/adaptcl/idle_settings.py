@@ -34,7 +34,7 @@ def _sentence(name: str, configs: Sequence[Config]) -> str:
         return ""
     strategies, codecs = _having(name, STRATEGIES), _having(name, CODECS)
     if strategies:
-        named = ", ".join(job.strategy for job in chosen)
+        named = ", ".join(dict.fromkeys(job.strategy for job in chosen))
         return _has_no_effect(name, "strategy", named, strategies)
     return _has_no_effect(name, "codec", chosen[0].codec, codecs)
 

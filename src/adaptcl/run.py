@@ -7,6 +7,7 @@ This is where the parts meet. The command line brings models and data by name; f
 from __future__ import annotations
 
 import copy
+import inspect
 import os
 import time
 import warnings
@@ -21,16 +22,20 @@ from torch import nn
 
 from adaptcl import config as configuration
 from adaptcl.averaging import Averaging
-from adaptcl.codecs import CODECS
+from adaptcl.codecs import codec_class
 from adaptcl.config import Config
+from adaptcl.data import missing_classes
+from adaptcl.delivered import Delivered
 from adaptcl.engines.engine import Engine
 from adaptcl.engines.environment import Environment
 from adaptcl.engines.simulation import Simulation
 from adaptcl.errors import AdaptCLWarning
 from adaptcl.events import Event, Listener, RoundFinished, RunFinished, RunStarted, Warned
+from adaptcl.factories import name_of, telling_whose
 from adaptcl.inputs import Inputs
 from adaptcl.materials import Materials, given, given_parts
 from adaptcl.misfit import refuse_misfit, refuse_tables
+from adaptcl.pruning import own_worker_orders
 from adaptcl.recognition import marks, refuse_others
 from adaptcl.records import RoundRecord, Summary
 from adaptcl.run_folder import (
@@ -40,13 +45,13 @@ from adaptcl.run_folder import (
     summarise,
 )
 from adaptcl.snapshot import Tree
-from adaptcl.strategies import STRATEGIES, Job, Strategy
+from adaptcl.strategies import Job, Strategy, strategy_class
 from adaptcl.strategies.strategy import Closed
 from adaptcl.sub_models import SubModels
 from adaptcl.training.evaluate import Judge
 from adaptcl.training.fresh_statistics import FreshStatistics
 from adaptcl.training.randomness import draws_randomness
-from adaptcl.training.trainers import side_by_side_on_a_gpu, trainers
+from adaptcl.training.trainers import precision_put_back, side_by_side_on_a_gpu, trainers
 from adaptcl.training.worker import Worker
 from adaptcl.units import State, flops, kept_key, retention, trace
 
@@ -62,9 +67,17 @@ class Result:
     rounds: tuple[RoundRecord, ...]
     model: nn.Module
     """The model that was trained, ready to be used (in evaluation mode): the global one, or its
-    mean over some rounds."""
+    mean over some rounds. It takes what it took in training: of uint8 images floats between 0 and
+    1, normalised if they were."""
     sub_models: SubModels
     folder: Path | None
+    inputs: Inputs
+    """What it was trained on."""
+
+    @property
+    def delivered(self) -> Delivered:
+        """The same model, which takes uint8 images as they are: what `adaptcl.load` gives."""
+        return Delivered(self.model, self.inputs).eval()
 
     def sub_model(self, worker: int) -> nn.Module:
         """A worker's part of the model: a smaller module with its values."""
@@ -96,9 +109,10 @@ def run(
     with `len` and items of `(input, label)`. `train` may also be a list with one data set for each
     worker; otherwise it is dealt by the setting `partition`. The model given is not changed. All
     other settings are those of the command line, with underscores: `strategy="adaptcl",
-    workers=10, rounds=20, sigma=2`. With `out` the run is written to that folder, and
-    `resume=True` goes on with a run there that was interrupted, or gives back what came of it if
-    it is finished.
+    workers=10, rounds=20, sigma=2`. A strategy, codec or pruning order of your own is named as
+    there, `strategy="package.module:Class"`, or given as the class itself. With `out` the run is
+    written to that folder, and `resume=True` goes on with a run there that was interrupted, or
+    gives back what came of it if it is finished.
 
     `listeners` are functions of one event (`adaptcl.events`), called as things happen;
     `adaptcl.Progress` is one that shows how the run gets on. What the run warns of is also an
@@ -109,7 +123,8 @@ def run(
     parts = given_parts(train)
     if parts is not None:
         values["workers"] = len(parts)
-    config = configuration.configure(configuration.over(values, settings))
+    named = {k: name_of(v, k) if inspect.isclass(v) else v for k, v in settings.items()}
+    config = configuration.configure(configuration.over(values, named))
     materials = given(copy.deepcopy(model), train if parts is None else parts, test, config.job)
     path = Path(out) if out is not None else None
     if path is None:
@@ -124,14 +139,16 @@ def run(
         return execute(config, materials, RunFolder.open(path), listeners)
     with closing(RunFolder.open(path)) as folder:
         _recognise(folder, config, materials)
-    state, _, sub_models = read_delivered(path)
+    state, inputs, sub_models = read_delivered(path)
     materials.model.load_state_dict(state)
-    return Result(*finished, materials.model.eval(), sub_models, path)
+    return Result(*finished, materials.model.eval(), sub_models, path, inputs)
 
 
+@precision_put_back()
 def check(config: Config, materials: Materials) -> None:
     """Refuse what only model and data can tell is wrong, while no folder has been made yet."""
-    Session(config, materials, None, ()).engine()
+    with telling_whose(config.named_methods):
+        Session(config, materials, None, ()).engine()
 
 
 def execute(
@@ -142,7 +159,8 @@ def execute(
 ) -> Result:
     """Run to the end, from the beginning or from where the folder was left."""
     try:
-        return Session(config, materials, folder, listeners).run()
+        with telling_whose(config.named_methods):
+            return Session(config, materials, folder, listeners).run()
     finally:
         if folder is not None:
             folder.close()
@@ -178,6 +196,7 @@ class Session:
         self.observed_before: Tree = checkpoint["observed"] if checkpoint else None
         """What `observed` gave at the checkpoint from which the run goes on."""
 
+    @precision_put_back()
     def run(self) -> Result:
         """Train, and gather what came of it."""
         job = self._job
@@ -198,14 +217,14 @@ class Session:
         self.engine().run(self._checkpoint, self._engine_tree)
         summary, final = self._summary(), self._delivered()
         sub_models = SubModels.of(self._units, self._strategy.sub_models())
+        inputs = Inputs.of(self._materials.test, self._materials.classes)
         if self._folder:
-            inputs = Inputs.of(self._materials.test, self._materials.classes)
             self._folder.finish(summary, final, inputs, sub_models)
         self._tell(RunFinished(summary))
         trained = copy.deepcopy(self._materials.model)
         trained.load_state_dict(final)
         folder = self._folder.path if self._folder else None
-        return Result(summary, tuple(self._records), trained.eval(), sub_models, folder)
+        return Result(summary, tuple(self._records), trained.eval(), sub_models, folder, inputs)
 
     def _new_strategy(self) -> Strategy:
         state = {k: v.detach().clone() for k, v in self._materials.model.state_dict().items()}
@@ -217,11 +236,13 @@ class Session:
             self._config.recipe,
             self._job.seed,
         )
-        return STRATEGIES[self._job.strategy](job, self._config.strategy)
+        return strategy_class(self._job.strategy)(job, self._config.strategy)
 
     def engine(self) -> Engine:
         """What runs the strategy: a simulation, unless a subclass knows better."""
         materials, seed = self._materials, self._job.seed
+        if sentence := missing_classes(materials.parts, materials.test, materials.classes):
+            self._tell(Warned(sentence))
         environment = Environment(
             self._config.environment,
             self._units,
@@ -230,6 +251,7 @@ class Session:
             seed,
         )
         random = draws_randomness(materials.model, materials.example())
+        own_orders = own_worker_orders(self._config.pruning)
         own = trainers(materials.model, self._units, materials.parts, self._job.precision)
         workers = [
             Worker(
@@ -240,6 +262,7 @@ class Session:
                 seed,
                 trainer=each,
                 draws_randomness=random,
+                own_orders=own_orders,
             )
             for w, (part, each) in enumerate(zip(materials.parts, own, strict=True))
         ]
@@ -249,7 +272,7 @@ class Session:
             self._strategy,
             workers,
             self._units,
-            CODECS[self._job.codec](self._config.codec),
+            codec_class(self._job.codec)(self._config.codec),
             environment,
             judge=self._accuracy,
             listener=self._tell,

@@ -84,13 +84,13 @@ class RunFolder:
         """An error if a new run cannot go to `path` because one is there, or just below."""
         if (path / "config.toml").exists():
             raise RunFolderError(
-                f"{path} already holds a run; choose another --out, or go on with it by "
+                f"{path} already holds a run; choose another folder, or go on with it by "
                 f"`adaptcl resume {path}`, from Python by resume=True."
             )
         # Other programs have a config.toml too, but not our lock.
         if below := [each for each in run_folders(path) if (each / _LOCK).exists()]:
             raise RunFolderError(
-                f"{path} already holds runs ({_names(below)}); choose another --out, or go on "
+                f"{path} already holds runs ({_names(below)}); choose another folder, or go on "
                 f"with them by `adaptcl resume {path}`."
             )
 

@@ -15,11 +15,18 @@ import re
 import types
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, TypeGuard, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from adaptcl.errors import SettingError
 
 Group = TypeVar("Group")
+
+_OWN = re.compile(r"\w+(\.\w+)*:\w+")
+
+
+def is_own(name: object) -> TypeGuard[str]:
+    """Whether a name leads to code of the user's, as package.module:Class does."""
+    return isinstance(name, str) and _OWN.fullmatch(name) is not None
 
 
 @dataclass(frozen=True)
@@ -31,13 +38,15 @@ class Allowed:
     above: float | None = None
     below: float | None = None
     choices: tuple[str, ...] | None = None
+    or_own: bool = False
+    """Whether a name of the user's own code, package.module:Class, will do beside the choices."""
 
     def fits(self, value: Any) -> bool:
         """Whether a value of the right type is in range; a tuple fits if all of it does."""
         if isinstance(value, tuple):
             return all(self.fits(each) for each in value)
         if self.choices is not None and isinstance(value, str):
-            return value in self.choices
+            return value in self.choices or (self.or_own and is_own(value))
         if isinstance(value, bool) or not isinstance(value, int | float):
             return True
         return (
@@ -51,7 +60,8 @@ class Allowed:
     def in_words(self) -> str:
         """The range as it stands in an error message or a help text."""
         if self.choices is not None:
-            return "one of " + ", ".join(self.choices)
+            own = ", or your own as package.module:Class" if self.or_own else ""
+            return "one of " + ", ".join(self.choices) + own
         words = [
             f"{word} {limit if isinstance(limit, int) else format(limit, 'g')}"
             for word, limit in (
@@ -74,9 +84,10 @@ def setting(
     above: float | None = None,
     below: float | None = None,
     choices: Iterable[str] | None = None,
+    or_own: bool = False,
 ) -> Any:
     """Declare one setting: a dataclass field that knows its help and its range."""
-    allowed = Allowed(at_least, at_most, above, below, tuple(choices) if choices else None)
+    allowed = Allowed(at_least, at_most, above, below, tuple(choices) if choices else None, or_own)
     return field(default=default, metadata={"help": help, "allowed": allowed})
 
 
@@ -135,6 +146,26 @@ def declared(group: type) -> tuple[Setting, ...]:
         for f in dataclasses.fields(group)
         if "allowed" in f.metadata
     )
+
+
+def refuse_undeclared(name: str, group: Any) -> None:
+    """An error unless the settings of a class of that name are declared as all others are."""
+    if not (isinstance(group, type) and dataclasses.is_dataclass(group)):
+        raise SettingError(f"The Settings of {name} must be a dataclass.")
+    for field_of in dataclasses.fields(group):
+        if "allowed" not in field_of.metadata:
+            raise SettingError(
+                f"The Settings of {name} have {field_of.name}, which must be declared as "
+                f"{field_of.name}: TYPE = setting(DEFAULT, HELP)."
+            )
+    for each in declared(group):
+        if not all(kind in _KIND_WORDS for kind in _alternatives(each.kind)):
+            raise SettingError(
+                f"The Settings of {name} have {each.name}, whose type is none a setting can have; "
+                f"it must be {', '.join(_KIND_WORDS[kind] for kind in (int, float, bool, str))} or "
+                "a list of one of them."
+            )
+        each.checked(each.default)
 
 
 def build(group: type[Group], values: Mapping[str, Any]) -> Group:

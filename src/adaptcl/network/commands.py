@@ -72,6 +72,12 @@ def add_commands(commands: Any, present: Present) -> None:
     worker.add_argument(
         "--model", default="", help="allow this package.module:factory, if the server names it"
     )
+    worker.add_argument(
+        "--codec", default="", help="allow this package.module:Class, if the server names it"
+    )
+    worker.add_argument(
+        "--pruning", default="", help="allow this package.module:Class, if the server names it"
+    )
     worker.add_argument("--device", default="cpu", help="where to train, as PyTorch names it [cpu]")
     worker.add_argument(
         "--threads",
@@ -151,12 +157,20 @@ def _worker(options: argparse.Namespace) -> None:
     _need_flower()
     _refuse_without_port(options.server)
     from adaptcl.engines.flower.keys import worker_keys
-    from adaptcl.engines.flower.trainer import Connection
+    from adaptcl.engines.flower.worker_process import Connection
     from adaptcl.network.work import Owned, work
 
     keys = worker_keys(Path(options.tls))
     connection = Connection(options.server, keys, options.patience, options.silence)
-    owned = Owned(options.data, options.data_dir, options.model, options.device, options.deal)
+    owned = Owned(
+        options.data,
+        options.data_dir,
+        options.model,
+        options.device,
+        options.deal,
+        options.codec,
+        options.pruning,
+    )
     memory = Path(options.memory) if options.memory else _state_folder()
     if options.threads is not None:
         torch.set_num_threads(options.threads)

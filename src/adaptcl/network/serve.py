@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from adaptcl.codecs import CODECS
+from adaptcl.codecs import codec_class
 from adaptcl.config import Config, configure
 from adaptcl.engines.flower.engine import Call, Network
 from adaptcl.engines.flower.fingerprint import fingerprint, outline
@@ -19,9 +19,11 @@ from adaptcl.engines.flower.fleet import Fleet
 from adaptcl.engines.flower.keys import server_keys
 from adaptcl.errors import SettingError
 from adaptcl.events import Listener
+from adaptcl.factories import telling_whose
 from adaptcl.inputs import Inputs
 from adaptcl.materials import Materials, by_name
 from adaptcl.network_file import NetworkFile
+from adaptcl.pruning import own_worker_orders
 from adaptcl.report.wording import number_of
 from adaptcl.run import Result, Session, check
 from adaptcl.run_folder import RunFolder
@@ -31,7 +33,8 @@ TOLD = (
     *("model", "fixed", "workers", "seed", "precision", "codec"),
     *("samples", "partition", "label_share", "concentration"),
 )
-"""The settings workers are told, beside those of the codec; all others stay with the server."""
+"""The settings workers are told, beside those of the codec and a pruning order that only they can
+compute and have to import; all others stay with the server."""
 
 Say = Callable[[str], None]
 
@@ -116,12 +119,14 @@ class _NetworkSession(Session):
         """Train with a fleet, in which some workers are connected already."""
         job = self._job
         values = self._config.values()
-        told = [*TOLD, *(each.name for each in declared(CODECS[job.codec].Settings))]
+        told = [*TOLD, *(each.name for each in declared(codec_class(job.codec).Settings))]
+        # So that a worker can refuse to import it as it joins, not when it is first told to prune.
+        told += ["pruning"] if own_worker_orders(self._config.pruning) else []
         self.network = Network(
             self._strategy,
             job.workers,
             self._units,
-            CODECS[job.codec](self._config.codec),
+            codec_class(job.codec)(self._config.codec),
             fleet,
             Call(
                 self._place.run,
@@ -135,7 +140,8 @@ class _NetworkSession(Session):
             patience=self._place.patience,
             connected=connected,
         )
-        return self.run()
+        with telling_whose(self._config.named_methods):
+            return self.run()
 
     def engine(self) -> Network:
         """The engine that the session runs."""

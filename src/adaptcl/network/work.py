@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
 from adaptcl import models
-from adaptcl.codecs import codec
+from adaptcl.codecs import CODECS, codec, codec_class
 from adaptcl.config import JobSettings
 from adaptcl.engines.flower.fingerprint import refuse_other_model
 from adaptcl.engines.flower.joining import MismatchError
 from adaptcl.engines.flower.messages import Invitation
 from adaptcl.engines.flower.own_data import OwnData
-from adaptcl.engines.flower.trainer import Belongings, Connection, Trainer
+from adaptcl.engines.flower.worker_process import Belongings, Connection, WorkerProcess
 from adaptcl.errors import SettingError
 from adaptcl.materials import Materials, deal
 from adaptcl.misfit import refuse_tables
+from adaptcl.pruning import ORDERS, own_worker_orders, server_order
 from adaptcl.settings import build
 from adaptcl.units import trace
 
@@ -36,13 +37,16 @@ class Owned:
     dealt: bool
     """Whether to take only this worker's part of the data, for trials in which all machines
     have the same data set."""
+    codec: str = ""
+    pruning: str = ""
+    """Empty, as with the model, where those that come with AdaptCL will do."""
 
 
 def work(owned: Owned, connection: Connection, memory: Path, say: Callable[[str], None]) -> None:
     """Work for a server until it says that all is over."""
     refuse_unusable(owned, memory)
     data = OwnData.named(owned.data, Path(owned.data_dir) if owned.data_dir else None)
-    Trainer(connection, lambda call: prepare(owned, data, call), memory, say).run()
+    WorkerProcess(connection, lambda call: prepare(owned, data, call), memory, say).run()
 
 
 def refuse_unusable(owned: Owned, memory: Path) -> None:
@@ -55,6 +59,10 @@ def refuse_unusable(owned: Owned, memory: Path) -> None:
         ) from None
     if owned.model:
         models.find(owned.model)
+    if owned.codec:
+        codec_class(owned.codec)
+    if owned.pruning:
+        server_order(owned.pruning)
     try:
         memory.mkdir(parents=True, exist_ok=True, mode=0o700)
         with tempfile.TemporaryFile(dir=memory):
@@ -67,7 +75,11 @@ def refuse_unusable(owned: Owned, memory: Path) -> None:
 
 def prepare(owned: Owned, data: OwnData, invitation: Invitation) -> Belongings:
     """Model and data for one run, checked against what the owner allows and the server has."""
-    job = build(JobSettings, {**invitation.settings, "model": _model(owned, invitation)})
+    told = invitation.settings
+    _refuse_foreign("model", told.get("model"), models.MODELS, owned.model)
+    _refuse_foreign("codec", told.get("codec", "plain"), CODECS, owned.codec)
+    _refuse_foreign("pruning", told.get("pruning", "index"), ORDERS, owned.pruning)
+    job = build(JobSettings, told)
     wanted = invitation.inputs
     samples = data.fitted(wanted)
     if owned.dealt:
@@ -83,19 +95,26 @@ def prepare(owned: Owned, data: OwnData, invitation: Invitation) -> Belongings:
         model,
         units,
         samples,
-        codec(job.codec, invitation.settings),
+        codec(job.codec, told),
         job.seed,
         job.precision,
+        own_worker_orders(owned.pruning),
     )
 
 
-def _model(owned: Owned, invitation: Invitation) -> str:
-    """The model's name: the server may name one of ours, but never code to be imported."""
-    asked = str(invitation.settings.get("model"))
-    if asked in models.MODELS or asked == owned.model:
-        return asked
-    allowed = f"only {owned.model!r} is allowed there" if owned.model else "none is allowed there"
+_DOES = {
+    "model": "trains the model",
+    "codec": "uses the codec",
+    "pruning": "prunes in the order",
+}
+
+
+def _refuse_foreign(setting: str, asked: object, ours: Collection[str], own: str) -> None:
+    """An error if the server names code to be imported that the owner has not named."""
+    if asked == own or (isinstance(asked, str) and asked in ours):
+        return
+    allowed = f"only {own!r} is allowed there" if own else "none is allowed there"
     raise MismatchError(
-        f"The server trains the model {asked!r:.200}; a worker imports only what its owner names, "
-        f"and {allowed}; start the worker with --model {asked!r:.200} if that is meant."
+        f"The server {_DOES[setting]} {asked!r:.200}; a worker imports only what its owner names, "
+        f"and {allowed}; start the worker with --{setting} {asked!r:.200} if that is meant."
     )

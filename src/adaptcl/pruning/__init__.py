@@ -1,9 +1,13 @@
 """What is cut: the orders in which units go, and how far a pruned rate goes along them.
 
-An order is one file and one line here, in the dictionary of who computes it.
+An order is one file and one line here, in the dictionary of who computes it; one of a user's own
+needs neither, it goes by `package.module:Class`.
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import cast
 
 from adaptcl.errors import SettingError
 from adaptcl.pruning.budget import fit, grow, importance_lost, prune
@@ -16,8 +20,10 @@ from adaptcl.pruning.no_adjacent import NoAdjacent
 from adaptcl.pruning.no_constant import NoConstant
 from adaptcl.pruning.no_identical import NoIdentical
 from adaptcl.pruning.order import ServerOrder, ServerView, WorkerOrder, WorkerView
+from adaptcl.pruning.own import own_order
 from adaptcl.pruning.similarity import mean_similarity, similarity
 from adaptcl.pruning.taylor import Taylor
+from adaptcl.settings import is_own
 
 SERVER_ORDERS: dict[str, ServerOrder] = {
     "index": Index(),
@@ -37,12 +43,25 @@ ORDERS: dict[str, ServerOrder | WorkerOrder] = {**SERVER_ORDERS, **WORKER_ORDERS
 
 def server_order(name: str) -> ServerOrder | None:
     """The order of that name; None if it is one that workers compute for themselves."""
+    if is_own(name):
+        order = own_order(name)
+        return cast(ServerOrder, order) if hasattr(order, "frozen") else None
     _known(name)
     return SERVER_ORDERS.get(name)
 
 
-def worker_order(name: str) -> WorkerOrder:
-    """The order of that name, which must be one that workers compute for themselves."""
+def worker_order(name: str, own: Mapping[str, WorkerOrder] | None = None) -> WorkerOrder:
+    """The order of that name, which must be one that workers compute for themselves.
+
+    A task says its name, and a task may come from elsewhere. So nothing is imported here: the
+    `own` orders are those that somebody on this side has named.
+    """
+    if own and name in own:
+        return own[name]
+    if is_own(name):
+        raise SettingError(
+            f"The server prunes by {name!r:.200}, but a worker imports only what its owner names."
+        )
     _known(name)
     if name not in WORKER_ORDERS:
         raise SettingError(
@@ -50,6 +69,13 @@ def worker_order(name: str) -> WorkerOrder:
             f"workers compute {', '.join(WORKER_ORDERS)}."
         )
     return WORKER_ORDERS[name]
+
+
+def own_worker_orders(name: object) -> dict[str, WorkerOrder]:
+    """The order of the user's own of that name, by its name, if workers compute it; else none."""
+    if not is_own(name) or hasattr(order := own_order(name), "frozen"):
+        return {}
+    return {name: order}
 
 
 def _known(name: str) -> None:
@@ -69,6 +95,8 @@ __all__ = [
     "grow",
     "importance_lost",
     "mean_similarity",
+    "own_order",
+    "own_worker_orders",
     "prune",
     "server_order",
     "similarity",

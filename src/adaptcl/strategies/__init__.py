@@ -1,12 +1,16 @@
 """What the server decides: one file a method.
 
-A strategy is one file and one line here.
+A strategy is one file and one line here; one of a user's own needs neither, it goes by
+`package.module:Class`.
 """
 
 from __future__ import annotations
 
 from typing import Any, Protocol
 
+from adaptcl.errors import SettingError
+from adaptcl.factories import own_class
+from adaptcl.settings import is_own
 from adaptcl.strategies.adaptcl import AdaptCL
 from adaptcl.strategies.dc_asgd import DCASGD
 from adaptcl.strategies.fedasync import FedAsync
@@ -16,6 +20,7 @@ from adaptcl.strategies.fedrolex import FedRolex
 from adaptcl.strategies.heterofl import HeteroFL
 from adaptcl.strategies.ssp import SSP
 from adaptcl.strategies.strategy import Closed, Job, Reaction, Strategy
+from adaptcl.strategies.synchronous import Plan, Synchronous, SynchronousSettings
 
 
 class StrategyClass(Protocol):
@@ -45,4 +50,26 @@ STRATEGIES: dict[str, StrategyClass] = {
     "fedbuff": FedBuff,
 }
 
-__all__ = ["STRATEGIES", "Closed", "Job", "Reaction", "Strategy", "StrategyClass"]
+
+def strategy_class(name: str) -> StrategyClass:
+    """The strategy of that name, or the user's own that a `package.module:Class` leads to."""
+    if name in STRATEGIES:
+        return STRATEGIES[name]
+    if not is_own(name):
+        raise SettingError(f"There is no strategy {name!r}; there are {', '.join(STRATEGIES)}.")
+    own: StrategyClass = own_class(name, "a strategy", ("job", "settings"), StrategyClass, Strategy)
+    return own
+
+
+__all__ = [
+    "STRATEGIES",
+    "Closed",
+    "Job",
+    "Plan",
+    "Reaction",
+    "Strategy",
+    "StrategyClass",
+    "Synchronous",
+    "SynchronousSettings",
+    "strategy_class",
+]

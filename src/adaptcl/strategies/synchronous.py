@@ -1,8 +1,9 @@
 """The barrier: tasks for everybody, wait for all (or for a deadline), merge, next round.
 
 FedAVG is this and nothing more; AdaptCL, HeteroFL and FedRolex only decide what each worker's
-sub-model is. A round normally closes with the last answer. With a deadline it closes with whoever
-has answered; what arrives late is dropped or counted in the next round, by a setting.
+sub-model is, and methods that make something else of what is merged, such as server momentum, only
+that. A round normally closes with the last answer. With a deadline it closes with whoever has
+answered; what arrives late is dropped or counted in the next round, by a setting.
 
 "Everybody" may be a few workers drawn for each round. Who is lost leaves a place, which the next
 worker to come takes; only if all of them are lost, others are drawn for the same round.
@@ -17,6 +18,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from adaptcl.errors import SettingError
 from adaptcl.pruning.similarity import mean_similarity
 from adaptcl.records import WorkerRecord
 from adaptcl.settings import setting
@@ -93,6 +95,14 @@ class Synchronous:
         """What the group lasso's λ is multiplied by this round."""
         return 1.0
 
+    def next_model(self, merged: State) -> State:
+        """The next global model, of what a round's updates are merged to.
+
+        `self.state` is still the one before, only to be read: `merged[name] - self.state[name]` is
+        how far a round has moved a tensor. Asked once for every round that closes.
+        """
+        return merged
+
     def learn(self, records: Sequence[WorkerRecord]) -> tuple[str, ...]:
         """Called when a round's models are merged; gives warnings for the user, if any."""
         return ()
@@ -121,7 +131,7 @@ class Synchronous:
         is_late = self._tasks[update.worker].round < self.round
         if is_late and self.settings.late_updates == "drop":
             self._abandon(update.worker)
-            return self._offer(update.worker)
+            return replace(self._offer(update.worker), dropped=True)
         del self._tasks[update.worker]
         self._sum.add(update.state, update.kept, update.samples)
         self.kept[update.worker] = update.kept
@@ -261,7 +271,8 @@ class Synchronous:
         return Reaction() if self._waits() or not self._records else self._close()
 
     def _close(self) -> Reaction:
-        self.state = self._sum.result(self.state)
+        merged = self._sum.result(self.state)
+        self.state = self._checked(self.next_model(dict(merged)), like=merged)
         records = tuple(sorted(self._records, key=lambda record: record.worker))
         self._records = []
         self._slowest = max(record.update_time_s for record in records)
@@ -276,6 +287,22 @@ class Synchronous:
             warnings=self.learn(records),
         )
         return replace(self._begin_round(), closed=closed)
+
+    def _checked(self, model: State, like: State) -> State:
+        """The model that a subclass has made; all names of a tied tensor with the same values."""
+        who = f"{type(self).__name__}.next_model"
+        if not isinstance(model, dict) or model.keys() != like.keys():
+            raise SettingError(f"{who} must give a dict with all tensors of the model by name.")
+        for name, wanted in like.items():
+            found = model[name]
+            if (found.dtype, found.shape) != (wanted.dtype, wanted.shape):
+                raise SettingError(
+                    f"{who} gives {name!r} as {found.dtype} of shape {list(found.shape)}, but it "
+                    f"must be {wanted.dtype} of shape {list(wanted.shape)}."
+                )
+        # Each name with a tensor of its own, as a state has them everywhere else.
+        again = {name: model[first].clone() for name, first in self.units.tied.items()}
+        return {name: again.get(name, model[name]) for name in like}
 
     def _missing(self, records: Sequence[WorkerRecord]) -> tuple[int, ...]:
         """Those given this round's task or still at an earlier one whom it closes without."""

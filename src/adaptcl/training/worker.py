@@ -6,6 +6,7 @@ rest, give back tensors and kept units.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import torch
@@ -15,7 +16,14 @@ from torch.nn import functional as F
 from adaptcl.codecs.codec import Memory
 from adaptcl.data import Samples
 from adaptcl.errors import DataError, SettingError
-from adaptcl.pruning import ServerView, WorkerView, importance_lost, prune, worker_order
+from adaptcl.pruning import (
+    ServerView,
+    WorkerOrder,
+    WorkerView,
+    importance_lost,
+    prune,
+    worker_order,
+)
 from adaptcl.pruning.cig_bnscalor import CIGBNscalor
 from adaptcl.seeds import derive, generator
 from adaptcl.training.augment import draw_moves
@@ -70,6 +78,7 @@ class Worker:
         *,
         trainer: Trainer | None = None,
         draws_randomness: Draws = Draws.NOTHING,
+        own_orders: Mapping[str, WorkerOrder] | None = None,
     ) -> None:
         self.number = number
         self.samples = samples
@@ -78,6 +87,7 @@ class Worker:
         self._seed = seed
         self._trainer = trainer or PlainTrainer(model, units, samples)
         self._draws_randomness = draws_randomness
+        self._own_orders = own_orders or {}
 
     def carry_out(self, task: Task, memory: WorkerMemory) -> tuple[Update, WorkerMemory]:
         """Do what the task says; the update, and the memory for the next task."""
@@ -151,7 +161,7 @@ class Worker:
                 batch_size=task.recipe.batch_size,
                 seed=derive(self._seed, "order", self.number, task.round),
             )
-            importance = worker_order(pruning.order).importance(view)
+            importance = worker_order(pruning.order, self._own_orders).importance(view)
         kept = prune(
             self._units,
             task.kept,

@@ -118,10 +118,24 @@ def test_a_dropped_late_update_gives_its_worker_no_place_in_a_full_round(
     for worker in first[:2]:
         rounds.answer(worker)
     second = workers_of(rounds.take(rounds.strategy.expired()))
-    assert rounds.answer(first[2], 40.0) == Reaction()
+    assert rounds.answer(first[2], 40.0) == Reaction(dropped=True)
     rounds.strategy.lost(second[0])
     rounds.open.pop(second[0])
     assert workers_of(rounds.strategy.joined(first[2])) == [first[2]]
+
+
+def test_who_is_still_at_an_earlier_round_takes_no_place_of_this_one(
+    begun: Begun,
+) -> None:
+    rounds, first = drawn(begun, deadline=1.5)
+    for worker in first[:2]:
+        rounds.answer(worker)
+    second = workers_of(rounds.take(rounds.strategy.expired()))
+    assert first[2] in rounds.open
+    outside = next(worker for worker in range(10) if worker not in {*first, *second})
+    rounds.strategy.lost(outside)
+    rounds.strategy.lost(second[0])
+    assert workers_of(rounds.strategy.joined(outside)) == [outside]
 
 
 def test_with_fewer_workers_here_than_places_all_of_them_take_part(
