@@ -177,7 +177,7 @@ def test_of_a_task_that_fails_its_owner_sees_all_and_the_server_the_kind_of_erro
     site: Site,
 ) -> None:
     def fail(content: bytes) -> bytes:
-        raise ZeroDivisionError("my augment failed on patient 4711")
+        raise ZeroDivisionError("my augment failed on patient Roe")
 
     site.ask_again_at_once()
     failing = site.worker(0, [fail] * 3)
@@ -187,7 +187,7 @@ def test_of_a_task_that_fails_its_owner_sees_all_and_the_server_the_kind_of_erro
     failing.join()
     *_, failure, dismissal = site.said_by[0]
     assert "Traceback (most recent call last)" in failure
-    assert "ZeroDivisionError: my augment failed on patient 4711" in failure
+    assert "ZeroDivisionError: my augment failed on patient Roe" in failure
     assert dismissal.startswith("The server has dismissed this worker: it could not carry out")
     assert "It gets no more tasks after 3 such answers in a row; start it again" in dismissal
     told = [each.message for each in site.events if isinstance(each, Warned)]
@@ -196,7 +196,7 @@ def test_of_a_task_that_fails_its_owner_sees_all_and_the_server_the_kind_of_erro
           "its own log says more."] * 3,
         "Worker 0 gets no more tasks after 3 such answers.",
     ]  # fmt: skip
-    assert "4711" not in repr(site.events)
+    assert "Roe" not in repr(site.events)
 
 
 def test_a_task_is_begun_with_what_the_latest_used_update_has_left(tmp_path: Path) -> None:
