@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from adaptcl.config import Config
-from adaptcl.experiments.experiment import Experiment
+from adaptcl.experiments.experiment import Experiment, Row
 from adaptcl.experiments.identity import effective
 from adaptcl.experiments.provenance import Provenance
 from adaptcl.experiments.reading import parse
@@ -79,6 +80,16 @@ def tiny() -> Experiment:
 def nobody() -> Provenance:
     """The provenance of results that nobody ran."""
     return MADE_UP
+
+
+@pytest.fixture
+def changed() -> Callable[..., Config]:
+    """The configuration of a row's run with other settings."""
+
+    def config(row: Row, seed: int = 1, **settings: Any) -> Config:
+        return replace(row, values={**row.values, **settings}).config(seed)
+
+    return config
 
 
 @pytest.fixture

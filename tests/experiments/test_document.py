@@ -54,7 +54,7 @@ def test_the_whole_paper_is_built_from_files_and_the_same_files_give_the_same_by
 
 
 def test_one_run_is_not_several(tiny: Experiment, make_up: MakeUp, tmp_path: Path) -> None:
-    write(tmp_path / "one.json", make_up(tiny.parts[0].row("AdaptCL").config({}, 1)).to_json())
+    write(tmp_path / "one.json", make_up(tiny.parts[0].row("AdaptCL").config(1)).to_json())
     build([tiny], Store.open(tmp_path), tmp_path)
     assert "There is 1 run so far, made on " in (tmp_path / "paper.md").read_text()
 

@@ -66,9 +66,9 @@ def test_all_methods_of_a_table_are_held_against_one_and_the_same_baseline() -> 
             if part.title.startswith("SSP-S by threshold"):
                 continue  # held against each other
             baselines = [part.against(row) for row in part.rows]
-            found = {key(each.config({}, 1).values()) for each in baselines if each is not None}
+            found = {key(each.config(1).values()) for each in baselines if each is not None}
             assert len(found) == 1
-            assert found == {key(part.row("FedAVG-S").config({}, 1).values())}
+            assert found == {key(part.row("FedAVG-S").config(1).values())}
 
 
 def test_a_row_inherits_and_overrides(tiny: Experiment) -> None:
@@ -83,8 +83,8 @@ def test_a_baseline_runs_under_the_settings_of_its_row(tiny: Experiment) -> None
     part = tiny.parts[0]
     baseline = part.against(part.row("AdaptCL"))
     assert baseline is not None
-    assert baseline.config({}, 2).job.strategy == "fedavg-s"
-    assert baseline.config({}, 2).environment.bandwidth_max == 0.05
+    assert baseline.config(2).job.strategy == "fedavg-s"
+    assert baseline.config(2).environment.bandwidth_max == 0.05
     assert baseline.seeds == (1, 2)
 
 

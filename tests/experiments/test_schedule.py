@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from adaptcl.config import Config
 from adaptcl.experiments.experiment import Experiment
 from adaptcl.experiments.identity import key
 from adaptcl.experiments.reading import load_all, parse
@@ -17,6 +18,7 @@ from adaptcl.experiments.schedule import Estimator, Here, fits, missing
 from adaptcl.experiments.store import Store
 
 MakeUp = Callable[..., RunResult]
+Changed = Callable[..., Config]
 
 NOTHING = Store(Path("nowhere"))
 
@@ -47,8 +49,10 @@ def test_the_urgent_come_first_and_of_those_the_first_seed(
     assert planned(parse("tiny", text))[0] == ("fedavg-s", 1)
 
 
-def test_what_is_there_is_not_made_again(tiny: Experiment, make_up: MakeUp) -> None:
-    config = tiny.parts[0].row("FedAVG-S").config({"sigma": 7.0}, 1)
+def test_what_is_there_is_not_made_again(
+    tiny: Experiment, make_up: MakeUp, changed: Changed
+) -> None:
+    config = changed(tiny.parts[0].row("FedAVG-S"), sigma=7.0)
     store = Store(Path("nowhere"), {key(config.values()): make_up(config)})
     assert ("fedavg-s", 1) not in planned(tiny, store)
     # Cut short, it is another run.
@@ -72,29 +76,29 @@ def test_where_to_run_is_added_to_the_settings(tiny: Experiment) -> None:
 
 
 def test_an_estimate_grows_with_rounds_and_prefers_the_same_strategy(
-    tiny: Experiment, make_up: MakeUp
+    tiny: Experiment, make_up: MakeUp, changed: Changed
 ) -> None:
-    adaptive = tiny.parts[0].row("AdaptCL").config({}, 1)
-    barrier = tiny.parts[0].row("FedAVG-S").config({}, 1)
+    adaptive = tiny.parts[0].row("AdaptCL").config(1)
+    barrier = tiny.parts[0].row("FedAVG-S").config(1)
     made = make_up(adaptive)
     slow = replace(made, summary=replace(made.summary, wall_time_s=300.0))
     device = made.provenance.device
     assert Estimator([made], device).seconds(adaptive) == 100.0
     assert Estimator([made], device).seconds(barrier) == 100.0
-    longer = tiny.parts[0].row("AdaptCL").config({"rounds": 8}, 1)
+    longer = changed(tiny.parts[0].row("AdaptCL"), rounds=8)
     assert Estimator([made], device).seconds(longer) == 200.0
     assert Estimator([slow, make_up(barrier)], device).seconds(barrier) == 100.0
     assert Estimator([made], "another device").seconds(adaptive) is None
 
 
 def test_a_run_on_fewer_samples_says_nothing_of_one_on_all(
-    tiny: Experiment, make_up: MakeUp
+    tiny: Experiment, make_up: MakeUp, changed: Changed
 ) -> None:
     row = tiny.parts[0].row("AdaptCL")
-    short = make_up(row.config({"samples": 300}, 1))
+    short = make_up(changed(row, samples=300))
     estimator = Estimator([short], short.provenance.device)
-    assert estimator.seconds(row.config({}, 1)) is None
-    assert estimator.seconds(row.config({"samples": 300}, 2)) == 100.0
+    assert estimator.seconds(row.config(1)) is None
+    assert estimator.seconds(changed(row, seed=2, samples=300)) == 100.0
 
 
 @pytest.mark.parametrize(

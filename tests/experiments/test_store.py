@@ -8,12 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from adaptcl.config import Config
 from adaptcl.experiments.experiment import Experiment
 from adaptcl.experiments.provenance import Provenance
 from adaptcl.experiments.result import ResultError, RunResult, write
 from adaptcl.experiments.store import Store, result_path
 
 MakeUp = Callable[..., RunResult]
+Changed = Callable[..., Config]
 
 
 def test_a_folder_that_is_not_there_holds_nothing(tmp_path: Path) -> None:
@@ -32,17 +34,19 @@ def test_a_result_is_found_by_what_it_is_and_not_by_its_name(
     tiny: Experiment, make_up: MakeUp, tmp_path: Path
 ) -> None:
     row = tiny.parts[0].row("AdaptCL")
-    write(tmp_path / "any-name.json", make_up(row.config({}, 1)).to_json())
+    write(tmp_path / "any-name.json", make_up(row.config(1)).to_json())
     store = Store.open(tmp_path)
-    assert store.find(row.config({}, 1)) is not None
-    assert store.find(row.config({}, 2)) is None
+    assert store.find(row.config(1)) is not None
+    assert store.find(row.config(2)) is None
 
 
-def test_a_run_cut_short_answers_nothing(tiny: Experiment, make_up: MakeUp, tmp_path: Path) -> None:
+def test_a_run_cut_short_answers_nothing(
+    tiny: Experiment, make_up: MakeUp, changed: Changed, tmp_path: Path
+) -> None:
     row = tiny.parts[0].row("AdaptCL")
-    short = row.config({"rounds": 2}, 1)
+    short = changed(row, rounds=2)
     write(tmp_path / "smoke.json", make_up(short, smoke=True).to_json())
-    assert Store.open(tmp_path).find(row.config({}, 1)) is None
+    assert Store.open(tmp_path).find(row.config(1)) is None
 
 
 def test_results_of_two_files_of_one_data_set_do_not_mix(
@@ -50,7 +54,7 @@ def test_results_of_two_files_of_one_data_set_do_not_mix(
 ) -> None:
     row = tiny.parts[0].row("AdaptCL")
     for seed, sha256 in ((1, "a" * 64), (2, "b" * 64)):
-        made = make_up(row.config({}, seed), provenance=replace(nobody, data_sha256=sha256))
+        made = make_up(row.config(seed), provenance=replace(nobody, data_sha256=sha256))
         write(result_path(tmp_path, made.settings, sha256), made.to_json())
     with pytest.raises(ResultError, match="another file of digits"):
         Store.open(tmp_path)

@@ -25,15 +25,15 @@ def judged(
     assert baseline is not None
     made: list[RunResult] = []
     for seed in seeds:
-        made.append(make_up(row.config({}, seed), accuracy=accuracy, round_s=round_s))
-        made.append(make_up(baseline.config({}, seed), accuracy=0.8))
+        made.append(make_up(row.config(seed), accuracy=accuracy, round_s=round_s))
+        made.append(make_up(baseline.config(seed), accuracy=0.8))
     store = Store(Path("nowhere"), {key(each.settings): each for each in made})
     (verdict,) = verdicts([tiny], store)
     return verdict.holds, verdict.words
 
 
 def barrier_round_s(tiny: Experiment, make_up: MakeUp) -> float:
-    config = tiny.parts[0].row("FedAVG-S").config({}, 1)
+    config = tiny.parts[0].row("FedAVG-S").config(1)
     found = Store(Path(), {key(config.values()): make_up(config)}).find(config)
     assert found is not None
     return found.summary.virtual_time_s / found.summary.rounds

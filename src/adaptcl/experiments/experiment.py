@@ -2,8 +2,7 @@
 
 An experiment has parts (one table with its figures each, say IID and non-IID), a part has rows,
 and a row is one line of a table or one curve: a strategy with settings and seeds, and what the
-paper prints for it. A row may be the best of several variants (SSP's thresholds), and may be held
-against a baseline, which is run under the row's own settings.
+paper prints for it. It may be held against a baseline, which is run under the row's own settings.
 """
 
 from __future__ import annotations
@@ -27,22 +26,19 @@ class Row:
     seeds: tuple[int, ...]
     priority: int
     """The lower, the sooner its runs are made."""
-    variants: tuple[Mapping[str, Any], ...] = ({},)
-    """Further settings; of several variants the most accurate stands in the row."""
     paper: Mapping[str, float] | None = None
     """What the paper prints, by column; None where the paper has no such row."""
     x: float | None = None
     """Where the row stands on the horizontal axis of a trade-off figure."""
 
-    def config(self, variant: Mapping[str, Any], seed: int) -> Config:
+    def config(self, seed: int) -> Config:
         """The configuration of one run."""
-        return config.configure(config.over(self.values, {**variant, "seed": seed}))
+        return config.configure(config.over(self.values, {"seed": seed}))
 
     def configs(self) -> Iterator[Config]:
         """The configurations of all runs."""
-        for variant in self.variants:
-            for seed in self.seeds:
-                yield self.config(variant, seed)
+        for seed in self.seeds:
+            yield self.config(seed)
 
 
 @dataclass(frozen=True)

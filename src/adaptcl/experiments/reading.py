@@ -6,7 +6,7 @@ profiled_model                      where a training time is measured rather tha
 overview                            titles of the parts whose curves make the first picture
 [[parts]]         title, columns, figures, remarks, x_label, priority, settings, preset
 [parts.baseline]  settings of what each row is held against
-[[parts.rows]]    label, strategy, settings, seeds, priority, best_of, paper, x
+[[parts.rows]]    label, strategy, settings, seeds, priority, paper, x
 [[claims]]        text, part, row, least_delta, least_speed_up, least_seeds
 """
 
@@ -27,7 +27,7 @@ _KEYS = {
     "experiment": "title answers place remarks preset priority seeds settings profiled_model "
     "overview parts claims",
     "part": "title columns figures remarks x_label preset priority seeds settings baseline rows",
-    "row": "label strategy settings seeds priority best_of paper x",
+    "row": "label strategy settings seeds priority paper x",
     "claim": "text part row least_delta least_speed_up least_seeds",
 }
 
@@ -117,7 +117,6 @@ def _row(given: Mapping[str, Any], common: Row) -> Row:
         ),
         seeds=tuple(given.get("seeds", common.seeds)),
         priority=given.get("priority", common.priority),
-        variants=tuple(given.get("best_of", ({},))),
         paper=given.get("paper"),
         x=given.get("x"),
     )

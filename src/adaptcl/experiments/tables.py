@@ -138,4 +138,4 @@ def _source(came: Outcome) -> str:
     expected = len(came.row.seeds)
     plural = "seed" if expected == 1 else "seeds"
     count = f"{seeds} {plural}" if seeds == expected else f"{seeds} of {expected} {plural}"
-    return f"ours, {count}" + (f" ({came.note})" if came.note else "")
+    return f"ours, {count}"
