@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -48,3 +49,12 @@ def test_one_of_several_strategies_is_enough() -> None:
     both = [configure({"strategy": each}) for each in ("fedavg", "ssp-s")]
     assert idle(["staleness_threshold"], both) == []
     assert "strategy fedavg, ssp-s; it is for adaptcl" in idle(["pruning_interval"], both)[0]
+
+
+def test_a_forecast_tells_of_flags_that_change_nothing(
+    command: Callable[..., tuple[int, str, str]],
+) -> None:
+    status, _, errors = command("forecast", "--strategy", "fedavg-s", "--mixing", "0.3")
+    assert (status, errors) == (
+        0, "adaptcl: mixing has no effect with strategy fedavg-s; it is for fedasync-s.\n"
+    )  # fmt: skip

@@ -1,0 +1,97 @@
+"""The time that everybody is to take, and how certain it is (`rates.target_time`)."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from adaptcl.strategies.rates import Point, RateSettings, Target, pruned_rate, target_time
+
+GROWING = RateSettings(grow=True)
+points = st.builds(Point, st.floats(0.01, 1) | st.just(1.0), st.floats() | st.floats(0.1, 1000))
+"""Also measurements as they should not be: NaN, infinite, zero, negative."""
+histories = st.lists(points, min_size=1, max_size=6)
+
+
+def target(histories: list[list[Point]], grow: bool) -> float:
+    return target_time([history[-1] for history in histories], histories, grow).time
+
+
+def test_the_target_is_the_shortest_time_of_now() -> None:
+    histories = [[Point(1.0, 10.0), Point(0.5, 60.0)], [Point(1.0, 55.0), Point(1.0, 50.0)]]
+    assert target(histories, grow=False) == 50
+
+
+def test_a_pruned_worker_that_overshot_does_not_set_the_pace() -> None:
+    histories = [[Point(1.0, 90.0), Point(0.5, 48.0)], [Point(1.0, 50.0)]]
+    assert target(histories, grow=False) == 50
+
+
+def test_of_the_whole_model_the_newest_measurement_counts() -> None:
+    histories = [[Point(1.0, 90.0), Point(1.0, 70.0), Point(0.5, 48.0)], [Point(1.0, 80.0)]]
+    assert target(histories, grow=False) == 70
+
+
+def test_the_target_is_as_uncertain_as_whoever_sets_it() -> None:
+    fast = [Point(1.0, 50.0, error=4.0)]
+    measured = [Point(1.0, 60.0, error=3.0), Point(0.5, 40.0, error=1.0)]
+    assert target_time([fast[-1], measured[-1]], [fast, measured], False) == Target(50.0, 4.0)
+    assert target_time([measured[-1]], [measured], False) == Target(60.0, 3.0)
+    # Twice as far as the points are apart: three times the newer time, less twice the older.
+    line = [Point(0.6, 38.0, error=1.0), Point(0.4, 30.0, error=2.0)]
+    found = target_time([line[-1]], [line], False)
+    assert (found.time, found.error) == pytest.approx((54.0, math.hypot(3 * 1.0, 2 * 2.0)))
+    # In proportion, the error grows with the time.
+    assert target_time([Point(0.5, 30.0, 2.0)], [[Point(0.5, 30.0, 2.0)]], True) == Target(60, 4)
+
+
+def test_a_pruned_worker_that_has_become_faster_sets_the_pace_unless_it_may_grow() -> None:
+    histories = [[Point(0.4, 30.0)], [Point(1.0, 50.0)]]
+    assert target(histories, grow=False) == 30
+    assert target(histories, grow=True) == 50
+
+
+def test_broken_measurements_set_no_target() -> None:
+    histories = [[Point(1.0, math.nan)], [Point(1.0, 0.0)], [Point(1.0, 70.0)]]
+    assert target(histories, grow=False) == 70
+    assert target(histories, grow=True) == 70
+    assert math.isnan(target(histories[:2], grow=False))
+    assert math.isnan(target([], grow=True))
+
+
+@pytest.mark.parametrize("grow", [False, True])
+def test_the_time_of_a_whole_model_that_is_not_measured_is_read_off_the_last_line(
+    grow: bool,
+) -> None:
+    # 0.4 → 30 s and 0.6 → 38 s is a line that reaches 54 s at γ = 1.
+    assert target([[Point(0.6, 38.0), Point(0.4, 30.0)]], grow) == pytest.approx(54)
+
+
+def test_with_growth_and_one_point_time_is_taken_for_proportional() -> None:
+    assert target([[Point(0.5, 30.0)]], grow=True) == 60
+
+
+@given(st.lists(histories, max_size=4), st.booleans())
+def test_every_set_of_histories_gives_a_target(given_: list[list[Point]], grow: bool) -> None:
+    found = target(given_, grow)
+    assert math.isnan(found) or found > 0
+
+
+def test_when_the_slowest_becomes_fast_it_grows_back_and_sets_no_pace() -> None:
+    fast, slow = Point(1.0, 50.0), [Point(1.0, 90.0), Point(0.4, 50.0)]
+    recovered = [Point(0.4, 30.0)]
+    pace = target([[fast], recovered], grow=True)
+    assert pace == 50
+    assert pruned_rate([fast], pace, GROWING) == 0
+    assert pruned_rate(recovered, pace, GROWING) < 0
+    assert pruned_rate(slow, pace, GROWING) == 0
+
+
+def test_points_that_make_no_curve_set_no_pace() -> None:
+    # The first is the mean over an interval in which the worker recovered: it fits no line.
+    muddled = [Point(0.33, 26.7), Point(0.42, 22.5)]
+    assert target([muddled, [Point(1.0, 40.0)]], grow=True) == 40
+    assert target([muddled, [Point(1.0, 40.0)]], grow=False) == 40
