@@ -28,6 +28,8 @@ _SERIES = ("#d55e00", "#0072b2", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7
 _WIDE, _NARROW = 2.2, 1.2
 _CLIMB = 35.0
 """Points of accuracy below the best end that an accuracy axis begins."""
+_FAR = 2.0
+"""A run that takes longer than this many times all others' time is not drawn to its end."""
 _DASHES: tuple[tuple[float, ...], ...] = ((), (5, 2), (1.5, 1.5), (6, 2, 1.5, 2))
 
 
@@ -71,6 +73,7 @@ def accuracy_over_time(axes: Axes, drawn: Sequence[Curve]) -> None:
     _accuracy(axes, drawn, lambda run: [each / 60 for each in run.course.virtual_time_s])
     axes.set(xlabel="virtual time (min)", ylabel="test accuracy (%)")
     axes.set_xlim(left=0)
+    _cut_off_the_longest(axes, drawn)
 
 
 def accuracy_over_rounds(axes: Axes, drawn: Sequence[Curve]) -> None:
@@ -208,6 +211,25 @@ def _leave_out_the_beginning(axes: Axes, drawn: Sequence[Curve]) -> None:
     """All methods climb alike at first; show where they part, and all of their ends."""
     ends = [100 * run.summary.accuracy for curve in drawn for run in curve.runs]
     axes.set_ylim(bottom=max(0.0, min(max(ends) - _CLIMB, min(ends) - 5)))
+
+
+def _cut_off_the_longest(axes: Axes, drawn: Sequence[Curve]) -> None:
+    """One method that takes far longer than all others must not squeeze them into a corner."""
+    minutes = [max(run.course.virtual_time_s[-1] / 60 for run in curve.runs) for curve in drawn]
+    *others, longest = sorted(minutes)
+    if not others or longest <= _FAR * others[-1]:
+        return
+    axes.set_xlim(right=1.25 * others[-1])
+    curve = drawn[minutes.index(longest)]
+    end = 100 * curve.runs[0].summary.accuracy
+    axes.text(
+        0.99,
+        0.02,
+        f"{curve.label} ends at {longest:.0f} min with {end:.1f} %",
+        transform=axes.transAxes,
+        color=curve.colour,
+        ha="right",
+    )
 
 
 def _from_zero(axes: Axes) -> None:
