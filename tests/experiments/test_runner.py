@@ -101,6 +101,40 @@ def test_a_run_that_cannot_be_made_is_told_with_its_reason(small_text: str, tmp_
     assert any("cannot be imported" in line for line in said)
 
 
+_SPOILT = """
+from pathlib import Path
+from adaptcl.models.small import SmallVGG
+
+MARK = Path(__file__).with_name("mark")
+first = not MARK.exists()
+MARK.touch()
+
+
+class Spoilt(SmallVGG):
+    def train(self, mode=True):
+        if first:
+            raise MemoryError("the first process has none")
+        return super().train(mode)
+
+
+def net(shape, classes):
+    return Spoilt(shape, classes)
+"""
+
+
+def test_what_a_failed_run_leaves_in_its_process_harms_no_other(
+    small_text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "spoilt.py").write_text(_SPOILT)
+    monkeypatch.syspath_prepend(tmp_path)
+    said: list[str] = []
+    outcome = go(
+        parse("small", small_text.replace('"small"', '"spoilt:net"')), tmp_path, Limits(), said
+    )
+    assert [line for line in said if "failed" in line and "MemoryError" in line]
+    assert (outcome.done, len(outcome.failed)) == (3, 1)
+
+
 _KILLED = """
 import multiprocessing, sys
 from pathlib import Path

@@ -60,6 +60,8 @@ class RunFailed:
     """A run could not be carried out."""
 
     reason: str
+    unforeseen: bool
+    """Then nobody knows in which state it has left its process, or the GPU seen from there."""
 
 
 class RunProcess:
@@ -114,10 +116,10 @@ def _carried_out(order: Order, connection: Connection) -> RunDone | RunFailed:
         path = result_path(order.results, result.settings, order.provenance.data_sha256)
         write(path, result.to_json())
     except AdaptCLError as error:
-        return RunFailed(str(error))
+        return RunFailed(str(error), unforeseen=False)
     except Exception as error:
         # Whatever it was, the other runs can go on, and somebody must be told.
-        return RunFailed(f"{type(error).__name__}: {error}")
+        return RunFailed(f"{type(error).__name__}: {error}", unforeseen=True)
     return RunDone(path)
 
 

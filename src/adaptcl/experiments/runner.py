@@ -143,10 +143,14 @@ class Runner:
             self._progress(busy, message)
             return
         del self._busy[connection]
-        self._idle.append(busy.process)
         if isinstance(message, RunFailed):
+            if message.unforeseen:
+                busy.process.end()
+            else:
+                self._idle.append(busy.process)
             self._fail(busy, message.reason, total)
             return
+        self._idle.append(busy.process)
         assert isinstance(message, RunDone)
         self._finished += 1
         summary = self._store.take(message.path).summary
