@@ -38,20 +38,23 @@ from adaptcl.data import as_samples
 from adaptcl.engines.flower.frames import Frame, from_record, to_record
 from adaptcl.engines.flower.messages import (
     read_task,
-    read_update,
     read_used,
     task_frame,
     update_frame,
 )
+from adaptcl.engines.flower.printable import printable
+from adaptcl.engines.flower.reading import read_answer
 from adaptcl.engines.heterogeneity import heterogeneity
 from adaptcl.errors import SettingError, UpdateError
+from adaptcl.pruning import own_worker_orders, server_order
 from adaptcl.settings import build, declared, is_own
 from adaptcl.strategies import STRATEGIES, Closed, Job, Reaction, Strategy, strategy_class
+from adaptcl.strategies.noise import TYPICAL_NOISE
 from adaptcl.strategies.synchronous import Synchronous
 from adaptcl.training import Arrival, Recipe, Task, Timing
 from adaptcl.training.randomness import draws_randomness
 from adaptcl.training.trainers import trainer
-from adaptcl.training.wire import pack, unpack
+from adaptcl.training.wire import pack
 from adaptcl.training.worker import Worker, WorkerMemory
 from adaptcl.units import trace
 
@@ -85,10 +88,8 @@ class AdaptCL(FlowerStrategy):
         chosen = _with_barrier(strategy)
         self._codec = codec_by_name(codec, settings)
         groups = (Recipe, chosen.Settings, codec_class(codec).Settings)
-        known = {each.name for group in groups for each in declared(group)}
+        _refuse_unknown(settings, groups, f"{strategy} and {codec}")
         for name in settings:
-            if name not in known:
-                raise SettingError(f"There is no setting {name!r} for {strategy} and {codec}.")
             if name in _OF_THE_LOOP:
                 raise SettingError(
                     f"{name} would do nothing here, because Flower's loop decides when a round is "
@@ -106,6 +107,7 @@ class AdaptCL(FlowerStrategy):
             rounds=2**31,
             recipe=build(Recipe, settings),
             seed=seed,
+            time_noise=TYPICAL_NOISE,
         )
         chosen(self._job, self._settings)  # refuses what does not fit so many workers
         self._strategy: Strategy | None = None
@@ -220,22 +222,21 @@ class AdaptCL(FlowerStrategy):
         task, sent, size = self._sent[worker]
         try:
             if reply is None or reply.has_error():
-                raise UpdateError("there is no answer" if reply is None else reply.error.reason)
+                reason = "there is no answer" if reply is None else reply.error.reason
+                raise UpdateError(printable(str(reason)))
             content = from_record(reply.content)
-            units = self._job.units
-            report = read_update(Frame.from_bytes(content), units)
-            update = unpack(report.payload, report.header, task, units, self._codec)
+            reading = read_answer(content, task, self._job.units, self._codec)
         except UpdateError as error:
             log(WARNING, "Worker %d is left out of this round: %s", worker, error)
             return None
         # In a loop that does not note arrivals, all that is known is how long the worker trained.
-        arrived = self._arrived.get(self._nodes[worker], sent + report.seconds)
+        arrived = self._arrived.get(self._nodes[worker], sent + reading.seconds)
         elapsed = max(arrived - sent, 0.0)
-        train_s = min(report.seconds, elapsed)
+        train_s = min(reading.seconds, elapsed)
         timing = Timing(
             (elapsed - train_s) / 2, train_s, (elapsed - train_s) / 2, size, len(content)
         )
-        return Arrival(update, timing)
+        return Arrival(reading.update, timing)
 
 
 class _TimedGrid:
@@ -272,6 +273,7 @@ def train(
     model: nn.Module,
     data: Any,
     codec: str = "plain",
+    pruning: str = "",
     seed: int = 1,
     fixed: Sequence[str] = (),
     **settings: Any,
@@ -279,9 +281,14 @@ def train(
     """Answer a message of `AdaptCL`, in a ClientApp's train function.
 
     `model`, `codec`, `seed`, `fixed` and the codec's settings must be those of the strategy;
-    `data` is this node's data set, in any form that `adaptcl.run` takes. What has to be remembered
-    until the next round is kept in the context's state.
+    `data` is this node's data set, in any form that `adaptcl.run` takes. `pruning` allows a pruning
+    order of your own that workers compute, `package.module:Class`, if the strategy has it: what a
+    message names is not imported for that. AdaptCL's own need no permission. What has to be
+    remembered until the next round is kept in the context's state.
     """
+    _refuse_unknown(settings, (codec_class(codec).Settings,), f"{codec} in `train`")
+    if pruning:
+        server_order(pruning)  # refuses one that there is not
     chosen = codec_by_name(codec, settings)
     samples = as_samples(data)
     example, _ = samples.batch(torch.arange(2, device=samples.labels.device) % len(samples))
@@ -300,6 +307,7 @@ def train(
         seed,
         trainer=own,
         draws_randomness=draws_randomness(model, example),
+        own_orders=own_worker_orders(pruning),
     )
     began = time.perf_counter()
     known = _remembered(context, read_used(frame, task))
@@ -312,6 +320,13 @@ def train(
     content = to_record(update_frame(update, payload, seconds).to_bytes())
     content["metrics"] = MetricRecord({"num-examples": len(samples), "train-loss": update.loss})
     return Message(content, reply_to=message)
+
+
+def _refuse_unknown(settings: Iterable[str], groups: Iterable[type], of: str) -> None:
+    known = {each.name for group in groups for each in declared(group)}
+    for name in settings:
+        if name not in known:
+            raise SettingError(f"There is no setting {name!r} for {of}.")
 
 
 def _with_barrier(name: str) -> type[Synchronous]:

@@ -25,9 +25,11 @@ from adaptcl.materials import Materials, by_name
 from adaptcl.network_file import NetworkFile
 from adaptcl.pruning import own_worker_orders
 from adaptcl.report.wording import number_of
-from adaptcl.run import Result, Session, check
+from adaptcl.result import Result
 from adaptcl.run_folder import RunFolder
+from adaptcl.session import Session, check
 from adaptcl.settings import declared
+from adaptcl.strategies.noise import TYPICAL_NOISE
 
 TOLD = (
     *("model", "fixed", "workers", "seed", "precision", "codec"),
@@ -64,7 +66,12 @@ def serve(
         return _run_all(sessions, fleet, say)
 
 
-def serve_again(paths: Sequence[Path], listeners: Sequence[Listener], say: Say) -> list[Result]:
+def serve_again(
+    paths: Sequence[Path],
+    listeners: Sequence[Listener],
+    say: Say,
+    clock: Callable[[], float] = time.monotonic,
+) -> list[Result]:
     """Go on with runs that one command began, in the order it had, where the server listened."""
     begun = sorted(
         ((NetworkFile.read(path), path) for path in paths), key=lambda each: each[0].turn
@@ -72,7 +79,7 @@ def serve_again(paths: Sequence[Path], listeners: Sequence[Listener], say: Say) 
     place = begun[0][0]
     configs = [_config(path) for _, path in begun]
     materials = by_name(configs[0].job)
-    with _fleet(place, configs[0].job.workers) as fleet, ExitStack() as stack:
+    with _fleet(place, configs[0].job.workers, clock) as fleet, ExitStack() as stack:
         sessions = []
         for (named, path), config in zip(begun, configs, strict=True):
             folder = RunFolder.open(path)
@@ -139,9 +146,19 @@ class _NetworkSession(Session):
             listener=self._tell,
             patience=self._place.patience,
             connected=connected,
+            first=self._place.turn == 0,
         )
         with telling_whose(self._config.named_methods):
             return self.run()
+
+    @property
+    def time_noise(self) -> float:
+        """What is assumed of a real clock."""
+        return TYPICAL_NOISE
+
+    def worker_labels(self) -> list[list[int]]:
+        """None: workers have data of their own, which nobody else sees."""
+        return []
 
     def engine(self) -> Network:
         """The engine that the session runs."""

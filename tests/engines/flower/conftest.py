@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import math
 import os
 import re
 import socket
@@ -23,7 +24,8 @@ from adaptcl.config import Config
 from adaptcl.errors import AdaptCLError
 from adaptcl.events import Event, WorkerLost
 from adaptcl.materials import by_name
-from adaptcl.run import Result, execute
+from adaptcl.result import Result
+from adaptcl.session import execute
 
 if importlib.util.find_spec("flwr"):  # Without it every test module here skips itself.
     from adaptcl.engines.flower.keys import make_keys, worker_keys
@@ -60,16 +62,20 @@ SMALL: dict[str, Any] = {
 class Relay:
     """Passes connections on to a port and counts them and their bytes, TLS and all.
 
-    While it is cut, bytes wait, as on a line that is down.
+    While it is cut, bytes wait, as on a line that is down. To the port it carries no more than
+    `upward` bytes a second, over all connections together.
     """
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, upward: float = math.inf) -> None:
         self._to = port
         self._listening = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listening.getsockname()[1]
         self.connections = 0
         self.carried = 0
         self.cut = threading.Event()
+        self._upward = upward
+        self._free_at = 0.0
+        self._lock = threading.Lock()
         threading.Thread(target=self._accept, daemon=True).start()
 
     def _accept(self) -> None:
@@ -78,18 +84,28 @@ class Relay:
                 here, _ = self._listening.accept()
                 self.connections += 1
                 there = socket.create_connection(("127.0.0.1", self._to))
-                for one, other in ((here, there), (there, here)):
+                for one, other, rate in ((here, there, self._upward), (there, here, math.inf)):
                     one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                    threading.Thread(target=self._pass_on, args=(one, other), daemon=True).start()
+                    threading.Thread(
+                        target=self._pass_on, args=(one, other, rate), daemon=True
+                    ).start()
 
-    def _pass_on(self, one: socket.socket, other: socket.socket) -> None:
+    def _pass_on(self, one: socket.socket, other: socket.socket, rate: float) -> None:
         with contextlib.suppress(OSError):
-            while content := one.recv(2**16):
+            while content := one.recv(2**16 if math.isinf(rate) else 2**12):
                 while self.cut.is_set():
                     time.sleep(0.05)
+                self._take_time(len(content) / rate)
                 self.carried += len(content)
                 other.sendall(content)
             other.shutdown(socket.SHUT_WR)
+
+    def _take_time(self, seconds: float) -> None:
+        if seconds > 0:
+            with self._lock:
+                self._free_at = max(self._free_at, time.monotonic()) + seconds
+                wait = self._free_at - time.monotonic()
+            time.sleep(max(0.0, wait))
 
     def close(self) -> None:
         self._listening.close()
@@ -120,14 +136,14 @@ class Site:
         self.events: list[Event] = []
         self.said_by: dict[int, list[str]] = {}
         self.address = ""
-        self._listeners: list[Callable[[Event], None]] = [self.events.append]
+        self.listeners: list[Callable[[Event], None]] = [self.events.append]
         self._listening = threading.Event()
         self._processes: list[subprocess.Popen[str]] = []
         self._relays: list[Relay] = []
 
-    def relay(self, port: int) -> Relay:
+    def relay(self, port: int, upward: float = math.inf) -> Relay:
         """A line to a port, on which bytes are counted and can be held up."""
-        self._relays.append(Relay(port))
+        self._relays.append(Relay(port, upward))
         return self._relays[-1]
 
     def settings(self, **others: Any) -> Config:
@@ -141,7 +157,7 @@ class Site:
 
     def whenever(self, listener: Callable[[Event], None]) -> None:
         """Call a function of each event, in the server's thread and before the run goes on."""
-        self._listeners.append(listener)
+        self.listeners.append(listener)
 
     def of(self, kind: type[Any], worker: int) -> list[Any]:
         """The events of one kind that are about one worker."""
@@ -181,7 +197,7 @@ class Site:
         base = self.folder / out
         folders = [base / c.job.strategy if len(configs) > 1 else base for c in configs]
         place = NetworkFile("", "127.0.0.1:0", str(self.keys), patience)
-        return serve(configs, folders, place, self._listeners, self._hear, self.clock)
+        return serve(configs, folders, place, self.listeners, self.hear, self.clock)
 
     def worker(
         self,
@@ -209,6 +225,8 @@ class Site:
             process.answers = iter(answers)
             try:
                 process.run()
+            except SystemExit:  # How a test switches a machine off.
+                pass
             except AdaptCLError as error:  # As it is too where a test ends without its workers.
                 self.said_by[number].append(str(error))
 
@@ -223,7 +241,12 @@ class Site:
         address = self.address if through is None else f"localhost:{through}"
         return Connection(address, keys, patience=LONG, silence=silence)
 
-    def _hear(self, line: str) -> None:
+    def not_listening(self) -> None:
+        """The server is gone; workers started from now on wait for the next."""
+        self._listening.clear()
+
+    def hear(self, line: str) -> None:
+        """What the server says when it listens."""
         found = re.search(r":(\d+) for", line)
         assert found
         self.address = f"localhost:{found[1]}"

@@ -31,7 +31,11 @@ from flwr.proto.fleet_pb2 import (
     PushMessagesRequest,
     RegisterNodeFleetRequest,
 )
-from flwr.proto.message_pb2 import ObjectTree, PushObjectRequest
+from flwr.proto.message_pb2 import (
+    ConfirmMessageReceivedRequest,
+    ObjectTree,
+    PushObjectRequest,
+)
 from flwr.proto.node_pb2 import Node as NodeProto
 from flwr.supercore.constant import FLEET_HTTP_PUBLIC_KEY_HEADER, FLEET_HTTP_SIGNATURE_HEADER
 from flwr.supercore.date import now
@@ -203,6 +207,50 @@ def test_a_worker_cannot_answer_or_ask_in_anothers_name(site: Site, fleet: Fleet
                 expected = 401 if claimed == victim else 403
                 assert refused(client.PushMessages, forged) == expected
         assert fleet.wait(0.5) == []
+
+
+def test_confirming_what_was_never_sent_leaves_nothing_behind(site: Site, fleet: Fleet) -> None:
+    key = worker_keys(site.keys / "worker-0").key
+    with contextlib.closing(signed(site, key)) as client:
+        own = client.ActivateNode(
+            ActivateNodeRequest(public_key=public_pem(key), heartbeat_interval=60)
+        )
+        fleet.wait(60)
+        message = fleet.send(0, TASK, Frame({}, {}).to_bytes())
+
+        def confirm(node: int, name: str) -> ConfirmMessageReceivedRequest:
+            return ConfirmMessageReceivedRequest(
+                node=NodeProto(node_id=node), run_id=fleet._run, message_object_id=name
+            )
+
+        for number in range(10):
+            client.ConfirmMessageReceived(confirm(own.node_id, f"{number}" * 1000))
+        assert list(fleet._doorkeeper._awaited) == [message]
+        assert fleet._doorkeeper.received(message, -1.0) == -1.0
+        client.ConfirmMessageReceived(confirm(own.node_id, message))
+        assert fleet._doorkeeper.received(message, -1.0) > 0
+        fleet.forget(message)
+        client.ConfirmMessageReceived(confirm(own.node_id, message))
+        assert not fleet._doorkeeper._awaited
+
+
+def test_a_message_is_confirmed_by_the_worker_it_is_for(site: Site, fleet: Fleet) -> None:
+    with (
+        Node(site.address, worker_keys(site.keys / "worker-1"), 3600.0).connected(),
+        contextlib.ExitStack() as stack,
+    ):
+        key = worker_keys(site.keys / "worker-0").key
+        client = stack.enter_context(contextlib.closing(signed(site, key)))
+        own = client.ActivateNode(
+            ActivateNodeRequest(public_key=public_pem(key), heartbeat_interval=60)
+        )
+        site.wait_for(lambda: fleet.wait(1) or len(fleet.connected) == 2)
+        message = fleet.send(1, TASK, Frame({}, {}).to_bytes())
+        stolen = ConfirmMessageReceivedRequest(
+            node=NodeProto(node_id=own.node_id), run_id=fleet._run, message_object_id=message
+        )
+        assert refused(client.ConfirmMessageReceived, stolen) == 403
+        assert fleet._state.object_store.get(message)
 
 
 def test_an_answer_larger_than_any_can_be_is_cut_off(

@@ -11,7 +11,7 @@ import torch
 pytest.importorskip("flwr", reason="the network engine needs flwr: pip install 'adaptcl[network]'")
 
 from adaptcl.events import Warned, WorkerLost
-from adaptcl.run import Result
+from adaptcl.result import Result
 
 if TYPE_CHECKING:
     from tests.engines.flower.conftest import Site

@@ -24,7 +24,7 @@ from safetensors.torch import load_file
 
 from adaptcl.engines.flower.node import Node, OccupiedError
 from adaptcl.events import Event, RunFinished, UpdateArrived, WorkerJoined, WorkerLost
-from adaptcl.run import Result
+from adaptcl.result import Result
 
 if TYPE_CHECKING:
     from tests.engines.flower.conftest import Relay, Site

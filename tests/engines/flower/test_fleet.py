@@ -11,8 +11,10 @@ import pytest
 
 pytest.importorskip("flwr", reason="the network engine needs flwr: pip install 'adaptcl[network]'")
 
-from flwr.proto.fleet_pb2 import DeactivateNodeRequest
+from flwr.proto.fleet_pb2 import DeactivateNodeRequest, PushMessagesRequest
 from flwr.proto.message_pb2 import PullObjectRequest, PushObjectRequest, PushObjectResponse
+from flwr.supercore.constant import HEAD_BODY_DIVIDER, HEAD_VALUE_DIVIDER
+from flwr.supercore.inflatable.inflatable_object import get_object_id
 from flwr.supercore.object_store.in_memory_object_store import InMemoryObjectStore
 
 from adaptcl.engines.flower.fleet import Came, Fleet, Replied
@@ -27,6 +29,12 @@ if TYPE_CHECKING:
 Kind = TypeVar("Kind", bound=Node)
 
 QUESTION = Frame({"question": 1}, {}).to_bytes()
+_BODY = b"\xff" * 40
+NO_MESSAGE = (
+    f"Message{HEAD_VALUE_DIVIDER}{HEAD_VALUE_DIVIDER}{len(_BODY)}".encode()
+    + HEAD_BODY_DIVIDER
+    + _BODY
+)
 
 
 @pytest.fixture
@@ -158,6 +166,39 @@ def test_a_message_withdrawn_while_a_worker_fetches_it_does_not_trouble_the_work
         assert [each.message for each in replies(fleet, 1)] == sent[1:]
 
 
+def test_an_answer_of_which_nothing_can_be_made_is_one_that_is_empty(
+    site: Site, fleet: Fleet
+) -> None:
+    """Flower would make a message of the root of an answer, and this one is none."""
+
+    class ByHand(Node):
+        def _call(self, call: Any, request: Any) -> Any:
+            if not isinstance(request, PushMessagesRequest):
+                return super()._call(call, request)
+            name = get_object_id(NO_MESSAGE)
+            metadata = request.messages_list[0].metadata
+            metadata.message_id = name
+            del request.message_object_trees[:]
+            request.message_object_trees.add(object_id=name)
+            reply = super()._call(call, request)
+            part = PushObjectRequest(
+                node=request.node,
+                run_id=metadata.run_id,
+                object_id=name,
+                object_content=NO_MESSAGE,
+                session_id=reply.session_id,
+            )
+            assert super()._call(self._messages.PushObject, part).stored
+            return reply
+
+    worker = special(site, 0, ByHand)
+    with worker.connected():
+        fleet.wait(60)
+        fleet.send(0, TASK, QUESTION)
+        worker.answer(received(worker), QUESTION)
+        assert [each.content for each in replies(fleet, 1)] == [b""]
+
+
 def test_an_answer_that_is_wanted_no_more_leaves_nothing_behind(site: Site, fleet: Fleet) -> None:
     worker = special(site, 0, Halting)
     with worker.connected():
@@ -210,6 +251,7 @@ def test_a_transfer_that_fails_leaves_nobody_sending(site: Site, fleet: Fleet) -
                 sending.remove(request.object_id)
 
     worker = special(site, 0, Failing)
+    worker._uplink.learn(2**20, 1e-3)  # so fast that two parts travel at once
     with worker.connected():
         fleet.wait(60)
         fleet.send(0, TASK, QUESTION)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,10 +16,11 @@ from flwr.app.error import Error
 from flwr.supercore.task_identity import TaskIdentity
 
 from adaptcl import config, models
+from adaptcl.codecs.dgc import DGC
 from adaptcl.errors import SettingError
 from adaptcl.flower import AdaptCL, train
 from adaptcl.materials import by_name
-from adaptcl.run import execute
+from adaptcl.session import execute
 
 SETTINGS: dict[str, Any] = {
     "epochs": 1.0,
@@ -33,6 +35,14 @@ CONFIG = config.configure(
     | SETTINGS
 )
 MATERIALS = by_name(CONFIG.job)
+OWN_ORDER = """
+import torch
+
+class Mine:
+    summary = "mine"
+    def importance(self, view):
+        return torch.arange(view.units.count).float()
+"""
 
 
 class Loop:
@@ -139,6 +149,79 @@ def test_configure_and_aggregate_serve_a_loop_of_ones_own() -> None:
         slowest = metrics["slowest-update-time"]
         assert isinstance(slowest, float)
         assert slowest > 0
+
+
+def test_a_pruning_order_of_ones_own_that_workers_compute_prunes_where_train_allows_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "own_order.py").write_text(OWN_ORDER)
+    monkeypatch.syspath_prepend(tmp_path)
+
+    class Pruning(Loop):
+        allowed = "own_order:Mine"
+
+        def _answer(self, message: Message) -> Message:
+            node = message.metadata.dst_node_id
+            try:
+                return train(
+                    message,
+                    self._contexts[node],
+                    model=models.build("small", (1, 8, 8), 10, 3),
+                    data=MATERIALS.parts[node - 11],
+                    pruning=self.allowed,
+                )
+            except SettingError as error:  # As Flower does with a ClientApp that raises.
+                return Message(Error(0, str(error)), reply_to=message)
+
+    def retentions(loop: Loop) -> list[float]:
+        own = AdaptCL(
+            models.build("small", (1, 8, 8), 10, 3),
+            MATERIALS.example(),
+            workers=3,
+            pruning="own_order:Mine",
+            **SETTINGS,
+        )
+        arrays = ArrayRecord(models.build("small", (1, 8, 8), 10, 3).state_dict())
+        metrics = own.start(loop, arrays, num_rounds=3).train_metrics_clientapp  # type: ignore[arg-type]
+        return [each["smallest-retention"] for each in metrics.values()]  # type: ignore[misc]
+
+    assert retentions(Pruning())[-1] == pytest.approx(0.7, abs=0.02)
+    monkeypatch.setattr(Pruning, "allowed", "")
+    assert retentions(Pruning())[-1] == 1.0, "what a message names is not imported for that"
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({"prunning": "l1"}, "There is no setting 'prunning' for plain in `train`"),
+        ({"epochs": 2.0}, "There is no setting 'epochs' for plain in `train`"),
+        ({"pruning": "l3"}, "There is no pruning order 'l3'"),
+        ({"pruning": "not_there:Order"}, "There is no module not_there"),
+    ],
+)
+def test_train_takes_what_a_worker_decides_and_nothing_else(
+    given: dict[str, Any], sentence: str
+) -> None:
+    asked: Any = None  # It is not even looked at.
+    model = models.build("small", (1, 8, 8), 10, 3)
+    with pytest.raises(SettingError, match=sentence):
+        train(asked, asked, model=model, data=MATERIALS.parts[0], **given)
+
+
+def test_an_answer_of_which_a_codec_of_ones_own_makes_an_error_is_left_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(self: object, payload: object, reference: object) -> Any:
+        if len(failed) < 1:
+            failed.append(payload)
+            raise ZeroDivisionError("mine")
+        return decode(self, payload, reference)  # type: ignore[arg-type]
+
+    failed: list[object] = []
+    decode = DGC.decode
+    monkeypatch.setattr(DGC, "decode", fail)
+    metrics = start(Loop()).train_metrics_clientapp
+    assert [metrics[number]["workers"] for number in (1, 2, 3, 4)] == [2, 3, 3, 3]
 
 
 def test_strategies_without_a_barrier_and_unknown_settings_are_refused() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 import torch
 from hypothesis import given
@@ -33,6 +35,15 @@ def test_tensors_of_every_kind_travel_unchanged(dtype: torch.dtype) -> None:
     assert got.header == sent.header
     assert got.tensors["a"].dtype == dtype
     assert torch.equal(got.tensors["a"], sent.tensors["a"])
+
+
+def test_what_a_worker_writes_into_a_frame_does_not_steer_the_servers_terminal() -> None:
+    kind = "\x1b]0;owned\x07\x1b[2J" + 10_000 * "x"
+    head = json.dumps({"a": {"dtype": kind, "shape": [1], "data_offsets": [0, 4]}}).encode()
+    with pytest.raises(UpdateError, match="cannot be read") as refused:
+        Frame.from_bytes(len(head).to_bytes(8, "little") + head + bytes(4))
+    assert str(refused.value).isprintable()
+    assert len(str(refused.value)) < 600
 
 
 @given(st.binary(max_size=300))

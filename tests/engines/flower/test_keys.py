@@ -9,10 +9,13 @@ import pytest
 pytest.importorskip("flwr", reason="the network engine needs flwr: pip install 'adaptcl[network]'")
 
 from cryptography import x509
+from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from adaptcl.engines.flower.keys import make_keys, public_pem, server_keys, worker_keys
 from adaptcl.errors import SettingError
+
+BROKEN = b"-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"
 
 
 def test_each_machine_gets_a_folder_that_only_its_owner_can_read(tmp_path: Path) -> None:
@@ -60,6 +63,56 @@ def test_keys_are_never_written_over_others(tmp_path: Path) -> None:
     make_keys(tmp_path / "keys", 1, ["localhost"])
     with pytest.raises(SettingError, match="not empty"):
         make_keys(tmp_path / "keys", 1, ["localhost"])
+
+
+def test_keys_are_not_written_where_there_is_no_folder_to_be_had(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    for folder in (tmp_path / "file", tmp_path / "file" / "keys"):
+        with pytest.raises(SettingError) as refused:
+            make_keys(folder, 1, ["localhost"])
+        assert str(refused.value) == f"Keys cannot be written to {folder} (Not a directory)."
+
+
+def test_a_key_that_asks_for_a_password_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    make_keys(tmp_path / "keys", 1, ["localhost"])
+    own = tmp_path / "keys" / "worker-0"
+    locked = worker_keys(own).key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.BestAvailableEncryption(b"word"),
+    )
+    (own / "key.pem").write_bytes(locked)
+    with pytest.raises(
+        SettingError, match=r"key\.pem is locked by a password, .* put back the key"
+    ):
+        worker_keys(own)
+
+
+@pytest.mark.parametrize("content", [b"", b"\xff", b"words", BROKEN])
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [("key.pem", "is not a private key"), ("authority.pem", "is not a certificate")],
+)
+def test_what_is_no_key_or_certificate_of_a_worker_is_named(
+    tmp_path: Path, name: str, sentence: str, content: bytes
+) -> None:
+    make_keys(tmp_path / "keys", 1, ["localhost"])
+    own = tmp_path / "keys" / "worker-0"
+    (own / name).write_bytes(content)
+    with pytest.raises(SettingError) as refused:
+        worker_keys(own)
+    assert str(refused.value) == f"{own / name} {sentence}."
+
+
+@pytest.mark.parametrize("content", [b"", b"\xff", b"words", BROKEN])
+@pytest.mark.parametrize("name", ["key.pem", "server.pem"])
+def test_what_is_no_key_or_certificate_of_a_server_is_named(
+    tmp_path: Path, name: str, content: bytes
+) -> None:
+    make_keys(tmp_path / "keys", 1, ["localhost"])
+    (tmp_path / "keys" / "server" / name).write_bytes(content)
+    with pytest.raises(SettingError, match="are not a certificate and its key"):
+        server_keys(tmp_path / "keys", 1)
 
 
 @pytest.mark.parametrize(("made", "words"), [(1, "1 worker only"), (2, "2 workers only")])

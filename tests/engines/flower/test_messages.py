@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 
 import pytest
 import torch
@@ -45,12 +46,13 @@ JSON = (
 
 
 def a_task(pruning: Pruning | None = None) -> Task:
-    return Task(1, 7, MODEL.state_dict(), UNITS.everything(), Recipe(), pruning, 1.5)
+    whole = UNITS.everything()
+    return Task(1, 7, MODEL.state_dict(), whole, Recipe(), pruning, 1.5, 0.0125, True)
 
 
 def an_update() -> Update:
     state = MODEL.state_dict()
-    return Update(1, 7, state, UNITS.everything(), 99, 0.25, Cut(0.1, 1.0, 2.0))
+    return Update(1, 7, state, UNITS.everything(), 99, 0.25, Cut(0.1, 1.0, 2.0), lasso=0.0125)
 
 
 @pytest.mark.parametrize(
@@ -61,6 +63,8 @@ def test_a_task_arrives_as_it_was_given(pruning: Pruning | None) -> None:
     sent = a_task(pruning)
     got = read_task(Frame.from_bytes(task_frame(sent).to_bytes()), UNITS)
     assert (got.worker, got.round, got.recipe, got.lasso_scale) == (1, 7, sent.recipe, 1.5)
+    assert got.lasso == sent.lasso
+    assert (got.carries_fractions, sent.carries_fractions) == (True, True)
     assert torch.equal(got.kept, sent.kept)
     assert all(torch.equal(got.state[name], tensor) for name, tensor in sent.state.items())
     if pruning is None:
@@ -109,10 +113,31 @@ def test_an_update_arrives_as_it_was_sent() -> None:
     got = read_update(Frame.from_bytes(frame.to_bytes()), UNITS)
     assert (got.header.worker, got.header.round, got.header.samples) == (1, 7, 99)
     assert (got.header.loss, got.header.cut, got.seconds) == (0.25, sent.cut, 2.5)
+    assert got.header.lasso == sent.lasso
     assert got.payload.tensors.keys() == sent.state.keys()
 
 
-@given(st.sampled_from(["worker", "round", "samples", "loss", "cut", "seconds", "error"]), JSON)
+def test_of_a_lambda_and_of_fractions_whoever_is_of_an_older_version_says_nothing() -> None:
+    task, update = task_frame(a_task()), update_frame(an_update(), Payload({}), 2.5)
+    del task.header["lasso"], update.header["lasso"], task.header["carries_fractions"]
+    assert read_task(task, UNITS).lasso is None
+    assert not read_task(task, UNITS).carries_fractions
+    assert read_update(update, UNITS).header.lasso is None
+
+
+@pytest.mark.parametrize("value", [pytest.param(10**400, id="huge"), True, "1", -1.0, math.nan])
+def test_a_lambda_that_cannot_be_one_is_refused(value: object) -> None:
+    task, update = task_frame(a_task()), update_frame(an_update(), Payload({}), 2.5)
+    task.header["lasso"] = update.header["lasso"] = value
+    for read, frame in ((read_task, task), (read_update, update)):
+        with pytest.raises(UpdateError, match="lasso is"):
+            read(frame, UNITS)
+
+
+@given(
+    st.sampled_from(["worker", "round", "samples", "loss", "cut", "lasso", "seconds", "error"]),
+    JSON,
+)
 def test_headers_made_by_hand_are_read_or_refused(name: str, value: object) -> None:
     sent = an_update()
     frame = update_frame(sent, Payload(sent.state), 2.5)
@@ -148,8 +173,22 @@ def test_a_loss_that_is_not_finite_is_left_to_who_can_say_what_it_means(value: f
         read_update(Frame.from_bytes(frame.to_bytes()), UNITS)
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *(("importance_lost", -0.1), ("importance_lost", 1.1), ("importance_lost", 1e308)),
+        *(("loss_before", -1e308), ("loss_after", 1e308), ("loss_after", float("inf"))),
+    ],
+)
+def test_figures_that_no_pruning_has_are_refused_by_their_name(name: str, value: float) -> None:
+    frame = update_frame(an_update(), Payload({}), 2.5)
+    frame.header["cut"][name] = value
+    with pytest.raises(UpdateError, match=f"says that {name} is"):
+        read_update(frame, UNITS)
+
+
 @given(
-    st.sampled_from(["worker", "round", "lasso_scale", "pruning", "recipe", "rate"]),
+    st.sampled_from(["worker", "round", "lasso_scale", "lasso", "pruning", "recipe", "rate"]),
     JSON | HUGE,
 )
 def test_tasks_made_by_hand_are_read_or_refused(name: str, value: object) -> None:

@@ -161,7 +161,7 @@ def test_a_class_the_server_does_not_know_is_named_on_both_sides(site: Site) -> 
     said = taking_part(site, 0, replace(OWNED, data=other), then=data)
     for number in (1, 2):
         taking_part(site, number, replace(OWNED, data=data))
-    site.serve(site.settings(data=data, rounds=1))
+    site.serve(site.settings(data=data, strategy="fedavg", rounds=1))
     assert "The worker has the class 'elbow', which the server does not know" in said[1]
     assert len(warned(site)) == 1
     assert warned(site)[0].startswith("Worker 0 cannot take part: The worker has the class 'elbow'")
@@ -179,7 +179,7 @@ def test_a_worker_with_one_sample_says_so_and_the_server_hears_that_its_data_wil
     said = taking_part(site, 0, replace(owned, data=lone), then=data)
     for number in (1, 2):
         taking_part(site, number, replace(owned, data=data))
-    site.serve(site.settings(data=data, rounds=1, model=owned.model))
+    site.serve(site.settings(data=data, strategy="fedavg", rounds=1, model=owned.model))
     assert "cannot train on a single sample, but worker 0 has only one" in said[1]
     words = "its data cannot be used; it says there what is wrong."
     assert warned(site) == [f"Worker 0 cannot take part: {words}"]
@@ -204,7 +204,7 @@ def test_of_what_fails_while_joining_the_server_hears_nothing_that_is_the_worker
     threading.Thread(target=run, daemon=True).start()
     site.worker(1)
     site.worker(2)
-    site.serve(site.settings(rounds=1))
+    site.serve(site.settings(strategy="fedavg", rounds=1))
     assert errors == [
         "This worker cannot take part, because something failed: OSError: "
         "/home/alice/patients.csv is missing."

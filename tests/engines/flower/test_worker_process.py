@@ -163,7 +163,7 @@ def test_data_that_differ_end_the_worker_and_are_told_to_the_server(site: Site) 
     threading.Thread(target=differing, daemon=True).start()
     site.worker(1)
     site.worker(2)
-    site.serve(site.settings(rounds=1))
+    site.serve(site.settings(strategy="fedavg", rounds=1))
     sentence = (
         "The worker's inputs have the shape [1, 28, 28], those of the server [1, 8, 8]; both must "
         "be equal."

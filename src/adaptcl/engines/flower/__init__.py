@@ -12,18 +12,20 @@ warm from the first task to the last.
     port            where they come in
     doorkeeper      what is let in
     engine          the loop of every engine, on the real clock
+    reunion         how long it waits for workers that took part before
     node            a worker's end
+    uplink          in what pieces its answers travel
     own_data        its data, made to fit the server's model
     fingerprint     whether its model is the server's
     joining         who hears why a worker cannot take part
     worker_process  what a worker process does
-    frames, messages, told   what the two say to each other, as bytes and back
+    frames, messages, told, reading, printable   what the two say to each other, as bytes and back
 """
 
 import os
 
-# Flower reads these when it is imported. It must not phone home, and must not cut what it sends
-# into pieces that take a slow link longer than it waits for one of them.
+# Flower reads these when it is imported. It must not phone home, and must not send workers pieces
+# that are larger than a request to the server may be.
 os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")
 os.environ.setdefault("FLWR_DISABLE_UPDATE_CHECK", "1")
 os.environ.setdefault("FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION", "1")

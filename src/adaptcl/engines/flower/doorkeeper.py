@@ -19,6 +19,7 @@ from queue import SimpleQueue
 from fastapi import HTTPException, Request
 from fastapi.responses import JSONResponse, Response
 from flwr.proto.fleet_pb2 import PushMessagesRequest
+from flwr.proto.message_pb2 import ConfirmMessageReceivedRequest
 from flwr.server.superlink.linkstate import LinkState
 from flwr.supercore.constant import FLEET_HTTP_PUBLIC_KEY_HEADER, NodeStatus
 from starlette.middleware.base import RequestResponseEndpoint
@@ -62,6 +63,15 @@ class Pushed:
     """A worker has sent a part of an answer."""
 
     node: int
+
+
+@dataclass
+class _Awaited:
+    """A message that a node has been sent and has not answered."""
+
+    node: int
+    received: float | None = None
+    """When the node had received it in full."""
 
 
 class Gate:
@@ -156,14 +166,23 @@ class Doorkeeper:
         self._left: dict[int, int] = {}
         self._bells: dict[int, asyncio.Event] = {}
         self.events: SimpleQueue[Activated | Pushed | TurnedAway] = SimpleQueue()
-        self.confirmed: dict[str, float] = {}
-        """When each message had been received in full by its worker."""
+        self._awaited: dict[str, _Awaited] = {}
         self.pushed: dict[int, float] = {}
         """When a part of an answer last came from each node."""
 
-    def expect(self, node: int, allowance: int) -> None:
-        """Something was sent to a node, which may now send this many bytes in answer."""
+    def expect(self, node: int, message: str, allowance: int) -> None:
+        """A message was sent to a node, which may now send this many bytes in answer."""
+        self._awaited[message] = _Awaited(node)
         self._left[node] = allowance
+
+    def forget(self, message: str) -> None:
+        """The answer to a message is here, or wanted no more."""
+        self._awaited.pop(message, None)
+
+    def received(self, message: str, otherwise: float) -> float:
+        """When a message had been received in full by its worker, if the worker has said so."""
+        awaited = self._awaited.get(message)
+        return otherwise if awaited is None or awaited.received is None else awaited.received
 
     async def ring(self, node: int) -> None:
         """There is work for a node."""
@@ -177,6 +196,8 @@ class Doorkeeper:
             self._make_way(self._free_node(asked.public_key, _from(request.scope)[0]))
         elif call == "pull-messages":
             return await self._pull(asked.node.node_id, request, call_next)
+        elif call == "confirm-message-received":
+            self._check_addressee(asked)
         elif call == "push-messages":
             self._check_author(asked)
             self._spend(asked.node.node_id, asked.ByteSize())
@@ -194,8 +215,11 @@ class Doorkeeper:
             if node is not None:
                 self.events.put(Activated(node))
         elif call == "confirm-message-received":
-            self.confirmed[asked.message_object_id] = self._clock()
+            awaited = self._awaited.get(asked.message_object_id)
+            if awaited is not None:
+                awaited.received = self._clock()
         elif call in ("push-messages", "push-object"):
+            self._sign_of_life(asked.node.node_id)
             self.pushed[asked.node.node_id] = self._clock()
             self.events.put(Pushed(asked.node.node_id))
 
@@ -224,6 +248,17 @@ class Doorkeeper:
         authors = [message.metadata.src_node_id for message in asked.messages_list]
         if authors != [asked.node.node_id]:
             raise HTTPException(403, "A worker answers for itself and once at a time.")
+
+    def _check_addressee(self, asked: ConfirmMessageReceivedRequest) -> None:
+        """A message may have been withdrawn meanwhile; then nobody minds."""
+        awaited = self._awaited.get(asked.message_object_id)
+        if awaited is not None and awaited.node != asked.node.node_id:
+            raise HTTPException(403, "The message is another worker's.")
+
+    def _sign_of_life(self, node: int) -> None:
+        """Who sends is there, also where its heartbeats wait behind what it sends."""
+        for each in self._state.get_node_info(node_ids=[node], statuses=[NodeStatus.ONLINE]):
+            self._state.acknowledge_node_heartbeat(node, each.heartbeat_interval)
 
     def _spend(self, node: int, size: int) -> None:
         self._left[node] = self._left.get(node, 0) - size

@@ -9,6 +9,7 @@ that happens too often (`conduct.py`).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -24,20 +25,21 @@ from adaptcl.engines.flower.messages import (
     Answer,
     Invitation,
     dismissal,
-    read_update,
     task_frame,
 )
 from adaptcl.engines.flower.open_task import OpenTask
+from adaptcl.engines.flower.reading import read_answer
 from adaptcl.engines.flower.reminder import Reminder
+from adaptcl.engines.flower.reunion import going_on_without, longest_wait
 from adaptcl.engines.flower.turned_away import TurnedAway
 from adaptcl.engines.round_record import tell_round
+from adaptcl.engines.traffic import Traffic
 from adaptcl.errors import UpdateError
 from adaptcl.events import Listener, UpdateArrived, Warned, WorkerJoined, WorkerLost
 from adaptcl.inputs import Inputs
 from adaptcl.snapshot import Tree
 from adaptcl.strategies.strategy import Closed, Reaction, Strategy
 from adaptcl.training import Arrival, Task
-from adaptcl.training.wire import unpack
 from adaptcl.units import State, UnitMap
 
 _GOODBYE_S = 30.0
@@ -77,9 +79,11 @@ class Network:
         listener: Listener,
         patience: float,
         connected: set[int],
+        first: bool = True,
     ) -> None:
         """`patience` is how many seconds a worker may take for a task before it is given up;
-        `connected` are workers whose coming was seen already, in an earlier run."""
+        `connected` are workers whose coming was seen already, in an earlier run. Only the `first`
+        run of a job waits for all workers, however long they take to come."""
         self._strategy = strategy
         self._units = units
         self._codec = codec
@@ -89,11 +93,14 @@ class Network:
         self._tell = listener
         self._patience = patience
         self._connected = connected
+        self._first = first
         self._began = 0.0
         self._invited: dict[str, int] = {}
         self._ready: set[int] = set()
         self._away: set[int] = set()
         """Workers that the strategy has been told are lost."""
+        self._missing: set[int] = set()
+        """Workers that are not there when it begins, which it will be told."""
         self._given_up: dict[str, int] = {}
         """Messages whose answers come too late to be used."""
         self._conduct = Conduct(workers)
@@ -106,6 +113,7 @@ class Network:
         a checkpoint does not say."""
         self._deadline = Deadline()
         self._update_times = [0.0] * workers
+        self._traffic = Traffic()
         self._rounds_closed = 0
 
     def run(self, checkpoint: Callable[[Tree], None], resume: Tree | None = None) -> None:
@@ -114,13 +122,16 @@ class Network:
             self._restore(resume)
         for worker in self._connected:
             self._invite(worker)
-        self._gather()
+        self._missing = self._gather(for_all=self._first and resume is None)
         self._began = self._fleet.now() - (resume["now"] if resume else 0.0)
         if resume is None:
             self._act(self._strategy.start(), checkpoint)
         else:
             for reaction in self._go_on(resume.get("deadline_in")):
                 self._act(reaction, checkpoint)
+        while self._missing:
+            worker = self._missing.pop()
+            self._act(self._lose(worker, "it has not come"), checkpoint)
         while not self._strategy.finished:
             for reaction in self._next():
                 self._act(reaction, checkpoint)
@@ -150,14 +161,24 @@ class Network:
 
     # What happens ------------------------------------------------------------------------------
 
-    def _gather(self) -> None:
-        """Wait until everybody is there whom the strategy counts on."""
+    def _gather(self, *, for_all: bool) -> set[int]:
+        """Wait until everybody is there whom the strategy counts on, or else, where they have
+        worked together before, for as long as is worth it; gives those to go on without."""
+        began = self._fleet.now()
         while missing := set(range(len(self._update_times))) - self._away - self._ready:
+            left = math.inf
+            if self._ready and not for_all:
+                worth = (self._fleet.connected, self._patience, self._update_times)
+                left = began + longest_wait(missing, *worth) - self._fleet.now()
+            if left <= 0:
+                self._tell(Warned(going_on_without(missing)))
+                break
             self._remind(missing)
-            for happening in self._fleet.wait(self._reminder.due_in()):
+            for happening in self._fleet.wait(min(left, self._reminder.due_in())):
                 # Before the beginning there is nothing yet for a strategy to react to.
                 for _ in self._handle(happening, began=False):
                     pass
+        return missing
 
     def _go_on(self, deadline_in: float | None) -> Iterator[Reaction]:
         """Give out again what was under way, in the time that was left for it."""
@@ -223,6 +244,7 @@ class Network:
                         self._tell(WorkerJoined(worker, self._rounds_closed + 1))
             case Replied(worker, message) if message in self._given_up:
                 del self._given_up[message]
+                self._traffic.answered(len(happening.content))
                 yield from self._welcome(worker)
             case Replied(worker, message):
                 open_task = self._open.get(worker)
@@ -231,16 +253,18 @@ class Network:
 
     def _receive(self, each: OpenTask, reply: Replied) -> Iterator[Reaction]:
         worker = each.task.worker
+        self._traffic.answered(len(reply.content))
         try:
-            report = read_update(Frame.from_bytes(reply.content), self._units)
-            update = unpack(report.payload, report.header, each.task, self._units, self._codec)
+            reading = read_answer(reply.content, each.task, self._units, self._codec)
+            update = reading.update
             self._conduct.check(update)
         except UpdateError as error:
             yield from self._punish(worker, error)
             return
         del self._open[worker]
+        self._traffic.task_ended(each.size)
         self._conduct.approve(update)
-        timing = each.timing(reply, report.seconds)
+        timing = each.timing(reply, reading.seconds)
         self._update_times[worker] = timing.update_time
         self._tell(UpdateArrived(worker, update.round, self.now))
         reaction = self._strategy.receive(Arrival(update, timing))
@@ -298,8 +322,10 @@ class Network:
 
     def _lose(self, worker: int, reason: str) -> Reaction:
         left = self._open.pop(worker, None)
-        if left is not None and left.message not in self._given_up:
-            self._fleet.forget(left.message)
+        if left is not None:
+            self._traffic.task_ended(left.size)
+            if left.message not in self._given_up:
+                self._fleet.forget(left.message)
         self._away.add(worker)
         self._tell(WorkerLost(worker, self._rounds_closed + 1, reason))
         return self._strategy.lost(worker)
@@ -315,8 +341,11 @@ class Network:
             checkpoint(self._snapshot())
 
     def _deliver(self, task: Task) -> None:
+        if task.worker in self._missing:
+            return  # Flower takes no message for a node that it has never seen.
         before = self._open.get(task.worker)
         if before is not None:
+            self._traffic.task_ended(before.size)
             self._fleet.forget(before.message)
         content = task_frame(task, self._used[task.worker]).to_bytes()
         sent = self._fleet.now()
@@ -327,8 +356,8 @@ class Network:
         now = self.now
         self._rounds_closed = closed.round
         accuracy = self._judge(self._strategy.model(), closed)
-        times = [0.0 if w in self._away else t for w, t in enumerate(self._update_times)]
-        tell_round(self._tell, closed, now, accuracy, times)
+        times, away = self._update_times, self._away
+        tell_round(self._tell, closed, now, accuracy, times, away, self._traffic)
 
     # Checkpoints -------------------------------------------------------------------------------
 

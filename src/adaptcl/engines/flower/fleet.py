@@ -43,7 +43,7 @@ from adaptcl.engines.flower.frames import from_record, to_record
 from adaptcl.engines.flower.keys import ServerKeys
 from adaptcl.engines.flower.port import Port
 from adaptcl.engines.flower.turned_away import TurnedAway
-from adaptcl.errors import AdaptCLError, UpdateError
+from adaptcl.errors import AdaptCLError
 
 _TTL_S = 30 * 86400.0
 """Flower forgets a message after this long; the engine's own patience ends much earlier."""
@@ -179,7 +179,7 @@ class Fleet:
             # An answer to an earlier message may still be on its way.
             self._sent[name] = _Sent(node, 2 * len(content) + _SPARE_BYTES)
             awaited = [each.allowance for each in self._sent.values() if each.node == node]
-            self._doorkeeper.expect(node, sum(awaited))
+            self._doorkeeper.expect(node, name, sum(awaited))
             # Last, because a worker that finds a message without its parts waits for a second.
             if self._state.store_message_ins(remove_content_from_message(message)) is None:
                 raise AdaptCLError(f"A message for worker {worker} was not taken by Flower.")
@@ -195,7 +195,7 @@ class Fleet:
         if announced is not None:
             self._state.object_store.delete(announced.metadata.message_id)
         del self._sent[message]
-        self._doorkeeper.confirmed.pop(message, None)
+        self._doorkeeper.forget(message)
         self._state.delete_messages({message})
         self._state.object_store.delete(message)
 
@@ -264,6 +264,8 @@ class Fleet:
         store = self._state.object_store
         contents: dict[str, bytes] = {}
         try:
+            if not store.get(reply.message_id):
+                return None  # It is sent last, so there is no need to look through all the others.
             for part in iterate_object_tree(store.get_object_tree(reply.message_id)):
                 content = store.get(part.object_id)
                 if not content:
@@ -273,15 +275,16 @@ class Fleet:
             frame = from_record(cast(Message, whole).content)
         except NoObjectInStoreError:
             return None
-        except (UpdateError, ValueError, TypeError, AttributeError, KeyError, IndexError):
-            # Whoever sent this made it by hand; the engine will find it cannot be read.
+        except Exception:
+            # Whoever sent this made it by hand, and what Flower makes of that can be any error;
+            # the engine will find that it cannot be read.
             frame = b""
         now = self.now()
         answer = Replied(
             worker=self._workers[reply.src_node_id],
             message=message,
             content=frame,
-            received=self._doorkeeper.confirmed.get(message, now),
+            received=self._doorkeeper.received(message, now),
             arrived=self._doorkeeper.pushed.get(reply.src_node_id, now),
         )
         self.forget(message)

@@ -13,10 +13,12 @@ from typing import Any
 
 import torch
 from flwr.app import Array, ArrayRecord, RecordDict
+from flwr.app.message.arraychunk import ArrayChunk
 from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
+from adaptcl.engines.flower.printable import printable
 from adaptcl.errors import UpdateError
 from adaptcl.units import Kept, State
 
@@ -48,16 +50,22 @@ class Frame:
             metadata = json.loads(content[8 : 8 + length])["__metadata__"]
             header = json.loads(metadata[_HEADER])
         except (SafetensorError, KeyError, TypeError, ValueError, RuntimeError) as error:
-            raise UpdateError(f"A message cannot be read: {error}.") from None
+            raise UpdateError(f"A message cannot be read: {printable(str(error))}.") from None
         if not isinstance(header, dict):
             raise UpdateError("A message cannot be read: its header is not an object.")
         return cls(header, tensors)
 
 
-def to_record(content: bytes) -> RecordDict:
-    """A frame's bytes as the content of a Flower message."""
-    array = Array("uint8", (len(content),), STYPE, content)
-    return RecordDict({_RECORD: ArrayRecord({_RECORD: array})})
+def to_record(content: bytes, piece: int | None = None) -> RecordDict:
+    """A frame's bytes as the content of a Flower message, which travels in pieces of so many bytes;
+    of as many as Flower likes, if none are given."""
+    arrays = ArrayRecord({_RECORD: Array("uint8", (len(content),), STYPE, content)})
+    if piece is not None:
+        whole = memoryview(content)
+        cut = [ArrayChunk(whole[at : at + piece]) for at in range(0, len(content), piece)]
+        # Flower cuts all arrays of a process alike, except those that it finds cut already.
+        arrays[_RECORD].__dict__["_chunks"] = [(each.object_id, each) for each in cut]
+    return RecordDict({_RECORD: arrays})
 
 
 def from_record(record: RecordDict) -> bytes:

@@ -12,12 +12,14 @@ import datetime
 import ipaddress
 import os
 import re
+import ssl
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import count, takewhile
 from pathlib import Path
 
 from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
@@ -56,8 +58,15 @@ class WorkerKeys:
 
 def make_keys(folder: Path, workers: int, hosts: Sequence[str]) -> list[Path]:
     """Write `server` and `worker-0`, `worker-1`, … into a new folder; gives those folders."""
-    if folder.exists() and any(folder.iterdir()):
-        raise SettingError(f"{folder} is not empty; keys are never written over others.")
+    try:
+        if folder.exists() and any(folder.iterdir()):
+            raise SettingError(f"{folder} is not empty; keys are never written over others.")
+        return _make_keys(folder, workers, hosts)
+    except OSError as error:
+        raise SettingError(f"Keys cannot be written to {folder} ({error.strerror}).") from None
+
+
+def _make_keys(folder: Path, workers: int, hosts: Sequence[str]) -> list[Path]:
     authority_key = ec.generate_private_key(ec.SECP384R1())
     authority = _authority(authority_key)
     server_key = ec.generate_private_key(ec.SECP384R1())
@@ -96,6 +105,7 @@ def server_keys(folder: Path, workers: int) -> ServerKeys:
     keys = tuple(map(_read, paths))
     for name in (_CERTIFICATE, _KEY):
         _read(folder / name)
+    _refuse_unpaired(folder / _CERTIFICATE, folder / _KEY)
     surplus = tuple(map(_read, present[workers:]))
     return ServerKeys(folder / _CERTIFICATE, folder / _KEY, keys, surplus)
 
@@ -105,11 +115,28 @@ def worker_keys(folder: Path) -> WorkerKeys:
     content = _read(folder / _KEY)
     try:
         key = serialization.load_pem_private_key(content, password=None)
-    except ValueError:
+    except TypeError:
+        raise SettingError(
+            f"{folder / _KEY} is locked by a password, but a worker starts without anybody there "
+            "to give it; put back the key as `adaptcl keys` made it."
+        ) from None
+    except (ValueError, UnsupportedAlgorithm):
         raise SettingError(f"{folder / _KEY} is not a private key.") from None
     if not isinstance(key, ec.EllipticCurvePrivateKey):
         raise SettingError(f"{folder / _KEY} is not an elliptic-curve key.")
-    return WorkerKeys(_read(folder / _AUTHORITY), key)
+    authority = _read(folder / _AUTHORITY)
+    try:
+        trusting(authority)
+    except (ValueError, ssl.SSLError):
+        raise SettingError(f"{folder / _AUTHORITY} is not a certificate.") from None
+    return WorkerKeys(authority, key)
+
+
+def trusting(authority: bytes) -> ssl.SSLContext:
+    """What a worker connects with: servers that this authority has certified, and no others."""
+    trust = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    trust.load_verify_locations(cadata=authority.decode("ascii"))
+    return trust
 
 
 def public_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
@@ -196,6 +223,18 @@ def _private(key: ec.EllipticCurvePrivateKey) -> bytes:
         serialization.PrivateFormat.PKCS8,
         serialization.NoEncryption(),
     )
+
+
+def _refuse_unpaired(certificate: Path, key: Path) -> None:
+    """The port would only find out when it is opened, and in words of OpenSSL."""
+    try:
+        # Whoever needs a password for the key gets an empty one, which no key has.
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key, password="")
+    except (ssl.SSLError, ValueError):
+        raise SettingError(
+            f"{certificate} and {key.name} beside it are not a certificate and its key, as "
+            "`adaptcl keys` made them."
+        ) from None
 
 
 def _write(path: Path, content: bytes) -> None:

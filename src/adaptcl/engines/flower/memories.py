@@ -6,7 +6,7 @@ each of the last tasks is kept, one file for each, until the run is over.
 
 What is promised, for a server that goes back by any number of rounds:
 
-- The group lasso's λ stays what it was found to be in the worker's first task.
+- The group lasso's λ stays what it was found, or told, to be in the worker's first task.
 - What the codec left unsent is exactly what it was after the latest update that the server has
   used. An update that it could not use, or gave up waiting for, is as if the codec had not sent it.
 - That holds for a task that is asked for again too, as long as it is among the last four, or among

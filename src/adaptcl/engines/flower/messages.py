@@ -15,6 +15,7 @@ from typing import Any, TypeGuard
 
 from adaptcl.codecs.codec import Payload
 from adaptcl.engines.flower.frames import Frame, pack_kept, unpack_kept
+from adaptcl.engines.flower.printable import printable
 from adaptcl.engines.flower.told import read_inputs, read_outline
 from adaptcl.errors import AdaptCLError, UpdateError
 from adaptcl.inputs import Inputs
@@ -27,6 +28,8 @@ INVITE, TASK, END = "query.invite", "train.task", "query.end"
 
 _STATE, _PAYLOAD, _KEPT, _IMPORTANCE = "state:", "payload:", "kept", "importance"
 _DISMISSAL = "dismissed"
+_LARGEST = 1e30
+"""Of a loss around a pruning; the two are compared, and their difference must be a number too."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +55,7 @@ class Invitation:
     def read(cls, frame: Frame) -> Invitation:
         """From what the server sent; an error where it was a dismissal."""
         if _DISMISSAL in frame.header:
-            reason = _printable(str(frame.header[_DISMISSAL]))
+            reason = printable(str(frame.header[_DISMISSAL]))
             raise AdaptCLError(f"The server has dismissed this worker: {reason}")
         try:
             invitation = cls(**frame.header)
@@ -97,7 +100,7 @@ class Answer:
         values = {name: frame.header.get(name, "") for name in ("fingerprint", "error")}
         if not all(isinstance(value, str) for value in values.values()):
             raise UpdateError("An answer holds something that is not a text.")
-        return cls(**{name: _printable(value) for name, value in values.items()})
+        return cls(**{name: printable(value) for name, value in values.items()})
 
 
 @dataclass(frozen=True)
@@ -131,6 +134,8 @@ def task_frame(task: Task, used: int | None = None) -> Frame:
         "recipe": dataclasses.asdict(task.recipe),
         "pruning": pruning,
         "lasso_scale": task.lasso_scale,
+        "lasso": task.lasso,
+        "carries_fractions": task.carries_fractions,
         "used": used,
     }
     return Frame(header, tensors)
@@ -160,6 +165,8 @@ def read_task(frame: Frame, units: UnitMap) -> Task:
                 _multiple(pruning),
             ),
             lasso_scale=_finite(header, "lasso_scale"),
+            lasso=_lasso(header),
+            carries_fractions=header.get("carries_fractions") is True,
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise UpdateError(f"The server's task cannot be understood: {error!r}.") from None
@@ -192,6 +199,7 @@ def update_frame(update: Update, payload: Payload, seconds: float) -> Frame:
         "samples": update.samples,
         "loss": update.loss,
         "cut": None if update.cut is None else dataclasses.asdict(update.cut),
+        "lasso": update.lasso,
         "seconds": seconds,
     }
     return Frame(header, tensors)
@@ -216,6 +224,7 @@ def read_update(frame: Frame, units: UnitMap) -> Report:
         samples=_whole(frame.header, "samples"),
         loss=loss,
         cut=_cut(frame.header.get("cut")) if math.isfinite(loss) else None,
+        lasso=_lasso(frame.header) if math.isfinite(loss) else None,
     )
     seconds = max(0.0, _finite(frame.header, "seconds"))
     return Report(header, Payload(_without_prefix(tensors, _PAYLOAD)), seconds)
@@ -224,19 +233,29 @@ def read_update(frame: Frame, units: UnitMap) -> Report:
 def _cut(values: Any) -> Cut | None:
     if values is None:
         return None
-    return Cut(*(_finite(values, each.name) for each in dataclasses.fields(Cut)))
+    cut = Cut(*(_finite(values, each.name) for each in dataclasses.fields(Cut)))
+    for name, value in dataclasses.asdict(cut).items():
+        least, most = (0, 1 + 1e-6) if name == "importance_lost" else (-_LARGEST, _LARGEST)
+        if not least <= value <= most:
+            raise _odd(name, value)
+    return cut
+
+
+def _lasso(values: Mapping[str, Any]) -> float | None:
+    # Who is of a version from before it was told says nothing.
+    if values.get("lasso") is None:
+        return None
+    found = _finite(values, "lasso")
+    if found < 0:
+        raise _odd("lasso", found)
+    return found
 
 
 def _without_prefix(tensors: State, prefix: str) -> State:
     for name in tensors:
         if not name.startswith(prefix):
-            raise UpdateError(f"A message holds {name!r}, which has no place in it.")
+            raise UpdateError(f"A message holds {name!r:.200}, which has no place in it.")
     return {name.removeprefix(prefix): tensor for name, tensor in tensors.items()}
-
-
-def _printable(text: str) -> str:
-    """A text from elsewhere, for a terminal, which must not be steered by it."""
-    return "".join(c for c in text[:500] if c.isprintable())
 
 
 # Numbers, of which JSON knows more kinds than there is use for: true and false, which Python takes

@@ -26,7 +26,7 @@ from flwr.proto.fleet_pb2 import (
     PushMessagesRequest,
 )
 from flwr.proto.heartbeat_pb2 import SendNodeHeartbeatRequest
-from flwr.proto.message_pb2 import ObjectTree
+from flwr.proto.message_pb2 import ObjectTree, PushObjectRequest
 from flwr.proto.node_pb2 import Node as NodeProto
 from flwr.supercore.inflatable.inflatable_object import (
     get_all_nested_objects,
@@ -45,18 +45,22 @@ from flwr.supercore.inflatable.inflatable_utils import (
     ObjectUnavailableError,
     inflate_object_from_contents,
 )
+from flwr.supercore.protobuf.client import ProtobufCall, ProtobufRequestContext
 from flwr.supernode.fleet_http_client import FleetHttpClient
 from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
 from adaptcl.engines.flower.frames import from_record, to_record
-from adaptcl.engines.flower.keys import WorkerKeys, public_pem
+from adaptcl.engines.flower.keys import WorkerKeys, public_pem, trusting
+from adaptcl.engines.flower.printable import printable
+from adaptcl.engines.flower.uplink import PIECE_S, Uplink
 from adaptcl.errors import AdaptCLError
 
 _CALL_S = 30.0
-"""How long a call may take that carries a message or waits for one."""
+"""How long nothing may be heard in a call that fetches a message or waits for one."""
 
-_AT_ONCE = 2
-"""How many parts of a message travel at once, so that none waits for another's confirmation."""
+_FETCHED_AT_ONCE = 2
+"""How many parts of a message are fetched at once. Their bytes are heard as they come, however
+slowly, in contrast to those of an answer (`uplink.py`)."""
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -92,6 +96,7 @@ class Node:
         self._messages = _client(address, keys, _CALL_S)
         self._presence = _client(address, keys, HEARTBEAT_CALL_TIMEOUT)
         self._node = NodeProto()
+        self._uplink = Uplink()
 
     @contextmanager
     def connected(self) -> Iterator[None]:
@@ -146,7 +151,8 @@ class Node:
             ttl=asked.ttl / 2,
             message_type=asked.message_type,
         )
-        message = make_message(metadata, to_record(content))
+        pieces = self._uplink.pieces()
+        message = make_message(metadata, to_record(content, pieces.size))
         with no_object_id_recompute():
             message.metadata.__dict__["_message_id"] = message.object_id
             request = PushMessagesRequest(
@@ -164,10 +170,13 @@ class Node:
             wanted = set(reply.objects_to_push)
             parts = get_all_nested_objects(message).items()
             contents = [(name, part.deflate()) for name, part in parts if name in wanted]
-            try:
-                _side_by_side(lambda part: push(*part), contents)
-            except ObjectPushError as error:
-                raise DisconnectedError(f"an answer was not taken: {error}") from None
+        began = time.perf_counter()
+        try:
+            _side_by_side(lambda part: push(*part), contents, pieces.at_once)
+        except ObjectPushError as error:
+            raise DisconnectedError(f"an answer was not taken: {error}") from None
+        sent = sum(len(part) for _, part in contents)
+        self._uplink.learn(sent, time.perf_counter() - began)
 
     def _fetch(self, metadata: Metadata, tree: ObjectTree) -> Incoming | None:
         name = metadata.message_id
@@ -177,7 +186,7 @@ class Node:
         )
         parts = [part.object_id for part in iterate_object_tree(tree)]
         try:
-            contents = dict(zip(parts, _side_by_side(pull, parts), strict=True))
+            contents = dict(zip(parts, _side_by_side(pull, parts, _FETCHED_AT_ONCE), strict=True))
         except (ObjectPullError, ObjectUnavailableError):
             return None  # The server wants no answer to it any more, and sends something else.
         make_confirm_message_received_fn_protobuf(
@@ -215,7 +224,7 @@ class Node:
 
     def _refusal(self, response: httpx.Response) -> Exception:
         try:
-            detail = str(response.json()["detail"])
+            detail = printable(str(response.json()["detail"]))
         except (ValueError, KeyError, TypeError):
             detail = f"status {response.status_code}"
         if response.status_code == httpx.codes.UNAUTHORIZED:
@@ -227,23 +236,37 @@ class Node:
         return DisconnectedError(detail)
 
 
-def _side_by_side(do: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
-    """Do something with each of several parts, two at a time, and stop at the first failure.
+def _side_by_side(
+    do: Callable[[Item], Result], items: Iterable[Item], at_once: int
+) -> list[Result]:
+    """Do something with each of several parts, some at a time, and stop at the first failure.
 
     In contrast to Flower's own functions for this, no thread is left behind. One that still sends
     on a connection that is closed meanwhile sends on whatever was opened next under its number.
     """
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
+    with ThreadPoolExecutor(at_once) as pool:
         return list(pool.map(do, items))
 
 
 def _client(address: str, keys: WorkerKeys, timeout: float) -> FleetHttpClient:
-    trust = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    trust.load_verify_locations(cadata=keys.authority.decode("ascii"))
     signing = NodeAuthHttpInterceptor(keys.key, keys.key.public_key())
     return FleetHttpClient(
-        f"https://{address}", interceptors=[signing], verify=trust, timeout=timeout
+        f"https://{address}",
+        interceptors=[signing, _Patient()],
+        verify=trusting(keys.authority),
+        timeout=timeout,
     )
+
+
+class _Patient:
+    """Gives what is sent the time that it takes over a slow link."""
+
+    def intercept(self, context: ProtobufRequestContext, call_next: ProtobufCall) -> httpx.Response:
+        """Make one call of Flower's client."""
+        if isinstance(context.message, PushMessagesRequest | PushObjectRequest):
+            timeout = httpx.Timeout(PIECE_S, connect=_CALL_S)
+            context.request.extensions["timeout"] = timeout.as_dict()
+        return call_next(context)
 
 
 def _unproven(error: httpx.RequestError) -> bool:

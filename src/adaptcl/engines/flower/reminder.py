@@ -25,7 +25,7 @@ class Reminder:
         elif self._clock() >= self._due:
             self._pause = min(_RAREST_S, 2 * self._pause)
             self._due = self._clock() + self._pause
-            return f"Still waiting for {_named(sorted(workers))}."
+            return f"Still waiting for {named(workers)}."
         return ""
 
     def due_in(self) -> float:
@@ -33,10 +33,11 @@ class Reminder:
         return 60.0 if self._due is None else max(0.0, min(60.0, self._due - self._clock()))
 
 
-def _named(workers: list[int]) -> str:
+def named(workers: Collection[int]) -> str:
+    """Some workers, in words; of many of them the first."""
     if len(workers) == 1:
-        return f"worker {workers[0]}"
-    words = [str(worker) for worker in workers[:_NAMED]]
+        return f"worker {next(iter(workers))}"
+    words = [str(worker) for worker in sorted(workers)[:_NAMED]]
     if len(workers) > _NAMED:
         words.append(f"{len(workers) - _NAMED} others")
     return f"workers {', '.join(words[:-1])} and {words[-1]}"
