@@ -8,13 +8,48 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from adaptcl.errors import AdaptCLError, RunFolderError
 from adaptcl.snapshot import Tree
-from adaptcl.units import Kept, Layer, Slot, UnitMap, kept_key, submodel
+from adaptcl.units import (
+    Kept,
+    Layer,
+    Slot,
+    UnitMap,
+    flops,
+    kept_key,
+    retention,
+    submodel,
+)
+
+
+class Savings(NamedTuple):
+    """What the workers' sub-models are less than the whole model."""
+
+    retention: tuple[float, ...]
+    """By worker."""
+    params_saved: float
+    flops_saved: float
+
+    @classmethod
+    def of(cls, units: UnitMap, kept: Sequence[Kept]) -> Savings:
+        """Of the sub-models that a strategy ends with."""
+        # Of ten thousand workers most have one of a few sub-models.
+        distinct = {kept_key(each): each for each in kept}
+        share = {key: retention(units, each) for key, each in distinct.items()}
+        work = {key: flops(units, each) for key, each in distinct.items()}
+        keys = [kept_key(each) for each in kept]
+        whole = max(1, flops(units, units.everything()))
+        retentions = tuple(share[key] for key in keys)
+        return cls(
+            retentions,
+            1 - sum(retentions) / len(retentions),
+            1 - sum(work[key] for key in keys) / whole / len(keys),
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,6 +61,8 @@ class SubModels:
     """The different sub-models there are: of a thousand workers many may have the same."""
     of_worker: tuple[int, ...]
     """By worker, which of them it has."""
+    alike: frozenset[str] = frozenset()
+    """As in the `UnitMap`."""
 
     @classmethod
     def of(cls, units: UnitMap, kept: Sequence[Kept]) -> SubModels:
@@ -33,7 +70,8 @@ class SubModels:
         keys = [kept_key(each) for each in kept]
         distinct = dict(zip(keys, kept, strict=True))
         place = {key: number for number, key in enumerate(distinct)}
-        return cls(units.slots, tuple(distinct.values()), tuple(place[key] for key in keys))
+        of_worker = tuple(place[key] for key in keys)
+        return cls(units.slots, tuple(distinct.values()), of_worker, units.alike)
 
     def cut(self, model: nn.Module, worker: int) -> nn.Module:
         """A worker's sub-model with the values of a whole model: a smaller module."""
@@ -49,7 +87,7 @@ class SubModels:
             ):
                 raise RunFolderError(f"The run had another model: they differ in {slot.tensor}.")
         layers = (Layer("", range(len(kept))),) if len(kept) else ()
-        units = UnitMap(self.slots, layers, shapes, frozenset(), frozenset(), ())
+        units = UnitMap(self.slots, layers, shapes, frozenset(), frozenset(), (), alike=self.alike)
         return submodel(model, units, kept)
 
     def to_tree(self) -> Tree:
@@ -58,6 +96,7 @@ class SubModels:
             "slots": [[each.tensor, each.dim, each.ids, each.owned] for each in self.slots],
             "distinct": list(self.distinct),
             "of_worker": torch.tensor(self.of_worker),
+            "alike": sorted(self.alike),
         }
 
     @classmethod
@@ -68,4 +107,5 @@ class SubModels:
             tuple(Slot(*each) for each in tree["slots"]),
             tuple(tree["distinct"]),
             tuple(of_worker.tolist()),
+            frozenset(tree.get("alike", ())),  # runs from before there were any lack it
         )

@@ -160,6 +160,20 @@ class ShuffleNet(Headed):
         return out
 
 
+class ShuffledGroups(Headed):
+    """Grouped convolutions around a channel shuffle: no group can be cut alone."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__(width)
+        self.a, self.b = conv_bn(3, width), conv_bn(width, width, groups=4)
+        self.shuffle = nn.ChannelShuffle(4)
+        self.c = conv_bn(width, width, 1, groups=4)
+
+    def features(self, x: Tensor) -> Tensor:
+        out: Tensor = self.c(self.shuffle(self.b(self.a(x))))
+        return out
+
+
 class SqueezeExcite(Headed):
     def __init__(self) -> None:
         super().__init__(8)
@@ -351,6 +365,8 @@ ZOO = {
     "transformer layer": Animal(Encoder, {"layer.linear1": 16}),
     "ShuffleNet-like": Animal(ShuffleNet, {"stem.0": 4, "last.0": 8}),
     "native channel shuffle": Animal(lambda: ShuffleNet(native=True), {"stem.0": 4, "last.0": 8}),
+    "shuffled groups": Animal(lambda: ShuffledGroups(32), {"a.0": 8, "b.0": 2, "c.0": 8}),
+    "shuffled narrow groups": Animal(lambda: ShuffledGroups(16), {"a.0": 4, "c.0": 4}),
     "squeeze and excite": Animal(SqueezeExcite, {"stem.0": 8, "down": 3}),
     "sigmoid that is read": Animal(lambda: Between(after=torch.sigmoid), {"a.0": 8}),
     "softmax over space that is read": Animal(
@@ -389,7 +405,7 @@ ZOO = {
     "grouped convolution of the input": Animal(
         lambda: nn.Sequential(conv_bn(3, 6, groups=3), nn.Flatten(), nn.Linear(384, CLASSES)), {}
     ),
-    "groups that could empty a layer": Animal(GroupedCat, {}),
+    "groups that could empty a layer": Animal(GroupedCat, {"c.0": 3}),
     "spatial attention": Animal(SpatialAttention, {"a.0": 6}),
     "decoder": Animal(Decoder, {"encode": 10, "unfold": 6, "up": 4}),
     "sequence": Animal(Sequence, {"a": 6}),

@@ -73,9 +73,20 @@ def test_units_without_batch_norm_are_counted() -> None:
     ("animal", "module", "reason"),
     [
         ("VGG-like", "head", RETURNED),
-        ("hard-coded view", "b.0", UNLIKE_ZEROING),
+        (
+            "hard-coded view",
+            "b.0",
+            f"{UNLIKE_ZEROING}: view is told the size 256; "
+            "if it is a fixed number, say flatten(1) or -1 instead",
+        ),
+        ("hard-coded slice", "a.0", UNLIKE_ZEROING),
         ("spatial attention", "mask", LONE),
         ("groups that could empty a layer", "a.0", LONE),
+        (
+            "shuffled narrow groups",
+            "b.0",
+            "bound together by conv2d in c.0: only all of them could be cut",
+        ),
         ("sequence", "rnn", UNKNOWN),
         ("sequence", "b", "a cut is not known to pass through gru in rnn"),
         (
@@ -140,6 +151,34 @@ def test_what_a_head_for_training_reads_and_the_head_itself_are_said_to_be_for_t
     }
 
 
+class Own(nn.Module):
+    """Parameters of its own beside a layer."""
+
+    def __init__(self, *names: str) -> None:
+        super().__init__()
+        for name in names:
+            self.register_parameter(name, nn.Parameter(torch.randn(1, 3)))
+        self.head = nn.Linear(3, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        for each in self.parameters(recurse=False):
+            x = x + each
+        scores: Tensor = self.head(x)
+        return scores
+
+
+@pytest.mark.parametrize(
+    ("names", "told"),
+    [
+        (("cls",), "no units are known in the bare parameter cls"),
+        (("cls", "pos"), "no units are known in the bare parameters cls and pos"),
+        (("a", "b", "c"), "no units are known in the bare parameters a, b and c"),
+    ],
+)
+def test_bare_parameters_are_named(names: tuple[str, ...], told: str) -> None:
+    assert by_name(Own(*names), torch.randn(2, 3))[""].pinned == (told,)
+
+
 @pytest.mark.parametrize("animal", ["ResNet-like"], indirect=True)
 def test_as_text_it_is_a_table(net: nn.Module, images: Tensor) -> None:
     assert str(describe(net, images, ["shortcut"])).splitlines() == [
@@ -151,7 +190,8 @@ def test_as_text_it_is_a_table(net: nn.Module, images: Tensor) -> None:
         "two.0.0   Conv2d      5           5",
         "two.1     Conv2d     12           0  fixed by a pattern",
         "shortcut  Conv2d     12           0  fixed by a pattern",
-        "773 of 965 parameters (80.1 %) can be cut; no sub-model retains less than 19.9 %",
+        "773 of 965 parameters (80.1 %) can be cut; no sub-model retains less than 19.9 %, "
+        "or a little more if cut to a `width_multiple`",
     ]
 
 

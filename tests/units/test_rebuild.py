@@ -43,6 +43,23 @@ def test_the_tensors_of_a_submodel_are_those_of_cut(net: nn.Module, images: Tens
         assert all(torch.equal(built[name], tensor) for name, tensor in expected.items())
 
 
+@pytest.mark.parametrize(
+    ("animal", "name", "groups"),
+    [("shuffled groups", "b.0", 4), ("grouped convolution", "between.0", 2)],
+    indirect=["animal"],
+)
+def test_groups_get_narrower_or_fewer(
+    net: nn.Module, images: Tensor, name: str, groups: int
+) -> None:
+    units = trace(net, images)
+    whole, smaller = (each.get_submodule(name) for each in (net, submodel(net, units, half(units))))
+    assert isinstance(whole, nn.Conv2d)
+    assert isinstance(smaller, nn.Conv2d)
+    assert (whole.groups, smaller.groups) == (4, groups)
+    assert smaller.out_channels == whole.out_channels // 2
+    assert smaller.in_channels == whole.in_channels // 2
+
+
 @pytest.mark.parametrize("animal", ["MLP with batch norm"], indirect=True)
 def test_a_submodel_shares_no_memory_with_the_model_or_the_state(
     net: nn.Module, images: Tensor

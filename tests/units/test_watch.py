@@ -194,3 +194,21 @@ def test_only_what_covers_the_units_is_blamed() -> None:
             return out
 
     assert reasons(Gated())["a"][0] == "coupled with the buffer buffer, which is never cut"
+
+
+def test_what_is_joined_to_a_parameter_is_still_known_by_it_many_operations_later() -> None:
+    class Tokens(Net):
+        def __init__(self) -> None:
+            super().__init__()
+            self.cls = nn.Parameter(torch.zeros(1, 1, 8))
+
+        def forward(self, x: Tensor) -> Tensor:
+            x = self.a(x).unsqueeze(1)
+            x = torch.cat([self.cls.expand(len(x), -1, -1), x], 1)
+            x = x + self.norm(x)
+            out: Tensor = self.head((x + self.b(x))[:, 0])
+            return out
+
+    found = reasons(Tokens())
+    assert found["a"] == found["b"] == ("coupled with the parameter cls, which is never cut",)
+    assert found[""] == ("no units are known in the bare parameters bias and cls",)

@@ -20,7 +20,9 @@ units stay defined.
 Batch-norm statistics need care by worker: a unit held by w' of W workers gets its filter scaled
 by w'/W, so its outputs' *standard deviation* scales by w'/W too, and its variance by the square of
 that. Averaging standard deviations is consistent with it; averaging variances is not. So this is
-about the variances of units that can be cut; all others are averaged as they are.
+about the variances of units that can be cut; all others are averaged as they are. Where the outputs
+grow otherwise (`units/growth.py`), statistics are averaged over those who hold them and scaled by
+that power of w'/W: its square behind a depthwise convolution, not at all behind a frozen filter.
 
 Of whole numbers only counts of batches change in training; they take the largest value. Parameters
 that are not trained stay as they are, also where few workers hold them.
@@ -87,6 +89,11 @@ class Aggregation:
             name: part.view(tensor.shape)
             for (name, tensor), part in zip(floats.items(), parts, strict=True)
         }
+        self._growth = {
+            name: powers.to(self._device)
+            for name, powers in units.growth.items()
+            if settings.aggregation == "by-worker"
+        }
         self._weight = 0.0
         self._holders = Holders(units, self._device)
         self._counters: State = {}
@@ -141,23 +148,35 @@ class Aggregation:
         """The merged value of one tensor, whose sum is set to zero."""
         merged = torch.empty_like(previous, memory_format=torch.contiguous_format)
         total, before, into = (_with_rows(t) for t in (self._sums[name], previous, merged))
+        powers, is_std = self._growth.get(name), name in self._as_std
         for block in blocks(total):
             here = held[block] if held is not None and len(held) > 1 else held
-            into[block] = self._merged(total[block], before[block], here, name in self._as_std)
+            rule = self._rule if powers is None else _scaled(powers[block])
+            into[block] = self._merged(rule, total[block], before[block], here, is_std)
             total[block].zero_()
         return merged
 
-    def _merged(self, total: Tensor, before: Tensor, held: Tensor | None, as_std: bool) -> Tensor:
+    def _merged(
+        self, rule: Rule, total: Tensor, before: Tensor, held: Tensor | None, as_std: bool
+    ) -> Tensor:
         if held is None:
             mean = total / self._weight
         else:
             known = before.double().sqrt() if as_std else before
-            mean = self._rule(total, held, self._weight, known)
+            mean = rule(total, held, self._weight, known)
         if as_std:
             mean = mean.square()
         if held is None or self._holders.everything_is_held:
             return mean
         return torch.where(held > 0, mean.to(before.dtype), before)
+
+
+def _scaled(powers: Tensor) -> Rule:
+    """By worker, for statistics of what grows with these powers of the share that hold it."""
+    by_unit = _RULES["by-unit"]
+    return lambda total, held, weight, before: (
+        by_unit(total, held, weight, before) * (held / weight) ** powers
+    )
 
 
 def _with_rows(tensor: Tensor) -> Tensor:

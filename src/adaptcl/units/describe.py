@@ -14,12 +14,14 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
+from adaptcl.compiled import uncompiled
 from adaptcl.units.check import same_as_zeroed
-from adaptcl.units.forward import running_in_training
-from adaptcl.units.size import parameters
+from adaptcl.units.computed import computed_weight
+from adaptcl.units.forward import StepsShown, running_in_training
+from adaptcl.units.size import parameters, smallest
 from adaptcl.units.trace import claimed, trace
-from adaptcl.units.unit_map import FIXED, Kept, UnitMap
-from adaptcl.units.watch import LONE, Watch, watched
+from adaptcl.units.unit_map import FIXED, UnitMap
+from adaptcl.units.watch import LONE, Watch, joined, watched
 
 BY_PATTERN = "fixed by a pattern"
 UNLIKE_ZEROING = "in a trial, cutting was not the same as zeroing"
@@ -84,10 +86,13 @@ class Description:
             ).rstrip()
             for row in rows
         ]
+        coarser = (
+            ", or a little more if cut to a `width_multiple`" if self.cuttable_parameters else ""
+        )
         lines.append(
             f"{self.cuttable_parameters:,} of {self.parameters:,} parameters "
             f"({100 * (1 - self.least_retention):.3g} %) can be cut; no sub-model retains less "
-            f"than {100 * self.least_retention:.3g} %"
+            f"than {100 * self.least_retention:.3g} %{coarser}"
         )
         if self.unscaled:
             have = "unit has" if self.unscaled == 1 else "units have"
@@ -104,12 +109,13 @@ def describe(model: nn.Module, example: Tensor, fixed: Sequence[str] = ()) -> De
     The arguments are those of `trace`, and the units the very ones that training will cut. The
     model is left as it is.
     """
+    model = uncompiled(model)
     units = trace(model, example, fixed)
     sample = example.detach()[:2]
     devices = [example.device] if example.is_cuda else []
-    with torch.random.fork_rng(devices=devices), torch.no_grad():
+    with torch.random.fork_rng(devices=devices), torch.no_grad(), StepsShown():
         probe = copy.deepcopy(model).eval()
-        watch = watched(probe, sample)
+        watch = watched(probe, sample, units.alike)
         unfixed, uncertain = (claimed(probe, sample, patterns) for patterns in ((), fixed))
         stages = (
             (LONE, _by_dimension(unfixed)),
@@ -118,17 +124,9 @@ def describe(model: nn.Module, example: Tensor, fixed: Sequence[str] = ()) -> De
             (UNTRAINABLE, _by_dimension(units)),
         )
         training = running_in_training(probe, sample)
-    whole, least = (parameters(units, each) for each in (units.everything(), _smallest(units)))
+    whole, least = (parameters(units, each) for each in (units.everything(), smallest(units)))
     described = _described(probe, watch, stages, training)
     return Description(described, whole, whole - least, _unscaled(units))
-
-
-def _smallest(units: UnitMap) -> Kept:
-    """One unit of every layer; which one does not matter, as those of a layer are alike."""
-    kept = torch.zeros_like(units.everything())
-    for layer in units.layers:
-        kept[layer.units.start] = True
-    return kept
 
 
 def _unscaled(units: UnitMap) -> int:
@@ -187,7 +185,7 @@ def _described(
                     if other != name
                 )
             ),
-            _reasons(each, TRAINING_ONLY if name in training else UNUSED),
+            _reasons(modules[name], each, TRAINING_ONLY if name in training else UNUSED),
             each.uses,
         )
         for name, each in found.items()
@@ -204,25 +202,38 @@ def _found(weights: Sequence[str], watch: Watch, stages: _Stages) -> _Found:
         result.seen = True
         if not owned:
             continue
+        together = watch.bound(ids.tolist())
         for place, one in enumerate(ids.tolist()):
             unit = left[tensor, dim][place] if (tensor, dim) in left else FIXED
             if unit != FIXED:
                 result.cuttable.add(unit)
-            elif len(ids) == 1:
-                result.pinned[one] = LONE
-            else:
-                result.pinned[one] = watch.why(one) or next(
-                    reason
-                    for reason, units in stages
-                    if (tensor, dim) not in units or units[tensor, dim][place] == FIXED
-                )
+                continue
+            why = LONE if len(ids) == 1 else watch.why(one)
+            why = why or next(
+                reason
+                for reason, units in stages
+                if (tensor, dim) not in units or units[tensor, dim][place] == FIXED
+            )
+            if why == LONE and together is not None:
+                why = together
+            if why == UNLIKE_ZEROING and (told := watch.sized(one)) is not None:
+                why = f"{why}: {told}; if it is a fixed number, say flatten(1) or -1 instead"
+            result.pinned[one] = why
     return result
 
 
-def _reasons(found: _Found, unseen: str) -> tuple[str, ...]:
+def _reasons(module: nn.Module, found: _Found, unseen: str) -> tuple[str, ...]:
     if found.cuttable or found.pinned:
         return tuple(dict.fromkeys(found.pinned.values()))
-    return (UNKNOWN if found.seen else unseen,)
+    return (computed_weight(module) or (_unknown(module) if found.seen else unseen),)
+
+
+def _unknown(module: nn.Module) -> str:
+    """That nothing is known of a module's units; where it is no layer, by its parameters' names."""
+    if type(module).__module__.startswith("torch.nn."):
+        return UNKNOWN
+    names = [name for name, each in module.named_parameters(recurse=False) if each.dim() > 1]
+    return f"no units are known in the bare parameter{'s' * (len(names) > 1)} {joined(names)}"
 
 
 def _remarks(module: Described) -> str:

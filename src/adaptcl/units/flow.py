@@ -50,9 +50,8 @@ class Call:
 
     def replay(self, swap: Callable[[Tensor], Tensor]) -> Any:
         """Run the operation again on other tensors."""
-        args = [swap(a) if isinstance(a, Tensor) else a for a in self.args]
-        kwargs = {k: swap(a) if isinstance(a, Tensor) else a for k, a in self.kwargs.items()}
-        return self.func(*args, **kwargs)
+        kwargs = {name: _swapped(value, swap) for name, value in self.kwargs.items()}
+        return self.func(*_swapped(self.args, swap), **kwargs)
 
 
 Rule = Callable[["Flow", Call], bool]
@@ -62,12 +61,16 @@ Rule = Callable[["Flow", Call], bool]
 class Flow:
     """Everything learnt in one forward pass."""
 
-    def __init__(self, model: nn.Module, batch: int) -> None:
+    def __init__(self, model: nn.Module, batch: int, alike: frozenset[str] = frozenset()) -> None:
+        """`alike` are the weights of grouped convolutions all of whose groups lose the same."""
+        self.alike = alike
         self.coupling = Coupling()
         self.slots: dict[tuple[str, int], tuple[Tensor, bool]] = {}
         """By tensor and dimension, in forward order: the candidates and whether they own it."""
         self.positions: dict[str, int] = {}
         """By weight: how often each of its elements is multiplied for one sample."""
+        self.grouped: set[str] = set()
+        """The weights of convolutions in groups of several channels."""
         self._batch = batch
         self._tags: MutableMapping[Tensor, Tag] = WeakTensorKeyDictionary()
         self._parameters = {id(p): name for name, p in reversed(list(model.named_parameters()))}
@@ -94,11 +97,15 @@ class Flow:
         """Whether this very tensor belongs to the model: a parameter or a buffer."""
         return id(tensor) in self._parameters or id(tensor) in self._buffers
 
-    def rows(self, weight: Tensor, dim: int) -> Tensor:
-        """The candidates that own a dimension of a weight; new ones at its first use."""
+    def rows(self, weight: Tensor, dim: int, groups: int = 1) -> Tensor:
+        """The candidates that own a dimension of a weight; new ones at its first use.
+
+        Those at the same place of several groups are the same.
+        """
         key = (self.name(weight), dim)
         if key not in self.slots:
-            self.slots[key] = (self.coupling.fresh(weight.shape[dim]), True)
+            ids = self.coupling.fresh(weight.shape[dim] // groups).repeat(groups)
+            self.slots[key] = (ids, True)
         return self.slots[key][0]
 
     def claim(self, tensor: Tensor, dim: int, ids: Tensor, *, owned: bool) -> None:
@@ -183,6 +190,15 @@ _SPELLINGS = {
     **dict.fromkeys(("truediv", "itruediv", "rtruediv", "rdiv", "true_divide"), "div"),
     "multiply": "mul",
 }
+
+
+def _swapped(value: Any, swap: Callable[[Tensor], Tensor]) -> Any:
+    """The same with other tensors, also in the lists that operations such as `cat` take."""
+    if isinstance(value, Tensor):
+        return swap(value)
+    if type(value) in (tuple, list):
+        return type(value)(_swapped(item, swap) for item in value)
+    return value
 
 
 def tensors_in(value: Any) -> Iterator[Tensor]:

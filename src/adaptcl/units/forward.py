@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
+from torch.overrides import TorchFunctionMode
 
 from adaptcl.errors import TraceError
 from adaptcl.kinds import instead_of_class, kind_of
@@ -22,6 +23,23 @@ def called(name: str, module: nn.Module) -> str:
     """How an error speaks of a module."""
     kind = type(module).__name__
     return f"Module {name!r} ({kind})" if name else f"The model ({kind})"
+
+
+class StepsShown(TorchFunctionMode):
+    """As long as this lasts, transformer layers take the steps in eval mode that they train with.
+
+    Without anybody watching PyTorch runs such a layer as one operation then, and packs padded texts
+    into nested tensors, which can be neither followed nor compared.
+    """
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        return func(*args, **(kwargs or {}))
 
 
 def refuse_hidden(model: nn.Module) -> None:

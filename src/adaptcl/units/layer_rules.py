@@ -49,10 +49,30 @@ def _grouped(flow: Flow, call: Call, channel: int, groups: int) -> bool:
     if tag is None or tag.dim != channel:
         return False
     read, written = len(tag.ids) // groups, weight.shape[0] // groups
+    if read > 1:
+        flow.grouped.add(flow.name(weight))
+    if flow.name(weight) in flow.alike:
+        return _alike(flow, call, channel, groups)
     first = tag.ids[::read]
     flow.coupling.couple(tag.ids, first.repeat_interleave(read))
     rows = first.repeat_interleave(written)
     _own(flow, rows, weight, bias)
+    flow.put(call.out, rows, channel, zero=True)
+    return True
+
+
+def _alike(flow: Flow, call: Call, channel: int, groups: int) -> bool:
+    """Channels at the same place of every group are one unit: equal groups get narrower alike."""
+    given, weight, bias = call.get(0, "input"), call.get(1, "weight"), call.get(2, "bias")
+    tag = flow.tag(given)
+    assert tag is not None
+    split = tag.ids.reshape(groups, -1)
+    flow.coupling.couple(split.flatten(), split[:1].expand_as(split).flatten())
+    if not tag.zero:
+        flow.coupling.pin(tag.ids)
+    flow.claim(weight, 1, split[0], owned=False)
+    rows = flow.rows(weight, 0, groups)
+    _own(flow, rows, bias)
     flow.put(call.out, rows, channel, zero=True)
     return True
 

@@ -175,12 +175,19 @@ def _put_settled(flow: Flow, out: Tensor, full: Tensor, zero: bool, prefer: int 
     return True
 
 
-def _open_dimension(call: Call) -> int | None:
-    """The place of a -1 among the sizes asked for."""
+def sizes_asked(call: Call) -> list[int]:
+    """The sizes that a `view` or `reshape` is given, one for each dimension; else none."""
     sizes: list[Any] = list(call.args[1:])
     if len(sizes) == 1 and isinstance(sizes[0], tuple | list):
         sizes = list(sizes[0])
-    return sizes.index(-1) if len(sizes) == call.out.dim() and -1 in sizes else None
+    whole = len(sizes) == call.out.dim() and all(isinstance(size, int) for size in sizes)
+    return sizes if whole else []
+
+
+def _open_dimension(call: Call) -> int | None:
+    """The place of a -1 among the sizes asked for."""
+    sizes = sizes_asked(call)
+    return sizes.index(-1) if -1 in sizes else None
 
 
 def _couple_parts(flow: Flow, whole: Tensor, part: Tensor) -> bool:

@@ -31,8 +31,8 @@ def submodel(
         if id(tensor) not in memo:
             memo[id(tensor)] = _copied(name, tensor, indexes, state)
     smaller = copy.deepcopy(model, memo)
-    for module in smaller.modules():
-        _resize(module)
+    for name, module in smaller.named_modules():
+        _resize(module, whole_groups=f"{name}.weight".lstrip(".") not in units.alike)
     return smaller
 
 
@@ -51,7 +51,7 @@ def _copied(
     return values
 
 
-def _resize(module: nn.Module) -> None:
+def _resize(module: nn.Module, *, whole_groups: bool) -> None:
     """Make the sizes that a module remembers those of its tensors."""
     if isinstance(module, nn.Linear):
         module.out_features, module.in_features = module.weight.shape
@@ -59,7 +59,7 @@ def _resize(module: nn.Module) -> None:
         module.in_channels = module.weight.shape[0]
         module.out_channels = module.weight.shape[1] * module.groups
     elif isinstance(module, _ConvNd):
-        if module.groups > 1:  # whole groups are cut, so what is left of a group is unchanged
+        if module.groups > 1 and whole_groups:  # what is left of a group is unchanged
             module.groups = module.weight.shape[0] // (module.out_channels // module.groups)
         module.out_channels = module.weight.shape[0]
         module.in_channels = module.weight.shape[1] * module.groups

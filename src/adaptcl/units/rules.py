@@ -14,6 +14,7 @@ _ASKS_FOR_NO_VALUE = """
     is_contiguous is_floating_point is_complex is_cuda is_cpu is_sparse is_quantized is_nested
     is_leaf is_meta is_mkldnn is_mps is_inference requires_grad grad grad_fn len itemsize
     element_size get_device version has_names set_grad_enabled is_grad_enabled repr
+    nested_tensor_from_mask_left_aligned
 """
 
 HARMLESS = frozenset(_ASKS_FOR_NO_VALUE.split())

@@ -25,6 +25,14 @@ class _Sizes:
     bytes: int
 
 
+def smallest(units: UnitMap) -> Kept:
+    """One unit of every layer; which one does not matter, as those of a layer are alike."""
+    kept = torch.zeros_like(units.everything())
+    for layer in units.layers:
+        kept[layer.units.start] = True
+    return kept
+
+
 def parameters(units: UnitMap, kept: Kept) -> int:
     """How many parameters the sub-model has."""
     return _elements(units, kept, units.parameters)

@@ -12,9 +12,10 @@ from torch.nn.modules.batchnorm import _NormBase
 from adaptcl.errors import TraceError
 from adaptcl.units.check import checked
 from adaptcl.units.coupling import PINNED
-from adaptcl.units.flow import Flow, FlowMode
-from adaptcl.units.forward import called, refuse_hidden, refuse_unsteady, run
-from adaptcl.units.rules import HARMLESS, RULES
+from adaptcl.units.flow import Flow
+from adaptcl.units.forward import StepsShown, called, refuse_hidden, refuse_unsteady, run
+from adaptcl.units.growth import GrowthMode
+from adaptcl.units.size import parameters, smallest
 from adaptcl.units.unit_map import FIXED, Layer, Slot, UnitMap, Work
 
 _NORMS = (_NormBase, nn.GroupNorm)
@@ -35,7 +36,7 @@ def trace(model: nn.Module, example: Tensor, fixed: Sequence[str] = ()) -> UnitM
     refuse_hidden(model)
     sample = example.detach()[:2]
     devices = [example.device] if example.is_cuda else []
-    with torch.random.fork_rng(devices=devices), torch.no_grad():
+    with torch.random.fork_rng(devices=devices), torch.no_grad(), StepsShown():
         probe = _copied(model).eval()
         units = claimed(probe, sample, fixed)
         refuse_unsteady(probe, sample)
@@ -43,11 +44,27 @@ def trace(model: nn.Module, example: Tensor, fixed: Sequence[str] = ()) -> UnitM
 
 
 def claimed(model: nn.Module, sample: Tensor, fixed: Sequence[str]) -> UnitMap:
-    """The units that can be cut by the rules alone, before the check."""
-    flow = Flow(model, batch=len(sample))
-    with FlowMode(flow, RULES, HARMLESS):
+    """The units that can be cut by the rules alone, before the check.
+
+    A grouped convolution loses whole groups. Where none could be cut so, as between channel
+    shuffles, all its groups lose the same channels instead, if that makes smaller sub-models.
+    """
+    units, grouped = _followed(model, sample, fixed, frozenset())
+    uncut = grouped - units.by_tensor.keys()
+    if not uncut:
+        return units
+    narrower, _ = _followed(model, sample, fixed, uncut)
+    return min(units, narrower, key=lambda each: parameters(each, smallest(each)))
+
+
+def _followed(
+    model: nn.Module, sample: Tensor, fixed: Sequence[str], alike: frozenset[str]
+) -> tuple[UnitMap, frozenset[str]]:
+    """The units, and the weights of grouped convolutions; `alike` is as for `Flow`."""
+    flow = Flow(model, len(sample), alike)
+    with GrowthMode(flow) as growth:
         run(model, sample, fixed, flow.pin)
-    return _unit_map(model, flow)
+    return _unit_map(model, flow, growth.statistics), frozenset(flow.grouped)
 
 
 def _copied(model: nn.Module) -> nn.Module:
@@ -57,7 +74,7 @@ def _copied(model: nn.Module) -> nn.Module:
         raise TraceError(f"{called('', model)} cannot be copied: {error}") from error
 
 
-def _unit_map(model: nn.Module, flow: Flow) -> UnitMap:
+def _unit_map(model: nn.Module, flow: Flow, growth: Mapping[str, Tensor]) -> UnitMap:
     """Number what was found: consecutively by layer, layers in forward order."""
     layers, numbers = _numbered(flow)
     found = {
@@ -92,6 +109,13 @@ def _unit_map(model: nn.Module, flow: Flow) -> UnitMap:
         tied=(tied := _tied(model, state)),
         frozen=frozenset(name for name in state if tied.get(name, name) in still),
         item_bytes={name: tensor.element_size() for name, tensor in state.items()},
+        alike=flow.alike,
+        growth={
+            name: powers
+            for name, tensor in state.items()
+            if (powers := growth.get(first_name[id(tensor)])) is not None
+            and bool((powers != 1).any())
+        },
     )
 
 

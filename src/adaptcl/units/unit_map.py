@@ -104,6 +104,11 @@ class UnitMap:
     """Names of the parameters that are not trained (`requires_grad` is False)."""
     item_bytes: Mapping[str, int] = field(default_factory=dict)
     """Bytes of one element of each tensor; 4 where it is not said."""
+    alike: frozenset[str] = frozenset()
+    """Names of the weights of grouped convolutions that keep all groups and make them narrower."""
+    growth: Mapping[str, Tensor] = field(default_factory=dict)
+    """By running statistic, at each index, the power with which what it describes grows with all
+    that its unit owns; 1 where it is not said."""
 
     @property
     def count(self) -> int:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.utils.weak import WeakTensorKeyDictionary
 
@@ -20,6 +21,7 @@ from adaptcl.units.coupling import PINNED
 from adaptcl.units.flow import Call, Flow, FlowMode, Tag, operation_name, tensors_in
 from adaptcl.units.forward import run, running_modules
 from adaptcl.units.layer_rules import LAYER_RULES
+from adaptcl.units.movement_rules import sizes_asked
 from adaptcl.units.rules import HARMLESS, RULES
 
 RETURNED = "the model returns them"
@@ -68,12 +70,27 @@ class Watch(FlowMode):
         """By weight, what it read at first if that is never cut."""
         self._roots: list[int] = []
         """By candidate, what stood for its set before the operation that is looked at."""
+        self._binders: dict[int, dict[str, None]] = {}
+        """By candidate, the operations that coupled it with others of the same activation."""
+        self._sized: dict[int, str] = {}
+        """By candidate, the first operation that was told how many of them there are."""
         self._passed = True
 
     def why(self, candidate: int) -> str | None:
         """Why a candidate is never cut, if the forward pass says so."""
         cause = self._causes.get(candidate)
         return None if cause is None else str(cause)
+
+    def bound(self, candidates: Sequence[int]) -> str | None:
+        """What couples these with each other, if all of them hang together."""
+        places = {place: None for one in candidates for place in self._binders.get(one, ())}
+        if not places or len(set(self.flow.coupling.roots(torch.tensor(candidates)))) > 1:
+            return None
+        return f"bound together by {joined(list(places))}: only all of them could be cut"
+
+    def sized(self, candidate: int) -> str | None:
+        """Where a number stands that may not be right any more when some of these are cut."""
+        return self._sized.get(candidate)
 
     def enter(self, sample: Tensor) -> None:
         """The model is about to get this."""
@@ -107,13 +124,36 @@ class Watch(FlowMode):
         outputs = list(tensors_in(out))
         self._own_new_slots()
         if self.flow.coupling.joins != joins:
+            self._note_binding(name, operands)
             self._note(self._direct(name, operands, again))
         self._remember(name, operands, outputs)
         return out
 
     def _passes(self, call: Call) -> bool:
         self._passed = super()._passes(call)
+        if self._passed and call.name in ("view", "reshape"):
+            self._note_size(call)
         return self._passed
+
+    def _note_size(self, call: Call) -> None:
+        tag, sizes = self.flow.tag(call.out), sizes_asked(call)
+        if tag is not None and sizes and sizes[tag.dim] != -1:
+            told = f"{self._place(call.name)} is told the size {sizes[tag.dim]}"
+            for one in tag.ids.tolist():
+                self._sized.setdefault(one, told)
+
+    def _note_binding(self, name: str, operands: Sequence[_Operand]) -> None:
+        for _, tag in operands:
+            ids = [] if tag is None else tag.ids.tolist()
+            if len(set(self.flow.coupling.roots(torch.tensor(ids)))) < len(
+                set(map(self._old, ids))
+            ):
+                for one in ids:
+                    self._binders.setdefault(one, {})[self._place(name)] = None
+
+    def _old(self, one: int) -> int:
+        """What stood for the set of a candidate before the operation that is looked at."""
+        return self._roots[one] if one < len(self._roots) else one
 
     # What an operation pins ---------------------------------------------------------------------
 
@@ -162,22 +202,19 @@ class Watch(FlowMode):
     def _note(self, direct: Mapping[int, Cause]) -> None:
         """Whatever has been pinned since the last time is pinned for one of these causes, or is
         coupled with what is."""
-        before, self._roots = self._roots, self.flow.coupling.all_roots()
-
-        def old(one: int) -> int:
-            return before[one] if one < len(before) else one
-
-        new = [one for one, root in enumerate(self._roots) if root == PINNED != old(one)]
-        by_set = {old(one): one for one in reversed(list(direct)) if self._roots[one] == PINNED}
+        roots = self.flow.coupling.all_roots()
+        new = [one for one, root in enumerate(roots) if root == PINNED != self._old(one)]
+        by_set = {self._old(one): one for one in reversed(list(direct)) if roots[one] == PINNED}
         for one in new:
             cause = direct.get(one)
-            if cause is None and old(one) in by_set:
-                cause = self._passed_on(by_set[old(one)], direct[by_set[old(one)]])
+            if cause is None and (other := by_set.get(self._old(one))) is not None:
+                cause = self._passed_on(other, direct[other])
             if cause is None:
                 cause = Cause(LONE)  # tracing itself pins what is alone
             if cause.through == self._module.get(one):
                 cause = replace(cause, through=None)
             self._causes[one] = cause
+        self._roots = roots
 
     def _passed_on(self, one: int, cause: Cause) -> Cause:
         """The cause for whatever is coupled with a candidate that has one."""
@@ -192,7 +229,7 @@ class Watch(FlowMode):
         mixed = not self._passed and any(tag is not None for _, tag in operands)
         handed_on = name in RULES and (name not in LAYER_RULES or name in _KEEPS_CHANNELS)
         for tensor in outputs:
-            if self.flow.tag(tensor) is not None:
+            if _units_of(self.flow.tag(tensor)):
                 continue
             if not operands:
                 self._origins[tensor] = "a constant"
@@ -201,8 +238,8 @@ class Watch(FlowMode):
             elif origins:
                 self._origins[tensor] = origins[0]
         for tensor, tag in operands:
-            if tag is not None and self.flow.tag(tensor) is None:
-                self._origins.setdefault(tensor, int(tag.ids[0]))
+            if self.flow.tag(tensor) is None and (units := _units_of(tag)):
+                self._origins.setdefault(tensor, units[0])
         if name in LAYER_RULES:
             for tensor, _ in operands:
                 if self.flow.is_parameter(tensor) and tensor.dim() > 1:
@@ -213,9 +250,8 @@ class Watch(FlowMode):
     def _origin(self, operand: _Operand) -> _Origin | None:
         """Where an operand comes from if it is never cut; None if it can be."""
         tensor, tag = operand
-        if tag is not None:
-            pinned = (one for one in tag.ids.tolist() if one in self._causes)
-            return next(pinned, None)
+        if units := _units_of(tag):
+            return next((one for one in units if one in self._causes), None)
         if self.flow.is_state(tensor):
             kind = "parameter" if self.flow.is_parameter(tensor) else "buffer"
             return f"the {kind} {self.flow.name(tensor)}"
@@ -253,9 +289,19 @@ class Watch(FlowMode):
             self._looked_at.add(key)
 
 
-def watched(model: nn.Module, sample: Tensor) -> Watch:
-    """One forward pass of a model, with all that was noted in it."""
-    flow = Flow(model, batch=len(sample))
+def _units_of(tag: Tag | None) -> list[int]:
+    """The candidates in an activation; none where it has been joined to what is never cut."""
+    return [] if tag is None else [one for one in tag.ids.tolist() if one != PINNED]
+
+
+def joined(words: Sequence[str]) -> str:
+    """One, two and three."""
+    return " and ".join(filter(None, (", ".join(words[:-1]), words[-1])))
+
+
+def watched(model: nn.Module, sample: Tensor, alike: frozenset[str] = frozenset()) -> Watch:
+    """One forward pass of a model, with all that was noted in it; `alike` is as for `Flow`."""
+    flow = Flow(model, len(sample), alike)
     with running_modules(model) as running:
         watch = Watch(flow, running)
         watch.enter(sample)

@@ -1,0 +1,49 @@
+"""The workers' sub-models after a run."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from adaptcl.sub_models import SubModels
+from adaptcl.units import trace
+
+IMAGES = torch.randn(2, 3, 6, 6)
+
+
+def shuffling() -> nn.Module:
+    """Grouped convolutions, whose groups a shuffle between them makes narrower alike."""
+    return nn.Sequential(
+        nn.Conv2d(3, 32, 3), nn.Conv2d(32, 32, 1, groups=4), nn.ChannelShuffle(4),
+        nn.Conv2d(32, 32, 1, groups=4), nn.Flatten(), nn.Linear(512, 2),
+    )  # fmt: skip
+
+
+def scores(found: SubModels, model: nn.Module) -> Tensor:
+    result: Tensor = found.cut(model, 0)(IMAGES)
+    return result
+
+
+@torch.no_grad()
+def test_what_is_read_back_from_a_file_is_cut_as_before() -> None:
+    model = shuffling().eval()
+    units = trace(model, IMAGES)
+    kept = units.everything()
+    for layer in units.layers:
+        kept[layer.units.start] = False
+    before = SubModels.of(units, [kept, kept])
+    after = SubModels.from_tree(before.to_tree())
+    assert sum(each.numel() for each in after.cut(model, 1).parameters()) < 0.8 * sum(
+        each.numel() for each in model.parameters()
+    )
+    assert torch.equal(scores(before, model), scores(after, model))
+
+
+def test_a_file_from_before_groups_could_get_narrower_is_read() -> None:
+    model = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
+    units = trace(model, torch.randn(2, 3))
+    tree = SubModels.of(units, [torch.tensor([True, False, True, False])]).to_tree()
+    del tree["alike"]
+    smaller = SubModels.from_tree(tree).cut(model, 0)
+    assert smaller(torch.randn(2, 3)).shape == (2, 2)
+    assert smaller.get_parameter("0.weight").shape == (2, 3)

@@ -1,0 +1,51 @@
+"""Running a user's forward pass where PyTorch would take a shortcut."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from adaptcl.units import describe, submodel, trace
+from adaptcl.units.forward import StepsShown
+
+
+class Padded(nn.Module):
+    """PyTorch's encoder on texts of different lengths, which it packs in eval mode."""
+
+    def __init__(self, *, nested: bool = True) -> None:
+        super().__init__()
+        layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+        self.table = nn.Embedding(9, 8, padding_idx=0)
+        self.encoder = nn.TransformerEncoder(layer, 2, enable_nested_tensor=nested)
+        self.head = nn.Linear(8, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        hidden = self.encoder(self.table(x), src_key_padding_mask=x == 0)
+        scores: Tensor = self.head(hidden[:, 0])
+        return scores
+
+
+TEXTS = torch.tensor([[1, 2, 3, 4, 0, 0], [5, 6, 0, 0, 0, 0]])
+
+
+def test_an_encoder_of_padded_texts_has_the_same_units_however_pytorch_packs_them() -> None:
+    nested, padded = (trace(Padded(nested=nested), TEXTS) for nested in (True, False))
+    assert nested.layers == padded.layers
+    assert [layer.name for layer in nested.layers] == [
+        "encoder.layers.0.linear1", "encoder.layers.1.linear1",
+    ]  # fmt: skip
+    assert describe(Padded(), TEXTS) == describe(Padded(nested=False), TEXTS)
+
+
+def test_a_cut_encoder_of_padded_texts_takes_the_shortcut_again() -> None:
+    model = Padded().eval()
+    units = trace(model, TEXTS)
+    kept = units.everything()
+    kept[3:] = False
+    kept[-1] = True
+    smaller = submodel(model, units, kept)
+    with torch.no_grad():
+        fast = smaller(TEXTS)
+        with StepsShown():
+            slow = smaller(TEXTS)
+    torch.testing.assert_close(fast, slow, rtol=1e-4, atol=1e-5)
