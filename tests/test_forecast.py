@@ -1,9 +1,10 @@
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
+from torch import Tensor, nn
 
 import adaptcl
 from adaptcl import config, models
@@ -17,7 +18,7 @@ from adaptcl.units import trace
 WORKERS, SHAPE = 4, (1, 8, 8)
 MODEL = models.build("small", SHAPE, 10, 1)
 UNITS = trace(MODEL, torch.zeros(2, *SHAPE))
-SAMPLES = [8, 12, 16, 20]
+SAMPLES = [10, 12, 16, 20]
 JOB: dict[str, Any] = {
     "workers": WORKERS,
     "rounds": 9,
@@ -26,6 +27,7 @@ JOB: dict[str, Any] = {
     "batch_size": 4,
     "epochs": 1.0,
     "evaluate_every": 9,
+    "samples_share": 0.5,
 }
 
 
@@ -60,6 +62,26 @@ def test_with_deadlines_participants_and_jitter_too() -> None:
     assert found.virtual_time_s == pytest.approx(run.summary.virtual_time_s, rel=1e-9)
 
 
+def test_the_heterogeneity_is_that_of_the_workers_drawn_as_in_the_run() -> None:
+    own = {"strategy": "fedavg-s", "participants": 2}
+    found = forecast(configured(**own), UNITS, SAMPLES)
+    run = simulated(**own)
+    assert found.heterogeneity == pytest.approx([r.heterogeneity for r in run.rounds], abs=1e-9)
+    assert len(set(found.heterogeneity)) > 2
+
+
+@pytest.mark.parametrize("strategy", ["fedasync-s", "ssp-s", "dc-asgd-a-s", "fedbuff"])
+def test_without_a_barrier_there_is_none_before_the_slowest_worker_has_a_time(
+    strategy: str,
+) -> None:
+    found = forecast(configured(strategy=strategy, sigma=20.0), UNITS, SAMPLES).heterogeneity
+    assert found[0] is None
+    known = [each for each in found if each is not None]
+    assert known == list(found[-len(known) :])
+    assert known == pytest.approx([known[0]] * len(known))
+    assert known[0] > 0.8
+
+
 def test_which_units_go_hardly_matters() -> None:
     own = {"strategy": "adaptcl", "pruning_interval": 2}
     found = forecast(configured(**own), UNITS, SAMPLES)
@@ -87,3 +109,40 @@ def test_forecasts_are_held_against_the_first() -> None:
     _, row = forecast_table([slow, fast]).rows
     assert row[:4] == ("adaptcl", "1.3 min", "1.50×", "37.50 %")
     assert row[4:] == ("30.00 %", "25.00 %", "0.500 → 0.010")
+
+
+class ManyFlopsInFewParameters(nn.Module):
+    """Convolutions that compute nearly everything, and a layer that is never cut with most of the
+    parameters: pruning takes FLOPs away faster than parameters."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.features = nn.Sequential(
+            nn.Conv2d(1, 32, 3, padding=1), nn.BatchNorm2d(32), nn.ReLU(),
+            nn.Conv2d(32, 32, 3, padding=1), nn.BatchNorm2d(32), nn.ReLU(),
+            nn.AdaptiveAvgPool2d(4), nn.Flatten(),
+        )  # fmt: skip
+        self.fixed = nn.Linear(32 * 16, 64)
+        self.last = nn.Linear(64, 10)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return cast(Tensor, self.last(torch.relu(self.fixed(self.features(inputs)))))
+
+
+@pytest.mark.parametrize("alpha", [1.0, 2.0])
+def test_in_a_steady_world_the_fastest_worker_is_never_pruned(alpha: float) -> None:
+    units = trace(ManyFlopsInFewParameters(), torch.zeros(2, 1, 28, 28), ("fixed",))
+    settings = configured(
+        strategy="adaptcl",
+        alpha=alpha,
+        rounds=30,
+        workers=5,
+        speeds=(0.2, 0.4, 0.6, 0.8, 1.0),
+        bandwidths=(50.0,) * 5,
+        flops_share=1.0,
+        train_time=24.1,
+    )
+    found = forecast(settings, units, [600] * 5)
+    assert found.retention[-1] == 1
+    # And nobody is driven much below the time of the fastest: that would be a cascade.
+    assert found.round_times_s[-1] == pytest.approx(found.round_times_s[0] / 5, rel=0.25)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from adaptcl.config import Config
 from adaptcl.engines.deadline import Deadline
 from adaptcl.engines.environment import Environment
-from adaptcl.engines.heterogeneity import heterogeneity
+from adaptcl.engines.heterogeneity import of_those_present
 from adaptcl.errors import SettingError
 from adaptcl.factories import telling_whose
 from adaptcl.pruning import prune
@@ -31,8 +31,8 @@ class Forecast:
     strategy: str
     round_times_s: tuple[float, ...]
     """How long each round takes."""
-    heterogeneity: tuple[float, ...]
-    """Of the update times, round by round."""
+    heterogeneity: tuple[float | None, ...]
+    """Of the update times, round by round; None while not all workers have one."""
     retention: tuple[float, ...]
     """Each worker's at the end."""
     flops_saved: float
@@ -67,18 +67,28 @@ class _Clock:
         self._units = units
         self._samples = samples
         self._environment = Environment(
-            config.environment, units, job.workers, config.recipe.epochs, job.seed
+            config.environment, units, job.workers, config.recipe.epochs, job.seed, samples
         )
         self._strategy = strategy_class(job.strategy)(
-            Job(units, {}, job.workers, job.rounds, config.recipe, job.seed), own
+            Job(
+                units,
+                {},
+                job.workers,
+                job.rounds,
+                config.recipe,
+                job.seed,
+                config.environment.time_noise,
+            ),
+            own,
         )
         self._now = 0.0
         self._deadline = Deadline()
         self._under_way: dict[int, tuple[float, Task, Arrival]] = {}
         self._ends: list[float] = []
         self._update_times = [0.0] * job.workers
-        self._unequal: list[float] = []
-        self._warnings: list[str] = []
+        self._unequal: list[float | None] = []
+        sentence = self._environment.ignores_samples()
+        self._warnings: list[str] = [] if sentence is None else [sentence]
 
     def run(self) -> Forecast:
         self._act(self._strategy.start())
@@ -113,7 +123,8 @@ class _Clock:
         self._deadline.follow(reaction, self._now)
         if reaction.closed is not None:
             self._ends.append(self._now)
-            self._unequal.append(heterogeneity([t for t in self._update_times if t > 0]))
+            asked = reaction.closed.participants or range(len(self._update_times))
+            self._unequal.append(of_those_present(self._update_times, asked, away=()))
             self._warnings += reaction.closed.warnings
 
     def _deliver(self, task: Task) -> None:

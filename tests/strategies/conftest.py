@@ -16,7 +16,7 @@ from torch import nn
 
 import adaptcl
 from adaptcl import data, snapshot
-from adaptcl.run import Result
+from adaptcl.result import Result
 from adaptcl.strategies import Closed, Job, Reaction, Strategy
 from adaptcl.training import Arrival, Recipe, Task, Timing, Update
 from adaptcl.units import Kept, State, trace

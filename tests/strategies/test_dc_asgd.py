@@ -8,10 +8,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from adaptcl.run import Result
+from adaptcl.errors import SettingError
+from adaptcl.result import Result
 from adaptcl.strategies import Job
 from adaptcl.strategies.dc_asgd import DCASGD, DCASGDSettings
 from adaptcl.training import Arrival, Recipe
+from adaptcl.training.batches import steps
 from adaptcl.units import trace
 
 Jobs = Callable[..., Job]
@@ -51,6 +53,52 @@ def test_a_gradient_is_the_mean_of_the_steps_of_a_commit(
     # 16 samples are 6 steps of 4 in 1.5 epochs: g = (1 - 0.4) / (0.1·6) = 1.
     strategy.receive(answered(task, weight(0.4), samples=16))
     assert strategy.model()["weight"].item() == pytest.approx(1 - 0.3 * 1)
+
+
+def test_a_learning_rate_that_decays_has_decayed_as_far_after_as_many_epochs(
+    one_weight: Jobs, answered: Answers
+) -> None:
+    recipe = Recipe(epochs=2.0, learning_rate=0.1, learning_rate_decay=0.25, batch_size=16)
+    settings = DCASGDSettings(lambda_0=0.0, commit_epochs=1.0)
+    strategy = DCASGD(one_weight(1, 1, start=1.0, recipe=recipe), settings)
+    (first,) = strategy.start().tasks
+    # Of two commits a round each halves the rate. One step, g = (1 - 0.9) / 0.1 = 1.
+    (second,) = strategy.receive(answered(first, weight(0.9), samples=16)).tasks
+    assert strategy.model()["weight"].item() == pytest.approx(0.9)
+    assert second.recipe.in_round(second.round).learning_rate == pytest.approx(0.05)
+    # g = (0.9 - 0.8) / 0.05 = 2, and the server's step has decayed too.
+    strategy.receive(answered(second, weight(0.8), samples=16))
+    assert strategy.model()["weight"].item() == pytest.approx(0.9 - 0.05 * 2)
+
+
+def test_changes_of_another_optimizer_are_not_taken_for_gradients(one_weight: Jobs) -> None:
+    with pytest.raises(SettingError, match="optimizer must be 'sgd'"):
+        DCASGD(one_weight(1, 1, recipe=Recipe(optimizer="adamw")), DCASGDSettings())
+
+
+@pytest.mark.parametrize("samples", [1, 20, 90, 600])
+def test_a_worker_trains_as_many_steps_in_all_as_with_any_other_method(
+    one_weight: Jobs, answered: Answers, samples: int
+) -> None:
+    recipe = Recipe(epochs=1.0, batch_size=32)
+    strategy = DCASGD(one_weight(1, 7, recipe=recipe), DCASGDSettings())
+    tasks = list(strategy.start().tasks)
+    trained = 0
+    while tasks:
+        task = tasks.pop()
+        trained += task.steps(samples)
+        tasks += strategy.receive(answered(task, dict(task.state), samples=samples)).tasks
+    assert trained == 7 * steps(samples, 32, 1.0)
+
+
+def test_a_commit_without_a_step_leaves_the_model_as_it_is(
+    one_weight: Jobs, answered: Answers
+) -> None:
+    strategy = DCASGD(one_weight(1, 2, start=1.0, recipe=RECIPE), DCASGDSettings())
+    (task,) = strategy.start().tasks
+    assert task.steps(1) == 0
+    strategy.receive(answered(task, weight(1.0)))
+    assert strategy.model()["weight"].item() == 1.0
 
 
 def test_the_servers_step_is_the_workers_unless_told(one_weight: Jobs, answered: Answers) -> None:

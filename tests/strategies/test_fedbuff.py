@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from adaptcl.run import Result
+from adaptcl.result import Result
 from adaptcl.strategies import Job
 from adaptcl.strategies.fedbuff import FedBuff, FedBuffSettings
 from adaptcl.training import Arrival

@@ -80,3 +80,26 @@ def test_every_sequence_of_measurements_ends_with_the_newest(points: list[Point]
     known = history(*points)
     assert known[-1] is points[-1]
     assert sum(p.retention == points[-1].retention for p in known) == 1
+
+
+def test_less_than_in_proportion_to_parameters_is_believed_where_flops_fell_as_much() -> None:
+    cut = Point(0.6, 43.0, flops=0.41)
+    assert history(Point(1.0, 100.0), cut) == [Point(1.0, 100.0), cut]
+    assert history(Point(1.0, 100.0), Point(0.6, 43.0, flops=0.6)) == [Point(0.6, 43.0, flops=0.6)]
+    assert len(history(Point(0.6, 43.0, flops=0.41), Point(1.0, 100.0))) == 2
+
+
+@given(
+    st.lists(st.tuples(st.floats(0.05, 1), st.floats(0.05, 1)), min_size=1, max_size=8),
+    st.tuples(st.floats(0.1, 100), st.floats(0, 100), st.floats(0, 100)),
+)
+def test_of_what_travels_and_what_is_computed_any_mixture_is_a_steady_condition(
+    sizes: list[tuple[float, float]], mixture: tuple[float, float, float]
+) -> None:
+    constant, travels, computed = mixture
+    shrinking = zip(*(sorted(each, reverse=True) for each in zip(*sizes, strict=True)), strict=True)
+    points = [
+        Point(kept, constant + travels * kept + computed * flops, flops=flops)
+        for kept, flops in shrinking
+    ]
+    assert {p.retention for p in history(*points)} == {p.retention for p in points}

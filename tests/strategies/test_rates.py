@@ -315,13 +315,6 @@ def test_growth_never_ends_above_the_whole_model(
 # Measurements -----------------------------------------------------------------------------------
 
 
-def test_a_point_is_the_mean_of_its_times_with_its_standard_error() -> None:
-    point = Point.measured(0.5, [10.0, 12.0, 14.0, 16.0])
-    assert (point.retention, point.update_time) == (0.5, 13.0)
-    assert point.error == pytest.approx(math.sqrt(20 / 3) / 2)
-    assert Point.measured(1.0, [7.0]) == Point(1.0, 7.0, 0.0)
-
-
 def test_times_differ_if_their_errors_do_not_explain_it() -> None:
     assert Point(1.0, 10.0).differs(10.001)
     assert not Point(1.0, 10.0).differs(10.0)

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from statistics import fmean
 from typing import ClassVar
 
 import torch
@@ -24,14 +25,15 @@ from adaptcl.pruning.cig_bnscalor import CIGBNscalor
 from adaptcl.records import WorkerRecord
 from adaptcl.settings import setting
 from adaptcl.snapshot import Tree
-from adaptcl.strategies.harm import cannot_get_smaller, harmful_prunings
+from adaptcl.strategies.harm import cannot_get_smaller, harmful_prunings, never_prunes
 from adaptcl.strategies.history import remember
+from adaptcl.strategies.noise import Noise
 from adaptcl.strategies.rates import Point, RateSettings, Target, pruned_rate, target_time
 from adaptcl.strategies.strategy import Job, Reaction
 from adaptcl.strategies.strength import AdaptedStrength
 from adaptcl.strategies.synchronous import Plan, Synchronous, SynchronousSettings
 from adaptcl.training import Arrival, Pruning
-from adaptcl.units import Kept, parameters, retention
+from adaptcl.units import Kept, flops, parameters, retention
 
 
 @dataclass(frozen=True)
@@ -89,6 +91,7 @@ class AdaptCL(Synchronous):
         self._times: list[list[float]] = [[] for _ in range(job.workers)]
         """Update times since the last decision, all of the sub-model that the worker has now."""
         self._histories: list[list[Point]] = [[] for _ in range(job.workers)]
+        self._noise = Noise(job.time_noise)
         self._due: dict[int, float] = {}
         """Rates decided on that are in no open task: not given yet, or given in vain."""
         self._stuck: dict[int, float] = {}
@@ -147,7 +150,7 @@ class AdaptCL(Synchronous):
                 # A round in which the sub-model changed half-way says nothing about either size,
                 # and an update that was late when this was decided was of the old one.
                 self._times[record.worker].clear()
-        warnings = [*self.nothing_to_cut()]
+        warnings = [*self.nothing_to_cut(), *self._will_never_prune()]
         warnings += harmful_prunings(self.round, records, self.adaptcl.max_importance_lost)
         if self.adaptcl.is_pruning_round(self.round + 1) or self._strength.waiting:
             rates = self._fixed_rates() if self.adaptcl.pruned_rates else self._learned_rates()
@@ -171,10 +174,19 @@ class AdaptCL(Synchronous):
         return [_together(self._due.get(worker, 0.0), rate) for worker, rate in enumerate(row)]
 
     def _learned_rates(self) -> Sequence[float]:
+        if not self._strength.waiting:  # or these were seen before
+            self._noise.watch(self._times)
         for worker, times in enumerate(self._times):
             if times:
-                point = Point.measured(self._retention(worker), times)
-                self._histories[worker] = remember(self._histories[worker], point)
+                self._histories[worker] = remember(
+                    self._histories[worker],
+                    Point(
+                        self._retention(worker),
+                        fmean(times),
+                        self._noise.error(times),
+                        self._flops(worker),
+                    ),
+                )
         # Who has not been measured since its last pruning does not set the pace, and has at most
         # the pruning before it that was decided on already.
         known = {w: self._histories[w] for w in range(self.job.workers) if self._is_known(w)}
@@ -214,6 +226,11 @@ class AdaptCL(Synchronous):
     def _retention(self, worker: int) -> float:
         return retention(self.units, self.kept[worker])
 
+    def _flops(self, worker: int) -> float:
+        """Of its sub-model, as a fraction; 1 where the model has none that were counted."""
+        whole = flops(self.units, self.units.everything())
+        return flops(self.units, self.kept[worker]) / whole if whole else 1.0
+
     def _least(self) -> float:
         """The retention that a pruning must leave."""
         as_printed = self.adaptcl.literal_min_retention or self.adaptcl.pruned_rates
@@ -237,6 +254,13 @@ class AdaptCL(Synchronous):
                 lost.append(importance_lost(self.kept[worker], left, scales))
         return self._strength.waits(max(lost))
 
+    def _will_never_prune(self) -> tuple[str, ...]:
+        """In the first round, that it is too short a run to prune in."""
+        first, rounds = self.adaptcl.first_pruning_round, self.rounds
+        if self.round > 1 or self.units.count == 0 or first <= rounds:
+            return ()
+        return (never_prunes(first, rounds),)
+
     @cached_property
     def _smallest(self) -> float:
         return smallest_retention(self.units, self.adaptcl.width_multiple)
@@ -248,7 +272,8 @@ class AdaptCL(Synchronous):
         worth_it = self._smallest - self.adaptcl.min_pruned_rate
         stopped = [w for w, rate in enumerate(rates) if self._retention(w) * (1 - rate) < worth_it]
         self._told_smallest = bool(stopped)
-        return (cannot_get_smaller(self._smallest, stopped),) if stopped else ()
+        finest = smallest_retention(self.units)
+        return (cannot_get_smaller(self._smallest, finest, stopped),) if stopped else ()
 
     # Importance --------------------------------------------------------------------------------
 
@@ -274,8 +299,9 @@ class AdaptCL(Synchronous):
             "decisions": self._decisions,
             "times": [list(times) for times in self._times],
             "histories": [
-                [[p.retention, p.update_time, p.error] for p in h] for h in self._histories
+                [[p.retention, p.update_time, p.error, p.flops] for p in h] for h in self._histories
             ],
+            "noise": self._noise.snapshot(),
             "due": [[worker, rate] for worker, rate in self._due.items()],
             "stuck": [[worker, kept] for worker, kept in self._stuck.items()],
             "told_smallest": self._told_smallest,
@@ -289,6 +315,8 @@ class AdaptCL(Synchronous):
         self._decisions = tree["decisions"]
         self._times = tree["times"]
         self._histories = [[Point(*point) for point in h] for h in tree["histories"]]
+        if "noise" in tree:  # as it is in all but older checkpoints
+            self._noise.restore(tree["noise"])
         self._due = dict(tree["due"])
         self._stuck = dict(tree["stuck"])
         self._told_smallest = tree["told_smallest"]

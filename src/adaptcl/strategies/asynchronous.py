@@ -19,6 +19,7 @@ from torch import Tensor
 
 from adaptcl.records import WorkerRecord
 from adaptcl.snapshot import Tree
+from adaptcl.strategies.first_lasso import FirstLasso
 from adaptcl.strategies.records import worker_record
 from adaptcl.strategies.strategy import Closed, Job, Reaction
 from adaptcl.strategies.task_tree import task_from_tree, task_to_tree
@@ -48,6 +49,7 @@ class Asynchronous(ABC):
         self._pulled = [0] * job.workers
         """The number of merges there had been when each worker got its task."""
         self._records: list[WorkerRecord] = []
+        self._lasso = FirstLasso()
 
     # What a subclass decides -------------------------------------------------------------------
 
@@ -72,6 +74,8 @@ class Asynchronous(ABC):
         """Merge one update and let whoever may go on."""
         update = arrival.update
         task = self._tasks.pop(update.worker)
+        if self._pulled[update.worker] == 0:
+            self._lasso.note(task.kept, update.lasso)
         self.merge(update, task, self.merges - self._pulled[update.worker])
         self.merges += 1
         self.done[update.worker] += 1
@@ -131,6 +135,7 @@ class Asynchronous(ABC):
             "done": list(self.done),
             "present": list(self._present),
             "pulled": list(self._pulled),
+            "first_lasso": self._lasso.snapshot(),
             "tasks": [task_to_tree(t, with_state=True) for t in self._tasks.values()],
         }
 
@@ -141,6 +146,7 @@ class Asynchronous(ABC):
         self.done = list(tree["done"])
         self._present = list(tree["present"])
         self._pulled = list(tree["pulled"])
+        self._lasso.restore(tree.get("first_lasso"))
         for each in tree["tasks"]:
             task = task_from_tree(each, self.job.recipe, lambda _: self.state)
             self._tasks[task.worker] = task
@@ -156,12 +162,14 @@ class Asynchronous(ABC):
         )
 
     def _task(self, worker: int) -> Task:
+        whole = self.job.units.everything()
         task = Task(
             worker=worker,
             round=self.done[worker] + 1,
             state=self.state,
-            kept=self.job.units.everything(),
+            kept=whole,
             recipe=self.job.recipe,
+            lasso=self._lasso.mean(whole) if self.merges else None,
         )
         self._tasks[worker] = task
         self._pulled[worker] = self.merges

@@ -14,8 +14,9 @@ the first rounds; the paper got 75 and 74 %. With the mean, to halve the epochs 
 how far the server moves in all, and accuracy rises with every halving there (68, 74 and 79 %).
 
 Small commits suit the method, so it has its own number of epochs for a round, and more rounds in
-return: every worker sees its data as often as with any other strategy. In the record of a run a
-round is still W merges, so there are more of them too.
+return: every worker sees its data as often as with any other strategy, to the step, as fractions of
+a step are carried over to the next commit. In the record of a run a round is still W merges, so
+there are more of them too.
 
 Running statistics of norm layers are measurements and have no gradient; of their changes a W-th
 is added, as in SSP. Every other tensor counts as trained, also a second name of a tied one.
@@ -28,6 +29,7 @@ from typing import ClassVar
 
 import torch
 
+from adaptcl.errors import SettingError
 from adaptcl.settings import setting
 from adaptcl.snapshot import Tree
 from adaptcl.strategies.asynchronous import (
@@ -38,7 +40,6 @@ from adaptcl.strategies.asynchronous import (
 )
 from adaptcl.strategies.strategy import Job
 from adaptcl.training import Task, Update
-from adaptcl.training.batches import steps
 from adaptcl.units import State
 
 _EPSILON = 1e-7
@@ -72,9 +73,15 @@ class DCASGD(Asynchronous):
     Settings: ClassVar[type[DCASGDSettings]] = DCASGDSettings
 
     def __init__(self, job: Job, settings: DCASGDSettings) -> None:
+        if job.recipe.optimizer != "sgd":
+            raise SettingError(
+                "DC-ASGD-a takes what a worker changed for gradients of SGD, so optimizer must be "
+                f"'sgd' with it, not {job.recipe.optimizer!r}."
+            )
         epochs = settings.commit_epochs
         rounds = max(1, round(job.rounds * job.recipe.epochs / epochs))
-        recipe = replace(job.recipe, epochs=epochs)
+        decay = job.recipe.learning_rate_decay ** (epochs / job.recipe.epochs)
+        recipe = replace(job.recipe, epochs=epochs, learning_rate_decay=decay)
         super().__init__(replace(job, rounds=rounds, recipe=recipe), settings)
         self.settings = settings
         self._mean_square: State = {
@@ -85,9 +92,9 @@ class DCASGD(Asynchronous):
 
     def merge(self, update: Update, task: Task, staleness: int) -> None:
         """Take a step along the gradient, corrected for what changed since it was pulled."""
-        settings, recipe = self.settings, self.job.recipe
-        count = steps(update.samples, recipe.batch_size, recipe.epochs)
-        length = recipe.learning_rate * count
+        settings, recipe = self.settings, self.job.recipe.in_round(task.round)
+        # Of a commit without a step there is nothing but what a codec still had to send.
+        length = recipe.learning_rate * max(1, task.steps(update.samples))
         server_step = settings.dc_learning_rate or recipe.learning_rate
         measured = {n: tensor for n, tensor in self.state.items() if n not in self._mean_square}
         measured = add_change(measured, update.state, task.state, 1 / self.job.workers)
@@ -102,6 +109,11 @@ class DCASGD(Asynchronous):
             state[name] = torch.sub(self.state[name], step, alpha=server_step)
             self._mean_square[name] = mean_square
         self.state = state
+
+    def _task(self, worker: int) -> Task:
+        task = replace(super()._task(worker), carries_fractions=True)
+        self._tasks[worker] = task
+        return task
 
     def snapshot(self) -> Tree:
         """All that is needed to go on."""

@@ -1,4 +1,4 @@
-"""What a user is told of prunings: that they have hurt, or that the model does not let them.
+"""What a user is told of prunings: that they have hurt, that the model or the settings forbid them.
 
 Much importance can go without harm where the rest makes up for it, so of a moderate share the loss
 has to say that it was too much. But a model that has hardly learned anything has no loss to rise,
@@ -8,6 +8,7 @@ loss is asked: what is left is then the smaller part of the model, whatever it c
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from adaptcl.records import WorkerRecord
@@ -34,27 +35,55 @@ def harmful_prunings(round_: int, records: Sequence[WorkerRecord], limit: float)
     if not harmful:
         return ()
     worst = max(harmful, key=lambda record: (_has_jumped(record, limit), record.importance_lost))
+    enough = max(_enough(record, limit) for record in harmful)
     told = (
         f"Round {round_}: {len(harmful)} of {len(records)} workers pruned units that matter; "
         f"worker {worst.worker} cut away {worst.importance_lost:.0%} of its sub-model's importance"
     )
     if _has_jumped(worst, limit):
         return (
-            f"{told} and its loss rose by {worst.loss_jump:.2f}. Raise `min_retention` to cut "
-            "less or, in a run of many rounds, `strength`.",
+            f"{told} and its loss rose by {worst.loss_jump:.2f}. Raise `min_retention` to "
+            f"{enough:.2f} to cut less or, in a run of many rounds, `strength`.",
         )
-    return (f"{told}. Raise `min_retention` to cut less.",)
+    return (f"{told}. Raise `min_retention` to {enough:.2f} to cut less.",)
 
 
-def cannot_get_smaller(smallest: float, workers: Sequence[int]) -> str:
-    """That some workers would need a smaller sub-model than the model allows."""
+def never_prunes(first: int, rounds: int) -> str:
+    """That a run ends before its first pruning."""
+    remedy = "raise `rounds`" if rounds < 2 else f"set `first_pruning` to {rounds} or less"
+    last = f"the last of {rounds} rounds" if rounds > 1 else "the only round"
+    return (
+        f"Nobody will prune: the first pruning would be in round {first}, after {last}; {remedy}."
+    )
+
+
+def cannot_get_smaller(smallest: float, unit_by_unit: float, workers: Sequence[int]) -> str:
+    """That some workers would need a smaller sub-model than the model allows.
+
+    `unit_by_unit` is how small one could get if units were not cut in blocks.
+    """
     who = "worker " if len(workers) == 1 else "workers "
     who += " and ".join(filter(None, (", ".join(map(str, workers[:-1])), str(workers[-1]))))
+    coarse = f"{smallest:.0%}" != f"{unit_by_unit:.0%}"
+    finer = f" ({unit_by_unit:.0%} with `width_multiple` 1)" if coarse else ""
     return (
         f"Only {1 - smallest:.0%} of this model's parameters can be cut: {who} cannot get below "
-        f"{smallest:.0%}, but would have to in order to keep up; "
+        f"{smallest:.0%}{finer}, but would have to in order to keep up; "
         "`adaptcl.describe(model, example)` says which layers are never cut, and why."
     )
+
+
+def _enough(record: WorkerRecord, limit: float) -> float:
+    """A retention at which this pruning would have cut away no more than is allowed.
+
+    What goes first is the least important, so a part of a pruning takes a smaller part of the
+    importance: between no pruning and this one, the straight line is on the safe side. Of a model
+    of which little can be cut, all of it lies between a floor and 1, far above any usual γ_min.
+    """
+    allowed = limit if _has_jumped(record, limit) else max(limit, _MOST_LOST)
+    before = min(1.0, record.retention / (1 - record.pruned_rate))
+    enough = before - (before - record.retention) * allowed / (record.importance_lost or 1.0)
+    return math.ceil(100 * enough) / 100
 
 
 def _has_jumped(record: WorkerRecord, limit: float) -> bool:

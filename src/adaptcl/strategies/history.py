@@ -8,8 +8,9 @@ anywhere, and a worker that follows it may end far from its target and stay ther
 
 At a size that was measured before, the same time is expected. From other sizes bounds follow: a
 smaller sub-model takes less time than a larger one or the same, and hardly less than in proportion
-to its parameters, unless the line through the last two sizes says so. Within these bounds curves
-may bend, as they do where layers that are cut first have many parameters and little to compute.
+to its parameters, which travel, or its FLOPs, which are computed, unless the line through the last
+two sizes says so. Within these bounds curves may bend, as they do where layers that are cut first
+have many parameters and little to compute, or few and much.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ times the spread can be small by chance, and forgetting for nothing makes everyb
 
 def remember(history: Sequence[Point], point: Point) -> list[Point]:
     """A worker's history, oldest first, with its newest measurement at the end."""
-    same = [other for other in history if other.retention == point.retention]
+    size = (point.retention, point.flops)
+    same = [other for other in history if (other.retention, other.flops) == size]
     others = [other for other in history if other.retention != point.retention]
     has_changed = bool(same) and _contradicts(point, same[-1], same[-1])
     if has_changed or _contradicts_curve(point, curve(others)):
@@ -44,18 +46,23 @@ def _contradicts_curve(point: Point, known: Sequence[Point]) -> bool:
         return False
     noise = _DOUBT * max(each.error / each.update_time for each in (*known, point))
     point, *known = [replace(p, error=noise * p.update_time) for p in (point, *known)]
-    allowed = _allowed(known, point.retention)
+    allowed = _allowed(known, point)
     return _contradicts(point, min(allowed, key=_time), max(allowed, key=_time))
 
 
-def _allowed(known: Sequence[Point], retention: float) -> list[Point]:
-    """What another size may take: all between the shortest and the longest of these."""
+def _allowed(known: Sequence[Point], size: Point) -> list[Point]:
+    """What another size may take: all between the shortest and the longest of these.
+
+    A time is a sum of parts that stay, that follow the parameters and that follow the FLOPs.
+    """
     last = known[-1]
-    share = retention / last.retention
-    proportional = Point(retention, last.update_time * share, last.error * share)
-    allowed = [last, proportional]
+    shares = (1.0, size.retention / last.retention, size.flops / last.flops)
+    allowed = [
+        replace(last, update_time=last.update_time * share, error=last.error * share)
+        for share in shares
+    ]
     if len(known) > 1:
-        straight = on_line(known[-2], last, retention)
+        straight = on_line(known[-2], last, size.retention)
         allowed += [straight] if straight.usable else []
     return allowed
 

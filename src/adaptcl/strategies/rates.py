@@ -13,7 +13,6 @@ last two points, and that to the cautious first rule.
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -70,6 +69,12 @@ class RateSettings:
         False, "let the sub-model of a worker that has become faster grow back (beyond the paper)"
     )
 
+    @property
+    def first_pruning_round(self) -> int:
+        """The first round in which workers may be told to prune: not the very first, in which
+        nothing is measured yet."""
+        return self.first_pruning or max(2, self.pruning_interval)
+
     def is_pruning_round(self, round_: int) -> bool:
         """Whether workers may be told to prune in this round."""
         first = self.first_pruning or self.pruning_interval
@@ -84,12 +89,8 @@ class Point:
     update_time: float
     error: float = 0.0
     """How far the mean may be off, as a standard error; 0 where nothing tells."""
-
-    @classmethod
-    def measured(cls, retention: float, times: Sequence[float]) -> Point:
-        """From the update times of some rounds."""
-        spread = statistics.stdev(times) if len(times) > 1 else 0.0
-        return cls(retention, statistics.fmean(times), spread / math.sqrt(len(times)))
+    flops: float = 1.0
+    """The sub-model's, as a fraction of the whole model's."""
 
     def differs(self, time: float, error: float = 0.0) -> bool:
         """Whether a time that may itself be off is another one, and not the same with noise."""
@@ -98,7 +99,8 @@ class Point:
     @property
     def usable(self) -> bool:
         """Whether the measurement can be one: finite and above zero."""
-        return all(math.isfinite(x) and x > 0 for x in (self.retention, self.update_time))
+        numbers = (self.retention, self.update_time, self.flops)
+        return all(math.isfinite(x) and x > 0 for x in numbers)
 
 
 def pruned_rate(history: Sequence[Point], target: float, settings: RateSettings) -> float:
@@ -178,8 +180,9 @@ def _whole_model(history: Sequence[Point]) -> Point:
         return max(now, measured[-1], key=lambda point: point.update_time)
     if len(points) > 1 and _rises(points[-2], now):
         return on_line(points[-2], now, 1.0)
-    # Without a slope that can be one, time in proportion to retention is an upper bound.
-    return Point(1.0, now.update_time / now.retention, now.error / now.retention)
+    # Without a slope that can be one, time in proportion to what shrank most is an upper bound.
+    share = min(now.retention, now.flops)
+    return Point(1.0, now.update_time / share, now.error / share)
 
 
 def on_line(first: Point, second: Point, retention: float) -> Point:

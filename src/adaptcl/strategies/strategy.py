@@ -30,6 +30,9 @@ class Job:
     rounds: int
     recipe: Recipe
     seed: int
+    time_noise: float = 0.0
+    """The relative spread of update times of equal tasks, as it is expected before any are
+    measured; 0 on a clock that has none."""
 
 
 @dataclass(frozen=True)

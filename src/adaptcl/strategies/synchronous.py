@@ -19,17 +19,20 @@ import torch
 from torch import Tensor
 
 from adaptcl.errors import SettingError
+from adaptcl.finite import first_not_finite
 from adaptcl.pruning.similarity import mean_similarity
 from adaptcl.records import WorkerRecord
 from adaptcl.settings import setting
 from adaptcl.snapshot import Tree
 from adaptcl.strategies.aggregation import Aggregation, AggregationSettings
+from adaptcl.strategies.first_lasso import FirstLasso
 from adaptcl.strategies.participants import draw, refuse_too_many
 from adaptcl.strategies.records import worker_record
 from adaptcl.strategies.strategy import Closed, Job, Reaction
 from adaptcl.strategies.task_tree import task_from_tree, task_to_tree
+from adaptcl.strategies.unheld import unheld_zeroed
 from adaptcl.training import Arrival, Pruning, Task
-from adaptcl.units import CutOnDemand, Kept, State, zero
+from adaptcl.units import CutOnDemand, Kept, State
 
 
 @dataclass(frozen=True)
@@ -82,6 +85,7 @@ class Synchronous:
         self._drawn: set[int] = set()
         """Who was asked to take part in this round, by the draw or by coming later."""
         self._sum = Aggregation(job.units, job.state, settings)
+        self._lasso = FirstLasso()
         self._slowest = 0.0
         self._overdue = False
 
@@ -128,11 +132,14 @@ class Synchronous:
     def receive(self, arrival: Arrival) -> Reaction:
         """Add one update to the sum; close the round if it was the last."""
         update = arrival.update
-        is_late = self._tasks[update.worker].round < self.round
+        task = self._tasks[update.worker]
+        is_late = task.round < self.round
         if is_late and self.settings.late_updates == "drop":
             self._abandon(update.worker)
             return replace(self._offer(update.worker), dropped=True)
         del self._tasks[update.worker]
+        if task.round == 1:
+            self._lasso.note(task.kept, update.lasso)
         self._sum.add(update.state, update.kept, update.samples)
         self.kept[update.worker] = update.kept
         self._records.append(worker_record(self.units, arrival, self._rates[update.worker]))
@@ -168,9 +175,9 @@ class Synchronous:
         return self.round > self.job.rounds
 
     def model(self) -> State:
-        """The global model; units that no worker holds any more count as cut."""
-        held = torch.stack(self.kept).any(0)
-        return self.state if bool(held.all()) else zero(self.state, self.units, held)
+        """The global model; what no worker holds any more counts as cut."""
+        by_worker = self.settings.aggregation == "by-worker"
+        return unheld_zeroed(self.state, self.units, self.kept, by_worker=by_worker)
 
     def sub_models(self) -> Sequence[Kept]:
         """The kept units of each worker's sub-model."""
@@ -190,6 +197,7 @@ class Synchronous:
             "drawn": sorted(self._drawn),
             "rates": list(self._rates),
             "slowest": self._slowest,
+            "first_lasso": self._lasso.snapshot(),
             # A task of this round is cut from the global model, which is here already.
             "tasks": [task_to_tree(t, t.round < self.round) for t in self._tasks.values()],
         }
@@ -203,6 +211,7 @@ class Synchronous:
         self._present = tree["present"]
         self._rates = tree["rates"]
         self._slowest = tree["slowest"]
+        self._lasso.restore(tree.get("first_lasso"))
         for each in tree["tasks"]:
             task = task_from_tree(each, self.job.recipe, self._cut)
             self._tasks[task.worker] = task
@@ -249,6 +258,7 @@ class Synchronous:
             recipe=self.job.recipe,
             pruning=plan.pruning,
             lasso_scale=self.lasso_scale(),
+            lasso=self._lasso.mean(plan.kept) if self.round > 1 else None,
         )
         self._tasks[worker] = task
         self._drawn.add(worker)
@@ -300,6 +310,14 @@ class Synchronous:
                     f"{who} gives {name!r} as {found.dtype} of shape {list(found.shape)}, but it "
                     f"must be {wanted.dtype} of shape {list(wanted.shape)}."
                 )
+        # Updates were looked at as they came, so merged they are finite: who makes another model of
+        # them is looked at too, or the workers would be blamed for it.
+        own = type(self).next_model is not Synchronous.next_model
+        if own and (odd := first_not_finite(model)) is not None:
+            raise SettingError(
+                f"{who} gives {odd!r} with values that are not finite, in round {self.round}, of "
+                "updates that are."
+            )
         # Each name with a tensor of its own, as a state has them everywhere else.
         again = {name: model[first].clone() for name, first in self.units.tied.items()}
         return {name: again.get(name, model[name]) for name in like}

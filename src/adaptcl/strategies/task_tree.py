@@ -19,6 +19,8 @@ def task_to_tree(task: Task, with_state: bool) -> Tree:
         "round": task.round,
         "kept": task.kept,
         "lasso_scale": task.lasso_scale,
+        "lasso": task.lasso,
+        "carries_fractions": task.carries_fractions,
         "pruning": None
         if pruning is None
         else {
@@ -43,4 +45,6 @@ def task_from_tree(tree: Tree, recipe: Recipe, cut: Callable[[Kept], Mapping[str
         recipe=recipe,
         pruning=None if pruning is None else Pruning(**pruning),
         lasso_scale=tree["lasso_scale"],
+        lasso=tree.get("lasso"),
+        carries_fractions=tree.get("carries_fractions", False),
     )

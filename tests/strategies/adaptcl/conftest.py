@@ -157,11 +157,12 @@ def engine() -> Engines:
         state: State | None = None,
         changed: Changed = unchanged,
         harm: tuple[float, float] = (0.0, 0.0),
+        time_noise: float = 0.0,
         **settings: Any,
     ) -> Engine:
         """`other` is another model, `state` are tensors that take the place of the model's own."""
         units, own = other or model(width)
-        job = Job(units, {**own, **(state or {})}, workers, 99, Recipe(), seed=5)
+        job = Job(units, {**own, **(state or {})}, workers, 99, Recipe(), 5, time_noise)
         strategy = AdaptCL(job, AdaptCLSettings(**{"pruning_interval": 3, **settings}))
         return Engine(strategy, times, changed=changed, harm=harm).start()
 

@@ -7,10 +7,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from adaptcl.errors import SettingError
 from adaptcl.pruning import importance_lost
+from adaptcl.records import WorkerRecord
 from adaptcl.strategies.adaptcl import AdaptCL, AdaptCLSettings
+from adaptcl.strategies.harm import harmful_prunings
 from adaptcl.training import Task
 from adaptcl.units import State
 
@@ -28,7 +32,9 @@ def test_a_harmful_pruning_is_told_in_one_sentence(engine: Engines, line: Lines)
     assert "2 of 3 workers" in warning
     assert "35%" in warning
     assert "1.40" in warning
-    assert "min_retention" in warning
+    # The worker that cut less, down to 0.79, needs more to cut away 0.2 of its importance at most.
+    assert run.closed[2].workers[1].retention == pytest.approx(0.79, abs=0.01)
+    assert "Raise `min_retention` to 0.88 " in warning
     assert "strength" in warning
     assert [w.importance_lost for w in run.closed[2].workers] == [0.35, 0.35, None]
 
@@ -53,13 +59,51 @@ def test_most_of_the_importance_is_told_of_even_if_there_is_no_loss_to_rise(
     run = engine(line(60, 40, 20), harm=(0.92, 0.0)).until(4)
     (warning,) = run.closed[2].warnings
     assert "92%" in warning
-    assert "min_retention" in warning
+    assert "Raise `min_retention` to 0.88 " in warning
     assert "loss" not in warning
 
 
 def test_who_allows_all_importance_to_go_hears_nothing_of_it(engine: Engines, line: Lines) -> None:
     run = engine(line(60, 40, 20), max_importance_lost=1.0, harm=(0.92, 2.0)).until(13)
     assert all(closed.warnings == () for closed in run.closed)
+
+
+def test_where_little_can_be_cut_the_retention_to_set_is_above_what_is_never_cut() -> None:
+    # All that can be cut of this model, a sixth of it, went at once.
+    record = WorkerRecord(3, 1.0, 1.0, 1.0, 3.0, 0.834, 0.166, 0.93, 0.1)
+    (warning,) = harmful_prunings(2, [record], 0.2)
+    assert "Raise `min_retention` to 0.92 to cut less." in warning
+
+
+@given(st.floats(0.05, 0.99), st.floats(0.01, 0.5), st.floats(0.51, 1.0), st.floats(0, 5))
+def test_the_retention_to_set_is_one_that_cuts_less(
+    kept: float, rate: float, lost: float, jump: float
+) -> None:
+    record = WorkerRecord(0, 1.0, 1.0, 1.0, 3.0, kept * (1 - rate), rate, lost, jump)
+    (warning,) = harmful_prunings(2, [record], 0.2)
+    named = float(warning.split("min_retention` to ")[1].split(" ")[0])
+    assert record.retention < named <= kept + 0.011
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        (
+            {"first_pruning": 100},
+            "round 100, after the last of 99 rounds; set `first_pruning` to 9",
+        ),
+        ({"pruning_interval": 200}, "would be in round 200, after the last of 99 rounds"),
+    ],
+)
+def test_a_run_too_short_to_prune_in_says_so_once(
+    engine: Engines, line: Lines, settings: dict[str, int], sentence: str
+) -> None:
+    run = engine(line(60, 40, 20), **settings).until(9)
+    (warning,) = run.closed[0].warnings
+    assert sentence in warning
+    assert all(closed.warnings == () for closed in run.closed[1:])
+    last = engine(line(60, 40, 20), first_pruning=99).until(3)
+    assert last.closed[0].warnings == ()
 
 
 def shrinking(task: Task) -> State:

@@ -38,6 +38,26 @@ def test_equal_workers_are_hardly_ever_pruned_for_what_is_noise(engine: Engines)
     assert sum(max(each) < 0.95 for each in kept) <= 1
 
 
+def test_nor_for_a_single_round_where_the_clock_is_known_to_be_noisy(engine: Engines) -> None:
+    runs = [
+        engine(
+            noisy(1.0, seed, 0.17), workers=4, first_pruning=2, width_multiple=1, time_noise=0.1
+        ).until(8)
+        for seed in range(20)
+    ]
+    kept = [run.retentions() for run in runs]
+    assert fmean(map(fmean, kept)) > 0.97
+    assert min(map(min, kept)) > 0.8
+
+
+def test_a_slow_worker_is_pruned_after_a_single_round_all_the_same(engine: Engines) -> None:
+    run = engine(
+        noisy(2.0, 1, 0.1), workers=4, first_pruning=2, width_multiple=1, time_noise=0.1
+    ).until(8)
+    assert 2 in run.rates()
+    assert run.retentions()[0] < 0.5
+
+
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("grow", [False, True])
 def test_noise_is_not_taken_for_a_change_of_conditions(
@@ -61,9 +81,7 @@ def test_a_slow_worker_is_pruned_all_the_same(engine: Engines, seed: int) -> Non
 def test_a_strategy_that_is_restored_knows_how_noisy_times_were(
     engine: Engines, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    runs = [
-        engine(noisy(2.0, 1), workers=4, pruning_interval=5, width_multiple=1).until(22)
-        for _ in range(2)
-    ]
+    own = {"workers": 4, "pruning_interval": 5, "width_multiple": 1, "time_noise": 0.1}
+    runs = [engine(noisy(2.0, 1), **own).until(22) for _ in range(2)]
     runs[1] = runs[1].resumed(tmp_path_factory.mktemp("noise"))
     assert runs[0].until(60).retentions() == runs[1].until(60).retentions()

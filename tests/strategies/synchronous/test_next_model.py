@@ -70,6 +70,8 @@ def test_a_tied_tensor_stays_one_under_all_of_its_names(answered: Answered) -> N
         (lambda merged, _: {n: t.flatten() for n, t in merged.items()},
          "gives 'weight' as torch.float32 of shape [1], but it must be torch.float32 of shape "
          "[1, 1]."),
+        (lambda merged, _: {n: t / 0 for n, t in merged.items()},
+         "Own.next_model gives 'weight' with values that are not finite, in round 1, of updates"),
     ],
 )  # fmt: skip
 def test_what_is_no_model_is_refused(

@@ -1,0 +1,151 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import adaptcl
+from adaptcl import data, models, snapshot
+from adaptcl.engines.simulation import Simulation
+from adaptcl.strategies import STRATEGIES, Job, Reaction, Strategy
+from adaptcl.strategies.fedavg import FedAVGS
+from adaptcl.strategies.first_lasso import FirstLasso
+from adaptcl.strategies.ssp import SSP
+from adaptcl.training import Arrival, Task
+
+WHOLE, HALF = torch.ones(8, dtype=torch.bool), torch.arange(8) < 4
+
+
+def found(*values: float | None) -> FirstLasso:
+    lasso = FirstLasso()
+    for value in values:
+        lasso.note(WHOLE, value)
+    return lasso
+
+
+def test_later_workers_are_told_the_mean_of_those_found() -> None:
+    assert found(0.01, 0.03).mean(WHOLE) == pytest.approx(0.02)
+
+
+def test_nobody_is_told_anything_while_nothing_was_found() -> None:
+    assert found().mean(WHOLE) is None
+    assert found(None).mean(WHOLE) is None
+
+
+def test_of_sub_models_of_another_size_only_if_there_are_none_of_this() -> None:
+    lasso = found(0.01, 0.03)
+    assert lasso.mean(HALF) == pytest.approx(0.02)
+    lasso.note(HALF, 0.08)
+    assert lasso.mean(HALF) == 0.08
+    assert lasso.mean(WHOLE) == pytest.approx(0.02)
+    assert lasso.mean(torch.arange(8) < 1) == pytest.approx(0.04)
+
+
+def test_a_snapshot_holds_it_and_an_older_one_holds_nothing(tmp_path: Path) -> None:
+    lasso, other = found(0.01, 0.03), FirstLasso()
+    lasso.note(HALF, 0.08)
+    snapshot.save(tmp_path / "file", lasso.snapshot())
+    other.restore(snapshot.load(tmp_path / "file"))
+    assert [other.mean(kept) for kept in (WHOLE, HALF)] == [lasso.mean(WHOLE), 0.08]
+    other.restore(None)
+    assert other.mean(WHOLE) is None
+
+
+# In strategies ----------------------------------------------------------------------------------
+
+
+class Asked:
+    """Answers tasks with a λ of each worker's own."""
+
+    def __init__(self, strategy: Strategy, answered: Callable[..., Arrival]) -> None:
+        self.strategy = strategy
+        self._answered = answered
+        self.open: dict[int, Task] = {}
+        self.take(strategy.start())
+
+    def take(self, reaction: Reaction) -> None:
+        self.open.update({task.worker: task for task in reaction.tasks})
+
+    def answer(self, workers: Sequence[int]) -> None:
+        for worker in workers:
+            task = self.open.pop(worker)
+            arrival = self._answered(task, dict(task.state))
+            found = (worker + 1) / 100 if task.lasso is None else task.lasso
+            update = replace(arrival.update, lasso=found)
+            self.take(self.strategy.receive(replace(arrival, update=update)))
+
+
+def test_with_a_barrier_the_first_round_decides(
+    one_weight: Callable[..., Job], answered: Callable[..., Arrival], tmp_path: Path
+) -> None:
+    job = one_weight(4, 9)
+    asked = Asked(FedAVGS(job, FedAVGS.Settings()), answered)
+    asked.take(asked.strategy.lost(3))
+    assert [task.lasso for task in asked.strategy.outstanding()] == [None] * 3
+    asked.answer([2, 0, 1])
+    asked.take(asked.strategy.joined(3))
+    assert [asked.open[worker].lasso for worker in range(4)] == [pytest.approx(0.02)] * 4
+    snapshot.save(tmp_path / "file", asked.strategy.snapshot())
+    other = FedAVGS(job, FedAVGS.Settings())
+    other.restore(snapshot.load(tmp_path / "file"))
+    assert [task.lasso for task in other.outstanding()] == [pytest.approx(0.02)] * 4
+    asked.answer([0, 1, 2, 3])
+    assert asked.open[3].lasso == pytest.approx(0.02)
+
+
+def test_without_one_those_decide_who_began_with_the_first_model(
+    one_weight: Callable[..., Job], answered: Callable[..., Arrival], tmp_path: Path
+) -> None:
+    job = one_weight(3, 9)
+    asked = Asked(SSP(job, SSP.Settings()), answered)
+    asked.take(asked.strategy.lost(2))
+    asked.answer([0, 0, 1])
+    asked.take(asked.strategy.joined(2))
+    assert asked.open[2].lasso == pytest.approx(0.015)
+    snapshot.save(tmp_path / "file", asked.strategy.snapshot())
+    other = SSP(job, SSP.Settings())
+    other.restore(snapshot.load(tmp_path / "file"))
+    assert {t.worker: t.lasso for t in other.outstanding()}[2] == pytest.approx(0.015)
+
+
+# In runs ----------------------------------------------------------------------------------------
+
+
+def lassos_of(monkeypatch: pytest.MonkeyPatch, **settings: Any) -> list[float | None]:
+    """The λ that each worker of a simulation has in the end."""
+    engines: list[Simulation] = []
+    begin = Simulation.run
+
+    def run(self: Simulation, *arguments: Any) -> None:
+        engines.append(self)
+        begin(self, *arguments)
+
+    monkeypatch.setattr(Simulation, "run", run)
+    digits = data.load("digits")
+    model = models.build("small", digits.train.shape, 10, 1)
+    adaptcl.run(model, digits.train, digits.test, **settings)
+    return [memory.lasso for memory in engines[0]._memories]
+
+
+def test_when_a_worker_is_first_drawn_hardly_matters(monkeypatch: pytest.MonkeyPatch) -> None:
+    lassos = lassos_of(
+        monkeypatch, strategy="fedavg-s", workers=8, participants=2, rounds=10, evaluate_every=10
+    )
+    known = [each for each in lassos if each is not None]
+    assert len(known) > 5
+    assert max(known) < 1.1 * min(known)
+
+
+@pytest.mark.parametrize("strategy", [name for name in STRATEGIES if name != "fedavg"])
+def test_where_everybody_is_there_from_the_start_each_has_its_own(
+    monkeypatch: pytest.MonkeyPatch, strategy: str
+) -> None:
+    lassos = lassos_of(
+        monkeypatch, strategy=strategy, workers=3, rounds=2, epochs=0.5, evaluate_every=2
+    )
+    assert None not in lassos
+    assert len(set(lassos)) == 3
