@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -15,6 +16,7 @@ from adaptcl.models import build
 from adaptcl.pruning import fit
 from adaptcl.training.batches import batches
 from adaptcl.training.captured import CapturedTrainer
+from adaptcl.training.captured_model import CapturedModel
 from adaptcl.training.recipe import Recipe
 from adaptcl.training.trainer import PlainTrainer
 from adaptcl.training.trainers import trainer, trainers
@@ -71,6 +73,38 @@ def test_in_full_precision_captured_steps_end_where_the_plain_loop_does(
         expected = plain.run(plain_model, kept, steps, None, RECIPE, 1e-4)
         assert torch.allclose(captured, expected, atol=1e-3)
         assert relative(state, plain_model.state_dict(), captured_model.state_dict()) < 0.01
+
+
+def test_another_learning_rate_is_followed_without_another_capture(
+    images: Samples, net: nn.Module, units: UnitMap, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept, state = units.everything(), dict(net.state_dict())
+    mine, plain = trainer(net, units, images, "float32"), PlainTrainer(net, units, images)
+    recipe = replace(RECIPE, learning_rate_decay=0.5)
+    steps = order(80, 3)
+    mine.run(mine.load(kept, state), kept, steps, None, recipe, 1e-4)
+    monkeypatch.setattr(CapturedModel, "_captured", None)
+    for number in (2, 5):
+        captured, expected = mine.load(kept, state), plain.load(kept, state)
+        mine.run(captured, kept, steps, None, recipe.in_round(number), 1e-4)
+        plain.run(expected, kept, steps, None, recipe.in_round(number), 1e-4)
+        assert relative(state, expected.state_dict(), captured.state_dict()) < 0.01
+
+
+@pytest.mark.parametrize("recipe", [replace(RECIPE, optimizer="adamw"), RECIPE])
+def test_what_is_not_plain_sgd_is_trained_by_the_plain_loop(
+    images: Samples, net: nn.Module, units: UnitMap, recipe: Recipe
+) -> None:
+    kept, state = units.everything(), dict(net.state_dict())
+    mine, plain = trainer(net, units, images, "float32"), PlainTrainer(net, units, images)
+    towards = state if recipe is RECIPE else None
+    recipe = replace(recipe, proximal=0.1 if towards else 0.0)
+    ends = []
+    for each in (mine, plain):
+        model = each.load(kept, state)
+        each.run(model, kept, order(80, 3), None, recipe, 1e-4, towards)
+        ends.append(each.state(model))
+    assert relative(state, ends[1], ends[0]) < 0.01
 
 
 def test_in_half_precision_a_model_learns_as_well(

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from adaptcl.settings import setting
+
+OPTIMIZERS = ("sgd", "adamw")
 
 
 @dataclass(frozen=True)
@@ -15,9 +17,16 @@ class Recipe:
         2.0, "local epochs a round (E); fractions are allowed", above=0, at_most=1000
     )
     batch_size: int = setting(64, "samples a mini-batch", at_least=1)
-    learning_rate: float = setting(0.01, "learning rate of local SGD", above=0)
+    optimizer: str = setting("sgd", "the optimizer of local training", choices=OPTIMIZERS)
+    learning_rate: float = setting(0.01, "learning rate of local training", above=0)
+    learning_rate_decay: float = setting(
+        1.0, "factor of the learning rate from one round to the next", above=0, at_most=1
+    )
     momentum: float = setting(0.9, "momentum of local SGD", at_least=0, below=1)
-    weight_decay: float = setting(5e-4, "weight decay of local SGD", at_least=0)
+    weight_decay: float = setting(5e-4, "weight decay of local training", at_least=0)
+    proximal: float = setting(
+        0.0, "pull back to the model that a round began with (FedProx's μ)", at_least=0
+    )
     strength: float = setting(
         0.9,
         "sparsification strength: the group lasso's share of the loss on the first batch",
@@ -28,3 +37,10 @@ class Recipe:
         1.0, "share of the local epochs that come before the pruning (β)", at_least=0, at_most=1
     )
     augmentation: bool = setting(False, "random crops and flips of training images")
+
+    def in_round(self, number: int) -> Recipe:
+        """The recipe of a worker's round, counted from 1, with the learning rate of that round."""
+        if self.learning_rate_decay == 1:
+            return self
+        rate = self.learning_rate * self.learning_rate_decay ** (number - 1)
+        return replace(self, learning_rate=rate)

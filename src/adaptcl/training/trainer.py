@@ -18,8 +18,9 @@ from adaptcl.training.augment import crop_and_flip
 from adaptcl.training.cpu_model import quickened
 from adaptcl.training.lasso import GroupLasso, coefficient
 from adaptcl.training.layout import laid_out
+from adaptcl.training.optimizers import optimizer
+from adaptcl.training.proximal import Proximal
 from adaptcl.training.recipe import Recipe
-from adaptcl.training.sgd import SGD
 from adaptcl.units import Kept, State, UnitMap, submodel
 
 
@@ -45,8 +46,12 @@ class Trainer(Protocol):
         moves: Sequence[Tensor] | None,
         recipe: Recipe,
         lasso: float,
+        towards: State | None = None,
     ) -> Tensor:
-        """One step of SGD on each batch of indexes, from a fresh optimizer; the losses."""
+        """One step on each batch of indexes, from a fresh optimizer; the losses.
+
+        `towards` is what the recipe's proximal term pulls to, where there is one.
+        """
         ...
 
     def state(self, model: nn.Module) -> State:
@@ -91,10 +96,12 @@ class PlainTrainer:
         moves: Sequence[Tensor] | None,
         recipe: Recipe,
         lasso: float,
+        towards: State | None = None,
     ) -> Tensor:
         """One step after the other."""
         penalty = GroupLasso(model, self._units, kept) if lasso > 0 else None
-        optimizer = SGD(model, recipe)
+        proximal = Proximal(model, towards, recipe.proximal) if towards is not None else None
+        chosen = optimizer(model, recipe)
         device = self._samples.labels.device
         losses = torch.zeros(len(batches), device=device)
         model.train()
@@ -106,7 +113,9 @@ class PlainTrainer:
             loss.backward()  # type: ignore[no-untyped-call]
             if penalty is not None:
                 penalty.add_gradient(lasso)
-            optimizer.step()
+            if proximal is not None:
+                proximal.add_gradient()
+            chosen.step()
             losses[number] = loss.detach()
         return losses
 

@@ -27,7 +27,7 @@ from adaptcl.pruning import (
 from adaptcl.pruning.cig_bnscalor import CIGBNscalor
 from adaptcl.seeds import derive, generator
 from adaptcl.training.augment import draw_moves
-from adaptcl.training.batches import batches, smallest_batch, steps
+from adaptcl.training.batches import batches, smallest_batch
 from adaptcl.training.randomness import Draws, Follow, seeded
 from adaptcl.training.task import Cut, Pruning, Task, Update
 from adaptcl.training.trainer import PlainTrainer, Trainer, first_coefficient
@@ -40,10 +40,10 @@ _JUDGED_SAMPLES = 256
 
 @dataclass(frozen=True)
 class WorkerMemory:
-    """What a worker remembers from task to task. It never leaves the worker."""
+    """What a worker remembers from task to task. But for λ it never leaves the worker."""
 
     lasso: float | None = None
-    """The group lasso's λ, found on the worker's very first batch."""
+    """The group lasso's λ, found on the worker's very first batch or told with its first task."""
     codec: Memory = field(default_factory=Memory)
 
 
@@ -105,8 +105,8 @@ class Worker:
     def _carry_out(
         self, task: Task, memory: WorkerMemory, trainer: Trainer, follow: Follow
     ) -> tuple[Update, WorkerMemory]:
-        recipe = task.recipe
-        total = steps(len(self.samples), recipe.batch_size, recipe.epochs)
+        recipe = task.recipe.in_round(task.round)
+        total = task.steps(len(self.samples))
         randomness = generator(self._seed, "batches", self.number, task.round)
         order = list(batches(len(self.samples), recipe.batch_size, total, randomness))
         moves = (
@@ -114,11 +114,17 @@ class Worker:
         )
 
         model = follow(trainer.load(task.kept, dict(task.state)))
-        lasso = memory.lasso
+        lasso = task.lasso if memory.lasso is None else memory.lasso
         if lasso is None:
-            lasso = first_coefficient(
-                model, self._units, task.kept, self.samples, order[0], recipe.strength
+            # A round of no steps has no batch of its own to find λ on.
+            first = next(
+                iter(order or batches(len(self.samples), recipe.batch_size, 1, randomness))
             )
+            lasso = first_coefficient(
+                model, self._units, task.kept, self.samples, first, recipe.strength
+            )
+
+        towards = dict(task.state) if recipe.proximal else None
 
         def train(model: nn.Module, kept: Kept, begin: int, end: int) -> Tensor:
             return trainer.run(
@@ -128,23 +134,26 @@ class Worker:
                 moves[begin:end] if moves else None,
                 recipe,
                 lasso * task.lasso_scale,
+                towards,
             )
 
-        first = round(recipe.beta * total) if task.pruning else total
-        losses = train(model, task.kept, 0, first)
+        before = round(recipe.beta * total) if task.pruning else total
+        losses = train(model, task.kept, 0, before)
         kept, cut = task.kept, None
         if task.pruning:
             model, kept, cut = self._prune(trainer, model, task, task.pruning)
             follow(model)
-            losses = torch.cat([losses, train(model, kept, first, total)])
+            towards = towards and recut(towards, self._units, task.kept, kept)
+            losses = torch.cat([losses, train(model, kept, before, total)])
         update = Update(
             worker=self.number,
             round=task.round,
             state=trainer.state(model),
             kept=kept,
             samples=len(self.samples),
-            loss=float(losses.mean()),
+            loss=float(losses.mean()) if total else self._loss(model),
             cut=cut,
+            lasso=lasso,
         )
         return update, WorkerMemory(lasso=lasso, codec=memory.codec)
 

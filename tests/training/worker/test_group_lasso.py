@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from torch import nn
@@ -39,6 +40,22 @@ def test_a_remembered_lambda_is_used_and_kept(same: Same, worker: Worker, task: 
     other, _ = worker.carry_out(task(strength=0.3), WorkerMemory(lasso=0.02))
     assert memory.lasso == 0.01
     assert not same(update.state, other.state)
+
+
+def test_a_lambda_that_is_told_counts_where_none_is_known(
+    same: Same, worker: Worker, task: Tasks
+) -> None:
+    told, memory = worker.carry_out(replace(task(strength=0.3), lasso=0.01), WorkerMemory())
+    known, kept = worker.carry_out(replace(task(strength=0.3), lasso=0.02), memory)
+    assert same(told.state, known.state)
+    assert (memory.lasso, kept.lasso) == (0.01, 0.01)
+
+
+def test_an_update_says_which_lambda_it_was_trained_with(worker: Worker, task: Tasks) -> None:
+    found, memory = worker.carry_out(task(strength=0.3), WorkerMemory())
+    told, _ = worker.carry_out(replace(task(strength=0.3), lasso=0.02), WorkerMemory())
+    known, _ = worker.carry_out(task(strength=0.3, lasso_scale=2.0), KNOWN)
+    assert (found.lasso, told.lasso, known.lasso) == (memory.lasso, 0.02, 0.001)
 
 
 def test_the_server_can_scale_lambda_for_a_round(same: Same, worker: Worker, task: Tasks) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 import torch
@@ -51,6 +52,20 @@ def test_the_reported_loss_is_the_mean_over_the_batches(
     inputs, labels = digits.batch(first)
     loss = F.cross_entropy(submodel(net, units, asked.kept).train()(inputs), labels)
     assert update.loss == pytest.approx(loss.item(), rel=1e-5)
+
+
+def test_a_round_of_no_steps_gives_the_model_back_and_finds_lambda_all_the_same(
+    same: Same, worker: Worker, task: Tasks
+) -> None:
+    asked = replace(task(epochs=0.05), carries_fractions=True)
+    update, memory = worker.carry_out(asked, WorkerMemory())
+    assert asked.steps(80) == 0
+    assert same(update.state, dict(asked.state))
+    assert 0 < update.loss < 10
+    assert memory.lasso
+    trained, _ = worker.carry_out(replace(asked, round=3), WorkerMemory())
+    assert replace(asked, round=3).steps(80) == 1
+    assert not same(trained.state, dict(asked.state))
 
 
 @pytest.mark.parametrize(("epochs", "expected"), [(0.5, 2), (1, 5), (2.4, 12), (0.001, 1)])

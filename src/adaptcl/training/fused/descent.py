@@ -77,8 +77,8 @@ class Descent:
         """A fresh table for the places of gradients."""
         return Gradients(len(self._tensors), self._weights.device)
 
-    def step(self, gradients: Gradients, coefficient: Tensor) -> None:
-        """Change all parameters that have a gradient."""
+    def step(self, gradients: Gradients, coefficient: Tensor, rate: Tensor) -> None:
+        """Change all parameters that have a gradient; λ and learning rate are read on the GPU."""
         recipe = self._recipe
         kernels.descend[self._groups,](
             self._weights,
@@ -88,7 +88,7 @@ class Descent:
             gradients.addresses,
             gradients.kinds,
             coefficient,
-            recipe.learning_rate,
+            rate,
             recipe.momentum,
             recipe.weight_decay,
             SMALLEST=SMALLEST_NORM,

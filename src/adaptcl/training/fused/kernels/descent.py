@@ -66,7 +66,7 @@ def _descend(
             tl.store(halves + place, weight.to(tl.bfloat16), mask=inside)
 
 
-@triton.jit(do_not_specialize=["rate", "momentum", "decay"])
+@triton.jit(do_not_specialize=["momentum", "decay"])
 def descend(
     weights,
     halves,
@@ -99,6 +99,7 @@ def descend(
     end = tl.load(firsts + group + 1)
     root = tl.load(roots + group)
     lanes = tl.arange(0, BLOCK)
+    step = tl.load(rate)
     pull = decay
     if root > 0:
         squares = tl.zeros((BLOCK,), tl.float32)
@@ -135,7 +136,7 @@ def descend(
                         outer,
                         lanes,
                         pull,
-                        rate,
+                        step,
                         momentum,
                         EVEN,
                         HALVES,

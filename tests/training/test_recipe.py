@@ -1,0 +1,16 @@
+from __future__ import annotations
+
+import pytest
+
+from adaptcl.training import Recipe
+
+
+def test_the_learning_rate_stays_what_it_is_unless_it_decays() -> None:
+    recipe = Recipe(learning_rate=0.1)
+    assert recipe.in_round(7) is recipe
+
+
+def test_it_decays_from_round_to_round_beginning_with_the_second() -> None:
+    recipe = Recipe(learning_rate=0.1, learning_rate_decay=0.5)
+    rates = [recipe.in_round(number).learning_rate for number in (1, 2, 4)]
+    assert rates == pytest.approx([0.1, 0.05, 0.0125])
