@@ -50,6 +50,22 @@ def test_what_is_saved_is_read_back_exactly(tmp_path: Path, tree: Any) -> None:
     assert alike(tree, snapshot.load(tmp_path / "tree"))
 
 
+def test_what_lay_on_an_accelerator_goes_to_one_and_the_rest_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The one device besides the processor that every machine has keeps no numbers to be saved.
+    numbers = torch.arange(3.0)
+    monkeypatch.setattr(torch.Tensor, "cpu", lambda self: numbers if self.is_meta else self)
+    tree = {"model": [torch.empty(3, device="meta")], "kept": torch.ones(4, dtype=torch.bool)}
+    snapshot.save(tmp_path / "tree", tree)
+    monkeypatch.undo()
+    here = snapshot.load(tmp_path / "tree")
+    assert torch.equal(here["model"][0], numbers)
+    there = snapshot.load(tmp_path / "tree", torch.device("meta"))
+    assert there["model"][0].is_meta
+    assert there["kept"].device.type == "cpu"
+
+
 def test_tensors_that_share_memory_are_saved_as_they_are(tmp_path: Path) -> None:
     whole = torch.arange(12.0).view(3, 4)
     tree = {"whole": whole, "row": whole[1], "turned": whole.T, "again": whole}

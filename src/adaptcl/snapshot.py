@@ -27,6 +27,8 @@ Tree = Any
 """None, bool, int, float, str, Tensor, and lists and string-keyed dictionaries of these."""
 
 _TENSOR = "__tensor__"
+_ACCELERATOR = "accelerator"
+"""Beside the name of a tensor that lay on a GPU or the like, not in the memory of the processor."""
 _HEADER = "tree"
 _DIGITS = 8
 """Of the checksum, before the tree. Several entries of a header would come in any order, and the
@@ -59,8 +61,11 @@ def save_tensors(path: Path, tensors: dict[str, Tensor], header: dict[str, str])
         raise RunFolderError(f"{path} cannot be written: {reason}.") from None
 
 
-def load(path: Path) -> Tree:
-    """Read back what `save` wrote, if it is still what it was."""
+def load(path: Path, accelerator: torch.device | None = None) -> Tree:
+    """Read back what `save` wrote, if it is still what it was.
+
+    Tensors that lay on an accelerator go to this one, all others stay with the processor.
+    """
     try:
         with safe_open(path, framework="pt") as file:
             header = (file.metadata() or {})[_HEADER]
@@ -68,7 +73,7 @@ def load(path: Path) -> Tree:
         checksum, text = header[:_DIGITS], header[_DIGITS:]
         if checksum != _checksum(text, tensors):
             raise ValueError("its checksum is not that of its content")
-        return _with_tensors(json.loads(text), tensors)
+        return _with_tensors(json.loads(text), tensors, accelerator)
     except FileNotFoundError:
         raise RunFolderError(f"{path} does not exist.") from None
     except OSError as error:
@@ -93,7 +98,7 @@ def _without_tensors(tree: Tree, tensors: dict[str, Tensor]) -> Tree:
     if isinstance(tree, Tensor):
         name = str(len(tensors))
         tensors[name] = tree.detach().cpu().clone().contiguous()
-        return {_TENSOR: name}
+        return {_TENSOR: name} if tree.device.type == "cpu" else {_TENSOR: name, _ACCELERATOR: True}
     if isinstance(tree, dict):
         return {key: _without_tensors(value, tensors) for key, value in tree.items()}
     if isinstance(tree, list | tuple):
@@ -101,11 +106,14 @@ def _without_tensors(tree: Tree, tensors: dict[str, Tensor]) -> Tree:
     return tree
 
 
-def _with_tensors(tree: Tree, tensors: Mapping[str, Tensor]) -> Tree:
+def _with_tensors(
+    tree: Tree, tensors: Mapping[str, Tensor], accelerator: torch.device | None
+) -> Tree:
     if isinstance(tree, dict):
-        if tree.keys() == {_TENSOR}:
-            return tensors[tree[_TENSOR]]
-        return {key: _with_tensors(value, tensors) for key, value in tree.items()}
+        if _TENSOR in tree:
+            tensor = tensors[tree[_TENSOR]]
+            return tensor.to(accelerator) if tree.get(_ACCELERATOR) and accelerator else tensor
+        return {key: _with_tensors(value, tensors, accelerator) for key, value in tree.items()}
     if isinstance(tree, list):
-        return [_with_tensors(value, tensors) for value in tree]
+        return [_with_tensors(value, tensors, accelerator) for value in tree]
     return tree

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from adaptcl.training.batches import batches, smallest_batch, steps
+from adaptcl.training.batches import batches, smallest_batch, steps, steps_of_round
 
 
 def drawn(samples: int, batch_size: int, count: int, seed: int = 0) -> list[Tensor]:
@@ -31,6 +31,23 @@ def test_steps_are_epochs_times_the_batches_of_an_epoch(
     samples: int, batch_size: int, epochs: float, expected: int
 ) -> None:
     assert steps(samples, batch_size, epochs) == expected
+
+
+@given(
+    st.integers(1, 600),
+    st.integers(1, 64),
+    st.integers(1, 5),
+    st.integers(1, 20),
+    st.integers(1, 9),
+)
+def test_rounds_of_fractions_of_an_epoch_add_up_to_whole_epochs(
+    samples: int, batch_size: int, parts: int, rounds: int, epochs: int
+) -> None:
+    each = epochs / parts
+    numbers = range(1, rounds * parts + 1)
+    found = [steps_of_round(samples, batch_size, each, number) for number in numbers]
+    assert sum(found) == rounds * steps(samples, batch_size, epochs)
+    assert max(found) - min(found) <= 1
 
 
 @given(st.integers(1, 60), st.integers(1, 20), st.integers(1, 3), st.integers(0, 99))

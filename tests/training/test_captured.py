@@ -4,9 +4,10 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -130,3 +131,32 @@ def test_a_task_that_fails_gives_its_captured_model_back(
         with pytest.raises(Exception, match="by the moon"):
             mine.carry_out(unknown, KNOWN)
     assert InPlace.made == 1
+
+
+def test_where_memory_is_short_captured_models_nobody_uses_go_before_one_is_made(
+    hire: Callable[[], Worker], units: UnitMap, task: Tasks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PyTorch keeps what a captured model leaves until it is told to give it back."""
+    alive: list[weakref.ref[InPlace]] = []
+    at_giving_back: list[int] = []
+
+    class Counted(InPlace):
+        def __init__(self, *args: Any, **options: Any) -> None:
+            super().__init__(*args, **options)
+            alive.append(weakref.ref(self))
+
+    def living() -> int:
+        return sum(each() is not None for each in alive)
+
+    monkeypatch.setattr(module, "CapturedModel", Counted)
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: at_giving_back.append(living()))
+    mine = hire()
+    rates = (0.1, 0.2, 0.3, 0.4)
+    for rate in rates:
+        mine.carry_out(task(pruning=Pruning(rate, "index", torch.arange(units.count) / 1.0)), KNOWN)
+    shapes = living()
+    assert shapes == len(rates) + 1  # the whole model too
+    assert at_giving_back == []
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (1, 10))
+    mine.carry_out(task(pruning=Pruning(0.5, "index", torch.arange(units.count) / 1.0)), KNOWN)
+    assert at_giving_back[-1] < shapes - 1

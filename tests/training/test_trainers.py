@@ -9,7 +9,7 @@ import torch
 
 import adaptcl
 from adaptcl import data, models
-from adaptcl.training.trainers import precision_put_back, side_by_side_on_a_gpu
+from adaptcl.training.trainers import gpu_left_as_found, side_by_side_on_a_gpu
 from adaptcl.units import flops, trace
 
 
@@ -26,14 +26,14 @@ def test_six_of_the_papers_tasks_and_three_of_those_of_the_default_job(
 
 
 @pytest.mark.parametrize("before", [(True, False), (False, True)])
-@precision_put_back()
+@gpu_left_as_found()
 def test_a_gpu_multiplies_afterwards_as_it_did_before_even_if_it_failed(
     before: tuple[bool, bool],
 ) -> None:
     matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
     matmul.allow_tf32, cudnn.allow_tf32 = before
 
-    @precision_put_back()
+    @gpu_left_as_found()
     def fail() -> None:
         matmul.allow_tf32, cudnn.allow_tf32 = before[1], before[0]
         raise ZeroDivisionError
@@ -46,7 +46,7 @@ def test_a_gpu_multiplies_afterwards_as_it_did_before_even_if_it_failed(
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
 @pytest.mark.parametrize("out", [None, "run"])
-@precision_put_back()
+@gpu_left_as_found()
 def test_a_run_on_a_gpu_leaves_nothing_behind_of_how_it_multiplied(
     tmp_path: Path, out: str | None
 ) -> None:

@@ -14,7 +14,7 @@ from adaptcl.codecs.plain import Plain, PlainSettings
 from adaptcl.errors import UpdateError
 from adaptcl.finite import first_not_finite
 from adaptcl.pruning import prune
-from adaptcl.training import Pruning, Recipe, Task, Update
+from adaptcl.training import Cut, Pruning, Recipe, Task, Update
 from adaptcl.training.wire import check_header, check_tensors, pack, payload_bytes, unpack
 from adaptcl.units import CutOnDemand, Kept, State, UnitMap, recut, trace
 
@@ -88,6 +88,13 @@ def test_a_worker_that_was_told_which_units_to_cut_may_not_keep_them(
         check_header(replace(answer, kept=asked.kept), told, units)
 
 
+def test_figures_of_a_pruning_that_nobody_asked_for_are_refused(
+    answer: Update, asked: Task, units: UnitMap
+) -> None:
+    with pytest.raises(UpdateError, match="worker 3 sent the figures of a pruning that it was not"):
+        check_header(replace(answer, cut=Cut(0.1, 1.0, 2.0)), asked, units)
+
+
 def test_units_that_the_worker_was_not_given_are_refused(
     answer: Update, asked: Task, units: UnitMap
 ) -> None:
@@ -117,6 +124,21 @@ def test_a_loss_that_is_no_number_is_refused(
 ) -> None:
     with pytest.raises(UpdateError, match="lower learning_rate"):
         check_header(replace(answer, loss=loss), asked, units)
+
+
+@pytest.mark.parametrize("lasso", [float("nan"), float("inf"), -1e-9, 1e30])
+def test_a_lambda_that_no_loss_explains_is_refused(
+    answer: Update, asked: Task, units: UnitMap, lasso: float
+) -> None:
+    with pytest.raises(UpdateError, match="worker 3 reported a λ of"):
+        check_header(replace(answer, lasso=lasso), asked, units)
+
+
+@pytest.mark.parametrize("lasso", [None, 0.0, 1e-5, 10.0])
+def test_one_that_a_loss_can_explain_or_none_is_taken(
+    answer: Update, asked: Task, units: UnitMap, lasso: float | None
+) -> None:
+    assert sent(replace(answer, lasso=lasso), asked, units).lasso == lasso
 
 
 @pytest.mark.parametrize(

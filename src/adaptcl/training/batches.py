@@ -16,6 +16,15 @@ def steps(samples: int, batch_size: int, epochs: float) -> int:
     return max(1, round(epochs * _per_epoch(samples, batch_size)))
 
 
+def steps_of_round(samples: int, batch_size: int, epochs: float, round_: int) -> int:
+    """The same where rounds are to add up: what rounding leaves of one goes to the next.
+
+    Where an epoch is a few batches, some rounds then have a step more than others, or none.
+    """
+    each = epochs * _per_epoch(samples, batch_size)
+    return round(round_ * each) - round((round_ - 1) * each)
+
+
 def batches(
     samples: int, batch_size: int, count: int, generator: torch.Generator
 ) -> Iterator[Tensor]:

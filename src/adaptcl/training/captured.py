@@ -18,14 +18,13 @@ import torch
 from torch import Tensor, nn
 
 from adaptcl.data import Samples
+from adaptcl.training.captured_memory import give_back, is_short
 from adaptcl.training.captured_model import CannotCaptureError, CapturedModel
 from adaptcl.training.recipe import Recipe
 from adaptcl.training.trainer import PlainTrainer
 from adaptcl.units import Kept, State, UnitMap, kept_key, submodel
 
 _log = logging.getLogger(__name__)
-_ROOM = 0.25
-"""Captured models that nobody uses are let go when less than this share of the memory is free."""
 
 
 class CapturedModels:
@@ -45,6 +44,7 @@ class CapturedModels:
         """A captured model of this shape with these tensors; best the one this worker had."""
         captured = self._take(kept_key(kept), worker)
         if captured is None:
+            self._make_room()
             model = submodel(self.model, self.units, kept, state)
             captured = CapturedModel(model, self.units, kept, self._samples, half=self._half)
         else:
@@ -61,13 +61,18 @@ class CapturedModels:
         with self._lock:
             fitting = [each for each in self._idle if each.shape == shape]
             if not fitting:
-                free, total = torch.cuda.mem_get_info(self._samples.labels.device)
-                if free < _ROOM * total:
-                    del self._idle[: len(self._idle) // 2 + 1]
                 return None
             chosen = next((each for each in fitting if each.last_worker == worker), fitting[0])
             self._idle.remove(chosen)
             return chosen
+
+    def _make_room(self) -> None:
+        """Let the older half of the captured models go that nobody uses, where memory is short."""
+        if not is_short(self._samples.labels.device):
+            return
+        with self._lock:
+            del self._idle[: len(self._idle) // 2 + 1]
+        give_back()
 
 
 class CapturedTrainer:
@@ -108,17 +113,19 @@ class CapturedTrainer:
         moves: Sequence[Tensor] | None,
         recipe: Recipe,
         lasso: float,
+        towards: State | None = None,
     ) -> Tensor:
-        """Replay the step for each batch."""
+        """Replay the step for each batch, or take it in the plain loop where it is not SGD's."""
         if not batches:
             return torch.empty(0, device=next(model.parameters()).device)
-        if self._lent is not None and model is self._lent.model:
+        is_plain_sgd = recipe.optimizer == "sgd" and towards is None
+        if is_plain_sgd and self._lent is not None and model is self._lent.model:
             try:
                 return self._lent.run(batches, moves, self._begin, recipe, lasso)
             except CannotCaptureError as error:
                 self._give_up(error)
                 self._lent = None
-        return self._plain.run(model, kept, batches, moves, recipe, lasso)
+        return self._plain.run(model, kept, batches, moves, recipe, lasso, towards)
 
     def state(self, model: nn.Module) -> State:
         """Copies of the sub-model's tensors."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -14,6 +14,7 @@ from torch.nn import functional as F
 
 from adaptcl.data import Samples
 from adaptcl.training.augment import crop_and_flip
+from adaptcl.training.captured_memory import CAPTURING
 from adaptcl.training.captured_table import Table
 from adaptcl.training.captured_tensors import Tensors
 from adaptcl.training.recipe import Recipe
@@ -35,8 +36,6 @@ except ImportError:  # Triton comes with PyTorch for GPUs on most systems, not o
 else:
     _HAS_TRITON = True
 
-_CAPTURING = threading.Lock()
-"""One capture at a time: memory that another thread frees meanwhile would end up in the graph."""
 _WARM_UP = 1
 """Steps before a capture, in which libraries choose their kernels and ours are compiled."""
 
@@ -62,6 +61,8 @@ class CapturedModel:
         self._half = half
         self._device = samples.labels.device
         self._lasso = torch.zeros((), device=self._device)
+        self._rate = torch.zeros((), device=self._device)
+        """The learning rate, which may be another in each round."""
         self._recipe: Recipe | None = None
         self._descent: Descent | None = None
         self._shortcuts: Shortcuts | None = None
@@ -109,9 +110,10 @@ class CapturedModel:
         lasso: float,
     ) -> Tensor:
         sizes = [len(indexes) for indexes in batches]
-        table, descent = self._prepared(sizes, recipe)
+        table, descent = self._prepared(sizes, replace(recipe, learning_rate=1.0))
         table.fill(batches, moves, begin)
         self._lasso.fill_(lasso)
+        self._rate.fill_(recipe.learning_rate)
         descent.round()
         descent.rest()
         for size in sizes:
@@ -151,7 +153,7 @@ class CapturedModel:
         tensors = [*self.model.parameters(), *self.model.buffers()]
         before = [tensor.detach().clone() for tensor in tensors]
         table.rewind()
-        with _CAPTURING:
+        with CAPTURING:
             try:
                 if self._shortcuts is None:
                     self._shortcuts = self._watched(step, recipe)
@@ -203,7 +205,7 @@ class CapturedModel:
         places = self._descent.where([by_name.get(name) for name in leaves], zero)
         if not torch.cuda.is_current_stream_capturing():
             step.gradients.point(*places)
-        self._descent.step(step.gradients, self._lasso)
+        self._descent.step(step.gradients, self._lasso, self._rate)
         step.table.move_on()
         return places
 

@@ -1,16 +1,51 @@
-"""Top-1 accuracy of a model on samples."""
+"""Top-1 accuracy of a model on samples: of all of them, and class by class."""
 
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from adaptcl.data import Samples
+from adaptcl.sub_models import SubModels
 from adaptcl.training.cpu_model import quickened
 from adaptcl.training.layout import cpu_layout, gpu_layout, in_layout, laid_out
 from adaptcl.units import State
+
+
+@dataclass(frozen=True)
+class Score:
+    """What came of one test, class by class."""
+
+    right: tuple[int, ...]
+    """Samples of each class that were recognised."""
+    samples: tuple[int, ...]
+    """Samples of each class that there were."""
+
+    @property
+    def accuracy(self) -> float:
+        """Of all samples."""
+        return sum(self.right) / sum(self.samples)
+
+    @property
+    def by_class(self) -> tuple[float | None, ...]:
+        """Of the samples of each class; None where there was none."""
+        pairs = zip(self.right, self.samples, strict=True)
+        return tuple(right / samples if samples else None for right, samples in pairs)
+
+    def on(self, labels: Sequence[int]) -> float | None:
+        """The accuracy to expect on data with so many samples of each class.
+
+        Classes that were not tested are left out; None where no other is there.
+        """
+        # Shorter and longer: either side may lack the last classes.
+        known = [(n, each) for n, each in zip(labels, self.by_class, strict=False) if n]
+        tested = [(n, each) for n, each in known if each is not None]
+        total = sum(n for n, _ in tested)
+        return sum(n * each for n, each in tested) / total if total else None
 
 
 class Judge:
@@ -38,8 +73,18 @@ class Judge:
         self._model.load_state_dict(state)
         return accuracy(self._model, self._samples, layout=self._layout)
 
+    def test(self, state: State) -> Score:
+        """The model with these tensors, class by class."""
+        self._model.load_state_dict(state)
+        right = _recognised(self._model, self._samples, layout=self._layout)
+        labels = self._samples.labels
+        samples = torch.bincount(labels)
+        return Score(
+            tuple(torch.bincount(labels[right], minlength=len(samples)).tolist()),
+            tuple(samples.tolist()),
+        )
 
-@torch.no_grad()
+
 def accuracy(
     model: nn.Module,
     samples: Samples,
@@ -47,10 +92,32 @@ def accuracy(
     layout: torch.memory_format = torch.contiguous_format,
 ) -> float:
     """The fraction of samples whose label gets the highest score."""
+    return int(_recognised(model, samples, batch_size, layout).sum()) / len(samples)
+
+
+def sub_model_accuracies(
+    model: nn.Module, sub_models: SubModels, samples: Samples
+) -> tuple[float, ...]:
+    """The accuracy of each worker's sub-model; those that are the same are tested once."""
+    found: dict[int, float] = {}
+    for worker, which in enumerate(sub_models.of_worker):
+        if which not in found:
+            found[which] = accuracy(sub_models.cut(model, worker), samples)
+    return tuple(found[which] for which in sub_models.of_worker)
+
+
+@torch.no_grad()
+def _recognised(
+    model: nn.Module,
+    samples: Samples,
+    batch_size: int = 512,
+    layout: torch.memory_format = torch.contiguous_format,
+) -> Tensor:
+    """For each sample whether its label gets the highest score; nothing waits for a GPU here."""
     model.eval()
-    right = torch.zeros((), dtype=torch.long, device=samples.labels.device)
+    right = []
     for start in range(0, len(samples), batch_size):
         stop = min(start + batch_size, len(samples))
         inputs, labels = samples.batch(torch.arange(start, stop, device=samples.labels.device))
-        right += (model(laid_out(inputs, layout)).argmax(1) == labels).sum()
-    return int(right) / len(samples)
+        right.append(model(laid_out(inputs, layout)).argmax(1) == labels)
+    return torch.cat(right)

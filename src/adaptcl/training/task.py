@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from adaptcl.training.batches import steps, steps_of_round
 from adaptcl.training.recipe import Recipe
 from adaptcl.units import Kept, State
 
@@ -47,6 +48,18 @@ class Task:
     pruning: Pruning | None = None
     lasso_scale: float = 1.0
     """Multiplies the group lasso's λ, where the server adapts the strength."""
+    lasso: float | None = None
+    """The group lasso's λ for a worker that has found none yet; None where it is to find it."""
+    carries_fractions: bool = False
+    """Whether fractions of a step are carried over to the worker's next round, so that all its
+    rounds together are as many epochs as they should be, however few batches an epoch is."""
+
+    def steps(self, samples: int) -> int:
+        """How many mini-batches a worker with so many samples trains on."""
+        recipe = self.recipe
+        if self.carries_fractions:
+            return steps_of_round(samples, recipe.batch_size, recipe.epochs, self.round)
+        return steps(samples, recipe.batch_size, recipe.epochs)
 
 
 @dataclass(frozen=True)
@@ -72,6 +85,9 @@ class Update:
     loss: float
     """Mean training loss over the round, without the group lasso."""
     cut: Cut | None = None
+    lasso: float | None = None
+    """The group lasso's λ that the worker goes by, before the task's scale; None from workers of
+    older versions."""
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from torch import nn
 
 from adaptcl.data import Samples
 from adaptcl.training.captured import CapturedModels, CapturedTrainer
+from adaptcl.training.captured_memory import give_back
 from adaptcl.training.layout import cpu_layout
 from adaptcl.training.memory import keep_freed_memory
 from adaptcl.training.trainer import PlainTrainer, Trainer
@@ -35,7 +36,7 @@ def trainers(
     `precision` is how a GPU multiplies: in full, in TF32, or in bfloat16 with full-precision
     weights. Other devices always compute in full. PyTorch knows one such precision for the whole
     process, and memory that it keeps is the process's too: whoever lets trainers run in somebody
-    else's process does it under `precision_put_back`, while the memory is kept for good.
+    else's process does it under `gpu_left_as_found`; the processor's memory is kept for good.
     """
     device = parts[0].labels.device
     if device.type != "cuda":
@@ -62,14 +63,16 @@ def trainers(
 
 
 @contextmanager
-def precision_put_back() -> Iterator[None]:
-    """Afterwards a GPU multiplies as it did before, whatever trainers were made meanwhile."""
+def gpu_left_as_found() -> Iterator[None]:
+    """Afterwards a GPU multiplies as it did before and has back the memory nobody uses."""
     matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
     before = matmul.allow_tf32, cudnn.allow_tf32
     try:
         yield
     finally:
         matmul.allow_tf32, cudnn.allow_tf32 = before
+        if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+            give_back()
 
 
 def side_by_side_on_a_gpu(task_flops: float) -> int:

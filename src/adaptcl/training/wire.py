@@ -28,6 +28,10 @@ from adaptcl.training.cut_check import check_cut
 from adaptcl.training.task import Task, Update
 from adaptcl.units import CutOnDemand, Kept, State, UnitMap, check_kept, cut_shapes, recut
 
+_MOST_FIRST_LOSS = 1e6
+"""The loss on a first batch over the group lasso's penalty then: around a thousandth, and never
+more than this unless the model's first weights are nearly zero or its outputs absurd."""
+
 _MOST_CALLS = 1000
 """How often a step may call the same normalisation: more than once where layers share it, where a
 sequence runs through it, or where activations are computed again to save memory."""
@@ -46,8 +50,9 @@ def pack(
     return codec.encode(Parcel(units, update.kept, state, reference, task.round), memory)
 
 
-def payload_bytes(task: Task, units: UnitMap, codec: Codec) -> int:
-    """How large the update of a task will be, if the task prunes nothing."""
+def payload_bytes(task: Task, units: UnitMap, codec: Codec) -> int | None:
+    """How large the update of a task will be, if the task prunes nothing; None if the codec cannot
+    tell before the update is trained."""
     state = task.state
     if isinstance(state, CutOnDemand):
         state = state.without_values()
@@ -81,10 +86,23 @@ def check_header(update: Update, task: Task, units: UnitMap) -> None:
     # Where the worker is in this process, it is the very tensor that was sent out.
     if update.kept is not task.kept or task.pruning is not None:
         _check_units(who, update.kept, task, units)
+    if update.cut is not None and task.pruning is None:
+        raise UpdateError(f"{who} sent the figures of a pruning that it was not told to do.")
     if update.samples < 1 or not math.isfinite(update.loss):
         raise UpdateError(
             f"{who} reported {update.samples} samples and a loss of {update.loss}; "
             "its training has probably diverged: a lower learning_rate may help."
+        )
+    _check_lasso(who, update.lasso, task.recipe.strength)
+
+
+def _check_lasso(who: str, lasso: float | None, strength: float) -> None:
+    """Other workers may be given what this one has found."""
+    most = _MOST_FIRST_LOSS * strength / (1 - strength)
+    if lasso is not None and not 0 <= lasso <= most:
+        raise UpdateError(
+            f"{who} reported a λ of {lasso:g} for its group lasso, but with a strength of "
+            f"{strength:g} it is between 0 and {most:g}."
         )
 
 
