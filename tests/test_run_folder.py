@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -325,6 +326,14 @@ def test_a_summary_follows_from_the_rounds() -> None:
     assert (told.heterogeneity_first, told.heterogeneity_last) == (0.5, 0.1)
     assert (told.bytes_sent, told.bytes_received) == (50, 35)
     assert told.updates == (5,)
+
+
+def test_the_first_heterogeneity_is_that_of_the_first_round_that_has_one() -> None:
+    rounds = [record(1, 0.4), record(2, 0.5), record(3, 0.6)]
+    late = [replace(each, heterogeneity=None) for each in rounds[:2]]
+    told = summary(*late, rounds[2])
+    assert told.heterogeneity_first == told.heterogeneity_last == rounds[2].heterogeneity
+    assert summary(*late).heterogeneity_first == 0
 
 
 def test_a_folder_beside_other_programs_settings_is_free(tmp_path: Path) -> None:

@@ -25,6 +25,10 @@ class UpdateError(AdaptCLError):
     """What a worker sent back cannot be merged into the global model."""
 
 
+class CodecError(AdaptCLError):
+    """A codec does not do what it says."""
+
+
 class RunFolderError(AdaptCLError):
     """A run folder is missing, occupied, incomplete or damaged."""
 

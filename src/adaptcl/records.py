@@ -7,8 +7,10 @@ field names, so a field is never renamed; new ones may be added.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 from typing import Any
 
 from adaptcl.errors import RunFolderError
@@ -46,8 +48,9 @@ class RoundRecord:
     virtual_time_s: float
     accuracy: float | None
     """Top-1 accuracy on the test data as a fraction, where it was measured."""
-    heterogeneity: float
-    """The paper's H over the workers of this round."""
+    heterogeneity: float | None
+    """The paper's H over the workers of this round; None while one of them has no update time yet,
+    as in the first rounds without a barrier."""
     workers: tuple[WorkerRecord, ...]
     similarity: float | None = None
     """Mean similarity over all pairs of sub-models, in rounds where somebody pruned."""
@@ -56,10 +59,21 @@ class RoundRecord:
     earlier one."""
     participants: tuple[int, ...] = ()
     """Workers drawn to take part in this round; empty where all were asked."""
+    bytes_sent: int | None = None
+    """Bytes from server to workers for all tasks that ended since the round before, also for those
+    that came to nothing. None in rounds of older versions."""
+    bytes_received: int | None = None
+    """Bytes of all updates that arrived since the round before, also of those that were not used.
+    None in rounds of older versions."""
 
     def to_json(self) -> dict[str, Any]:
         """The object written to `rounds.jsonl`."""
-        return dataclasses.asdict(self)
+        values = dataclasses.asdict(self)
+        for worker in values["workers"]:
+            # JSON has no word for a loss that has left all numbers behind.
+            if worker["loss_jump"] is not None and not math.isfinite(worker["loss_jump"]):
+                worker["loss_jump"] = None
+        return values
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> RoundRecord:
@@ -72,6 +86,30 @@ class RoundRecord:
             raise RunFolderError(
                 f"rounds.jsonl holds a line that is not a round: {error}"
             ) from None
+
+
+def first_and_last_heterogeneity(found: Iterable[float | None]) -> tuple[float, float]:
+    """Of the rounds in which it is known; 0, as of a single worker, where it never is."""
+    known = [each for each in found if each is not None] or [0.0]
+    return known[0], known[-1]
+
+
+def bytes_moved(records: Sequence[RoundRecord]) -> tuple[int, int]:
+    """Bytes sent and received in these rounds, all workers together.
+
+    Of a round of an older version, those of the updates that were used: it tells no others.
+    """
+    sent = received = 0
+    for record in records:
+        used = record.workers
+        all_sent, all_received = record.bytes_sent, record.bytes_received
+        sent += sum(w.bytes_sent for w in used) if all_sent is None else all_sent
+        received += sum(w.bytes_received for w in used) if all_received is None else all_received
+    return sent, received
+
+
+_BY_WORKER_OR_CLASS = ("retention", "updates", "accuracy_by_class", "accuracy_by_worker")
+"""Those figures of a summary that JSON gives back as lists."""
 
 
 @dataclass(frozen=True)
@@ -88,6 +126,7 @@ class Summary:
     virtual_time_s: float
     wall_time_s: float
     heterogeneity_first: float
+    """Of the first round in which all workers had an update time."""
     heterogeneity_last: float
     retention: tuple[float, ...]
     """By worker, at the end."""
@@ -100,9 +139,31 @@ class Summary:
     data: str
     bytes_sent: int
     bytes_received: int
-    """Over the whole run, all workers together."""
+    """Over the whole run, all workers together: of every task that has ended and of every update
+    that has arrived, also where it was dropped or came to nothing."""
     updates: tuple[int, ...] = ()
     """By worker, how many of its updates were used: who took part, and who hardly did."""
+    accuracy_by_class: tuple[float | None, ...] = ()
+    """Of the model at the end, on the test samples of each class; None where there are none."""
+    accuracy_by_worker: tuple[float | None, ...] = ()
+    """Of the same model, on test data with each worker's shares of the classes. Empty where the
+    workers' labels are not known, as across machines."""
+
+    @property
+    def worst_class_accuracy(self) -> float | None:
+        """Of the class that is recognised worst; None where that is not on record."""
+        return min((each for each in self.accuracy_by_class if each is not None), default=None)
+
+    @property
+    def least_worker_accuracy(self) -> float | None:
+        """Of the worker whose classes are recognised worst; None where that is not on record."""
+        return min((each for each in self.accuracy_by_worker if each is not None), default=None)
+
+    @property
+    def mean_worker_accuracy(self) -> float | None:
+        """The mean over workers, however many samples each has; None if it is not on record."""
+        known = [each for each in self.accuracy_by_worker if each is not None]
+        return fmean(known) if known else None
 
     def to_json(self) -> dict[str, Any]:
         """The object written to `summary.json`."""
@@ -112,7 +173,7 @@ class Summary:
     def from_json(cls, values: Mapping[str, Any]) -> Summary:
         """Read back what `to_json` gave, refusing anything else."""
         try:
-            lists = {name: tuple(values.get(name, ())) for name in ("retention", "updates")}
+            lists = {name: tuple(values.get(name, ())) for name in _BY_WORKER_OR_CLASS}
             return cls(**{**values, **lists})
         except (AttributeError, KeyError, TypeError) as error:
             raise RunFolderError(f"summary.json is not a summary: {error}") from None

@@ -1,11 +1,12 @@
 """A run on disk: everything a run leaves behind, complete at every moment.
 
 `config.toml` makes the run again, `rounds.jsonl` grows by a line a round, `checkpoint.safetensors`
-is what `resume` goes on from; at the end `model.safetensors` appears, with `inputs.json` and
-`sub-models.safetensors`, which say what it takes and which part each worker has, and last of all
-`summary.json`. Files are replaced whole, so a process killed at any moment leaves a folder that can
-be resumed. What a run goes on from, checkpoint and rounds, is checked against checksums;
-`config.toml` is not, as its owner may have moved the data and say so there.
+is what `resume` goes on from, and `longer.safetensors` what it goes on from to more rounds than
+there were; at the end `model.safetensors` appears, with `inputs.json` and `sub-models.safetensors`,
+which say what it takes and which part each worker has, and last of all `summary.json`. Files are
+replaced whole, so a process killed at any moment leaves a folder that can be resumed. What a run
+goes on from, checkpoint and rounds, is checked against checksums; `config.toml` is not, as its
+owner may have moved the data and say so there.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 
@@ -27,7 +29,7 @@ from adaptcl import snapshot
 from adaptcl.errors import RunFolderError
 from adaptcl.events import Event, RoundFinished
 from adaptcl.inputs import Inputs
-from adaptcl.records import RoundRecord, Summary
+from adaptcl.records import RoundRecord, Summary, bytes_moved, first_and_last_heterogeneity
 from adaptcl.snapshot import Tree
 from adaptcl.sub_models import SubModels
 from adaptcl.units import State
@@ -36,6 +38,10 @@ _LOCK = ".lock"
 _TRACES = (_LOCK, "rounds.jsonl")
 """What every run leaves, if its folder was not copied without hidden files or before a round."""
 _MARKS = ".begun-with.json"
+_CHECKPOINT = "checkpoint.safetensors"
+_KEPT = "longer.safetensors"
+"""The checkpoint from before a run's last round, which more rounds can follow on."""
+_SUMMARY = "summary.json"
 FIGURES = "figures"
 """The folder of drawings beside what a run leaves, or beside the runs of several strategies."""
 
@@ -100,21 +106,52 @@ class RunFolder:
 
     # Going on ----------------------------------------------------------------------------------
 
-    def left_off(self) -> tuple[Tree | None, list[RoundRecord]]:
+    def left_off(
+        self, accelerator: torch.device | None = None
+    ) -> tuple[Tree | None, list[RoundRecord]]:
         """The checkpoint to go on from and the rounds before it; rounds after it are dropped.
 
-        Before the first checkpoint there are None and no rounds.
+        Before the first checkpoint there are None and no rounds. What lay on an accelerator goes to
+        the one given.
         """
-        path = self.path / "checkpoint.safetensors"
-        stored = snapshot.load(path) if path.exists() else None
+        stored = self._stored(accelerator)
         if stored is None:
             return None, self._keep_rounds(0, 0)
         return stored["run"], self._keep_rounds(stored["rounds"], stored["rounds_crc32"])
 
+    def _stored(self, accelerator: torch.device | None = None) -> Tree | None:
+        # The kept one alone is there if the process ended before another was in its place.
+        found = [path for name in (_CHECKPOINT, _KEPT) if (path := self.path / name).exists()]
+        return snapshot.load(found[0], accelerator) if found else None
+
+    @property
+    def finished(self) -> bool:
+        """Whether the run came to its end."""
+        return (self.path / _SUMMARY).exists()
+
+    def keep_checkpoint(self) -> None:
+        """Put the checkpoint by, for a run of more rounds."""
+        if (self.path / _CHECKPOINT).exists():
+            (self.path / _CHECKPOINT).replace(self.path / _KEPT)
+
+    def checkpoint_for_more(self) -> Tree | None:
+        """The checkpoint that a run of more rounds would go on from; None if there is none."""
+        found = [path for name in (_KEPT, _CHECKPOINT) if (path := self.path / name).exists()]
+        return snapshot.load(found[0])["run"] if found else None
+
+    def begin_again(self, config: str, marks: dict[str, Any]) -> None:
+        """Make a run, even a finished one, one of more rounds that is still to end."""
+        # In this order: marks that agree with the configuration say that all of it is done.
+        if (self.path / _KEPT).exists():
+            (self.path / _KEPT).replace(self.path / _CHECKPOINT)
+        self._write_text("config.toml", config)
+        (self.path / _SUMMARY).unlink(missing_ok=True)
+        self.save_marks(marks)
+
     def save_checkpoint(self, run: Tree) -> None:
         """Replace the checkpoint by one after the rounds that are on record."""
         stored = {"rounds": self._rounds, "rounds_crc32": self._rounds_crc32, "run": run}
-        snapshot.save(self.path / "checkpoint.safetensors", stored)
+        snapshot.save(self.path / _CHECKPOINT, stored)
 
     def _keep_rounds(self, count: int, crc32: int) -> list[RoundRecord]:
         path = self.path / "rounds.jsonl"
@@ -133,14 +170,7 @@ class RunFolder:
 
     def marks(self) -> dict[str, Any] | None:
         """What the run was begun with, if that was noted."""
-        path = self.path / _MARKS
-        if not path.exists():
-            return None
-        try:
-            found: dict[str, Any] = json.loads(path.read_bytes())
-        except (OSError, ValueError) as error:
-            raise RunFolderError(f"{path} is damaged and cannot be read: {error}.") from None
-        return found
+        return read_marks(self.path)
 
     def save_marks(self, marks: dict[str, Any]) -> None:
         """Note what the run is begun with, for when it goes on."""
@@ -151,7 +181,7 @@ class RunFolder:
     def __call__(self, event: Event) -> None:
         """Listen: a finished round is a line of `rounds.jsonl`."""
         if isinstance(event, RoundFinished):
-            line = json.dumps(event.record.to_json()).encode() + b"\n"
+            line = json.dumps(event.record.to_json(), allow_nan=False).encode() + b"\n"
             try:
                 with (self.path / "rounds.jsonl").open("ab") as file:
                     file.write(line)
@@ -164,14 +194,25 @@ class RunFolder:
             self._rounds += 1
             self._rounds_crc32 = zlib.crc32(line, self._rounds_crc32)
 
-    def finish(self, summary: Summary, model: State, inputs: Inputs, sub_models: SubModels) -> None:
-        """Write what the run ends with; the checkpoint is no longer needed."""
+    def finish(
+        self,
+        summary: Summary,
+        model: State,
+        inputs: Inputs,
+        sub_models: SubModels,
+        *,
+        keep_checkpoint: bool = False,
+    ) -> None:
+        """Write what the run ends with; the checkpoint is of use only to a run of more rounds."""
         tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in model.items()}
         snapshot.save_tensors(self.path / "model.safetensors", tensors, {"format": "pt"})
         self._write_text("inputs.json", json.dumps(inputs.to_json(), indent=2) + "\n")
         snapshot.save(self.path / "sub-models.safetensors", sub_models.to_tree())
-        self._write_text("summary.json", json.dumps(summary.to_json(), indent=2) + "\n")
-        (self.path / "checkpoint.safetensors").unlink(missing_ok=True)
+        told = json.dumps(summary.to_json(), indent=2, allow_nan=False)
+        self._write_text(_SUMMARY, told + "\n")
+        if keep_checkpoint:
+            self.keep_checkpoint()
+        (self.path / _CHECKPOINT).unlink(missing_ok=True)
 
     def _write_text(self, name: str, text: str) -> None:
         self._write(name, text.encode())
@@ -210,10 +251,10 @@ def run_folders(path: Path, levels: int = 1) -> list[Path]:
 
 def read_finished(path: Path) -> tuple[Summary, tuple[RoundRecord, ...]] | None:
     """Summary and rounds that a finished run left in its folder; None if unfinished."""
-    if not (path / "summary.json").exists():
+    if not (path / _SUMMARY).exists():
         return None
     try:
-        summary = Summary.from_json(json.loads((path / "summary.json").read_bytes()))
+        summary = Summary.from_json(json.loads((path / _SUMMARY).read_bytes()))
         lines = (path / "rounds.jsonl").read_bytes().splitlines()
         records = tuple(RoundRecord.from_json(json.loads(line)) for line in lines)
         return summary, records
@@ -233,9 +274,21 @@ def read_settings(path: Path) -> dict[str, Any]:
         ) from None
 
 
+def read_marks(path: Path) -> dict[str, Any] | None:
+    """What a run is recognised by, as it was begun with; None if that was not noted."""
+    file = path / _MARKS
+    if not file.exists():
+        return None
+    try:
+        found: dict[str, Any] = json.loads(file.read_bytes())
+    except (OSError, ValueError) as error:
+        raise RunFolderError(f"{file} is damaged and cannot be read: {error}.") from None
+    return found
+
+
 def read_delivered(path: Path) -> tuple[State, Inputs, SubModels]:
     """The model that a finished run left, what it takes, and the part that each worker has."""
-    if not (path / "summary.json").exists():
+    if not (path / _SUMMARY).exists():
         raise RunFolderError(f"{path} is not finished; `adaptcl resume {path}` goes on with it.")
     try:
         state = load_file(path / "model.safetensors")
@@ -250,6 +303,8 @@ def summarise(records: Sequence[RoundRecord], **known: Any) -> Summary:
     """The figures of a run from its rounds, and those that the rounds do not tell."""
     measured = [r for r in records if r.accuracy is not None]
     best = max(measured, key=lambda r: (r.accuracy or 0.0, -r.round))
+    sent, received = bytes_moved(records)
+    first, last = first_and_last_heterogeneity(r.heterogeneity for r in records)
     used = Counter(w.worker for r in records for w in r.workers)
     return Summary(
         accuracy=measured[-1].accuracy or 0.0,
@@ -258,10 +313,10 @@ def summarise(records: Sequence[RoundRecord], **known: Any) -> Summary:
         best_virtual_time_s=best.virtual_time_s,
         rounds=records[-1].round,
         virtual_time_s=records[-1].virtual_time_s,
-        heterogeneity_first=records[0].heterogeneity,
-        heterogeneity_last=records[-1].heterogeneity,
-        bytes_sent=sum(w.bytes_sent for r in records for w in r.workers),
-        bytes_received=sum(w.bytes_received for r in records for w in r.workers),
+        heterogeneity_first=first,
+        heterogeneity_last=last,
+        bytes_sent=sent,
+        bytes_received=received,
         updates=tuple(used[worker] for worker in range(known["workers"])),
         **known,
     )

@@ -41,3 +41,10 @@ def test_another_type_is_refused() -> None:
 def test_what_is_left_over_is_named() -> None:
     with pytest.raises(UpdateError, match="'a', 'b'"):
         reader().close()
+
+
+def test_of_much_that_is_left_over_only_some_is_named() -> None:
+    many = Reader(Payload({f"{n}" * 1000: torch.ones(1) for n in range(20_000)}))
+    with pytest.raises(UpdateError, match="and 19997 more") as refused:
+        many.close()
+    assert len(str(refused.value)) < 400

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -30,10 +30,16 @@ def make_environment(units: UnitMap) -> MakeEnvironment:
     """An environment from settings by name; unless said otherwise, for two equal workers."""
 
     def make(
-        *, workers: int = 2, epochs: float = 2.0, seed: int = 1, **settings: Any
+        *,
+        workers: int = 2,
+        epochs: float = 2.0,
+        seed: int = 1,
+        samples: Sequence[int] = (),
+        **settings: Any,
     ) -> Environment:
         if "bandwidths" not in settings and "sigma" not in settings:
             settings["bandwidths"] = (1.0,) * workers
-        return Environment(build(EnvironmentSettings, settings), units, workers, epochs, seed)
+        chosen = build(EnvironmentSettings, settings)
+        return Environment(chosen, units, workers, epochs, seed, samples)
 
     return make

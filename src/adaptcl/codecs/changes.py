@@ -18,6 +18,8 @@ from adaptcl.units import State
 
 WHOLE = "whole"
 """The part that is a tensor itself rather than something about its change."""
+_NAMED = 3
+"""How many entries that nobody asked for are named: whoever sends them chooses how many."""
 CHANGE, SCALE = "change", "scale"
 """The parts that are a change in few bits, and what to multiply it with."""
 
@@ -72,8 +74,10 @@ class Reader:
     def close(self) -> None:
         """Refuse what nobody asked for."""
         if self._left:
-            unknown = ", ".join(repr(name) for name in sorted(self._left))
-            raise UpdateError(f"An update holds what was never sent out: {unknown}.")
+            unknown = [f"{name!r:.100}" for name in sorted(self._left)[:_NAMED]]
+            if more := len(self._left) - len(unknown):
+                unknown.append(f"and {more} more")
+            raise UpdateError(f"An update holds what was never sent out: {', '.join(unknown)}.")
 
 
 def add_changes(

@@ -62,10 +62,12 @@ class Codec(Protocol):
         """The bytes to send, and the memory for the worker's next round."""
         ...
 
-    def size(self, parcel: Parcel) -> int:
+    def size(self, parcel: Parcel) -> int | None:
         """Bytes that `encode` sends for a parcel of such tensors, whatever their values are.
 
-        So it can be asked before anything is trained, with tensors that have no values.
+        So it can be asked before anything is trained, with tensors that have no values. It must be
+        exact; None where it depends on the values. A simulation then learns when an update arrives
+        by training it.
         """
         ...
 

@@ -146,7 +146,8 @@ def _remember(part: str, sub: State, parcel: Parcel, memory: Memory) -> State:
 
 
 def _whole(part: str, name: str, parcel: Parcel, memory: Memory) -> Tensor:
+    device = parcel.state[name].device
     remembered = memory.tensors.get(entry(part, name))
     if remembered is not None:
-        return remembered
-    return torch.zeros(parcel.units.shapes[name], device=parcel.state[name].device)
+        return remembered.to(device)  # what was kept in a file comes back to the processor
+    return torch.zeros(parcel.units.shapes[name], device=device)

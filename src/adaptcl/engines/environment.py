@@ -8,7 +8,7 @@ change while something is under way; a transfer then goes on at the new rate.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,8 +19,13 @@ from adaptcl.engines.trace import Trace, read_trace
 from adaptcl.errors import SettingError
 from adaptcl.seeds import generator
 from adaptcl.settings import setting
+from adaptcl.strategies.noise import TYPICAL_NOISE
 from adaptcl.training import Task, Timing
 from adaptcl.units import Kept, UnitMap, flops, size_bytes
+
+_UNEQUAL = 2.0
+"""How many times the samples of another a worker may have before a clock that ignores it is
+remarked upon."""
 
 
 @dataclass(frozen=True)
@@ -57,10 +62,23 @@ class EnvironmentSettings:
         at_least=0,
         at_most=1,
     )
+    samples_share: float = setting(
+        0.0,
+        "profile: the share of the training time that grows with a worker's number of samples, "
+        "relative to the mean over workers (0 is as in the paper, 1 an ordinary machine)",
+        at_least=0,
+        at_most=1,
+    )
     jitter: float = setting(
         0.0, "relative spread of random fluctuations of every time", at_least=0, below=1
     )
     trace: str = setting("", "CSV file of how bandwidth, speed and presence change over time")
+
+    @property
+    def time_noise(self) -> float:
+        """How much the times of equal tasks vary by chance, as far as that is known before."""
+        is_real = self.training_time == "measured"
+        return max(self.jitter, TYPICAL_NOISE) if is_real else self.jitter
 
 
 class Environment:
@@ -73,7 +91,9 @@ class Environment:
         workers: int,
         epochs: float,
         seed: int,
+        samples: Sequence[int] = (),
     ) -> None:
+        """`samples` says how many each worker has; nothing where all have as many."""
         self._settings = settings
         self._units = units
         self._seed = seed
@@ -85,6 +105,8 @@ class Environment:
             size, settings.bandwidth_max, train_time, settings.sigma, workers
         )
         self._speeds = _by_worker("speeds", settings.speeds, workers) or [1.0] * workers
+        mean = sum(samples) / workers
+        self._relative_samples = [each / mean for each in samples] or [1.0] * workers
         self.trace = (
             read_trace(Path(settings.trace), workers) if settings.trace else Trace.steady(workers)
         )
@@ -93,6 +115,17 @@ class Environment:
     def measured(self) -> bool:
         """Whether training times are those of this machine."""
         return self._settings.training_time == "measured"
+
+    def ignores_samples(self) -> str | None:
+        """A sentence on parts of very different size that all take equally long, if it is so."""
+        least, most = min(self._relative_samples), max(self._relative_samples)
+        if self.measured or self._settings.samples_share or most <= _UNEQUAL * least:
+            return None
+        return (
+            f"One worker has {most / least:.1f} times the samples of another, yet training takes "
+            "both equally long, because samples_share is 0 (as in the paper); on real machines it "
+            "is near 1."
+        )
 
     def timing(
         self,
@@ -137,7 +170,9 @@ class Environment:
             work += (1 - first) * self._relative_flops(after)
         share = self._settings.flops_share
         epochs = task.recipe.epochs / self._settings.profile_epochs
-        return self._settings.train_time * epochs * (1 - share + share * work)
+        seconds = self._settings.train_time * epochs * (1 - share + share * work)
+        by_samples = self._settings.samples_share
+        return seconds * (1 - by_samples + by_samples * self._relative_samples[task.worker])
 
     def _relative_flops(self, kept: Kept) -> float:
         return flops(self._units, kept) / self._whole_flops

@@ -6,7 +6,7 @@ Sizes and bandwidths are in MiB and MiB/s, which is what the paper's MB turn out
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Container, Iterable, Sequence
 
 MIB = 2**20
 
@@ -17,6 +17,18 @@ def heterogeneity(update_times: Sequence[float]) -> float:
     if len(times) < 2:
         return 0.0
     return 1 - sum(times[0] / t for t in times[1:]) / (len(times) - 1)
+
+
+def of_those_present(
+    update_times: Sequence[float], asked: Iterable[int], away: Container[int]
+) -> float | None:
+    """H of the workers asked, but for those away; None while the time of one is not known (0).
+
+    Without a barrier the first rounds are those of the fastest workers: of them alone, H would be
+    too small.
+    """
+    times = [update_times[worker] for worker in asked if worker not in away]
+    return heterogeneity(times) if all(time > 0 for time in times) else None
 
 
 def update_times(fastest: float, sigma: float, workers: int) -> list[float]:

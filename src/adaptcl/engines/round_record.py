@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
-from adaptcl.engines.heterogeneity import heterogeneity
+from adaptcl.engines.heterogeneity import of_those_present
+from adaptcl.engines.traffic import Traffic
 from adaptcl.events import Listener, RoundFinished, Warned
 from adaptcl.records import RoundRecord
 from adaptcl.strategies.strategy import Closed
@@ -16,12 +17,15 @@ def tell_round(
     time_s: float,
     accuracy: float | None,
     update_times: Sequence[float],
+    away: Container[int],
+    traffic: Traffic,
 ) -> None:
     """Tell the warnings of a round that a strategy has closed, and its record.
 
-    `update_times` are the latest of all workers; 0 for one that is away or was never asked. Where
-    not everybody was, the heterogeneity is that of the workers drawn.
+    `update_times` are the latest of all workers; 0 where there is none yet. Where not everybody
+    was asked, the heterogeneity is that of the workers drawn.
     """
+    sent, received = traffic.of_round()
     asked = closed.participants or range(len(update_times))
     for warning in closed.warnings:
         tell(Warned(warning))
@@ -31,11 +35,13 @@ def tell_round(
                 round=closed.round,
                 virtual_time_s=time_s,
                 accuracy=accuracy,
-                heterogeneity=heterogeneity([update_times[worker] for worker in asked]),
+                heterogeneity=of_those_present(update_times, asked, away),
                 workers=closed.workers,
                 similarity=closed.similarity,
                 missing=closed.missing,
                 participants=closed.participants,
+                bytes_sent=sent,
+                bytes_received=received,
             )
         )
     )

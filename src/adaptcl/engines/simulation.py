@@ -19,8 +19,9 @@ from adaptcl.codecs.codec import Codec, Memory
 from adaptcl.engines.deadline import Deadline
 from adaptcl.engines.environment import Environment
 from adaptcl.engines.round_record import tell_round
+from adaptcl.engines.traffic import Traffic
 from adaptcl.engines.trainings import Expected, Trainings
-from adaptcl.errors import AdaptCLError
+from adaptcl.errors import AdaptCLError, CodecError
 from adaptcl.events import Listener, UpdateArrived, WorkerJoined, WorkerLost
 from adaptcl.snapshot import Tree
 from adaptcl.strategies.strategy import Closed, Reaction, Strategy
@@ -45,10 +46,11 @@ class Trained:
 
 @dataclass(frozen=True)
 class _Open:
-    """A task under way, and when it was sent."""
+    """A task under way, when it was sent and how many bytes it has."""
 
     task: Task
     start: float
+    size: int
 
 
 class Simulation:
@@ -79,6 +81,7 @@ class Simulation:
         self._memories = [WorkerMemory()] * len(workers)
         self._deadline = Deadline()
         self._update_times = [0.0] * len(workers)
+        self._traffic = Traffic()
         self._rounds_closed = 0
         self._presence = environment.trace.changes_of_presence()
         self._presence_seen = 0
@@ -143,7 +146,9 @@ class Simulation:
     def _receive(self, expected: Expected) -> Reaction:
         worker = expected.worker
         trained = self._trainings.take(expected)
-        task = self._open.pop(worker).task
+        task = self._open[worker].task
+        self._end_task(worker)
+        self._traffic.answered(trained.arrival.timing.bytes_received)
         self._update_times[worker] = trained.update_time
         self._tell(UpdateArrived(worker, task.round, self.now))
         reaction = self._strategy.receive(trained.arrival)
@@ -160,10 +165,21 @@ class Simulation:
             self._tell(WorkerJoined(worker, round_))
             return self._strategy.joined(worker)
         self._tell(WorkerLost(worker, round_, "it is away, says the trace"))
-        self._update_times[worker] = 0.0  # who is away has no part in the heterogeneity
-        self._open.pop(worker, None)
+        self._update_times[worker] = 0.0  # it may come back quite another
+        self._end_task(worker)
         self._trainings.drop(worker)
         return self._strategy.lost(worker)
+
+    @property
+    def _away(self) -> set[int]:
+        latest = {worker: here for _, worker, here in self._presence[: self._presence_seen]}
+        return {worker for worker, here in latest.items() if not here}
+
+    def _end_task(self, worker: int) -> None:
+        """Close a worker's task, answered or not, if it has one."""
+        ended = self._open.pop(worker, None)
+        if ended is not None:
+            self._traffic.task_ended(ended.size)
 
     # Carrying out what the strategy wants ------------------------------------------------------
 
@@ -178,12 +194,14 @@ class Simulation:
             checkpoint(self._snapshot())
 
     def _deliver(self, task: Task, start: float) -> None:
-        self._open[task.worker] = _Open(task, start)
         sent = size_bytes(self._units, task.kept)
+        self._open[task.worker] = _Open(task, start, sent)
         known = None
         if task.pruning is None and not self._environment.measured:
             received = payload_bytes(task, self._units, self._codec)
-            known = self._environment.timing(task, task.kept, start, sent, received, 0.0)
+            if received is not None:
+                known = self._environment.timing(task, task.kept, start, sent, received, 0.0)
+        if known is not None:
             earliest = start + known.update_time
         else:
             earliest = self._environment.earliest(task, start, sent)
@@ -209,14 +227,21 @@ class Simulation:
         payload, codec_memory = pack(update, task, self._units, self._codec, memory.codec)
         received = unpack(payload, update, task, self._units, self._codec)
         timing, size = known, payload.nbytes
-        if timing is None or timing.bytes_received != size:
+        if timing is None:
             timing = self._environment.timing(task, update.kept, start, sent, size, seconds)
+        elif timing.bytes_received != size:
+            raise CodecError(
+                f"The codec {_name(type(self._codec))} has said that this update takes "
+                f"{timing.bytes_received:,} bytes, but it takes {size:,}; its `size` must be "
+                "exact, or give None where that depends on the values."
+            )
         return Trained(Arrival(received, timing), WorkerMemory(memory.lasso, codec_memory))
 
     def _finish_round(self, closed: Closed) -> None:
         self._rounds_closed = closed.round
         accuracy = self._judge(self._strategy.model(), closed)
-        tell_round(self._tell, closed, self.now, accuracy, self._update_times)
+        times, away = self._update_times, self._away
+        tell_round(self._tell, closed, self.now, accuracy, times, away, self._traffic)
 
     # Checkpoints -------------------------------------------------------------------------------
 
@@ -253,3 +278,7 @@ class Simulation:
         starts = dict(tree["open"])
         for task in self._strategy.outstanding():
             self._deliver(task, starts[task.worker])
+
+
+def _name(own: type) -> str:
+    return f"{own.__module__}:{own.__qualname__}"

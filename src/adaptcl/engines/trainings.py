@@ -4,8 +4,8 @@ Trainings run in threads, but the order of their updates is that of the virtual 
 depends on which thread was faster. Mostly the moment an update will arrive is known before it is
 trained. Trainings then begin in the order of arrival, and only a few of them ahead of the clock:
 of a thousand workers a handful of updates is in memory, not a thousand. Where the moment depends
-on what the training does (a pruning, a measured time), all that could come next are trained
-before the next one is known.
+on what the training does (a pruning, a measured time, a codec whose bytes depend on the values),
+all that could come next are trained before the next one is known.
 """
 
 from __future__ import annotations
