@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from adaptcl.config import configure
+from adaptcl.config import configure, preset
 from adaptcl.idle_settings import idle
 
 
@@ -21,6 +22,13 @@ from adaptcl.idle_settings import idle
         ("label_share", {"partition": "iid"},
          "label_share has no effect with partition iid; it is for by-label."),
         ("sigma", {"bandwidths": [1.0] * 10}, "sigma has no effect beside bandwidths."),
+        ("late_updates", {"late_updates": "drop"},
+         "late_updates has no effect without a deadline."),
+        ("late_updates", {"strategy": "fedasync-s"},
+         "late_updates has no effect with strategy fedasync-s; it is for fedavg, fedavg-s, "
+         "adaptcl, heterofl, fedrolex."),
+        ("momentum", {"optimizer": "adamw"},
+         "momentum has no effect with optimizer adamw; it is for sgd."),
         ("concentration", {"partition": "by-label"},
          "concentration has no effect with partition by-label; it is for dirichlet."),
     ],
@@ -37,6 +45,7 @@ def test_what_the_run_has_no_use_for_is_told(
         ("dgc_sparsity", {"codec": "dgc"}),
         ("staleness_threshold", {"strategy": "ssp-s"}),
         ("label_share", {"partition": "by-label"}),
+        ("late_updates", {"late_updates": "drop", "deadline": 1.5}),
         ("sigma", {}),
         ("rounds", {}),
     ],
@@ -58,3 +67,23 @@ def test_a_forecast_tells_of_flags_that_change_nothing(
     assert (status, errors) == (
         0, "adaptcl: mixing has no effect with strategy fedavg-s; it is for fedasync-s.\n"
     )  # fmt: skip
+
+
+def test_a_file_is_told_of_what_it_sets_in_vain_but_not_of_what_was_so_anyway(
+    command: Callable[..., tuple[int, str, str]],
+) -> None:
+    Path("mine.toml").write_text(
+        'strategy = "fedavg-s"\nmin_retention = 0.5\nlabel_share = 80.0\n'
+        "[adaptcl]\npruning_interval = 3\n"
+    )
+    status, _, errors = command("forecast", "mine.toml")
+    assert (status, errors) == (
+        0, "adaptcl: min_retention has no effect with strategy fedavg-s; it is for adaptcl.\n"
+    )  # fmt: skip
+
+
+def test_the_settings_that_a_run_leaves_are_told_nothing_of(
+    command: Callable[..., tuple[int, str, str]],
+) -> None:
+    Path("complete.toml").write_text(configure(preset("default")).to_toml())
+    assert command("forecast", "complete.toml")[2] == ""

@@ -11,15 +11,19 @@ from typing import Any
 
 from adaptcl.codecs import CODECS
 from adaptcl.config import Config
-from adaptcl.settings import declared
+from adaptcl.settings import declared, is_own
 from adaptcl.strategies import STRATEGIES
 
 _OF_PARTITIONS = {"label_share": "by-label", "concentration": "dirichlet"}
 
 
 def idle(given: Iterable[str], configs: Sequence[Config]) -> list[str]:
-    """A sentence for each of the given settings that changes nothing in any of these runs."""
-    return [sentence for name in given if (sentence := _sentence(name, configs))]
+    """A sentence for each of the given settings that changes nothing in any of these runs.
+
+    A section is none of them: it is for one strategy, whether that is run or not.
+    """
+    names = [name for name in given if name not in STRATEGIES and not is_own(name)]
+    return [sentence for name in names if (sentence := _sentence(name, configs))]
 
 
 def _sentence(name: str, configs: Sequence[Config]) -> str:
@@ -30,7 +34,12 @@ def _sentence(name: str, configs: Sequence[Config]) -> str:
         if any(job.partition == _OF_PARTITIONS[name] for job in chosen):
             return ""
         return _has_no_effect(name, "partition", chosen[0].partition, [_OF_PARTITIONS[name]])
-    if any(name in each.values() for each in configs):
+    if name == "momentum" and all(each.recipe.optimizer != "sgd" for each in configs):
+        return _has_no_effect(name, "optimizer", configs[0].recipe.optimizer, ["sgd"])
+    having = [each for each in configs if name in each.values()]
+    if name == "late_updates" and having and not any(c.values().get("deadline") for c in having):
+        return "late_updates has no effect without a deadline."
+    if having:
         return ""
     strategies, codecs = _having(name, STRATEGIES), _having(name, CODECS)
     if strategies:

@@ -90,7 +90,7 @@ def test_the_documented_layout_is_what_is_written(arrays: Arrays, colour: DataSe
     assert arrays["train_labels"].dtype == np.uint8
     start, stop = arrays["test_offsets"][2:4]
     with Image.open(io.BytesIO(arrays["test_bytes"][start:stop].tobytes())) as image:
-        assert image.format == "JPEG"
+        assert image.format == "PNG"
         assert image.size == (32, 32)
     assert arrays["classes"].tolist() == list(colour.classes)
 

@@ -67,6 +67,7 @@ def test_behind_a_full_barrier_the_environment_has_no_effect(strategy: str) -> N
         {"strategy": "fedavg-s", "participants": 3},
         {"strategy": "fedavg-s", "codec": "dgc"},
         {"strategy": "fedavg-s", "jitter": 0.1},
+        {"strategy": "fedavg-s", "samples_share": 0.5},
         {"strategy": "fedavg-s", "training_time": "measured"},
     ],
 )

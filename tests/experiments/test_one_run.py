@@ -14,7 +14,7 @@ from adaptcl.experiments.provenance import Provenance
 from adaptcl.experiments.result import RunResult, write
 from adaptcl.experiments.store import Store
 from adaptcl.materials import by_name
-from adaptcl.run import run as run_from_python
+from adaptcl.session import execute
 
 ADAPTIVE = configure(
     {
@@ -100,11 +100,7 @@ def test_a_run_on_some_of_the_samples_trains_on_as_many(nobody: Provenance, tmp_
     few = carry_out(config, nobody, tmp_path / "few", lambda done, total: None)
     materials = by_name(config.job)
     assert sum(len(part) for part in materials.parts) == 200
-    told = {k: v for k, v in values.items() if k not in ("model", "data", "samples", "rounds")}
-    parts = list(materials.parts)
-    other = run_from_python(
-        materials.model, parts, materials.test, preset="default", rounds=2, **told
-    )
+    other = execute(configure({**values, "rounds": 2}), materials)
     assert few.summary.accuracy == other.summary.accuracy
     assert few.settings["samples"] == 200
 
@@ -190,12 +186,7 @@ def test_a_damaged_folder_is_begun_anew(
 
 
 def test_the_run_is_the_one_that_the_settings_mean_anywhere_else(result: RunResult) -> None:
-    materials = by_name(ADAPTIVE.job)
-    values = {k: v for k, v in ADAPTIVE.values().items() if k not in ("model", "data")}
-    given = {k: v for k, v in values.items() if v is not None}
-    other = run_from_python(
-        materials.model, list(materials.parts), materials.test, preset="default", **given
-    )
+    other = execute(ADAPTIVE, by_name(ADAPTIVE.job))
     assert [record.virtual_time_s for record in other.rounds] == pytest.approx(
         result.course.virtual_time_s, abs=1e-3
     )

@@ -11,7 +11,7 @@ from adaptcl.experiments.experiment import Experiment
 from adaptcl.experiments.identity import key
 from adaptcl.experiments.result import RunResult
 from adaptcl.experiments.store import Store
-from adaptcl.experiments.verdicts import verdicts
+from adaptcl.experiments.verdicts import Verdict, verdicts
 
 MakeUp = Callable[..., RunResult]
 
@@ -50,6 +50,28 @@ def test_a_claim_holds_if_both_its_halves_do(
     found, words = judged(tiny, make_up, accuracy, round_s, (1, 2))
     assert found is holds
     assert words.startswith("holds" if holds else "does not hold")
+
+
+def test_seeds_that_disagree_cannot_rule_out_less_than_the_claim_asks_for(
+    tiny: Experiment,
+) -> None:
+    (claim,) = tiny.claims
+    fast = (2 * claim.least_speed_up,) * 3
+    unsure = Verdict(claim, (-2.16, 2.30, 0.0), fast)
+    assert unsure.holds
+    assert unsure.words.startswith(
+        "holds on the mean, but 3 seeds cannot rule out -5.49: +0.05 points (95 % interval -5.49 "
+        "to +5.59; by seed -2.16, +2.30, +0.00), "
+    )
+    sure = Verdict(claim, (1.0, 1.1, 0.9), fast)
+    assert sure.words.startswith("holds: +1.00 points (95 % interval +0.75 to +1.25; by seed ")
+
+
+def test_one_seed_has_no_interval(tiny: Experiment) -> None:
+    (claim,) = tiny.claims
+    assert Verdict(claim, (0.5,), (2.0,)).words.startswith(
+        "not decided yet: +0.50 points (by seed +0.50), "
+    )
 
 
 def test_too_few_seeds_decide_nothing(tiny: Experiment, make_up: MakeUp) -> None:

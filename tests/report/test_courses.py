@@ -35,6 +35,13 @@ def test_over_rounds_there_is_a_mean_between_the_lowest_and_the_highest(make_run
     assert course.high == pytest.approx((0.6, 0.8))
 
 
+def test_rounds_in_which_a_worker_had_no_time_yet_have_no_heterogeneity(make_run: MakeRun) -> None:
+    run = make_run("a", rounds=3)
+    first, *rest = run.rounds
+    late = replace(run, rounds=(replace(first, heterogeneity=None), *rest))
+    assert courses.heterogeneity(Group("x", (run, late))).x == (2, 3)
+
+
 def test_rounds_that_only_some_runs_tested_are_left_out(make_run: MakeRun) -> None:
     run = make_run("a")
     often = with_accuracies(run, [1, 2, 3], [0.1, 0.2, 0.3])

@@ -57,7 +57,46 @@ def test_the_target_says_how_many_reached_it_and_when(make_run: MakeRun, tmp_pat
     (row,) = written(tmp_path / "x.csv", runs, over_seeds=True, target_accuracy=0.6)
     assert (row["target_accuracy"], row["target_reached"]) == ("0.6", "1")
     assert float(row["target_time_s"]) == 200.0
+    assert row["target_time_s_sd"] == ""
+    assert {float(row[f"target_time_s_{end}"]) for end in ("min", "max")} == {200.0}
+
+
+def test_over_seeds_the_gain_over_the_baseline_has_its_interval(
+    make_run: MakeRun, tmp_path: Path
+) -> None:
+    runs = [make_run(f"a{s}", seed=s, final_accuracy=0.7 + s / 10) for s in (1, 2)]
+    runs += [
+        make_run(f"b{s}", strategy="adaptcl", seed=s, final_accuracy=0.7 + s / 10 + gain)
+        for s, gain in ((1, 0.01), (2, 0.03), (3, -0.5))
+    ]
+    held, row = written(tmp_path / "x.csv", runs, over_seeds=True)
+    told = [float(row[f"accuracy_gain{ending}"]) for ending in ("", "_low", "_high")]
+    reach = 12.7062 * 0.01
+    assert told == pytest.approx([0.02, 0.02 - reach, 0.02 + reach])
+    assert held["accuracy_gain"] == ""
+    assert "accuracy_gain" not in written(tmp_path / "x.csv", runs)[0]
 
 
 def test_no_runs_make_an_empty_file(tmp_path: Path) -> None:
     assert written(tmp_path / "x.csv", []) == []
+
+
+def test_accuracies_by_class_and_worker_are_written_however_classes_were_dealt(
+    make_run: MakeRun, tmp_path: Path
+) -> None:
+    run = make_run("a")
+    assert run.summary is not None
+    told = replace(run.summary, accuracy_by_class=(0.5, None), accuracy_by_worker=(0.5, 1.0))
+    known, older = written(tmp_path / "x.csv", [replace(run, summary=told), make_run("b")])
+    names = ("worst_class_accuracy", "least_worker_accuracy", "mean_worker_accuracy")
+    assert [known[name] for name in names] == ["0.5", "0.5", "0.75"]
+    assert [older[name] for name in names] == ["", "", ""]
+
+
+def test_bytes_of_an_unfinished_run_are_those_of_its_rounds(
+    make_run: MakeRun, tmp_path: Path
+) -> None:
+    run = make_run("a", finished=False)
+    rounds = tuple(replace(each, bytes_sent=30, bytes_received=20) for each in run.rounds)
+    (row,) = written(tmp_path / "x.csv", [replace(run, rounds=rounds)])
+    assert int(row["bytes_moved"]) == 50 * len(rounds)

@@ -222,7 +222,7 @@ def test_gaps_in_what_was_recorded_are_no_obstacle(make_run: MakeRun, tmp_path: 
     holey = (
         replace(first, accuracy=None, workers=first.workers[1:]),
         replace(second, heterogeneity=float("nan"), workers=second.workers * 2),
-        replace(third, workers=()),
+        replace(third, heterogeneity=None, workers=()),
         *rest,
     )
     unmeasured = tuple(replace(r, accuracy=None, workers=()) for r in run.rounds)

@@ -283,3 +283,47 @@ def test_real_times_across_a_network_are_not_called_virtual(make_run: MakeRun) -
     assert "| virtual time |" in comparison_markdown([run])
     (run.folder / "network.toml").touch()
     assert "| time |" in comparison_markdown([run])
+
+
+def uneven(run: Run, by_worker: tuple[float | None, ...] = (0.75, 0.5)) -> Run:
+    """The same run with accuracies by class and worker on record."""
+    assert run.summary is not None
+    told = replace(run.summary, accuracy_by_class=(0.9, None, 0.25), accuracy_by_worker=by_worker)
+    return replace(run, summary=told)
+
+
+def test_where_classes_are_dealt_unequally_it_is_told_who_is_left_behind(make_run: MakeRun) -> None:
+    dealt = {"partition": "by-label"}
+    runs = [
+        uneven(make_run("a", settings=dealt)),
+        uneven(make_run("b", strategy="adaptcl", settings=dealt), by_worker=()),
+        make_run("c", strategy="heterofl", settings=dealt),
+    ]
+    table = comparison(runs)
+    assert table.headings == (*COLUMNS, "worst class", "least worker")
+    assert [row[-2:] for row in table.rows] == [
+        ("25.00 %", "50.00 %"),
+        ("25.00 %", "–"),
+        ("–", "–"),
+    ]
+
+
+def test_elsewhere_the_table_stays_narrow(make_run: MakeRun) -> None:
+    iid, older = uneven(make_run("a")), make_run("b", settings={"partition": "dirichlet"})
+    for runs in ([iid], [older], [iid, older]):
+        assert comparison(runs).headings == COLUMNS
+
+
+def test_over_seeds_a_row_is_held_against_the_baseline_seed_by_seed(make_run: MakeRun) -> None:
+    runs = [make_run(f"a{s}", seed=s, final_accuracy=0.6 + s / 10) for s in (1, 2, 3)]
+    runs += [
+        make_run(f"b{s}", strategy="adaptcl", seed=s, final_accuracy=0.6 + s / 10 + gain)
+        for s, gain in ((1, 0.01), (2, 0.02), (3, 0.03), (4, -0.5))
+    ]
+    text = comparison_markdown(runs, over_seeds=True)
+    assert "| points above fedavg-s |" in text
+    assert [row[-1].rstrip(" |") for row in cells(text)] == ["–", "+2.00 (-0.48 to +4.48)"]
+    assert "seed by seed, and its 95 % interval; one that holds 0 may be luck." in text
+    # One seed in common, or none: nothing can be said of how sure a difference is.
+    for others in (runs[:1] + runs[3:5], runs[:2] + runs[5:]):
+        assert "points above" not in comparison_markdown(others, over_seeds=True).lower()

@@ -33,6 +33,11 @@ def as_samples(source: Samples | tuple[Array, Array] | MapDataSet) -> Samples:
     if isinstance(source, tuple | list) and len(source) == 2 and _are_arrays(source):
         inputs, labels = source
         return Samples(_inputs(_tensor(inputs)), _labels(_tensor(labels)))
+    if isinstance(source, tuple | list) and len(source) == 2 and _are_numbers(source[1]):
+        raise DataError(
+            "Inputs and labels are lists; make arrays of them: (numpy.array(inputs), "
+            "numpy.array(labels))."
+        )
     if isinstance(source, Tensor | np.ndarray):
         raise DataError("There are inputs but no labels; give a pair (inputs, labels).")
     if isinstance(source, MapDataSet) and not isinstance(source, str | bytes | dict):
@@ -103,3 +108,8 @@ def _tensor(values: Array) -> Tensor:
 
 def _are_arrays(values: Iterable[object]) -> bool:
     return all(isinstance(value, Tensor | np.ndarray) for value in values)
+
+
+def _are_numbers(values: object) -> bool:
+    """Whether this is a list of labels; the last of two samples would begin with an input."""
+    return isinstance(values, list | tuple) and len(values) > 0 and isinstance(values[0], int)

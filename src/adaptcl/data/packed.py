@@ -71,9 +71,10 @@ def read(
 
 
 def pack(
-    dataset: DataSet, path: Path, quality: int | None = 95, progress: Progress = silent
+    dataset: DataSet, path: Path, quality: int | None = None, progress: Progress = silent
 ) -> Path:
-    """Write `dataset` to the one file `path`: JPEG of `quality`, or lossless PNG where None."""
+    """Write `dataset` to the one file `path`: every image as it is, in PNG, or with a `quality` in
+    JPEG, which is smaller and loses a little."""
     if quality is not None and not 1 <= quality <= 100:
         raise SettingError(f"JPEG quality lies between 1 and 100, but is {quality}.")
     if path.suffix != ".npz":

@@ -149,8 +149,12 @@ def _check_inputs(inputs: Tensor) -> None:
             f"Inputs must be uint8 images, floats, or int64 numbers such as tokens, but these are "
             f"{inputs.dtype}."
         )
-    elif not bool(torch.isfinite(inputs).all()):
-        raise DataError("Inputs hold NaN or infinite values; replace or drop those samples.")
+    elif not bool((finite := torch.isfinite(inputs)).all()):
+        odd = (~finite).flatten(1).any(1) if inputs.ndim > 1 else ~finite
+        raise DataError(
+            f"Inputs hold NaN or infinite values, in {int(odd.sum())} of {len(inputs)} samples, "
+            f"the first of them number {int(odd.int().argmax())}; replace or drop those samples."
+        )
 
 
 def _check_labels(labels: Tensor, count: int) -> None:
@@ -163,7 +167,10 @@ def _check_labels(labels: Tensor, count: int) -> None:
         raise DataError(f"There are {count} inputs but {len(labels)} labels; both must be equal.")
     lowest = int(labels.min())
     if lowest < 0:
-        raise DataError(f"Labels must count from 0, but there is a label {lowest}.")
+        raise DataError(
+            f"Labels must count from 0, but there is a label {lowest}, that of sample "
+            f"{int(labels.argmin())}."
+        )
 
 
 def _check_normalisation(

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from adaptcl.data import digits, fashion, packed, tiny_imagenet
+from adaptcl.data import arrays, digits, fashion, packed, tiny_imagenet
 from adaptcl.data.archive import Archive, extract
 from adaptcl.data.cifar import CIFAR10, CIFAR100
 from adaptcl.data.factory import load_from_factory
@@ -67,19 +67,22 @@ def load(name: str, data_dir: Path | None = None, progress: Progress = silent) -
     """The data set called `name`.
 
     That is a name in DATASETS, `folder:PATH` (images in train/CLASS and test/CLASS), the path of
-    a packed .npz file, or `package.module:factory`, a function that takes `data_dir`.
+    an .npz file, packed or of plain arrays, or `package.module:factory`, a function that takes
+    `data_dir`.
     """
     if name in DATASETS:
         return DATASETS[name].load(data_dir, progress)
     if name.startswith(FOLDER):
         return read_folder(Path(name.removeprefix(FOLDER)), progress=progress)
     if name.endswith(".npz"):
+        if arrays.holds_arrays(Path(name)):
+            return arrays.read(Path(name))
         return packed.read(Path(name), progress=progress)
     if re.fullmatch(r"[\w.]+:\w+", name):
         return load_from_factory(name, data_dir)
     raise SettingError(
         f"There is no data set {name!r}; there are {', '.join(DATASETS)}, folder:PATH, the path "
-        "of a packed .npz file, and package.module:factory."
+        "of an .npz file, and package.module:factory."
     )
 
 

@@ -7,6 +7,7 @@ can tell apart, with other dashes for each.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -143,9 +144,8 @@ def heterogeneity(axes: Axes, drawn: Sequence[Curve]) -> None:
     """H by round."""
     for curve in drawn:
         course = curve.runs[0].course
-        (line,) = axes.plot(
-            course.round, course.heterogeneity, color=curve.colour, label=curve.label
-        )
+        known = [math.nan if each is None else each for each in course.heterogeneity]
+        (line,) = axes.plot(course.round, known, color=curve.colour, label=curve.label)
         _dash(line, curve)
     axes.set(xlabel="round", ylabel="heterogeneity H")
     axes.set_ylim(0, 1)

@@ -29,7 +29,13 @@ from adaptcl.training import Recipe
 _WITHOUT_EFFECT = ("data_dir", "device", "precision", "threads", "checkpoint_every")
 _ENVIRONMENT = tuple(field.name for field in dataclasses.fields(EnvironmentSettings))
 _FULL_BARRIER = ("fedavg", "fedavg-s")
-_STEADY = {"codec": "plain", "training_time": "profile", "jitter": 0.0, "trace": ""}
+_STEADY = {
+    "codec": "plain",
+    "training_time": "profile",
+    "samples_share": 0.0,
+    "jitter": 0.0,
+    "trace": "",
+}
 """Only then is the time of a round known without running it."""
 _OF_NO_ACCOUNT = {field.name for field in dataclasses.fields(AggregationSettings)} | {
     "late_updates"

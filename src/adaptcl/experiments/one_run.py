@@ -25,8 +25,8 @@ from adaptcl.experiments.result import (
 from adaptcl.materials import Materials, given
 from adaptcl.pruning import similarity
 from adaptcl.records import RoundRecord
-from adaptcl.run import Session
 from adaptcl.run_folder import RunFolder
+from adaptcl.session import Session
 from adaptcl.snapshot import Tree
 from adaptcl.strategies.strategy import Closed
 from adaptcl.training.fresh_statistics import USUAL_COUNT

@@ -35,7 +35,8 @@ class Course:
     virtual_time_s: tuple[float, ...]
     accuracy: tuple[float | None, ...]
     """None where it was not measured."""
-    heterogeneity: tuple[float, ...]
+    heterogeneity: tuple[float | None, ...]
+    """None while a worker had no update time yet."""
     averaged_accuracy: tuple[float | None, ...] = ()
     """Of the mean of the latest models, measured beside; empty in results that are older."""
     fresh_accuracy: tuple[float | None, ...] = ()
@@ -119,7 +120,7 @@ def course(
         tuple(r.round for r in records),
         tuple(round(r.virtual_time_s, 3) for r in records),
         tuple(None if r.accuracy is None else round(r.accuracy, 6) for r in records),
-        tuple(round(r.heterogeneity, 5) for r in records),
+        tuple(None if r.heterogeneity is None else round(r.heterogeneity, 5) for r in records),
         _by_round(records, averaged),
         _by_round(records, fresh),
     )

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from adaptcl.experiments.experiment import Claim, Experiment
 from adaptcl.experiments.outcome import outcome
 from adaptcl.experiments.store import Store
+from adaptcl.interval import interval
 
 
 @dataclass(frozen=True)
@@ -35,19 +36,33 @@ class Verdict:
         )
 
     @property
+    def interval(self) -> tuple[float, float] | None:
+        """Where the points lie with 95 % confidence, seed against equal seed."""
+        return interval(self.deltas)
+
+    @property
     def words(self) -> str:
-        """The verdict with its numbers."""
+        """The verdict with its numbers, and how sure they are."""
         if not self.deltas:
             return "not run yet"
-        judged = {True: "holds", False: "does not hold", None: "not decided yet"}[self.holds]
-        each = ", ".join(f"{delta:+.2f}" for delta in self.deltas)
+        each = f"by seed {', '.join(f'{delta:+.2f}' for delta in self.deltas)}"
+        if (reach := self.interval) is not None:
+            each = f"95 % interval {reach[0]:+.2f} to {reach[1]:+.2f}; {each}"
         seeds = f"{len(self.deltas)} of {self.claim.least_seeds} seeds"
         return (
-            f"{judged}: {statistics.fmean(self.deltas):+.2f} points (by seed {each}), "
+            f"{self._judged()}: {statistics.fmean(self.deltas):+.2f} points ({each}), "
             f"{statistics.fmean(self.speed_ups):.2f}×, {seeds}"
             + self._beside("mean models", self.averaged)
             + self._beside("statistics measured anew", self.fresh)
         )
+
+    def _judged(self) -> str:
+        if self.holds and self.interval is not None and self.interval[0] < self.claim.least_delta:
+            return (
+                f"holds on the mean, but {len(self.deltas)} seeds cannot rule out "
+                f"{self.interval[0]:+.2f}"
+            )
+        return {True: "holds", False: "does not hold", None: "not decided yet"}[self.holds]
 
     def _beside(self, what: str, deltas: Sequence[float]) -> str:
         if not deltas:

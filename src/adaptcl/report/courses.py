@@ -41,7 +41,11 @@ def heterogeneity(group: Group) -> Course:
     """H by round."""
     return _in_all(
         [
-            {r.round: r.heterogeneity for r in run.rounds if math.isfinite(r.heterogeneity)}
+            {
+                r.round: r.heterogeneity
+                for r in run.rounds
+                if r.heterogeneity is not None and math.isfinite(r.heterogeneity)
+            }
             for run in group.runs
         ]
     )

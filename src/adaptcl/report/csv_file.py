@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean, stdev
 
+from adaptcl.interval import interval
 from adaptcl.report.rows import Row, rows
 from adaptcl.report.runs import Run
 from adaptcl.report.saving import save
@@ -29,7 +30,7 @@ def write_comparison(
 ) -> None:
     """Write one line a row of the table; over seeds also how far each number spreads."""
     records = [
-        _about(row) | _target(row, target_accuracy) | _numbers(row, over_seeds)
+        _about(row) | _target(row, target_accuracy, over_seeds) | _numbers(row, over_seeds)
         for row in rows(runs, over_seeds=over_seeds, target_accuracy=target_accuracy)
     ]
     text = io.StringIO(newline="")
@@ -49,15 +50,15 @@ def _about(row: Row) -> dict[str, Cell]:
     }
 
 
-def _target(row: Row, target_accuracy: float | None) -> dict[str, Cell]:
+def _target(row: Row, target_accuracy: float | None, over_seeds: bool) -> dict[str, Cell]:
     """The mean time is over those that got there; how many these are stands beside it."""
     if target_accuracy is None:
         return {}
-    times = [o.target_time_s for o in row.outcomes if o.target_time_s is not None]
+    times = [o.target_time_s for o in row.outcomes]
     return {
         "target_accuracy": target_accuracy,
-        "target_reached": len(times),
-        "target_time_s": fmean(times) if times else "",
+        "target_reached": sum(time is not None for time in times),
+        **_cells("target_time_s", times, over_seeds),
     }
 
 
@@ -75,14 +76,36 @@ def _numbers(row: Row, over_seeds: bool) -> dict[str, Cell]:
         "heterogeneity_first": [o.heterogeneity_first for o in each],
         "heterogeneity_last": [o.heterogeneity_last for o in each],
         "bytes_moved": [o.bytes_moved for o in each],
+        "worst_class_accuracy": [o.worst_class_accuracy for o in each],
+        "least_worker_accuracy": [o.least_worker_accuracy for o in each],
+        "mean_worker_accuracy": [o.mean_worker_accuracy for o in each],
     }
     cells: dict[str, Cell] = {}
     for name, values in columns.items():
-        known = [value for value in values if value is not None and math.isfinite(value)]
-        # The mean of equal numbers must be that number, to the last digit.
-        cells[name] = "" if not known else known[0] if len(set(known)) == 1 else fmean(known)
-        if over_seeds:
-            cells[f"{name}_sd"] = stdev(known) if len(known) > 1 else ""
-            cells[f"{name}_min"] = min(known, default="")
-            cells[f"{name}_max"] = max(known, default="")
-    return cells
+        cells |= _cells(name, values, over_seeds)
+    return cells | _gain(row) if over_seeds else cells
+
+
+def _gain(row: Row) -> dict[str, Cell]:
+    """Above the row that speed-ups refer to, for the seeds that both have."""
+    low, high = interval(row.gains) or ("", "")
+    return {
+        "accuracy_gain": fmean(row.gains) if row.gains else "",
+        "accuracy_gain_low": low,
+        "accuracy_gain_high": high,
+    }
+
+
+def _cells(name: str, values: Sequence[float | None], over_seeds: bool) -> dict[str, Cell]:
+    """The mean of what is known; over seeds also how far it spreads."""
+    known = [value for value in values if value is not None and math.isfinite(value)]
+    # The mean of equal numbers must be that number, to the last digit.
+    mean: Cell = "" if not known else known[0] if len(set(known)) == 1 else fmean(known)
+    if not over_seeds:
+        return {name: mean}
+    return {
+        name: mean,
+        f"{name}_sd": stdev(known) if len(known) > 1 else "",
+        f"{name}_min": min(known, default=""),
+        f"{name}_max": max(known, default=""),
+    }

@@ -34,6 +34,7 @@ HAS_EFFECT: Mapping[str, Callable[[Settings], bool]] = {
     "sigma": _without("bandwidths"),
     "bandwidth_max": _without("bandwidths"),
     "flops_share": _is("training_time", "profile"),
+    "samples_share": _is("training_time", "profile"),
     "strength": lambda config: config.get("strategy") != "fedavg",
     "beta": _is("strategy", "adaptcl"),
     "late_updates": lambda config: bool(config.get("deadline")),

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from statistics import fmean
 
 from adaptcl.forecast import Forecast
+from adaptcl.records import first_and_last_heterogeneity
 from adaptcl.report.table import Comparison
 from adaptcl.report.wording import FACTOR, HETEROGENEITY, PERCENT, duration_measure
 
@@ -33,7 +34,7 @@ def forecast_table(forecasts: Sequence[Forecast]) -> Comparison:
             PERCENT.write(each.flops_saved),
             PERCENT.write(min(each.retention)),
             " → ".join(
-                HETEROGENEITY.write(h) for h in (each.heterogeneity[0], each.heterogeneity[-1])
+                HETEROGENEITY.write(h) for h in first_and_last_heterogeneity(each.heterogeneity)
             ),
         )
         for each in forecasts

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from statistics import fmean
 
-from adaptcl.records import RoundRecord, Summary
+from adaptcl.records import RoundRecord, Summary, bytes_moved, first_and_last_heterogeneity
 from adaptcl.report.runs import Run
 
 
@@ -28,6 +28,9 @@ class Outcome:
     heterogeneity_first: float | None = None
     heterogeneity_last: float | None = None
     bytes_moved: int | None = None
+    worst_class_accuracy: float | None = None
+    least_worker_accuracy: float | None = None
+    mean_worker_accuracy: float | None = None
     target_time_s: float | None = None
     """When the accuracy that was asked for was first reached; None also where it never was."""
 
@@ -53,6 +56,9 @@ def _of_summary(summary: Summary) -> Outcome:
         heterogeneity_first=summary.heterogeneity_first,
         heterogeneity_last=summary.heterogeneity_last,
         bytes_moved=summary.bytes_sent + summary.bytes_received,
+        worst_class_accuracy=summary.worst_class_accuracy,
+        least_worker_accuracy=summary.least_worker_accuracy,
+        mean_worker_accuracy=summary.mean_worker_accuracy,
     )
 
 
@@ -62,6 +68,7 @@ def _of_rounds(rounds: tuple[RoundRecord, ...]) -> Outcome:
     measured = [(r.accuracy, r.virtual_time_s) for r in rounds if r.accuracy is not None]
     best, best_time = max(measured, key=lambda pair: pair[0], default=(None, None))
     retention = {w.worker: w.retention for record in rounds for w in record.workers}
+    first, last = first_and_last_heterogeneity(r.heterogeneity for r in rounds)
     return Outcome(
         finished=False,
         rounds=rounds[-1].round,
@@ -70,9 +77,9 @@ def _of_rounds(rounds: tuple[RoundRecord, ...]) -> Outcome:
         best_time_s=best_time,
         time_s=rounds[-1].virtual_time_s,
         params_saved=1 - fmean(retention.values()) if retention else None,
-        heterogeneity_first=rounds[0].heterogeneity,
-        heterogeneity_last=rounds[-1].heterogeneity,
-        bytes_moved=sum(w.bytes_sent + w.bytes_received for r in rounds for w in r.workers),
+        heterogeneity_first=first,
+        heterogeneity_last=last,
+        bytes_moved=sum(bytes_moved(rounds)),
     )
 
 

@@ -112,7 +112,7 @@ def round_line(run: RunStarted, record: RoundRecord) -> str:
         f"{run.strategy} round {record.round}/{run.rounds}",
         f"time {duration(record.virtual_time_s)}",
         *([] if record.accuracy is None else [f"accuracy {100 * record.accuracy:.1f} %"]),
-        f"H {record.heterogeneity:.3f}",
+        *([] if record.heterogeneity is None else [f"H {record.heterogeneity:.3f}"]),
         *([f"retention {span(kept, dash='-')}"] if kept else []),
     ]
     return "  ".join(parts)

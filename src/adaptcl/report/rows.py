@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import fmean
 
 from adaptcl.report.groups import Group, groups
 from adaptcl.report.outcome import Outcome, outcome
@@ -20,6 +22,10 @@ class Row:
     outcomes: tuple[Outcome, ...]
     speed_ups: tuple[float | None, ...]
     """Of each run; one, and that 1, in the row that the others are held against."""
+    gains: tuple[float, ...] = ()
+    """Accuracy above that row's, as a fraction, for each seed that both have."""
+    against: str = ""
+    """The label of that row; empty in the row itself."""
 
 
 def rows(
@@ -35,9 +41,18 @@ def rows(
     outcomes = [tuple(outcome(run, target_accuracy) for run in g.runs) for g in together]
     chosen = baseline([group.first for group in together])
     place = next(place for place, group in enumerate(together) if group.first is chosen)
-    reference = _times(together[place], outcomes[place])
+    held = together[place]
+    times, accuracies = _times(held, outcomes[place]), _accuracies(held, outcomes[place])
     return [
-        Row(group, each, (1.0,) if group is together[place] else _speed_ups(group, each, reference))
+        Row(group, each, (1.0,))
+        if group is held
+        else Row(
+            group,
+            each,
+            _speed_ups(group, each, times),
+            _gains(_accuracies(group, each), accuracies),
+            held.label,
+        )
         for group, each in zip(together, outcomes, strict=True)
     ]
 
@@ -59,6 +74,19 @@ def _times(group: Group, outcomes: Sequence[Outcome]) -> dict[object, float]:
         for run, result in zip(group.runs, outcomes, strict=True)
         if result.finished and result.time_s
     }
+
+
+def _accuracies(group: Group, outcomes: Sequence[Outcome]) -> dict[object, float]:
+    """Of finished runs by their seed; the mean where a seed was run several times."""
+    found: dict[object, list[float]] = {}
+    for run, result in zip(group.runs, outcomes, strict=True):
+        if result.finished and result.accuracy is not None and math.isfinite(result.accuracy):
+            found.setdefault(run.config.get("seed"), []).append(result.accuracy)
+    return {seed: fmean(each) for seed, each in found.items()}
+
+
+def _gains(own: dict[object, float], reference: dict[object, float]) -> tuple[float, ...]:
+    return tuple(own[seed] - reference[seed] for seed in own if seed in reference)
 
 
 def _speed_ups(

@@ -15,8 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from adaptcl.errors import RunFolderError
+from adaptcl.given_settings import FROM_PYTHON
 from adaptcl.network_file import is_network_run
 from adaptcl.records import RoundRecord, Summary
+from adaptcl.report.given import identified
+from adaptcl.run_folder import read_marks
 from adaptcl.strategies import STRATEGIES
 
 
@@ -28,6 +31,7 @@ class Run:
     label: str
     """What the run is called in tables and legends."""
     config: Mapping[str, Any]
+    """Its settings, with names for a model and data that were given from Python."""
     rounds: tuple[RoundRecord, ...]
     summary: Summary | None
     """None while the run is unfinished."""
@@ -58,7 +62,7 @@ def read_run(folder: Path) -> Run:
     if not folder.is_dir():
         raise RunFolderError(f"There is no run folder {folder}.")
     try:
-        config = _read_config(folder)
+        config = _identified(folder, _read_config(folder))
         rounds = _read_rounds(folder / "rounds.jsonl")
         summary = _read_summary(folder / "summary.json")
     except OSError as error:
@@ -86,6 +90,15 @@ def _read_config(folder: Path) -> Mapping[str, Any]:
     if not isinstance(config.get("strategy"), str):
         raise RunFolderError(f"{path} is damaged: it names no strategy.")
     return config
+
+
+def _identified(folder: Path, config: Mapping[str, Any]) -> Mapping[str, Any]:
+    if FROM_PYTHON not in config.values():
+        return config
+    marks = None
+    with suppress(RunFolderError):  # nothing of the run itself is lost
+        marks = read_marks(folder)
+    return identified(config, marks)
 
 
 def _read_rounds(path: Path) -> tuple[RoundRecord, ...]:

@@ -24,6 +24,7 @@ from adaptcl.report.wording import (
     HETEROGENEITY,
     PERCENT,
     duration,
+    gain,
     number_of,
     volume,
 )
@@ -40,6 +41,8 @@ COLUMNS = (
     "H before → after",
     "bytes moved",
 )
+_OF_UNEQUAL = ("worst class", "least worker")
+"""Further columns for runs whose workers have different classes: who is left behind."""
 _BOUNDLESS = 10_000
 """A width in columns that no table needs."""
 
@@ -68,11 +71,15 @@ def comparison(
 ) -> Comparison:
     """The comparison for the terminal; with a target, a fraction, also when it was reached."""
     told = rows(runs, over_seeds=over_seeds, target_accuracy=target_accuracy)
-    return Comparison(
-        _headings(runs, target_accuracy),
-        [_cells(row, target_accuracy) for row in told],
-        _notes(runs, told, over_seeds),
-    )
+    headings, cells = _headings(runs, target_accuracy), [_cells(r, target_accuracy) for r in told]
+    if _are_unequal(runs):
+        headings = (*headings, *_OF_UNEQUAL)
+        cells = [(*each, *_unequal_cells(row)) for each, row in zip(cells, told, strict=True)]
+    if over_seeds and _are_paired(told):
+        held = next(row.against for row in told if row.against)
+        headings = (*headings, f"points above {held}")
+        cells = [(*each, gain(*row.gains)) for each, row in zip(cells, told, strict=True)]
+    return Comparison(headings, cells, _notes(runs, told, over_seeds))
 
 
 def comparison_markdown(
@@ -155,6 +162,19 @@ def _cells(row: Row, target_accuracy: float | None) -> tuple[str, ...]:
     return tuple(cells)
 
 
+def _are_unequal(runs: Sequence[Run]) -> bool:
+    """Whether a run dealt classes unequally, and says how well each is recognised."""
+    dealt = [run.summary for run in runs if run.config.get("partition", "iid") != "iid"]
+    return any(summary is not None and summary.accuracy_by_class for summary in dealt)
+
+
+def _unequal_cells(row: Row) -> tuple[str, str]:
+    return (
+        PERCENT.write(*(o.worst_class_accuracy for o in row.outcomes)),
+        PERCENT.write(*(o.least_worker_accuracy for o in row.outcomes)),
+    )
+
+
 def _label(row: Row) -> str:
     label, (first, *others) = row.group.label, row.outcomes
     if others:
@@ -171,6 +191,11 @@ def _time_to_target(row: Row) -> str:
     return f"{duration(*reached)} in {len(reached)} of {len(row.outcomes)} runs"
 
 
+def _are_paired(told: Sequence[Row]) -> bool:
+    """Whether any row has several seeds in common with the one it is held against."""
+    return any(len(row.gains) > 1 for row in told)
+
+
 def _notes(runs: Sequence[Run], told: Sequence[Row], over_seeds: bool) -> list[str]:
     notes = []
     if names := unequal(runs):
@@ -179,6 +204,11 @@ def _notes(runs: Sequence[Run], told: Sequence[Row], over_seeds: bool) -> list[s
         return notes
     if any(len(row.group.runs) > 1 for row in told):
         notes.append("Over seeds: mean ± standard deviation (lowest–highest).")
+    if _are_paired(told):
+        notes.append(
+            "Points above: the mean difference in accuracy, seed by seed, and its 95 % interval; "
+            "one that holds 0 may be luck."
+        )
     if again := [row.group.label for row in told if row.group.repeats_a_seed]:
         notes.append(f"Several runs of one seed count as several: {', '.join(again)}.")
     if unfinished := [run.label for run in distinct_labels(runs) if run.summary is None]:

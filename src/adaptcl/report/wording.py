@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
 
+from adaptcl.interval import interval
+
 ABSENT = "–"
 """Stands where a number is not known."""
 
@@ -60,6 +62,16 @@ def volume(*counts: int | None) -> str:
     largest = max((c for c in counts if c is not None), default=0)
     measure = next((m for m in reversed(_VOLUMES) if largest >= m.scale), _VOLUMES[0])
     return measure.write(*counts)
+
+
+def gain(*fractions: float) -> str:
+    """`+1.20 (-0.35 to +2.75)`: in points, a mean difference and its 95 % interval."""
+    if not fractions:
+        return ABSENT
+    points = [100 * each for each in fractions]
+    reach = interval(points)
+    mean = f"{fmean(points):+.2f}"
+    return mean if reach is None else f"{mean} ({reach[0]:+.2f} to {reach[1]:+.2f})"
 
 
 def number_of(number: int | str, thing: str) -> str:
