@@ -98,12 +98,14 @@ def test_data_is_packed_with_the_quality_asked_for(command: Command) -> None:
     sizes = {}
     for quality in ("10", "95", "lossless"):
         told = command("data", "pack", "folder:pets", f"{quality}.npz", "--quality", quality)
-        assert told == (0, f"folder:pets is packed in {quality}.npz.\n", "")
+        assert told[0::2] == (0, "")
+        assert told[1].startswith(f"folder:pets is packed in {quality}.npz (")
         sizes[quality] = Path(f"{quality}.npz").stat().st_size
     assert sizes["10"] < sizes["95"]
     packed, source = data.load("lossless.npz"), data.load("folder:pets")
     assert packed.train.inputs.equal(source.train.inputs)
     assert packed.classes == ("cat", "dog")
+    assert told[1].endswith(" KiB), as PNG, without loss; --quality makes it smaller.\n")
     for wrong in ("x", "-3", "1.5"):
         refused(
             command("data", "pack", "folder:pets", "x.npz", f"--quality={wrong}"),
@@ -113,3 +115,16 @@ def test_data_is_packed_with_the_quality_asked_for(command: Command) -> None:
         command("data", "pack", "folder:pets", "x.npz", "--quality", "101"),
         "JPEG quality lies between 1 and 100, but is 101.",
     )
+
+
+def test_packing_loses_nothing_unless_it_is_asked_to_and_says_what_it_did(command: Command) -> None:
+    for part in ("train", "test"):
+        (Path("pets") / part / "cat").mkdir(parents=True)
+        Image.effect_noise((12, 12), 40).save(Path("pets") / part / "cat" / "1.png")
+    source = data.load("folder:pets")
+    _, said, _ = command("data", "pack", "folder:pets", "whole.npz")
+    assert data.load("whole.npz").train.inputs.equal(source.train.inputs)
+    assert "as PNG, without loss" in said
+    _, said, _ = command("data", "pack", "folder:pets", "small.npz", "--quality", "50")
+    assert not data.load("small.npz").train.inputs.equal(source.train.inputs)
+    assert said.endswith("as JPEG of quality 50, which loses a little of every image.\n")

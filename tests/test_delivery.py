@@ -19,7 +19,7 @@ HALF = {
     "pruned_rates": [[0.5, 0.0]],
     "first_pruning": 2,
     "pruning": "index",
-    "max_importance_lost": 1.0,
+    "adaptcl": {"max_importance_lost": 1.0},
 }
 
 

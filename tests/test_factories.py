@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from adaptcl.errors import DataError, SettingError
-from adaptcl.factories import call, refuse_misdefined
+from adaptcl.factories import call, own_class, refuse_misdefined
 
 
 def two(one: int, other: int) -> int:
@@ -55,3 +55,16 @@ def test_a_sentence_of_ours_raised_inside_a_factory_gets_no_note() -> None:
     with pytest.raises(DataError) as refused:
         call("mine:build", build)
     assert not hasattr(refused.value, "__notes__")
+
+
+class Empty:
+    """Has nothing of what is asked for."""
+
+
+def test_what_a_class_lacks_is_named_once() -> None:
+    class Like:
+        summary: str
+
+    with pytest.raises(SettingError) as refused:
+        own_class(f"{__name__}:Empty", "a strategy", (), Like, Like)
+    assert str(refused.value) == f"{__name__}:Empty cannot be a strategy: it has no summary."

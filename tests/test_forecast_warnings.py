@@ -35,3 +35,12 @@ def test_a_model_that_can_be_cut_far_enough_is_not() -> None:
     assert min(found.retention) < 1
     assert found.warnings == ()
     assert forecast_table([found]).notes == []
+
+
+def test_a_run_that_ends_before_its_first_pruning_is_told_of() -> None:
+    model = nn.Sequential(nn.Linear(20, 60), nn.ReLU(), nn.Linear(60, 10))
+    (warning,) = foreseen(model, first_pruning=10).warnings
+    assert warning.startswith("Nobody will prune: the first pruning would be in round 10, after")
+    (warning,) = foreseen(model, rounds=1).warnings
+    assert warning.endswith("would be in round 2, after the only round; raise `rounds`.")
+    assert foreseen(model, rounds=2).warnings == ()

@@ -15,17 +15,19 @@ import adaptcl
 PACKAGE = Path(adaptcl.__file__).parent
 
 LAYERS = (
-    "errors finite kinds seeds settings",
+    "errors callers compiled finite interval kinds seeds settings",
     "units",
     "models data factories",
     "pruning codecs snapshot inputs sub_models",
     "training",
     "records events strategies averaging",
     "engines",
-    "config materials misfit recognition idle_settings run_folder network_file",
-    "forecast run delivery delivered",
+    "config materials misfit recognition given_settings idle_settings run_folder longer "
+    "network_file",
+    "forecast delivered result session run delivery",
     "report",
     "flags lists flower experiments bench network",
+    "resuming",
     "cli __main__ __init__",
 )
 """From the bottom to the top; what stands in one line may import each other."""

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adaptcl.errors import RunFolderError
-from adaptcl.records import RoundRecord, Summary, WorkerRecord
+from adaptcl.records import RoundRecord, Summary, WorkerRecord, bytes_moved
 
 FRACTIONS = st.floats(0, 1)
 ROUNDS = st.builds(
@@ -33,6 +33,8 @@ ROUNDS = st.builds(
     ).map(tuple),
     similarity=st.none() | FRACTIONS,
     missing=st.lists(st.integers(0, 9), max_size=3).map(tuple),
+    bytes_sent=st.none() | st.integers(0, 2**40),
+    bytes_received=st.none() | st.integers(0, 2**40),
 )
 SUMMARY = Summary(
     strategy="adaptcl",
@@ -55,6 +57,8 @@ SUMMARY = Summary(
     bytes_sent=10,
     bytes_received=20,
     updates=(4, 3),
+    accuracy_by_class=(0.5, None, 1.0),
+    accuracy_by_worker=(0.75, None),
 )
 
 
@@ -63,6 +67,13 @@ def test_a_round_is_read_back_as_it_was_written(record: RoundRecord) -> None:
     line = json.dumps(record.to_json())
     assert "\n" not in line
     assert RoundRecord.from_json(json.loads(line)) == record
+
+
+@pytest.mark.parametrize("jump", [float("inf"), float("nan")])
+def test_a_loss_that_has_left_all_numbers_behind_is_written_as_none(jump: float) -> None:
+    worker = WorkerRecord(0, 1.0, 1.0, 1.0, 3.0, 0.5, 0.5, 0.5, jump)
+    line = json.dumps(RoundRecord(1, 3.0, None, 0.0, (worker,)).to_json(), allow_nan=False)
+    assert RoundRecord.from_json(json.loads(line)).workers[0].loss_jump is None
 
 
 def test_a_summary_is_read_back_as_it_was_written() -> None:
@@ -95,3 +106,18 @@ def test_a_line_that_is_no_round_is_refused(values: Any) -> None:
 def test_what_is_no_summary_is_refused(values: Any) -> None:
     with pytest.raises(RunFolderError, match=r"summary\.json is not a summary"):
         Summary.from_json(values)
+
+
+def test_bytes_are_those_of_the_rounds_and_of_older_ones_those_of_the_updates_used() -> None:
+    worker = WorkerRecord(0, 1.0, 1.0, 1.0, 3.0, 0.5, 0.5, bytes_sent=10, bytes_received=7)
+    older = RoundRecord(1, 3.0, None, 0.0, (worker, worker))
+    newer = dataclasses.replace(older, bytes_sent=50, bytes_received=14)
+    nothing = dataclasses.replace(older, workers=(), bytes_sent=10, bytes_received=0)
+    assert bytes_moved([]) == (0, 0)
+    assert bytes_moved([older]) == (20, 14)
+    assert bytes_moved([older, newer, nothing]) == (20 + 50 + 10, 14 + 14)
+
+
+def test_of_classes_and_workers_the_worst_are_told() -> None:
+    assert SUMMARY.worst_class_accuracy == 0.5
+    assert (SUMMARY.least_worker_accuracy, SUMMARY.mean_worker_accuracy) == (0.75, 0.75)

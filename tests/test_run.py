@@ -19,7 +19,7 @@ from adaptcl.codecs import CODECS
 from adaptcl.data import as_samples
 from adaptcl.errors import AdaptCLError, RunFolderError, SettingError
 from adaptcl.events import Event, RoundFinished, RunFinished, RunStarted
-from adaptcl.run import FROM_PYTHON
+from adaptcl.given_settings import FROM_PYTHON
 from adaptcl.training.evaluate import accuracy as accuracy_of
 from adaptcl.units import flops, trace
 
@@ -28,7 +28,7 @@ FAST = {
     "rounds": 4,
     "batch_size": 16,
     "bandwidth_max": 0.01,
-    "max_importance_lost": 1.0,
+    "adaptcl": {"max_importance_lost": 1.0},
 }
 
 
@@ -126,7 +126,7 @@ def test_other_weights_to_begin_with_make_another_run() -> None:
     [
         ({"rouns": 3}, "There is no setting 'rouns'; did you mean 'rounds'?"),
         ({"rounds": 0}, "rounds is 0, but it must be a whole number, at least 1."),
-        ({"strategy": "fedavg,adaptcl"}, "strategy is 'fedavg,adaptcl', but it must be one of "),
+        ({"strategy": "fedavg,adaptcl"}, "strategy is 'fedavg,adaptcl', but adaptcl.run "),
         ({"preset": "mine"}, "preset is 'mine', but it must be one of default, "),
         ({"bandwidths": [1, 2]},
          "bandwidths has 2 entries, but it must have one for each of the 3 workers."),
@@ -135,12 +135,18 @@ def test_other_weights_to_begin_with_make_another_run() -> None:
          "pruned_rates has a row of 1 rates, but it must have one for each of the 3 workers."),
         ({"fixed": ["body*"]}, "No module of the model has a name like 'body*'"),
         ({"model": nn.Linear(5, 4)}, "The model (Linear) failed on an example of shape (2, 6)"),
-        ({"model": nn.Linear(6, 3)}, "The model gives scores for 3 classes, but there is a label "),
+        ({"model": nn.Linear(6, 3)}, "The model gives scores for 3 classes, but worker 0 has a l"),
         ({"model": "vgg16"}, "The model is a str, but it must be an nn.Module."),
-        ({"train": 3}, "An int cannot be read as samples; give a pair (inputs, labels) of "),
+        ({"train": 3}, "The training data cannot be used: An int cannot be read as samples; give"),
+        ({"test": (TEST[0], TEST[1] - 9)}, "The test data cannot be used: Labels must count from "),
+        ({"seed": [1, 2]}, "seed is [1, 2], but adaptcl.run makes one run; call it once for "),
+        ({"data": "digits"}, "data is 'digits', but the data is given as train and test; leave "),
+        ({"train": [TEST] * 3, "partition": "dirichlet"},
+         "partition is 'dirichlet', but train is a list with a data set for each worker, which is"),
         ({"device": "moon"}, "device is 'moon', but PyTorch has no such device on this machine."),
     ],
 )  # fmt: skip
+@pytest.mark.filterwarnings("ignore:.* has no effect beside bandwidths")
 def test_what_is_wrong_is_refused_in_one_sentence_and_leaves_nothing_behind(
     wrong: dict[str, Any], sentence: str, tmp_path: Path
 ) -> None:
@@ -214,10 +220,38 @@ def test_fresh_statistics_change_what_is_tested_and_delivered_and_not_what_is_le
 
 
 def test_what_a_run_warns_of_is_a_python_warning() -> None:
-    harmful = {"strength": 0.0, "learning_rate": 0.3, "epochs": 20.0, "max_importance_lost": 0.0}
+    harmful: dict[str, Any] = {"strength": 0.0, "learning_rate": 0.3, "epochs": 20.0}
+    harmful["adaptcl"] = {"max_importance_lost": 0.0}
     table = {"pruned_rates": ((0.95,) * 3,), "first_pruning": 3, "width_multiple": 1}
     with pytest.warns(adaptcl.AdaptCLWarning, match="workers pruned units that matter"):
         run(strategy="adaptcl", pruning="index", **harmful, **table)
+
+
+def test_a_warning_points_at_the_line_that_called() -> None:
+    with pytest.warns(adaptcl.AdaptCLWarning) as warned:
+        adaptcl.run(nn.Linear(6, 4), TEST, TEST, workers=2, strategy="heterofl", rounds=1, mixing=1)
+    assert len(warned) == 2  # one before the run, and one from deep within
+    assert {Path(each.filename) for each in warned} == {Path(__file__)}
+    assert str(warned[0].message) == (
+        "mixing has no effect with strategy heterofl; it is for fedasync-s."
+    )
+
+
+def test_a_setting_in_a_section_is_for_one_strategy_whichever_is_run() -> None:
+    run(strategy="fedavg", **{"ssp-s": {"staleness_threshold": 3}})
+
+
+def test_of_a_compiled_model_the_module_inside_is_trained() -> None:
+    torch.manual_seed(0)
+    plain = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 4))
+    compiled: Any = torch.compile(plain)
+    results = [run(model=each, strategy="fedavg") for each in (plain, compiled)]
+    assert results[0].summary.accuracy == results[1].summary.accuracy
+    states = [each.model.state_dict() for each in results]
+    assert states[0].keys() == states[1].keys()
+    assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
+    example = TEST[0][:2]
+    assert str(adaptcl.describe(compiled, example)) == str(adaptcl.describe(plain, example))
 
 
 @pytest.mark.parametrize("strategy", ["adaptcl", "heterofl", "fedrolex"])
@@ -252,7 +286,8 @@ def test_accuracy_is_measured_when_asked_for_and_at_the_end() -> None:
 @pytest.mark.parametrize("codec", CODECS)
 def test_every_codec_carries_a_run(codec: str) -> None:
     plain = run(strategy="adaptcl", rounds=6)
-    coded = run(strategy="adaptcl", rounds=6, codec=codec, dgc_warmup=0)
+    warmup = {"dgc_warmup": 0} if codec == "dgc" else {}
+    coded = run(strategy="adaptcl", rounds=6, codec=codec, **warmup)
     assert coded.summary.accuracy > 0.8
     assert coded.summary.bytes_received <= plain.summary.bytes_received
     assert coded.summary.bytes_sent <= 1.2 * plain.summary.bytes_sent
@@ -267,7 +302,7 @@ def test_a_run_in_a_folder_leaves_all_that_is_promised(tmp_path: Path) -> None:
     names = {p.name for p in (tmp_path / "run").iterdir() if not p.name.startswith(".")}
     assert names == {
         *("config.toml", "rounds.jsonl", "summary.json"),
-        *("model.safetensors", "inputs.json", "sub-models.safetensors"),
+        *("model.safetensors", "inputs.json", "sub-models.safetensors", "longer.safetensors"),
     }
     settings = tomllib.loads((tmp_path / "run" / "config.toml").read_text())
     assert (settings["rounds"], settings["model"]) == (4, FROM_PYTHON)

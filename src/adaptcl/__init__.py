@@ -12,7 +12,8 @@ from adaptcl.delivered import Delivered
 from adaptcl.delivery import load
 from adaptcl.errors import AdaptCLError, AdaptCLWarning
 from adaptcl.report.progress import Progress
-from adaptcl.run import Result, run
+from adaptcl.result import Result
+from adaptcl.run import run
 from adaptcl.units import describe
 
 __version__ = "0.1.0"

@@ -9,31 +9,28 @@ from __future__ import annotations
 import argparse
 import io
 import os
-import shlex
 import signal
 import sys
 import threading
-import tomllib
-import traceback
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NoReturn
 
 from rich.console import Console
 
-from adaptcl import __version__, config, data, flags, lists, report
+from adaptcl import __version__, data, flags, lists, report, resuming
 from adaptcl.bench import commands as bench
 from adaptcl.config import Config
-from adaptcl.errors import AdaptCLError, RunFolderError, SettingError
+from adaptcl.errors import AdaptCLError, SettingError
 from adaptcl.experiments import commands as paper
 from adaptcl.forecast import forecast
-from adaptcl.materials import Materials, by_name
+from adaptcl.materials import Materials
 from adaptcl.network import commands as network
-from adaptcl.network_file import NetworkFile
 from adaptcl.report import commands as comparing
-from adaptcl.run import FROM_PYTHON, check, execute
+from adaptcl.report.wording import volume
+from adaptcl.resuming import materials_by_name, resumable
 from adaptcl.run_folder import RunFolder
+from adaptcl.session import check, execute
 from adaptcl.units import describe, trace
 
 
@@ -78,7 +75,7 @@ def _run(options: argparse.Namespace) -> None:
     configs = [each.anchored() for each in asked.configs]
     for each, path in zip(configs, asked.folders, strict=True):
         RunFolder.create(path, each.to_toml()).close()
-    with _resumable(asked.folders):
+    with resumable(asked.folders):
         for each, path in zip(configs, asked.folders, strict=True):
             made = materials(each)
             with report.Progress() as progress:
@@ -90,7 +87,7 @@ def _forecast(options: argparse.Namespace) -> None:
     configs = flags.configurations(options)
     for sentence in flags.without_effect(options, configs):
         _say(sentence)
-    materials = _materials(configs[0])
+    materials = materials_by_name(configs[0])
     units = trace(materials.model, materials.example(), materials.fixed)
     samples = [len(part) for part in materials.parts]
     with report.bar("working out the clock") as progress:
@@ -102,69 +99,8 @@ def _forecast(options: argparse.Namespace) -> None:
 
 
 def _describe(options: argparse.Namespace) -> None:
-    materials = _materials(flags.configurations(options)[0])
+    materials = materials_by_name(flags.configurations(options)[0])
     print(describe(materials.model, materials.example(), materials.fixed))
-
-
-def _resume(options: argparse.Namespace) -> None:
-    paths = comparing.named_runs(options.runs)
-    failed: dict[Path, str] = {}
-    for together in _jobs(paths):
-        try:
-            _go_on(together, paths)
-        except Exception as error:
-            if len(paths) == 1:
-                raise
-            reason = str(error)
-            if not isinstance(error, AdaptCLError):
-                # Most likely the user's own model or data: theirs to see in full, but no reason
-                # to leave the other runs alone.
-                traceback.print_exc()
-                reason = f"{type(error).__name__}: {error}"
-            failed |= dict.fromkeys(_unfinished(together) or together, reason)
-    resumed = [path for path in paths if path not in failed]
-    if resumed:
-        comparing.present_in_place(resumed)
-    if failed:
-        reasons = "".join(f"\n{path}: {reason}" for path, reason in failed.items())
-        raise RunFolderError(f"{len(failed)} of {len(paths)} runs could not be resumed:{reasons}")
-
-
-def _jobs(paths: Sequence[Path]) -> list[list[Path]]:
-    """The runs one by one, but those together that one server does with the same workers."""
-    jobs: dict[str, list[Path]] = {}
-    for path in paths:
-        name = str(path)
-        with suppress(RunFolderError):  # the run's own to complain of, when its turn comes
-            name = (NetworkFile.read(path).job if network.is_network_run(path) else "") or name
-        jobs.setdefault(name, []).append(path)
-    return list(jobs.values())
-
-
-def _go_on(together: Sequence[Path], paths: Sequence[Path]) -> None:
-    """Resume one job's runs, among all `paths`, unless they are finished."""
-    for path in together:
-        before = report.read_run(path)
-        if before.summary is not None:
-            print(f"{path} is finished already.")
-        elif FROM_PYTHON in before.config.values():
-            raise RunFolderError(
-                f"{path} was started from Python with its own model or data; go on with it by "
-                "adaptcl.run(..., out=..., resume=True)."
-            )
-    left = _unfinished(together)
-    if left and network.is_network_run(left[0]):
-        network.resume(left)
-        return
-    for path in left:
-        chosen = config.configure(tomllib.loads((path / "config.toml").read_text("utf-8")))
-        materials = _materials(chosen)
-        with _resumable(paths), report.Progress() as progress:
-            execute(chosen, materials, RunFolder.open(path), [progress])
-
-
-def _unfinished(paths: Sequence[Path]) -> list[Path]:
-    return [path for path in paths if not (path / "summary.json").exists()]
 
 
 def _data_get(options: argparse.Namespace) -> None:
@@ -175,21 +111,20 @@ def _data_get(options: argparse.Namespace) -> None:
 
 def _data_pack(options: argparse.Namespace) -> None:
     quality = _quality(options.quality)
+    file = Path(options.file)
     with report.bar(f"reading {options.name}") as progress:
         source = data.load(
             options.name, Path(options.data_dir) if options.data_dir else None, progress
         )
     with report.bar(f"packing {options.name}") as progress:
-        data.pack(source, Path(options.file), quality, progress)
-    print(f"{options.name} is packed in {options.file}.")
+        data.pack(source, file, quality, progress)
+    how = "as PNG, without loss; --quality makes it smaller"
+    if quality is not None:
+        how = f"as JPEG of quality {quality}, which loses a little of every image"
+    print(f"{options.name} is packed in {file} ({volume(file.stat().st_size)}), {how}.")
 
 
 # Parts of commands -----------------------------------------------------------------------------
-
-
-def _materials(chosen: Config) -> Materials:
-    with report.bar(f"reading {chosen.job.data}") as progress:
-        return by_name(chosen.job, progress)
 
 
 def _materials_by_seed() -> Callable[[Config], Materials]:
@@ -199,21 +134,10 @@ def _materials_by_seed() -> Callable[[Config], Materials]:
     def made(chosen: Config) -> Materials:
         if chosen.job.seed not in kept:
             kept.clear()
-            kept[chosen.job.seed] = _materials(chosen)
+            kept[chosen.job.seed] = materials_by_name(chosen)
         return kept[chosen.job.seed]
 
     return made
-
-
-@contextmanager
-def _resumable(paths: Sequence[Path]) -> Iterator[None]:
-    """Say how to go on with those runs that are cut short."""
-    try:
-        yield
-    except (KeyboardInterrupt, BrokenPipeError, SystemExit):
-        if left := _unfinished(paths):
-            _say(f"stopped; `adaptcl resume {shlex.join(map(str, left))}` goes on.")
-        raise
 
 
 def _quality(text: str) -> int | None:
@@ -278,10 +202,7 @@ def _parser() -> flags.Parser:
         asked.set_defaults(command=answer)
         flags.add_settings(asked)
 
-    resume = commands.add_parser("resume", help="go on with runs that were interrupted")
-    resume.set_defaults(command=_resume)
-    resume.add_argument("runs", nargs="+", metavar="RUN", help=comparing.RUN_HELP)
-
+    resuming.add_command(commands)
     network.add_commands(commands, comparing.present)
     bench.add_commands(commands)
     paper.add_commands(commands)
@@ -304,7 +225,9 @@ def _parser() -> flags.Parser:
     pack.add_argument("file", help="the .npz file to write")
     pack.add_argument("--data-dir", help="folder that holds the data set")
     pack.add_argument(
-        "--quality", default="95", help="of the JPEGs, 1 to 100, or lossless [%(default)s]"
+        "--quality",
+        default="lossless",
+        help="lossless, or from 1 to 100 that of JPEGs, which are smaller [%(default)s]",
     )
     return parser
 

@@ -38,6 +38,9 @@ _TAKEN = frozenset(STRATEGIES) | {
 }
 """Names that mean something else: sections of a file, flags of commands, arguments from Python."""
 
+_SEVERAL = ("strategy", "seed")
+"""Of which a file may name several, for as many runs."""
+
 
 @dataclass(frozen=True)
 class JobSettings:
@@ -51,7 +54,7 @@ class JobSettings:
     )
     data: str = setting(
         "cifar10",
-        "a data set by name, a packed .npz file, folder:PATH, or your own as package.module:load",
+        "a data set by name, an .npz file, folder:PATH, or your own as package.module:load",
     )
     data_dir: str = setting("", "the folder that holds the data set's files")
     samples: int = setting(
@@ -256,16 +259,35 @@ def read_toml(path: Path, preset_name: str | None = None) -> dict[str, Any]:
     That is the preset called `preset_name`, else the one the file names by `preset = "name"`,
     else the default one.
     """
+    values = _file_values(path)
+    named = values.pop("preset", DEFAULT_PRESET)
+    return over(preset(preset_name or named), values)
+
+
+def departures(path: Path, preset_name: str | None = None) -> list[str]:
+    """The settings that a TOML file has otherwise than its preset, or the default where that has
+    none; without those of its sections, each of which is for one strategy."""
+    values = _file_values(path)
+    below = preset(preset_name or values.pop("preset", DEFAULT_PRESET))
+    known = all_settings(values)
+    return [
+        name
+        for name, value in values.items()
+        if name in known
+        and name not in _SEVERAL
+        and known[name].checked(value) != known[name].checked(below.get(name, known[name].default))
+    ]
+
+
+def _file_values(path: Path) -> dict[str, Any]:
     try:
-        values = tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise SettingError(f"The settings file {path} does not exist.") from None
     except OSError as error:
         raise SettingError(f"The settings file {path} cannot be read: {error.strerror}.") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise SettingError(f"The settings file {path} is not TOML: {error}.") from None
-    named = values.pop("preset", DEFAULT_PRESET)
-    return over(preset(preset_name or named), values)
 
 
 def presets() -> list[str]:

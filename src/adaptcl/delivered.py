@@ -6,13 +6,12 @@ images, and would have to know how that was done.
 
 from __future__ import annotations
 
-import warnings
-
 import torch
 from torch import Tensor, nn
 
+from adaptcl.callers import warn_caller
 from adaptcl.data.samples import scaling
-from adaptcl.errors import AdaptCLWarning, DataError
+from adaptcl.errors import DataError
 from adaptcl.inputs import Inputs
 
 
@@ -73,7 +72,7 @@ class Delivered(nn.Module):
         self._trusted = True
         sentence = self._doubt(low, high)
         if sentence is not None:
-            warnings.warn(sentence, AdaptCLWarning, stacklevel=2)
+            warn_caller(sentence)
 
     def _doubt(self, low: float, high: float) -> str | None:
         """What is odd about floats in this range, if anything is."""

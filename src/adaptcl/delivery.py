@@ -8,9 +8,10 @@ from pathlib import Path
 from torch import nn
 
 from adaptcl import models
+from adaptcl.compiled import uncompiled
 from adaptcl.delivered import Delivered
 from adaptcl.errors import RunFolderError, SettingError
-from adaptcl.run import FROM_PYTHON
+from adaptcl.given_settings import FROM_PYTHON
 from adaptcl.run_folder import read_delivered, read_settings
 
 
@@ -28,7 +29,7 @@ def load(
     settings = read_settings(path)
     state, inputs, sub_models = read_delivered(path)
     if model is not None:
-        trained = copy.deepcopy(model)
+        trained = copy.deepcopy(uncompiled(model))
     elif settings["model"] == FROM_PYTHON:
         raise SettingError(
             f"{path} was started from Python with its own model; give that: "

@@ -25,7 +25,7 @@ def own_class(name: str, kind: str, takes: Sequence[str], *protocols: type) -> A
     """
     found = _imported_class(name, kind)
     needed = [each for like in protocols for each in (*like.__annotations__, *vars(like))]
-    lacking = [each for each in needed if each[0] != "_" and not hasattr(found, each)]
+    lacking = [e for e in dict.fromkeys(needed) if e[0] != "_" and not hasattr(found, e)]
     if lacking:
         raise SettingError(f"{name} cannot be {kind}: it has no {', '.join(lacking)}.")
     if "Settings" in needed:

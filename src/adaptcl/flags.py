@@ -134,7 +134,7 @@ class Asked:
     """New ones, in the same order."""
     figures: Path
     idle: list[str]
-    """Sentences on flags that change nothing in any of these runs."""
+    """Sentences on settings that change nothing in any of these runs."""
 
     @property
     def over_seeds(self) -> bool:
@@ -172,8 +172,10 @@ def asked(options: argparse.Namespace, *, seeds: bool = False) -> Asked:
 
 
 def without_effect(options: argparse.Namespace, configs: Sequence[Config]) -> list[str]:
-    """Sentences on flags that change nothing in any of the runs."""
-    return idle(_flags(options), configs)
+    """Sentences on flags, and on what a file sets otherwise than it was, that change nothing in any
+    of the runs."""
+    of_file = config.departures(Path(options.file), options.preset) if options.file else []
+    return idle(dict.fromkeys([*of_file, *_flags(options)]), configs)
 
 
 def _folders(base: Path, configs: Sequence[Config]) -> list[Path]:

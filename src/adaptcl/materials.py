@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from adaptcl import models
 from adaptcl.config import JobSettings
 from adaptcl.data import Samples, as_samples, load, partition
+from adaptcl.data.checksum import checksums
 from adaptcl.data.progress import Progress, silent
 from adaptcl.errors import DataError, SettingError
 from adaptcl.kinds import instead_of_class, kind_of
@@ -32,6 +33,8 @@ class Materials:
     """Patterns of module names whose units are never cut."""
     classes: tuple[str, ...] = ()
     """Their names, where they have any."""
+    origin: tuple[tuple[int, int], ...] = ()
+    """Checksums of training data given from Python as it was given: no seed has a part in them."""
 
     def example(self) -> Tensor:
         """A small batch that the model takes; of two, as batch norm cannot train on one."""
@@ -61,8 +64,9 @@ def given(model: nn.Module, train: Any, test: Any, job: JobSettings) -> Material
             f"The model is {kind_of(model)}, but it must be an nn.Module{instead_of_class(model)}."
         )
     parts = given_parts(train)
+    whole = [_samples(train, "The training data")] if parts is None else parts
     if parts is None:
-        parts = deal(as_samples(train), job)
+        parts = deal(whole[0], job)
     elif len(parts) != job.workers:
         raise SettingError(f"workers is {job.workers}, but train is a list of {len(parts)}.")
     elif job.samples:
@@ -70,7 +74,8 @@ def given(model: nn.Module, train: Any, test: Any, job: JobSettings) -> Material
             f"samples is {job.samples}, but train is a list with a data set for each worker, of "
             f"which all is used."
         )
-    return _on_device(model, parts, as_samples(test), job.fixed, job)
+    made = _on_device(model, parts, _samples(test, "The test data"), job.fixed, job)
+    return replace(made, origin=tuple(map(checksums, whole)))
 
 
 def given_parts(train: Any) -> list[Samples] | None:
@@ -81,7 +86,14 @@ def given_parts(train: Any) -> list[Samples] | None:
         raise DataError("train is an empty list; it must hold a data set for each worker.")
     if _is_inside_a_data_set(train[0]):
         return None
-    return [as_samples(part) for part in train]
+    return [_samples(part, f"Worker {worker}'s data") for worker, part in enumerate(train)]
+
+
+def _samples(source: Any, whose: str) -> Samples:
+    try:
+        return as_samples(source)
+    except DataError as error:
+        raise DataError(f"{whose} cannot be used: {error}") from error
 
 
 def deal(samples: Samples, job: JobSettings) -> list[Samples]:

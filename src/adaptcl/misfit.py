@@ -24,11 +24,14 @@ def refuse_misfit(materials: Materials, batch_size: int) -> None:
     with torch.no_grad():
         scores = _checked(copy.deepcopy(materials.model).eval()(materials.example()))
     _refuse_in_training(materials, batch_size)
-    highest = max(int(each.labels.max()) for each in (*materials.parts, materials.test))
-    if highest >= scores.shape[1]:
-        raise DataError(
-            f"The model gives scores for {scores.shape[1]} classes, but there is a label {highest}."
-        )
+    holders = {f"worker {worker}": part for worker, part in enumerate(materials.parts)}
+    for who, samples in {**holders, "the test data": materials.test}.items():
+        highest = int(samples.labels.max())
+        if highest >= scores.shape[1]:
+            raise DataError(
+                f"The model gives scores for {scores.shape[1]} classes, but {who} has a label "
+                f"{highest}."
+            )
     for worker, part in enumerate(materials.parts):
         if smallest_batch(len(part), batch_size) == 1:
             refuse_lone_sample(worker, materials.model, part, batch_size)

@@ -9,13 +9,11 @@ from __future__ import annotations
 
 import json
 import zlib
+from collections.abc import Mapping
 from typing import Any
 
-import torch
-from torch import Tensor
-
 from adaptcl.config import Config
-from adaptcl.data import Samples
+from adaptcl.data.checksum import checksums
 from adaptcl.errors import RunFolderError
 from adaptcl.materials import Materials
 
@@ -38,18 +36,23 @@ def marks(config: Config, materials: Materials) -> Marks:
         "model": {
             "tensors": {name: list(tensor.shape) for name, tensor in tensors.items()},
             "code": zlib.crc32(str(materials.model).encode()),
+            "name": type(materials.model).__name__,
         },
         "samples": [len(part) for part in materials.parts],
-        "data": [_data(part) for part in materials.parts],
-        "test": _data(materials.test),
+        "data": [checksums(part) for part in materials.parts],
+        "test": checksums(materials.test),
+        "origin": materials.origin,
     }
     as_read: Marks = json.loads(json.dumps(found))
     return as_read
 
 
 def refuse_others(before: Marks, now: Marks) -> None:
-    """An error if a run was begun with other marks than it would go on with."""
-    _refuse_settings(before["settings"], now["settings"])
+    """An error if a run was begun with other marks than it would go on with.
+
+    More rounds are none: whether they can follow is not to be seen from the marks.
+    """
+    refuse_other_settings(before["settings"], now["settings"])
     _refuse_model(before["model"], now["model"])
     if before["samples"] != now["samples"]:
         raise RunFolderError(
@@ -65,9 +68,12 @@ def refuse_others(before: Marks, now: Marks) -> None:
             )
 
 
-def _refuse_settings(before: Marks, now: Marks) -> None:
-    for name in before:
-        if before[name] != now.get(name, before[name]):  # a later version may have more or fewer
+def refuse_other_settings(before: Marks, now: Mapping[str, Any]) -> None:
+    """An error if a setting is another one now; not if there are more rounds."""
+    for name in (each for each in before if each in now):  # a later version may have more or fewer
+        if name == "rounds" and now[name] > before[name]:
+            continue
+        if before[name] != now[name]:
             raise RunFolderError(
                 f"The run was begun with other settings: {name} was {before[name]!r} and is "
                 f"{now[name]!r} now; put it back, or choose another folder."
@@ -89,11 +95,3 @@ def _refuse_model(before: Marks, now: Marks) -> None:
         f"The run was begun with another model: {where}; give the model of the run, or choose "
         "another folder."
     )
-
-
-def _data(samples: Samples) -> list[int]:
-    return [_checksum(samples.inputs), _checksum(samples.labels)]
-
-
-def _checksum(tensor: Tensor) -> int:
-    return zlib.crc32(tensor.detach().cpu().contiguous().view(torch.uint8).numpy().data)
