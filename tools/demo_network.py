@@ -27,7 +27,7 @@ from adaptcl import report
 from adaptcl.data import load
 from adaptcl.engines.heterogeneity import MIB, bandwidths, heterogeneity
 from adaptcl.models import build
-from adaptcl.records import RoundRecord
+from adaptcl.records import RoundRecord, bytes_moved
 
 WORKERS = 4
 PORT = 9092
@@ -200,7 +200,7 @@ def present(folders: Sequence[Path], rates: Sequence[float], carried: int) -> No
     for name, rounds in zip((f.name for f in folders), (before, after), strict=True):
         print(f"{name:10}  update times in the first round {times(rounds[0])}")
         print(f"{'':10}                 in the last round  {times(rounds[-1])}")
-    sent = sum(w.bytes_sent + w.bytes_received for r in (*before, *after) for w in r.workers)
+    sent = sum(bytes_moved((*before, *after)))
     first, last = (mean_heterogeneity(each) for each in (after[:2], after[-3:]))
     spent = [rounds[-1].virtual_time_s for rounds in (before, after)]
     print(f"H         {first:.3f} in the first two rounds to {last:.3f} in the last three")
