@@ -100,6 +100,16 @@ def test_a_worker_that_pruning_made_slower_is_pruned_by_the_cautious_first_rule(
     assert pruned_rate(history, 60.0, PAPER) == pytest.approx(1 / 6)
 
 
+def test_a_line_through_two_sizes_that_noise_cannot_tell_apart_is_not_followed() -> None:
+    """As a demonstration on real links had it: off by 3 %, and cut by 12."""
+    history = [Point(0.778, 4.95, 0.04), Point(0.556, 3.88, 0.04), Point(0.576, 3.93, 0.04)]
+    rate = pruned_rate(history, 3.80, PAPER)
+    along_the_clear_line = (3.93 - 3.80) / ((4.95 - 3.93) / (0.778 - 0.576)) / 0.576
+    assert rate == pytest.approx(along_the_clear_line)
+    sure = [replace(point, error=0.0) for point in history]
+    assert pruned_rate(sure, 3.80, PAPER) > 2 * rate
+
+
 def test_equal_times_are_one_point_and_the_newest_counts() -> None:
     history = [Point(1.0, 80.0), Point(0.8, 80.0)]
     assert pruned_rate(history, 60.0, PAPER) == pytest.approx((80 - 60) / (2 * 80))

@@ -34,6 +34,9 @@ _CERTAIN = 3.0
 """Standard errors by which mean times must differ. On a real network tasks of equal workers take
 now a little longer and now a little less; to prune after that would only make models smaller."""
 
+_LIKELY = 2.0
+"""Standard errors by which the times of two sizes must differ for their line to count."""
+
 _SAME = 1e-6
 """Update times closer than this (relative) are one point, not two."""
 
@@ -92,9 +95,9 @@ class Point:
     flops: float = 1.0
     """The sub-model's, as a fraction of the whole model's."""
 
-    def differs(self, time: float, error: float = 0.0) -> bool:
+    def differs(self, time: float, error: float = 0.0, certainty: float = _CERTAIN) -> bool:
         """Whether a time that may itself be off is another one, and not the same with noise."""
-        return abs(self.update_time - time) > _CERTAIN * math.hypot(self.error, error)
+        return abs(self.update_time - time) > certainty * math.hypot(self.error, error)
 
     @property
     def usable(self) -> bool:
@@ -162,13 +165,26 @@ def _retention_at(points: Sequence[Point], target: float, alpha: float) -> float
     gap = (now.update_time - target) / now.update_time
     furthest = now.retention * (1 - _REACH * gap)
     low, high = sorted((now.retention, min(max(furthest, 0.0), _MOST_GROWTH)))
-    recent = points[-_MEMORY:]
+    recent = _told_apart(points)[-_MEMORY:]
     for used in (recent, recent[-2:]):
         if len(used) > 1:
             wanted = interpolate([p.update_time for p in used], [p.retention for p in used], target)
             if low <= wanted <= high:
                 return wanted
     return now.retention * (1 - gap / alpha)
+
+
+def _told_apart(points: Sequence[Point]) -> list[Point]:
+    """The points that cannot be the same as a newer one with noise, if there are several.
+
+    Of two sizes close together, as a small correction leaves them, the slope can be anything, and
+    where it is flat a worker would be cut far too much for the little that it is off.
+    """
+    kept = [points[-1]]
+    for older in reversed(points[:-1]):
+        if all(each.differs(older.update_time, older.error, _LIKELY) for each in kept):
+            kept.insert(0, older)
+    return kept if len(kept) > 1 else list(points)
 
 
 def _whole_model(history: Sequence[Point]) -> Point:
