@@ -104,7 +104,8 @@ def test_what_is_not_plain_sgd_is_trained_by_the_plain_loop(
         model = each.load(kept, state)
         each.run(model, kept, order(80, 3), None, recipe, 1e-4, towards)
         ends.append(each.state(model))
-    assert relative(state, ends[1], ends[0]) < 0.01
+    # AdamW divides by the gradient's size, so noise in the smallest gradients makes whole steps.
+    assert relative(state, ends[1], ends[0]) < (0.05 if recipe.optimizer == "adamw" else 0.01)
 
 
 def test_in_half_precision_a_model_learns_as_well(

@@ -1,8 +1,8 @@
 """What can be drawn of a part's rows: each function fills one panel.
 
-The first seed of a row is drawn strong, the others faint in the same colour. Colours are those of
-the strategies where the rows are different strategies, else a fixed series that the colour-blind
-can tell apart, with other dashes for each.
+The first seed of a row is drawn strong, the others faint in the same colour. Where rows are of more
+than one strategy, each has the look it has in every other figure; else they have a fixed series
+that the colour-blind can tell apart, with other dashes for each.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def curves(part: Part, store: Store) -> list[Curve]:
     """The rows of a part that there is anything to draw of."""
     outcomes = [outcome(part, row, store) for row in part.rows]
     strategies = [str(row.values["strategy"]) for row in part.rows]
-    if len(set(strategies)) == len(strategies):
+    if len(set(strategies)) > 1:
         styles = [(look.colour, look.dashes) for look in _strategy_looks(strategies)]
     else:
         places = range(len(strategies))
@@ -152,12 +152,15 @@ def heterogeneity(axes: Axes, drawn: Sequence[Curve]) -> None:
 
 
 def trade_off(axes: Axes, drawn: Sequence[Curve]) -> None:
-    """Accuracy lost and time gained against a control parameter."""
+    """Accuracy lost and time gained against a control parameter.
+
+    A single test can fall into a bad round, so the accuracy is the mean of the last ones.
+    """
     placed = [(c.came.row.x, c.came) for c in drawn if c.came.row.x is not None]
     xs = [x for x, _ in placed]
-    deltas = [_mean(came.values("delta")) for _, came in placed]
+    deltas = [_mean(came.values("delta_late")) for _, came in placed]
     speed_ups = [_mean(came.values("speed_up")) for _, came in placed]
-    axes.plot(xs, deltas, color=_SERIES[0], marker="o", label="ΔAcc (points, left)")
+    axes.plot(xs, deltas, color=_SERIES[0], marker="o", label="ΔAcc, last tests (points, left)")
     axes.axhline(0, color="#8c8c8c", linewidth=0.8)
     axes.set_ylabel("ΔAcc against FedAVG-S (points)")
     right = axes.twinx()
