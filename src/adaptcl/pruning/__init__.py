@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import cast
 
 from adaptcl.errors import SettingError
+from adaptcl.pruning.balanced_bnscalor import BalancedBNscalor
 from adaptcl.pruning.budget import fit, grow, importance_lost, prune
 from adaptcl.pruning.cig_bnscalor import CIGBNscalor
 from adaptcl.pruning.fpgm import FPGM
@@ -31,6 +32,7 @@ SERVER_ORDERS: dict[str, ServerOrder] = {
     "no-identical": NoIdentical(),
     "no-constant": NoConstant(),
     "cig-bnscalor": CIGBNscalor(),
+    "balanced-bnscalor": BalancedBNscalor(),
 }
 WORKER_ORDERS: dict[str, WorkerOrder] = {
     "l1": L1(),

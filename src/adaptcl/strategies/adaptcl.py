@@ -40,7 +40,7 @@ from adaptcl.units import Kept, flops, parameters, retention
 class AdaptCLSettings(RateSettings, SynchronousSettings):
     """Settings of AdaptCL."""
 
-    pruning: str = setting("cig-bnscalor", "the pruning order", choices=ORDERS, or_own=True)
+    pruning: str = setting("balanced-bnscalor", "the pruning order", choices=ORDERS, or_own=True)
     pruned_rates: tuple[tuple[float, ...], ...] = setting(
         (),
         "a fixed table in place of learning: one list of pruned rates, by worker, for each pruning",

@@ -97,7 +97,7 @@ class Description:
         if self.unscaled:
             have = "unit has" if self.unscaled == 1 else "units have"
             lines.append(
-                f"{self.unscaled:,} {have} no batch norm; the order cig-bnscalor goes by the norm "
+                f"{self.unscaled:,} {have} no batch norm; orders by BN scales go by the norm "
                 "of the weights there"
             )
         return "\n".join(lines)

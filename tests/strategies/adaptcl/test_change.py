@@ -104,7 +104,7 @@ def test_nobody_is_cut_too_small_along_a_line_between_two_conditions(
     assert run.spread()[-1] < 0.05
 
 
-@pytest.mark.parametrize("order", ["cig-bnscalor", "taylor"])
+@pytest.mark.parametrize("order", ["cig-bnscalor", "balanced-bnscalor", "taylor"])
 def test_units_come_back_by_the_order_they_went_in_or_by_their_scales_where_workers_have_their_own(
     engine: Engines, changing: Lines, shuffled_scales: Changed, order: str
 ) -> None:

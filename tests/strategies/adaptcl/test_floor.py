@@ -59,7 +59,7 @@ def start(engine: Engines, line: Lines) -> Starts:
     return begin
 
 
-@pytest.mark.parametrize("order", ["cig-bnscalor", "no-constant", "taylor"])
+@pytest.mark.parametrize("order", ["cig-bnscalor", "balanced-bnscalor", "no-constant", "taylor"])
 def test_a_pruning_that_would_cut_nothing_is_not_asked_for_again_and_again(
     start: Starts, order: str
 ) -> None:

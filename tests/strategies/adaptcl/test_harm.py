@@ -126,6 +126,7 @@ def test_a_chosen_strength_waits_and_raises_the_lasso_until_pruning_is_harmless(
             line(60, 20, 20),
             state=equal,
             changed=shrinking,
+            pruning="cig-bnscalor",
             adapt_strength=adapt,
             max_importance_lost=0.1,
             pruning_interval=6,

@@ -26,7 +26,8 @@ def orders(run: Engine) -> list[Tensor]:
 def test_cig_bnscalor_is_the_scales_at_the_first_pruning_for_ever(
     engine: Engines, line: Lines, shuffled_scales: Changed
 ) -> None:
-    run = engine(line(60, 40, 20), changed=shuffled_scales).until(3)
+    order = "cig-bnscalor"
+    run = engine(line(60, 40, 20), changed=shuffled_scales, pruning=order).until(3)
     scales = torch.cat([run.strategy.state["1.weight"], run.strategy.state["4.weight"]]).abs()
     run.until(13)
     found = orders(run)

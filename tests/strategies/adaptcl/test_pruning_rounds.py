@@ -56,7 +56,7 @@ def test_the_pruning_is_part_of_the_task_of_the_round(engine: Engines, line: Lin
     assert [task.round for task in run.tasks[-3:]] == [3, 3, 3]
     assert one.pruning is not None
     assert one.pruning.rate == pytest.approx(2 / 7)
-    assert one.pruning.order == "cig-bnscalor"
+    assert one.pruning.order == "balanced-bnscalor"
     assert bool(one.kept.all())
     assert fastest.pruning is None
 

@@ -22,7 +22,7 @@ def widths(run: Engine) -> list[list[int]]:
     ]
 
 
-@pytest.mark.parametrize("order", ["cig-bnscalor", "no-constant", "taylor"])
+@pytest.mark.parametrize("order", ["cig-bnscalor", "balanced-bnscalor", "no-constant", "taylor"])
 @pytest.mark.parametrize("multiple", [1, 2, 16])
 def test_pruned_widths_are_multiples_and_all_workers_still_become_equally_fast(
     engine: Engines, line: Lines, multiple: int, order: str
@@ -82,6 +82,7 @@ def test_waiting_for_the_lasso_looks_at_the_pruning_that_would_be_carried_out(
             line(30, 30, 30),
             width=200,
             state={"1.weight": scales, "4.weight": scales.clone()},
+            pruning="cig-bnscalor",
             adapt_strength=True,
             max_importance_lost=limit,
             pruned_rates=((0.3,) * 3,),
