@@ -17,6 +17,10 @@ from adaptcl.cli import main
 settings.register_profile("unhurried", deadline=None)
 settings.load_profile("unhurried")
 
+# A shell lets what it starts in the background ignore Ctrl-C, and so would all that tests start.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
 Told = tuple[int, str, str]
 SMALL = ["--model", "small", "--data", "digits", "--workers", "2", "--rounds", "2",
          "--epochs", "0.2"]  # fmt: skip
