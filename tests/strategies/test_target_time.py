@@ -95,3 +95,11 @@ def test_points_that_make_no_curve_set_no_pace() -> None:
     muddled = [Point(0.33, 26.7), Point(0.42, 22.5)]
     assert target([muddled, [Point(1.0, 40.0)]], grow=True) == 40
     assert target([muddled, [Point(1.0, 40.0)]], grow=False) == 40
+
+
+def test_a_line_that_noise_can_have_made_sets_no_pace() -> None:
+    # A link recovered in the middle of the first size's two rounds; its mean belongs to neither.
+    recovered = [Point(0.262, 18.54, 3.54), Point(0.341, 18.74)]
+    pace = target([recovered, [Point(1.0, 30.15)]], grow=True)
+    assert pace == 30.15
+    assert pruned_rate(recovered, pace, GROWING) < -0.2

@@ -182,9 +182,14 @@ def _told_apart(points: Sequence[Point]) -> list[Point]:
     """
     kept = [points[-1]]
     for older in reversed(points[:-1]):
-        if all(each.differs(older.update_time, older.error, _LIKELY) for each in kept):
+        if all(_differ(each, older) for each in kept):
             kept.insert(0, older)
     return kept if len(kept) > 1 else list(points)
+
+
+def _differ(one: Point, other: Point) -> bool:
+    """Whether the times of two sizes are so far apart that their line is not noise."""
+    return one.differs(other.update_time, other.error, _LIKELY)
 
 
 def _whole_model(history: Sequence[Point]) -> Point:
@@ -194,8 +199,9 @@ def _whole_model(history: Sequence[Point]) -> Point:
     measured = [p for p in history if p.usable and p.retention >= 1]
     if measured:
         return max(now, measured[-1], key=lambda point: point.update_time)
-    if len(points) > 1 and _rises(points[-2], now):
-        return on_line(points[-2], now, 1.0)
+    before = _told_apart(points)[:-1]
+    if before and _rises(before[-1], now) and _differ(before[-1], now):
+        return on_line(before[-1], now, 1.0)
     # Without a slope that can be one, time in proportion to what shrank most is an upper bound.
     share = min(now.retention, now.flops)
     return Point(1.0, now.update_time / share, now.error / share)
