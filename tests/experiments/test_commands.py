@@ -44,6 +44,29 @@ def test_an_experiment_with_all_its_runs_needs_no_data_to_be_shown(
     assert "begun" not in shown
 
 
+def test_without_the_data_what_there_is_of_an_experiment_is_shown(
+    results: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    next(results.glob("adaptcl-*.json")).unlink()
+    assert main(["paper", "table-dgc", "--results", str(results)]) == 0
+    shown = capsys.readouterr().out
+    assert "1 run not made yet; --data-dir DIR makes what is missing" in shown
+    assert "ours" in shown
+    assert "not run yet" in shown
+
+
+def test_on_a_narrow_terminal_every_heading_can_be_read(
+    results: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for width, sources in (("80", 1), ("300", 8)):
+        monkeypatch.setenv("COLUMNS", width)
+        assert main(["paper", "table-dgc", "--results", str(results)]) == 0
+        shown = capsys.readouterr().out
+        assert "with statistics measured anew (%)" in shown
+        assert "80.90" in shown
+        assert shown.count("paper") == max(1, sources // 2)
+
+
 def test_a_run_that_is_missing_needs_the_data(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

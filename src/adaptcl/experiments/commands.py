@@ -14,6 +14,7 @@ from adaptcl.errors import AdaptCLError, SettingError
 from adaptcl.experiments import profile, reading, result
 from adaptcl.experiments.document import build
 from adaptcl.experiments.experiment import Experiment, Wanted
+from adaptcl.experiments.identity import key
 from adaptcl.experiments.provenance import Provenance, data_sha256, provenance
 from adaptcl.experiments.runner import Limits, Runner
 from adaptcl.experiments.schedule import Here, missing
@@ -121,7 +122,9 @@ def _run(options: argparse.Namespace, experiments: list[Experiment]) -> None:
     if options.most_urgent is not None:
         left = [wanted for wanted in left if wanted.priority <= options.most_urgent]
     failed: tuple[str, ...] = ()
-    if left:
+    if left and not options.data_dir and _has_any(experiments, store):
+        _say(f"{number_of(len(left), 'run')} not made yet; --data-dir DIR makes what is missing")
+    elif left:
         provenances = _provenances(left, store, here)
         runner = Runner(
             store,
@@ -141,9 +144,15 @@ def _run(options: argparse.Namespace, experiments: list[Experiment]) -> None:
     console = Console()
     for experiment in experiments if len(experiments) == 1 else ():
         for part in experiment.parts:
-            console.print(part_table(part, store))
+            console.print(part_table(part, store, console.width))
     if failed:
         raise UnfinishedError(f"{number_of(len(failed), 'run')} failed: {'; '.join(failed)}.")
+
+
+def _has_any(experiments: list[Experiment], store: Store) -> bool:
+    """Whether there is anything to show without training."""
+    wanted = (each for experiment in experiments for each in experiment.wanted())
+    return len(experiments) == 1 and any(key(e.config.values()) in store.runs for e in wanted)
 
 
 def _provenances(left: list[Wanted], store: Store, here: Here) -> dict[str, Provenance]:

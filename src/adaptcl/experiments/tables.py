@@ -10,6 +10,8 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from rich.console import Console
+from rich.measure import Measurement
 from rich.table import Table
 
 from adaptcl.experiments.columns import COLUMNS, Column
@@ -21,6 +23,8 @@ from adaptcl.experiments.verdicts import Verdict
 
 NOT_RUN = "not run yet"
 NOTHING = "–"
+_ANY_WIDTH = 10_000
+"""Characters in a line, for a table that has all the room it wants."""
 
 
 @dataclass(frozen=True)
@@ -61,8 +65,16 @@ def markdown_table(
     return "\n".join("| " + " | ".join(cells) + " |" for cells in (headings, rule, *rows))
 
 
-def table(part: Part, store: Store) -> Table:
-    """A part's table for the terminal."""
+def table(part: Part, store: Store, width: int) -> Table:
+    """A part's table for a terminal of this width."""
+    beside = _beside(part, store)
+    widest = Console(width=_ANY_WIDTH)
+    fits = Measurement.get(widest, widest.options, beside).maximum <= width
+    return beside if fits else _below(part, store)
+
+
+def _beside(part: Part, store: Store) -> Table:
+    """As in the document: a column for each quantity."""
     drawn = Table(title=part.title, title_justify="left")
     drawn.add_column("")
     drawn.add_column("")
@@ -70,6 +82,23 @@ def table(part: Part, store: Store) -> Table:
         drawn.add_column(COLUMNS[column].heading, justify="right")
     for line in lines(part, store):
         drawn.add_row(line.label, line.source, *line.cells)
+    return drawn
+
+
+def _below(part: Part, store: Store) -> Table:
+    """For narrow terminals: a line for each quantity, the paper's number beside ours."""
+    drawn = Table(title=part.title, title_justify="left")
+    drawn.add_column("")
+    for heading in ("paper", "ours"):
+        drawn.add_column(heading, justify="right")
+    for row in part.rows:
+        came = outcome(part, row, store)
+        drawn.add_row(f"{row.label} ({_source(came)})", style="bold")
+        quantities = zip(part.columns, _paper_cells(part, row), _our_cells(part, came), strict=True)
+        for column, *numbers in quantities:
+            if not {*numbers} <= {NOTHING, ""}:
+                drawn.add_row(COLUMNS[column].heading, *numbers)
+        drawn.add_section()
     return drawn
 
 
