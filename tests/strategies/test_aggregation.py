@@ -39,10 +39,9 @@ def merged(
     units: UnitMap,
     previous: State,
     *updates: tuple[State, Kept, float],
-    aggregation: str = "by-worker",
-    bn_variance: str = "std",
+    **settings: Any,
 ) -> State:
-    total = Aggregation(units, previous, AggregationSettings(aggregation, bn_variance))
+    total = Aggregation(units, previous, AggregationSettings(**settings))
     for state, kept, weight in updates:
         total.add(state, kept, weight)
     return total.result(previous)
@@ -69,6 +68,32 @@ def test_by_change_a_missing_unit_counts_as_unchanged() -> None:
     result = merged(TWO_UNITS, BEFORE, (WHOLE, BOTH, 1), (PART, FIRST, 1), aggregation="by-change")
     # (4 + 8)/2, (3 + 8)/2 and (20 + 8)/2 for the second unit.
     assert values(result) == [[4, 6], [3, 5.5], [20, 14], [6]]
+
+
+def test_by_change_a_missing_unit_may_fade() -> None:
+    result = merged(
+        TWO_UNITS,
+        BEFORE,
+        (WHOLE, BOTH, 1),
+        (PART, FIRST, 1),
+        aggregation="by-change",
+        fading=0.25,
+    )
+    # A quarter less than the 8 it was: (4 + 6)/2, (3 + 6)/2 and (20 + 6)/2.
+    assert values(result) == [[4, 5], [3, 4.5], [20, 13], [6]]
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.data())
+def test_by_change_with_a_fading_of_one_is_by_worker(
+    with_batch_norm: Jobs, data: st.DataObject
+) -> None:
+    job = with_batch_norm(1, 1)
+    updates = drawn_updates(data.draw, job)
+    one = merged(job.units, job.state, *updates)
+    other = merged(job.units, job.state, *updates, aggregation="by-change", fading=1.0)
+    for name, tensor in one.items():
+        torch.testing.assert_close(tensor, other[name], rtol=1e-6, atol=1e-12)
 
 
 @pytest.mark.parametrize(

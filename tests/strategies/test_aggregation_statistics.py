@@ -1,8 +1,9 @@
-"""How the statistics of batch norms are merged by worker."""
+"""How the statistics of batch norms are merged by worker and by change."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -21,9 +22,9 @@ def merged(
     units: UnitMap,
     previous: State,
     *updates: tuple[State, Kept, float],
-    bn_variance: str = "std",
+    **settings: Any,
 ) -> State:
-    total = Aggregation(units, previous, AggregationSettings(bn_variance=bn_variance))
+    total = Aggregation(units, previous, AggregationSettings(**settings))
     for state, kept, weight in updates:
         total.add(state, kept, weight)
     return total.result(previous)
@@ -148,7 +149,7 @@ def frozen_body(model: Normed) -> Normed:
 
 
 @torch.no_grad()
-def merged_again_and_again(model: Normed, share: float, rounds: int = 1) -> Normed:
+def merged_again_and_again(model: Normed, share: float, rounds: int = 1, **settings: Any) -> Normed:
     """What becomes of a model, unit 1 of which this share holds, when nobody changes anything."""
     units = trace(model, torch.zeros(1, 1, 6, 6))
     without = torch.tensor([True, False, True])
@@ -158,17 +159,28 @@ def merged_again_and_again(model: Normed, share: float, rounds: int = 1) -> Norm
             (cut(state, units, kept), kept, weight)
             for kept, weight in ((units.everything(), share), (without, 1 - share))
         ]
-        state = merged(units, state, *updates)
+        state = merged(units, state, *updates, **settings)
     result = type(model)().eval()
     result.load_state_dict(state)
     return result
 
 
+FADING: list[tuple[dict[str, Any], float]] = [
+    ({}, 1.0),
+    ({"aggregation": "by-change"}, 0.0),
+    ({"aggregation": "by-change", "fading": 0.1}, 0.1),
+    ({"aggregation": "by-change", "fading": 0.5}, 0.5),
+]
+"""Settings, and how much of itself a unit loses by them where it is missing."""
+
+
 @torch.no_grad()
-@given(share=st.sampled_from([0.125, 0.25, 0.5, 0.75]))
+@given(share=st.sampled_from([0.125, 0.25, 0.5, 0.75]), rule=st.sampled_from(FADING))
 def test_statistics_behind_a_depthwise_convolution_scale_as_what_they_describe(
-    share: float,
+    share: float, rule: tuple[dict[str, Any], float]
 ) -> None:
+    settings, fading = rule
+    left = 1 - fading * (1 - share)
     torch.manual_seed(0)
     images = torch.randn(64, 1, 6, 6)
     model = Depthwise()
@@ -179,16 +191,32 @@ def test_statistics_behind_a_depthwise_convolution_scale_as_what_they_describe(
         norm.momentum = None  # statistics of exactly these images
     model.train()(images)
     expected = model.eval().normed(images)
-    found = merged_again_and_again(model, share).normed(images)
+    found = merged_again_and_again(model, share, **settings).normed(images)
     torch.testing.assert_close(found[:, [0, 2]], expected[:, [0, 2]], rtol=1e-4, atol=1e-4)
-    torch.testing.assert_close(found[:, 1], share * expected[:, 1], rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(found[:, 1], left * expected[:, 1], rtol=1e-4, atol=1e-4)
 
 
 @torch.no_grad()
-def test_statistics_behind_a_filter_that_nobody_trains_do_not_fade(normed: Normed) -> None:
+@pytest.mark.parametrize(("settings", "fading"), FADING)
+def test_a_unit_that_is_missing_fades_by_its_output_alone_round_after_round(
+    normed: Normed, settings: dict[str, Any], fading: float
+) -> None:
     images = torch.randn(5, 1, 6, 6)
     expected = normed.normed(images)
-    found = merged_again_and_again(frozen_body(normed), 0.1, rounds=5)
+    found = merged_again_and_again(normed, 0.25, rounds=3, **settings).normed(images)
+    left = (1 - fading * 0.75) ** 3
+    torch.testing.assert_close(found[:, [0, 2]], expected[:, [0, 2]], rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(found[:, 1], left * expected[:, 1], rtol=1e-4, atol=1e-4)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(("settings", "fading"), FADING)
+def test_statistics_behind_a_filter_that_nobody_trains_do_not_fade(
+    normed: Normed, settings: dict[str, Any], fading: float
+) -> None:
+    images = torch.randn(5, 1, 6, 6)
+    expected = normed.normed(images)
+    found = merged_again_and_again(frozen_body(normed), 0.1, rounds=5, **settings)
     torch.testing.assert_close(found.normed(images), expected)
 
 

@@ -7,8 +7,12 @@ the paper asks:
 - *by worker*: by the weight of all workers, as if a missing unit were zero. Pruned units fade.
 - *by unit*: by the weight of those workers that hold the unit.
 
-A third rule is ours: *by change*, as if a missing unit had not changed in the round. A unit that
-few workers hold then neither fades, as by worker, nor follows those few alone, as by unit.
+A third rule is ours: *by change*, as if a missing unit had not changed in the round but for a share
+`fading` of its value. With 1 that is by worker: a unit that half of the workers hold loses half of
+its filter, scale and readers in every round, so its part in the next layer falls to a quarter, and
+what a round of training cannot bring back is lost to those who could still afford it. With 0
+nothing fades, and units that most have trained without stay in everybody's way for good. Slowly
+faded, they leave time to learn without them; `docs/how-it-works.md` has figures.
 
 The sum is kept in double precision. A float32 times a number of samples is exact in it, and so
 are most sums of such products, so the order in which updates arrive can change a last bit in about
@@ -23,6 +27,7 @@ that. Averaging standard deviations is consistent with it; averaging variances i
 about the variances of units that can be cut; all others are averaged as they are. Where the outputs
 grow otherwise (`units/growth.py`), statistics are averaged over those who hold them and scaled by
 that power of w'/W: its square behind a depthwise convolution, not at all behind a frozen filter.
+By change it is the same, with what is left of the unit in the place of w'/W.
 
 Of whole numbers only counts of batches change in training; they take the largest value. Parameters
 that are not trained stay as they are, also where few workers hold them.
@@ -46,10 +51,43 @@ Rule = Callable[[Tensor, Tensor, float, Tensor], Tensor]
 Where everybody holds an element, all rules give the weighted mean."""
 
 _TINY = torch.finfo(torch.float64).tiny
-_RULES: dict[str, Rule] = {
-    "by-worker": lambda total, held, weight, before: total / weight,
-    "by-unit": lambda total, held, weight, before: total / held.clamp_min(_TINY),
-    "by-change": lambda total, held, weight, before: (total + (weight - held) * before) / weight,
+
+
+def _by_worker(total: Tensor, held: Tensor, weight: float, before: Tensor) -> Tensor:
+    return total / weight
+
+
+def _by_unit(total: Tensor, held: Tensor, weight: float, before: Tensor) -> Tensor:
+    return total / held.clamp_min(_TINY)
+
+
+def _by_change(fading: float) -> Rule:
+    left = 1 - fading
+    return lambda total, held, weight, before: (total + (weight - held) * (left * before)) / weight
+
+
+@dataclass(frozen=True)
+class _Merging:
+    """What a name of a rule stands for."""
+
+    rule: Rule
+    unfaded: Rule
+    """The same if units that are missing did not fade."""
+    fading: float
+    """The share of its value that a unit loses where it is missing."""
+
+    def of_powers(self, powers: Tensor) -> Rule:
+        """For statistics of what grows with these powers of what is left of the unit."""
+        return lambda total, held, weight, before: (
+            self.unfaded(total, held, weight, before)
+            * (1 - self.fading * (1 - held / weight)) ** powers
+        )
+
+
+_MERGINGS: dict[str, Callable[[float], _Merging]] = {
+    "by-worker": lambda fading: _Merging(_by_worker, _by_unit, 1.0),
+    "by-unit": lambda fading: _Merging(_by_unit, _by_unit, 0.0),
+    "by-change": lambda fading: _Merging(_by_change(fading), _by_change(0.0), fading),
 }
 
 
@@ -58,7 +96,14 @@ class AggregationSettings:
     """How sub-models are merged."""
 
     aggregation: str = setting(
-        "by-worker", "what a unit counts as in a sub-model that has lost it", choices=_RULES
+        "by-worker", "what a unit counts as in a sub-model that has lost it", choices=_MERGINGS
+    )
+    fading: float = setting(
+        0.0,
+        "by change: the share of its value that a unit loses in a round where it is missing; 1 is "
+        "by worker",
+        at_least=0,
+        at_most=1,
     )
     bn_variance: str = setting(
         "std",
@@ -73,7 +118,7 @@ class Aggregation:
 
     def __init__(self, units: UnitMap, like: State, settings: AggregationSettings) -> None:
         self._units = units
-        self._rule = _RULES[settings.aggregation]
+        self._merging = _MERGINGS[settings.aggregation](settings.fading)
         self._as_std = (
             units.variances & units.by_tensor.keys()
             if settings.bn_variance == "std"
@@ -89,11 +134,7 @@ class Aggregation:
             name: part.view(tensor.shape)
             for (name, tensor), part in zip(floats.items(), parts, strict=True)
         }
-        self._growth = {
-            name: powers.to(self._device)
-            for name, powers in units.growth.items()
-            if settings.aggregation == "by-worker"
-        }
+        self._growth = {name: powers.to(self._device) for name, powers in units.growth.items()}
         self._weight = 0.0
         self._holders = Holders(units, self._device)
         self._counters: State = {}
@@ -151,7 +192,8 @@ class Aggregation:
         powers, is_std = self._growth.get(name), name in self._as_std
         for block in blocks(total):
             here = held[block] if held is not None and len(held) > 1 else held
-            rule = self._rule if powers is None else _scaled(powers[block])
+            merging = self._merging
+            rule = merging.rule if powers is None else merging.of_powers(powers[block])
             into[block] = self._merged(rule, total[block], before[block], here, is_std)
             total[block].zero_()
         return merged
@@ -169,14 +211,6 @@ class Aggregation:
         if held is None or self._holders.everything_is_held:
             return mean
         return torch.where(held > 0, mean.to(before.dtype), before)
-
-
-def _scaled(powers: Tensor) -> Rule:
-    """By worker, for statistics of what grows with these powers of the share that hold it."""
-    by_unit = _RULES["by-unit"]
-    return lambda total, held, weight, before: (
-        by_unit(total, held, weight, before) * (held / weight) ** powers
-    )
 
 
 def _with_rows(tensor: Tensor) -> Tensor:

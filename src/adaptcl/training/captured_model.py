@@ -71,9 +71,6 @@ class CapturedModel:
         self._steps: dict[int, _Step] = {}
         """By batch size: the last batch of an epoch is a smaller one."""
         self._tensors = Tensors(model)
-        self._stream: torch.cuda.Stream = torch.cuda.Stream(  # type: ignore[no-untyped-call]
-            self._device
-        )
 
     def load(self, state: State) -> None:
         """Take on other tensors of the same shapes."""
@@ -90,9 +87,12 @@ class CapturedModel:
         begin: int,
         recipe: Recipe,
         lasso: float,
+        stream: torch.cuda.Stream,
     ) -> Tensor:
-        """One step of SGD on each batch of indexes from `begin` on, from rest; the losses."""
-        stream = self._stream
+        """One step of SGD on each batch of indexes from `begin` on, from rest; the losses.
+
+        It may be another stream each time: everything is done when this returns.
+        """
         stream.wait_stream(torch.cuda.current_stream(self._device))
         try:
             with torch.cuda.stream(stream):
