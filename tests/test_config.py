@@ -298,5 +298,12 @@ def test_a_paper_preset_has_the_papers_configuration(name: str) -> None:
     assert chosen.job.partition == ("by-label" if "non-iid" in name else "iid")
     assert chosen.job.model == ("resnet50" if tiny else "vgg16")
     assert (chosen.strategy.pruning_interval, chosen.strategy.alpha) == (10, 2.0)
+    assert (chosen.strategy.pruning, chosen.strategy.aggregation) == ("cig-bnscalor", "by-worker")
     strong = "cifar10-" in name or name in ("paper-cifar100-iid", "paper-pruned-rates")
     assert chosen.recipe.strength == (0.9 if strong else 0.1)
+
+
+@pytest.mark.parametrize("name", presets())
+def test_no_preset_changes_how_heterofl_merges(name: str) -> None:
+    chosen = configure({**preset(name), "strategy": "heterofl"})
+    assert chosen.strategy.aggregation == "by-unit"

@@ -2,11 +2,17 @@ from __future__ import annotations
 
 import os
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
 
-EXAMPLE = Path(__file__).parents[1] / "examples" / "bring_your_own_model.py"
+import adaptcl
+from adaptcl import data
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+EXAMPLE = EXAMPLES / "bring_your_own_model.py"
+RESNET = EXAMPLES / "small_resnet.py"
 
 
 def test_bring_your_own_model_runs_and_adaptcl_is_faster(tmp_path: Path) -> None:
@@ -24,3 +30,18 @@ def test_bring_your_own_model_runs_and_adaptcl_is_faster(tmp_path: Path) -> None
     assert accuracies[1] > accuracies[0] - 1.5
     assert float(rows[1][2]) > 1.5
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_small_resnet_is_cut_through_its_additions() -> None:
+    small_resnet = runpy.run_path(str(RESNET))["small_resnet"]
+    digits = data.load("digits", None)
+    model = small_resnet(digits.train.shape, len(digits.classes))
+    result = adaptcl.run(
+        model, digits.train, digits.test,
+        samples=300, rounds=4, first_pruning=2, pruning_interval=1, width_multiple=1, sigma=4.0,
+    )  # fmt: skip
+    whole, part = model.state_dict(), result.sub_model(0).state_dict()
+    outputs = [name for name in whole if name.endswith("bn3.weight")]
+    assert len(outputs) == 6
+    assert all(len(part[name]) < len(whole[name]) for name in outputs)
+    assert part["blocks.2.bn3.weight"].shape == part["blocks.3.bn3.weight"].shape

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adaptcl.errors import SettingError
-from adaptcl.settings import Setting, build, declared, setting
+from adaptcl.settings import Setting, build, declared, redeclared, setting
 
 
 @dataclass(frozen=True)
@@ -148,6 +148,20 @@ def test_a_word_of_the_command_line_means_a_value(name: str, word: str, meant: A
 def test_a_word_that_means_no_allowed_value_is_refused(name: str, word: str) -> None:
     with pytest.raises(SettingError, match=f"^{name} is .*, but it must be "):
         OVEN[name].parse(word)
+
+
+def test_a_setting_declared_again_differs_in_its_default_alone() -> None:
+    @dataclass(frozen=True)
+    class Stove(Oven):
+        hours: float = redeclared(Oven, "hours", 0.5)
+
+    again = {each.name: each for each in declared(Stove)}
+    assert list(again) == list(OVEN)
+    assert again["hours"].default == 0.5
+    assert (again["hours"].help, again["hours"].allowed) == ("how long", OVEN["hours"].allowed)
+    assert {k: v for k, v in again.items() if k != "hours"} == {
+        k: v for k, v in OVEN.items() if k != "hours"
+    }
 
 
 def test_a_group_is_built_from_those_values_that_are_its_own() -> None:

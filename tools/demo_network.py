@@ -45,8 +45,6 @@ SETTINGS: Mapping[str, object] = {
     "learning-rate": 0.05,
     "strength": 0.1,
     "pruning-interval": 3,
-    # In so small a net and so few rounds, units that only some hold should not fade meanwhile.
-    "aggregation": "by-change",
     # Real times are noisy, and one slow measurement must not shrink a sub-model for good.
     "grow": "true",
 }

@@ -91,6 +91,12 @@ def setting(
     return field(default=default, metadata={"help": help, "allowed": allowed})
 
 
+def redeclared(group: type, name: str, default: Any) -> Any:
+    """Declare a setting of another group again, with a default of one's own."""
+    (before,) = (each for each in dataclasses.fields(group) if each.name == name)
+    return field(default=default, metadata=before.metadata)
+
+
 @dataclass(frozen=True)
 class Setting:
     """A declared setting, as the command line and the TOML reader see it."""

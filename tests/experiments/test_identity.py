@@ -26,6 +26,7 @@ def values(**settings: Any) -> dict[str, Any]:
         {"concentration": 9.0},
         {"dgc_sparsity": 0.5},
         {"lambda_0": 1.0},
+        {"strategy": "adaptcl", "fading": 0.2},
     ],
 )
 def test_what_has_no_effect_on_the_run_does_not_part_it(settings: dict[str, Any]) -> None:
@@ -44,11 +45,24 @@ def test_what_has_no_effect_on_the_run_does_not_part_it(settings: dict[str, Any]
         {"codec": "dgc"},
         {"strategy": "fedavg-s"},
         {"evaluate_every": 2},
+        {"fading": 0.1},
+        {"aggregation": "by-worker"},
     ],
 )
 def test_what_has_an_effect_does(settings: dict[str, Any]) -> None:
     assert key(values(**settings)) != key(values())
     assert run_id(values(**settings), "") != run_id(values(), "")
+
+
+def test_fading_parts_runs_by_change_alone() -> None:
+    for strategy in ("adaptcl", "fedavg-s"):
+        by_worker = values(strategy=strategy, aggregation="by-worker")
+        assert key(by_worker) == key({**by_worker, "fading": 0.5})
+
+
+def test_a_result_from_before_units_could_fade_is_one_where_they_do_not() -> None:
+    before = values(aggregation="by-change", fading=0.0)
+    assert key({k: v for k, v in before.items() if k != "fading"}) == key(before) != key(values())
 
 
 @pytest.mark.parametrize("strategy", ["fedavg", "fedavg-s"])

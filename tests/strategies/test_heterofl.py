@@ -164,7 +164,8 @@ def test_averaging_by_unit_is_its_own_default_and_nobody_elses() -> None:
         return configure({"strategy": strategy, **given}).strategy.aggregation
 
     assert aggregation("heterofl") == aggregation("fedrolex") == "by-unit"
-    assert aggregation("fedavg-s") == aggregation("adaptcl") == "by-worker"
+    assert aggregation("fedavg-s") == "by-worker"
+    assert aggregation("adaptcl") == "by-change"
     assert aggregation("heterofl", aggregation="by-worker") == "by-worker"
 
 

@@ -42,6 +42,8 @@ _OF_NO_ACCOUNT = {field.name for field in dataclasses.fields(AggregationSettings
 }
 """Settings of a strategy with a barrier that neither lower it nor change how long a round takes.
 Any other, also one that does not exist yet, is taken for one that might."""
+_ONCE = {"fading": 0.0}
+"""What a setting with another default came to in results from before it existed."""
 
 
 def clock_is_free(settings: Mapping[str, Any]) -> bool:
@@ -62,8 +64,10 @@ def what_matters(settings: Mapping[str, Any]) -> dict[str, Any]:
         without.add("label_share")
     if settings.get("partition") != "dirichlet":
         without.add("concentration")
+    if settings.get("aggregation") != "by-change":
+        without.add("fading")
     defaults = _defaults(settings)
-    plain = plain_values(settings)
+    plain = _ONCE | plain_values(settings)
     return {
         name: plain[name]
         for name in sorted(plain)

@@ -23,7 +23,7 @@ from adaptcl.pruning import ORDERS, ServerView, grow, importance_lost, prune, se
 from adaptcl.pruning.budget import carried_out, smallest_retention
 from adaptcl.pruning.cig_bnscalor import CIGBNscalor
 from adaptcl.records import WorkerRecord
-from adaptcl.settings import setting
+from adaptcl.settings import redeclared, setting
 from adaptcl.snapshot import Tree
 from adaptcl.strategies.harm import cannot_get_smaller, harmful_prunings, never_prunes
 from adaptcl.strategies.history import remember
@@ -40,6 +40,8 @@ from adaptcl.units import Kept, flops, parameters, retention
 class AdaptCLSettings(RateSettings, SynchronousSettings):
     """Settings of AdaptCL."""
 
+    aggregation: str = redeclared(SynchronousSettings, "aggregation", "by-change")
+    fading: float = redeclared(SynchronousSettings, "fading", 0.2)
     pruning: str = setting("balanced-bnscalor", "the pruning order", choices=ORDERS, or_own=True)
     pruned_rates: tuple[tuple[float, ...], ...] = setting(
         (),

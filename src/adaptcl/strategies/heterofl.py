@@ -16,27 +16,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
 
 from adaptcl.errors import SettingError
 from adaptcl.records import WorkerRecord
-from adaptcl.settings import setting
-from adaptcl.strategies.aggregation import AggregationSettings
+from adaptcl.settings import redeclared, setting
 from adaptcl.strategies.strategy import Job
 from adaptcl.strategies.synchronous import Plan, Synchronous, SynchronousSettings
 from adaptcl.units import Kept, UnitMap
-
-(_AGGREGATION,) = (each for each in fields(AggregationSettings) if each.name == "aggregation")
 
 
 @dataclass(frozen=True)
 class WidthSettings(SynchronousSettings):
     """Settings of strategies whose sub-models have fixed widths."""
 
-    aggregation: str = field(default="by-unit", metadata=_AGGREGATION.metadata)
+    aggregation: str = redeclared(SynchronousSettings, "aggregation", "by-unit")
     width_levels: tuple[float, ...] = setting(
         (1.0, 0.5, 0.25, 0.125, 0.0625),
         "widths to deal to the workers in equal groups, the widest to the last workers, which a "
