@@ -17,6 +17,7 @@ from adaptcl.config import (
     JobSettings,
     all_settings,
     configure,
+    departures,
     over,
     preset,
     presets,
@@ -195,6 +196,17 @@ def test_an_anchored_configuration_means_the_same_in_every_folder(
 def test_a_file_stands_on_the_default_preset(tmp_path: Path) -> None:
     (tmp_path / "my.toml").write_text("rounds = 3\n")
     assert read_toml(tmp_path / "my.toml") == {**preset("default"), "rounds": 3}
+
+
+@pytest.mark.parametrize("strategy", ["adaptcl", "heterofl", "fedavg-s", "adaptcl, fedavg-s"])
+@pytest.mark.parametrize("name", presets())
+def test_the_settings_of_a_run_depart_from_its_preset_in_nothing(
+    tmp_path: Path, name: str, strategy: str
+) -> None:
+    first = strategy.partition(",")[0]
+    chosen = configure({**preset(name), "strategy": first})
+    (tmp_path / "config.toml").write_text(chosen.to_toml().replace(f'"{first}"', f'"{strategy}"'))
+    assert departures(tmp_path / "config.toml", name) == []
 
 
 def test_a_section_is_for_one_strategy_alone() -> None:

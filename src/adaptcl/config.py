@@ -154,8 +154,9 @@ class Config:
 def configure(values: Mapping[str, Any], known: Mapping[str, Setting] | None = None) -> Config:
     """Check raw values, name by name, and make a configuration of them.
 
-    A section named like a strategy holds values that are meant for this strategy alone. `known`
-    are the settings there may be; other ones where several strategies are configured together.
+    A section named like a strategy holds values that are meant for this strategy alone, and for
+    the user's own that are made of it. `known` are the settings there may be; other ones where
+    several strategies are configured together.
     """
     known = all_settings(values) if known is None else known
     sections = {name: _section(name, values[name]) for name in values if _heads_section(name)}
@@ -164,7 +165,9 @@ def configure(values: Mapping[str, Any], known: Mapping[str, Setting] | None = N
         if name not in known:
             raise unknown_setting(name, known)
         known[name].checked(value)
-    values = {**top, **sections.get(build(JobSettings, top).strategy, {})}
+    for name in _sections_for(build(JobSettings, top).strategy):
+        top |= sections.get(name, {})
+    values = top
     job = build(JobSettings, values)
     return Config(
         job=job,
@@ -173,6 +176,14 @@ def configure(values: Mapping[str, Any], known: Mapping[str, Setting] | None = N
         strategy=build(strategy_class(job.strategy).Settings, values),
         codec=build(codec_class(job.codec).Settings, values),
     )
+
+
+def _sections_for(strategy: str) -> list[str]:
+    """The names of the sections that a strategy reads; the later win."""
+    if not is_own(strategy):
+        return [strategy]
+    made_of = getattr(strategy_class(strategy), "__mro__", ())
+    return [*(name for name, ours in STRATEGIES.items() if ours in made_of), strategy]
 
 
 def over(lower: Mapping[str, Any], upper: Mapping[str, Any]) -> dict[str, Any]:
@@ -270,13 +281,26 @@ def departures(path: Path, preset_name: str | None = None) -> list[str]:
     values = _file_values(path)
     below = preset(preset_name or values.pop("preset", DEFAULT_PRESET))
     known = all_settings(values)
+    chosen = [name.strip() for name in str(values.get("strategy", "")).split(",") if name.strip()]
+    usual = [_usual(below, each, known) for each in chosen or [known["strategy"].default]]
     return [
         name
         for name, value in values.items()
         if name in known
         and name not in _SEVERAL
-        and known[name].checked(value) != known[name].checked(below.get(name, known[name].default))
+        and known[name].checked(value) not in [known[name].checked(each[name]) for each in usual]
     ]
+
+
+def _usual(
+    preset_values: Mapping[str, Any], strategy: str, known: Mapping[str, Setting]
+) -> dict[str, Any]:
+    """By name what a setting is with a preset and a strategy, which may have its own defaults."""
+    own = {each.name: each.default for each in declared(strategy_class(strategy).Settings)}
+    usual = {each.name: each.default for each in known.values()} | own | dict(preset_values)
+    for section in _sections_for(strategy):
+        usual |= preset_values.get(section, {})
+    return usual
 
 
 def _file_values(path: Path) -> dict[str, Any]:

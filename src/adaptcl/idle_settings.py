@@ -37,7 +37,7 @@ def _sentence(name: str, configs: Sequence[Config]) -> str:
     if name == "momentum" and all(each.recipe.optimizer != "sgd" for each in configs):
         return _has_no_effect(name, "optimizer", configs[0].recipe.optimizer, ["sgd"])
     having = [each for each in configs if name in each.values()]
-    rules = [each.values()["aggregation"] for each in having] if name == "fading" else []
+    rules = [each.values().get("aggregation", "") for each in having] if name == "fading" else []
     if rules and "by-change" not in rules:
         return _has_no_effect(name, "aggregation", rules[0], ["by-change"])
     if name == "late_updates" and having and not any(c.values().get("deadline") for c in having):

@@ -16,9 +16,6 @@ from adaptcl.result import Result
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
 
-OF_CUBLAS = 32 << 20
-"""What cuBLAS keeps for good for a stream it meets first; PyTorch has 32 streams in all."""
-
 
 class PowerCutError(Exception):
     pass
@@ -80,7 +77,10 @@ def test_runs_leave_no_memory_behind() -> None:
 
 
 def reserved() -> int:
-    """The bytes that PyTorch holds on the GPU, without those that cuBLAS keeps to work in."""
+    """The bytes that PyTorch holds on the GPU, without those that cuBLAS keeps to work in.
+
+    Those are some MiB for every pair of thread and stream that ever met, and streams are few.
+    """
     torch._C._cuda_clearCublasWorkspaces()
     torch.cuda.empty_cache()
     return torch.cuda.memory_reserved()

@@ -106,8 +106,10 @@ def test_workers_count_by_their_samples(rule: str, second: float) -> None:
 
 
 @pytest.mark.parametrize("rule", ["by-worker", "by-unit", "by-change"])
-def test_a_unit_nobody_holds_keeps_its_value(rule: str) -> None:
-    result = merged(TWO_UNITS, BEFORE, (PART, FIRST, 1), (PART, FIRST, 2), aggregation=rule)
+@pytest.mark.parametrize("fading", [0.0, 0.5])
+def test_a_unit_nobody_holds_keeps_its_value(rule: str, fading: float) -> None:
+    updates = (PART, FIRST, 1), (PART, FIRST, 2)
+    result = merged(TWO_UNITS, BEFORE, *updates, aggregation=rule, fading=fading)
     assert values(result) == [[6, 8], [5, 8], [30, 8], [7]]
 
 

@@ -52,10 +52,15 @@ def test_a_unit_that_nobody_holds_is_delivered_as_zero(by_worker: bool) -> None:
     assert found["2.bias"].tolist() == [8]
 
 
-@pytest.mark.parametrize(("aggregation", "left"), [("by-worker", 0), ("by-unit", 8)])
-def test_a_strategy_keeps_for_itself_what_it_delivers_as_zero(aggregation: str, left: int) -> None:
+@pytest.mark.parametrize(
+    ("aggregation", "fading", "left"),
+    [("by-worker", 0.2, 0), ("by-unit", 1.0, 8), ("by-change", 0.2, 8), ("by-change", 1.0, 0)],
+)
+def test_a_strategy_keeps_for_itself_what_it_delivers_as_zero(
+    aggregation: str, fading: float, left: int
+) -> None:
     job = Job(FOUR_UNITS, EIGHTS, workers=2, rounds=3, recipe=Recipe(), seed=1)
-    strategy = FedAVG(job, SynchronousSettings(aggregation=aggregation))
+    strategy = FedAVG(job, SynchronousSettings(aggregation=aggregation, fading=fading))
     strategy.kept = [ONE, OTHER]
     assert strategy.model()["1.weight"].tolist() == [[8, left], [left, 8]]
     assert strategy.state["1.weight"].eq(8).all()

@@ -71,7 +71,7 @@ class AdaptCLSettings(RateSettings, SynchronousSettings):
 
 
 class AdaptCL(Synchronous):
-    """The paper's system."""
+    """The paper's system, with its order of pruning and its merging where a preset says so."""
 
     summary = "a sub-model for each worker, sized from its measured update times"
     Settings: ClassVar[type[AdaptCLSettings]] = AdaptCLSettings

@@ -63,7 +63,7 @@ def _by_unit(total: Tensor, held: Tensor, weight: float, before: Tensor) -> Tens
 
 def _by_change(fading: float) -> Rule:
     left = 1 - fading
-    return lambda total, held, weight, before: (total + (weight - held) * (left * before)) / weight
+    return lambda total, held, weight, before: (total + (weight - held) * left * before) / weight
 
 
 @dataclass(frozen=True)
@@ -100,8 +100,8 @@ class AggregationSettings:
     )
     fading: float = setting(
         0.0,
-        "by change: the share of its value that a unit loses in a round where it is missing; 1 is "
-        "by worker",
+        "by change: how much less than before the round a unit counts in a sub-model that has lost "
+        "it; 0 is as much, 1 nothing, as by worker",
         at_least=0,
         at_most=1,
     )
@@ -111,6 +111,13 @@ class AggregationSettings:
         "by-worker sums; 'variance' averages variances, as plain FedAVG does",
         choices=("std", "variance"),
     )
+
+    @property
+    def counts_as_zero(self) -> bool:
+        """Whether a unit counts as zero in a sub-model that has lost it."""
+        return self.aggregation == "by-worker" or (
+            self.aggregation == "by-change" and self.fading == 1
+        )
 
 
 class Aggregation:

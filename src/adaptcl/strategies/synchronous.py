@@ -176,7 +176,7 @@ class Synchronous:
 
     def model(self) -> State:
         """The global model; what no worker holds any more counts as cut."""
-        by_worker = self.settings.aggregation == "by-worker"
+        by_worker = self.settings.counts_as_zero
         return unheld_zeroed(self.state, self.units, self.kept, by_worker=by_worker)
 
     def sub_models(self) -> Sequence[Kept]:

@@ -39,20 +39,6 @@ class CapturedModels:
         self._half = half
         self._lock = threading.Lock()
         self._idle: list[CapturedModel] = []
-        self._of_thread = threading.local()
-
-    @property
-    def stream(self) -> torch.cuda.Stream:
-        """The stream of the thread that asks.
-
-        A stream for each captured model would be simpler, but cuBLAS keeps 32 MiB for every pair
-        of a thread and a stream that ever met, and there are new models after each pruning.
-        """
-        if not hasattr(self._of_thread, "stream"):
-            device = self._samples.labels.device
-            self._of_thread.stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
-        stream: torch.cuda.Stream = self._of_thread.stream
-        return stream
 
     def borrow(self, kept: Kept, state: State, worker: int) -> CapturedModel:
         """A captured model of this shape with these tensors; best the one this worker had."""
@@ -135,9 +121,7 @@ class CapturedTrainer:
         is_plain_sgd = recipe.optimizer == "sgd" and towards is None
         if is_plain_sgd and self._lent is not None and model is self._lent.model:
             try:
-                return self._lent.run(
-                    batches, moves, self._begin, recipe, lasso, self._models.stream
-                )
+                return self._lent.run(batches, moves, self._begin, recipe, lasso)
             except CannotCaptureError as error:
                 self._give_up(error)
                 self._lent = None

@@ -71,6 +71,12 @@ class CapturedModel:
         self._steps: dict[int, _Step] = {}
         """By batch size: the last batch of an epoch is a smaller one."""
         self._tensors = Tensors(model)
+        # Of its own: a graph remembers where cuBLAS worked when it was captured, which goes by
+        # stream, and steps that run at the same time must not work in the same place. PyTorch deals
+        # its 32 streams out in turn, so only models that are long out of use share one.
+        self._stream: torch.cuda.Stream = torch.cuda.Stream(  # type: ignore[no-untyped-call]
+            self._device
+        )
 
     def load(self, state: State) -> None:
         """Take on other tensors of the same shapes."""
@@ -87,12 +93,9 @@ class CapturedModel:
         begin: int,
         recipe: Recipe,
         lasso: float,
-        stream: torch.cuda.Stream,
     ) -> Tensor:
-        """One step of SGD on each batch of indexes from `begin` on, from rest; the losses.
-
-        It may be another stream each time: everything is done when this returns.
-        """
+        """One step of SGD on each batch of indexes from `begin` on, from rest; the losses."""
+        stream = self._stream
         stream.wait_stream(torch.cuda.current_stream(self._device))
         try:
             with torch.cuda.stream(stream):

@@ -1,9 +1,10 @@
 """How fast an activation grows with what its unit owns, which merging statistics has to know.
 
-By worker, all that a unit owns and that is trained is scaled by the share s of the workers that
-hold the unit. What a convolution gives is scaled by s then; behind a depthwise convolution, which
-belongs to the same unit, by s²; and not at all where the filter is frozen. The statistics of a
-batch norm must be scaled like the activation in front of it, so its *power* of s is found here.
+Merged by worker, all that a unit owns and that is trained is scaled by the share s of the workers
+that hold the unit; where it fades slowly, by the share s that is left of it. What a convolution
+gives is scaled by s then; behind a depthwise convolution, which belongs to the same unit, by s²;
+and not at all where the filter is frozen. The statistics of a batch norm must be scaled like the
+activation in front of it, so its *power* of s is found here.
 
 A layer that mixes units gives the power of its own row, 1 or 0, and a norm with a scale that of its
 scale, whatever comes in. Any other operation is asked: it runs on stand-ins, and again on the same
