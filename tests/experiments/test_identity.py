@@ -60,6 +60,13 @@ def test_fading_parts_runs_by_change_alone() -> None:
         assert key(by_worker) == key({**by_worker, "fading": 0.5})
 
 
+@pytest.mark.parametrize("strategy", ["fedavg", "fedavg-s"])
+def test_with_whole_models_it_makes_no_difference_how_sub_models_are_merged(strategy: str) -> None:
+    other = values(strategy=strategy, aggregation="by-change", fading=0.2)
+    assert key(other) == key(values(strategy=strategy))
+    assert key({**other, "bn_variance": "variance"}) != key(other)
+
+
 def test_a_result_from_before_units_could_fade_is_one_where_they_do_not() -> None:
     before = values(aggregation="by-change", fading=0.0)
     assert key({k: v for k, v in before.items() if k != "fading"}) == key(before) != key(values())

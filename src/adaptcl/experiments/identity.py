@@ -64,6 +64,8 @@ def what_matters(settings: Mapping[str, Any]) -> dict[str, Any]:
         without.add("label_share")
     if settings.get("partition") != "dirichlet":
         without.add("concentration")
+    if settings["strategy"] in _FULL_BARRIER:  # where everybody has everything all rules are one
+        without.update(("aggregation", "fading"))
     if settings.get("aggregation") != "by-change":
         without.add("fading")
     defaults = _defaults(settings)
