@@ -63,7 +63,7 @@ def _by_unit(total: Tensor, held: Tensor, weight: float, before: Tensor) -> Tens
 
 def _by_change(fading: float) -> Rule:
     left = 1 - fading
-    return lambda total, held, weight, before: (total + (weight - held) * left * before) / weight
+    return lambda total, held, weight, before: (total + (weight - held) * (left * before)) / weight
 
 
 @dataclass(frozen=True)
