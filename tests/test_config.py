@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import sys
 import tomllib
 from collections import defaultdict
 from pathlib import Path
@@ -213,6 +214,28 @@ def test_a_section_is_for_one_strategy_alone() -> None:
     values = {"strength": 0.1, "adaptcl": {"strength": 0.3}}
     assert configure({**values, "strategy": "adaptcl"}).recipe.strength == 0.3
     assert configure({**values, "strategy": "fedavg-s"}).recipe.strength == 0.1
+
+
+@pytest.fixture
+def careful(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The name of a strategy of the user's own that is derived from AdaptCL."""
+    code = (
+        "from adaptcl.strategies.adaptcl import AdaptCL\nclass Careful(AdaptCL): summary = 'mine'\n"
+    )
+    (tmp_path / "derived.py").write_text(code)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "derived", raising=False)
+    return "derived:Careful"
+
+
+def test_a_strategy_derived_from_ours_reads_its_section_before_its_own(careful: str) -> None:
+    values = {"strategy": careful, "adaptcl": {"strength": 0.3, "alpha": 3.0}}
+    chosen = configure(values)
+    assert (chosen.recipe.strength, chosen.strategy.alpha) == (0.3, 3.0)
+    chosen = configure({**values, careful: {"strength": 0.4}})
+    assert (chosen.recipe.strength, chosen.strategy.alpha) == (0.4, 3.0)
+    chosen = configure({**preset("paper-cifar10-iid"), "strategy": careful})
+    assert chosen.strategy.aggregation == "by-worker"
 
 
 def test_what_is_said_on_top_wins_against_a_section_below_but_not_beside_it() -> None:

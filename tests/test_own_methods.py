@@ -13,7 +13,7 @@ import torch
 
 import adaptcl
 from adaptcl import data
-from adaptcl.config import all_settings, configure, preset
+from adaptcl.config import all_settings, configure
 from adaptcl.errors import SettingError
 from adaptcl.events import Event, RoundFinished
 from adaptcl.models import build
@@ -27,7 +27,6 @@ import torch
 from adaptcl.codecs.plain import Plain
 from adaptcl.settings import setting
 from adaptcl.strategies import Synchronous, SynchronousSettings
-from adaptcl.strategies.adaptcl import AdaptCL
 
 
 def settings_with(name, default=1.0, kind=float, **more):
@@ -65,10 +64,6 @@ class Patient(Synchronous):
     @dataclass(frozen=True)
     class Settings(SynchronousSettings):
         pass
-
-
-class Careful(AdaptCL):
-    summary = "AdaptCL with a change"
 
 
 class TakesAName(Synchronous):
@@ -179,23 +174,6 @@ def run(**settings: Any) -> adaptcl.Result:
 
 def weights(result: adaptcl.Result) -> torch.Tensor:
     return torch.cat([tensor.flatten().float() for tensor in result.model.state_dict().values()])
-
-
-# Sections ---------------------------------------------------------------------------------------
-
-
-def test_a_strategy_made_of_ours_reads_its_section_before_its_own() -> None:
-    values = {"strategy": "mine:Careful", "adaptcl": {"strength": 0.3, "alpha": 3.0}}
-    chosen = configure(values)
-    assert (chosen.recipe.strength, chosen.strategy.alpha) == (0.3, 3.0)
-    chosen = configure({**values, "mine:Careful": {"strength": 0.4}})
-    assert (chosen.recipe.strength, chosen.strategy.alpha) == (0.4, 3.0)
-    assert configure({**values, "strategy": "mine:Momentum"}).recipe.strength != 0.3
-
-
-def test_with_the_papers_presets_it_merges_as_adaptcl_does() -> None:
-    chosen = configure({**preset("paper-cifar10-iid"), "strategy": "mine:Careful"})
-    assert chosen.strategy.aggregation == "by-worker"
 
 
 # Refused -----------------------------------------------------------------------------------------
