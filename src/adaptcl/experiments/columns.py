@@ -82,6 +82,22 @@ def _speed_up(run: RunResult, baseline: RunResult | None) -> float | None:
     return baseline.summary.virtual_time_s / run.summary.virtual_time_s
 
 
+def _minutes_to_baseline(run: RunResult, baseline: RunResult | None) -> float | None:
+    """When a test first showed what the baseline ends with; None if none did."""
+    if baseline is None:
+        return None
+    return next(
+        (
+            seconds / 60
+            for accuracy, seconds in zip(
+                run.course.accuracy, run.course.virtual_time_s, strict=True
+            )
+            if accuracy is not None and accuracy >= baseline.summary.accuracy
+        ),
+        None,
+    )
+
+
 def _compression(run: RunResult, baseline: RunResult | None) -> float | None:
     if baseline is None:
         return None
@@ -101,6 +117,9 @@ COLUMNS: dict[str, Column] = {
     "minutes": Column("time (min)", lambda run, _: run.summary.virtual_time_s / 60, 1),
     "best_minutes": Column(
         "time of the best (min)", lambda run, _: run.summary.best_virtual_time_s / 60, 1
+    ),
+    "minutes_to_baseline": Column(
+        "time to what the baseline ends with (min)", _minutes_to_baseline, 1
     ),
     "delta": Column("ΔAcc at the end (points)", _delta, signed=True),
     "delta_late": Column(f"ΔAcc, last {_LATE} tests (points)", _delta_late, signed=True),
