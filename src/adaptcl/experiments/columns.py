@@ -83,7 +83,10 @@ def _speed_up(run: RunResult, baseline: RunResult | None) -> float | None:
 
 
 def _minutes_to_baseline(run: RunResult, baseline: RunResult | None) -> float | None:
-    """When a test first showed what the baseline ends with; None if none did."""
+    """When a test was first at least as good as the baseline's last, even if later ones fall.
+
+    As fine as tests are frequent; None if none was.
+    """
     if baseline is None:
         return None
     return next(
@@ -119,7 +122,7 @@ COLUMNS: dict[str, Column] = {
         "time of the best (min)", lambda run, _: run.summary.best_virtual_time_s / 60, 1
     ),
     "minutes_to_baseline": Column(
-        "time to what the baseline ends with (min)", _minutes_to_baseline, 1
+        "first test as good as the baseline's last (min)", _minutes_to_baseline, 1
     ),
     "delta": Column("ΔAcc at the end (points)", _delta, signed=True),
     "delta_late": Column(f"ΔAcc, last {_LATE} tests (points)", _delta_late, signed=True),

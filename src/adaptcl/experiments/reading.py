@@ -137,4 +137,4 @@ def _check_keys(given: Mapping[str, Any], what: str) -> None:
     known = _KEYS[what].split()
     for key in given:
         if key not in known:
-            raise SettingError(f"{key!r} is no key of an {what}; there are {', '.join(known)}.")
+            raise SettingError(f"{key!r} is no key of the {what}; there are {', '.join(known)}.")
