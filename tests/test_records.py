@@ -108,14 +108,12 @@ def test_what_is_no_summary_is_refused(values: Any) -> None:
         Summary.from_json(values)
 
 
-def test_bytes_are_those_of_the_rounds_and_of_older_ones_those_of_the_updates_used() -> None:
+def test_bytes_are_those_of_the_rounds_and_not_only_of_the_updates_that_were_used() -> None:
     worker = WorkerRecord(0, 1.0, 1.0, 1.0, 3.0, 0.5, 0.5, bytes_sent=10, bytes_received=7)
-    older = RoundRecord(1, 3.0, None, 0.0, (worker, worker))
-    newer = dataclasses.replace(older, bytes_sent=50, bytes_received=14)
-    nothing = dataclasses.replace(older, workers=(), bytes_sent=10, bytes_received=0)
+    usual = RoundRecord(1, 3.0, None, 0.0, (worker, worker), bytes_sent=50, bytes_received=14)
+    nothing_used = dataclasses.replace(usual, workers=(), bytes_sent=10, bytes_received=0)
     assert bytes_moved([]) == (0, 0)
-    assert bytes_moved([older]) == (20, 14)
-    assert bytes_moved([older, newer, nothing]) == (20 + 50 + 10, 14 + 14)
+    assert bytes_moved([usual, nothing_used]) == (60, 14)
 
 
 def test_of_classes_and_workers_the_worst_are_told() -> None:

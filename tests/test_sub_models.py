@@ -37,13 +37,3 @@ def test_what_is_read_back_from_a_file_is_cut_as_before() -> None:
         each.numel() for each in model.parameters()
     )
     assert torch.equal(scores(before, model), scores(after, model))
-
-
-def test_a_file_from_before_groups_could_get_narrower_is_read() -> None:
-    model = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
-    units = trace(model, torch.randn(2, 3))
-    tree = SubModels.of(units, [torch.tensor([True, False, True, False])]).to_tree()
-    del tree["alike"]
-    smaller = SubModels.from_tree(tree).cut(model, 0)
-    assert smaller(torch.randn(2, 3)).shape == (2, 2)
-    assert smaller.get_parameter("0.weight").shape == (2, 3)

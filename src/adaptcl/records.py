@@ -59,12 +59,11 @@ class RoundRecord:
     earlier one."""
     participants: tuple[int, ...] = ()
     """Workers drawn to take part in this round; empty where all were asked."""
-    bytes_sent: int | None = None
+    bytes_sent: int = 0
     """Bytes from server to workers for all tasks that ended since the round before, also for those
-    that came to nothing. None in rounds of older versions."""
-    bytes_received: int | None = None
-    """Bytes of all updates that arrived since the round before, also of those that were not used.
-    None in rounds of older versions."""
+    that came to nothing."""
+    bytes_received: int = 0
+    """Bytes of all updates that arrived since the round before, used or not."""
 
     def to_json(self) -> dict[str, Any]:
         """The object written to `rounds.jsonl`."""
@@ -95,17 +94,8 @@ def first_and_last_heterogeneity(found: Iterable[float | None]) -> tuple[float, 
 
 
 def bytes_moved(records: Sequence[RoundRecord]) -> tuple[int, int]:
-    """Bytes sent and received in these rounds, all workers together.
-
-    Of a round of an older version, those of the updates that were used: it tells no others.
-    """
-    sent = received = 0
-    for record in records:
-        used = record.workers
-        all_sent, all_received = record.bytes_sent, record.bytes_received
-        sent += sum(w.bytes_sent for w in used) if all_sent is None else all_sent
-        received += sum(w.bytes_received for w in used) if all_received is None else all_received
-    return sent, received
+    """Bytes sent and received in these rounds, all workers together."""
+    return sum(r.bytes_sent for r in records), sum(r.bytes_received for r in records)
 
 
 _BY_WORKER_OR_CLASS = ("retention", "updates", "accuracy_by_class", "accuracy_by_worker")

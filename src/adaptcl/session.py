@@ -91,9 +91,9 @@ class Session:
             recognise(folder, config, materials)
         device = torch.device(self._job.device)
         checkpoint, self._records = folder.left_off(device) if folder else (None, [])
-        self._may_go_further = bool(checkpoint and checkpoint.get("may_go_further"))
+        self._may_go_further = bool(checkpoint and checkpoint["may_go_further"])
         """Whether the last checkpoint is one that a run of more rounds could go on from."""
-        if checkpoint and "averaging" in checkpoint:  # as it is in all but the oldest
+        if checkpoint:
             self._averaging.restore(checkpoint["averaging"])
         self._engine_tree: Tree | None = checkpoint["engine"] if checkpoint else None
         self._wall_time_before: float = checkpoint["wall_time_s"] if checkpoint else 0.0

@@ -107,5 +107,5 @@ class SubModels:
             tuple(Slot(*each) for each in tree["slots"]),
             tuple(tree["distinct"]),
             tuple(of_worker.tolist()),
-            frozenset(tree.get("alike", ())),  # runs from before there were any lack it
+            frozenset(tree["alike"]),
         )

@@ -170,4 +170,6 @@ def _record(
         heterogeneity=0.5 / (1 + prunings),
         workers=workers,
         similarity=0.8 if pruned_now else None,
+        bytes_sent=sum(w.bytes_sent for w in workers),
+        bytes_received=sum(w.bytes_received for w in workers),
     )

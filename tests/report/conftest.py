@@ -73,6 +73,8 @@ def round_records(story: Story) -> tuple[RoundRecord, ...]:
                 accuracy=story.final_accuracy * (0.5 + 0.5 * number / story.rounds),
                 heterogeneity=1 - min(times) / max(times),
                 workers=workers,
+                bytes_sent=sum(w.bytes_sent for w in workers),
+                bytes_received=sum(w.bytes_received for w in workers),
             )
         )
     return tuple(records)

@@ -85,10 +85,9 @@ class _Observed(Session):
         if (before := self.observed_before) is not None:
             self._similarity = dict(before["similarity"])
             self._warnings = before["warnings"]
-            if "mean" in before:  # as it is in all but the oldest
-                self._mean.restore(before["mean"])
-                self._averaged = dict(before["averaged"])
-            self._fresh_accuracy = dict(before.get("fresh", ()))
+            self._mean.restore(before["mean"])
+            self._averaged = dict(before["averaged"])
+            self._fresh_accuracy = dict(before["fresh"])
 
     def result(self, provenance: Provenance, smoke: bool) -> RunResult:
         """Run, and put together what is kept for good."""

@@ -41,8 +41,7 @@ def _model(model: Mapping[str, Any]) -> str:
 
 def _data(marks: Mapping[str, Any]) -> str:
     samples = sum(marks["samples"])
-    # Folders of an earlier version say only how the data was dealt, which the seed decides.
-    return f"{samples} samples {_short([marks.get('origin', samples), marks['test']])}"
+    return f"{samples} samples {_short([marks['origin'], marks['test']])}"
 
 
 def _short(made_of: Any) -> str:

@@ -42,5 +42,5 @@ class FirstLasso:
         return [[units, *found] for units, found in self._found.items()]
 
     def restore(self, tree: Tree) -> None:
-        """Go on from a snapshot; from one of before there was this, nothing is known."""
-        self._found = {units: (total, count) for units, total, count in tree or ()}
+        """Go on from a snapshot."""
+        self._found = {units: (total, count) for units, total, count in tree}

@@ -45,6 +45,6 @@ def task_from_tree(tree: Tree, recipe: Recipe, cut: Callable[[Kept], Mapping[str
         recipe=recipe,
         pruning=None if pruning is None else Pruning(**pruning),
         lasso_scale=tree["lasso_scale"],
-        lasso=tree.get("lasso"),
-        carries_fractions=tree.get("carries_fractions", False),
+        lasso=tree["lasso"],
+        carries_fractions=tree["carries_fractions"],
     )

@@ -86,8 +86,7 @@ class Update:
     """Mean training loss over the round, without the group lasso."""
     cut: Cut | None = None
     lasso: float | None = None
-    """The group lasso's λ that the worker goes by, before the task's scale; None from workers of
-    older versions."""
+    """The group lasso's λ that the worker goes by, before the task's scale; None if it has none."""
 
 
 @dataclass(frozen=True)

@@ -102,5 +102,3 @@ def test_what_a_worker_has_is_remembered_by_a_checkpoint_and_its_failures_are_no
     after.check(an_update(1, 9))
     with pytest.raises(OtherDataError):
         after.check(an_update(1, 8))
-    after.restore({"strikes": [STRIKES, STRIKES]})  # as in an older version's
-    assert not after.is_out(0)

@@ -91,14 +91,6 @@ def test_an_update_that_cannot_have_been_used_is_refused(used: object) -> None:
         read_used(frame, a_task())
 
 
-def test_a_server_that_knows_of_no_multiples_asks_for_none() -> None:
-    frame = task_frame(a_task(Pruning(0.25, "l1", width_multiple=16)))
-    del frame.header["pruning"]["width_multiple"]
-    got = read_task(frame, UNITS)
-    assert got.pruning is not None
-    assert got.pruning.width_multiple == 1
-
-
 @pytest.mark.parametrize("multiple", [0, -16, 1.5, True, "16", None, float("inf")])
 def test_a_multiple_that_is_none_is_refused(multiple: object) -> None:
     frame = task_frame(a_task(Pruning(0.25, "l1")))

@@ -87,6 +87,6 @@ class Conduct:
         return {"samples": list(self._samples)}
 
     def restore(self, tree: Tree) -> None:
-        """Go on from a checkpoint; the oldest ones hold nothing of it. Whoever resumes a run
-        may have mended what made workers fail, so none of that is held against them."""
-        self._samples = tree.get("samples", self._samples)
+        """Go on from a checkpoint. Whoever resumes a run may have mended what made workers fail,
+        so none of that is held against them."""
+        self._samples = tree["samples"]

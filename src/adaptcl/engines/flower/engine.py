@@ -378,6 +378,6 @@ class Network:
         self._away = set(tree["away"])
         self._conduct.restore(tree)
         self._update_times = tree["update_times"]
-        self._used = tree.get("used", [None] * len(self._used))
+        self._used = tree["used"]
         self._rounds_closed = tree["rounds_closed"]
         self._strategy.restore(tree["strategy"])

@@ -173,8 +173,7 @@ def read_task(frame: Frame, units: UnitMap) -> Task:
 
 
 def read_used(frame: Frame, task: Task) -> int | None:
-    """The round of this worker's latest update that the server has used; None if it does not say,
-    as servers from before they did."""
+    """The round of this worker's latest update that the server has used; None before the first."""
     used = frame.header.get("used")
     if used is not None and (not _is_whole(used) or used >= task.round):
         raise _odd("used", used)
@@ -182,8 +181,7 @@ def read_used(frame: Frame, task: Task) -> int | None:
 
 
 def _multiple(pruning: Mapping[str, Any]) -> int:
-    # A server from before there were multiples sends none.
-    multiple = pruning.get("width_multiple", 1)
+    multiple = pruning["width_multiple"]
     if type(multiple) is not int or multiple < 1:
         raise ValueError(f"width_multiple is {multiple!r:.50}")
     return multiple
@@ -242,7 +240,6 @@ def _cut(values: Any) -> Cut | None:
 
 
 def _lasso(values: Mapping[str, Any]) -> float | None:
-    # Who is of a version from before it was told says nothing.
     if values.get("lasso") is None:
         return None
     found = _finite(values, "lasso")
