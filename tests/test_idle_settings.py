@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from adaptcl.config import configure, preset
-from adaptcl.idle_settings import idle
+from adaptcl.idle_settings import has_effect, idle
+from adaptcl.strategies import STRATEGIES
 
 
 @pytest.mark.parametrize(
@@ -23,7 +24,7 @@ from adaptcl.idle_settings import idle
          "label_share has no effect with partition iid; it is for by-label."),
         ("sigma", {"bandwidths": [1.0] * 10}, "sigma has no effect beside bandwidths."),
         ("late_updates", {"late_updates": "drop"},
-         "late_updates has no effect without a deadline."),
+         "late_updates has no effect without deadline."),
         ("late_updates", {"strategy": "fedasync-s"},
          "late_updates has no effect with strategy fedasync-s; it is for fedavg, fedavg-s, "
          "adaptcl, heterofl, fedrolex."),
@@ -33,6 +34,18 @@ from adaptcl.idle_settings import idle
          "fading has no effect with aggregation by-worker; it is for by-change."),
         ("concentration", {"partition": "by-label"},
          "concentration has no effect with partition by-label; it is for dirichlet."),
+        ("min_retention", {"pruned_rates": [[0.5] * 10]},
+         "min_retention has no effect beside pruned_rates."),
+        ("staleness_slope", {"strategy": "fedasync-s"},
+         "staleness_slope has no effect with staleness_weight polynomial; it is for hinge."),
+        ("strength", {"strategy": "fedavg"},
+         "strength has no effect with strategy fedavg; it is for fedavg-s, fedasync-s, ssp-s, "
+         "dc-asgd-a-s, adaptcl, heterofl, fedrolex, fedbuff."),
+        ("beta", {"strategy": "ssp-s"},
+         "beta has no effect with strategy ssp-s; it is for adaptcl."),
+        ("aggregation", {"strategy": "fedavg-s"},
+         "aggregation has no effect with strategy fedavg-s; it is for adaptcl, heterofl, "
+         "fedrolex."),
     ],
 )  # fmt: skip
 def test_what_the_run_has_no_use_for_is_told(
@@ -50,11 +63,24 @@ def test_what_the_run_has_no_use_for_is_told(
         ("late_updates", {"late_updates": "drop", "deadline": 1.5}),
         ("fading", {"aggregation": "by-change"}),
         ("sigma", {}),
+        ("beta", {}),
+        ("strength", {"strategy": "fedavg-s"}),
         ("rounds", {}),
     ],
 )
 def test_what_it_uses_is_not(name: str, settings: dict[str, Any]) -> None:
     assert idle([name], [configure(settings)]) == []
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_a_strategy_has_the_settings_that_it_is_said_to_have_no_use_for(strategy: str) -> None:
+    assert set(STRATEGIES[strategy].unused) <= set(configure({"strategy": strategy}).values())
+
+
+def test_of_a_strategy_of_the_users_own_nobody_says_what_it_uses() -> None:
+    own = {"strategy": "adaptcl.strategies.fedavg:FedAVGS", "beta": 0.5}
+    assert has_effect("beta", own)
+    assert idle(["beta"], [configure(own)]) == []
 
 
 def test_one_of_several_strategies_is_enough() -> None:

@@ -15,7 +15,7 @@ import adaptcl
 PACKAGE = Path(adaptcl.__file__).parent
 
 LAYERS = (
-    "errors callers compiled finite interval kinds seeds settings",
+    "errors callers compiled conditions finite interval kinds seeds settings",
     "units",
     "models data factories",
     "pruning codecs snapshot inputs sub_models",

@@ -23,6 +23,7 @@ import tomli_w
 
 from adaptcl import data
 from adaptcl.codecs import CODECS, CodecClass, codec_class
+from adaptcl.conditions import With
 from adaptcl.engines.environment import EnvironmentSettings
 from adaptcl.errors import SettingError
 from adaptcl.settings import Setting, build, declared, is_own, setting
@@ -73,9 +74,13 @@ class JobSettings:
         "by-label: per cent of the data that is dealt sorted by label (s)",
         at_least=0,
         at_most=100,
+        condition=With("partition", "by-label"),
     )
     concentration: float = setting(
-        0.5, "dirichlet: smaller makes the workers' labels more unequal", above=0
+        0.5,
+        "dirichlet: smaller makes the workers' labels more unequal",
+        above=0,
+        condition=With("partition", "dirichlet"),
     )
     fixed: tuple[str, ...] = setting(
         (), "module names (with * and ?) whose units are never cut, beside the model's own"

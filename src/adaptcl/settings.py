@@ -17,6 +17,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeGuard, TypeVar, Union, get_args, get_origin, get_type_hints
 
+from adaptcl.conditions import Condition
 from adaptcl.errors import SettingError
 
 Group = TypeVar("Group")
@@ -85,10 +86,13 @@ def setting(
     below: float | None = None,
     choices: Iterable[str] | None = None,
     or_own: bool = False,
+    condition: Condition | None = None,
 ) -> Any:
-    """Declare one setting: a dataclass field that knows its help and its range."""
+    """Declare one setting: a dataclass field that knows its help, its range, and what it takes
+    for it to have an effect."""
     allowed = Allowed(at_least, at_most, above, below, tuple(choices) if choices else None, or_own)
-    return field(default=default, metadata={"help": help, "allowed": allowed})
+    metadata = {"help": help, "allowed": allowed, "condition": condition}
+    return field(default=default, metadata=metadata)
 
 
 def redeclared(group: type, name: str, default: Any) -> Any:
@@ -106,6 +110,8 @@ class Setting:
     default: Any
     help: str
     allowed: Allowed
+    condition: Condition | None = None
+    """Without which it has no effect."""
 
     @property
     def flag(self) -> str:
@@ -148,7 +154,7 @@ def declared(group: type) -> tuple[Setting, ...]:
     """The settings a group declares, in order."""
     hints = get_type_hints(group)
     return tuple(
-        Setting(f.name, hints[f.name], f.default, f.metadata["help"], f.metadata["allowed"])
+        Setting(f.name, hints[f.name], f.default, **f.metadata)
         for f in dataclasses.fields(group)
         if "allowed" in f.metadata
     )

@@ -17,7 +17,7 @@ from torch import nn
 import adaptcl
 from adaptcl import data, snapshot
 from adaptcl.result import Result
-from adaptcl.strategies import Closed, Job, Reaction, Strategy
+from adaptcl.strategies import STRATEGIES, Closed, Job, Reaction, Strategy
 from adaptcl.training import Arrival, Recipe, Task, Timing, Update
 from adaptcl.units import Kept, State, trace
 
@@ -169,7 +169,9 @@ def learn() -> Callable[..., Result]:
             nn.Linear(32, 32), nn.BatchNorm1d(32), nn.ReLU(),
             nn.Linear(32, 10),
         )  # fmt: skip
-        defaults: dict[str, Any] = {"workers": 4, "rounds": 6, "strength": 0.1, "threads": 1}
+        defaults: dict[str, Any] = {"workers": 4, "rounds": 6, "threads": 1}
+        if "strength" not in getattr(STRATEGIES.get(strategy), "unused", ()):
+            defaults["strength"] = 0.1
         return adaptcl.run(
             model, digits.train, digits.test, strategy=strategy, **{**defaults, **settings}
         )

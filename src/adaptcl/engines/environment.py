@@ -14,6 +14,7 @@ from pathlib import Path
 
 import torch
 
+from adaptcl.conditions import Unless, With
 from adaptcl.engines.heterogeneity import MIB, bandwidths
 from adaptcl.engines.trace import Trace, read_trace
 from adaptcl.errors import SettingError
@@ -33,9 +34,17 @@ class EnvironmentSettings:
     """Who is how fast."""
 
     sigma: float = setting(
-        2.0, "longest update time over the shortest, before any pruning (σ)", at_least=1
+        2.0,
+        "longest update time over the shortest, before any pruning (σ)",
+        at_least=1,
+        condition=Unless("bandwidths"),
     )
-    bandwidth_max: float = setting(5.0, "bandwidth of the fastest worker, in MiB/s", above=0)
+    bandwidth_max: float = setting(
+        5.0,
+        "bandwidth of the fastest worker, in MiB/s",
+        above=0,
+        condition=Unless("bandwidths"),
+    )
     bandwidths: tuple[float, ...] = setting(
         (), "bandwidth of each worker in MiB/s, in place of sigma and bandwidth_max", above=0
     )
@@ -61,6 +70,7 @@ class EnvironmentSettings:
         "(0 is the paper's GPU, 0.8 a typical CPU)",
         at_least=0,
         at_most=1,
+        condition=With("training_time", "profile"),
     )
     samples_share: float = setting(
         0.0,
@@ -68,6 +78,7 @@ class EnvironmentSettings:
         "relative to the mean over workers (0 is as in the paper, 1 an ordinary machine)",
         at_least=0,
         at_most=1,
+        condition=With("training_time", "profile"),
     )
     jitter: float = setting(
         0.0, "relative spread of random fluctuations of every time", at_least=0, below=1

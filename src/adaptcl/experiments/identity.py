@@ -21,6 +21,7 @@ from typing import Any
 from adaptcl.codecs import CODECS
 from adaptcl.config import JobSettings
 from adaptcl.engines.environment import EnvironmentSettings
+from adaptcl.idle_settings import has_effect
 from adaptcl.settings import declared
 from adaptcl.strategies import STRATEGIES
 from adaptcl.strategies.aggregation import AggregationSettings
@@ -57,23 +58,15 @@ def clock_is_free(settings: Mapping[str, Any]) -> bool:
 
 def what_matters(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Of the full settings of a run, those that tell it from other runs, sorted by name."""
-    without = {*_WITHOUT_EFFECT}
-    if clock_is_free(settings):
-        without.update(_ENVIRONMENT)
-    if settings.get("partition") != "by-label":
-        without.add("label_share")
-    if settings.get("partition") != "dirichlet":
-        without.add("concentration")
-    if settings["strategy"] in _FULL_BARRIER:  # where everybody has everything all rules are one
-        without.update(("aggregation", "fading"))
-    if settings.get("aggregation") != "by-change":
-        without.add("fading")
+    without = (*_WITHOUT_EFFECT, *(_ENVIRONMENT if clock_is_free(settings) else ()))
     defaults = _defaults(settings)
     plain = _ONCE | plain_values(settings)
     return {
         name: plain[name]
         for name in sorted(plain)
-        if name not in without and plain[name] != defaults.get(name, _UNKNOWN)
+        if name not in without
+        and has_effect(name, plain)
+        and plain[name] != defaults.get(name, _UNKNOWN)
     }
 
 

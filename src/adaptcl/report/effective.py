@@ -6,50 +6,17 @@ it, and runs that differ in nothing else do not differ.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from adaptcl.engines.environment import EnvironmentSettings
+from adaptcl.idle_settings import has_effect
 from adaptcl.network_file import is_network_run
 from adaptcl.report.runs import Run
 from adaptcl.settings import declared
 
 NONE = "none"
 """Stands for a setting that is left out or empty."""
-
-Settings = Mapping[str, Any]
-
-
-def _is(name: str, value: str) -> Callable[[Settings], bool]:
-    return lambda config: config.get(name) == value
-
-
-def _without(name: str) -> Callable[[Settings], bool]:
-    return lambda config: not config.get(name)
-
-
-HAS_EFFECT: Mapping[str, Callable[[Settings], bool]] = {
-    "label_share": _is("partition", "by-label"),
-    "concentration": _is("partition", "dirichlet"),
-    "sigma": _without("bandwidths"),
-    "bandwidth_max": _without("bandwidths"),
-    "flops_share": _is("training_time", "profile"),
-    "samples_share": _is("training_time", "profile"),
-    "strength": lambda config: config.get("strategy") != "fedavg",
-    "beta": _is("strategy", "adaptcl"),
-    "late_updates": lambda config: bool(config.get("deadline")),
-    "alpha": _without("pruned_rates"),
-    "grow": _without("pruned_rates"),
-    "max_pruned_rate": _without("pruned_rates"),
-    "min_pruned_rate": _without("pruned_rates"),
-    "min_retention": _without("pruned_rates"),
-    "literal_min_retention": _without("pruned_rates"),
-    "staleness_exponent": _is("staleness_weight", "polynomial"),
-    "staleness_slope": _is("staleness_weight", "hinge"),
-    "staleness_hinge": _is("staleness_weight", "hinge"),
-    "width_levels": _without("worker_widths"),
-}
-"""For settings that other settings can make idle: whether they are not, in a run."""
 
 _SIMULATED = frozenset(each.name for each in declared(EnvironmentSettings))
 """Settings that a run across a network has no use for."""
@@ -59,7 +26,7 @@ def effective(run: Run, name: str) -> str | None:
     """The value of a setting as a text; None where the setting does nothing."""
     if name in _SIMULATED and is_network_run(run.folder):
         return None
-    if name in HAS_EFFECT and not HAS_EFFECT[name](run.config):
+    if not has_effect(name, run.config):
         return None
     return _value_text(run.config.get(name))
 

@@ -10,7 +10,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from adaptcl.report.effective import HAS_EFFECT, NONE, differing, effective
+from adaptcl.idle_settings import CONDITIONS
+from adaptcl.report.effective import NONE, differing, effective
 from adaptcl.report.jobs import ASIDE, shared_differences
 from adaptcl.report.runs import Run
 
@@ -59,7 +60,7 @@ def _distinguishing_marks(runs: Sequence[Run]) -> list[str]:
     of_the_method = [name for name in every if name not in ASIDE]
     last = [name for name in ASIDE if name in every]
     # What others make idle is asked after these others, which tell more.
-    asked = sorted(of_the_method, key=lambda name: name in HAS_EFFECT)
+    asked = sorted(of_the_method, key=lambda name: name in CONDITIONS)
     enough = _enough(runs, of_the_method if len(of_the_method) <= _FEW else [], [*asked, *last])
     chosen = [name for name in (*of_the_method, *last) if name in enough]
     if len(chosen) > _FEW:

@@ -38,7 +38,16 @@ class StrategyClass(Protocol):
         ...
 
 
-STRATEGIES: dict[str, StrategyClass] = {
+class ShippedStrategyClass(StrategyClass, Protocol):
+    """One of this package's, of which is known what it does with settings that it shares."""
+
+    @property
+    def unused(self) -> tuple[str, ...]:
+        """Settings that it has, as others do, and no use for."""
+        ...
+
+
+STRATEGIES: dict[str, ShippedStrategyClass] = {
     "fedavg": FedAVG,
     "fedavg-s": FedAVGS,
     "fedasync-s": FedAsync,

@@ -75,6 +75,7 @@ class AdaptCL(Synchronous):
 
     summary = "a sub-model for each worker, sized from its measured update times"
     Settings: ClassVar[type[AdaptCLSettings]] = AdaptCLSettings
+    unused: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, job: Job, settings: AdaptCLSettings) -> None:
         super().__init__(job, settings)
@@ -317,8 +318,7 @@ class AdaptCL(Synchronous):
         self._decisions = tree["decisions"]
         self._times = tree["times"]
         self._histories = [[Point(*point) for point in h] for h in tree["histories"]]
-        if "noise" in tree:  # as it is in all but older checkpoints
-            self._noise.restore(tree["noise"])
+        self._noise.restore(tree["noise"])
         self._due = dict(tree["due"])
         self._stuck = dict(tree["stuck"])
         self._told_smallest = tree["told_smallest"]

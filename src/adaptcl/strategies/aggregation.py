@@ -41,6 +41,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from adaptcl.conditions import With
 from adaptcl.settings import setting
 from adaptcl.strategies.holders import Holders
 from adaptcl.units import Kept, State, UnitMap, add_at, blocks, kept_places
@@ -104,6 +105,7 @@ class AggregationSettings:
         "it; 0 is as much, 1 nothing, as by worker",
         at_least=0,
         at_most=1,
+        condition=With("aggregation", "by-change"),
     )
     bn_variance: str = setting(
         "std",

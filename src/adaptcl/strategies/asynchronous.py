@@ -37,6 +37,7 @@ class Asynchronous(ABC):
     """A strategy without a barrier, in which every worker trains the whole model."""
 
     Settings: ClassVar[type] = AsynchronousSettings
+    unused: ClassVar[tuple[str, ...]] = ("beta",)
 
     def __init__(self, job: Job, settings: AsynchronousSettings) -> None:
         self.job = job
@@ -146,7 +147,7 @@ class Asynchronous(ABC):
         self.done = list(tree["done"])
         self._present = list(tree["present"])
         self._pulled = list(tree["pulled"])
-        self._lasso.restore(tree.get("first_lasso"))
+        self._lasso.restore(tree["first_lasso"])
         for each in tree["tasks"]:
             task = task_from_tree(each, self.job.recipe, lambda _: self.state)
             self._tasks[task.worker] = task

@@ -11,6 +11,7 @@ from typing import ClassVar
 
 import torch
 
+from adaptcl.conditions import With
 from adaptcl.settings import setting
 from adaptcl.strategies.asynchronous import Asynchronous, AsynchronousSettings, whole_numbers
 from adaptcl.strategies.strategy import Job
@@ -30,10 +31,23 @@ class FedAsyncSettings(AsynchronousSettings):
         "at all up to the hinge and as 1/(slope·(τ-hinge)+1) from there, 'constant' never",
         choices=("polynomial", "hinge", "constant"),
     )
-    staleness_exponent: float = setting(0.5, "polynomial: the exponent (a)", at_least=0)
-    staleness_slope: float = setting(10.0, "hinge: how fast the weight falls (a)", at_least=0)
+    staleness_exponent: float = setting(
+        0.5,
+        "polynomial: the exponent (a)",
+        at_least=0,
+        condition=With("staleness_weight", "polynomial"),
+    )
+    staleness_slope: float = setting(
+        10.0,
+        "hinge: how fast the weight falls (a)",
+        at_least=0,
+        condition=With("staleness_weight", "hinge"),
+    )
     staleness_hinge: int = setting(
-        4, "hinge: the largest staleness with full weight (b)", at_least=0
+        4,
+        "hinge: the largest staleness with full weight (b)",
+        at_least=0,
+        condition=With("staleness_weight", "hinge"),
     )
 
 

@@ -8,6 +8,7 @@ compared; `bn_variance="variance"` averages every tensor alike.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import ClassVar
 
 from adaptcl.strategies.strategy import Job
 from adaptcl.strategies.synchronous import Synchronous, SynchronousSettings
@@ -17,12 +18,15 @@ class FedAVGS(Synchronous):
     """FedAVG with sparse training: the baseline that AdaptCL is measured against."""
 
     summary = "whole model for everybody, sparse training; waits for the slowest"
+    # Where everybody has every unit, all rules for missing ones come to the same.
+    unused: ClassVar[tuple[str, ...]] = (*Synchronous.unused, "aggregation", "fading")
 
 
 class FedAVG(FedAVGS):
     """FedAVG with plain training, as it was published: no group lasso."""
 
     summary = "whole model for everybody, plain training; waits for the slowest"
+    unused: ClassVar[tuple[str, ...]] = (*FedAVGS.unused, "strength")
 
     def __init__(self, job: Job, settings: SynchronousSettings) -> None:
         super().__init__(replace(job, recipe=replace(job.recipe, strength=0.0)), settings)

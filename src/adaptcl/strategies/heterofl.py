@@ -21,6 +21,7 @@ from typing import ClassVar
 
 import torch
 
+from adaptcl.conditions import Unless
 from adaptcl.errors import SettingError
 from adaptcl.records import WorkerRecord
 from adaptcl.settings import redeclared, setting
@@ -40,6 +41,7 @@ class WidthSettings(SynchronousSettings):
         "simulation makes the fastest",
         above=0,
         at_most=1,
+        condition=Unless("worker_widths"),
     )
     worker_widths: tuple[float, ...] = setting(
         (),

@@ -16,6 +16,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from adaptcl.conditions import Unless
 from adaptcl.settings import setting
 from adaptcl.strategies.newton import interpolate
 
@@ -53,23 +54,41 @@ class RateSettings:
         at_least=0,
     )
     max_pruned_rate: float = setting(
-        0.5, "the most a worker prunes at once (ρ_max)", at_least=0, below=1
+        0.5,
+        "the most a worker prunes at once (ρ_max)",
+        at_least=0,
+        below=1,
+        condition=Unless("pruned_rates"),
     )
     min_pruned_rate: float = setting(
-        0.02, "smaller steps of retention are not worth a pruning (ρ_min)", at_least=0, below=1
+        0.02,
+        "smaller steps of retention are not worth a pruning (ρ_min)",
+        at_least=0,
+        below=1,
+        condition=Unless("pruned_rates"),
     )
     min_retention: float = setting(
-        0.1, "no sub-model is pruned below this retention (γ_min)", above=0, at_most=1
+        0.1,
+        "no sub-model is pruned below this retention (γ_min)",
+        above=0,
+        at_most=1,
+        condition=Unless("pruned_rates"),
     )
     alpha: float = setting(
-        2.0, "caution of the first pruning, before a curve is known (α)", at_least=1
+        2.0,
+        "caution of the first pruning, before a curve is known (α)",
+        at_least=1,
+        condition=Unless("pruned_rates"),
     )
     literal_min_retention: bool = setting(
         False,
         "apply γ_min only where Algorithm 2 prints it, so that retention can fall below it",
+        condition=Unless("pruned_rates"),
     )
     grow: bool = setting(
-        False, "let the sub-model of a worker that has become faster grow back (beyond the paper)"
+        False,
+        "let the sub-model of a worker that has become faster grow back (beyond the paper)",
+        condition=Unless("pruned_rates"),
     )
 
     @property

@@ -18,6 +18,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from adaptcl.conditions import Beside
 from adaptcl.errors import SettingError
 from adaptcl.finite import first_not_finite
 from adaptcl.pruning.similarity import mean_similarity
@@ -52,6 +53,7 @@ class SynchronousSettings(AggregationSettings):
         "count",
         "an update that arrives after its round closed: 'count' it in the next round or 'drop' it",
         choices=("count", "drop"),
+        condition=Beside("deadline"),
     )
 
 
@@ -69,6 +71,7 @@ class Synchronous:
     """A strategy with a barrier. Subclasses say which sub-model each worker gets."""
 
     Settings: ClassVar[type[SynchronousSettings]] = SynchronousSettings
+    unused: ClassVar[tuple[str, ...]] = ("beta",)
 
     def __init__(self, job: Job, settings: SynchronousSettings) -> None:
         refuse_too_many(settings.participants, job.workers)
@@ -211,7 +214,7 @@ class Synchronous:
         self._present = tree["present"]
         self._rates = tree["rates"]
         self._slowest = tree["slowest"]
-        self._lasso.restore(tree.get("first_lasso"))
+        self._lasso.restore(tree["first_lasso"])
         for each in tree["tasks"]:
             task = task_from_tree(each, self.job.recipe, self._cut)
             self._tasks[task.worker] = task

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from adaptcl.conditions import With
 from adaptcl.settings import setting
 
 OPTIMIZERS = ("sgd", "adamw")
@@ -22,7 +23,9 @@ class Recipe:
     learning_rate_decay: float = setting(
         1.0, "factor of the learning rate from one round to the next", above=0, at_most=1
     )
-    momentum: float = setting(0.9, "momentum of local SGD", at_least=0, below=1)
+    momentum: float = setting(
+        0.9, "momentum of local SGD", at_least=0, below=1, condition=With("optimizer", "sgd")
+    )
     weight_decay: float = setting(5e-4, "weight decay of local training", at_least=0)
     proximal: float = setting(
         0.0, "pull back to the model that a round began with (FedProx's μ)", at_least=0

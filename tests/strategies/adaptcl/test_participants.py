@@ -86,7 +86,7 @@ def test_the_heterogeneity_of_a_round_is_that_of_its_participants(run: Result) -
 
 def test_rates_of_a_table_that_a_worker_missed_are_made_up_for(learn: Learn) -> None:
     table = ((0.2,) * 9, (0.3,) * 9)
-    result = learn("adaptcl", **{**SETTINGS, "pruned_rates": table, "min_retention": 0.01})
+    result = learn("adaptcl", **{**SETTINGS, "pruned_rates": table})
     for retention in result.summary.retention:
         assert retention == pytest.approx(0.8 * 0.7, abs=0.05)
     rates = {round(w.pruned_rate, 6) for r in result.rounds for w in r.workers if w.pruned_rate}
