@@ -22,8 +22,7 @@ LAYERS = (
     "training",
     "records events strategies averaging",
     "engines",
-    "config materials misfit recognition given_settings idle_settings run_folder longer "
-    "network_file",
+    "config materials misfit recognition run_folder longer network_file",
     "forecast delivered result session run delivery",
     "report",
     "flags lists flower experiments bench network",

@@ -9,9 +9,9 @@ from torch import nn
 
 from adaptcl import models
 from adaptcl.compiled import uncompiled
+from adaptcl.config.given import FROM_PYTHON
 from adaptcl.delivered import Delivered
 from adaptcl.errors import RunFolderError, SettingError
-from adaptcl.given_settings import FROM_PYTHON
 from adaptcl.run_folder import read_delivered, read_settings
 
 

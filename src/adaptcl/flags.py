@@ -19,8 +19,8 @@ from typing import Any, NoReturn
 
 from adaptcl import config
 from adaptcl.config import Config
+from adaptcl.config.idle import idle
 from adaptcl.errors import SettingError
-from adaptcl.idle_settings import idle
 from adaptcl.run_folder import FIGURES, RunFolder, is_run_folder
 from adaptcl.settings import Setting, declared
 from adaptcl.strategies import STRATEGIES

@@ -13,8 +13,8 @@ from typing import Any
 
 from adaptcl import config, flags, report
 from adaptcl.config import Config
+from adaptcl.config.given import FROM_PYTHON
 from adaptcl.errors import AdaptCLError, RunFolderError, SettingError
-from adaptcl.given_settings import FROM_PYTHON
 from adaptcl.materials import Materials, by_name
 from adaptcl.network import commands as network
 from adaptcl.network_file import NetworkFile

@@ -13,9 +13,9 @@ from torch import nn
 from adaptcl import config as configuration
 from adaptcl.callers import warn_caller
 from adaptcl.compiled import uncompiled
+from adaptcl.config.given import FROM_PYTHON, as_named
+from adaptcl.config.idle import idle
 from adaptcl.events import Event, Listener, Warned
-from adaptcl.given_settings import FROM_PYTHON, as_named
-from adaptcl.idle_settings import idle
 from adaptcl.longer import is_to_go_further
 from adaptcl.materials import given, given_parts
 from adaptcl.result import Result

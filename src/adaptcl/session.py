@@ -17,13 +17,13 @@ import torch
 from adaptcl.averaging import Averaging
 from adaptcl.codecs import codec_class
 from adaptcl.config import Config
+from adaptcl.config.given import FROM_PYTHON
 from adaptcl.data import missing_classes
 from adaptcl.engines.engine import Engine
 from adaptcl.engines.environment import Environment
 from adaptcl.engines.simulation import Simulation
 from adaptcl.events import Event, Listener, RoundFinished, RunFinished, RunStarted, Warned
 from adaptcl.factories import telling_whose
-from adaptcl.given_settings import FROM_PYTHON
 from adaptcl.inputs import Inputs
 from adaptcl.longer import lengthen, may_go_further
 from adaptcl.materials import Materials

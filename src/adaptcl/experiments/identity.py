@@ -20,8 +20,8 @@ from typing import Any
 
 from adaptcl.codecs import CODECS
 from adaptcl.config import JobSettings
+from adaptcl.config.idle import has_effect
 from adaptcl.engines.environment import EnvironmentSettings
-from adaptcl.idle_settings import has_effect
 from adaptcl.settings import declared
 from adaptcl.strategies import STRATEGIES
 from adaptcl.strategies.aggregation import AggregationSettings

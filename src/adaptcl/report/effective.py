@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from adaptcl.config.idle import has_effect
 from adaptcl.engines.environment import EnvironmentSettings
-from adaptcl.idle_settings import has_effect
 from adaptcl.network_file import is_network_run
 from adaptcl.report.runs import Run
 from adaptcl.settings import declared

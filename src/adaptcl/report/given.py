@@ -11,7 +11,7 @@ import zlib
 from collections.abc import Mapping
 from typing import Any
 
-from adaptcl.given_settings import FROM_PYTHON
+from adaptcl.config.given import FROM_PYTHON
 
 _LONGEST_NAME = 16
 

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from adaptcl.idle_settings import CONDITIONS
+from adaptcl.config.idle import CONDITIONS
 from adaptcl.report.effective import NONE, differing, effective
 from adaptcl.report.jobs import ASIDE, shared_differences
 from adaptcl.report.runs import Run

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from adaptcl.config.given import FROM_PYTHON
 from adaptcl.errors import RunFolderError
-from adaptcl.given_settings import FROM_PYTHON
 from adaptcl.network_file import is_network_run
 from adaptcl.records import RoundRecord, Summary
 from adaptcl.report.given import identified
