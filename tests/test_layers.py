@@ -15,15 +15,15 @@ import adaptcl
 PACKAGE = Path(adaptcl.__file__).parent
 
 LAYERS = (
-    "errors callers compiled conditions finite interval kinds seeds settings",
+    "errors callers compiled conditions finite kinds seeds settings",
     "units",
-    "models data factories",
+    "models data own_code",
     "pruning codecs snapshot inputs sub_models",
     "training",
     "records events strategies averaging",
     "engines",
-    "config materials misfit recognition run_folder longer network_file",
-    "forecast delivered result session run delivery",
+    "config materials misfit run_folder",
+    "forecast delivered result session run loading",
     "report",
     "flags lists flower experiments bench network",
     "resuming",

@@ -9,8 +9,8 @@ model of a finished run, or one worker's part of it.
 
 from adaptcl import events
 from adaptcl.delivered import Delivered
-from adaptcl.delivery import load
 from adaptcl.errors import AdaptCLError, AdaptCLWarning
+from adaptcl.loading import load
 from adaptcl.report.progress import Progress
 from adaptcl.result import Result
 from adaptcl.run import run

@@ -17,7 +17,7 @@ from adaptcl.engines.deadline import Deadline
 from adaptcl.engines.environment import Environment
 from adaptcl.engines.heterogeneity import of_those_present
 from adaptcl.errors import SettingError
-from adaptcl.factories import telling_whose
+from adaptcl.own_code import telling_whose
 from adaptcl.pruning import prune
 from adaptcl.strategies import Job, Reaction, strategy_class
 from adaptcl.training import Arrival, Task, Update

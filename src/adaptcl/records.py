@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
@@ -167,3 +168,26 @@ class Summary:
             return cls(**{**values, **lists})
         except (AttributeError, KeyError, TypeError) as error:
             raise RunFolderError(f"summary.json is not a summary: {error}") from None
+
+
+def summarise(records: Sequence[RoundRecord], **known: Any) -> Summary:
+    """The figures of a run from its rounds, and those that the rounds do not tell."""
+    measured = [r for r in records if r.accuracy is not None]
+    best = max(measured, key=lambda r: (r.accuracy or 0.0, -r.round))
+    sent, received = bytes_moved(records)
+    first, last = first_and_last_heterogeneity(r.heterogeneity for r in records)
+    used = Counter(w.worker for r in records for w in r.workers)
+    return Summary(
+        accuracy=measured[-1].accuracy or 0.0,
+        best_accuracy=best.accuracy or 0.0,
+        best_round=best.round,
+        best_virtual_time_s=best.virtual_time_s,
+        rounds=records[-1].round,
+        virtual_time_s=records[-1].virtual_time_s,
+        heterogeneity_first=first,
+        heterogeneity_last=last,
+        bytes_sent=sent,
+        bytes_received=received,
+        updates=tuple(used[worker] for worker in range(known["workers"])),
+        **known,
+    )

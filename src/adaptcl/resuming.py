@@ -17,10 +17,10 @@ from adaptcl.config.given import FROM_PYTHON
 from adaptcl.errors import AdaptCLError, RunFolderError, SettingError
 from adaptcl.materials import Materials, by_name
 from adaptcl.network import commands as network
-from adaptcl.network_file import NetworkFile
-from adaptcl.recognition import refuse_other_settings
 from adaptcl.report import commands as comparing
 from adaptcl.run_folder import RunFolder, read_marks, read_settings
+from adaptcl.run_folder.network_file import NetworkFile
+from adaptcl.run_folder.recognition import refuse_other_settings
 from adaptcl.session import execute
 
 

@@ -16,10 +16,10 @@ from adaptcl.compiled import uncompiled
 from adaptcl.config.given import FROM_PYTHON, as_named
 from adaptcl.config.idle import idle
 from adaptcl.events import Event, Listener, Warned
-from adaptcl.longer import is_to_go_further
 from adaptcl.materials import given, given_parts
 from adaptcl.result import Result
 from adaptcl.run_folder import RunFolder, read_delivered, read_finished
+from adaptcl.run_folder.longer import is_to_go_further
 from adaptcl.session import check, execute, recognise
 
 

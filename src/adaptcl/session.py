@@ -23,16 +23,16 @@ from adaptcl.engines.engine import Engine
 from adaptcl.engines.environment import Environment
 from adaptcl.engines.simulation import Simulation
 from adaptcl.events import Event, Listener, RoundFinished, RunFinished, RunStarted, Warned
-from adaptcl.factories import telling_whose
 from adaptcl.inputs import Inputs
-from adaptcl.longer import lengthen, may_go_further
 from adaptcl.materials import Materials
 from adaptcl.misfit import refuse_misfit, refuse_tables
+from adaptcl.own_code import telling_whose
 from adaptcl.pruning import own_worker_orders
-from adaptcl.recognition import marks, refuse_others
-from adaptcl.records import Summary
+from adaptcl.records import Summary, summarise
 from adaptcl.result import Result
-from adaptcl.run_folder import RunFolder, summarise
+from adaptcl.run_folder import RunFolder
+from adaptcl.run_folder.longer import lengthen, may_go_further
+from adaptcl.run_folder.recognition import marks, refuse_others
 from adaptcl.snapshot import Tree
 from adaptcl.strategies import Job, Strategy, strategy_class
 from adaptcl.strategies.strategy import Closed

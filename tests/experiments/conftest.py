@@ -15,8 +15,7 @@ from adaptcl.experiments.identity import effective
 from adaptcl.experiments.provenance import Provenance
 from adaptcl.experiments.reading import parse
 from adaptcl.experiments.result import RunResult, Size, course, workers_where_they_change
-from adaptcl.records import RoundRecord, WorkerRecord
-from adaptcl.run_folder import summarise
+from adaptcl.records import RoundRecord, WorkerRecord, summarise
 
 TINY = """
 title = "Tiny"

@@ -16,7 +16,7 @@ from adaptcl.codecs.fp16 import FP16
 from adaptcl.codecs.int8 import Int8
 from adaptcl.codecs.plain import Plain
 from adaptcl.errors import SettingError
-from adaptcl.factories import own_class
+from adaptcl.own_code import own_class
 from adaptcl.settings import build, is_own
 
 

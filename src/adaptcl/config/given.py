@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from adaptcl.errors import SettingError
-from adaptcl.factories import name_of
+from adaptcl.own_code import name_of
 from adaptcl.settings import is_own
 
 FROM_PYTHON = "(given from Python)"

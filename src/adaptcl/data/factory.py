@@ -9,8 +9,8 @@ from typing import Any
 from adaptcl.data.convert import as_samples
 from adaptcl.data.samples import DataSet, Samples
 from adaptcl.errors import DataError, SettingError
-from adaptcl.factories import call, refuse_misdefined
 from adaptcl.kinds import kind_of
+from adaptcl.own_code import call, refuse_misdefined
 
 
 def load_from_factory(name: str, data_dir: Path | None) -> DataSet:

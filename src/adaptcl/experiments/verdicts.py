@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from adaptcl.experiments.experiment import Claim, Experiment
 from adaptcl.experiments.outcome import outcome
 from adaptcl.experiments.store import Store
-from adaptcl.interval import interval
+from adaptcl.report.interval import interval
 
 
 @dataclass(frozen=True)

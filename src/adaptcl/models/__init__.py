@@ -15,11 +15,11 @@ import torch
 from torch import nn
 
 from adaptcl.errors import SettingError
-from adaptcl.factories import call, refuse_misdefined
 from adaptcl.kinds import instead_of_class, kind_of
 from adaptcl.models.resnet50 import PAPER_FIXED, resnet50
 from adaptcl.models.small import small
 from adaptcl.models.vgg16 import vgg16
+from adaptcl.own_code import call, refuse_misdefined
 
 __all__ = ["MODELS", "ModelSpec", "build", "find"]
 

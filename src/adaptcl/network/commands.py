@@ -21,7 +21,7 @@ import torch
 from adaptcl import flags, report
 from adaptcl.engines.environment import EnvironmentSettings
 from adaptcl.errors import SettingError
-from adaptcl.network_file import NetworkFile, is_network_run
+from adaptcl.run_folder.network_file import NetworkFile, is_network_run
 from adaptcl.settings import declared
 
 PORT = 9092

@@ -19,14 +19,14 @@ from adaptcl.engines.flower.fleet import Fleet
 from adaptcl.engines.flower.keys import server_keys
 from adaptcl.errors import SettingError
 from adaptcl.events import Listener
-from adaptcl.factories import telling_whose
 from adaptcl.inputs import Inputs
 from adaptcl.materials import Materials, by_name
-from adaptcl.network_file import NetworkFile
+from adaptcl.own_code import telling_whose
 from adaptcl.pruning import own_worker_orders
 from adaptcl.report.wording import number_of
 from adaptcl.result import Result
 from adaptcl.run_folder import RunFolder
+from adaptcl.run_folder.network_file import NetworkFile
 from adaptcl.session import Session, check
 from adaptcl.settings import declared
 from adaptcl.strategies.noise import TYPICAL_NOISE

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from adaptcl.errors import SettingError
-from adaptcl.factories import own_class
 from adaptcl.kinds import kind_of
+from adaptcl.own_code import own_class
 from adaptcl.pruning.order import ServerOrder, ServerView, WorkerOrder, WorkerView
 from adaptcl.units import UnitMap
 

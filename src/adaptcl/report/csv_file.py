@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean, stdev
 
-from adaptcl.interval import interval
+from adaptcl.report.interval import interval
 from adaptcl.report.rows import Row, rows
 from adaptcl.report.runs import Run
 from adaptcl.report.saving import save

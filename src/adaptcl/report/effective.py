@@ -11,8 +11,8 @@ from typing import Any
 
 from adaptcl.config.idle import has_effect
 from adaptcl.engines.environment import EnvironmentSettings
-from adaptcl.network_file import is_network_run
 from adaptcl.report.runs import Run
+from adaptcl.run_folder.network_file import is_network_run
 from adaptcl.settings import declared
 
 NONE = "none"

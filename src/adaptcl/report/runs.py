@@ -16,10 +16,10 @@ from typing import Any
 
 from adaptcl.config.given import FROM_PYTHON
 from adaptcl.errors import RunFolderError
-from adaptcl.network_file import is_network_run
 from adaptcl.records import RoundRecord, Summary
 from adaptcl.report.given import identified
 from adaptcl.run_folder import read_marks
+from adaptcl.run_folder.network_file import is_network_run
 from adaptcl.strategies import STRATEGIES
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
 
-from adaptcl.interval import interval
+from adaptcl.report.interval import interval
 
 ABSENT = "–"
 """Stands where a number is not known."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from adaptcl.errors import SettingError
-from adaptcl.factories import own_class
+from adaptcl.own_code import own_class
 from adaptcl.settings import is_own
 from adaptcl.strategies.adaptcl import AdaptCL
 from adaptcl.strategies.dc_asgd import DCASGD

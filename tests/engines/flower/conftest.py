@@ -34,7 +34,7 @@ if importlib.util.find_spec("flwr"):  # Without it every test module here skips 
     from adaptcl.engines.flower.worker_process import Connection, WorkerProcess
     from adaptcl.network.serve import serve
     from adaptcl.network.work import Owned, prepare
-    from adaptcl.network_file import NetworkFile
+    from adaptcl.run_folder.network_file import NetworkFile
 
 STUCK = Path(__file__).with_name("stuck_worker.py")
 

@@ -14,7 +14,7 @@ from adaptcl.engines.flower.frames import Frame
 from adaptcl.engines.flower.messages import read_update
 from adaptcl.engines.flower.printable import printable
 from adaptcl.errors import UpdateError
-from adaptcl.factories import telling_whose
+from adaptcl.own_code import telling_whose
 from adaptcl.training import Task, Update
 from adaptcl.training.wire import unpack
 from adaptcl.units import UnitMap

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from adaptcl.errors import DataError, SettingError
-from adaptcl.factories import call, own_class, refuse_misdefined
+from adaptcl.own_code import call, own_class, refuse_misdefined
 
 
 def two(one: int, other: int) -> int:

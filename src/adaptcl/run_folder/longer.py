@@ -14,8 +14,8 @@ from typing import Any
 
 from adaptcl.config import Config
 from adaptcl.errors import RunFolderError
-from adaptcl.network_file import is_network_run
 from adaptcl.run_folder import RunFolder, read_marks
+from adaptcl.run_folder.network_file import is_network_run
 from adaptcl.settings import is_own
 from adaptcl.strategies import Strategy, strategy_class
 from adaptcl.strategies.asynchronous import Asynchronous

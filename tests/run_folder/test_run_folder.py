@@ -16,21 +16,22 @@ from safetensors.torch import load_file
 from adaptcl.errors import RunFolderError
 from adaptcl.events import RoundFinished, UpdateArrived
 from adaptcl.inputs import Inputs
-from adaptcl.records import RoundRecord, Summary, WorkerRecord
+from adaptcl.records import RoundRecord, Summary, WorkerRecord, summarise
 from adaptcl.run_folder import (
     RunFolder,
     read_delivered,
     read_finished,
     read_settings,
     run_folders,
-    summarise,
 )
 from adaptcl.sub_models import SubModels
 
 
 def record(number: int, accuracy: float | None = None) -> RoundRecord:
     worker = WorkerRecord(0, 1.0, 2.0, 3.0, 6.0, 1.0, 0.0, bytes_sent=10, bytes_received=7)
-    return RoundRecord(number, 6.0 * number, accuracy, 0.5 / number, (worker,))
+    return RoundRecord(
+        number, 6.0 * number, accuracy, 0.5 / number, (worker,), bytes_sent=10, bytes_received=7
+    )
 
 
 def summary(*records: RoundRecord) -> Summary:
