@@ -163,8 +163,8 @@ def test_your_own_model_and_data_are_found_in_the_folder_you_are_in(command: Com
         (["one.toml", "two.toml"], "'two.toml' is one word too many for this command."),
         (["--model", "big"], "There is no model 'big'; choose one of resnet50, small, vgg16, or "
          "give your own as package.module:factory."),
-        (["--model", "nobody:nothing"], "The model 'nobody:nothing' cannot be imported: No module "
-         "named 'nobody'."),
+        (["--model", "nobody:nothing"], "There is no module nobody, where a model 'nobody:nothing' "
+         "should be; is its folder on PYTHONPATH?"),
         (["--data", "cifar10"], "cifar10 needs a data folder: get it with `adaptcl data get "
          "cifar10 --data-dir DIR` and run with --data-dir DIR."),
         (["--device", "abacus"],

@@ -111,7 +111,7 @@ def test_what_cannot_be_loaded_is_told_in_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "begun").mkdir()
     (tmp_path / "begun" / "config.toml").write_text('model = "small"\n')
     for words, sentence in [
-        (("run", None, None), r"started from Python with its own model; give that"),
+        (("run", None, None), r"was trained with a model of its own, .* give that"),
         (("run", nn.Linear(6, 3), None), "holds another model than this"),
         (("run", net(), 2), "There is no worker 2: they are numbered 0 to 1"),
         (("nowhere", None, None), "is not a run folder"),
@@ -120,6 +120,18 @@ def test_what_cannot_be_loaded_is_told_in_a_sentence(tmp_path: Path) -> None:
         folder, model, worker = words
         with pytest.raises(AdaptCLError, match=sentence):
             adaptcl.load(tmp_path / str(folder), model=model, worker=worker)
+
+
+def test_what_a_folder_names_is_not_imported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trained(tmp_path / "run")
+    (tmp_path / "harmful.py").write_text("raise SystemExit('imported')")
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "run" / "config.toml").write_text('model = "harmful:build"\nseed = 1\n')
+    with pytest.raises(AdaptCLError, match=r"a model of its own, 'harmful:build'; give that"):
+        adaptcl.load(tmp_path / "run")
+    assert adaptcl.load(tmp_path / "run", model=net()).training is False
 
 
 def test_a_damaged_folder_is_refused(tmp_path: Path) -> None:

@@ -9,7 +9,6 @@ from torch import nn
 
 from adaptcl import models
 from adaptcl.compiled import uncompiled
-from adaptcl.config.given import FROM_PYTHON
 from adaptcl.delivered import Delivered
 from adaptcl.errors import RunFolderError, SettingError
 from adaptcl.run_folder import read_delivered, read_settings
@@ -22,17 +21,18 @@ def load(
 
     It takes uint8 images as they are, if it was trained on such; floats must be scaled and
     normalised as training did (ToTensor of torchvision only scales). A sub-model is physically
-    smaller and has the values of the delivered model. `model` is the model of a run that was
-    started from Python, with whatever values; one that has a name is made anew. It is not changed.
+    smaller and has the values of the delivered model. `model` is the model of a run that did not
+    train one of AdaptCL's, with whatever values; it is not changed. What a folder names is never
+    imported: it may come from somebody else.
     """
     path = Path(folder)
     settings = read_settings(path)
     state, inputs, sub_models = read_delivered(path)
     if model is not None:
         trained = copy.deepcopy(uncompiled(model))
-    elif settings["model"] == FROM_PYTHON:
+    elif settings["model"] not in models.MODELS:
         raise SettingError(
-            f"{path} was started from Python with its own model; give that: "
+            f"{path} was trained with a model of its own, {settings['model']!r:.100}; give that: "
             "adaptcl.load(folder, model=...)."
         )
     else:

@@ -11,7 +11,7 @@ import inspect
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, cast
 
 from adaptcl.errors import AdaptCLError, SettingError
 from adaptcl.kinds import kind_of
@@ -103,6 +103,18 @@ def _innermost(error: Exception, modules: Mapping[str, str]) -> list[tuple[str, 
     return found
 
 
+def own_function(name: str, kind: str, takes: Sequence[str], gives: str) -> Callable[..., Any]:
+    """The function a `package.module:name` leads to, or a class that is called like one.
+
+    `kind` is what it is, in words, `takes` what it is called with and `gives` what it must give.
+    """
+    found = _imported(name, kind)
+    if not callable(found):
+        raise SettingError(f"{name} is {kind_of(found)}, but {kind} must be a function or a class.")
+    refuse_misdefined(name, found, takes, gives)
+    return cast(Callable[..., Any], found)
+
+
 def _imported_class(name: str, kind: str) -> Any:
     found = _imported(name, kind)
     if not isinstance(found, type):
@@ -112,6 +124,11 @@ def _imported_class(name: str, kind: str) -> Any:
 
 def _imported(name: str, kind: str) -> Any:
     module_name, _, attribute = name.partition(":")
+    # A run folder from elsewhere may name what does harm when called, and nothing there is meant.
+    if module_name.partition(".")[0] in sys.stdlib_module_names:
+        raise SettingError(
+            f"{name} cannot be {kind}: {module_name} is a module of Python's own, not of yours."
+        )
     try:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:

@@ -73,10 +73,19 @@ def test_a_factory_is_given_the_data_folder_and_may_return_a_data_set(
     assert dataset.classes == ("left", "right")
 
 
-@pytest.mark.parametrize("function", ["absent", "constant"])
-def test_a_function_that_is_not_there_is_named(module: str, function: str) -> None:
-    with pytest.raises(SettingError, match=f"has no function {function}"):
+@pytest.mark.parametrize(
+    ("function", "sentence"),
+    [("absent", "has no absent"), ("constant", "but a data set must be a function or a class")],
+)
+def test_what_is_no_function_is_named(module: str, function: str, sentence: str) -> None:
+    with pytest.raises(SettingError, match=sentence):
         load(f"{module}:{function}")
+
+
+def test_functions_of_pythons_own_are_not_called(tmp_path: Path) -> None:
+    with pytest.raises(SettingError, match="os is a module of Python's own, not of yours"):
+        load("os:system", Path(f"touch {tmp_path}/called"))
+    assert not (tmp_path / "called").exists()
 
 
 @pytest.mark.parametrize("name", ["adaptcl_test_nobody.data:x", "adaptcl_test_pets.absent:x"])

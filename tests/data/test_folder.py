@@ -1,10 +1,11 @@
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 import torch
-from PIL import Image
+from PIL import EpsImagePlugin, Image
 
 from adaptcl.data.folder import ImageFolder, read_folder
 from adaptcl.errors import DataError
@@ -123,3 +124,27 @@ def test_images_of_more_than_8_bits_are_refused(root: Path) -> None:
     save(root / "train" / "dog" / "3.png", Image.new("I;16", (6, 4)))
     with pytest.raises(DataError, match="only 8-bit images"):
         read_folder(root)
+
+
+def test_a_file_is_not_given_to_another_program_whatever_it_is_called(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Pillow has Ghostscript decode PostScript."""
+    (tmp_path / "gs").write_text(f"#!/bin/sh\ntouch {tmp_path}/started\n")
+    (tmp_path / "gs").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setattr(EpsImagePlugin, "gs_binary", None)
+    for part in ("train", "test"):
+        for name in ("cat", "dog"):
+            (root / part / name / "0.png").write_bytes(
+                b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 6 4\n%%EndComments\nshowpage\n"
+            )
+    with pytest.raises(DataError, match=r"0\.png cannot be decoded as an image"):
+        read_folder(root)
+    assert not (tmp_path / "started").exists()
+
+
+def test_images_that_no_memory_would_hold_are_refused_before_it_is_asked_for(root: Path) -> None:
+    folder = ImageFolder.look(root / "train")
+    with pytest.raises(DataError, match=r"3 images of the shape \[3, .* of memory; use smaller"):
+        folder.decode((10**6, 10**6), gray=False)

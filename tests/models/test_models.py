@@ -81,9 +81,10 @@ def test_a_factory_of_ones_own_is_built_the_same_way(own_module: str) -> None:
 @pytest.mark.parametrize(
     ("name", "complaint"),
     [
-        ("no_such_package:net", "cannot be imported"),
-        ("{}:nothing", "cannot be imported"),
-        ("{}:number", "not a function"),
+        ("no_such_package:net", "There is no module no_such_package, where a model"),
+        ("subprocess:call", "subprocess is a module of Python's own, not of yours"),
+        ("{}:nothing", "has no nothing"),
+        ("{}:number", "must be a function or a class"),
         ("{}:text", "gives a str, not an nn.Module.$"),
         ("{}:ready", "is an nn.Module already; name a function or class"),
         ("{}:class_given", r"gives the class Net, .* an instance: Net\(\) instead of Net\.$"),

@@ -19,6 +19,7 @@ from adaptcl.inputs import Inputs
 from adaptcl.records import RoundRecord, Summary, WorkerRecord, summarise
 from adaptcl.run_folder import (
     RunFolder,
+    is_run_folder,
     read_delivered,
     read_finished,
     read_settings,
@@ -341,3 +342,23 @@ def test_a_folder_beside_other_programs_settings_is_free(tmp_path: Path) -> None
     (tmp_path / "conf").mkdir()
     (tmp_path / "conf" / "config.toml").write_text("[tool]\n")
     RunFolder.refuse_occupied(tmp_path)
+
+
+def test_what_kind_of_run_it_is_is_written_before_it_is_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written: list[str] = []
+
+    def full_disk(self: RunFolder, name: str, text: str) -> None:
+        written.append(name)
+        if name == "config.toml":
+            raise RunFolderError("No space left on device.")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RunFolder, "_write_text", full_disk)
+        with pytest.raises(RunFolderError):
+            RunFolder.create(tmp_path / "run", "", {"network.toml": ""})
+    assert written == ["network.toml", "config.toml"]
+    assert not is_run_folder(tmp_path / "run")
+    RunFolder.create(tmp_path / "run", "", {"network.toml": "a = 1"}).close()
+    assert (tmp_path / "run" / "network.toml").read_text() == "a = 1"

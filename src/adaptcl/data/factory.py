@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import importlib
 from pathlib import Path
 from typing import Any
 
 from adaptcl.data.convert import as_samples
 from adaptcl.data.samples import DataSet, Samples
-from adaptcl.errors import DataError, SettingError
+from adaptcl.errors import DataError
 from adaptcl.kinds import kind_of
-from adaptcl.own_code import call, refuse_misdefined
+from adaptcl.own_code import call, own_function
 
 
 def load_from_factory(name: str, data_dir: Path | None) -> DataSet:
@@ -19,20 +18,8 @@ def load_from_factory(name: str, data_dir: Path | None) -> DataSet:
     That is a DataSet, or a pair (train, test) of anything `as_samples` takes; its classes are
     then called by their numbers.
     """
-    module_name, _, function_name = name.partition(":")
-    try:
-        module = importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        # A module that is there but lacks an import of its own is the user's to see in full.
-        if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
-            raise
-        raise SettingError(
-            f"There is no module {module_name}; is its folder on PYTHONPATH?"
-        ) from error
-    factory = getattr(module, function_name, None)
-    if not callable(factory):
-        raise SettingError(f"The module {module_name} has no function {function_name}.")
-    refuse_misdefined(name, factory, ("data_dir",), "a DataSet or a pair (train, test)")
+    gives = "a DataSet or a pair (train, test)"
+    factory = own_function(name, "a data set", ("data_dir",), gives)
     made = call(name, factory, data_dir)
     if isinstance(made, DataSet):
         return made

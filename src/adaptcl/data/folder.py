@@ -12,7 +12,7 @@ import torch
 from PIL import Image, ImageOps
 from torch import Tensor
 
-from adaptcl.data.images import UNDECODABLE, decode_all, decode_file, useful_threads
+from adaptcl.data.images import FORMATS, UNDECODABLE, decode_all, decode_file, useful_threads
 from adaptcl.data.progress import Progress, silent
 from adaptcl.data.samples import DataSet, Samples, channel_statistics
 from adaptcl.errors import DataError
@@ -106,7 +106,7 @@ def _files(folder: Path, classes: tuple[str, ...]) -> list[tuple[Path, int]]:
 
 def _is_gray(file: Path) -> bool:
     try:
-        with Image.open(file) as image:
+        with Image.open(file, formats=FORMATS) as image:
             mode = image.mode
     except UNDECODABLE as error:
         raise DataError(f"{file} cannot be decoded as an image: {error}") from error
@@ -116,5 +116,8 @@ def _is_gray(file: Path) -> bool:
 
 
 def _upright_size(file: Path) -> tuple[int, int]:
-    with Image.open(file) as image:
-        return ImageOps.exif_transpose(image).size
+    try:
+        with Image.open(file, formats=FORMATS) as image:
+            return ImageOps.exif_transpose(image).size
+    except UNDECODABLE as error:
+        raise DataError(f"{file} cannot be decoded as an image: {error}") from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -20,6 +21,8 @@ from adaptcl.errors import DataError
 Pixels: TypeAlias = NDArray[np.uint8]
 
 IMAGES_A_TASK = 256
+FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "PPM")
+"""What is read, whatever a file is called: of others, Pillow starts programs to decode some."""
 UNDECODABLE = (OSError, ValueError, SyntaxError, Image.DecompressionBombError)
 """What Pillow raises on files that are no images, damaged, or suspiciously large."""
 
@@ -35,6 +38,7 @@ def decode_all(
 
     `progress` is called from the caller's thread, and the first error stops the rest.
     """
+    refuse_beyond_memory(count, shape)
     images = np.empty((count, *shape), dtype=np.uint8)
 
     def decode_some(start: int) -> int:
@@ -52,6 +56,20 @@ def decode_all(
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
     return torch.from_numpy(images)
+
+
+def refuse_beyond_memory(count: int, shape: tuple[int, ...]) -> None:
+    """An error if so many images would take more than half of this machine's memory.
+
+    How large they are made can be another's decision, a server's or that of whoever packed them.
+    """
+    needed = count * math.prod(shape)
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    if needed > memory // 2:
+        raise DataError(
+            f"{count:,} images of the shape {list(shape)} take {needed / 2**30:.1f} GiB, more than "
+            f"half of this machine's {memory / 2**30:.1f} GiB of memory; use smaller or fewer ones."
+        )
 
 
 def useful_threads(width: int, height: int) -> int:
@@ -83,7 +101,7 @@ def to_image(pixels: Tensor) -> Image.Image:
 def decode_file(file: Path, mode: str, size: tuple[int, int]) -> Image.Image:
     """The image in `file`, upright, in `mode` (L or RGB) and scaled to `size` (width, height)."""
     try:
-        with Image.open(file) as opened:
+        with Image.open(file, formats=FORMATS) as opened:
             image = ImageOps.exif_transpose(opened).convert(mode)
     except UNDECODABLE as error:
         raise DataError(f"{file} cannot be decoded as an image: {error}") from error

@@ -7,7 +7,6 @@ be imported.
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -19,7 +18,8 @@ from adaptcl.kinds import instead_of_class, kind_of
 from adaptcl.models.resnet50 import PAPER_FIXED, resnet50
 from adaptcl.models.small import small
 from adaptcl.models.vgg16 import vgg16
-from adaptcl.own_code import call, refuse_misdefined
+from adaptcl.own_code import call, own_function
+from adaptcl.settings import is_own
 
 __all__ = ["MODELS", "ModelSpec", "build", "find"]
 
@@ -54,24 +54,17 @@ def find(name: str) -> ModelSpec:
     """The model of that name, or the factory a `package.module:factory` leads to."""
     if name in MODELS:
         return MODELS[name]
-    module_name, colon, attribute = name.partition(":")
-    if not (colon and module_name and attribute):
+    if not is_own(name):
         raise SettingError(
             f"There is no model {name!r}; choose one of {', '.join(sorted(MODELS))}, "
             "or give your own as package.module:factory."
         )
-    try:
-        factory = getattr(importlib.import_module(module_name), attribute)
-    except (ImportError, AttributeError) as error:
-        raise SettingError(f"The model {name!r} cannot be imported: {error}.") from error
-    if not callable(factory):
-        raise SettingError(f"The model {name!r} is not a function or class that builds one.")
+    factory = own_function(name, "a model", ("shape", "classes"), "an nn.Module")
     if isinstance(factory, nn.Module):
         raise SettingError(
             f"The model {name!r} is an nn.Module already; name a function or class that builds "
             "one, so that its initial values can follow from the seed."
         )
-    refuse_misdefined(name, factory, ("shape", "classes"), "an nn.Module")
     return ModelSpec(name, factory, (), f"built by {name}")
 
 

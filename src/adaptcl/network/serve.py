@@ -26,7 +26,7 @@ from adaptcl.pruning import own_worker_orders
 from adaptcl.report.wording import number_of
 from adaptcl.result import Result
 from adaptcl.run_folder import RunFolder
-from adaptcl.run_folder.network_file import NetworkFile
+from adaptcl.run_folder.network_file import NAME, NetworkFile
 from adaptcl.session import Session, check
 from adaptcl.settings import declared
 from adaptcl.strategies.noise import TYPICAL_NOISE
@@ -58,10 +58,9 @@ def serve(
         job = uuid.uuid4().hex
         anchored = [each.anchored() for each in configs]
         for turn, (each, path) in enumerate(zip(anchored, paths, strict=True)):
-            folder = RunFolder.create(path, each.to_toml())
-            stack.callback(folder.close)
             named = replace(place, run=uuid.uuid4().hex, job=job, turn=turn)
-            named.write(path)
+            folder = RunFolder.create(path, each.to_toml(), {NAME: named.to_toml()})
+            stack.callback(folder.close)
             sessions.append(_NetworkSession(each, materials, folder, listeners, named))
         return _run_all(sessions, fleet, say)
 

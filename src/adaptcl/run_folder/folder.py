@@ -6,7 +6,7 @@ import fcntl
 import json
 import os
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,8 +34,12 @@ class RunFolder:
         """Of `rounds.jsonl`: how many lines, and the checksum of them all."""
 
     @classmethod
-    def create(cls, path: Path, config: str) -> RunFolder:
-        """A new folder for a run with this configuration; never over an older run."""
+    def create(cls, path: Path, config: str, before: Mapping[str, str] | None = None) -> RunFolder:
+        """A new folder for a run with this configuration; never over an older run.
+
+        It is a run's folder once `config.toml` is there, so files that say what kind of run it is
+        are written `before` that, by name.
+        """
         cls.refuse_occupied(path)
         try:
             path.mkdir(parents=True, exist_ok=True)
@@ -45,7 +49,8 @@ class RunFolder:
         try:
             # Asked again: another process may have been quicker, before the lock.
             cls.refuse_occupied(path)
-            folder._write_text(CONFIG, config)
+            for name, text in {**(before or {}), CONFIG: config}.items():
+                folder._write_text(name, text)
         except RunFolderError:
             folder.close()
             raise

@@ -27,9 +27,9 @@ class NetworkFile:
     turn: int = 0
     """Which of those it is."""
 
-    def write(self, folder: Path) -> None:
-        """Put it into a run's folder."""
-        (folder / NAME).write_text(tomli_w.dumps(asdict(self)), encoding="utf-8")
+    def to_toml(self) -> str:
+        """As it stands in the file."""
+        return tomli_w.dumps(asdict(self))
 
     @classmethod
     def read(cls, folder: Path) -> NetworkFile:

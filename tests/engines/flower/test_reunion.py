@@ -13,6 +13,7 @@ from adaptcl.engines.flower.reunion import going_on_without, longest_wait
 from adaptcl.events import Event, RunStarted, UpdateArrived, Warned, WorkerJoined, WorkerLost
 from adaptcl.network.serve import serve_again
 from adaptcl.result import Result
+from adaptcl.run_folder import RunFolder
 
 if TYPE_CHECKING:
     from tests.engines.flower.conftest import Site
@@ -88,6 +89,24 @@ def test_a_resumed_run_goes_on_without_a_worker_that_is_gone(site: Site) -> None
     (result,) = serve_again([site.folder / "run"], site.listeners, site.hear, site.clock)
     assert len(result.rounds) == 5
     assert_done_by_two(site, result, first=2)
+
+
+def test_where_only_the_model_is_left_to_be_written_nobody_is_waited_for(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full_disk(*_: object, **__: object) -> None:
+        raise KilledError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RunFolder, "finish", full_disk)
+        for number in range(3):
+            site.worker(number)
+        with pytest.raises(KilledError):
+            site.serve(site.settings(strategy="adaptcl", rounds=2))
+    site.not_listening()
+    (result,) = serve_again([site.folder / "run"], site.listeners, site.hear, site.clock)
+    assert len(result.rounds) == 2
+    assert (site.folder / "run" / "model.safetensors").exists()
 
 
 def test_nobody_is_waited_for_longer_than_for_a_task() -> None:

@@ -87,7 +87,7 @@ def warned(site: Site) -> list[str]:
     ("words", "sentence"),
     [
         (["--device", "abacus"], "--device is 'abacus', but PyTorch has no such device on this"),
-        (["--model", "nowhere:build"], "The model 'nowhere:build' cannot be imported"),
+        (["--model", "nowhere:build"], "There is no module nowhere, where a model"),
         (["--model", "vgg"], "There is no model 'vgg'"),
         (["--memory", "file/below"], "--memory is 'file/below', but nothing can be written there"),
     ],

@@ -108,9 +108,8 @@ class Network:
         """Workers that have failed, and when to ask them again."""
         self._reminder = Reminder(fleet.now)
         self._open: dict[int, OpenTask] = {}
-        self._used: list[int | None] = [0] * workers
-        """The round of each worker's latest update that was used; 0 before the first. None where
-        a checkpoint does not say."""
+        self._used = [0] * workers
+        """The round of each worker's latest update that was used; 0 before the first."""
         self._deadline = Deadline()
         self._update_times = [0.0] * workers
         self._traffic = Traffic()
@@ -120,6 +119,8 @@ class Network:
         """Run to the end; `checkpoint` gets all that is needed to go on after every round."""
         if resume is not None:
             self._restore(resume)
+            if self._strategy.finished:
+                return  # Nobody is needed for what is only left to be written down.
         for worker in self._connected:
             self._invite(worker)
         self._missing = self._gather(for_all=self._first and resume is None)
