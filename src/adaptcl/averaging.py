@@ -12,6 +12,8 @@ first 1 / share rounds there is no averaging at all.
 
 from __future__ import annotations
 
+from collections.abc import Container
+
 import torch
 
 from adaptcl.snapshot import Tree
@@ -25,9 +27,11 @@ USUAL_SHARE = 0.05
 class Averaging:
     """A running mean of global models that forgets."""
 
-    def __init__(self, share: float) -> None:
-        """Over this share of the rounds so far; 0 is no averaging."""
+    def __init__(self, share: float, constants: Container[str] = ()) -> None:
+        """Over this share of the rounds so far; 0 is no averaging. Tensors named as `constants`
+        have no mean."""
         self._share = share
+        self._constants = constants
         self._model: State | None = None
         self._round = 0
         self._rounds = 0
@@ -54,7 +58,7 @@ class Averaging:
             # A mean from a checkpoint may be in another place than the models that follow it.
             self._model = {
                 name: torch.lerp(self._model[name].to(tensor.device), tensor, 1 / window)
-                if tensor.is_floating_point()
+                if tensor.is_floating_point() and name not in self._constants
                 else tensor
                 for name, tensor in state.items()
             }

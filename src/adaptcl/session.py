@@ -86,7 +86,7 @@ class Session:
         self._units = trace(materials.model, materials.example(), materials.fixed)
         refuse_misfit(materials, config.recipe.batch_size)
         self._strategy = self._new_strategy()
-        self._averaging = Averaging(self._job.averaging)
+        self._averaging = Averaging(self._job.averaging, self._units.constants)
         if folder:
             recognise(folder, config, materials)
         device = torch.device(self._job.device)

@@ -177,6 +177,30 @@ def test_values_that_are_not_finite_are_refused(
             sent(answer, asked, units, codec(each, {}))
 
 
+@pytest.mark.parametrize(
+    ("name", "value"), [("0.weight", 1e7), ("8.bias", -1e30), ("1.running_mean", 1e16)]
+)
+def test_numbers_that_no_training_leads_to_are_refused(
+    answer: Update, asked: Task, units: UnitMap, name: str, value: float
+) -> None:
+    answer.state[name].view(-1)[-1] = value
+    with pytest.raises(UpdateError, match=f"worker 3 sent '{name}' with numbers of up to"):
+        sent(answer, asked, units, codec("plain", {}))
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "value"),
+    [("0.weight", 0.1, 1e5), ("0.weight", 1e8, 1e9), ("1.running_var", 1.0, 1e12)],
+    ids=["large", "large already", "a variance of raw inputs"],
+)
+def test_large_numbers_are_not(
+    answer: Update, asked: Task, units: UnitMap, name: str, given: float, value: float
+) -> None:
+    before = {**asked.state, name: torch.full_like(asked.state[name], given)}
+    answer.state[name].fill_(value)
+    sent(answer, replace(asked, state=before), units, codec("plain", {}))
+
+
 @pytest.mark.parametrize("name", ["fp16", "int8", "dgc"])
 def test_finite_changes_that_add_up_to_infinity_are_refused(
     answer: Update, asked: Task, units: UnitMap, name: str

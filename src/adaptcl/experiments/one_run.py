@@ -78,7 +78,7 @@ class _Observed(Session):
         self._told = told
         self._similarity: dict[int, float] = {}
         self._warnings: list[str] = []
-        self._mean = Averaging(USUAL_SHARE)
+        self._mean = Averaging(USUAL_SHARE, self._units.constants)
         self._averaged: dict[int, float] = {}
         self._usual = self._measuring(USUAL_COUNT)
         self._fresh_accuracy: dict[int, float] = {}

@@ -183,7 +183,8 @@ class Aggregation:
             else self._count(name, before)
             for name, before in previous.items()
         }
-        merged |= {name: previous[name].clone() for name in self._units.frozen & merged.keys()}
+        still = self._units.frozen | self._units.constants
+        merged |= {name: previous[name].clone() for name in still & merged.keys()}
         self._weight = 0.0
         self._holders = Holders(self._units, self._device)
         self._counters.clear()

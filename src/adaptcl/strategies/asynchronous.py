@@ -77,7 +77,10 @@ class Asynchronous(ABC):
         task = self._tasks.pop(update.worker)
         if self._pulled[update.worker] == 0:
             self._lasso.note(task.kept, update.lasso)
+        before = self.state
         self.merge(update, task, self.merges - self._pulled[update.worker])
+        if constants := self.job.units.constants:
+            self.state = {**self.state, **{name: before[name] for name in constants}}
         self.merges += 1
         self.done[update.worker] += 1
         self._records.append(worker_record(self.job.units, arrival, 0.0))

@@ -316,7 +316,8 @@ class Synchronous:
         # Updates were looked at as they came, so merged they are finite: who makes another model of
         # them is looked at too, or the workers would be blamed for it.
         own = type(self).next_model is not Synchronous.next_model
-        if own and (odd := first_not_finite(model)) is not None:
+        numbers = {n: tensor for n, tensor in model.items() if n not in self.units.constants}
+        if own and (odd := first_not_finite(numbers)) is not None:
             raise SettingError(
                 f"{who} gives {odd!r} with values that are not finite, in round {self.round}, of "
                 "updates that are."

@@ -8,7 +8,7 @@ in what the codec made of the payload: that holds for any codec, and finite chan
 to infinity.
 
 A tied tensor travels under the first of its names only. Whatever a codec does to it, and whatever a
-worker would like to send under another name, it stays one tensor.
+worker would like to send under another name, it stays one tensor. Constants do not travel.
 """
 
 from __future__ import annotations
@@ -35,6 +35,12 @@ more than this unless the model's first weights are nearly zero or its outputs a
 _MOST_CALLS = 1000
 """How often a step may call the same normalisation: more than once where layers share it, where a
 sequence runs through it, or where activations are computed again to save memory."""
+
+_MOST_GROWTH = 1e6
+"""How many times the largest number of a parameter, or 1, its largest may be after a round."""
+
+_MOST_MEASURED = 1e15
+"""The same for what is measured: the variance of raw inputs may be a million millions."""
 
 _MOST_COUNTED = 2**40
 """Batches that a worker may have counted in a round, however many samples it says it has. Rounds
@@ -68,9 +74,11 @@ def unpack(payload: Payload, header: Update, task: Task, units: UnitMap, codec: 
     check_header(header, task, units)
     reference = _reference(task, header.kept, units)
     state = codec.decode(payload, _once(reference, units))
+    state |= {name: reference[name] for name in units.constants & reference.keys()}
     further_names = {name: state[first] for name, first in units.tied.items()}
     update = dataclasses.replace(header, state={**state, **further_names})
     check_tensors(update, units)
+    check_magnitudes(update, reference, units)
     check_whole_numbers(update, task, reference, units)
     return update
 
@@ -129,7 +137,8 @@ def check_tensors(update: Update, units: UnitMap) -> None:
                 f"{who} sent {name!r} of shape {tuple(tensor.shape)}, "
                 f"but its units make {expected[name]}."
             )
-    if (odd := first_not_finite(update.state)) is not None:
+    numbers = {n: tensor for n, tensor in update.state.items() if n not in units.constants}
+    if (odd := first_not_finite(numbers)) is not None:
         raise UpdateError(
             f"{who} sent {odd!r} with values that are not finite; "
             "its training has probably diverged: a lower learning_rate may help."
@@ -137,6 +146,26 @@ def check_tensors(update: Update, units: UnitMap) -> None:
     variances = {n: tensor for n, tensor in update.state.items() if n in units.variances}
     if (odd := _first_outside(variances, 0.0, math.inf)) is not None:
         raise UpdateError(f"{who} sent {odd!r} with negative variances.")
+
+
+def check_magnitudes(update: Update, reference: State, units: UnitMap) -> None:
+    """Refuse finite numbers that no training leads to: merged, they would ruin the model, and the
+    training of all the others would be blamed for it."""
+    floats = {
+        name: tensor
+        for name, tensor in update.state.items()
+        if tensor.is_floating_point() and tensor.numel() and name not in units.constants
+    }
+    if not floats:
+        return
+    largest = torch.stack(torch._foreach_norm(list(floats.values()), math.inf)).tolist()
+    for name, found in zip(floats, largest, strict=True):
+        limit = _MOST_GROWTH if name in units.parameters else _MOST_MEASURED
+        if found > limit and found > limit * float(reference[name].abs().max()):
+            raise UpdateError(
+                f"worker {update.worker} sent {name!r} with numbers of up to {found:.0e}; "
+                "its training has probably diverged: a lower learning_rate may help."
+            )
 
 
 def check_whole_numbers(update: Update, task: Task, reference: State, units: UnitMap) -> None:
@@ -170,8 +199,9 @@ def _reference(task: Task, kept: Kept, units: UnitMap) -> State:
 
 
 def _once(state: Mapping[str, Tensor], units: UnitMap) -> State:
-    """The tensors as they travel: each under one name."""
-    return {name: tensor for name, tensor in state.items() if name not in units.tied}
+    """The tensors as they travel: each under one name, and no constants."""
+    aside = units.tied.keys() | units.constants
+    return {name: tensor for name, tensor in state.items() if name not in aside}
 
 
 def _first_outside(tensors: State, least: float, most: float) -> str | None:

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 
 from adaptcl.errors import TraceError
+from adaptcl.finite import first_not_finite
 from adaptcl.units.check import checked
 from adaptcl.units.coupling import PINNED
 from adaptcl.units.flow import Flow
@@ -108,6 +109,11 @@ def _unit_map(model: nn.Module, flow: Flow, growth: Mapping[str, Tensor]) -> Uni
         integers=frozenset(n for n, tensor in state.items() if not tensor.is_floating_point()),
         tied=(tied := _tied(model, state)),
         frozen=frozenset(name for name in state if tied.get(name, name) in still),
+        constants=frozenset(
+            name
+            for name, tensor in model.named_buffers()
+            if name in state and first_not_finite({name: tensor})
+        ),
         item_bytes={name: tensor.element_size() for name, tensor in state.items()},
         alike=flow.alike,
         growth={

@@ -102,6 +102,9 @@ class UnitMap:
     """For each further name of a tied tensor its first."""
     frozen: frozenset[str] = frozenset()
     """Names of the parameters that are not trained (`requires_grad` is False)."""
+    constants: frozenset[str] = frozenset()
+    """Names of the buffers with an infinity or NaN in them, such as the mask of causal attention.
+    Nothing can be added to them, so they stay as they are and do not travel."""
     item_bytes: Mapping[str, int] = field(default_factory=dict)
     """Bytes of one element of each tensor; 4 where it is not said."""
     alike: frozenset[str] = frozenset()
