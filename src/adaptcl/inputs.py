@@ -10,6 +10,16 @@ from typing import Any
 from adaptcl.data import Samples
 from adaptcl.errors import RunFolderError
 
+_NUMBERS = (int, float, type(None))
+_FIELDS = (
+    ("shape", (int,), True),
+    ("kind", (str,), False),
+    ("mean", _NUMBERS, True),
+    ("std", _NUMBERS, True),
+    ("classes", (str,), True),
+)
+"""What each is made of, and whether of several."""
+
 
 @dataclass(frozen=True)
 class Inputs:
@@ -41,6 +51,14 @@ class Inputs:
         """Read back what `to_json` gave, refusing anything else."""
         try:
             listed = {name: tuple(each) for name, each in values.items() if isinstance(each, list)}
-            return cls(**{**values, **listed})
+            found = cls(**{**values, **listed})
         except (TypeError, AttributeError) as error:
             raise RunFolderError(f"inputs.json does not describe inputs: {error}") from None
+        for name, kinds, several in _FIELDS:
+            value = getattr(found, name)
+            parts = value if several and isinstance(value, tuple) else (value,)
+            if not all(type(each) in kinds for each in parts):
+                raise RunFolderError(
+                    f"inputs.json does not describe inputs: {name} is {value!r:.50}"
+                )
+        return found
