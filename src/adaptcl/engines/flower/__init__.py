@@ -15,6 +15,7 @@ warm from the first task to the last.
     reunion         how long it waits for workers that took part before
     node            a worker's end
     uplink          in what pieces its answers travel
+    parts           what is made of pieces that somebody sent
     own_data        its data, made to fit the server's model
     fingerprint     whether its model is the server's
     joining         who hears why a worker cannot take part

@@ -14,7 +14,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from queue import Empty
-from typing import cast
 
 from flwr.app import Message, Metadata
 from flwr.app.message import make_message, remove_content_from_message
@@ -33,17 +32,18 @@ from flwr.supercore.inflatable.inflatable_object import (
     iterate_object_tree,
     no_object_id_recompute,
 )
-from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
 from flwr.supercore.object_store import NoObjectInStoreError, ObjectStoreFactory
 from flwr.supercore.object_store.in_memory_object_store import InMemoryObjectStore
 from flwr.superlink.federation import NoOpFederationManager
 
 from adaptcl.engines.flower.doorkeeper import Activated, Doorkeeper
-from adaptcl.engines.flower.frames import from_record, to_record
+from adaptcl.engines.flower.frames import to_record
 from adaptcl.engines.flower.keys import ServerKeys
+from adaptcl.engines.flower.parts import frame_of
 from adaptcl.engines.flower.port import Port
 from adaptcl.engines.flower.turned_away import TurnedAway
-from adaptcl.errors import AdaptCLError
+from adaptcl.engines.flower.uplink import MOST_BYTES
+from adaptcl.errors import AdaptCLError, UpdateError
 
 _TTL_S = 30 * 86400.0
 """Flower forgets a message after this long; the engine's own patience ends much earlier."""
@@ -167,7 +167,7 @@ class Fleet:
             ttl=_TTL_S,
             message_type=kind,
         )
-        message = make_message(metadata, to_record(content))
+        message = make_message(metadata, to_record(content, MOST_BYTES))
         with no_object_id_recompute():
             name = message.object_id
             message.metadata.__dict__["_message_id"] = name
@@ -271,14 +271,11 @@ class Fleet:
                 if not content:
                     return None
                 contents[part.object_id] = content
-            whole = inflate_object_from_contents(reply.message_id, contents)
-            frame = from_record(cast(Message, whole).content)
+            frame = frame_of(reply.message_id, contents, self._sent[message].allowance)
         except NoObjectInStoreError:
             return None
-        except Exception:
-            # Whoever sent this made it by hand, and what Flower makes of that can be any error;
-            # the engine will find that it cannot be read.
-            frame = b""
+        except UpdateError:
+            frame = b""  # Whoever sent this made it by hand; the engine will find it unreadable.
         now = self.now()
         answer = Replied(
             worker=self._workers[reply.src_node_id],
