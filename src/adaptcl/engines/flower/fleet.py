@@ -11,15 +11,13 @@ import math
 import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from queue import Empty
 
 from flwr.app import Message, Metadata
 from flwr.app.message import make_message, remove_content_from_message
 from flwr.common.constant import NOOP_ACCOUNT_NAME, NOOP_FLWR_AID, SUPERLINK_NODE_ID
-from flwr.proto.message_pb2 import ObjectTree
-from flwr.server.superlink.linkstate import InMemoryLinkState, LinkState, LinkStateFactory
+from flwr.server.superlink.linkstate import LinkState, LinkStateFactory
 from flwr.supercore.constant import (
     FLWR_IN_MEMORY_DB_NAME,
     NOOP_FEDERATION_ID,
@@ -29,16 +27,16 @@ from flwr.supercore.constant import (
 from flwr.supercore.inflatable.inflatable_object import (
     get_all_nested_objects,
     get_object_tree,
-    iterate_object_tree,
     no_object_id_recompute,
 )
-from flwr.supercore.object_store import NoObjectInStoreError, ObjectStoreFactory
-from flwr.supercore.object_store.in_memory_object_store import InMemoryObjectStore
+from flwr.supercore.object_store import ObjectStoreFactory
 from flwr.superlink.federation import NoOpFederationManager
 
 from adaptcl.engines.flower.doorkeeper import Activated, Doorkeeper
 from adaptcl.engines.flower.frames import to_record
 from adaptcl.engines.flower.keys import ServerKeys
+from adaptcl.engines.flower.link import Link
+from adaptcl.engines.flower.objects import Objects
 from adaptcl.engines.flower.parts import frame_of
 from adaptcl.engines.flower.port import Port
 from adaptcl.engines.flower.turned_away import TurnedAway
@@ -109,8 +107,8 @@ class Fleet:
         self.now = clock
         """The clock of all times and timeouts here and in the engine, in seconds."""
         logging.getLogger("flwr").setLevel(logging.CRITICAL)
-        states = _new_states()
-        self._state = states.state()
+        self._objects = Objects()
+        self._state = Link(manager := NoOpFederationManager(), self._objects)
         self._nodes = [
             self._state.create_node(NOOP_FLWR_AID, NOOP_ACCOUNT_NAME, key, 0)
             for key in keys.workers
@@ -125,7 +123,7 @@ class Fleet:
         """Answers that have been announced but are not here in full."""
         self._doorkeeper = Doorkeeper(self._state, clock)
         self._ticked = -math.inf
-        self._port = Port(host, port, keys, states, self._doorkeeper)
+        self._port = Port(host, port, keys, _serving(self._state, manager), self._doorkeeper)
         self._closed = threading.Event()
 
     def __enter__(self) -> Fleet:
@@ -193,11 +191,11 @@ class Fleet:
         self._note_announced({message} - self._partial.keys())
         announced = self._partial.pop(message, None)
         if announced is not None:
-            self._state.object_store.delete(announced.metadata.message_id)
+            self._objects.delete(announced.metadata.message_id)
         del self._sent[message]
         self._doorkeeper.forget(message)
         self._state.delete_messages({message})
-        self._state.object_store.delete(message)
+        self._objects.delete(message)
 
     def wait(self, timeout: float) -> list[Happening]:
         """What has happened, as soon as something has; an empty list after `timeout` seconds."""
@@ -252,28 +250,17 @@ class Fleet:
 
     def _note_announced(self, messages: set[str]) -> None:
         """See which of these messages have an answer on its way."""
-        if messages:
-            for reply in self._state.get_message_res(messages, self._run):
-                # What Flower says itself, of nodes gone silent, is seen by their presence.
-                if reply.metadata.src_node_id in self._workers:
-                    self._partial[reply.metadata.reply_to_message_id] = reply
+        for reply in self._state.answers_to(messages):
+            self._partial[reply.metadata.reply_to_message_id] = reply
 
     def _complete(self, message: str) -> Replied | None:
         """The answer to a message, if all parts of it are here."""
         reply = self._partial[message].metadata
-        store = self._state.object_store
-        contents: dict[str, bytes] = {}
-        try:
-            if not store.get(reply.message_id):
-                return None  # It is sent last, so there is no need to look through all the others.
-            for part in iterate_object_tree(store.get_object_tree(reply.message_id)):
-                content = store.get(part.object_id)
-                if not content:
-                    return None
-                contents[part.object_id] = content
-            frame = frame_of(reply.message_id, contents, self._sent[message].allowance)
-        except NoObjectInStoreError:
+        parts = self._objects.whole(reply.message_id)
+        if parts is None:
             return None
+        try:
+            frame = frame_of(reply.message_id, parts, self._sent[message].allowance)
         except UpdateError:
             frame = b""  # Whoever sent this made it by hand; the engine will find it unreadable.
         now = self.now()
@@ -288,37 +275,11 @@ class Fleet:
         return answer
 
 
-class _Objects(InMemoryObjectStore):
-    """Flower's store of objects, for messages that share some and come and go at any moment.
-
-    Equal objects of different messages, such as the answers of all workers to their invitations,
-    are stored once.
-    """
-
-    def preregister(self, run_id: int, object_tree: ObjectTree) -> list[str]:
-        """Register the objects of a message, all or none; gives those that are missing.
-
-        Flower does it one by one, and one that it finds to be there already could be deleted with
-        another message before this message has laid claim to it.
-        """
-        with self.lock_store:
-            return super().preregister(run_id, object_tree)
-
-    def put(self, object_id: str, object_content: bytes) -> None:
-        """Store an object, unless no message needs it any more.
-
-        When an answer's last missing part comes from another worker, the answer is read and
-        deleted while its own worker still sends. That worker has done nothing wrong.
-        """
-        with suppress(NoObjectInStoreError):
-            super().put(object_id, object_content)
-
-
-def _new_states() -> LinkStateFactory:
-    manager = NoOpFederationManager()
+def _serving(state: Link, manager: NoOpFederationManager) -> LinkStateFactory:
+    """What gives Flower's handlers of requests this state."""
     kept = ObjectStoreFactory(FLWR_IN_MEMORY_DB_NAME)
     states = LinkStateFactory(FLWR_IN_MEMORY_DB_NAME, manager, kept)
-    states.state_instance = InMemoryLinkState(manager, _Objects())
+    states.state_instance = state
     return states
 
 

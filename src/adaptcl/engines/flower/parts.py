@@ -10,7 +10,7 @@ ever sent, and of no more bytes than were expected.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from flwr.app import Array, ArrayRecord, Message, RecordDict
 from flwr.app.message.arraychunk import ArrayChunk
@@ -19,6 +19,7 @@ from flwr.supercore.inflatable.inflatable_object import (
     InflatableObject,
     get_object_body,
     get_object_children_ids_from_object_content,
+    is_valid_sha256_hash,
 )
 
 from adaptcl.engines.flower.frames import RECORD, STYPE
@@ -39,7 +40,18 @@ def parts_of(tree: ObjectTree) -> list[str]:
         names.append(piece.object_id)
     if len(set(names)) < len(names):
         raise UpdateError("A message has a part twice.")
+    if not all(map(is_valid_sha256_hash, names)):
+        raise UpdateError("A message has parts whose names are not made from what is in them.")
     return names[::-1]
+
+
+def tree_of(parts: Sequence[str]) -> ObjectTree:
+    """The tree of which these are the parts."""
+    *pieces, array, arrays, records, message = parts
+    tree = ObjectTree(object_id=array, children=[ObjectTree(object_id=p) for p in pieces[::-1]])
+    for name in (arrays, records, message):
+        tree = ObjectTree(object_id=name, children=[tree])
+    return tree
 
 
 def frame_of(message: str, parts: Mapping[str, bytes], most: int) -> bytes:
