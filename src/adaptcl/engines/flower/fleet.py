@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import math
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -45,8 +44,6 @@ from adaptcl.errors import AdaptCLError, UpdateError
 
 _TTL_S = 30 * 86400.0
 """Flower forgets a message after this long; the engine's own patience ends much earlier."""
-
-_ALIVE_S = 10.0
 
 _SPARE_BYTES = 2**20
 """What an answer may have beyond twice the bytes of the message. A trained sub-model is no larger
@@ -114,7 +111,7 @@ class Fleet:
             for key in keys.workers
         ]
         self._workers = {node: worker for worker, node in enumerate(self._nodes)}
-        self._run, self._task = _new_run(self._state)
+        self._run = _new_run(self._state)
         self._online: dict[int, str] = {}
         """Nodes that are there, and since when."""
         self._sent: dict[str, _Sent] = {}
@@ -124,22 +121,13 @@ class Fleet:
         self._doorkeeper = Doorkeeper(self._state, clock)
         self._ticked = -math.inf
         self._port = Port(host, port, keys, _serving(self._state, manager), self._doorkeeper)
-        self._closed = threading.Event()
 
     def __enter__(self) -> Fleet:
         self._port.start()
-        threading.Thread(target=self._keep_running, name="run", daemon=True).start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._closed.set()
         self._port.stop()
-
-    def _keep_running(self) -> None:
-        """Flower ends a run that gives no sign of life for a minute, and judging a big model can
-        take longer than that."""
-        while not self._closed.wait(_ALIVE_S):
-            self._state.acknowledge_task_heartbeat(self._task)
 
     @property
     def address(self) -> tuple[str, int]:
@@ -283,12 +271,12 @@ def _serving(state: Link, manager: NoOpFederationManager) -> LinkStateFactory:
     return states
 
 
-def _new_run(state: LinkState) -> tuple[int, int]:
-    """A run in Flower's sense, under way; gives its number and that of its task."""
+def _new_run(state: LinkState) -> int:
+    """The number of a run in Flower's sense that is under way."""
     run = state.create_run(
         None, None, None, {}, NOOP_FEDERATION_ID, None, NOOP_FLWR_AID, TaskType.SERVER_APP
     )
     task = state.get_run_info(run_ids=[run])[0].primary_task_id
     if task is None or state.claim_task(task) is None or not state.activate_task(task):
         raise AdaptCLError("Flower would not start a run; is this the version of it we need?")
-    return run, task
+    return run

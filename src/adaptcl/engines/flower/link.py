@@ -15,6 +15,14 @@ from flwr.server.superlink.linkstate import InMemoryLinkState
 class Link(InMemoryLinkState):
     """Flower's link state, for one run."""
 
+    def _cleanup_expired_task_tokens_locked(self) -> None:
+        """End no run of which nothing has been heard for a minute.
+
+        Flower would, to notice that the process behind a run is gone. That process is this one,
+        and after a pause, or where the clock is set, it would find its run ended and all workers
+        refused.
+        """
+
     def answers_to(self, messages: Iterable[str]) -> list[Message]:
         """The answers to these messages that have been announced.
 

@@ -28,6 +28,7 @@ from flwr.proto.fleet_pb2 import (
 from flwr.proto.heartbeat_pb2 import SendNodeHeartbeatRequest
 from flwr.proto.message_pb2 import ObjectTree, PushObjectRequest
 from flwr.proto.node_pb2 import Node as NodeProto
+from flwr.supercore.error import ApiErrorCode
 from flwr.supercore.inflatable.inflatable_object import (
     get_all_nested_objects,
     get_object_tree,
@@ -227,13 +228,16 @@ class Node:
 
     def _refusal(self, response: httpx.Response) -> Exception:
         try:
-            detail = printable(str(response.json()["detail"]))
+            said = response.json()
+            detail = printable(str(said["detail"]))
         except (ValueError, KeyError, TypeError):
-            detail = f"status {response.status_code}"
+            said, detail = {}, f"status {response.status_code}"
         if response.status_code == httpx.codes.UNAUTHORIZED:
             return DisconnectedError("it does not know this connection, or the two clocks differ")
         if response.status_code == httpx.codes.CONFLICT:
             return OccupiedError(detail)
+        if said.get("code") == ApiErrorCode.FLEET_RUN_STATUS_NOT_ALLOWED:
+            return DisconnectedError("it has no run under way")  # One may be, later.
         if response.status_code in (httpx.codes.FORBIDDEN, httpx.codes.NOT_FOUND):
             return AdaptCLError(f"The server at {self._address} refuses this worker: {detail}")
         return DisconnectedError(detail)
