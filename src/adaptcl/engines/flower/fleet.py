@@ -174,16 +174,10 @@ class Fleet:
 
     def forget(self, message: str) -> None:
         """The answer to a message is wanted no more."""
-        if message not in self._sent:
-            return
-        self._note_announced({message} - self._partial.keys())
-        announced = self._partial.pop(message, None)
-        if announced is not None:
-            self._objects.delete(announced.metadata.message_id)
-        del self._sent[message]
-        self._doorkeeper.forget(message)
-        self._state.delete_messages({message})
-        self._objects.delete(message)
+        if self._sent.pop(message, None) is not None:
+            self._partial.pop(message, None)
+            self._doorkeeper.forget(message)
+            self._state.forget(message)
 
     def wait(self, timeout: float) -> list[Happening]:
         """What has happened, as soon as something has; an empty list after `timeout` seconds."""
@@ -208,11 +202,15 @@ class Fleet:
     # Looking -----------------------------------------------------------------------------------
 
     def _look(self) -> list[Happening]:
-        happened: list[Happening] = []
-        if self.now() - self._ticked >= _TICK_S:
-            self._ticked = self.now()
-            happened += self._changes_of_presence()
-        return happened + self._answers()
+        if self.now() - self._ticked < _TICK_S:
+            return self._answers()
+        self._ticked = self.now()
+        # Who answers and leaves, such as one that cannot take part, has answered.
+        happened = self._changes_of_presence() + self._answers()
+        for message in [m for m, each in self._sent.items() if each.node not in self._online]:
+            self.forget(message)
+        self._state.forget_senders()
+        return happened
 
     def _changes_of_presence(self) -> list[Happening]:
         """Who has gone and who has come; a worker that was away only shortly has done both."""
@@ -229,17 +227,13 @@ class Fleet:
         ]
 
     def _answers(self) -> list[Happening]:
-        self._note_announced(self._sent.keys() - self._partial.keys())
+        for reply in self._state.answers_to(self._sent.keys() - self._partial.keys()):
+            self._partial[reply.metadata.reply_to_message_id] = reply
         return [
             answer
             for message in list(self._partial)
             if (answer := self._complete(message)) is not None
         ]
-
-    def _note_announced(self, messages: set[str]) -> None:
-        """See which of these messages have an answer on its way."""
-        for reply in self._state.answers_to(messages):
-            self._partial[reply.metadata.reply_to_message_id] = reply
 
     def _complete(self, message: str) -> Replied | None:
         """The answer to a message, if all parts of it are here."""

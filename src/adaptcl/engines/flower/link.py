@@ -9,7 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from flwr.app import Message
+from flwr.proto.message_pb2 import ObjectTree
 from flwr.server.superlink.linkstate import InMemoryLinkState
+from flwr.supercore.date import now
+
+from adaptcl.errors import UpdateError
 
 
 class Link(InMemoryLinkState):
@@ -32,3 +36,42 @@ class Link(InMemoryLinkState):
         with self.lock:
             names = [self.message_ins_id_to_message_res_id.get(each) for each in messages]
             return [self.message_res_store[name] for name in names if name is not None]
+
+    def store_message_and_object_tree(
+        self, message: Message, object_tree: ObjectTree, session_id: str
+    ) -> tuple[bool, list[str]]:
+        """Take note of an answer that a worker announces; gives whether it is wanted, and which
+        of its parts are."""
+        try:
+            stored, missing = super().store_message_and_object_tree(
+                message, object_tree, session_id
+            )
+        except UpdateError:
+            stored, missing = False, []  # It was announced before, with other parts.
+        if not missing:
+            # Flower would keep the session until the last part comes.
+            self._cleanup_push_session(session_id, cleanup_messages=False)
+        return stored, missing
+
+    def forget(self, message: str) -> None:
+        """Delete a message and whatever has come in answer to it.
+
+        A worker that is still sending is not told, so its session stays until it has done so.
+        """
+        with self.lock:
+            answer = self.message_ins_id_to_message_res_id.get(message)
+            self.delete_messages({message})
+            for each in (message, answer):
+                if each is not None:
+                    self.object_store.delete(each)
+
+    def forget_senders(self) -> None:
+        """Give up the sessions of those who stopped in the middle of sending.
+
+        Flower would do so when somebody asks for what they have not sent, and nobody does.
+        """
+        with self._lock_object_push_sessions:
+            current = now()
+            for session, each in list(self._object_push_sessions.items()):
+                if each.expires_at <= current:
+                    self._cleanup_push_session(session, cleanup_messages=False)
