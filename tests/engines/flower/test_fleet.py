@@ -178,8 +178,7 @@ def test_an_answer_of_which_nothing_can_be_made_is_one_that_is_empty(
             name = get_object_id(NO_MESSAGE)
             metadata = request.messages_list[0].metadata
             metadata.message_id = name
-            del request.message_object_trees[:]
-            request.message_object_trees.add(object_id=name)
+            request.message_object_trees[0].object_id = name
             reply = super()._call(call, request)
             part = PushObjectRequest(
                 node=request.node,

@@ -11,10 +11,13 @@ warm from the first task to the last.
     fleet           the server's end: messages to and from workers
     port            where they come in
     doorkeeper      what is let in
+    link            what it knows of workers and messages
+    objects         where the parts of messages are kept
     engine          the loop of every engine, on the real clock
     reunion         how long it waits for workers that took part before
     node            a worker's end
     uplink          in what pieces its answers travel
+    parts           what is made of pieces that somebody sent
     own_data        its data, made to fit the server's model
     fingerprint     whether its model is the server's
     joining         who hears why a worker cannot take part

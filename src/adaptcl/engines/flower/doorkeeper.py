@@ -27,7 +27,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from adaptcl.engines.flower.connections import Address
 from adaptcl.engines.flower.keys import ServerKeys
+from adaptcl.engines.flower.parts import parts_of
 from adaptcl.engines.flower.turned_away import Log, TurnedAway
+from adaptcl.errors import UpdateError
 
 _PREFIX = "/v1/fleet/"
 _CALLS = frozenset(
@@ -201,6 +203,7 @@ class Doorkeeper:
         elif call == "push-messages":
             self._check_author(asked)
             self._spend(asked.node.node_id, asked.ByteSize())
+            self._check_shape(asked)
         elif call == "push-object":
             self._spend(asked.node.node_id, len(asked.object_content))
         response = await call_next(request)
@@ -248,6 +251,16 @@ class Doorkeeper:
         authors = [message.metadata.src_node_id for message in asked.messages_list]
         if authors != [asked.node.node_id]:
             raise HTTPException(403, "A worker answers for itself and once at a time.")
+
+    def _check_shape(self, asked: PushMessagesRequest) -> None:
+        """Before anything is made of what the answer is said to consist of."""
+        try:
+            (tree,) = asked.message_object_trees
+            name = parts_of(tree)[-1]
+        except (UpdateError, ValueError):
+            raise HTTPException(400, "The answer does not have the shape of one.") from None
+        if name != asked.messages_list[0].metadata.message_id:
+            raise HTTPException(400, "The answer's parts are those of another.")
 
     def _check_addressee(self, asked: ConfirmMessageReceivedRequest) -> None:
         """A message may have been withdrawn meanwhile; then nobody minds."""

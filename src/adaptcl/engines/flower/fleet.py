@@ -8,19 +8,15 @@ from __future__ import annotations
 
 import logging
 import math
-import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from queue import Empty
-from typing import cast
 
 from flwr.app import Message, Metadata
 from flwr.app.message import make_message, remove_content_from_message
 from flwr.common.constant import NOOP_ACCOUNT_NAME, NOOP_FLWR_AID, SUPERLINK_NODE_ID
-from flwr.proto.message_pb2 import ObjectTree
-from flwr.server.superlink.linkstate import InMemoryLinkState, LinkState, LinkStateFactory
+from flwr.server.superlink.linkstate import LinkState, LinkStateFactory
 from flwr.supercore.constant import (
     FLWR_IN_MEMORY_DB_NAME,
     NOOP_FEDERATION_ID,
@@ -30,25 +26,24 @@ from flwr.supercore.constant import (
 from flwr.supercore.inflatable.inflatable_object import (
     get_all_nested_objects,
     get_object_tree,
-    iterate_object_tree,
     no_object_id_recompute,
 )
-from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
-from flwr.supercore.object_store import NoObjectInStoreError, ObjectStoreFactory
-from flwr.supercore.object_store.in_memory_object_store import InMemoryObjectStore
+from flwr.supercore.object_store import ObjectStoreFactory
 from flwr.superlink.federation import NoOpFederationManager
 
 from adaptcl.engines.flower.doorkeeper import Activated, Doorkeeper
-from adaptcl.engines.flower.frames import from_record, to_record
+from adaptcl.engines.flower.frames import to_record
 from adaptcl.engines.flower.keys import ServerKeys
+from adaptcl.engines.flower.link import Link
+from adaptcl.engines.flower.objects import Objects
+from adaptcl.engines.flower.parts import frame_of
 from adaptcl.engines.flower.port import Port
 from adaptcl.engines.flower.turned_away import TurnedAway
-from adaptcl.errors import AdaptCLError
+from adaptcl.engines.flower.uplink import MOST_BYTES
+from adaptcl.errors import AdaptCLError, UpdateError
 
 _TTL_S = 30 * 86400.0
 """Flower forgets a message after this long; the engine's own patience ends much earlier."""
-
-_ALIVE_S = 10.0
 
 _SPARE_BYTES = 2**20
 """What an answer may have beyond twice the bytes of the message. A trained sub-model is no larger
@@ -109,14 +104,14 @@ class Fleet:
         self.now = clock
         """The clock of all times and timeouts here and in the engine, in seconds."""
         logging.getLogger("flwr").setLevel(logging.CRITICAL)
-        states = _new_states()
-        self._state = states.state()
+        self._objects = Objects()
+        self._state = Link(manager := NoOpFederationManager(), self._objects)
         self._nodes = [
             self._state.create_node(NOOP_FLWR_AID, NOOP_ACCOUNT_NAME, key, 0)
             for key in keys.workers
         ]
         self._workers = {node: worker for worker, node in enumerate(self._nodes)}
-        self._run, self._task = _new_run(self._state)
+        self._run = _new_run(self._state)
         self._online: dict[int, str] = {}
         """Nodes that are there, and since when."""
         self._sent: dict[str, _Sent] = {}
@@ -125,23 +120,14 @@ class Fleet:
         """Answers that have been announced but are not here in full."""
         self._doorkeeper = Doorkeeper(self._state, clock)
         self._ticked = -math.inf
-        self._port = Port(host, port, keys, states, self._doorkeeper)
-        self._closed = threading.Event()
+        self._port = Port(host, port, keys, _serving(self._state, manager), self._doorkeeper)
 
     def __enter__(self) -> Fleet:
         self._port.start()
-        threading.Thread(target=self._keep_running, name="run", daemon=True).start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._closed.set()
         self._port.stop()
-
-    def _keep_running(self) -> None:
-        """Flower ends a run that gives no sign of life for a minute, and judging a big model can
-        take longer than that."""
-        while not self._closed.wait(_ALIVE_S):
-            self._state.acknowledge_task_heartbeat(self._task)
 
     @property
     def address(self) -> tuple[str, int]:
@@ -167,7 +153,7 @@ class Fleet:
             ttl=_TTL_S,
             message_type=kind,
         )
-        message = make_message(metadata, to_record(content))
+        message = make_message(metadata, to_record(content, MOST_BYTES))
         with no_object_id_recompute():
             name = message.object_id
             message.metadata.__dict__["_message_id"] = name
@@ -188,16 +174,10 @@ class Fleet:
 
     def forget(self, message: str) -> None:
         """The answer to a message is wanted no more."""
-        if message not in self._sent:
-            return
-        self._note_announced({message} - self._partial.keys())
-        announced = self._partial.pop(message, None)
-        if announced is not None:
-            self._state.object_store.delete(announced.metadata.message_id)
-        del self._sent[message]
-        self._doorkeeper.forget(message)
-        self._state.delete_messages({message})
-        self._state.object_store.delete(message)
+        if self._sent.pop(message, None) is not None:
+            self._partial.pop(message, None)
+            self._doorkeeper.forget(message)
+            self._state.forget(message)
 
     def wait(self, timeout: float) -> list[Happening]:
         """What has happened, as soon as something has; an empty list after `timeout` seconds."""
@@ -222,11 +202,15 @@ class Fleet:
     # Looking -----------------------------------------------------------------------------------
 
     def _look(self) -> list[Happening]:
-        happened: list[Happening] = []
-        if self.now() - self._ticked >= _TICK_S:
-            self._ticked = self.now()
-            happened += self._changes_of_presence()
-        return happened + self._answers()
+        if self.now() - self._ticked < _TICK_S:
+            return self._answers()
+        self._ticked = self.now()
+        # Who answers and leaves, such as one that cannot take part, has answered.
+        happened = self._changes_of_presence() + self._answers()
+        for message in [m for m, each in self._sent.items() if each.node not in self._online]:
+            self.forget(message)
+        self._state.forget_senders()
+        return happened
 
     def _changes_of_presence(self) -> list[Happening]:
         """Who has gone and who has come; a worker that was away only shortly has done both."""
@@ -243,42 +227,24 @@ class Fleet:
         ]
 
     def _answers(self) -> list[Happening]:
-        self._note_announced(self._sent.keys() - self._partial.keys())
+        for reply in self._state.answers_to(self._sent.keys() - self._partial.keys()):
+            self._partial[reply.metadata.reply_to_message_id] = reply
         return [
             answer
             for message in list(self._partial)
             if (answer := self._complete(message)) is not None
         ]
 
-    def _note_announced(self, messages: set[str]) -> None:
-        """See which of these messages have an answer on its way."""
-        if messages:
-            for reply in self._state.get_message_res(messages, self._run):
-                # What Flower says itself, of nodes gone silent, is seen by their presence.
-                if reply.metadata.src_node_id in self._workers:
-                    self._partial[reply.metadata.reply_to_message_id] = reply
-
     def _complete(self, message: str) -> Replied | None:
         """The answer to a message, if all parts of it are here."""
         reply = self._partial[message].metadata
-        store = self._state.object_store
-        contents: dict[str, bytes] = {}
-        try:
-            if not store.get(reply.message_id):
-                return None  # It is sent last, so there is no need to look through all the others.
-            for part in iterate_object_tree(store.get_object_tree(reply.message_id)):
-                content = store.get(part.object_id)
-                if not content:
-                    return None
-                contents[part.object_id] = content
-            whole = inflate_object_from_contents(reply.message_id, contents)
-            frame = from_record(cast(Message, whole).content)
-        except NoObjectInStoreError:
+        parts = self._objects.whole(reply.message_id)
+        if parts is None:
             return None
-        except Exception:
-            # Whoever sent this made it by hand, and what Flower makes of that can be any error;
-            # the engine will find that it cannot be read.
-            frame = b""
+        try:
+            frame = frame_of(reply.message_id, parts, self._sent[message].allowance)
+        except UpdateError:
+            frame = b""  # Whoever sent this made it by hand; the engine will find it unreadable.
         now = self.now()
         answer = Replied(
             worker=self._workers[reply.src_node_id],
@@ -291,46 +257,20 @@ class Fleet:
         return answer
 
 
-class _Objects(InMemoryObjectStore):
-    """Flower's store of objects, for messages that share some and come and go at any moment.
-
-    Equal objects of different messages, such as the answers of all workers to their invitations,
-    are stored once.
-    """
-
-    def preregister(self, run_id: int, object_tree: ObjectTree) -> list[str]:
-        """Register the objects of a message, all or none; gives those that are missing.
-
-        Flower does it one by one, and one that it finds to be there already could be deleted with
-        another message before this message has laid claim to it.
-        """
-        with self.lock_store:
-            return super().preregister(run_id, object_tree)
-
-    def put(self, object_id: str, object_content: bytes) -> None:
-        """Store an object, unless no message needs it any more.
-
-        When an answer's last missing part comes from another worker, the answer is read and
-        deleted while its own worker still sends. That worker has done nothing wrong.
-        """
-        with suppress(NoObjectInStoreError):
-            super().put(object_id, object_content)
-
-
-def _new_states() -> LinkStateFactory:
-    manager = NoOpFederationManager()
+def _serving(state: Link, manager: NoOpFederationManager) -> LinkStateFactory:
+    """What gives Flower's handlers of requests this state."""
     kept = ObjectStoreFactory(FLWR_IN_MEMORY_DB_NAME)
     states = LinkStateFactory(FLWR_IN_MEMORY_DB_NAME, manager, kept)
-    states.state_instance = InMemoryLinkState(manager, _Objects())
+    states.state_instance = state
     return states
 
 
-def _new_run(state: LinkState) -> tuple[int, int]:
-    """A run in Flower's sense, under way; gives its number and that of its task."""
+def _new_run(state: LinkState) -> int:
+    """The number of a run in Flower's sense that is under way."""
     run = state.create_run(
         None, None, None, {}, NOOP_FEDERATION_ID, None, NOOP_FLWR_AID, TaskType.SERVER_APP
     )
     task = state.get_run_info(run_ids=[run])[0].primary_task_id
     if task is None or state.claim_task(task) is None or not state.activate_task(task):
         raise AdaptCLError("Flower would not start a run; is this the version of it we need?")
-    return run, task
+    return run

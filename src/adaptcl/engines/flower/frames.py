@@ -25,7 +25,9 @@ from adaptcl.units import Kept, State
 STYPE = "adaptcl.frame.1"
 """Marks our arrays, and which version of this format they hold."""
 
-_RECORD = "frame"
+RECORD = "frame"
+"""What the record of our one array and the array in it are called."""
+
 _HEADER = "header"
 
 
@@ -57,21 +59,39 @@ class Frame:
 
 
 def to_record(content: bytes, piece: int | None = None) -> RecordDict:
-    """A frame's bytes as the content of a Flower message, which travels in pieces of so many bytes;
-    of as many as Flower likes, if none are given."""
-    arrays = ArrayRecord({_RECORD: Array("uint8", (len(content),), STYPE, content)})
+    """A frame's bytes as the content of a Flower message, which travels in pieces of about so many
+    bytes, no two of them equal; as Flower likes, if none are given."""
+    arrays = ArrayRecord({RECORD: Array("uint8", (len(content),), STYPE, content)})
     if piece is not None:
-        whole = memoryview(content)
-        cut = [ArrayChunk(whole[at : at + piece]) for at in range(0, len(content), piece)]
         # Flower cuts all arrays of a process alike, except those that it finds cut already.
-        arrays[_RECORD].__dict__["_chunks"] = [(each.object_id, each) for each in cut]
-    return RecordDict({_RECORD: arrays})
+        arrays[RECORD].__dict__["_chunks"] = list(_cut(memoryview(content), piece).items())
+    return RecordDict({RECORD: arrays})
+
+
+def _cut(content: memoryview, piece: int) -> dict[str, ArrayChunk]:
+    """Pieces of so many bytes by their names, and of fewer from where one equals another.
+
+    A layer that is all zeros has equal pieces. Flower would send one of them and say how often,
+    and whoever is sent that has no means to know how much is to come.
+    """
+    pieces: dict[str, ArrayChunk] = {}
+    at = 0
+    while at < len(content):
+        chunk = ArrayChunk(content[at : at + piece])
+        if chunk.object_id in pieces:
+            piece = len(chunk.data) - 1  # All so far are longer, so that it equals none of them.
+            if piece < 1:
+                raise UpdateError("A message is too large for pieces as small as these.")
+            continue
+        pieces[chunk.object_id] = chunk
+        at += len(chunk.data)
+    return pieces
 
 
 def from_record(record: RecordDict) -> bytes:
     """The frame's bytes in the content of a Flower message."""
-    arrays = record.get(_RECORD)
-    array = arrays.get(_RECORD) if isinstance(arrays, ArrayRecord) else None
+    arrays = record.get(RECORD)
+    array = arrays.get(RECORD) if isinstance(arrays, ArrayRecord) else None
     if array is None or array.stype != STYPE:
         raise UpdateError(f"A message is not in the format {STYPE}; do the versions differ?")
     return array.data

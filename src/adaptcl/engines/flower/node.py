@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import TypeVar, cast
+from typing import TypeVar
 
 import httpx
-from flwr.app import Message, Metadata
+from flwr.app import Metadata
 from flwr.app.message import make_message, remove_content_from_message
 from flwr.common.constant import HEARTBEAT_CALL_TIMEOUT, HEARTBEAT_PATIENCE
 from flwr.common.serde import message_from_proto, message_to_proto
@@ -28,10 +28,10 @@ from flwr.proto.fleet_pb2 import (
 from flwr.proto.heartbeat_pb2 import SendNodeHeartbeatRequest
 from flwr.proto.message_pb2 import ObjectTree, PushObjectRequest
 from flwr.proto.node_pb2 import Node as NodeProto
+from flwr.supercore.error import ApiErrorCode
 from flwr.supercore.inflatable.inflatable_object import (
     get_all_nested_objects,
     get_object_tree,
-    iterate_object_tree,
     no_object_id_recompute,
 )
 from flwr.supercore.inflatable.inflatable_protobuf_utils import (
@@ -43,17 +43,17 @@ from flwr.supercore.inflatable.inflatable_utils import (
     ObjectPullError,
     ObjectPushError,
     ObjectUnavailableError,
-    inflate_object_from_contents,
 )
 from flwr.supercore.protobuf.client import ProtobufCall, ProtobufRequestContext
 from flwr.supernode.fleet_http_client import FleetHttpClient
 from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
-from adaptcl.engines.flower.frames import from_record, to_record
+from adaptcl.engines.flower.frames import to_record
 from adaptcl.engines.flower.keys import WorkerKeys, public_pem, trusting
+from adaptcl.engines.flower.parts import frame_of, parts_of
 from adaptcl.engines.flower.printable import printable
 from adaptcl.engines.flower.uplink import PIECE_S, Uplink
-from adaptcl.errors import AdaptCLError
+from adaptcl.errors import AdaptCLError, UpdateError
 
 _CALL_S = 30.0
 """How long nothing may be heard in a call that fetches a message or waits for one."""
@@ -61,6 +61,9 @@ _CALL_S = 30.0
 _FETCHED_AT_ONCE = 2
 """How many parts of a message are fetched at once. Their bytes are heard as they come, however
 slowly, in contrast to those of an answer (`uplink.py`)."""
+
+MESSAGE_BYTES = 2**32
+"""No message is larger: it holds a model of a thousand million numbers."""
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -184,16 +187,17 @@ class Node:
         pull = make_pull_object_fn_protobuf(
             lambda each: self._call(self._messages.PullObject, each), self._node, run
         )
-        parts = [part.object_id for part in iterate_object_tree(tree)]
+        parts = parts_of(tree)
+        limited = _Limited(pull, MESSAGE_BYTES)
         try:
-            contents = dict(zip(parts, _side_by_side(pull, parts, _FETCHED_AT_ONCE), strict=True))
+            fetched = _side_by_side(limited, parts, _FETCHED_AT_ONCE)
         except (ObjectPullError, ObjectUnavailableError):
             return None  # The server wants no answer to it any more, and sends something else.
         make_confirm_message_received_fn_protobuf(
             lambda each: self._call(self._messages.ConfirmMessageReceived, each), self._node, run
         )(name)
-        message = cast(Message, inflate_object_from_contents(name, contents))
-        return Incoming(metadata.message_type, from_record(message.content), metadata)
+        frame = frame_of(name, dict(zip(parts, fetched, strict=True)), MESSAGE_BYTES)
+        return Incoming(metadata.message_type, frame, metadata)
 
     def _beat(self, stop: threading.Event) -> None:
         request = SendNodeHeartbeatRequest(
@@ -224,16 +228,37 @@ class Node:
 
     def _refusal(self, response: httpx.Response) -> Exception:
         try:
-            detail = printable(str(response.json()["detail"]))
+            said = response.json()
+            detail = printable(str(said["detail"]))
         except (ValueError, KeyError, TypeError):
-            detail = f"status {response.status_code}"
+            said, detail = {}, f"status {response.status_code}"
         if response.status_code == httpx.codes.UNAUTHORIZED:
             return DisconnectedError("it does not know this connection, or the two clocks differ")
         if response.status_code == httpx.codes.CONFLICT:
             return OccupiedError(detail)
+        if said.get("code") == ApiErrorCode.FLEET_RUN_STATUS_NOT_ALLOWED:
+            return DisconnectedError("it has no run under way")  # One may be, later.
         if response.status_code in (httpx.codes.FORBIDDEN, httpx.codes.NOT_FOUND):
             return AdaptCLError(f"The server at {self._address} refuses this worker: {detail}")
         return DisconnectedError(detail)
+
+
+class _Limited:
+    """Fetches parts of a message until they are more bytes than it may have."""
+
+    def __init__(self, pull: Callable[[str], bytes], most: int) -> None:
+        self._pull = pull
+        self._left = most
+        self._lock = threading.Lock()
+
+    def __call__(self, part: str) -> bytes:
+        """Fetch one part."""
+        content = self._pull(part)
+        with self._lock:
+            self._left -= len(content)
+            if self._left < 0:
+                raise UpdateError("The server sends a message that is larger than any can be.")
+        return content
 
 
 def _side_by_side(
