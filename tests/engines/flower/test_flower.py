@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -104,9 +105,9 @@ def strategy() -> AdaptCL:
     )
 
 
-def start(loop: Any) -> Any:
+def start(loop: Any, rounds: int = 4) -> Any:
     arrays = ArrayRecord(models.build("small", (1, 8, 8), 10, 3).state_dict())
-    return strategy().start(loop, arrays, num_rounds=4)
+    return strategy().start(loop, arrays, num_rounds=rounds)
 
 
 @pytest.fixture(autouse=True)
@@ -137,6 +138,18 @@ def test_an_answer_that_got_lost_is_as_if_the_codec_had_not_sent_it() -> None:
     lost.unheard = idle.silent = {(12, "2"), (13, "3")}
     one, other = (start(loop).arrays.to_torch_state_dict() for loop in (lost, idle))
     assert all(torch.equal(tensor, other[name]) for name, tensor in one.items())
+
+
+def test_a_node_with_a_slow_link_is_the_slow_one() -> None:
+    class Slow(Loop):
+        def pull_messages(self, names: Iterable[str]) -> Iterable[Message]:
+            if "0" in names:
+                time.sleep(1.5)  # As Flower's grid does while an answer is still being sent.
+            return super().pull_messages(names)
+
+    metrics = start(Slow(), rounds=1).train_metrics_clientapp[1]
+    assert metrics["slowest-update-time"] > 1.5
+    assert metrics["heterogeneity"] > 0.15
 
 
 def test_configure_and_aggregate_serve_a_loop_of_ones_own() -> None:
