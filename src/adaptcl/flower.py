@@ -35,6 +35,7 @@ from adaptcl.codecs import codec as codec_by_name
 from adaptcl.codecs import codec_class
 from adaptcl.codecs.codec import Memory
 from adaptcl.data import as_samples
+from adaptcl.engines.flower.conduct import Conduct
 from adaptcl.engines.flower.frames import Frame, from_record, to_record
 from adaptcl.engines.flower.messages import (
     read_task,
@@ -117,6 +118,7 @@ class AdaptCL(FlowerStrategy):
         """What is under way: the task and its size."""
         self._used = [0] * workers
         """The round of each worker's latest update that was used."""
+        self._conduct = Conduct(workers)
         self._away: set[int] = set()
         self._closed: Closed | None = None
         self._moments: dict[int, Moments] = {}
@@ -171,6 +173,7 @@ class AdaptCL(FlowerStrategy):
             else:
                 times[worker] = arrival.timing.update_time
                 self._used[worker] = arrival.update.round
+                self._conduct.approve(arrival.update)
                 self._take(strategy.receive(arrival))
         self._sent.clear()
         if self._closed is None:
@@ -226,6 +229,7 @@ class AdaptCL(FlowerStrategy):
                 raise UpdateError(printable(str(reason)))
             content = from_record(reply.content)
             reading = read_answer(content, task, self._job.units, self._codec)
+            self._conduct.check(reading.update)
         except UpdateError as error:
             log(WARNING, "Worker %d is left out of this round: %s", worker, error)
             return None

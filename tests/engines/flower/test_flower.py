@@ -18,6 +18,7 @@ from flwr.supercore.task_identity import TaskIdentity
 
 from adaptcl import config, models
 from adaptcl.codecs.dgc import DGC
+from adaptcl.engines.flower.frames import Frame, from_record, to_record
 from adaptcl.errors import SettingError
 from adaptcl.flower import AdaptCL, train
 from adaptcl.materials import by_name
@@ -138,6 +139,20 @@ def test_an_answer_that_got_lost_is_as_if_the_codec_had_not_sent_it() -> None:
     lost.unheard = idle.silent = {(12, "2"), (13, "3")}
     one, other = (start(loop).arrays.to_torch_state_dict() for loop in (lost, idle))
     assert all(torch.equal(tensor, other[name]) for name, tensor in one.items())
+
+
+def test_a_node_that_gives_itself_more_weight_than_it_began_with_is_left_out() -> None:
+    class Growing(Loop):
+        def _answer(self, message: Message) -> Message:
+            answer = super()._answer(message)
+            if (message.metadata.dst_node_id, message.metadata.group_id) != (13, "2"):
+                return answer
+            frame = Frame.from_bytes(from_record(answer.content))
+            larger = Frame({**frame.header, "samples": 10**15}, frame.tensors)
+            return Message(to_record(larger.to_bytes()), reply_to=message)
+
+    metrics = start(Growing(), rounds=3).train_metrics_clientapp
+    assert [metrics[number]["workers"] for number in (1, 2, 3)] == [3, 2, 3]
 
 
 def test_a_node_with_a_slow_link_is_the_slow_one() -> None:
