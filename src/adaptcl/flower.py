@@ -35,6 +35,7 @@ from adaptcl.codecs import codec as codec_by_name
 from adaptcl.codecs import codec_class
 from adaptcl.codecs.codec import Memory
 from adaptcl.data import as_samples
+from adaptcl.engines.flower.conduct import Conduct
 from adaptcl.engines.flower.frames import Frame, from_record, to_record
 from adaptcl.engines.flower.messages import (
     read_task,
@@ -44,6 +45,7 @@ from adaptcl.engines.flower.messages import (
 )
 from adaptcl.engines.flower.printable import printable
 from adaptcl.engines.flower.reading import read_answer
+from adaptcl.engines.flower.timed_grid import Moments, TimedGrid
 from adaptcl.engines.heterogeneity import heterogeneity
 from adaptcl.errors import SettingError, UpdateError
 from adaptcl.pruning import own_worker_orders, server_order
@@ -64,8 +66,6 @@ _MEMORY, _BEFORE = "adaptcl-memory", "adaptcl-memory-before"
 """What a node remembers: after its latest task, and before it."""
 _OF_THE_LOOP = ("deadline", "late_updates")
 """Settings of strategies with a barrier that only our own engines can carry out."""
-_LOOK_S = 0.2
-"""Between two looks for answers; Flower's own loop looks every three seconds."""
 
 
 class AdaptCL(FlowerStrategy):
@@ -114,19 +114,21 @@ class AdaptCL(FlowerStrategy):
         self._nodes: list[int] = []
         self._tasks: dict[int, Task] = {}
         """What the next messages will carry, by worker."""
-        self._sent: dict[int, tuple[Task, float, int]] = {}
-        """What is under way: the task, when it was sent, and its size."""
+        self._sent: dict[int, tuple[Task, int]] = {}
+        """What is under way: the task and its size."""
         self._used = [0] * workers
         """The round of each worker's latest update that was used."""
+        self._conduct = Conduct(workers)
         self._away: set[int] = set()
         self._closed: Closed | None = None
-        self._arrived: dict[int, float] = {}
+        self._moments: dict[int, Moments] = {}
+        """Of this round's messages, by node."""
 
     # What Flower calls -------------------------------------------------------------------------
 
     def start(self, grid: Grid, *arguments: Any, **options: Any) -> Result:
-        """Run all rounds, as Flower's strategies do, with the time of each answer's arrival."""
-        return super().start(cast(Grid, _TimedGrid(grid, self._arrived)), *arguments, **options)
+        """Run all rounds, as Flower's strategies do, with each node's own time."""
+        return super().start(cast(Grid, TimedGrid(grid, self._moments)), *arguments, **options)
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -138,10 +140,10 @@ class AdaptCL(FlowerStrategy):
             self._away.discard(worker)
             self._take(strategy.joined(worker))
         messages = []
-        self._arrived.clear()
+        self._moments.clear()
         for worker, task in sorted(self._tasks.items()):
             content = task_frame(task, self._used[worker]).to_bytes()
-            self._sent[worker] = (task, time.monotonic(), len(content))
+            self._sent[worker] = (task, len(content))
             messages.append(
                 Message(
                     to_record(content),
@@ -171,6 +173,7 @@ class AdaptCL(FlowerStrategy):
             else:
                 times[worker] = arrival.timing.update_time
                 self._used[worker] = arrival.update.round
+                self._conduct.approve(arrival.update)
                 self._take(strategy.receive(arrival))
         self._sent.clear()
         if self._closed is None:
@@ -219,51 +222,25 @@ class AdaptCL(FlowerStrategy):
 
     def _arrival(self, worker: int, reply: Message | None) -> Arrival | None:
         """A worker's update with its time, or None where there is no update to use."""
-        task, sent, size = self._sent[worker]
+        task, size = self._sent[worker]
         try:
             if reply is None or reply.has_error():
                 reason = "there is no answer" if reply is None else reply.error.reason
                 raise UpdateError(printable(str(reason)))
             content = from_record(reply.content)
             reading = read_answer(content, task, self._job.units, self._codec)
+            self._conduct.check(reading.update)
         except UpdateError as error:
             log(WARNING, "Worker %d is left out of this round: %s", worker, error)
             return None
-        # In a loop that does not note arrivals, all that is known is how long the worker trained.
-        arrived = self._arrived.get(self._nodes[worker], sent + reading.seconds)
-        elapsed = max(arrived - sent, 0.0)
+        # In a loop of somebody's own, all that is known is how long the worker says it trained.
+        moments = self._moments.get(self._nodes[worker])
+        elapsed = moments.elapsed(reading.seconds) if moments else reading.seconds
         train_s = min(reading.seconds, elapsed)
         timing = Timing(
             (elapsed - train_s) / 2, train_s, (elapsed - train_s) / 2, size, len(content)
         )
         return Arrival(reading.update, timing)
-
-
-class _TimedGrid:
-    """A grid that notes when each node's answer is there."""
-
-    def __init__(self, grid: Grid, arrived: dict[int, float]) -> None:
-        self._grid = grid
-        self._arrived = arrived
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._grid, name)
-
-    def send_and_receive(
-        self, messages: Iterable[Message], *, timeout: float | None = None
-    ) -> Iterable[Message]:
-        """Flower's loop, with an eye on the clock."""
-        waiting = {name for name in self._grid.push_messages(messages) if name}
-        until = time.monotonic() + (float("inf") if timeout is None else timeout)
-        replies: list[Message] = []
-        while waiting and time.monotonic() < until:
-            for reply in self._grid.pull_messages(waiting):
-                waiting.discard(reply.metadata.reply_to_message_id)
-                self._arrived[reply.metadata.src_node_id] = time.monotonic()
-                replies.append(reply)
-            if waiting:
-                time.sleep(_LOOK_S)
-        return replies
 
 
 def train(

@@ -1,4 +1,5 @@
-"""Connections on which nobody shows a key cost the run nothing, however many there are."""
+"""Connections on which nobody proves a key cost the run nothing, however many there are, and those
+on which somebody does have their limits."""
 
 from __future__ import annotations
 
@@ -8,6 +9,8 @@ import resource
 import socket
 import ssl
 import sys
+import time
+from base64 import b64encode
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -15,10 +18,16 @@ import pytest
 
 pytest.importorskip("flwr", reason="the network engine needs flwr: pip install 'adaptcl[network]'")
 
-from adaptcl.engines.flower import connections
+from cryptography.hazmat.primitives.asymmetric import ec
+from flwr.common.constant import TIMESTAMP_HEADER
+from flwr.supercore.constant import FLEET_HTTP_PUBLIC_KEY_HEADER, FLEET_HTTP_SIGNATURE_HEADER
+from flwr.supercore.date import now
+from flwr.supercore.primitives.asymmetric import sign_message
+
+from adaptcl.engines.flower import body, connections
 from adaptcl.engines.flower.fleet import Came, Fleet, Happening
 from adaptcl.engines.flower.frames import Frame
-from adaptcl.engines.flower.keys import server_keys, worker_keys
+from adaptcl.engines.flower.keys import public_pem, server_keys, worker_keys
 from adaptcl.engines.flower.messages import TASK
 from adaptcl.engines.flower.node import DisconnectedError, Node
 from adaptcl.engines.flower.turned_away import TurnedAway
@@ -62,6 +71,90 @@ def joined(stack: contextlib.ExitStack, site: Site, number: int) -> Node:
 def happens(fleet: Fleet, wanted: Happening) -> bool:
     """Whether something happens among other things."""
     return any(wanted in fleet.wait(60) for _ in range(5))
+
+
+def beginning(
+    stack: contextlib.ExitStack, site: Site, signer: ec.EllipticCurvePrivateKey | None = None
+) -> ssl.SSLSocket:
+    """A connection with the head of a request that shows worker 0's key, and nothing of the body;
+    signed by worker 0 if by nobody else."""
+    context = ssl.create_default_context(cafile=site.keys / "worker-0" / "authority.pem")
+    connection = context.wrap_socket(idle(stack, site.port), server_hostname="localhost")
+    connection.settimeout(20)
+    own, stamp = worker_keys(site.keys / "worker-0").key, now().isoformat()
+    headers = {
+        "host": "localhost",
+        "content-type": "application/protobuf",
+        "content-length": "8192",
+        FLEET_HTTP_PUBLIC_KEY_HEADER: b64encode(public_pem(own)).decode(),
+        TIMESTAMP_HEADER: stamp,
+        FLEET_HTTP_SIGNATURE_HEADER: b64encode(
+            sign_message(signer or own, stamp.encode())
+        ).decode(),
+    }
+    lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+    connection.sendall(f"POST /v1/fleet/push-object HTTP/1.1\r\n{lines}\r\n".encode())
+    return connection
+
+
+def status(connection: ssl.SSLSocket) -> int:
+    """Of the answer to a request, which is read to its end."""
+    answer = b""
+    while not answer.endswith(b"}"):
+        answer += connection.recv(2**16)
+    return int(answer.split()[1])
+
+
+def test_who_has_a_workers_public_key_only_is_a_stranger_and_holds_no_place(site: Site) -> None:
+    with opened(site) as fleet, contextlib.ExitStack() as stack:
+        forged = beginning(stack, site, signer=ec.generate_private_key(ec.SECP384R1()))
+        assert status(forged) == 401, "before any of its body has come"
+        assert is_closed(forged)
+        assert not any(fleet._port._socket._of.values())
+
+
+def test_a_worker_holds_a_few_connections_and_beyond_them_gives_up_its_oldest(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("adaptcl.engines.flower.port.room_for", lambda workers: 20)
+    with opened(site) as fleet, contextlib.ExitStack() as stack:
+        held = [beginning(stack, site) for _ in range(20)]
+        assert is_closed(held[0])
+        assert (
+            len(fleet._port._socket._of[public_pem(worker_keys(site.keys / "worker-0").key)]) <= 8
+        )
+        other = joined(stack, site, 1)
+        assert happens(fleet, Came(1)), "another worker still gets in"
+        fleet.send(1, TASK, QUESTION)
+        assert other.receive() is not None
+
+
+def test_a_body_that_does_not_get_on_ends_and_a_slow_one_does_not(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(body, "PERIOD_S", 1.0)
+    with opened(site), contextlib.ExitStack() as stack:
+        stuck, slow = beginning(stack, site), beginning(stack, site)
+        stuck.sendall(b"x")
+        for _ in range(8):
+            slow.sendall(bytes(2**10))
+            time.sleep(0.2)
+        assert status(slow) == 400, "it was read to its end, which is no message"
+        assert status(stuck) == 408
+        assert is_closed(stuck)
+
+
+def test_a_request_after_the_first_has_to_get_on_too(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "IDLE_S", 0.3)
+    monkeypatch.setattr(connections, "_HEAD_S", 0.3)
+    with opened(site), contextlib.ExitStack() as stack:
+        connection = beginning(stack, site)
+        connection.sendall(bytes(2**13))
+        assert status(connection) == 400
+        connection.sendall(b"POST /v1/fleet/push-object HTTP/1.1\r\nhost: local")
+        assert is_closed(connection)
 
 
 def test_a_connection_on_which_no_key_is_shown_is_closed(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 import ssl
 import time
 from base64 import b64encode
@@ -18,7 +19,6 @@ pytest.importorskip("flwr", reason="the network engine needs flwr: pip install '
 import httpx
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
-from fastapi import HTTPException
 from flwr.app import Metadata, RecordDict
 from flwr.app.message import make_message
 from flwr.common.constant import SUPERLINK_NODE_ID, TIMESTAMP_HEADER
@@ -39,10 +39,12 @@ from flwr.proto.message_pb2 import (
 from flwr.proto.node_pb2 import Node as NodeProto
 from flwr.supercore.constant import FLEET_HTTP_PUBLIC_KEY_HEADER, FLEET_HTTP_SIGNATURE_HEADER
 from flwr.supercore.date import now
+from flwr.supercore.primitives.asymmetric import sign_message
 from flwr.supernode.fleet_http_client import FleetHttpClient
 from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 from starlette.types import Message, Receive, Scope, Send
 
+from adaptcl.engines.flower.connections import Entrance
 from adaptcl.engines.flower.doorkeeper import Gate
 from adaptcl.engines.flower.fleet import Came, Fleet
 from adaptcl.engines.flower.frames import Frame
@@ -293,19 +295,27 @@ class Behind:
         self.read = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        while (message := await receive())["more_body"]:
+        more = True
+        while more:
+            message = await receive()
             self.read += len(message["body"])
+            more = message["more_body"]
 
 
 def through_the_gate(announced: list[tuple[bytes, bytes]], pieces: int) -> tuple[Behind, list[int]]:
     """Send pieces of 1 KiB with a known key, as if the parser had let all of them pass; gives what
     got through and the status of the answer."""
     behind, statuses = Behind(), []
-    key = (FLEET_HTTP_PUBLIC_KEY_HEADER.lower().encode(), b64encode(b"known"))
-    scope = {"type": "http", "path": "/v1/fleet/push-object", "headers": [key, *announced]}
+    own, stamp = ec.generate_private_key(ec.SECP384R1()), now().isoformat()
+    proof = {
+        FLEET_HTTP_PUBLIC_KEY_HEADER: b64encode(public_pem(own)),
+        FLEET_HTTP_SIGNATURE_HEADER: b64encode(sign_message(own, stamp.encode())),
+        TIMESTAMP_HEADER: stamp.encode(),
+    }
+    headers = [*((name.lower().encode(), value) for name, value in proof.items()), *announced]
+    scope = {"type": "http", "path": "/v1/fleet/push-object", "headers": headers}
     left = iter(range(pieces))
-    keys = ServerKeys(Path(), Path(), (b"known",))
-    gate = Gate(behind, keys, Log(lambda _: None, time.monotonic), lambda _: None)
+    keys = ServerKeys(Path(), Path(), (public_pem(own),))
 
     async def receive() -> Message:
         return {
@@ -319,10 +329,9 @@ def through_the_gate(announced: list[tuple[bytes, bytes]], pieces: int) -> tuple
             statuses.append(message["status"])
 
     async def call() -> None:
-        try:
+        with Entrance(socket.AF_INET, 1, lambda: None) as entrance:
+            gate = Gate(behind, keys, Log(lambda _: None, time.monotonic), entrance)
             await gate(scope, receive, send)
-        except HTTPException as error:
-            statuses.append(error.status_code)
 
     asyncio.run(call())
     return behind, statuses
@@ -338,7 +347,9 @@ def test_a_request_in_chunks_does_not_get_past_the_gate() -> None:
 
 def test_a_request_longer_than_it_has_said_ends_where_it_should_have() -> None:
     behind, statuses = through_the_gate([(b"content-length", b"4096")], pieces=64)
-    assert (behind.read, statuses) == (4096, [413])
+    assert (behind.read, statuses) == (0, [413])
+    behind, statuses = through_the_gate([(b"content-length", b"4096")], pieces=3)
+    assert (behind.read, statuses) == (4096, [])
     for nonsense in (b"-1", b"", b"ten"):
         behind, statuses = through_the_gate([(b"content-length", nonsense)], pieces=64)
         assert behind.read == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from flwr.supercore.task_identity import TaskIdentity
 
 from adaptcl import config, models
 from adaptcl.codecs.dgc import DGC
+from adaptcl.engines.flower.frames import Frame, from_record, to_record
 from adaptcl.errors import SettingError
 from adaptcl.flower import AdaptCL, train
 from adaptcl.materials import by_name
@@ -104,9 +106,9 @@ def strategy() -> AdaptCL:
     )
 
 
-def start(loop: Any) -> Any:
+def start(loop: Any, rounds: int = 4) -> Any:
     arrays = ArrayRecord(models.build("small", (1, 8, 8), 10, 3).state_dict())
-    return strategy().start(loop, arrays, num_rounds=4)
+    return strategy().start(loop, arrays, num_rounds=rounds)
 
 
 @pytest.fixture(autouse=True)
@@ -137,6 +139,32 @@ def test_an_answer_that_got_lost_is_as_if_the_codec_had_not_sent_it() -> None:
     lost.unheard = idle.silent = {(12, "2"), (13, "3")}
     one, other = (start(loop).arrays.to_torch_state_dict() for loop in (lost, idle))
     assert all(torch.equal(tensor, other[name]) for name, tensor in one.items())
+
+
+def test_a_node_that_gives_itself_more_weight_than_it_began_with_is_left_out() -> None:
+    class Growing(Loop):
+        def _answer(self, message: Message) -> Message:
+            answer = super()._answer(message)
+            if (message.metadata.dst_node_id, message.metadata.group_id) != (13, "2"):
+                return answer
+            frame = Frame.from_bytes(from_record(answer.content))
+            larger = Frame({**frame.header, "samples": 10**15}, frame.tensors)
+            return Message(to_record(larger.to_bytes()), reply_to=message)
+
+    metrics = start(Growing(), rounds=3).train_metrics_clientapp
+    assert [metrics[number]["workers"] for number in (1, 2, 3)] == [3, 2, 3]
+
+
+def test_a_node_with_a_slow_link_is_the_slow_one() -> None:
+    class Slow(Loop):
+        def pull_messages(self, names: Iterable[str]) -> Iterable[Message]:
+            if "0" in names:
+                time.sleep(1.5)  # As Flower's grid does while an answer is still being sent.
+            return super().pull_messages(names)
+
+    metrics = start(Slow(), rounds=1).train_metrics_clientapp[1]
+    assert metrics["slowest-update-time"] > 1.5
+    assert metrics["heterogeneity"] > 0.15
 
 
 def test_configure_and_aggregate_serve_a_loop_of_ones_own() -> None:

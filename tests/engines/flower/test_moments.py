@@ -171,16 +171,6 @@ def test_a_run_that_goes_on_has_as_many_seconds_left_as_it_had() -> None:
     assert not any(isinstance(each, WorkerLost) for each in second.events)
 
 
-def test_a_checkpoint_of_before_deadlines_were_in_it_can_still_be_gone_on_from() -> None:
-    first = Run(Timetable(lambda _: 1.0), rounds=2)
-    first.go()
-    for name in ("deadline_in", "samples", "used"):
-        del first.checkpoints[0][name]
-    fleet = Timetable(lambda _: 1.0)
-    assert [each.round for each in Run(fleet, rounds=2).go(first.checkpoints[0])]
-    assert {used for _, _, used in fleet.used} == {None}
-
-
 def test_a_run_that_goes_on_holds_workers_to_the_samples_they_had_before() -> None:
     first = Run(Timetable(lambda _: 1.0), rounds=2)
     first.go()

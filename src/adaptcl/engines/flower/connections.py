@@ -1,10 +1,11 @@
 """How many connections the server's port holds open, and which of them it closes.
 
 A connection costs a file and some memory before a word is said on it, and it is by files that a
-run is written. So there is room for a number of them only; one on which no worker has shown a key
-within some seconds is closed; and where room becomes scarce, the oldest without a key goes first.
-Strangers, however many, push out each other, and never a worker that has shown its key; one that
-is pushed out before it has tries again.
+run is written. So there is room for a number of them only; one on which no worker has proven its
+key within some seconds is closed; and where room becomes scarce, the oldest without a key goes
+first. Strangers, however many, push out each other, and never a worker that has proven its key;
+one that is pushed out before it has tries again. Nor does one worker push out another: each has
+a share of the room, and what goes beyond it costs its own oldest.
 """
 
 from __future__ import annotations
@@ -13,18 +14,24 @@ import asyncio
 import errno
 import socket
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 Address = tuple[str, int]
 """Of the other end of a connection."""
 
 KEY_WITHIN_S = 15.0
-"""How long a connection may be open before a worker has shown its key."""
+"""How long a connection may be open before a worker has proven its key."""
+
+IDLE_S = 75.0
+"""How long a connection may be open on which nothing is asked."""
+
+_HEAD_S = 15.0
+"""How long the head of a request may take beyond that; it has a few hundred bytes."""
 
 _SPARE, _EACH = 64, 8
-"""For strangers and for each worker, which has at most four at a time and may come anew."""
+"""For strangers and for each worker, which needs four at a time at most and may come anew."""
 
 _SCARCE = 0.75
 _NO_FILES = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
@@ -55,8 +62,11 @@ class Entrance(socket.socket):
         self._room = room
         self._full = full
         self._open: set[_Connection] = set()
-        self._keyless: dict[Address, _Connection] = {}
+        self._at: dict[Address, _Connection] = {}
+        self._keyless: dict[_Connection, None] = {}
         """In the order in which they came."""
+        self._of: dict[bytes, list[_Connection]] = {}
+        """Those of each key, in the order in which it was proven on them."""
         self._leaving: set[_Connection] = set()
         """Those that have been shut, until asyncio closes them."""
         self._rest_until = 0.0
@@ -81,17 +91,49 @@ class Entrance(socket.socket):
         self._make_room()
         connection = _Connection(plain, address[:2], self._forget)
         self._open.add(connection)
-        self._keyless[connection.address] = connection
-        connection.timer = asyncio.get_running_loop().call_later(
-            KEY_WITHIN_S, self._turn_out, connection
-        )
+        self._at[connection.address] = connection
+        self._keyless[connection] = None
+        self._turn_out_after(KEY_WITHIN_S, connection)
         return connection, address
 
-    def key_shown(self, address: Address) -> None:
-        """A worker has shown its key on a connection, which may stay now."""
-        connection = self._keyless.pop(address, None)
-        if connection is not None and connection.timer is not None:
-            connection.timer.cancel()
+    def key_of(self, address: Address) -> bytes | None:
+        """The key that a worker has proven on a connection."""
+        connection = self._at.get(address)
+        return None if connection is None else connection.key
+
+    @contextmanager
+    def asked(self, address: Address, key: bytes) -> Iterator[None]:
+        """While a request is served of a worker that has proven its key on this connection."""
+        connection = self._at.get(address)
+        if connection is None or connection in self._leaving:
+            yield
+            return
+        self._admit(connection, key)
+        connection.requests += 1
+        connection.stop_timer()
+        try:
+            yield
+        finally:
+            connection.requests -= 1
+            stays = connection in self._open and connection not in self._leaving
+            if stays and not connection.requests:
+                self._turn_out_after(IDLE_S + _HEAD_S, connection)
+
+    def _admit(self, connection: _Connection, key: bytes) -> None:
+        """Count a connection as one of a key, for which the oldest may have to make way."""
+        if connection.key is not None:
+            return
+        del self._keyless[connection]
+        connection.key = key
+        own = self._of.setdefault(key, [])
+        own.append(connection)
+        if len(own) > _EACH:
+            self._turn_out(own[0])
+
+    def _turn_out_after(self, seconds: float, connection: _Connection) -> None:
+        connection.timer = asyncio.get_running_loop().call_later(
+            seconds, self._turn_out, connection
+        )
 
     def _make_room(self) -> None:
         """Shut the oldest without a key where there is little left."""
@@ -99,11 +141,11 @@ class Entrance(socket.socket):
             self._full()
             if not self._keyless:
                 break
-            self._turn_out(next(iter(self._keyless.values())))
+            self._turn_out(next(iter(self._keyless)))
 
     def _turn_out(self, connection: _Connection) -> None:
         """Asyncio closes a connection itself when it finds that nothing more can come."""
-        self._keyless.pop(connection.address, None)
+        self._unlist(connection)
         self._leaving.add(connection)
         with suppress(OSError):
             connection.shutdown(socket.SHUT_RDWR)
@@ -111,8 +153,16 @@ class Entrance(socket.socket):
     def _forget(self, connection: _Connection) -> None:
         self._open.discard(connection)
         self._leaving.discard(connection)
-        if self._keyless.get(connection.address) is connection:
-            del self._keyless[connection.address]
+        self._unlist(connection)
+        if self._at.get(connection.address) is connection:
+            del self._at[connection.address]
+
+    def _unlist(self, connection: _Connection) -> None:
+        """Its place is free for others of its kind."""
+        self._keyless.pop(connection, None)
+        own = self._of.get(connection.key or b"", [])
+        if connection in own:
+            own.remove(connection)
 
 
 class _Connection(socket.socket):
@@ -123,11 +173,19 @@ class _Connection(socket.socket):
     ) -> None:
         super().__init__(plain.family, plain.type, plain.proto, fileno=plain.detach())
         self.address = address
+        self.key: bytes | None = None
+        """Of the worker that has proven it."""
+        self.requests = 0
+        """How many are being served."""
         self.timer: asyncio.TimerHandle | None = None
         self._tell_closed = closed
 
-    def close(self) -> None:
+    def stop_timer(self) -> None:
+        """Nothing is due any more."""
         if self.timer is not None:
             self.timer.cancel()
+
+    def close(self) -> None:
+        self.stop_timer()
         super().close()
         self._tell_closed(self)

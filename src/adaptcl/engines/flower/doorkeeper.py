@@ -23,11 +23,14 @@ from flwr.proto.message_pb2 import ConfirmMessageReceivedRequest
 from flwr.server.superlink.linkstate import LinkState
 from flwr.supercore.constant import FLEET_HTTP_PUBLIC_KEY_HEADER, NodeStatus
 from starlette.middleware.base import RequestResponseEndpoint
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.requests import ClientDisconnect
+from starlette.types import ASGIApp, Receive, Scope, Send
 
-from adaptcl.engines.flower.connections import Address
+from adaptcl.engines.flower.body import already_read, read_body
+from adaptcl.engines.flower.connections import Address, Entrance
 from adaptcl.engines.flower.keys import ServerKeys
 from adaptcl.engines.flower.parts import parts_of
+from adaptcl.engines.flower.signature import is_signed
 from adaptcl.engines.flower.turned_away import Log, TurnedAway
 from adaptcl.errors import UpdateError
 
@@ -79,15 +82,13 @@ class _Awaited:
 class Gate:
     """The outermost layer, which sees a request's head before any of its body."""
 
-    def __init__(
-        self, app: ASGIApp, keys: ServerKeys, log: Log, key_shown: Callable[[Address], None]
-    ) -> None:
-        """`key_shown` is told on which connections there are workers."""
+    def __init__(self, app: ASGIApp, keys: ServerKeys, log: Log, entrance: Entrance) -> None:
+        """`entrance` is told on which connections there are workers."""
         self._app = app
         self._known = frozenset(keys.workers)
         self._surplus = {key: len(keys.workers) + n for n, key in enumerate(keys.surplus)}
         self._log = log
-        self._key_shown = key_shown
+        self._entrance = entrance
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass on what a known worker may ask; answer everything else at once."""
@@ -97,10 +98,20 @@ class Gate:
         headers: Mapping[bytes, bytes] = dict(scope.get("headers", ()))
         refusal = self._refusal(scope, headers)
         if refusal is None:
-            self._key_shown(_from(scope))
-            await self._app(scope, _no_more_than(int(headers[b"content-length"]), receive), send)
+            with self._entrance.asked(_from(scope), _key(headers)):
+                await self._pass_on(int(headers[b"content-length"]), scope, receive, send)
         elif scope["type"] == "http":
             await refusal(scope, receive, send)
+
+    async def _pass_on(self, length: int, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            body = await read_body(length, receive)
+        except HTTPException as error:
+            await _refuse(error.status_code, error.detail)(scope, receive, send)
+        except ClientDisconnect:
+            return
+        else:
+            await self._app(scope, already_read(body, receive), send)
 
     def _refusal(self, scope: Scope, headers: Mapping[bytes, bytes]) -> Response | None:
         path = scope.get("path", "")
@@ -108,9 +119,8 @@ class Gate:
             return _refuse(404, "There is no such thing here.")
         if b"transfer-encoding" in headers:
             return _refuse(400, "A request must say how long it is, and not come in chunks.")
-        key = headers.get(FLEET_HTTP_PUBLIC_KEY_HEADER.lower().encode(), b"")
         try:
-            shown = b64decode(key, validate=True)
+            shown = _key(headers)
             length = int(headers.get(b"content-length", b""))
         except ValueError:
             return _refuse(400, "The request is malformed.")
@@ -118,6 +128,9 @@ class Gate:
             return self._turn_away(shown, _from(scope)[0])
         if length > _REQUEST_BYTES:
             return _refuse(413, "The request is too large.")
+        # Once on a connection is enough here, since Flower checks every request when it is whole.
+        if self._entrance.key_of(_from(scope)) != shown and not is_signed(headers, shown):
+            return _refuse(401, "The request is not signed, or the two clocks differ.")
         return None
 
     def _turn_away(self, key: bytes, host: str) -> Response:
@@ -137,25 +150,9 @@ def _from(scope: Scope) -> Address:
     return host, port
 
 
-def _no_more_than(announced: int, receive: Receive) -> Receive:
-    """A request's body, if it is no longer than its head has said.
-
-    Whoever parses HTTP should have seen to that, but parsers differ, and there is much to gain by
-    finding one that does not.
-    """
-    left = announced
-
-    async def counted() -> Message:
-        nonlocal left
-        message = await receive()
-        left -= len(message.get("body", b""))
-        if left < 0:
-            raise HTTPException(
-                413, "The request is longer than it has said.", {"connection": "close"}
-            )
-        return message
-
-    return counted
+def _key(headers: Mapping[bytes, bytes]) -> bytes:
+    """The public key that a request shows."""
+    return b64decode(headers.get(FLEET_HTTP_PUBLIC_KEY_HEADER.lower().encode(), b""), validate=True)
 
 
 class Doorkeeper:

@@ -20,7 +20,7 @@ from flwr.superlink.routers.fleet.router import router as fleet_router
 from starlette.middleware import Middleware
 from starlette.middleware.base import BaseHTTPMiddleware
 
-from adaptcl.engines.flower.connections import Entrance, room_for
+from adaptcl.engines.flower.connections import IDLE_S, Entrance, room_for
 from adaptcl.engines.flower.doorkeeper import Doorkeeper, Gate
 from adaptcl.engines.flower.keys import ServerKeys
 from adaptcl.errors import AdaptCLError, SettingError
@@ -51,7 +51,7 @@ class Port(threading.Thread):
                 lifespan="off",
                 ws="none",
                 proxy_headers=False,  # They would say where a request comes from.
-                timeout_keep_alive=75,
+                timeout_keep_alive=int(IDLE_S),
                 timeout_graceful_shutdown=1,
                 server_header=False,
             )
@@ -134,7 +134,7 @@ def _app(
         docs_url=None,
         redoc_url=None,
         middleware=[
-            Middleware(Gate, keys=keys, log=doorkeeper.log, key_shown=entrance.key_shown),
+            Middleware(Gate, keys=keys, log=doorkeeper.log, entrance=entrance),
             Middleware(BaseHTTPMiddleware, dispatch=http_error_translator),
             Middleware(ProtobufTranslationMiddleware),
             Middleware(NodeAuthMiddleware),
