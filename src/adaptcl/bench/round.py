@@ -100,15 +100,14 @@ def _package_round(
         one.model,
         list(parts),
         one.samples.take(torch.arange(2)),
-        strategy="fedavg",
         rounds=2,
         epochs=1.0,
         batch_size=BATCH,
-        strength=0.9 if sparse else 0.0,
         evaluate_every=2,
         device=device,
         precision=request.precision,
         listeners=[listen],
+        **({"strategy": "fedavg-s", "strength": 0.9} if sparse else {"strategy": "fedavg"}),
     )
     return ends[1][0] - ends[0][0], ends[1][1] - ends[0][1]
 

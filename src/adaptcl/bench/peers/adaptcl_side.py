@@ -33,7 +33,6 @@ def run(folder: Path) -> None:
         learning_rate=job.learning_rate,
         momentum=0.0,
         weight_decay=0.0,
-        strength=0.0,
         seed=job.seed,
         device=job.device,
         listeners=[listen],
