@@ -100,9 +100,10 @@ def _watched(model: nn.Module, example: Tensor) -> Tensor | None:
 
 def _is_understood(model: nn.Module, example: Tensor, expected: Tensor) -> bool:
     """Whether the model gives the scores it should in channels-last, and trains in it at all."""
-    in_layout(model, torch.channels_last)
     images = laid_out(example, torch.channels_last)
     try:
+        # Inside, as PyTorch refuses any tensor of five dimensions, such as a stack of filters.
+        in_layout(model, torch.channels_last)
         scores = model.eval()(images).detach()
         model.train()(images).sum().backward()
     except Exception:  # mostly PyTorch's, for a `view` that would need a copy
