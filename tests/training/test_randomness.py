@@ -77,6 +77,11 @@ def test_what_cannot_be_told_apart_takes_turns(middle: object) -> None:
     assert draws_randomness(Applied(middle), torch.randn(2, 3)) is Draws.SHARED
 
 
+def test_a_model_that_cannot_train_on_the_example_takes_turns() -> None:
+    fours = nn.Unflatten(0, (4, -1))
+    assert draws_randomness(Applied(fours), torch.randn(2, 3)) is Draws.SHARED
+
+
 def test_looking_changes_neither_the_model_nor_the_generator() -> None:
     model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Dropout()).eval()
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}

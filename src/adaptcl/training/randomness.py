@@ -45,14 +45,15 @@ def draws_randomness(model: nn.Module, example: Tensor) -> Draws:
     """Try it: a step's forward and backward pass on copies of the model.
 
     Models that draw where no operation shows, or that save and restore the process's generator by
-    themselves, as recomputing activations does, are found out by it.
+    themselves, as recomputing activations does, are found out by it. Of one that cannot take the
+    step, as it trains on larger batches only, nothing is known.
     """
     with torch.random.fork_rng():
         before = _states(example.device)
-        _pass(model, example)
-        if _same(before, _states(example.device)):
-            return Draws.NOTHING
         try:
+            _pass(model, example)
+            if _same(before, _states(example.device)):
+                return Draws.NOTHING
             if example.device.type == "cpu":
                 return Draws.OWN if follows_generator(model, example) else Draws.SHARED
             return Draws.DICE if follows_dice(model, example) else Draws.SHARED
