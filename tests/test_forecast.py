@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
@@ -53,6 +54,13 @@ def test_a_forecast_is_the_clock_of_the_run_itself(strategy: str) -> None:
     assert found.heterogeneity == pytest.approx([r.heterogeneity for r in run.rounds], abs=1e-9)
     assert found.retention == pytest.approx(run.summary.retention)
     assert found.flops_saved == pytest.approx(run.summary.flops_saved)
+
+
+def test_where_no_flops_can_be_counted_none_are_said_to_be_saved() -> None:
+    uncounted = replace(UNITS, work=())
+    found = forecast(configured(pruning="index", pruning_interval=2), uncounted, SAMPLES)
+    assert min(found.retention) < 1
+    assert found.flops_saved == 0
 
 
 def test_with_deadlines_participants_and_jitter_too() -> None:

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+import adaptcl
 from adaptcl.data import Samples
 from adaptcl.errors import AdaptCLError, DataError, SettingError, TraceError
 from adaptcl.materials import Materials
@@ -188,6 +189,12 @@ def test_a_model_that_fails_only_in_training_is_refused_by_what_it_says() -> Non
 
 def test_a_model_that_trains_on_whole_batches_need_not_on_two_samples() -> None:
     refuse_misfit(Materials(Reshapes(32), [rows(4), rows(9)], rows(4), ()), 8)
+    parts = [(each.inputs, each.labels) for each in (rows(16), rows(16))]
+    model = Reshapes(32)
+    result = adaptcl.run(
+        model, parts, parts[0], strategy="fedavg", workers=2, rounds=1, epochs=1, batch_size=8
+    )
+    assert not torch.equal(result.model.get_parameter("last.weight"), model.last.weight)
 
 
 def test_a_model_that_fails_only_backwards_is_refused() -> None:

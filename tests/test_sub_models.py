@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor, nn
 
-from adaptcl.sub_models import SubModels
+from adaptcl.sub_models import Savings, SubModels
 from adaptcl.units import trace
+from adaptcl.units.size import smallest
 
 IMAGES = torch.randn(2, 3, 6, 6)
 
@@ -37,3 +40,8 @@ def test_what_is_read_back_from_a_file_is_cut_as_before() -> None:
         each.numel() for each in model.parameters()
     )
     assert torch.equal(scores(before, model), scores(after, model))
+
+
+def test_where_no_flops_can_be_counted_none_are_said_to_be_saved() -> None:
+    units = replace(trace(shuffling(), IMAGES), work=())
+    assert Savings.of(units, [units.everything(), smallest(units)]).flops_saved == 0

@@ -97,13 +97,13 @@ class _Clock:
         begins = [0.0, *self._ends]
         left = self._strategy.sub_models()
         work = [flops(self._units, each) for each in left]
-        whole = max(1, flops(self._units, self._units.everything()))
+        whole = flops(self._units, self._units.everything())  # 0 where none can be counted
         return Forecast(
             self._name,
             tuple(end - begin for begin, end in zip(begins, self._ends, strict=False)),
             tuple(self._unequal),
             tuple(retention(self._units, each) for each in left),
-            1 - sum(work) / whole / len(work),
+            1 - sum(work) / whole / len(work) if whole else 0.0,
             tuple(self._warnings),
         )
 

@@ -43,12 +43,12 @@ class Savings(NamedTuple):
         share = {key: retention(units, each) for key, each in distinct.items()}
         work = {key: flops(units, each) for key, each in distinct.items()}
         keys = [kept_key(each) for each in kept]
-        whole = max(1, flops(units, units.everything()))
+        whole = flops(units, units.everything())  # 0 where none can be counted
         retentions = tuple(share[key] for key in keys)
         return cls(
             retentions,
             1 - sum(retentions) / len(retentions),
-            1 - sum(work[key] for key in keys) / whole / len(keys),
+            1 - sum(work[key] for key in keys) / whole / len(keys) if whole else 0.0,
         )
 
 

@@ -46,6 +46,25 @@ def test_any_sub_model_comes_back_in_names_shapes_and_types(
 
 
 @everyone
+def test_what_a_process_takes_for_its_usual_type_changes_nothing(
+    make_parcel: Parcels, name: str
+) -> None:
+    parcel, chosen = make_parcel(), codec(name, {})
+    expected = encoded(name, parcel)
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        payload, _ = chosen.encode(parcel, Memory())
+        decoded = chosen.decode(payload, parcel.reference)
+    finally:
+        torch.set_default_dtype(before)
+    for key, tensor in expected.items():
+        assert payload.tensors[key].dtype == tensor.dtype
+        assert torch.equal(payload.tensors[key], tensor)
+    assert all(tensor.dtype == parcel.state[key].dtype for key, tensor in decoded.items())
+
+
+@everyone
 def test_encoding_and_decoding_leave_their_arguments_alone(make_parcel: Parcels, name: str) -> None:
     parcel, untouched = make_parcel(), make_parcel()
     chosen = codec(name, {})

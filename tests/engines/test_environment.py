@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -79,6 +80,16 @@ def test_only_the_share_that_goes_with_flops_shrinks_with_the_sub_model(
         environment = make_environment(train_time=10.0, flops_share=share)
         timing = took(environment, task(units, kept=smaller), smaller)
         assert timing.train == pytest.approx(10 * (1 - share + share * relative))
+
+
+def test_a_model_whose_flops_cannot_be_counted_takes_the_whole_time(units: UnitMap) -> None:
+    uncounted = replace(units, work=())
+    assert flops(uncounted, uncounted.everything()) == 0
+    settings = EnvironmentSettings(train_time=10.0, flops_share=0.8, bandwidths=(1.0,))
+    environment = Environment(settings, uncounted, workers=1, epochs=2.0, seed=1)
+    for kept in (uncounted.everything(), half(uncounted)):
+        timing = took(environment, task(uncounted, kept=kept), kept)
+        assert timing.train == pytest.approx(10.0)
 
 
 def test_beta_of_the_epochs_are_trained_at_the_size_before_the_pruning(

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from adaptcl.errors import SettingError
 from adaptcl.result import Result
 from adaptcl.strategies import Job
 from adaptcl.strategies.fedbuff import FedBuff, FedBuffSettings
@@ -84,10 +85,23 @@ def test_a_buffer_of_one_moves_the_model_with_every_change(
 
 
 def test_workers_never_wait_for_the_buffer(one_weight: Jobs, timeline: Timelines) -> None:
-    strategy = FedBuff(one_weight(3, 2), FedBuffSettings(buffer_size=100))
-    line = timeline(strategy, times=[5, 3, 2]).start().run()
+    strategy = FedBuff(one_weight(3, 2), FedBuffSettings(buffer_size=6))
+    line = timeline(strategy, times=[5, 3, 2], train=lambda _: weight(1.0)).start()
+    for _ in range(5):
+        line.step()
+        assert strategy.model()["weight"].item() == 0, "the buffer is not full"
+    line.step()
     assert [worker for _, worker in line.arrivals] == [2, 1, 2, 0, 1, 0]
-    assert strategy.model()["weight"].item() == 0, "the buffer was never full"
+    assert strategy.model()["weight"].item() > 0
+
+
+def test_a_buffer_that_no_run_of_this_length_fills_is_refused(one_weight: Jobs) -> None:
+    with pytest.raises(SettingError) as refused:
+        FedBuff(one_weight(3, 2), FedBuffSettings(buffer_size=7))
+    assert str(refused.value) == (
+        "buffer_size is 7, but 3 workers send only 6 changes in 2 rounds, so the model would never "
+        "move; make buffer_size smaller or rounds larger."
+    )
 
 
 def test_what_a_lost_worker_had_sent_still_counts(one_weight: Jobs, timeline: Timelines) -> None:

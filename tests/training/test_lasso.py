@@ -126,6 +126,28 @@ def test_the_penalty_is_the_sum_over_units_of_root_size_times_norm(case: Case) -
     assert penalty == pytest.approx(by_definition(*case).item(), rel=1e-12)
 
 
+def test_doubles_beside_floats_have_the_same_penalty() -> None:
+    torch.manual_seed(0)
+    model = Residual()
+    units = trace(model, torch.zeros(2, 3, 6, 6))
+    model.block.double()
+    for parameter in model.parameters():
+        parameter.grad = torch.zeros_like(parameter)
+    mixed = GroupLasso(model, units, units.everything())
+    mixed.add_gradient(0.37)
+    found = {name: p.grad.double() for name, p in model.named_parameters() if p.grad is not None}
+    penalty = mixed.penalty()
+    model.double()
+    for parameter in model.parameters():
+        parameter.grad = torch.zeros_like(parameter)
+    exact = GroupLasso(model, units, units.everything())
+    exact.add_gradient(0.37)
+    assert penalty == pytest.approx(exact.penalty(), rel=1e-5)
+    for name, parameter in model.named_parameters():
+        assert parameter.grad is not None
+        torch.testing.assert_close(found[name], parameter.grad, rtol=1e-5, atol=1e-6)
+
+
 def test_the_gradient_is_that_of_autograd(case: Case) -> None:
     model, units, kept = case
     (0.37 * by_definition(model, units, kept)).backward()  # type: ignore[no-untyped-call]

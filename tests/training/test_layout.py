@@ -95,6 +95,40 @@ def test_a_model_that_relies_on_the_usual_layout_keeps_it(noticed: bool) -> None
     assert cpu_layout(Views(noticed=noticed), IMAGES) is FIRST
 
 
+class StackOfFilters(nn.Module):
+    """A convolution beside a tensor that PyTorch knows no channels-last for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(3, 4, 3, padding=1)
+        self.stack = nn.Parameter(torch.randn(2, 4, 4, 3, 3))
+
+    def forward(self, images: Tensor) -> Tensor:
+        return F.conv2d(self.first(images), self.stack.mean(0)).mean((2, 3))
+
+
+def test_a_model_with_a_tensor_that_has_no_other_layout_keeps_the_usual_one() -> None:
+    assert cpu_layout(StackOfFilters(), IMAGES) is FIRST
+
+
+class InFours(nn.Module):
+    """Its batch norm sees a quarter of a batch at a time while it trains."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.norm = nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)
+
+    def forward(self, images: Tensor) -> Tensor:
+        images = self.first(images)
+        parts = images.reshape(4, -1, *images.shape[1:]) if self.training else [images]
+        return torch.cat([self.norm(each) for each in parts]).mean((2, 3))
+
+
+def test_a_model_that_cannot_train_on_the_example_keeps_the_usual_layout() -> None:
+    assert cpu_layout(InFours(), IMAGES) is FIRST
+    assert cpu_layout(InFours(), torch.cat([IMAGES] * 4)) is LAST
+
+
 def test_models_without_convolutions_or_images_keep_the_usual_layout() -> None:
     flat = nn.Sequential(nn.Flatten(), nn.Linear(3 * 16 * 16, 10))
     assert cpu_layout(flat, IMAGES) is FIRST

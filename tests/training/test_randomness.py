@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import copy
+import pickle
 import random
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -70,11 +72,59 @@ def test_what_operations_draw_can_come_from_a_generator_of_its_own(name: str) ->
 
 @pytest.mark.parametrize(
     "middle",
-    [recomputed, through_its_own_door, lambda x: F.dropout(x) * random.random()],
-    ids=["recomputing activations", "no operation", "Python's own dice"],
+    [
+        recomputed,
+        through_its_own_door,
+        lambda x: F.dropout(x) * random.random(),
+        lambda x: x if random.random() < 2 else -x,
+        lambda x: x * np.random.rand(),
+    ],
+    ids=[
+        "recomputing activations",
+        "no operation",
+        "PyTorch's and Python's dice",
+        "Python's dice",
+        "NumPy's dice",
+    ],
 )
 def test_what_cannot_be_told_apart_takes_turns(middle: object) -> None:
     assert draws_randomness(Applied(middle), torch.randn(2, 3)) is Draws.SHARED
+
+
+def test_a_model_that_cannot_train_on_the_example_takes_turns() -> None:
+    fours = nn.Unflatten(0, (4, -1))
+    assert draws_randomness(Applied(fours), torch.randn(2, 3)) is Draws.SHARED
+
+
+def everybodys_dice() -> tuple[float, float, float]:
+    """A number from each of the process's generators."""
+    return random.random(), float(np.random.rand()), float(torch.rand(()))
+
+
+def all_generators() -> bytes:
+    """The states of the process's generators."""
+    return pickle.dumps((random.getstate(), np.random.get_state(), torch.get_rng_state().tolist()))
+
+
+def test_who_takes_turns_draws_by_its_own_seed_and_leaves_all_generators_alone() -> None:
+    drawn = []
+    for seed, others in ((3, 1), (3, 2), (2**63 + 4, 1)):
+        random.seed(others)
+        np.random.seed(others)
+        torch.manual_seed(others)
+        states = all_generators()
+        with seeded(Draws.SHARED, seed):
+            drawn.append(everybodys_dice())
+        assert all_generators() == states
+    assert drawn[0] == drawn[1]
+    assert not set(drawn[0]) & set(drawn[2])
+
+
+def test_looking_leaves_pythons_and_numpys_generators_alone() -> None:
+    model = Applied(lambda x: x * random.random() * np.random.rand())
+    states = all_generators()
+    draws_randomness(model, torch.ones(2, 3))
+    assert all_generators() == states
 
 
 def test_looking_changes_neither_the_model_nor_the_generator() -> None:

@@ -1,10 +1,12 @@
-"""Running a user's forward pass where PyTorch would take a shortcut."""
+"""Running a user's forward pass where PyTorch would take a shortcut, and what is not run at all."""
 
 from __future__ import annotations
 
+import pytest
 import torch
 from torch import Tensor, nn
 
+from adaptcl.errors import TraceError
 from adaptcl.units import describe, submodel, trace
 from adaptcl.units.forward import StepsShown
 
@@ -49,3 +51,32 @@ def test_a_cut_encoder_of_padded_texts_takes_the_shortcut_again() -> None:
         with StepsShown():
             slow = smaller(TEXTS)
     torch.testing.assert_close(fast, slow, rtol=1e-4, atol=1e-5)
+
+
+class Spectral(nn.Module):
+    """Multiplies what it is given by complex numbers."""
+
+    def __init__(self, *, trained: bool) -> None:
+        super().__init__()
+        weight = torch.randn(5, dtype=torch.complex64)
+        self.weight = nn.Parameter(weight, requires_grad=trained)
+
+    def forward(self, x: Tensor) -> Tensor:
+        mixed: Tensor = torch.fft.irfft(torch.fft.rfft(x) * self.weight, n=8)
+        return mixed
+
+
+def test_a_complex_parameter_is_refused_by_name_unless_it_is_never_trained() -> None:
+    example = torch.randn(2, 4)
+    with pytest.raises(TraceError, match=r"'1' \(Spectral\) has a parameter 'weight' of complex"):
+        trace(nn.Sequential(nn.Linear(4, 8), Spectral(trained=True)), example)
+    trace(nn.Sequential(nn.Linear(4, 8), Spectral(trained=False)), example)
+
+
+def test_a_state_beside_the_tensors_is_refused_by_name() -> None:
+    class Remembers(nn.Identity):
+        def get_extra_state(self) -> dict[str, int]:
+            return {"version": 1}
+
+    with pytest.raises(TraceError, match=r"'1' \(Remembers\) has a state beside its tensors"):
+        trace(nn.Sequential(nn.Linear(4, 8), Remembers()), torch.randn(2, 4))

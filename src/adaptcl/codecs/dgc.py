@@ -150,4 +150,4 @@ def _whole(part: str, name: str, parcel: Parcel, memory: Memory) -> Tensor:
     remembered = memory.tensors.get(entry(part, name))
     if remembered is not None:
         return remembered.to(device)  # what was kept in a file comes back to the processor
-    return torch.zeros(parcel.units.shapes[name], device=device)
+    return torch.zeros(parcel.units.shapes[name], dtype=torch.float32, device=device)

@@ -62,7 +62,7 @@ def unpack(reader: Reader, name: str, shape: tuple[int, ...]) -> Tensor:
         raise UpdateError(f"An update has places outside of {name!r}, which has {size} entries.")
     if bool((indexes.diff() <= 0).any()):
         raise UpdateError(f"An update has places of {name!r} twice or out of order.")
-    tensor = torch.zeros(size, device=values.device)
+    tensor = torch.zeros(size, dtype=values.dtype, device=values.device)
     tensor[indexes] = values
     return tensor.view(shape)
 

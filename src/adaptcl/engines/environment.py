@@ -108,7 +108,7 @@ class Environment:
         self._settings = settings
         self._units = units
         self._seed = seed
-        self._whole_flops = max(1, flops(units, units.everything()))
+        self._whole_flops = flops(units, units.everything())
         size = size_bytes(units, units.everything()) / MIB
         # σ is about whole rounds, so t_train is that of the run's epochs, not of the profile's.
         train_time = settings.train_time * epochs / settings.profile_epochs
@@ -186,7 +186,8 @@ class Environment:
         return seconds * (1 - by_samples + by_samples * self._relative_samples[task.worker])
 
     def _relative_flops(self, kept: Kept) -> float:
-        return flops(self._units, kept) / self._whole_flops
+        # Where none can be counted, nothing is known to be saved either.
+        return flops(self._units, kept) / self._whole_flops if self._whole_flops else 1.0
 
     def _jitter(self, task: Task) -> float:
         spread = self._settings.jitter

@@ -15,6 +15,7 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
+from adaptcl.errors import SettingError
 from adaptcl.settings import setting
 from adaptcl.snapshot import Tree
 from adaptcl.strategies.asynchronous import Asynchronous, AsynchronousSettings, add_change
@@ -41,6 +42,13 @@ class FedBuff(Asynchronous):
 
     def __init__(self, job: Job, settings: FedBuffSettings) -> None:
         super().__init__(job, settings)
+        changes = job.workers * job.rounds
+        if settings.buffer_size > changes:
+            raise SettingError(
+                f"buffer_size is {settings.buffer_size}, but {job.workers} workers send only "
+                f"{changes} changes in {job.rounds} rounds, so the model would never move; make "
+                "buffer_size smaller or rounds larger."
+            )
         self.settings = settings
         self._next: State = job.state
         """The model to be: the model, moved by the changes in the buffer."""

@@ -95,8 +95,10 @@ class GroupLasso:
         others = [d for d in range(parameter.dim()) if d != dim]
         if not others:
             return parameter.to(self._dtype)
-        norms: Tensor = torch.linalg.vector_norm(parameter, dim=others, dtype=self._dtype)
-        return norms
+        # Doubles beside floats: PyTorch takes no norm in fewer digits than there are.
+        wide = torch.promote_types(parameter.dtype, self._dtype)
+        norms: Tensor = torch.linalg.vector_norm(parameter, dim=others, dtype=wide)
+        return norms.to(self._dtype)
 
 
 def coefficient(strength: float, loss: float, penalty: float) -> float:

@@ -92,17 +92,21 @@ def _has_plain_modules(model: nn.Module) -> bool:
 @torch.no_grad()
 def _watched(model: nn.Module, example: Tensor) -> Tensor | None:
     """The model's scores, if it has convolutions and none that could go wrong in channels-last."""
-    with _Convolutions() as seen:
-        scores: Tensor = model.eval()(example)
-        model.train()(example)
+    try:
+        with _Convolutions() as seen:
+            scores: Tensor = model.eval()(example)
+            model.train()(example)
+    except Exception:  # one that trains on whole batches need not on as few samples as these
+        return None
     return scores if seen.any and seen.all_plain else None
 
 
 def _is_understood(model: nn.Module, example: Tensor, expected: Tensor) -> bool:
     """Whether the model gives the scores it should in channels-last, and trains in it at all."""
-    in_layout(model, torch.channels_last)
     images = laid_out(example, torch.channels_last)
     try:
+        # Inside, as PyTorch refuses any tensor of five dimensions, such as a stack of filters.
+        in_layout(model, torch.channels_last)
         scores = model.eval()(images).detach()
         model.train()(images).sum().backward()
     except Exception:  # mostly PyTorch's, for a `view` that would need a copy

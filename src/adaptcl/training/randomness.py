@@ -4,16 +4,19 @@ PyTorch hands them out from one generator for the whole process, but workers tra
 threads, and what one draws must not depend on the others. So in a model's forward pass every
 operation that draws is given the task's own generator (`own_generator.py`); on a GPU, dropout draws
 by the task's own seed (`own_dice.py`). Whether that works for a model is tried out beforehand;
-where it does not, tasks take turns with the process's generator.
+where it does not, tasks take turns with the process's generators: PyTorch's, and Python's and
+NumPy's too, from which some models draw which of their layers to leave out.
 """
 
 from __future__ import annotations
 
 import copy
+import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import Enum
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -38,21 +41,24 @@ class Draws(Enum):
     NOTHING = "it draws none"
     OWN = "a generator of the task's own"
     DICE = "a seed of the task's own, on the GPU"
-    SHARED = "the process's generator, one task at a time"
+    SHARED = "the process's generators, one task at a time"
 
 
 def draws_randomness(model: nn.Module, example: Tensor) -> Draws:
     """Try it: a step's forward and backward pass on copies of the model.
 
     Models that draw where no operation shows, or that save and restore the process's generator by
-    themselves, as recomputing activations does, are found out by it.
+    themselves, as recomputing activations does, are found out by it. Of one that cannot take the
+    step, as it trains on larger batches only, nothing is known.
     """
-    with torch.random.fork_rng():
-        before = _states(example.device)
-        _pass(model, example)
-        if _same(before, _states(example.device)):
-            return Draws.NOTHING
+    with _forked():
+        before, before_elsewhere = _states(example.device), _states_elsewhere()
         try:
+            _pass(model, example)
+            if before_elsewhere != _states_elsewhere():
+                return Draws.SHARED
+            if _same(before, _states(example.device)):
+                return Draws.NOTHING
             if example.device.type == "cpu":
                 return Draws.OWN if follows_generator(model, example) else Draws.SHARED
             return Draws.DICE if follows_dice(model, example) else Draws.SHARED
@@ -98,8 +104,10 @@ Follow = Callable[[nn.Module], nn.Module]
 def seeded(draws: Draws, seed: int) -> Iterator[Follow]:
     """A seed of its own for what models draw inside, if they are put through what this gives."""
     if draws is Draws.SHARED:
-        with SHARED, torch.random.fork_rng():
+        with SHARED, _forked():
             torch.manual_seed(seed)
+            random.seed(seed)
+            np.random.seed(seed % 2**32)  # it takes no larger ones
             yield _as_it_is
     elif draws is Draws.DICE:
         assert _DROP is not None
@@ -143,6 +151,24 @@ def _states(device: torch.device) -> list[Tensor]:
     """The states of the generators that a model on this device could draw from."""
     states = [torch.get_rng_state()]
     return [*states, torch.cuda.get_rng_state(device)] if device.type == "cuda" else states
+
+
+def _states_elsewhere() -> tuple[object, ...]:
+    """The states of Python's and NumPy's generators, to be compared."""
+    kind, words, *rest = np.random.get_state(legacy=True)
+    return random.getstate(), kind, np.asarray(words).tobytes(), *rest
+
+
+@contextmanager
+def _forked() -> Iterator[None]:
+    """Afterwards the process's generators are as they were."""
+    pythons, numpys = random.getstate(), np.random.get_state()
+    try:
+        with torch.random.fork_rng():
+            yield
+    finally:
+        random.setstate(pythons)
+        np.random.set_state(numpys)
 
 
 def _same(ones: list[Tensor], others: list[Tensor]) -> bool:

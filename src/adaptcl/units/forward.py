@@ -43,7 +43,7 @@ class StepsShown(TorchFunctionMode):
 
 
 def refuse_hidden(model: nn.Module) -> None:
-    """Raise `TraceError` for modules whose operations or tensors cannot be seen."""
+    """Raise `TraceError` for modules whose operations cannot be seen or tensors not be trained."""
     if not isinstance(model, nn.Module):
         raise TraceError(
             f"The model is {kind_of(model)}, but it must be an nn.Module{instead_of_class(model)}."
@@ -57,6 +57,18 @@ def refuse_hidden(model: nn.Module) -> None:
         own = (*module.parameters(recurse=False), *module.buffers(recurse=False))
         if any(is_lazy(tensor) for tensor in own):
             raise TraceError(f"{called(name, module)} is lazy; run a batch through it first.")
+        for own_name, parameter in module.named_parameters(recurse=False):
+            if parameter.is_complex() and parameter.requires_grad:
+                raise TraceError(
+                    f"{called(name, module)} has a parameter {own_name!r} of complex numbers, "
+                    "which cannot be trained here; keep its real and imaginary parts as one of "
+                    "real numbers (torch.view_as_real) and join them in the forward pass."
+                )
+        if type(module).get_extra_state is not nn.Module.get_extra_state:
+            raise TraceError(
+                f"{called(name, module)} has a state beside its tensors (get_extra_state), which "
+                "cannot be sent to workers; keep it in buffers, or outside of the state dict."
+            )
 
 
 def refuse_unsteady(model: nn.Module, sample: Tensor) -> None:
