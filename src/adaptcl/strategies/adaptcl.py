@@ -135,7 +135,7 @@ class AdaptCL(Synchronous):
 
     def receive(self, arrival: Arrival) -> Reaction:
         """Note what was carried out of a pruning (less than was told where γ_min stops it) and how
-        long the worker took."""
+        long the worker took, also where its update is too late to be used."""
         update = arrival.update
         task = self._tasks[update.worker]
         if task.pruning is not None:
