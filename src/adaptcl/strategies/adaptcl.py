@@ -134,7 +134,8 @@ class AdaptCL(Synchronous):
         return Plan(grown, None, rate if bool((grown & ~kept).any()) else 0.0)
 
     def receive(self, arrival: Arrival) -> Reaction:
-        """Note what was carried out of a pruning: where γ_min stops it, less than was told."""
+        """Note what was carried out of a pruning (less than was told where γ_min stops it) and how
+        long the worker took, also where its update is too late to be used."""
         update = arrival.update
         task = self._tasks[update.worker]
         if task.pruning is not None:
@@ -142,17 +143,22 @@ class AdaptCL(Synchronous):
             self._rates[update.worker] = done
             if done == 0:
                 self._stuck[update.worker] = retention(self.units, task.kept)
+        if self._rates[update.worker] == 0:
+            self._times[update.worker].append(arrival.timing.update_time)
+        else:
+            # A round in which the sub-model changed half-way says nothing about either size,
+            # and an update that was late when this was decided was of the old one.
+            self._times[update.worker].clear()
         return super().receive(arrival)
 
+    def joined(self, worker: int) -> Reaction:
+        """Measure who has been away anew: it may come back quite another."""
+        if not self._present[worker]:
+            self._times[worker].clear()
+        return super().joined(worker)
+
     def learn(self, records: Sequence[WorkerRecord]) -> tuple[str, ...]:
-        """Remember the update times; before a pruning round decide who prunes how much."""
-        for record in records:
-            if record.pruned_rate == 0:
-                self._times[record.worker].append(record.update_time_s)
-            else:
-                # A round in which the sub-model changed half-way says nothing about either size,
-                # and an update that was late when this was decided was of the old one.
-                self._times[record.worker].clear()
+        """Before a pruning round decide who prunes how much."""
         warnings = [*self.nothing_to_cut(), *self._will_never_prune()]
         warnings += harmful_prunings(self.round, records, self.adaptcl.max_importance_lost)
         if self.adaptcl.is_pruning_round(self.round + 1) or self._strength.waiting:
@@ -193,12 +199,11 @@ class AdaptCL(Synchronous):
         # Who has not been measured since its last pruning does not set the pace, and has at most
         # the pruning before it that was decided on already.
         known = {w: self._histories[w] for w in range(self.job.workers) if self._is_known(w)}
-        histories = list(known.values())
-        latest = [history[-1] for history in histories]
-        target = target_time(latest, histories, self.adaptcl.grow)
+        pace = [history for w, history in known.items() if self._is_at_hand(w)]
+        target = target_time([history[-1] for history in pace], pace, self.adaptcl.grow)
         return [
             self._rate(worker, known[worker], target)
-            if worker in known
+            if worker in known and pace
             else self._due.get(worker, 0.0)
             for worker in range(self.job.workers)
         ]
@@ -222,9 +227,13 @@ class AdaptCL(Synchronous):
         if self._times[worker]:
             return True
         history = self._histories[worker]
-        if not history or not self._present[worker] or worker in self._tasks:
+        if not history or not self._is_at_hand(worker):
             return False
         return history[-1].retention == self._retention(worker)
+
+    def _is_at_hand(self, worker: int) -> bool:
+        """Whether a worker can set the pace: nobody waits for one that has left or is late."""
+        return self._present[worker] and worker not in self._tasks
 
     def _retention(self, worker: int) -> float:
         return retention(self.units, self.kept[worker])

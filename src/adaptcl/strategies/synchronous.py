@@ -3,7 +3,9 @@
 FedAVG is this and nothing more; AdaptCL, HeteroFL and FedRolex only decide what each worker's
 sub-model is, and methods that make something else of what is merged, such as server momentum, only
 that. A round normally closes with the last answer. With a deadline it closes with whoever has
-answered; what arrives late is dropped or counted in the next round, by a setting.
+answered; what arrives late is dropped or counted in the next round, by a setting. Of an update that
+is dropped the tensors go; the sub-model that it was pruned or grown to stays. Or a worker that is
+too slow would be told the same again, be late again, and never become as small as it has to be.
 
 "Everybody" may be a few workers drawn for each round. Who is lost leaves a place, which the next
 worker to come takes; only if all of them are lost, others are drawn for the same round.
@@ -137,14 +139,13 @@ class Synchronous:
         update = arrival.update
         task = self._tasks[update.worker]
         is_late = task.round < self.round
-        if is_late and self.settings.late_updates == "drop":
-            self._abandon(update.worker)
-            return replace(self._offer(update.worker), dropped=True)
         del self._tasks[update.worker]
+        self.kept[update.worker] = update.kept
+        if is_late and self.settings.late_updates == "drop":
+            return replace(self._offer(update.worker), dropped=True)
         if task.round == 1:
             self._lasso.note(task.kept, update.lasso)
         self._sum.add(update.state, update.kept, update.samples)
-        self.kept[update.worker] = update.kept
         self._records.append(worker_record(self.units, arrival, self._rates[update.worker]))
         return self._close() if self._overdue else self._close_if_complete()
 

@@ -124,12 +124,44 @@ def test_a_worker_that_was_away_since_its_pruning_is_not_pruned_again_by_old_tim
 
 
 def test_a_worker_that_has_left_does_not_set_the_pace(engine: Engines, line: Lines) -> None:
+    # It leaves in the interval in which it was measured, so there are times of it to decide by.
     run = engine(line(60, 40, 1)).until(2)
-    run.open.pop(2)
-    run.strategy.lost(2)
+    run.lose(2)
     run.until(40)
-    # It was there at the first decision; since then the second worker is the fastest.
-    assert run.retentions()[1] > 0.5
+    assert run.retentions()[0] == pytest.approx(40 / 60, abs=0.03)
+    assert run.retentions()[1:] == [1, 1]
+
+
+def test_nor_does_one_that_hangs(engine: Engines, line: Lines) -> None:
+    run = engine(line(60, 40, 1), deadline=1.5).until(2)
+    for _ in range(38):
+        this = run.strategy.round
+        run.answer(0)
+        run.answer(1)
+        if run.strategy.round == this:
+            run.expire()
+    assert run.open[2].round == 2
+    assert run.retentions()[0] == pytest.approx(40 / 60, abs=0.03)
+    assert run.retentions()[1] == 1
+
+
+@pytest.mark.parametrize("has_answered", [False, True])
+def test_a_worker_that_comes_back_is_measured_anew(
+    engine: Engines, line: Lines, has_answered: bool
+) -> None:
+    # Its link is as fast as the others' until it leaves, and much slower when it is back.
+    quick, slow = line(20, 20, 20), line(90, 20, 20)
+    run = engine(quick, pruning_interval=6).until(3)
+    if has_answered:
+        run.answer(0)
+    run.lose(0)
+    run.times = slow
+    run.join(0)
+    run.until(6)
+    pruning = run.open[0].pruning
+    assert pruning is not None
+    # (100 − 30) / (2 · 100); with a time of before it would be less.
+    assert pruning.rate == pytest.approx(0.35)
 
 
 def test_a_worker_that_is_late_does_not_set_the_pace_by_what_it_took_before(
