@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import copy
 from dataclasses import replace
 from typing import Any
 
@@ -7,8 +8,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from adaptcl.units import FIXED, UnitMap, submodel, trace
+from adaptcl.units import FIXED, Kept, UnitMap, submodel, trace
 from adaptcl.units.check import checked, without
+from adaptcl.units.cut import zero
 
 
 class Helped(nn.Module):
@@ -133,3 +135,58 @@ def test_the_pass_in_training_mode_leaves_no_trace(images: Tensor) -> None:
     assert torch.equal(torch.get_rng_state(), dice)
     assert all(torch.equal(tensor, state[name]) for name, tensor in model.state_dict().items())
     assert all(parameter.grad is None for parameter in model.parameters())
+
+
+class Squeezes(nn.Module):
+    """Takes a layer of which one unit is left for no dimension at all."""
+
+    def __init__(self, *, when: str) -> None:
+        super().__init__()
+        self.first, self.last = nn.Conv2d(3, 16, 1), nn.Conv2d(16, 16, 1)
+        self.head, self.when = nn.Linear(16, 5), when
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.last(self.first(x).relu()).mean((2, 3), keepdim=True)
+        squeezes = self.training == (self.when == "in training")
+        scores: Tensor = self.head(x.squeeze() if squeezes else x.flatten(1))
+        return scores
+
+
+@pytest.mark.parametrize("when", ["in training", "elsewhere"])
+def test_a_layer_of_which_one_unit_is_not_enough_is_pinned(when: str, images: Tensor) -> None:
+    assert claimed(trace(Squeezes(when=when), images)) == {"first"}
+
+
+class GoesByWidth(nn.Module):
+    """Needs no projection where both sides have the same width, it thinks."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem, self.wide = nn.Conv2d(3, 16, 1), nn.Conv2d(16, 32, 1)
+        self.projection, self.head = nn.Conv2d(16, 32, 1), nn.Linear(32, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.stem(x).relu()
+        y = self.wide(x)
+        x = x if x.shape == y.shape else self.projection(x)
+        scores: Tensor = self.head((x + y).relu().mean((2, 3)))
+        return scores
+
+
+def test_a_layer_that_can_get_as_narrow_as_one_it_is_compared_with_is_pinned(
+    images: Tensor,
+) -> None:
+    model = GoesByWidth()
+    units = trace(model, images)
+    assert len(units.layers) == 1
+    for left in range(1, 16):
+        kept = units.everything()
+        kept[left:] = False
+        same = zeroed(model, units, kept)(images)
+        torch.testing.assert_close(submodel(model, units, kept)(images), same)
+
+
+def zeroed(model: nn.Module, units: UnitMap, kept: Kept) -> nn.Module:
+    whole = copy.deepcopy(model)
+    whole.load_state_dict(zero(model.state_dict(), units, kept))
+    return whole

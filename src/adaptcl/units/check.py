@@ -1,7 +1,8 @@
 """The check that always follows tracing: is a cut model the zeroed model, and can it train?
 
 Rules by operation cannot know everything a forward pass does with sizes: `x.view(-1, 256)`
-works until a unit is cut. So random units are both zeroed and cut, and the outputs compared.
+works until a unit is cut. So random units are both zeroed and cut, and the outputs compared; and,
+as a forward pass may look at sizes, all layers are cut to a single unit and to equally many too.
 Nor does tracing see what a model does in training alone, such as an auxiliary head. So a cut model
 also takes a pass in training mode. Where either goes wrong the layers to blame are found by halving
 and pinned.
@@ -61,7 +62,7 @@ def able_to_train(model: nn.Module, units: UnitMap, example: Tensor) -> UnitMap:
     """
     trains = partial(_trains, model, example)
     search = _Search(trains, torch.Generator().manual_seed(0))
-    if search.passes(units) or not trains(units, units.everything()):
+    if search.passes(units, 1) or not trains(units, units.everything()):
         return units
     return search.pinned(units, 1)
 
@@ -97,34 +98,47 @@ def without(units: UnitMap, names: Collection[str]) -> UnitMap:
     return replace(units, slots=slots, layers=tuple(layers), bn_scales=scales)
 
 
+_Way = Callable[[UnitMap, Sequence[Layer]], Kept]
+"""Cuts some units of each of these layers and keeps all of the others."""
+
+
 class _Search:
-    """Looks for layers that cannot be cut, by a test of a model cut to random kept units."""
+    """Looks for layers that cannot be cut, by a test of a model cut in several ways."""
 
     def __init__(self, test: Callable[[UnitMap, Kept], bool], generator: torch.Generator) -> None:
         self._test = test
         self._generator = generator
 
-    def passes(self, units: UnitMap) -> bool:
+    def passes(self, units: UnitMap, sets: int) -> bool:
         """Whether a model of which some units of every layer are cut passes the test."""
-        return not units.layers or self._test(units, self._some_of(units, units.layers))
+        ways = self._ways(sets)
+        return not units.layers or all(self._test(units, way(units, units.layers)) for way in ways)
 
     def pinned(self, units: UnitMap, sets: int) -> UnitMap:
-        """The units that are left when `sets` random sets of kept units pass in a row."""
+        """The units that are left when all ways to cut, `sets` of them random, pass in a row."""
+        ways = self._ways(sets)
         passed = 0
-        while units.layers and passed < sets:
-            culprits = self._culprits(units, units.layers)
+        while units.layers and passed < len(ways):
+            culprits = self._culprits(units, units.layers, ways[passed])
             units = without(units, {layer.name for layer in culprits})
             passed = 0 if culprits else passed + 1
         return units
 
-    def _culprits(self, units: UnitMap, layers: Sequence[Layer]) -> list[Layer]:
+    def _ways(self, sets: int) -> list[_Way]:
+        # Single units last: they are equally many too, but blame more layers than need be.
+        return [*[self._some_of] * sets, _equally_many_of, _one_of]
+
+    def _culprits(self, units: UnitMap, layers: Sequence[Layer], way: _Way) -> list[Layer]:
         """The layers, of those given, whose cutting fails the test."""
-        if self._test(units, self._some_of(units, layers)):
+        if self._test(units, way(units, layers)):
             return []
         if len(layers) == 1:
             return list(layers)
         half = len(layers) // 2
-        found = self._culprits(units, layers[:half]) + self._culprits(units, layers[half:])
+        found = [
+            *self._culprits(units, layers[:half], way),
+            *self._culprits(units, layers[half:], way),
+        ]
         return found or list(layers)  # harmless alone, harmful together
 
     def _some_of(self, units: UnitMap, layers: Sequence[Layer]) -> Kept:
@@ -138,6 +152,23 @@ class _Search:
             stays[drawn.argmin()] = False
             kept[layer.units.start : layer.units.stop] = stays
         return kept
+
+
+def _one_of(units: UnitMap, layers: Sequence[Layer]) -> Kept:
+    """As small as a sub-model gets, where `squeeze` takes a dimension for none."""
+    return _first_of(units, layers, 1)
+
+
+def _equally_many_of(units: UnitMap, layers: Sequence[Layer]) -> Kept:
+    """Widths that differ in the whole model are the same, which some models choose their way by."""
+    return _first_of(units, layers, max(2, min(len(layer.units) for layer in layers) // 2))
+
+
+def _first_of(units: UnitMap, layers: Sequence[Layer], count: int) -> Kept:
+    kept = units.everything()
+    for layer in layers:
+        kept[layer.units.start + count : layer.units.stop] = False
+    return kept
 
 
 def _close(output: Tensor, expected: Tensor) -> bool:
