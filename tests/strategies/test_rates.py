@@ -111,7 +111,8 @@ def test_a_line_through_two_sizes_that_noise_cannot_tell_apart_is_not_followed()
 
 
 def test_equal_times_are_one_point_and_the_newest_counts() -> None:
-    history = [Point(1.0, 80.0), Point(0.8, 80.0)]
+    # Sizes too close together to say that the time does not follow the size.
+    history = [Point(1.0, 80.0), Point(0.9, 80.0)]
     assert pruned_rate(history, 60.0, PAPER) == pytest.approx((80 - 60) / (2 * 80))
 
 

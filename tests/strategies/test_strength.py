@@ -24,6 +24,12 @@ def test_it_waits_as_long_as_the_importance_lost_falls_and_then_lambda_is_what_i
     assert (strength.scale, strength.waiting) == (1, False)
 
 
+def test_lambda_is_raised_up_to_four_times_and_no_more() -> None:
+    strength = AdaptedStrength(limit=0.1, longest=10)
+    scales = [strength.scale for lost in (0.9, 0.8, 0.7, 0.6, 0.5) if strength.waits(lost)]
+    assert scales == pytest.approx([1.5, 1.5**2, 1.5**3, 4, 4])
+
+
 def test_it_does_not_wait_on_where_a_round_has_gained_less_than_a_twentieth() -> None:
     strength = AdaptedStrength(limit=0.2, longest=10)
     assert strength.waits(0.5)

@@ -35,6 +35,12 @@ def test_of_the_whole_model_the_newest_measurement_counts() -> None:
     assert target(histories, grow=False) == 70
 
 
+def test_a_whole_model_that_was_measured_counts_as_measured_however_the_curve_bends() -> None:
+    # The line through the last two sizes would have it take 62.5 s.
+    bent = [Point(1.0, 30.0), Point(0.5, 25.0), Point(0.3, 10.0)]
+    assert target([bent], grow=False) == target([bent], grow=True) == 30
+
+
 def test_the_target_is_as_uncertain_as_whoever_sets_it() -> None:
     fast = [Point(1.0, 50.0, error=4.0)]
     measured = [Point(1.0, 60.0, error=3.0), Point(0.5, 40.0, error=1.0)]

@@ -27,6 +27,7 @@ from adaptcl.settings import redeclared, setting
 from adaptcl.snapshot import Tree
 from adaptcl.strategies.harm import cannot_get_smaller, harmful_prunings, never_prunes
 from adaptcl.strategies.history import remember
+from adaptcl.strategies.in_vain import InVain
 from adaptcl.strategies.noise import Noise
 from adaptcl.strategies.rates import Point, RateSettings, Target, pruned_rate, target_time
 from adaptcl.strategies.strategy import Job, Reaction
@@ -100,6 +101,7 @@ class AdaptCL(Synchronous):
         self._stuck: dict[int, float] = {}
         """The retention at which a worker that was told to prune could cut nothing."""
         self._told_smallest = False
+        self._in_vain = InVain()
         if settings.adapt_strength and job.recipe.strength == 0:
             raise SettingError(
                 "adapt_strength raises the group lasso, but strength is 0, so there is none to "
@@ -163,7 +165,7 @@ class AdaptCL(Synchronous):
         warnings += harmful_prunings(self.round, records, self.adaptcl.max_importance_lost)
         if self.adaptcl.is_pruning_round(self.round + 1) or self._strength.waiting:
             rates = self._fixed_rates() if self.adaptcl.pruned_rates else self._learned_rates()
-            warnings += self._would_have_to_be_smaller(rates)
+            warnings += [*self._would_have_to_be_smaller(rates), *self._in_vain.warnings()]
             if not self._is_too_early(rates):
                 self._due = {w: rate for w, rate in enumerate(rates) if rate != 0}
                 self._decisions += 1
@@ -212,6 +214,7 @@ class AdaptCL(Synchronous):
         """Nothing where the worker may well be as fast as it should, else what its curve says."""
         if not history[-1].differs(target.time, target.error):
             return 0.0
+        self._in_vain.look(worker, history, target.time, self.adaptcl)
         rate = pruned_rate(history, target.time, self.adaptcl)
         is_stuck = self._stuck.get(worker) == self._retention(worker)
         return min(rate, 0.0) if is_stuck else rate
@@ -317,6 +320,7 @@ class AdaptCL(Synchronous):
             "due": [[worker, rate] for worker, rate in self._due.items()],
             "stuck": [[worker, kept] for worker, kept in self._stuck.items()],
             "told_smallest": self._told_smallest,
+            "in_vain": self._in_vain.snapshot(),
             "strength": self._strength.snapshot(),
         }
 
@@ -331,6 +335,7 @@ class AdaptCL(Synchronous):
         self._due = dict(tree["due"])
         self._stuck = dict(tree["stuck"])
         self._told_smallest = tree["told_smallest"]
+        self._in_vain.restore(tree["in_vain"])
         self._strength.restore(tree["strength"])
 
 

@@ -62,8 +62,7 @@ def cannot_get_smaller(smallest: float, unit_by_unit: float, workers: Sequence[i
 
     `unit_by_unit` is how small one could get if units were not cut in blocks.
     """
-    who = "worker " if len(workers) == 1 else "workers "
-    who += " and ".join(filter(None, (", ".join(map(str, workers[:-1])), str(workers[-1]))))
+    who = _names(workers)
     coarse = f"{smallest:.0%}" != f"{unit_by_unit:.0%}"
     finer = f" ({unit_by_unit:.0%} with `width_multiple` 1)" if coarse else ""
     return (
@@ -71,6 +70,22 @@ def cannot_get_smaller(smallest: float, unit_by_unit: float, workers: Sequence[i
         f"{smallest:.0%}{finer}, but would have to in order to keep up; "
         "`adaptcl.describe(model, example)` says which layers are never cut, and why."
     )
+
+
+def would_prune_in_vain(workers: Sequence[int]) -> str:
+    """That some workers are too slow, and would be as slow with smaller sub-models."""
+    one = len(workers) == 1
+    return (
+        f"The update time of {_names(workers)} does not depend on the size of "
+        f"{'its sub-model' if one else 'their sub-models'}, so {'it is' if one else 'they are'} "
+        "not pruned any further, and the others wait; what takes the time may be latency, or a "
+        "processor that is not faster with fewer units."
+    )
+
+
+def _names(workers: Sequence[int]) -> str:
+    who = "worker " if len(workers) == 1 else "workers "
+    return who + " and ".join(filter(None, (", ".join(map(str, workers[:-1])), str(workers[-1]))))
 
 
 def _enough(record: WorkerRecord, limit: float) -> float:

@@ -7,7 +7,8 @@ stands in for the curve.
 
 The paper leaves open what happens when measurements do not make a curve. Here every answer is a
 rate from 0 to ρ_max: a polynomial that asks for the impossible gives way to the line through the
-last two points, and that to the cautious first rule.
+last two points, and that to the cautious first rule. Where two sizes have shown that the time
+hardly follows the size, nothing is pruned: it would make the model worse and nobody faster.
 """
 
 from __future__ import annotations
@@ -37,6 +38,13 @@ now a little longer and now a little less; to prune after that would only make m
 
 _LIKELY = 2.0
 """Standard errors by which the times of two sizes must differ for their line to count."""
+
+_CLEARLY = 0.2
+"""Two sizes this far apart (relative), in parameters and in FLOPs, can tell what follows the size.
+Parameters alone cannot: layers that are cut first may have many and little to compute."""
+
+_HARDLY = 0.05
+"""A share of the time that is not worth a smaller sub-model, if it is what follows the size."""
 
 _SAME = 1e-6
 """Update times closer than this (relative) are one point, not two."""
@@ -137,6 +145,8 @@ def pruned_rate(history: Sequence[Point], target: float, settings: RateSettings)
         return 0.0
     points = curve(history)
     if now.update_time >= target:
+        if not follows_size(history):
+            return 0.0
         wanted = _retention_at(points, target, settings.alpha)
         if now.retention - max(wanted, settings.min_retention) < settings.min_pruned_rate:
             return 0.0
@@ -149,6 +159,35 @@ def pruned_rate(history: Sequence[Point], target: float, settings: RateSettings)
     if wanted - now.retention < settings.min_pruned_rate:
         return 0.0
     return (now.retention - wanted) / now.retention
+
+
+def follows_size(history: Sequence[Point]) -> bool:
+    """Whether a worker's time may depend on its sub-model's size: yes, unless it was seen not to.
+
+    The newest size that tells decides, as the time may have followed the size down to some size. A
+    time that has *risen* with a smaller size says that conditions change, and nothing of the size.
+    """
+    usable = [point for point in history if point.usable]
+    for older in reversed(usable[:-1]):
+        large, small = sorted((older, usable[-1]), key=lambda point: -point.retention)
+        cut = _cut_by(large, small)
+        if cut < _CLEARLY:
+            continue
+        share = (large.update_time - small.update_time) / large.update_time / cut
+        doubt = _LIKELY * math.hypot(large.error, small.error) / large.update_time / cut
+        if abs(share) < _HARDLY and abs(share) + doubt < 1 / _REACH:
+            return False
+        if share - doubt > _HARDLY:
+            return True
+    return True
+
+
+def _cut_by(large: Point, small: Point) -> float:
+    """By what part one size is smaller than another: of parameters or FLOPs what fell less."""
+    shares = [small.retention / large.retention]
+    if large.flops != small.flops:  # or they were not counted
+        shares.append(small.flops / large.flops)
+    return 1 - max(shares)
 
 
 @dataclass(frozen=True)
