@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from adaptcl import snapshot
-from adaptcl.errors import RunFolderError
+from adaptcl.errors import RunFolderError, SettingError
 
 TYPES = (torch.float32, torch.float64, torch.int64, torch.bool, torch.bfloat16, torch.uint8)
 TENSORS = st.builds(
@@ -187,3 +187,19 @@ def test_on_a_full_disk_the_old_snapshot_stays(
 def test_a_folder_that_is_gone_is_told_of(tmp_path: Path) -> None:
     with pytest.raises(RunFolderError, match=r"cannot be written: .*[Nn]o such file"):
         snapshot.save(tmp_path / "gone" / "tree", {"t": torch.zeros(3)})
+
+
+@pytest.mark.parametrize(
+    ("tree", "sentence"),
+    [
+        ({"answers": {0: 3}}, "a dictionary with the key 0, but keys must be texts"),
+        ({"answers": {3}}, "A snapshot holds a set, but it must be made of"),
+        ([object()], "A snapshot holds an object, but it must be made of"),
+    ],
+)
+def test_what_would_not_come_back_as_it_was_is_refused(
+    tmp_path: Path, tree: object, sentence: str
+) -> None:
+    with pytest.raises(SettingError, match=sentence):
+        snapshot.save(tmp_path / "file", tree)
+    assert not (tmp_path / "file").exists()

@@ -21,7 +21,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from adaptcl.errors import RunFolderError
+from adaptcl.errors import RunFolderError, SettingError
+from adaptcl.kinds import kind_of
 
 Tree = Any
 """None, bool, int, float, str, Tensor, and lists and string-keyed dictionaries of these."""
@@ -100,9 +101,20 @@ def _without_tensors(tree: Tree, tensors: dict[str, Tensor]) -> Tree:
         tensors[name] = tree.detach().cpu().clone().contiguous()
         return {_TENSOR: name} if tree.device.type == "cpu" else {_TENSOR: name, _ACCELERATOR: True}
     if isinstance(tree, dict):
+        for key in tree:
+            if type(key) is not str:  # JSON would silently make a text of a number
+                raise SettingError(
+                    f"A snapshot holds a dictionary with the key {key!r:.50}, but keys must be "
+                    "texts; give list(dictionary.items()) and make a dictionary of it again."
+                )
         return {key: _without_tensors(value, tensors) for key, value in tree.items()}
     if isinstance(tree, list | tuple):
         return [_without_tensors(value, tensors) for value in tree]
+    if tree is not None and not isinstance(tree, bool | int | float | str):
+        raise SettingError(
+            f"A snapshot holds {kind_of(tree)}, but it must be made of numbers, texts, tensors, "
+            "lists and dictionaries of them."
+        )
     return tree
 
 

@@ -238,14 +238,17 @@ def test_what_cannot_be_packed_is_refused_and_leaves_no_file(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_interrupted_packing_leaves_the_old_file(colour: DataSet, tmp_path: Path) -> None:
-    path = pack(colour, tmp_path / "x.npz")
-    before = path.read_bytes()
-
+def test_an_interrupted_packing_leaves_nothing(colour: DataSet, tmp_path: Path) -> None:
     def interrupt(done: int, total: int | None) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        pack(colour, path, 50, interrupt)
-    assert path.read_bytes() == before
-    assert os.listdir(tmp_path) == ["x.npz"]
+        pack(colour, tmp_path / "x.npz", 50, interrupt)
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_file_that_is_there_is_not_replaced(colour: DataSet, tmp_path: Path) -> None:
+    (tmp_path / "mine.npz").write_bytes(b"years of work")
+    with pytest.raises(SettingError, match="is there already; choose another name"):
+        pack(colour, tmp_path / "mine.npz")
+    assert (tmp_path / "mine.npz").read_bytes() == b"years of work"

@@ -79,6 +79,8 @@ def pack(
         raise SettingError(f"JPEG quality lies between 1 and 100, but is {quality}.")
     if path.suffix != ".npz":
         raise SettingError(f"A packed data set is an .npz file, but its name is {path.name}.")
+    if path.exists():
+        raise SettingError(f"{path} is there already; choose another name, or delete it first.")
     samples = {"train": dataset.train, "test": dataset.test}
     for held in samples.values():
         if held.inputs.dtype != torch.uint8 or held.shape[0] not in (1, 3):
