@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from adaptcl.finite import first_not_finite
+from adaptcl.finite import first_not_finite, largest
 
 ANY = st.floats(width=32, allow_nan=True, allow_infinity=True)
 
@@ -20,12 +20,18 @@ def test_exactly_the_first_tensor_that_is_not_finite_is_named(rows: list[list[fl
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
 def test_large_numbers_are_finite_though_their_sum_is_not(dtype: torch.dtype) -> None:
-    largest = torch.full((1000,), torch.finfo(dtype).max, dtype=dtype)
-    assert first_not_finite({"large": largest}) is None
-    largest[999] = torch.inf
-    assert first_not_finite({"fine": torch.ones(2), "large": largest}) == "large"
+    most = torch.full((1000,), torch.finfo(dtype).max, dtype=dtype)
+    assert first_not_finite({"large": most}) is None
+    most[999] = torch.inf
+    assert first_not_finite({"fine": torch.ones(2), "large": most}) == "large"
 
 
 def test_counters_and_nothing_at_all_are_finite() -> None:
     assert first_not_finite({}) is None
     assert first_not_finite({"count": torch.tensor(3), "empty": torch.empty(0)}) is None
+
+
+@given(st.lists(st.lists(st.floats(width=32, allow_nan=False), min_size=1), max_size=4))
+def test_the_largest_number_counts_whatever_its_sign(rows: list[list[float]]) -> None:
+    tensors = [torch.tensor(row) for row in rows]
+    assert largest(tensors) == [max(map(abs, tensor.tolist())) for tensor in tensors]

@@ -1,4 +1,4 @@
-"""Whether all numbers of many tensors are finite, asked once for all of them.
+"""Whether all numbers of many tensors are finite, and how large: asked once for all of them.
 
 To look at every tensor by itself would make a GPU stop and wait a hundred times for an update.
 The sum of a tensor is enough: it is finite only if all of its numbers are. The other way round it
@@ -22,6 +22,20 @@ def first_not_finite(tensors: Mapping[str, Tensor]) -> str | None:
     return next(
         (name for name, tensor in floats.items() if not bool(torch.isfinite(tensor).all())), None
     )
+
+
+def largest(tensors: list[Tensor]) -> list[float]:
+    """By tensor its largest number, whatever its sign; none of them may be empty."""
+    if tensors and tensors[0].device.type != "cpu":
+        found: list[float] = torch.stack(torch._foreach_norm(tensors, math.inf)).tolist()
+        return found
+    # A norm takes ten times as long on a processor.
+    return [max(map(abs, _ends(tensor))) for tensor in tensors]
+
+
+def _ends(tensor: Tensor) -> tuple[float, float]:
+    low, high = torch.aminmax(tensor)
+    return low.item(), high.item()
 
 
 def _sum(tensors: list[Tensor]) -> float:

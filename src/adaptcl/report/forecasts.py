@@ -7,6 +7,7 @@ from statistics import fmean
 
 from adaptcl.forecast import Forecast
 from adaptcl.records import first_and_last_heterogeneity
+from adaptcl.report.rows import BASELINE_STRATEGY
 from adaptcl.report.table import Comparison
 from adaptcl.report.wording import FACTOR, HETEROGENEITY, PERCENT, duration_measure
 
@@ -22,14 +23,16 @@ _HEADINGS = (
 
 
 def forecast_table(forecasts: Sequence[Forecast]) -> Comparison:
-    """One row a strategy; the first is what the others are held against. Warnings come below."""
+    """One row a strategy, held against that of `fedavg-s`, as runs are, or else against the first.
+    Warnings come below."""
     longest = max(each.virtual_time_s for each in forecasts)
-    first = forecasts[0].virtual_time_s
+    usual = [each for each in forecasts if each.strategy == BASELINE_STRATEGY]
+    reference = [*usual, *forecasts][0].virtual_time_s
     rows = [
         (
             each.strategy,
             duration_measure(longest).write(each.virtual_time_s),
-            FACTOR.write(first / each.virtual_time_s),
+            FACTOR.write(reference / each.virtual_time_s),
             PERCENT.write(1 - fmean(each.retention)),
             PERCENT.write(each.flops_saved),
             PERCENT.write(min(each.retention)),

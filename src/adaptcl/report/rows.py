@@ -11,7 +11,7 @@ from adaptcl.report.groups import Group, groups
 from adaptcl.report.outcome import Outcome, outcome
 from adaptcl.report.runs import Run, by_strategy
 
-_BASELINE_STRATEGY = "fedavg-s"
+BASELINE_STRATEGY = "fedavg-s"
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ def baseline(runs: Sequence[Run]) -> Run:
     first.
     """
     ordered = by_strategy(runs)
-    return next((run for run in ordered if run.strategy == _BASELINE_STRATEGY), ordered[0])
+    return next((run for run in ordered if run.strategy == BASELINE_STRATEGY), ordered[0])
 
 
 def _times(group: Group, outcomes: Sequence[Outcome]) -> dict[object, float]:

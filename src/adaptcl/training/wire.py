@@ -22,7 +22,7 @@ from torch import Tensor
 
 from adaptcl.codecs.codec import Codec, Memory, Parcel, Payload
 from adaptcl.errors import UpdateError
-from adaptcl.finite import first_not_finite
+from adaptcl.finite import first_not_finite, largest
 from adaptcl.training.batches import steps
 from adaptcl.training.cut_check import check_cut
 from adaptcl.training.task import Task, Update
@@ -156,12 +156,9 @@ def check_magnitudes(update: Update, reference: State, units: UnitMap) -> None:
         for name, tensor in update.state.items()
         if tensor.is_floating_point() and tensor.numel() and name not in units.constants
     }
-    if not floats:
-        return
-    largest = torch.stack(torch._foreach_norm(list(floats.values()), math.inf)).tolist()
-    for name, found in zip(floats, largest, strict=True):
+    for name, found in zip(floats, largest(list(floats.values())), strict=True):
         limit = _MOST_GROWTH if name in units.parameters else _MOST_MEASURED
-        if found > limit and found > limit * float(reference[name].abs().max()):
+        if found > limit and found > limit * largest([reference[name]])[0]:
             raise UpdateError(
                 f"worker {update.worker} sent {name!r} with numbers of up to {found:.0e}; "
                 "its training has probably diverged: a lower learning_rate may help."
