@@ -7,6 +7,7 @@ import importlib.util
 import math
 import os
 import re
+import signal
 import socket
 import subprocess
 import sys
@@ -269,7 +270,7 @@ class Site:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 text=True,
-                env={**os.environ, "OMP_NUM_THREADS": "1"},
+                env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONFAULTHANDLER": "1"},
                 cwd=self.folder,
             )
         self._processes.append(process)
@@ -303,9 +304,26 @@ class Site:
         self.wait_for(lambda: text in self.said(process) or process.poll() is not None)
         assert text in self.said(process), self.said(process)
 
+    def interrupt(self, process: subprocess.Popen[str]) -> None:
+        """Press Ctrl-C, and again if nothing comes of it: Python loses one that comes while an
+        object is being finalised."""
+        process.send_signal(signal.SIGINT)
+        try:
+            process.wait(LONG / 10)
+        except subprocess.TimeoutExpired:
+            print(f"Nothing came of Ctrl-C after:\n{self.said(process)}")
+            process.send_signal(signal.SIGINT)
+
     def ended(self, process: subprocess.Popen[str]) -> int:
         """Wait for a process to end; gives its exit status, and shows what it said."""
-        status = process.wait(LONG)
+        try:
+            status = process.wait(LONG)
+        except subprocess.TimeoutExpired:
+            # With faulthandler on, it says where each of its threads is.
+            process.send_signal(signal.SIGABRT)
+            process.wait(LONG)
+            print(f"it did not end after:\n{self.said(process)}")
+            raise
         print(f"exit status {status} after:\n{self.said(process)}")
         return status
 

@@ -229,13 +229,13 @@ def test_runs_of_one_command_go_on_together_with_the_same_workers(
     resumed: list[subprocess.Popen[str]] = []
     worker = site.worker(0, [honestly, second, third], at_once=True)
     site.wait_until(server, "round 1/2")
-    server.send_signal(signal.SIGINT)
+    site.interrupt(server)
     assert site.ended(server) == 130
     assert "stopped; `adaptcl resume run/fedavg run/adaptcl` goes on." in site.said(server)
 
     resumed.append(site.start("resume", "run/adaptcl", "run/fedavg"))
     site.wait_until(resumed[0], "worker 0 joined")
-    resumed[0].send_signal(signal.SIGINT)
+    site.interrupt(resumed[0])
     assert site.ended(resumed[0]) == 130
     stopped = re.search(r"stopped; `adaptcl resume (.*)` goes on\.", site.said(resumed[0]))
     assert stopped is not None
@@ -269,7 +269,7 @@ def test_ctrl_c_leaves_no_process_port_or_folder(site: Site, free_port: int) -> 
     site.wait_until(server, "round 1/1000000")
     before = {path.name for path in site.folder.iterdir()}
     worker.send_signal(signal.SIGTERM)
-    server.send_signal(signal.SIGINT)
+    site.interrupt(server)
     assert (site.ended(worker), site.ended(server)) == (130, 130)
     assert "`adaptcl resume run` goes on" in site.said(server)
     assert {path.name for path in site.folder.iterdir()} == before
