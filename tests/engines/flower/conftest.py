@@ -29,6 +29,7 @@ from adaptcl.result import Result
 from adaptcl.session import execute
 
 if importlib.util.find_spec("flwr"):  # Without it every test module here skips itself.
+    from adaptcl.engines.flower.fleet import Fleet, Replied
     from adaptcl.engines.flower.keys import make_keys, worker_keys
     from adaptcl.engines.flower.node import Incoming, Node
     from adaptcl.engines.flower.own_data import OwnData
@@ -303,6 +304,28 @@ class Site:
         """Wait until a process has said something."""
         self.wait_for(lambda: text in self.said(process) or process.poll() is not None)
         assert text in self.said(process), self.said(process)
+
+    def received(self, worker: Node) -> Incoming:
+        """The next message that comes to a worker."""
+        found: list[Incoming] = []
+
+        def there() -> bool:
+            found.extend(each for each in [worker.receive()] if each is not None)
+            return bool(found)
+
+        self.wait_for(there)
+        return found[0]
+
+    def reply(self, fleet: Fleet) -> Replied:
+        """The next answer that comes to the server."""
+        found: list[Replied] = []
+
+        def there() -> bool:
+            found.extend(each for each in fleet.wait(1) if isinstance(each, Replied))
+            return bool(found)
+
+        self.wait_for(there)
+        return found[0]
 
     def interrupt(self, process: subprocess.Popen[str]) -> None:
         """Press Ctrl-C, and again if nothing comes of it: Python loses one that comes while an

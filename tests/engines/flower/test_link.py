@@ -26,7 +26,7 @@ from adaptcl.engines.flower.fleet import Fleet, Left, Replied
 from adaptcl.engines.flower.frames import Frame
 from adaptcl.engines.flower.keys import server_keys, worker_keys
 from adaptcl.engines.flower.messages import TASK
-from adaptcl.engines.flower.node import DisconnectedError, Incoming, Node
+from adaptcl.engines.flower.node import DisconnectedError, Node
 
 if TYPE_CHECKING:
     from tests.engines.flower.conftest import Site
@@ -45,28 +45,6 @@ def node(site: Site) -> Node:
     return Node(site.address, worker_keys(site.keys / "worker-0"), 3600.0)
 
 
-def received(site: Site, worker: Node) -> Incoming:
-    found: list[Incoming] = []
-
-    def there() -> bool:
-        found.extend(each for each in [worker.receive()] if each is not None)
-        return bool(found)
-
-    site.wait_for(there)
-    return found[0]
-
-
-def reply(site: Site, fleet: Fleet) -> Replied:
-    found: list[Replied] = []
-
-    def there() -> bool:
-        found.extend(each for each in fleet.wait(1) if isinstance(each, Replied))
-        return bool(found)
-
-    site.wait_for(there)
-    return found[0]
-
-
 def test_a_run_survives_a_pause_of_its_server(
     site: Site, fleet: Fleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -81,8 +59,8 @@ def test_a_run_survives_a_pause_of_its_server(
         for module in (in_memory_corestate, in_memory_linkstate):
             monkeypatch.setattr(module, "now", later)
         asked = fleet.send(0, TASK, QUESTION)
-        worker.answer(received(site, worker), QUESTION)
-        assert reply(site, fleet).message == asked
+        worker.answer(site.received(worker), QUESTION)
+        assert site.reply(fleet).message == asked
 
 
 def test_a_server_without_a_run_is_one_to_wait_for(site: Site, fleet: Fleet) -> None:
@@ -90,7 +68,7 @@ def test_a_server_without_a_run_is_one_to_wait_for(site: Site, fleet: Fleet) -> 
     with worker.connected():
         fleet.wait(60)
         fleet.send(0, TASK, QUESTION)
-        incoming = received(site, worker)
+        incoming = site.received(worker)
         (run,) = fleet._state.get_run_info()
         assert run.primary_task_id is not None
         fleet._state.finish_task(run.primary_task_id, SubStatus.STOPPED, "")
@@ -114,7 +92,7 @@ def test_a_worker_that_leaves_without_an_answer_leaves_nothing_behind(
     with worker.connected():
         fleet.wait(60)
         fleet.send(0, TASK, QUESTION)
-        received(site, worker)
+        site.received(worker)
         fleet.send(0, TASK, QUESTION)
     site.wait_for(lambda: Left(0) in fleet.wait(1))
     for _ in range(10):
@@ -127,7 +105,7 @@ def test_a_worker_that_answers_and_leaves_has_answered(site: Site, fleet: Fleet)
     with worker.connected():
         fleet.wait(60)
         fleet.send(0, TASK, QUESTION)
-        worker.answer(received(site, worker), QUESTION)
+        worker.answer(site.received(worker), QUESTION)
     fleet._ticked = -math.inf  # So that the server sees both at once.
     happened = fleet.wait(60)
     assert Left(0) in happened
@@ -169,8 +147,8 @@ def test_an_answer_announced_twice_leaves_nothing_behind(site: Site, fleet: Flee
     with worker.connected():
         fleet.wait(60)
         fleet.send(0, TASK, QUESTION)
-        worker.answer(received(site, worker), QUESTION)
-        assert reply(site, fleet).content == QUESTION
+        worker.answer(site.received(worker), QUESTION)
+        assert site.reply(fleet).content == QUESTION
         assert not worker.taken
         assert kept(fleet) == (0, 0, 0)
 
@@ -182,13 +160,13 @@ def test_an_answer_that_comes_too_late_leaves_nothing_behind(
     with worker.connected():
         fleet.wait(60)
         asked = fleet.send(0, TASK, QUESTION)
-        incoming = received(site, worker)
+        incoming = site.received(worker)
         fleet.forget(asked)
         worker.answer(incoming, QUESTION)
         assert kept(fleet) == (0, 0, 0)
 
         asked = fleet.send(0, TASK, QUESTION)
-        incoming = received(site, worker)
+        incoming = site.received(worker)
         monkeypatch.setattr(node_module, "make_push_object_fn_protobuf", never_sending)
         worker.answer(incoming, QUESTION)
         fleet.forget(asked)

@@ -13,7 +13,7 @@ from flwr.app.message.arraychunk import ArrayChunk
 from flwr.proto.fleet_pb2 import PushMessagesRequest
 from flwr.proto.message_pb2 import ObjectTree
 
-from adaptcl.engines.flower.fleet import Fleet, Replied
+from adaptcl.engines.flower.fleet import Fleet
 from adaptcl.engines.flower.keys import server_keys, worker_keys
 from adaptcl.engines.flower.messages import INVITE, Answer
 from adaptcl.engines.flower.node import DisconnectedError, Incoming, Node
@@ -53,25 +53,7 @@ def honestly(tree: ObjectTree) -> None:
 
 def invited(site: Site, fleet: Fleet, worker: Node, number: int) -> Incoming:
     fleet.send(number, INVITE, b"question")
-    found: list[Incoming] = []
-
-    def there() -> bool:
-        found.extend(each for each in [worker.receive()] if each is not None)
-        return bool(found)
-
-    site.wait_for(there)
-    return found[0]
-
-
-def reply(site: Site, fleet: Fleet) -> Replied:
-    found: list[Replied] = []
-
-    def there() -> bool:
-        found.extend(each for each in fleet.wait(1) if isinstance(each, Replied))
-        return bool(found)
-
-    site.wait_for(there)
-    return found[0]
+    return site.received(worker)
 
 
 def branching(tree: ObjectTree) -> None:
@@ -116,7 +98,7 @@ def test_what_one_worker_says_of_a_part_is_nothing_to_another(site: Site, fleet:
         asked = invited(site, fleet, lying, 0)
         lying.answer(asked, ANSWER)
         honest.answer(invited(site, fleet, honest, 1), ANSWER)
-        arrived = reply(site, fleet)
+        arrived = site.reply(fleet)
         assert (arrived.worker, arrived.content) == (1, ANSWER)
         fleet.forget(asked.metadata.message_id)
         assert len(fleet._objects) == 0

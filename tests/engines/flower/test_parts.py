@@ -20,11 +20,11 @@ from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, 
 
 from adaptcl.engines.flower import fleet as fleet_module
 from adaptcl.engines.flower import node as node_module
-from adaptcl.engines.flower.fleet import Fleet, Replied
+from adaptcl.engines.flower.fleet import Fleet
 from adaptcl.engines.flower.frames import to_record
 from adaptcl.engines.flower.keys import server_keys, worker_keys
 from adaptcl.engines.flower.messages import TASK
-from adaptcl.engines.flower.node import Incoming, Node
+from adaptcl.engines.flower.node import Node
 from adaptcl.engines.flower.parts import frame_of, parts_of
 from adaptcl.errors import UpdateError
 
@@ -112,28 +112,6 @@ def fleet(site: Site) -> Iterator[Fleet]:
         yield opened
 
 
-def received(site: Site, worker: Node) -> Incoming:
-    found: list[Incoming] = []
-
-    def there() -> bool:
-        found.extend(each for each in [worker.receive()] if each is not None)
-        return bool(found)
-
-    site.wait_for(there)
-    return found[0]
-
-
-def reply(site: Site, fleet: Fleet) -> Replied:
-    found: list[Replied] = []
-
-    def there() -> bool:
-        found.extend(each for each in fleet.wait(1) if isinstance(each, Replied))
-        return bool(found)
-
-    site.wait_for(there)
-    return found[0]
-
-
 def test_neither_side_makes_of_a_piece_more_than_was_sent(
     site: Site, fleet: Fleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -141,15 +119,15 @@ def test_neither_side_makes_of_a_piece_more_than_was_sent(
     with worker.connected():
         fleet.wait(60)
         fleet.send(0, TASK, b"question")
-        incoming = received(site, worker)
+        incoming = site.received(worker)
         monkeypatch.setattr(node_module, "to_record", repeating)
         worker.answer(incoming, bytes(2**12))
-        assert reply(site, fleet).content == b""
+        assert site.reply(fleet).content == b""
 
         monkeypatch.setattr(fleet_module, "to_record", repeating)
         fleet.send(0, TASK, bytes(2**12))
         with pytest.raises(UpdateError, match="twice"):
-            received(site, worker)
+            site.received(worker)
 
 
 def test_a_worker_stops_fetching_what_is_larger_than_any_message(
@@ -161,4 +139,4 @@ def test_a_worker_stops_fetching_what_is_larger_than_any_message(
         fleet.wait(60)
         fleet.send(0, TASK, os.urandom(2**21))
         with pytest.raises(UpdateError, match="larger than any can be"):
-            received(site, worker)
+            site.received(worker)

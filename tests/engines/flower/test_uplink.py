@@ -17,7 +17,7 @@ import httpx
 from flwr.proto.message_pb2 import PushObjectRequest
 from flwr.supercore.constant import OBJECT_PUSH_SESSION_TTL_SECONDS
 
-from adaptcl.engines.flower.fleet import Fleet, Replied
+from adaptcl.engines.flower.fleet import Fleet
 from adaptcl.engines.flower.frames import from_record, to_record
 from adaptcl.engines.flower.keys import server_keys, worker_keys
 from adaptcl.engines.flower.messages import TASK
@@ -62,25 +62,7 @@ class Counting(Node):
 
 def asked(site: Site, fleet: Fleet, worker: Node) -> Incoming:
     fleet.send(0, TASK, os.urandom(3 * MOST_BYTES))
-    received: list[Incoming] = []
-
-    def there() -> bool:
-        received.extend(each for each in [worker.receive()] if each is not None)
-        return bool(received)
-
-    site.wait_for(there)
-    return received[0]
-
-
-def reply(site: Site, fleet: Fleet) -> Replied:
-    found: list[Replied] = []
-
-    def there() -> bool:
-        found.extend(each for each in fleet.wait(1) if isinstance(each, Replied))
-        return bool(found)
-
-    site.wait_for(there)
-    return found[0]
+    return site.received(worker)
 
 
 def test_an_answer_that_takes_longer_than_any_other_call_may_arrives(
@@ -95,7 +77,7 @@ def test_an_answer_that_takes_longer_than_any_other_call_may_arrives(
         worker._messages._client.timeout = httpx.Timeout(1.0)
         content = os.urandom(300 * KIB)
         worker.answer(incoming, content)
-        assert reply(site, fleet).content == content
+        assert site.reply(fleet).content == content
     assert max(worker.parts) <= LEAST_BYTES + 100
     assert worker.most_at_once == 1, "they would hold up the worker's signs of life"
 
@@ -109,7 +91,7 @@ def test_over_a_fast_link_later_answers_travel_in_few_pieces(site: Site, fleet: 
             worker._uplink.learn(len(content), len(content) / 1e9 if size == MOST_BYTES else 1e9)
             worker.parts.clear()
             worker.answer(asked(site, fleet, worker), content)
-            assert reply(site, fleet).content == content
+            assert site.reply(fleet).content == content
             assert size <= max(worker.parts) < size + 100
 
 
