@@ -11,7 +11,7 @@ import pytest
 import torch
 from hypothesis import settings
 
-from adaptcl.cli import main
+from adaptcl.cli.main import main
 
 # How long an example takes says more about how busy the machine is than about the code.
 settings.register_profile("unhurried", deadline=None)

@@ -9,8 +9,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adaptcl.averaging import Averaging
 from adaptcl.records import WorkerRecord
+from adaptcl.runs.averaging import Averaging
 from adaptcl.strategies.strategy import Closed
 from adaptcl.units import State
 

@@ -249,7 +249,6 @@ def test_every_setting_has_a_flag_with_help(
          "are."),
         (["server", "--tls", "x", "--sigma", "3"], "There is no flag --sigma; --help lists those "
          "there are."),
-        (["paper", "list", "--result=x"], "There is no flag --result; did you mean --results?"),
         (["--verson", "data"], "There is no flag --verson; did you mean --version?"),
         (["strategies", "fedavg"], "'fedavg' is one word too many for this command."),
     ],

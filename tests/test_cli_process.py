@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from adaptcl import __version__
-from adaptcl.cli import main
+from adaptcl.cli.main import main
 
 SMALL = ["--model", "small", "--data", "digits", "--workers", "2"]
 QUIET = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONIOENCODING": "utf-8"}
@@ -26,7 +26,7 @@ def heed_ctrl_c() -> None:
 
 def start(folder: Path, *words: str) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
-        [sys.executable, "-m", "adaptcl.cli", *words],
+        [sys.executable, "-m", "adaptcl.cli.main", *words],
         cwd=folder,
         env=QUIET,
         stdout=subprocess.PIPE,
@@ -98,7 +98,7 @@ def test_a_run_whose_output_nobody_reads_any_more_says_how_to_go_on(tmp_path: Pa
 
 def test_a_terminal_without_unicode_is_written_to_all_the_same(tmp_path: Path) -> None:
     for words in (["run", "--help"], ["data"]):
-        command = [sys.executable, "-m", "adaptcl.cli", *words]
+        command = [sys.executable, "-m", "adaptcl.cli.main", *words]
         ascii_only = {**QUIET, "PYTHONIOENCODING": "ascii"}
         told = subprocess.run(
             command, cwd=tmp_path, env=ascii_only, capture_output=True, timeout=60

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from adaptcl.conditions import Beside, Condition, Unless, With
+from adaptcl.settings import Beside, Condition, Unless, With
 
 
 @pytest.mark.parametrize(

@@ -13,9 +13,9 @@ from torch import Tensor, nn
 
 import adaptcl
 from adaptcl.data import Samples
-from adaptcl.delivered import Delivered
+from adaptcl.data.samples import Inputs
 from adaptcl.errors import AdaptCLWarning, DataError
-from adaptcl.inputs import Inputs
+from adaptcl.runs.delivered import Delivered
 
 MEAN, STD = (0.3, 0.5), (0.4, 0.2)
 IMAGES = torch.randint(0, 256, (5, 2, 6, 6), generator=torch.Generator().manual_seed(1)).byte()

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from adaptcl.finite import first_not_finite, largest
+from adaptcl.units.finite import first_not_finite, largest
 
 ANY = st.floats(width=32, allow_nan=True, allow_infinity=True)
 

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 import adaptcl
 from adaptcl import config, models
 from adaptcl.config import Config
+from adaptcl.engines.forecast import Forecast, forecast
 from adaptcl.errors import SettingError
-from adaptcl.forecast import Forecast, forecast
 from adaptcl.report import forecast_table
 from adaptcl.strategies import STRATEGIES
 from adaptcl.units import trace

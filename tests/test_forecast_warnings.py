@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from adaptcl import config
-from adaptcl.forecast import Forecast, forecast
+from adaptcl.engines.forecast import Forecast, forecast
 from adaptcl.report import forecast_table
 from adaptcl.units import trace
 

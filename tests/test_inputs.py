@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from adaptcl.data.samples import Inputs
 from adaptcl.errors import RunFolderError
-from adaptcl.inputs import Inputs
 
 IMAGES = Inputs((3, 8, 8), "uint8", (0.5, 0.4, 0.3), (0.25, 0.25, 0.25), ("cat", "dog"))
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from adaptcl.kinds import instead_of_class, kind_of
+from adaptcl.errors import instead_of_class, kind_of
 
 
 @pytest.mark.parametrize(

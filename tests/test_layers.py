@@ -15,18 +15,13 @@ import adaptcl
 PACKAGE = Path(adaptcl.__file__).parent
 
 LAYERS = (
-    "errors callers compiled conditions finite kinds seeds settings",
+    "errors seeds settings",
     "units",
-    "models data own_code",
-    "pruning codecs snapshot inputs sub_models",
-    "training",
-    "records events strategies averaging",
-    "engines",
-    "config materials misfit run_folder",
-    "forecast delivered result session run loading",
-    "report",
-    "flags lists flower experiments bench network",
-    "resuming",
+    "models data custom storage",
+    "pruning codecs training",
+    "records events strategies",
+    "engines config",
+    "runs report flower",
     "cli __main__ __init__",
 )
 """From the bottom to the top; what stands in one line may import each other."""

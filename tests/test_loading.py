@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 import adaptcl
 from adaptcl import data
-from adaptcl.cli import main
+from adaptcl.cli.main import main
 from adaptcl.errors import AdaptCLError
 
 HALF = {

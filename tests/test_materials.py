@@ -12,7 +12,7 @@ from torch.utils.data import TensorDataset
 from adaptcl.config import JobSettings
 from adaptcl.data import Samples
 from adaptcl.errors import AdaptCLError, SettingError
-from adaptcl.materials import by_name, deal, given, given_parts
+from adaptcl.runs.materials import by_name, deal, given, given_parts
 from adaptcl.settings import build
 
 

@@ -9,8 +9,8 @@ from torch import Tensor, nn
 import adaptcl
 from adaptcl.data import Samples
 from adaptcl.errors import AdaptCLError, DataError, SettingError, TraceError
-from adaptcl.materials import Materials
-from adaptcl.misfit import refuse_misfit, refuse_tables
+from adaptcl.runs.materials import Materials
+from adaptcl.runs.misfit import refuse_misfit, refuse_tables
 
 
 def linear(classes: int = 3) -> nn.Module:

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from adaptcl.custom import call, custom_class, refuse_misdefined
 from adaptcl.errors import DataError, SettingError
-from adaptcl.own_code import call, own_class, refuse_misdefined
 
 
 def two(one: int, other: int) -> int:
@@ -66,5 +66,5 @@ def test_what_a_class_lacks_is_named_once() -> None:
         summary: str
 
     with pytest.raises(SettingError) as refused:
-        own_class(f"{__name__}:Empty", "a strategy", (), Like, Like)
+        custom_class(f"{__name__}:Empty", "a strategy", (), Like, Like)
     assert str(refused.value) == f"{__name__}:Empty cannot be a strategy: it has no summary."

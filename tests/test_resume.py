@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 import adaptcl
 from adaptcl import data
-from adaptcl.cli import main
+from adaptcl.cli.main import main
 from adaptcl.codecs import CODECS
 from adaptcl.events import Event, RoundFinished
 from adaptcl.strategies import STRATEGIES
@@ -38,7 +38,7 @@ PATIENCE = 120.0
 @contextmanager
 def started(*words: str, **options: Any) -> Iterator[subprocess.Popen[bytes]]:
     """The command, as a process of its own that does not outlive the block."""
-    command = [sys.executable, "-m", "adaptcl.cli", *words]
+    command = [sys.executable, "-m", "adaptcl.cli.main", *words]
     with subprocess.Popen(
         command, env=QUIET, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options
     ) as process:

@@ -16,11 +16,11 @@ from torch.utils.data import TensorDataset
 import adaptcl
 from adaptcl import Result
 from adaptcl.codecs import CODECS
-from adaptcl.config.given import FROM_PYTHON
+from adaptcl.config.config import FROM_PYTHON
 from adaptcl.data import as_samples
 from adaptcl.errors import AdaptCLError, RunFolderError, SettingError
 from adaptcl.events import Event, RoundFinished, RunFinished, RunStarted
-from adaptcl.training.evaluate import accuracy as accuracy_of
+from adaptcl.training.evaluation import accuracy as accuracy_of
 from adaptcl.units import flops, trace
 
 FAST = {

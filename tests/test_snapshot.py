@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from adaptcl import snapshot
+from adaptcl import storage as snapshot
 from adaptcl.errors import RunFolderError, SettingError
 
 TYPES = (torch.float32, torch.float64, torch.int64, torch.bool, torch.bfloat16, torch.uint8)

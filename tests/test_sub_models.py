@@ -7,7 +7,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
-from adaptcl.sub_models import Savings, SubModels
+from adaptcl.runs.sub_models import Savings, SubModels
 from adaptcl.units import trace
 from adaptcl.units.size import smallest
 

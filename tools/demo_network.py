@@ -159,7 +159,7 @@ def run(scratch: Path, out: Path, chosen: Mapping[str, object], stack: ExitStack
     return sum(carried_bytes())
 
 
-COMMAND = (sys.executable, "-m", "adaptcl.cli")
+COMMAND = (sys.executable, "-m", "adaptcl.cli.main")
 
 
 def started(

@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from adaptcl.data.atomic import written_whole
+from adaptcl.storage import written_whole
 
 SEED = 20260101
 FASHION_CLASSES = (

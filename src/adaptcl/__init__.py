@@ -7,13 +7,11 @@ how a run gets on, `adaptcl.events` are what any function may listen to, and
 model of a finished run, or one worker's part of it.
 """
 
-from adaptcl import events
-from adaptcl.delivered import Delivered
 from adaptcl.errors import AdaptCLError, AdaptCLWarning
-from adaptcl.loading import load
 from adaptcl.report.progress import Progress
-from adaptcl.result import Result
-from adaptcl.run import run
+from adaptcl.runs.delivered import Delivered
+from adaptcl.runs.result import Result, load
+from adaptcl.runs.run import run
 from adaptcl.units import describe
 
 __version__ = "0.1.0"

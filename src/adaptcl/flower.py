@@ -35,27 +35,20 @@ from adaptcl.codecs import codec as codec_by_name
 from adaptcl.codecs import codec_class
 from adaptcl.codecs.codec import Memory
 from adaptcl.data import as_samples
-from adaptcl.engines.flower.conduct import Conduct
-from adaptcl.engines.flower.frames import Frame, from_record, to_record
-from adaptcl.engines.flower.messages import (
-    read_task,
-    read_used,
-    task_frame,
-    update_frame,
-)
-from adaptcl.engines.flower.printable import printable
-from adaptcl.engines.flower.reading import read_answer
-from adaptcl.engines.flower.timed_grid import Moments, TimedGrid
+from adaptcl.engines.flower_grid import Moments, TimedGrid
 from adaptcl.engines.heterogeneity import heterogeneity
+from adaptcl.engines.network.frames import Frame, from_record, printable, to_record
+from adaptcl.engines.network.messages import read_task, read_used, task_frame, update_frame
+from adaptcl.engines.network.server.conduct import Conduct, read_answer
 from adaptcl.errors import SettingError, UpdateError
-from adaptcl.pruning import own_worker_orders, server_order
-from adaptcl.settings import build, declared, is_own
+from adaptcl.pruning import custom_worker_orders, server_order
+from adaptcl.settings import build, declared, is_custom
 from adaptcl.strategies import STRATEGIES, Closed, Job, Reaction, Strategy, strategy_class
-from adaptcl.strategies.noise import TYPICAL_NOISE
+from adaptcl.strategies.adaptcl.guards import TYPICAL_NOISE
 from adaptcl.strategies.synchronous import Synchronous
 from adaptcl.training import Arrival, Recipe, Task, Timing
+from adaptcl.training.devices import trainer
 from adaptcl.training.randomness import draws_randomness
-from adaptcl.training.trainers import trainer
 from adaptcl.training.wire import pack
 from adaptcl.training.worker import Worker, WorkerMemory
 from adaptcl.units import trace
@@ -284,7 +277,7 @@ def train(
         seed,
         trainer=own,
         draws_randomness=draws_randomness(model, example),
-        own_orders=own_worker_orders(pruning),
+        custom_orders=custom_worker_orders(pruning),
     )
     began = time.perf_counter()
     known = _remembered(context, read_used(frame, task))
@@ -307,7 +300,7 @@ def _refuse_unknown(settings: Iterable[str], groups: Iterable[type], of: str) ->
 
 
 def _with_barrier(name: str) -> type[Synchronous]:
-    chosen: Any = strategy_class(name) if name in STRATEGIES or is_own(name) else None
+    chosen: Any = strategy_class(name) if name in STRATEGIES or is_custom(name) else None
     if isinstance(chosen, type) and issubclass(chosen, Synchronous):
         return chosen
     raise SettingError(

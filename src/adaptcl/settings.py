@@ -1,9 +1,7 @@
-"""Settings that check themselves.
+"""When a setting has an effect: what it asks of the other settings of a run.
 
-A group of settings is a frozen dataclass whose fields are made by `setting(...)`: a default, a
-sentence of help, and what is allowed. Each group lives in the file of the part it sets (the
-recipe beside the training, a strategy's numbers in that strategy's file); the command line and
-the TOML reader are built from these declarations, so a name, its help and its range exist once.
+Declared beside the setting itself, so that whoever has to know (the warning about flags that change
+nothing, the labels of runs, the question whether two runs are the same) knows the same.
 """
 
 from __future__ import annotations
@@ -15,17 +13,82 @@ import re
 import types
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeGuard, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, Protocol, TypeGuard, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from adaptcl.conditions import Condition
 from adaptcl.errors import SettingError
+
+
+class Condition(Protocol):
+    """Something that other settings must fulfil."""
+
+    def holds(self, settings: Mapping[str, Any]) -> bool:
+        """Whether they do, in a run with these settings."""
+        ...
+
+    def refusal(self, settings: Mapping[str, Any]) -> str:
+        """How a sentence goes on that begins with 'This setting has no effect'."""
+        ...
+
+
+@dataclass(frozen=True)
+class With:
+    """Another setting must have this value."""
+
+    name: str
+    value: str
+
+    def holds(self, settings: Mapping[str, Any]) -> bool:
+        """Whether it has, or is on nobody's record: older runs lack what is newer than they."""
+        return bool(settings.get(self.name, self.value) == self.value)
+
+    def refusal(self, settings: Mapping[str, Any]) -> str:
+        """What it has, and what it would take."""
+        return f"with {self.name} {settings.get(self.name)}; it is for {self.value}"
+
+
+@dataclass(frozen=True)
+class Beside:
+    """Another setting must be in use: neither 0 nor empty."""
+
+    name: str
+
+    def holds(self, settings: Mapping[str, Any]) -> bool:
+        """Whether it is."""
+        return bool(settings.get(self.name))
+
+    def refusal(self, settings: Mapping[str, Any]) -> str:
+        """What is lacking."""
+        return f"without {self.name}"
+
+
+@dataclass(frozen=True)
+class Unless:
+    """Another setting, which takes its place, must not be in use."""
+
+    name: str
+
+    def holds(self, settings: Mapping[str, Any]) -> bool:
+        """Whether it is not."""
+        return not settings.get(self.name)
+
+    def refusal(self, settings: Mapping[str, Any]) -> str:
+        """What takes its place."""
+        return f"beside {self.name}"
+
+
+# Settings that check themselves.
+#
+# A group of settings is a frozen dataclass whose fields are made by `setting(...)`: a default, a
+# sentence of help, and what is allowed. Each group lives in the file of the part it sets (the
+# recipe beside the training, a strategy's numbers in that strategy's file); the command line and
+# the TOML reader are built from these declarations, so a name, its help and its range exist once.
 
 Group = TypeVar("Group")
 
 _OWN = re.compile(r"\w+(\.\w+)*:\w+")
 
 
-def is_own(name: object) -> TypeGuard[str]:
+def is_custom(name: object) -> TypeGuard[str]:
     """Whether a name leads to code of the user's, as package.module:Class does."""
     return isinstance(name, str) and _OWN.fullmatch(name) is not None
 
@@ -39,7 +102,7 @@ class Allowed:
     above: float | None = None
     below: float | None = None
     choices: tuple[str, ...] | None = None
-    or_own: bool = False
+    or_custom: bool = False
     """Whether a name of the user's own code, package.module:Class, will do beside the choices."""
 
     def fits(self, value: Any) -> bool:
@@ -47,7 +110,7 @@ class Allowed:
         if isinstance(value, tuple):
             return all(self.fits(each) for each in value)
         if self.choices is not None and isinstance(value, str):
-            return value in self.choices or (self.or_own and is_own(value))
+            return value in self.choices or (self.or_custom and is_custom(value))
         if isinstance(value, bool) or not isinstance(value, int | float):
             return True
         return (
@@ -61,7 +124,7 @@ class Allowed:
     def in_words(self) -> str:
         """The range as it stands in an error message or a help text."""
         if self.choices is not None:
-            own = ", or your own as package.module:Class" if self.or_own else ""
+            own = ", or your own as package.module:Class" if self.or_custom else ""
             return "one of " + ", ".join(self.choices) + own
         words = [
             f"{word} {limit if isinstance(limit, int) else format(limit, 'g')}"
@@ -85,12 +148,14 @@ def setting(
     above: float | None = None,
     below: float | None = None,
     choices: Iterable[str] | None = None,
-    or_own: bool = False,
+    or_custom: bool = False,
     condition: Condition | None = None,
 ) -> Any:
     """Declare one setting: a dataclass field that knows its help, its range, and what it takes
     for it to have an effect."""
-    allowed = Allowed(at_least, at_most, above, below, tuple(choices) if choices else None, or_own)
+    allowed = Allowed(
+        at_least, at_most, above, below, tuple(choices) if choices else None, or_custom
+    )
     metadata = {"help": help, "allowed": allowed, "condition": condition}
     return field(default=default, metadata=metadata)
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from adaptcl.codecs import Payload
 from adaptcl.codecs.changes import Reader
-from adaptcl.codecs.sparse import pack, unpack, worth_places
+from adaptcl.codecs.dgc import pack, unpack, worth_places
 from adaptcl.errors import UpdateError
 from adaptcl.units import State
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from adaptcl.config import configure, preset
-from adaptcl.config.idle import has_effect, idle
+from adaptcl.config.effects import has_effect, idle
 from adaptcl.strategies import STRATEGIES
 
 

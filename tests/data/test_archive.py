@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from adaptcl.data.archive import Archive, extract
+from adaptcl.data.download import Archive, extract
 from adaptcl.errors import DataError
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from adaptcl.data.atomic import written_whole
+from adaptcl.storage import written_whole
 
 
 def test_a_file_appears_under_its_name_only_when_it_is_complete(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from adaptcl.data.fetch import fetch
+from adaptcl.data.download import fetch
 from adaptcl.errors import DataError, SettingError
 
 BODY = bytes(range(256)) * 4096

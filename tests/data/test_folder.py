@@ -7,7 +7,7 @@ import pytest
 import torch
 from PIL import EpsImagePlugin, Image
 
-from adaptcl.data.folder import ImageFolder, read_folder
+from adaptcl.data.image_folder import ImageFolder, read_folder
 from adaptcl.errors import DataError
 
 

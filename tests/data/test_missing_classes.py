@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from torch import nn
 
 import adaptcl
-from adaptcl.cli import main
+from adaptcl.cli.main import main
 from adaptcl.data import Samples
-from adaptcl.data.missing_classes import missing_classes
+from adaptcl.data.partition import missing_classes
 
 
 def labelled(*labels: int) -> Samples:

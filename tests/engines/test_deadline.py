@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import math
 
-from adaptcl.engines.deadline import Deadline
+from adaptcl.engines.loop import Deadline
 from adaptcl.strategies import Closed, Reaction
 
 CLOSED = Closed(round=1, workers=())

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from adaptcl.engines.round_record import tell_round
-from adaptcl.engines.traffic import Traffic
+from adaptcl.engines.loop import Traffic, tell_round
 from adaptcl.events import Event, RoundFinished, Warned
 from adaptcl.strategies.strategy import Closed
 

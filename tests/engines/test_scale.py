@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 
 import adaptcl
-from adaptcl.bench.scale import Job, in_its_own_process
 from adaptcl.events import Event, UpdateArrived
+from benchmarks.scale import ScaleJob, in_its_own_process
 
 SAMPLES = 240
 
@@ -110,8 +110,8 @@ def test_a_hundred_workers_without_a_barrier_are_no_trouble(strategy: str) -> No
 
 
 def test_a_process_with_two_thousand_workers_stays_small() -> None:
-    few = in_its_own_process(Job(10, 5, rounds=1))
-    many = in_its_own_process(Job(2_000, 20, rounds=2))
+    few = in_its_own_process(ScaleJob(10, 5, rounds=1))
+    many = in_its_own_process(ScaleJob(2_000, 20, rounds=2))
     assert many.updates == 40
     # Sixteen MiB of images, and a few KiB for each worker.
     assert many.memory - few.memory < 100 * 2**20

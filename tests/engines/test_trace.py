@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from adaptcl.engines.trace import Condition, Trace, read_trace
+from adaptcl.engines.environment_trace import Trace, WorkerCondition, read_trace
 from adaptcl.errors import SettingError
 
 HEADER = "time_s,worker,bandwidth,speed,available\n"
@@ -19,7 +19,7 @@ def written(folder: Path, rows: str, header: str = HEADER) -> Path:
 
 def test_a_worker_without_a_line_is_always_there_and_never_changes(tmp_path: Path) -> None:
     trace = read_trace(written(tmp_path, "10,0,0.5,2,1\n"), 2)
-    assert trace.at(1, 1e9) == Condition(0.0)
+    assert trace.at(1, 1e9) == WorkerCondition(0.0)
     assert trace.after(1, 0.0) == math.inf
 
 
@@ -46,7 +46,7 @@ def test_of_two_lines_for_one_moment_the_later_holds(tmp_path: Path) -> None:
 def test_of_two_lines_for_one_moment_the_earlier_never_was(tmp_path: Path) -> None:
     trace = read_trace(written(tmp_path, "10,*,1,1,0\n10,0,1,1,1\n"), 2)
     assert trace.changes_of_presence() == [(10.0, 1, False)]
-    assert trace.by_worker[0] == (Condition(0.0), Condition(10.0))
+    assert trace.by_worker[0] == (WorkerCondition(0.0), WorkerCondition(10.0))
 
 
 def test_presence_is_told_as_changes_in_order_of_time(tmp_path: Path) -> None:

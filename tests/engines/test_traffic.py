@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 import adaptcl
 from adaptcl import Result
-from adaptcl.engines.traffic import Traffic
+from adaptcl.engines.loop import Traffic
 from adaptcl.events import Event, RoundFinished, UpdateArrived, WorkerLost
 from adaptcl.strategies import STRATEGIES
 

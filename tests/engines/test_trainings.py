@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from adaptcl.engines.trainings import Expected, Trainings
+from adaptcl.engines.thread_executor import Expected, Trainings
 
 
 @dataclass(frozen=True)

@@ -15,11 +15,11 @@ from adaptcl.data import Samples, load
 from adaptcl.models import build
 from adaptcl.pruning import fit
 from adaptcl.training.batches import batches
-from adaptcl.training.captured import CapturedTrainer
-from adaptcl.training.captured_model import CapturedModel
-from adaptcl.training.recipe import Recipe
+from adaptcl.training.devices import trainer, trainers
+from adaptcl.training.gpu.captured_model import CapturedModel
+from adaptcl.training.gpu.captured_trainer import CapturedTrainer
+from adaptcl.training.task import Recipe
 from adaptcl.training.trainer import PlainTrainer
-from adaptcl.training.trainers import trainer, trainers
 from adaptcl.units import State, UnitMap, cut, parameters, trace
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
@@ -189,7 +189,7 @@ def test_augmented_images_are_those_of_the_plain_loop(
 ) -> None:
     from dataclasses import replace
 
-    from adaptcl.training.augment import draw_moves
+    from adaptcl.training.batches import draw_moves
 
     kept, state = units.everything(), dict(net.state_dict())
     recipe = replace(RECIPE, augmentation=True)

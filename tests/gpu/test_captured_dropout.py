@@ -14,11 +14,11 @@ from torch.utils.checkpoint import checkpoint
 import adaptcl
 from adaptcl.data import Samples, load
 from adaptcl.training.batches import batches
-from adaptcl.training.captured import CapturedTrainer
+from adaptcl.training.devices import trainer
+from adaptcl.training.gpu.captured_trainer import CapturedTrainer
 from adaptcl.training.randomness import Draws, draws_randomness, seeded
-from adaptcl.training.recipe import Recipe
+from adaptcl.training.task import Recipe
 from adaptcl.training.trainer import PlainTrainer, Trainer
-from adaptcl.training.trainers import trainer
 from adaptcl.units import State, trace
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from adaptcl.data import Samples
-from adaptcl.training.augment import crop_and_flip, draw_moves
+from adaptcl.training.batches import crop_and_flip, draw_moves
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a C
 def test_a_batch_is_what_the_plain_operations_make(
     shape: tuple[int, int, int], moved: bool
 ) -> None:
-    from adaptcl.training.fused.batch import batch, fits
+    from adaptcl.training.gpu.batch import batch, fits
 
     randomness = torch.Generator().manual_seed(0)
     inputs = torch.randint(0, 256, (50, *shape), dtype=torch.uint8, generator=randomness)

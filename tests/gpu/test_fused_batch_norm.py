@@ -15,7 +15,7 @@ pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a C
 def test_batch_norm_and_its_gradients_are_those_of_pytorch(
     shape: tuple[int, ...], dtype: torch.dtype, relu: bool
 ) -> None:
-    from adaptcl.training.fused.batch_norm import batch_norm, fits
+    from adaptcl.training.gpu.batch_norm import batch_norm, fits
 
     torch.manual_seed(0)
     channels = shape[1]
@@ -51,8 +51,8 @@ def test_batch_norm_and_its_gradients_are_those_of_pytorch(
 def test_with_a_max_pool_behind_it_the_three_are_one(
     shape: tuple[int, ...], dtype: torch.dtype
 ) -> None:
-    from adaptcl.training.fused.batch_norm import batch_norm
-    from adaptcl.training.fused.batch_norm_pool import batch_norm_pool
+    from adaptcl.training.gpu.batch_norm import batch_norm
+    from adaptcl.training.gpu.batch_norm_pool import batch_norm_pool
 
     torch.manual_seed(0)
     channels = shape[1]

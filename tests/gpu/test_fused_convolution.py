@@ -30,8 +30,8 @@ pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a C
 def test_convolution_and_its_gradients_are_those_of_pytorch(
     images: int, channels: int, outs: int, size: int, filter_: int, stride: int, padding: int
 ) -> None:
-    from adaptcl.training.fused.convolution import convolve, fits
-    from adaptcl.training.fused.shortcuts import Convolution
+    from adaptcl.training.gpu.convolution import convolve, fits
+    from adaptcl.training.gpu.shortcuts import Convolution
 
     torch.manual_seed(0)
     colours = channels < 8
@@ -58,7 +58,7 @@ def test_convolution_and_its_gradients_are_those_of_pytorch(
 
 
 def test_a_filter_gradient_has_the_same_bits_every_time() -> None:
-    from adaptcl.training.fused.convolution import filter_gradient
+    from adaptcl.training.gpu.convolution import filter_gradient
 
     torch.manual_seed(0)
     x, dy = torch.randn(2, 64, 64, 32, 32, device="cuda", dtype=torch.bfloat16)

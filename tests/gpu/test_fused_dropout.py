@@ -16,7 +16,7 @@ def dice(seed: int = SEED, passes: int = 0) -> Tensor:
 
 
 def kept(x: Tensor, p: float, state: Tensor, number: int = 0) -> Tensor:
-    from adaptcl.training.fused.dropout import drop
+    from adaptcl.training.gpu.dropout import drop
 
     return drop(x, p, 1 / (1 - p), state, number)[1]
 
@@ -24,7 +24,7 @@ def kept(x: Tensor, p: float, state: Tensor, number: int = 0) -> Tensor:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("p", [0.1, 0.25, 0.5])
 def test_about_so_many_are_dropped_and_the_others_made_up_for(p: float, dtype: torch.dtype) -> None:
-    from adaptcl.training.fused.dropout import drop
+    from adaptcl.training.gpu.dropout import drop
 
     x = torch.randn(10, 64, 14, 14, device="cuda", dtype=dtype)
     y, mask = drop(x, p, 1 / (1 - p), dice(), 0)

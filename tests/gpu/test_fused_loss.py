@@ -14,7 +14,7 @@ pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a C
 def test_loss_and_gradient_are_those_of_pytorch(
     rows: int, classes: int, dtype: torch.dtype
 ) -> None:
-    from adaptcl.training.fused.loss import fits, loss_gradient
+    from adaptcl.training.gpu.loss import fits, loss_gradient
 
     torch.manual_seed(0)
     scores = (5 * torch.randn(rows, classes, device="cuda")).to(dtype)

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a C
 def test_values_and_gradients_are_those_of_pytorch_to_the_last_bit(
     shape: tuple[int, ...], dtype: torch.dtype
 ) -> None:
-    from adaptcl.training.fused.max_pool import halve, halves
+    from adaptcl.training.gpu.max_pool import halve, halves
 
     torch.manual_seed(0)
     images = torch.randint(0, 4, shape, device="cuda").to(dtype)  # with ties

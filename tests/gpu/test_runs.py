@@ -12,7 +12,7 @@ from torch import Tensor
 import adaptcl
 from adaptcl.events import Event, RoundFinished
 from adaptcl.models import build
-from adaptcl.result import Result
+from adaptcl.runs.result import Result
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
 

@@ -8,15 +8,15 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from adaptcl.averaging import Averaging
 from adaptcl.data import Samples
-from adaptcl.finite import first_not_finite
 from adaptcl.models import build
 from adaptcl.pruning import fit
+from adaptcl.runs.averaging import Averaging
 from adaptcl.strategies.aggregation import Aggregation, AggregationSettings
 from adaptcl.strategies.strategy import Closed
-from adaptcl.training.evaluate import Judge, accuracy
+from adaptcl.training.evaluation import Judge, accuracy
 from adaptcl.units import State, cut, parameters, trace
+from adaptcl.units.finite import first_not_finite
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
 

@@ -7,8 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from adaptcl.pruning import ServerView, prune
-from adaptcl.pruning.balanced_bnscalor import BalancedBNscalor
-from adaptcl.pruning.cig_bnscalor import CIGBNscalor
+from adaptcl.pruning.cig_bnscalor import BalancedBNscalor, CIGBNscalor
 
 Views = Callable[..., ServerView]
 IMAGE = torch.zeros(1, 1, 4, 4)

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from adaptcl.pruning import WorkerView
-from adaptcl.pruning.fpgm import FPGM
+from adaptcl.pruning.filter_orders import FPGM
 
 Views = Callable[..., WorkerView]
 

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from adaptcl.pruning import WorkerView
-from adaptcl.pruning.hrank import HRank
+from adaptcl.pruning.activation_orders import HRank
 
 Views = Callable[..., WorkerView]
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from adaptcl.pruning import ServerView, fit
-from adaptcl.pruning.index import Index, from_start
+from adaptcl.pruning.index_orders import Index, from_start
 from adaptcl.units import UnitMap, parameters, trace
 
 

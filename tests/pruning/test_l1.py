@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from adaptcl.pruning import WorkerView
-from adaptcl.pruning.l1 import L1
+from adaptcl.pruning.filter_orders import L1
 
 Views = Callable[..., WorkerView]
 

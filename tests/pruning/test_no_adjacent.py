@@ -5,8 +5,7 @@ from collections.abc import Callable
 import torch
 
 from adaptcl.pruning import ServerView
-from adaptcl.pruning.index import Index
-from adaptcl.pruning.no_adjacent import NoAdjacent
+from adaptcl.pruning.index_orders import Index, NoAdjacent
 
 Views = Callable[..., ServerView]
 

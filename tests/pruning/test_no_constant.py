@@ -5,8 +5,7 @@ from collections.abc import Callable
 import torch
 
 from adaptcl.pruning import ServerView
-from adaptcl.pruning.index import Index
-from adaptcl.pruning.no_constant import NoConstant
+from adaptcl.pruning.index_orders import Index, NoConstant
 
 Views = Callable[..., ServerView]
 

@@ -5,8 +5,7 @@ from collections.abc import Callable
 import torch
 
 from adaptcl.pruning import ServerView
-from adaptcl.pruning.index import Index
-from adaptcl.pruning.no_identical import NoIdentical
+from adaptcl.pruning.index_orders import Index, NoIdentical
 
 Views = Callable[..., ServerView]
 

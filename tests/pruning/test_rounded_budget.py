@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from adaptcl.pruning import fit, grow, prune
-from adaptcl.pruning.widths import blocks
+from adaptcl.pruning.budget import blocks
 from adaptcl.units import Kept, Layer, UnitMap, check_kept, parameters, retention, trace
 
 """A busy machine may take its time."""

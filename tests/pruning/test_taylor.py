@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from adaptcl.pruning import WorkerView
-from adaptcl.pruning.taylor import Taylor
+from adaptcl.pruning.activation_orders import Taylor
 
 Views = Callable[..., WorkerView]
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from adaptcl import models
-from adaptcl.pruning.widths import blocks
+from adaptcl.pruning.budget import blocks
 from adaptcl.units import UnitMap, parameters, trace
 
 """A busy machine may take its time."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from adaptcl.report.effective import NONE, differing, effective
+from adaptcl.report.labels import NONE, differing, effective
 from adaptcl.report.runs import Run
 
 

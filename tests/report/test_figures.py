@@ -15,7 +15,7 @@ from PIL import Image
 
 from adaptcl.errors import RunFolderError
 from adaptcl.report import Run, draw, panels
-from adaptcl.report.groups import groups
+from adaptcl.report.comparison import groups
 from adaptcl.report.palette import looks
 
 MakeRun = Callable[..., Run]

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 import adaptcl
 from adaptcl.report import Run, comparison_markdown, read_run
-from adaptcl.report.groups import groups
+from adaptcl.report.comparison import groups
 
 Pair = tuple[Tensor, Tensor]
 

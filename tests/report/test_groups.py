@@ -3,7 +3,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from adaptcl.report import Run
-from adaptcl.report.groups import groups
+from adaptcl.report.comparison import groups
 
 MakeRun = Callable[..., Run]
 

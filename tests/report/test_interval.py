@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from adaptcl.report.interval import interval, t_quantile
+from adaptcl.report.comparison import interval, t_quantile
 
 
 def below(quantile: float, degrees: int) -> float:

@@ -7,7 +7,7 @@ import pytest
 
 from adaptcl.engines.environment import EnvironmentSettings
 from adaptcl.report import Run
-from adaptcl.report.jobs import shared_differences, unequal
+from adaptcl.report.labels import shared_differences, unequal
 from adaptcl.settings import declared
 
 MakeRun = Callable[..., Run]

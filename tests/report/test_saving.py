@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from adaptcl.report.saving import save, save_pictures
+from adaptcl.report.figures import save, save_pictures
 
 
 def names(folder: Path) -> set[str]:

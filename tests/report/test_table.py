@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from adaptcl.report import Run, comparison, comparison_markdown
-from adaptcl.report.rows import baseline
+from adaptcl.report.comparison import baseline
 from adaptcl.report.table import COLUMNS
 
 MakeRun = Callable[..., Run]

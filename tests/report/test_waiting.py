@@ -6,7 +6,7 @@ import pytest
 from rich.console import Console
 
 from adaptcl.report import bar
-from adaptcl.report.waiting import PATIENCE
+from adaptcl.report.display import PATIENCE
 
 
 class Clock:

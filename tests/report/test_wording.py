@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adaptcl.report.wording import PERCENT, Measure, duration, number_of, span, volume
+from adaptcl.report.wording import PERCENT, Quantity, duration, number_of, span, volume
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def test_the_mean_lies_between_the_lowest_and_the_highest(values: list[float]) -
 
 
 def test_unknown_numbers_do_not_count_in_a_mean() -> None:
-    assert Measure("×", digits=1).write(1.0, None, 3.0, float("inf")) == "2.0 ± 1.4 (1.0–3.0)×"
+    assert Quantity("×", digits=1).write(1.0, None, 3.0, float("inf")) == "2.0 ± 1.4 (1.0–3.0)×"
 
 
 def test_a_span_of_equal_numbers_is_one_number() -> None:

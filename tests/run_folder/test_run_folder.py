@@ -13,19 +13,19 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from adaptcl.data.samples import Inputs
 from adaptcl.errors import RunFolderError
 from adaptcl.events import RoundFinished, UpdateArrived
-from adaptcl.inputs import Inputs
 from adaptcl.records import RoundRecord, Summary, WorkerRecord, summarise
-from adaptcl.run_folder import (
-    RunFolder,
+from adaptcl.runs.folder import RunFolder
+from adaptcl.runs.folder_reader import (
     is_run_folder,
     read_delivered,
     read_finished,
     read_settings,
     run_folders,
 )
-from adaptcl.sub_models import SubModels
+from adaptcl.runs.sub_models import SubModels
 
 
 def record(number: int, accuracy: float | None = None) -> RoundRecord:
@@ -173,7 +173,7 @@ def test_two_at_once_cannot_write_to_one_folder(folder: RunFolder) -> None:
 
 def test_a_process_that_is_killed_lets_go_of_its_folder(tmp_path: Path) -> None:
     code = (
-        "import sys, time; from pathlib import Path; from adaptcl.run_folder import RunFolder\n"
+        "import sys, time; from pathlib import Path; from adaptcl.runs import RunFolder\n"
         "held = RunFolder.create(Path(sys.argv[1]), ''); print('held', flush=True); time.sleep(60)"
     )
     command = [sys.executable, "-c", code, str(tmp_path / "run")]

@@ -15,8 +15,9 @@ import torch
 from torch import nn
 
 import adaptcl
-from adaptcl import data, snapshot
-from adaptcl.result import Result
+from adaptcl import data
+from adaptcl import storage as snapshot
+from adaptcl.runs.result import Result
 from adaptcl.strategies import STRATEGIES, Closed, Job, Reaction, Strategy
 from adaptcl.training import Arrival, Recipe, Task, Timing, Update
 from adaptcl.units import Kept, State, trace

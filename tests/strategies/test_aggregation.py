@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from adaptcl.strategies import Job
-from adaptcl.strategies.aggregation import Aggregation, AggregationSettings
-from adaptcl.strategies.holders import Holders
+from adaptcl.strategies.aggregation import Aggregation, AggregationSettings, Holders
 from adaptcl.units import Kept, State, UnitMap, cut, put_back, trace
 
 Jobs = Callable[..., Job]

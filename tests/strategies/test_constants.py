@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 import adaptcl
-from adaptcl.result import Result
+from adaptcl.runs.result import Result
 from adaptcl.strategies import STRATEGIES
 
 MASK = torch.full((5, 5), -torch.inf).triu(1)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from adaptcl.errors import SettingError
-from adaptcl.result import Result
+from adaptcl.runs.result import Result
 from adaptcl.strategies import Job
 from adaptcl.strategies.dc_asgd import DCASGD, DCASGDSettings
 from adaptcl.training import Arrival, Recipe

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adaptcl.result import Result
+from adaptcl.runs.result import Result
 from adaptcl.strategies import Job
 from adaptcl.strategies.fedasync import FedAsync, FedAsyncSettings, staleness_weight
 from adaptcl.training import Arrival

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from adaptcl.result import Result
+from adaptcl.runs.result import Result
 from adaptcl.strategies import STRATEGIES, Job
 from adaptcl.strategies.fedavg import FedAVG, FedAVGS
 from adaptcl.strategies.synchronous import SynchronousSettings

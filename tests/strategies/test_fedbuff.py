@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from adaptcl.errors import SettingError
-from adaptcl.result import Result
+from adaptcl.runs.result import Result
 from adaptcl.strategies import Job
 from adaptcl.strategies.fedbuff import FedBuff, FedBuffSettings
 from adaptcl.training import Arrival

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adaptcl.result import Result
+from adaptcl.runs.result import Result
 from adaptcl.strategies import Job
 from adaptcl.strategies.fedrolex import FedRolex
 from adaptcl.strategies.heterofl import WidthSettings, window

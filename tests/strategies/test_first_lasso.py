@@ -9,7 +9,8 @@ import pytest
 import torch
 
 import adaptcl
-from adaptcl import data, models, snapshot
+from adaptcl import data, models
+from adaptcl import storage as snapshot
 from adaptcl.engines.simulation import Simulation
 from adaptcl.strategies import STRATEGIES, Job, Reaction, Strategy
 from adaptcl.strategies.fedavg import FedAVGS

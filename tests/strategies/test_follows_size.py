@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from adaptcl.strategies.rates import Point, RateSettings, follows_size, pruned_rate
+from adaptcl.strategies.adaptcl.pruned_rate import Point, RateSettings, follows_size, pruned_rate
 
 
 def test_a_worker_that_a_smaller_sub_model_has_not_made_faster_prunes_no_more() -> None:

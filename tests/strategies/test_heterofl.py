@@ -12,7 +12,7 @@ from torch import nn
 
 from adaptcl.config import configure
 from adaptcl.errors import SettingError
-from adaptcl.result import Result
+from adaptcl.runs.result import Result
 from adaptcl.strategies import Job
 from adaptcl.strategies.heterofl import HeteroFL, WidthSettings, widths, window
 from adaptcl.training import Arrival

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adaptcl.strategies.history import remember
-from adaptcl.strategies.rates import Point
+from adaptcl.strategies.adaptcl.guards import remember
+from adaptcl.strategies.adaptcl.pruned_rate import Point
 
 retentions = st.lists(st.floats(0.05, 1), min_size=1, max_size=8)
 wild = st.builds(Point, st.floats(0.01, 1), st.floats())

@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from adaptcl.strategies import holders as module
-from adaptcl.strategies.holders import Holders
+from adaptcl.strategies import aggregation as module
+from adaptcl.strategies.aggregation import Holders
 from adaptcl.units import Kept, cut, put_back, trace
 
 MODEL = nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 4), nn.Linear(4, 2))

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adaptcl.strategies.newton import divided_differences, interpolate
+from adaptcl.strategies.adaptcl.pruned_rate import divided_differences, interpolate
 
 
 @st.composite

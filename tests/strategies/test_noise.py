@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adaptcl.strategies.noise import TYPICAL_NOISE, Noise
+from adaptcl.strategies.adaptcl.guards import TYPICAL_NOISE, Noise
 
 some_times = st.lists(st.floats(0.1, 100), min_size=1, max_size=8)
 

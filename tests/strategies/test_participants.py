@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adaptcl.errors import SettingError
-from adaptcl.strategies.participants import draw, refuse_too_many
+from adaptcl.strategies.synchronous import draw, refuse_too_many
 
 
 @given(

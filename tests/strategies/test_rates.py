@@ -10,8 +10,13 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from adaptcl.engines.heterogeneity import bandwidths, heterogeneity
-from adaptcl.strategies.newton import interpolate
-from adaptcl.strategies.rates import Point, RateSettings, pruned_rate, target_time
+from adaptcl.strategies.adaptcl.pruned_rate import (
+    Point,
+    RateSettings,
+    interpolate,
+    pruned_rate,
+    target_time,
+)
 
 PAPER = RateSettings()
 SIZE, TRAIN = 57.19, 24.1

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adaptcl.strategies.strength import AdaptedStrength
+from adaptcl.strategies.adaptcl.strength import AdaptedStrength
 
 shares = st.floats(0, 1)
 

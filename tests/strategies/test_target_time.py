@@ -8,7 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adaptcl.strategies.rates import Point, RateSettings, Target, pruned_rate, target_time
+from adaptcl.strategies.adaptcl.pruned_rate import (
+    Point,
+    RateSettings,
+    Target,
+    pruned_rate,
+    target_time,
+)
 
 GROWING = RateSettings(grow=True)
 points = st.builds(Point, st.floats(0.01, 1) | st.just(1.0), st.floats() | st.floats(0.1, 1000))

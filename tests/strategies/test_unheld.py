@@ -7,9 +7,9 @@ import torch
 from torch import nn
 
 from adaptcl.strategies import Job
+from adaptcl.strategies.aggregation import unheld_zeroed
 from adaptcl.strategies.fedavg import FedAVG
 from adaptcl.strategies.synchronous import SynchronousSettings
-from adaptcl.strategies.unheld import unheld_zeroed
 from adaptcl.training import Recipe
 from adaptcl.units import trace
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 import adaptcl
 from adaptcl.errors import AdaptCLWarning
-from adaptcl.result import Result
+from adaptcl.runs.result import Result
 from adaptcl.strategies import STRATEGIES
 
 OTHERWISE = {"beta": 0.5, "aggregation": "by-unit", "fading": 0.7, "strength": 0.8}

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from adaptcl.data import Samples, load
 from adaptcl.training import Recipe, Task
-from adaptcl.training.own_dice import Drop
+from adaptcl.training.gpu.task_dropout import Drop
 from adaptcl.units import Kept, State, UnitMap, cut, trace
 
 RECIPE = Recipe(epochs=1, batch_size=16, learning_rate=0.05, strength=0.3)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn import functional as F
 
-from adaptcl.training.augment import crop_and_flip, draw_moves
+from adaptcl.training.batches import crop_and_flip, draw_moves
 
 
 def images(count: int = 6, channels: int = 2, height: int = 5, width: int = 7) -> Tensor:

@@ -15,9 +15,9 @@ from torch import Tensor, nn
 
 from adaptcl.data import Samples
 from adaptcl.training import Pruning, Recipe, Task
-from adaptcl.training import captured as module
-from adaptcl.training.captured import CapturedModels, CapturedTrainer
-from adaptcl.training.captured_tensors import Tensors
+from adaptcl.training.gpu import captured_trainer as module
+from adaptcl.training.gpu.captured_buffers import Tensors
+from adaptcl.training.gpu.captured_trainer import CapturedModels, CapturedTrainer
 from adaptcl.training.trainer import PlainTrainer
 from adaptcl.training.worker import Worker, WorkerMemory
 from adaptcl.units import Kept, State, UnitMap

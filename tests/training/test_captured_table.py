@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from adaptcl.training.captured_table import Table
+from adaptcl.training.gpu.captured_buffers import Table
 
 CPU = torch.device("cpu")
 

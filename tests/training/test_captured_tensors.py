@@ -3,7 +3,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from adaptcl.training.captured_tensors import Tensors
+from adaptcl.training.gpu.captured_buffers import Tensors
 from adaptcl.units import State
 
 

@@ -11,9 +11,9 @@ from torch import Tensor, nn
 
 from adaptcl.errors import UpdateError
 from adaptcl.pruning import fit, prune
-from adaptcl.pruning.widths import blocks
+from adaptcl.pruning.budget import blocks
 from adaptcl.training import Pruning
-from adaptcl.training.cut_check import check_cut, fewest_parameters
+from adaptcl.training.wire import check_cut, fewest_parameters
 from adaptcl.units import FIXED, Kept, Layer, Slot, UnitMap, parameters, retention, trace
 
 

@@ -8,8 +8,8 @@ from torch import Tensor, nn
 
 from adaptcl.data import Samples
 from adaptcl.models import build
-from adaptcl.sub_models import SubModels
-from adaptcl.training.evaluate import Judge, Score, accuracy, sub_model_accuracies
+from adaptcl.runs.sub_models import SubModels
+from adaptcl.training.evaluation import Judge, Score, accuracy, sub_model_accuracies
 from adaptcl.units import trace
 
 

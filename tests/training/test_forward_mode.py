@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from adaptcl.training.forward_mode import ForwardMode
+from adaptcl.training.task_generator import ForwardMode
 
 
 class Diary(ForwardMode):  # type: ignore[no-untyped-call]

@@ -7,7 +7,7 @@ from torch import nn
 from adaptcl.data import Samples
 from adaptcl.errors import SettingError
 from adaptcl.models import build
-from adaptcl.training.fresh_statistics import FreshStatistics
+from adaptcl.training.evaluation import FreshStatistics
 
 NORM = nn.Sequential(nn.BatchNorm1d(3), nn.Dropout(0.5), nn.Linear(3, 2), nn.BatchNorm1d(2))
 

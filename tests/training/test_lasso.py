@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from adaptcl.training.lasso import GroupLasso, coefficient
+from adaptcl.training.group_lasso import GroupLasso, coefficient
 from adaptcl.units import FIXED, Kept, UnitMap, submodel, trace
 
 

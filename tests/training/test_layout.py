@@ -10,9 +10,9 @@ from torch.nn import functional as F
 from adaptcl import models
 from adaptcl.data import Samples
 from adaptcl.training import Recipe
+from adaptcl.training.devices import trainer, trainers
 from adaptcl.training.layout import cpu_layout, gpu_layout, laid_out
 from adaptcl.training.trainer import PlainTrainer
-from adaptcl.training.trainers import trainer, trainers
 from adaptcl.units import cut, trace
 
 FIRST, LAST = torch.contiguous_format, torch.channels_last

@@ -6,11 +6,11 @@ import sys
 
 import pytest
 
-from adaptcl.training.memory import keep_freed_memory
+from adaptcl.training.devices import keep_freed_memory
 
 STEPS = """
 import resource, threading, torch
-from adaptcl.training.memory import keep_freed_memory
+from adaptcl.training.devices import keep_freed_memory
 if {keep}:
     assert keep_freed_memory()
 def steps(count):

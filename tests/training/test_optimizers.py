@@ -10,9 +10,8 @@ from torch.nn import functional as F
 
 from adaptcl.data import Samples
 from adaptcl.training import Recipe, Task
-from adaptcl.training.lasso import GroupLasso
-from adaptcl.training.optimizers import AdamW, optimizer
-from adaptcl.training.sgd import SGD
+from adaptcl.training.group_lasso import GroupLasso
+from adaptcl.training.optimizers import SGD, AdamW, optimizer
 from adaptcl.training.trainer import PlainTrainer
 from adaptcl.units import UnitMap, submodel
 

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from adaptcl.training.own_dice import Drop, OwnDice
+from adaptcl.training.gpu.task_dropout import Drop, TaskDropout
 
 X = torch.randn(40, 30, generator=torch.Generator().manual_seed(0))
 
@@ -29,7 +29,7 @@ def test_as_many_entries_as_were_asked_for_are_dropped_and_the_others_made_up_fo
     layer: nn.Module, drop: Drop
 ) -> None:
     dropping = model(layer)
-    OwnDice.of(dropping, drop).seed(5)
+    TaskDropout.of(dropping, drop).seed(5)
     y = dropping(X)
     left = y != 0
     assert float(left.float().mean()) == pytest.approx(0.75, abs=0.05)
@@ -39,7 +39,7 @@ def test_as_many_entries_as_were_asked_for_are_dropped_and_the_others_made_up_fo
 @pytest.mark.parametrize("layer", [nn.Dropout(0.25), Fused()], ids=["composed", "fused"])
 def test_gradients_go_where_the_values_went(layer: nn.Module, drop: Drop) -> None:
     dropping = model(layer)
-    OwnDice.of(dropping, drop).seed(5)
+    TaskDropout.of(dropping, drop).seed(5)
     x = X.clone().requires_grad_()
     y = dropping(x)
     (gradient,) = torch.autograd.grad(y.sum(), x)
@@ -56,7 +56,7 @@ def test_every_operation_and_every_pass_draws_others() -> None:
         return x, torch.ones_like(x, dtype=torch.bool)
 
     dropping = model(nn.Dropout(), nn.Dropout())
-    dice = OwnDice.of(dropping, note)
+    dice = TaskDropout.of(dropping, note)
     dice.seed(5)
     dropping(X)
     dropping(X)
@@ -69,13 +69,13 @@ def test_every_operation_and_every_pass_draws_others() -> None:
 
 def test_a_model_keeps_its_dice(drop: Drop) -> None:
     dropping = model(nn.Dropout())
-    assert OwnDice.of(dropping, drop) is OwnDice.of(dropping, drop)
+    assert TaskDropout.of(dropping, drop) is TaskDropout.of(dropping, drop)
 
 
 def test_dice_are_no_part_of_a_models_state_but_are_put_back_with_its_buffers(drop: Drop) -> None:
     dropping = model(nn.Dropout())
     names = dropping.state_dict().keys()
-    OwnDice.of(dropping, drop).seed(5)
+    TaskDropout.of(dropping, drop).seed(5)
     assert dropping.state_dict().keys() == names
     before = [buffer.clone() for buffer in dropping.buffers()]
     first = dropping(X)
@@ -86,7 +86,7 @@ def test_dice_are_no_part_of_a_models_state_but_are_put_back_with_its_buffers(dr
 
 def test_the_process_generator_is_left_alone(drop: Drop) -> None:
     dropping = model(nn.Dropout(), nn.AlphaDropout())
-    OwnDice.of(dropping, drop).seed(5)
+    TaskDropout.of(dropping, drop).seed(5)
     before = torch.get_rng_state()
     dropping(X)
     assert torch.equal(before, torch.get_rng_state())
@@ -94,9 +94,9 @@ def test_the_process_generator_is_left_alone(drop: Drop) -> None:
 
 def test_in_evaluation_nothing_is_dropped_and_no_pass_counted(drop: Drop) -> None:
     dropping = model(nn.Dropout(), Fused())
-    OwnDice.of(dropping, drop).seed(5)
+    TaskDropout.of(dropping, drop).seed(5)
     first = dropping(X)
-    OwnDice.of(dropping, drop).seed(5)
+    TaskDropout.of(dropping, drop).seed(5)
     assert torch.equal(dropping.eval()(X), X)
     assert torch.equal(dropping.train()(X), first)
 
@@ -109,12 +109,12 @@ def test_a_generator_that_is_given_is_used(drop: Drop) -> None:
 
     dropping = model(Own())
     expected = dropping(X)
-    OwnDice.of(dropping, drop).seed(5)
+    TaskDropout.of(dropping, drop).seed(5)
     assert torch.equal(dropping(X), expected)
 
 
 def test_outside_of_forward_passes_dropout_is_as_ever(drop: Drop) -> None:
-    OwnDice.of(model(nn.Dropout()), drop).seed(5)
+    TaskDropout.of(model(nn.Dropout()), drop).seed(5)
     torch.manual_seed(1)
     found = F.dropout(X)
     torch.manual_seed(1)

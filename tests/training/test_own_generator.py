@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from adaptcl.training.own_generator import OwnGenerator, QuickGenerator
+from adaptcl.training.task_generator import QuickGenerator, TaskGenerator
 
-KINDS = (OwnGenerator, QuickGenerator)
+KINDS = (TaskGenerator, QuickGenerator)
 DRAWING: dict[str, Callable[[Tensor], Tensor]] = {
     "dropout": lambda x: F.dropout(x, 0.5),
     "alpha dropout": lambda x: F.alpha_dropout(x, training=True),
@@ -35,7 +35,7 @@ def test_an_own_generator_draws_what_the_shared_one_would_and_leaves_it_alone(na
     torch.manual_seed(3)
     expected = [draw(x), draw(x)]
     before = torch.get_rng_state()
-    with OwnGenerator(3):
+    with TaskGenerator(3):
         found = [draw(x), draw(x)]
     assert torch.equal(before, torch.get_rng_state())
     assert all(map(torch.equal, expected, found))
@@ -43,7 +43,7 @@ def test_an_own_generator_draws_what_the_shared_one_would_and_leaves_it_alone(na
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_generator_that_is_given_is_used(kind: type[OwnGenerator]) -> None:
+def test_a_generator_that_is_given_is_used(kind: type[TaskGenerator]) -> None:
     def draw() -> Tensor:
         mine = torch.Generator().manual_seed(1)
         return torch.cat(
@@ -61,7 +61,7 @@ def test_a_generator_that_is_given_is_used(kind: type[OwnGenerator]) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_another_thread_draws_from_the_shared_generator_all_the_same(
-    kind: type[OwnGenerator],
+    kind: type[TaskGenerator],
 ) -> None:
     drawn: list[Tensor] = []
     torch.manual_seed(11)

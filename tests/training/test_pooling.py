@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from adaptcl.training.pooling import (
+from adaptcl.training.cpu.pooling import (
     ChannelsLastMaxPool2d,
     HalvingMaxPool2d,
     pool_by_halves,

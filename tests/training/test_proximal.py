@@ -9,7 +9,7 @@ from torch import nn
 
 from adaptcl.data import Samples
 from adaptcl.training import Pruning, Recipe, Task
-from adaptcl.training.proximal import Proximal
+from adaptcl.training.optimizers import Proximal
 from adaptcl.training.worker import Worker, WorkerMemory
 from adaptcl.units import UnitMap
 

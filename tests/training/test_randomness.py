@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from adaptcl.training import randomness
-from adaptcl.training.own_dice import Drop
+from adaptcl.training.gpu.task_dropout import Drop
 from adaptcl.training.randomness import Draws, draws_randomness, follows_dice, seeded
 
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from adaptcl.training import Recipe
-from adaptcl.training.sgd import SGD
+from adaptcl.training.optimizers import SGD
 
 
 def net(dtype: torch.dtype, layout: torch.memory_format) -> nn.Module:

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from adaptcl.training import small_images
-from adaptcl.training.small_images import PaddingSkippingConv2d, skip_padding
+from adaptcl.training.cpu import convolution as small_images
+from adaptcl.training.cpu.convolution import PaddingSkippingConv2d, skip_padding
 
 LAST = torch.channels_last
 

@@ -10,10 +10,10 @@ from torch.nn import functional as F
 
 from adaptcl.data import Samples
 from adaptcl.training import Recipe, Task
-from adaptcl.training.augment import crop_and_flip
-from adaptcl.training.lasso import GroupLasso
+from adaptcl.training.batches import crop_and_flip
+from adaptcl.training.devices import trainer
+from adaptcl.training.group_lasso import GroupLasso
 from adaptcl.training.trainer import PlainTrainer, first_coefficient
-from adaptcl.training.trainers import trainer
 from adaptcl.units import UnitMap, submodel
 
 Tasks = Callable[..., Task]

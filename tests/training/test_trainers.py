@@ -9,7 +9,7 @@ import torch
 
 import adaptcl
 from adaptcl import data, models
-from adaptcl.training.trainers import gpu_left_as_found, side_by_side_on_a_gpu
+from adaptcl.training.devices import gpu_left_as_found, side_by_side_on_a_gpu
 from adaptcl.units import flops, trace
 
 

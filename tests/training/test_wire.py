@@ -12,11 +12,11 @@ from adaptcl.codecs import CODECS, Codec, codec
 from adaptcl.codecs.codec import Memory, Payload
 from adaptcl.codecs.plain import Plain, PlainSettings
 from adaptcl.errors import UpdateError
-from adaptcl.finite import first_not_finite
 from adaptcl.pruning import prune
 from adaptcl.training import Cut, Pruning, Recipe, Task, Update
 from adaptcl.training.wire import check_header, check_tensors, pack, payload_bytes, unpack
 from adaptcl.units import CutOnDemand, Kept, State, UnitMap, recut, trace
+from adaptcl.units.finite import first_not_finite
 
 Tasks = Callable[..., Task]
 CODEC = Plain(PlainSettings())

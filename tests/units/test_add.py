@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from adaptcl.units import Kept, Place, UnitMap, add_at, blocks, cut, kept_places, put_back, trace
-from adaptcl.units import add as module
+from adaptcl.units import cut as module
 
 
 def net() -> nn.Module:

@@ -9,7 +9,7 @@ from torch.nn.utils import parametrizations, parametrize
 from torch.nn.utils import spectral_norm as older_spectral_norm
 
 from adaptcl.units import describe
-from adaptcl.units.computed import computed_weight
+from adaptcl.units.describe import computed_weight
 
 
 @pytest.mark.parametrize(

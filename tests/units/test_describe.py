@@ -17,7 +17,7 @@ from adaptcl.units.describe import (
     Described,
     describe,
 )
-from adaptcl.units.watch import LONE, RETURNED
+from adaptcl.units.pinning import LONE, RETURNED
 
 
 def by_name(model: nn.Module, images: Tensor, *fixed: str) -> dict[str, Described]:

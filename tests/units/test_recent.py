@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 
-from adaptcl.units.recent import Recent
+from adaptcl.units.unit_map import Recent
 
 
 def test_a_result_is_made_once() -> None:

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from adaptcl.units import describe
-from adaptcl.units.coupling import PINNED
-from adaptcl.units.watch import LONE, RETURNED, watched
+from adaptcl.units.flow import PINNED
+from adaptcl.units.pinning import LONE, RETURNED, watched
 
 SAMPLES = torch.randn(2, 6)
 

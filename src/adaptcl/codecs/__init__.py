@@ -15,9 +15,9 @@ from adaptcl.codecs.dgc import DGC
 from adaptcl.codecs.fp16 import FP16
 from adaptcl.codecs.int8 import Int8
 from adaptcl.codecs.plain import Plain
+from adaptcl.custom import custom_class
 from adaptcl.errors import SettingError
-from adaptcl.own_code import own_class
-from adaptcl.settings import build, is_own
+from adaptcl.settings import build, is_custom
 
 
 class CodecClass(Protocol):
@@ -47,9 +47,9 @@ def codec_class(name: str) -> CodecClass:
     """The codec of that name, or the user's own that a `package.module:Class` leads to."""
     if name in CODECS:
         return CODECS[name]
-    if not is_own(name):
+    if not is_custom(name):
         raise SettingError(f"There is no codec {name!r}; there are {', '.join(CODECS)}.")
-    own: CodecClass = own_class(name, "a codec", ("settings",), CodecClass, Codec)
+    own: CodecClass = custom_class(name, "a codec", ("settings",), CodecClass, Codec)
     return own
 
 

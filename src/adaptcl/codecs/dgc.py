@@ -1,11 +1,8 @@
-"""DGC (Lin et al. 2018, "Deep Gradient Compression"): send the largest changes, save up the rest.
+"""Some entries of a tensor and where they were, in as few bytes as they take.
 
-The paper's AdaptCL+DGC applies it to the change of the weights over a round. Of each tensor only
-the largest entries travel; what is not sent is remembered and added to the next round's change,
-so that nothing is lost but time. Where the server does not use an update, that round's change is
-lost, as with any codec, but what had been waiting before it waits on. The entries are chosen tensor
-by tensor, as the authors do: over all tensors together, layers with small changes would hardly ever
-have their turn.
+The places are either indexes, four bytes for each entry sent, or a mask, one bit for each entry
+of the tensor: indexes are smaller when less than one entry in 32 is sent. When almost all are
+sent, all are, because places then cost more than they save.
 """
 
 from __future__ import annotations
@@ -17,11 +14,90 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from adaptcl.codecs.changes import WHOLE, add_changes, entry
+from adaptcl.codecs.changes import WHOLE, Reader, add_changes, entry
 from adaptcl.codecs.codec import Memory, Parcel, Payload
-from adaptcl.codecs.sparse import pack, packed_bytes, unpack, worth_places
+from adaptcl.errors import UpdateError
 from adaptcl.settings import setting
 from adaptcl.units import State, cut, put_back
+
+VALUES, INDEXES, MASK = "values", "indexes", "mask"
+
+_VALUE_BYTES = _INDEX_BYTES = 4
+
+
+def worth_places(chosen: int, size: int) -> bool:
+    """Whether sending `chosen` of `size` entries with their places is less than sending all."""
+    return chosen * _VALUE_BYTES + _place_bytes(chosen, size) < size * _VALUE_BYTES
+
+
+def packed_bytes(chosen: int, size: int) -> int:
+    """Bytes of `chosen` of `size` entries, with their places unless they are all."""
+    return chosen * _VALUE_BYTES + (_place_bytes(chosen, size) if chosen < size else 0)
+
+
+def pack(name: str, values: Tensor, indexes: Tensor, size: int) -> State:
+    """The entries of a payload for float32 `values` at rising `indexes` of a tensor of `size`."""
+    packed = {entry(VALUES, name): values}
+    if len(indexes) == size:
+        return packed
+    if _place_bytes(len(indexes), size) == len(indexes) * _INDEX_BYTES:
+        packed[entry(INDEXES, name)] = indexes.to(torch.int32)
+    else:
+        packed[entry(MASK, name)] = _bits(indexes, size)
+    return packed
+
+
+def unpack(reader: Reader, name: str, shape: tuple[int, ...]) -> Tensor:
+    """The tensor with zeros where nothing was sent; places that cannot be are refused."""
+    size = math.prod(shape)
+    values = reader.take(entry(VALUES, name), torch.float32, (None,))
+    if reader.holds(entry(INDEXES, name)):
+        indexes = reader.take(entry(INDEXES, name), torch.int32, (len(values),)).long()
+    elif reader.holds(entry(MASK, name)):
+        mask = reader.take(entry(MASK, name), torch.uint8, (math.ceil(size / 8),))
+        indexes = _set_bits(mask)
+    else:
+        indexes = torch.arange(size, device=values.device)
+    if len(indexes) != len(values):
+        raise UpdateError(
+            f"An update has {len(values)} values for {len(indexes)} places of {name!r}."
+        )
+    if len(indexes) and (int(indexes[0]) < 0 or int(indexes[-1]) >= size):
+        raise UpdateError(f"An update has places outside of {name!r}, which has {size} entries.")
+    if bool((indexes.diff() <= 0).any()):
+        raise UpdateError(f"An update has places of {name!r} twice or out of order.")
+    tensor = torch.zeros(size, dtype=values.dtype, device=values.device)
+    tensor[indexes] = values
+    return tensor.view(shape)
+
+
+def _place_bytes(chosen: int, size: int) -> int:
+    return min(chosen * _INDEX_BYTES, math.ceil(size / 8))
+
+
+def _bits(indexes: Tensor, size: int) -> Tensor:
+    """Eight places a byte, the first in the lowest bit."""
+    mask = torch.zeros(math.ceil(size / 8) * 8, dtype=torch.uint8, device=indexes.device)
+    mask[indexes] = 1
+    return (mask.view(-1, 8) << _shifts(mask)).sum(1, dtype=torch.uint8)
+
+
+def _set_bits(mask: Tensor) -> Tensor:
+    return ((mask[:, None] >> _shifts(mask)) & 1).flatten().nonzero().flatten()
+
+
+def _shifts(like: Tensor) -> Tensor:
+    return torch.arange(8, dtype=torch.uint8, device=like.device)
+
+
+# DGC (Lin et al. 2018, "Deep Gradient Compression"): send the largest changes, save up the rest.
+#
+# The paper's AdaptCL+DGC applies it to the change of the weights over a round. Of each tensor
+# only the largest entries travel; what is not sent is remembered and added to the next round's
+# change, so that nothing is lost but time. Where the server does not use an update, that round's
+# change is lost, as with any codec, but what had been waiting before it waits on. The entries are
+# chosen tensor by tensor, as the authors do: over all tensors together, layers with small changes
+# would hardly ever have their turn.
 
 UNSENT, MOMENTUM = "unsent", "momentum"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import itertools
 import os
 from collections.abc import Mapping
@@ -15,9 +16,10 @@ from adaptcl import data
 from adaptcl.codecs import codec_class
 from adaptcl.config.job import JobSettings
 from adaptcl.config.known import all_settings, unknown_setting
+from adaptcl.custom import name_of
 from adaptcl.engines.environment import EnvironmentSettings
 from adaptcl.errors import SettingError
-from adaptcl.settings import Setting, build, declared, is_own
+from adaptcl.settings import Setting, build, declared, is_custom
 from adaptcl.strategies import STRATEGIES, strategy_class
 from adaptcl.training import Recipe
 
@@ -94,7 +96,7 @@ def configure(values: Mapping[str, Any], known: Mapping[str, Setting] | None = N
 
 def sections_for(strategy: str) -> list[str]:
     """The names of the sections that a strategy reads; the later win."""
-    if not is_own(strategy):
+    if not is_custom(strategy):
         return [strategy]
     made_of = getattr(strategy_class(strategy), "__mro__", ())
     return [*(name for name, ours in STRATEGIES.items() if ours in made_of), strategy]
@@ -111,7 +113,7 @@ def over(lower: Mapping[str, Any], upper: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _heads_section(name: str) -> bool:
-    return name in STRATEGIES or is_own(name)
+    return name in STRATEGIES or is_custom(name)
 
 
 def _section(name: str, values: Any) -> Mapping[str, Any]:
@@ -129,3 +131,46 @@ def _section(name: str, values: Any) -> Mapping[str, Any]:
 
 def _absolute(path: str) -> str:
     return os.path.abspath(path) if path else ""
+
+
+# Settings as `adaptcl.run` takes them: beside a model and data, and as values rather than words.
+#
+# What the command line reads out of settings, the name of a data set or several seeds, has no
+# place here, and to ignore it would make another run than the one that was asked for.
+
+FROM_PYTHON = "(given from Python)"
+"""Stands in the settings for a model or data that has no name."""
+_OF_DATA = ("data", "data_dir")
+_OF_DEALING = ("partition", "label_share", "concentration")
+
+
+def as_named(settings: Mapping[str, Any], *, dealt: bool) -> dict[str, Any]:
+    """The settings with names for classes; an error for what contradicts the rest of the call.
+
+    `dealt` is whether training data is given as a part for each worker.
+    """
+    for name in _OF_DATA:
+        if name in settings:
+            raise SettingError(
+                f"{name} is {settings[name]!r}, but the data is given as train and test; leave "
+                f"{name} out."
+            )
+    for name in _OF_DEALING:
+        if dealt and name in settings:
+            raise SettingError(
+                f"{name} is {settings[name]!r}, but train is a list with a data set for each "
+                f"worker, which is not dealt again; leave {name} out."
+            )
+    for name in ("seed", "strategy"):
+        if name in settings and _are_several(settings[name]):
+            raise SettingError(
+                f"{name} is {settings[name]!r}, but adaptcl.run makes one run; call it once for "
+                f"each {name}, with a folder `out` of its own."
+            )
+    return {k: name_of(v, k) if inspect.isclass(v) else v for k, v in settings.items()}
+
+
+def _are_several(value: Any) -> bool:
+    if isinstance(value, str):
+        return "," in value and not is_custom(value)
+    return isinstance(value, list | tuple | set | range)

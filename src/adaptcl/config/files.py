@@ -74,7 +74,7 @@ def _file_values(path: Path) -> dict[str, Any]:
 
 def presets() -> list[str]:
     """The names of the ready-made presets."""
-    files = resources.files("adaptcl") / "presets"
+    files = resources.files("adaptcl.config") / "presets"
     return sorted(os.path.splitext(f.name)[0] for f in files.iterdir() if f.name.endswith(".toml"))
 
 
@@ -94,5 +94,5 @@ def preset_summary(name: str) -> str:
 
 
 def _preset_text(name: str) -> str:
-    file = resources.files("adaptcl") / "presets" / f"{name}.toml"
+    file = resources.files("adaptcl.config") / "presets" / f"{name}.toml"
     return file.read_text(encoding="utf-8")

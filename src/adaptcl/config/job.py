@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from adaptcl.codecs import CODECS
-from adaptcl.conditions import With
-from adaptcl.settings import setting
+from adaptcl.settings import With, setting
 from adaptcl.strategies import STRATEGIES
-from adaptcl.training.trainers import PRECISIONS
+from adaptcl.training.devices import PRECISIONS
 
 
 @dataclass(frozen=True)
@@ -16,7 +15,7 @@ class JobSettings:
     """What is trained on what, by how many, for how long."""
 
     strategy: str = setting(
-        "adaptcl", "the method of collaborative learning", choices=STRATEGIES, or_own=True
+        "adaptcl", "the method of collaborative learning", choices=STRATEGIES, or_custom=True
     )
     model: str = setting(
         "vgg16", "a model by name, or your own as package.module:factory(shape, classes)"
@@ -53,7 +52,9 @@ class JobSettings:
     fixed: tuple[str, ...] = setting(
         (), "module names (with * and ?) whose units are never cut, beside the model's own"
     )
-    codec: str = setting("plain", "how updates travel to the server", choices=CODECS, or_own=True)
+    codec: str = setting(
+        "plain", "how updates travel to the server", choices=CODECS, or_custom=True
+    )
     evaluate_every: int = setting(1, "rounds from one test of the model to the next", at_least=1)
     averaging: float = setting(
         0.0,

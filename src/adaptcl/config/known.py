@@ -13,7 +13,7 @@ from adaptcl.codecs import CODECS, CodecClass, codec_class
 from adaptcl.config.job import JobSettings
 from adaptcl.engines.environment import EnvironmentSettings
 from adaptcl.errors import SettingError
-from adaptcl.settings import Setting, declared, is_own
+from adaptcl.settings import Setting, declared, is_custom
 from adaptcl.strategies import STRATEGIES, StrategyClass, strategy_class
 from adaptcl.training import Recipe
 
@@ -41,8 +41,8 @@ def _own_classes(values: Mapping[str, Any]) -> dict[str, StrategyClass | CodecCl
     """By name; several strategies have commas between."""
     strategies = [name.strip() for name in str(values.get("strategy", "")).split(",")]
     own: dict[str, StrategyClass | CodecClass] = {}
-    own |= {name: strategy_class(name) for name in strategies if is_own(name)}
-    own |= {name: codec_class(name) for name in [values.get("codec")] if is_own(name)}
+    own |= {name: strategy_class(name) for name in strategies if is_custom(name)}
+    own |= {name: codec_class(name) for name in [values.get("codec")] if is_custom(name)}
     return own
 
 

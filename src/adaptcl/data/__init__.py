@@ -1,10 +1,10 @@
 """Data to learn from: samples, the data sets known by name, and dealing them to workers."""
 
-from adaptcl.data.archive import Archive
 from adaptcl.data.convert import as_samples
-from adaptcl.data.missing_classes import missing_classes
+from adaptcl.data.data_dir import OnProgress, silent
+from adaptcl.data.download import Archive
 from adaptcl.data.packed import pack
-from adaptcl.data.progress import Progress, silent
+from adaptcl.data.partition import missing_classes
 from adaptcl.data.samples import DataSet, Samples
 from adaptcl.data.sources import DATASETS, DataSource, anchored, get, load
 
@@ -13,7 +13,7 @@ __all__ = [
     "Archive",
     "DataSet",
     "DataSource",
-    "Progress",
+    "OnProgress",
     "Samples",
     "anchored",
     "as_samples",

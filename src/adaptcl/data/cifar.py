@@ -14,9 +14,8 @@ import numpy as np
 import torch
 
 from adaptcl.data import packed
-from adaptcl.data.archive import Archive
-from adaptcl.data.data_dir import locate, read_lines, read_whole
-from adaptcl.data.progress import Progress, silent
+from adaptcl.data.data_dir import OnProgress, locate, read_lines, read_whole, silent
+from adaptcl.data.download import Archive
 from adaptcl.data.samples import DataSet, Samples
 from adaptcl.errors import DataError
 
@@ -40,7 +39,7 @@ class Cifar:
     mean: tuple[float, ...]
     std: tuple[float, ...]
 
-    def load(self, data_dir: Path | None, progress: Progress = silent) -> DataSet:
+    def load(self, data_dir: Path | None, progress: OnProgress = silent) -> DataSet:
         """All of it, from a packed file or the official folder in `data_dir`."""
         path = locate(self.name, data_dir, self.packed, self.archive.folder)
         if path.is_file():

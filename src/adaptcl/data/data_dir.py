@@ -1,11 +1,39 @@
-"""Finding a known data set in a data folder, packed in one file or in its official layout."""
+"""How fetching and decoding tell how far they are: a plain callback, so anything can listen."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import zlib
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TypeAlias
 
+import torch
+from torch import Tensor
+
+from adaptcl.data.samples import Samples
 from adaptcl.errors import DataError
+
+OnProgress: TypeAlias = Callable[[int, int | None], None]
+"""Called with (done, total): bytes or images; total is None where it is not known."""
+
+
+def silent(done: int, total: int | None) -> None:
+    """Progress nobody watches."""
+
+
+# What data is recognised by, without being kept.
+
+
+def checksums(samples: Samples) -> tuple[int, int]:
+    """Of all inputs and of all labels, in their order."""
+    return _checksum(samples.inputs), _checksum(samples.labels)
+
+
+def _checksum(tensor: Tensor) -> int:
+    return zlib.crc32(tensor.detach().cpu().contiguous().view(torch.uint8).numpy().data)
+
+
+# Finding a known data set in a data folder, packed in one file or in its official layout.
 
 
 def locate(name: str, data_dir: Path | None, packed: Sequence[str], folder: str) -> Path:

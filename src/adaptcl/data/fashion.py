@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from adaptcl.data.progress import Progress, silent
+from adaptcl.data.data_dir import OnProgress, silent
 from adaptcl.data.samples import DataSet
 from adaptcl.data.shipped import read_shipped
 
@@ -12,6 +12,6 @@ MEAN = (0.2860,)
 STD = (0.3530,)
 
 
-def load(data_dir: Path | None = None, progress: Progress = silent) -> DataSet:
+def load(data_dir: Path | None = None, progress: OnProgress = silent) -> DataSet:
     """The shipped part of Fashion-MNIST; it needs no data folder."""
     return read_shipped("fashion-mnist-8000.npz", "fashion", MEAN, STD)

@@ -24,12 +24,12 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
-from adaptcl.data.atomic import written_whole
-from adaptcl.data.images import UNDECODABLE, decode_all, image_shape, to_image, useful_threads
+from adaptcl.data.data_dir import OnProgress, silent
+from adaptcl.data.image_folder import UNDECODABLE, decode_all, image_shape, to_image, useful_threads
 from adaptcl.data.npz import read_npz
-from adaptcl.data.progress import Progress, silent
 from adaptcl.data.samples import DataSet, Samples, channel_statistics
 from adaptcl.errors import DataError, SettingError
+from adaptcl.storage import written_whole
 
 PARTS = ("train", "test")
 FORMATS = ("JPEG", "PNG")
@@ -40,7 +40,7 @@ def read(
     name: str | None = None,
     mean: tuple[float, ...] | None = None,
     std: tuple[float, ...] | None = None,
-    progress: Progress = silent,
+    progress: OnProgress = silent,
 ) -> DataSet:
     """The data set packed in `path`.
 
@@ -71,7 +71,7 @@ def read(
 
 
 def pack(
-    dataset: DataSet, path: Path, quality: int | None = None, progress: Progress = silent
+    dataset: DataSet, path: Path, quality: int | None = None, progress: OnProgress = silent
 ) -> Path:
     """Write `dataset` to the one file `path`: every image as it is, in PNG, or with a `quality` in
     JPEG, which is smaller and loses a little."""
@@ -155,7 +155,7 @@ class PackedPart:
         if self.labels.min() < 0 or self.labels.max() >= classes:
             raise DataError(f"{where}_labels must lie between 0 and {classes - 1}.")
 
-    def decode(self, shape: tuple[int, int, int], progress: Progress) -> Tensor:
+    def decode(self, shape: tuple[int, int, int], progress: OnProgress) -> Tensor:
         """All images of the part, which must have `shape`."""
         threads = useful_threads(shape[2], shape[1])
         count = len(self.labels)

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from adaptcl.data import arrays, digits, fashion, packed, tiny_imagenet
-from adaptcl.data.archive import Archive, extract
+from adaptcl.data import digits, fashion, packed, tiny_imagenet
+from adaptcl.data import npz as arrays
 from adaptcl.data.cifar import CIFAR10, CIFAR100
-from adaptcl.data.factory import load_from_factory
-from adaptcl.data.fetch import fetch
-from adaptcl.data.folder import read_folder
-from adaptcl.data.progress import Progress, silent
+from adaptcl.data.convert import load_from_factory
+from adaptcl.data.data_dir import OnProgress, silent
+from adaptcl.data.download import Archive, extract, fetch
+from adaptcl.data.image_folder import read_folder
 from adaptcl.data.samples import DataSet
 from adaptcl.errors import DataError, SettingError
 
@@ -25,7 +25,7 @@ FOLDER = "folder:"
 class Load(Protocol):
     """Reads a data set from a data folder; shipped ones need none."""
 
-    def __call__(self, data_dir: Path | None, progress: Progress = silent) -> DataSet:
+    def __call__(self, data_dir: Path | None, progress: OnProgress = silent) -> DataSet:
         """The data set, read whole."""
         ...
 
@@ -63,7 +63,7 @@ DATASETS: dict[str, DataSource] = {
 }
 
 
-def load(name: str, data_dir: Path | None = None, progress: Progress = silent) -> DataSet:
+def load(name: str, data_dir: Path | None = None, progress: OnProgress = silent) -> DataSet:
     """The data set called `name`.
 
     That is a name in DATASETS, `folder:PATH` (images in train/CLASS and test/CLASS), the path of
@@ -95,7 +95,7 @@ def anchored(name: str) -> str:
     return os.path.abspath(name) if name.endswith(".npz") else name
 
 
-def get(name: str, data_dir: Path, url: str | None = None, progress: Progress = silent) -> Path:
+def get(name: str, data_dir: Path, url: str | None = None, progress: OnProgress = silent) -> Path:
     """Fetch the official archive of `name` and unpack it into `data_dir`; returns its folder.
 
     `url` is another place to fetch the same archive from. An archive that already lies in

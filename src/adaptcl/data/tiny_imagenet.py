@@ -13,10 +13,9 @@ import torch
 from PIL import Image
 
 from adaptcl.data import packed
-from adaptcl.data.archive import Archive
-from adaptcl.data.data_dir import locate, read_lines
-from adaptcl.data.images import decode_all, decode_file, useful_threads
-from adaptcl.data.progress import Progress, silent
+from adaptcl.data.data_dir import OnProgress, locate, read_lines, silent
+from adaptcl.data.download import Archive
+from adaptcl.data.image_folder import decode_all, decode_file, useful_threads
 from adaptcl.data.samples import DataSet, Samples
 from adaptcl.errors import DataError
 
@@ -33,7 +32,7 @@ ARCHIVE = Archive(
 PACKED = ("tiny-imagenet.npz", "tiny-imagenet-jpeg.npz", "tinyimagenet32-jpeg.npz")
 
 
-def load(data_dir: Path | None, progress: Progress = silent) -> DataSet:
+def load(data_dir: Path | None, progress: OnProgress = silent) -> DataSet:
     """All 200 classes, from a packed file or the official folder in `data_dir`."""
     path = locate(NAME, data_dir, PACKED, ARCHIVE.folder)
     if path.is_file():
@@ -41,7 +40,7 @@ def load(data_dir: Path | None, progress: Progress = silent) -> DataSet:
     return read_folder(path, SIZE, progress)
 
 
-def load_first_100(data_dir: Path | None, progress: Progress = silent) -> DataSet:
+def load_first_100(data_dir: Path | None, progress: OnProgress = silent) -> DataSet:
     """The first 100 classes, as the data set `tiny-imagenet-100`."""
     return first_classes(load(data_dir, progress), 100, f"{NAME}-100")
 
@@ -57,7 +56,7 @@ def first_classes(dataset: DataSet, count: int, name: str) -> DataSet:
     return DataSet(name, train, test, dataset.classes[:count])
 
 
-def read_folder(folder: Path, size: int = SIZE, progress: Progress = silent) -> DataSet:
+def read_folder(folder: Path, size: int = SIZE, progress: OnProgress = silent) -> DataSet:
     """The official layout in `folder`, every image scaled to `size` × `size`."""
     ids = sorted(set(read_lines(folder / "wnids.txt")))
     numbers = {wordnet_id: number for number, wordnet_id in enumerate(ids)}

@@ -14,13 +14,12 @@ from pathlib import Path
 
 import torch
 
-from adaptcl.conditions import Unless, With
+from adaptcl.engines.environment_trace import Trace, read_trace
 from adaptcl.engines.heterogeneity import MIB, bandwidths
-from adaptcl.engines.trace import Trace, read_trace
 from adaptcl.errors import SettingError
 from adaptcl.seeds import generator
-from adaptcl.settings import setting
-from adaptcl.strategies.noise import TYPICAL_NOISE
+from adaptcl.settings import Unless, With, setting
+from adaptcl.strategies.adaptcl.guards import TYPICAL_NOISE
 from adaptcl.training import Task, Timing
 from adaptcl.units import Kept, UnitMap, flops, size_bytes
 

@@ -16,14 +16,12 @@ from functools import partial
 import torch
 
 from adaptcl.codecs.codec import Codec, Memory
-from adaptcl.engines.deadline import Deadline
 from adaptcl.engines.environment import Environment
-from adaptcl.engines.round_record import tell_round
-from adaptcl.engines.traffic import Traffic
-from adaptcl.engines.trainings import Expected, Trainings
+from adaptcl.engines.loop import Deadline, Traffic, tell_round
+from adaptcl.engines.thread_executor import Expected, Trainings
 from adaptcl.errors import AdaptCLError, CodecError
 from adaptcl.events import Listener, UpdateArrived, WorkerJoined, WorkerLost
-from adaptcl.snapshot import Tree
+from adaptcl.storage import Tree
 from adaptcl.strategies.strategy import Closed, Reaction, Strategy
 from adaptcl.training import Arrival, Task, Timing
 from adaptcl.training.wire import pack, payload_bytes, unpack

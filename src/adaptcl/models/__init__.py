@@ -13,13 +13,12 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from adaptcl.errors import SettingError
-from adaptcl.kinds import instead_of_class, kind_of
+from adaptcl.custom import call, custom_function
+from adaptcl.errors import SettingError, instead_of_class, kind_of
 from adaptcl.models.resnet50 import PAPER_FIXED, resnet50
 from adaptcl.models.small import small
 from adaptcl.models.vgg16 import vgg16
-from adaptcl.own_code import call, own_function
-from adaptcl.settings import is_own
+from adaptcl.settings import is_custom
 
 __all__ = ["MODELS", "ModelSpec", "build", "find"]
 
@@ -54,12 +53,12 @@ def find(name: str) -> ModelSpec:
     """The model of that name, or the factory a `package.module:factory` leads to."""
     if name in MODELS:
         return MODELS[name]
-    if not is_own(name):
+    if not is_custom(name):
         raise SettingError(
             f"There is no model {name!r}; choose one of {', '.join(sorted(MODELS))}, "
             "or give your own as package.module:factory."
         )
-    factory = own_function(name, "a model", ("shape", "classes"), "an nn.Module")
+    factory = custom_function(name, "a model", ("shape", "classes"), "an nn.Module")
     if isinstance(factory, nn.Module):
         raise SettingError(
             f"The model {name!r} is an nn.Module already; name a function or class that builds "

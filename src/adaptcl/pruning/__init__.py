@@ -10,21 +10,14 @@ from collections.abc import Mapping
 from typing import cast
 
 from adaptcl.errors import SettingError
-from adaptcl.pruning.balanced_bnscalor import BalancedBNscalor
+from adaptcl.pruning.activation_orders import HRank, Taylor
 from adaptcl.pruning.budget import fit, grow, importance_lost, prune
-from adaptcl.pruning.cig_bnscalor import CIGBNscalor
-from adaptcl.pruning.fpgm import FPGM
-from adaptcl.pruning.hrank import HRank
-from adaptcl.pruning.index import Index
-from adaptcl.pruning.l1 import L1
-from adaptcl.pruning.no_adjacent import NoAdjacent
-from adaptcl.pruning.no_constant import NoConstant
-from adaptcl.pruning.no_identical import NoIdentical
-from adaptcl.pruning.order import ServerOrder, ServerView, WorkerOrder, WorkerView
-from adaptcl.pruning.own import own_order
+from adaptcl.pruning.cig_bnscalor import BalancedBNscalor, CIGBNscalor
+from adaptcl.pruning.filter_orders import FPGM, L1
+from adaptcl.pruning.index_orders import Index, NoAdjacent, NoConstant, NoIdentical
+from adaptcl.pruning.order import ServerOrder, ServerView, WorkerOrder, WorkerView, custom_order
 from adaptcl.pruning.similarity import mean_similarity, similarity
-from adaptcl.pruning.taylor import Taylor
-from adaptcl.settings import is_own
+from adaptcl.settings import is_custom
 
 SERVER_ORDERS: dict[str, ServerOrder] = {
     "index": Index(),
@@ -45,8 +38,8 @@ ORDERS: dict[str, ServerOrder | WorkerOrder] = {**SERVER_ORDERS, **WORKER_ORDERS
 
 def server_order(name: str) -> ServerOrder | None:
     """The order of that name; None if it is one that workers compute for themselves."""
-    if is_own(name):
-        order = own_order(name)
+    if is_custom(name):
+        order = custom_order(name)
         return cast(ServerOrder, order) if hasattr(order, "frozen") else None
     _known(name)
     return SERVER_ORDERS.get(name)
@@ -60,7 +53,7 @@ def worker_order(name: str, own: Mapping[str, WorkerOrder] | None = None) -> Wor
     """
     if own and name in own:
         return own[name]
-    if is_own(name):
+    if is_custom(name):
         raise SettingError(
             f"The server prunes by {name!r:.200}, but a worker imports only what its owner names."
         )
@@ -73,9 +66,9 @@ def worker_order(name: str, own: Mapping[str, WorkerOrder] | None = None) -> Wor
     return WORKER_ORDERS[name]
 
 
-def own_worker_orders(name: object) -> dict[str, WorkerOrder]:
+def custom_worker_orders(name: object) -> dict[str, WorkerOrder]:
     """The order of the user's own of that name, by its name, if workers compute it; else none."""
-    if not is_own(name) or hasattr(order := own_order(name), "frozen"):
+    if not is_custom(name) or hasattr(order := custom_order(name), "frozen"):
         return {}
     return {name: order}
 
@@ -93,12 +86,12 @@ __all__ = [
     "ServerView",
     "WorkerOrder",
     "WorkerView",
+    "custom_order",
+    "custom_worker_orders",
     "fit",
     "grow",
     "importance_lost",
     "mean_similarity",
-    "own_order",
-    "own_worker_orders",
     "prune",
     "server_order",
     "similarity",

@@ -1,13 +1,12 @@
 """Everything a person sees of a run: its progress, its table and its figures."""
 
 from adaptcl.report.csv_file import write_comparison
+from adaptcl.report.display import bar
 from adaptcl.report.figures import draw
-from adaptcl.report.forecasts import forecast_table
 from adaptcl.report.labels import distinct_labels
 from adaptcl.report.progress import Progress
 from adaptcl.report.runs import Run, by_strategy, read_run
-from adaptcl.report.table import comparison, comparison_markdown
-from adaptcl.report.waiting import bar
+from adaptcl.report.table import comparison, comparison_markdown, forecast_table
 
 __all__ = [
     "Progress",

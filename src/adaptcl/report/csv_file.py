@@ -13,10 +13,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean, stdev
 
-from adaptcl.report.interval import interval
-from adaptcl.report.rows import Row, rows
+from adaptcl.report.comparison import ComparisonRow, interval, rows
+from adaptcl.report.figures import save
 from adaptcl.report.runs import Run
-from adaptcl.report.saving import save
 
 Cell = str | float
 
@@ -41,7 +40,7 @@ def write_comparison(
     save(text.getvalue().encode(), path)
 
 
-def _about(row: Row) -> dict[str, Cell]:
+def _about(row: ComparisonRow) -> dict[str, Cell]:
     return {
         "run": row.group.label,
         "strategy": row.group.first.strategy,
@@ -50,7 +49,7 @@ def _about(row: Row) -> dict[str, Cell]:
     }
 
 
-def _target(row: Row, target_accuracy: float | None, over_seeds: bool) -> dict[str, Cell]:
+def _target(row: ComparisonRow, target_accuracy: float | None, over_seeds: bool) -> dict[str, Cell]:
     """The mean time is over those that got there; how many these are stands beside it."""
     if target_accuracy is None:
         return {}
@@ -62,7 +61,7 @@ def _target(row: Row, target_accuracy: float | None, over_seeds: bool) -> dict[s
     }
 
 
-def _numbers(row: Row, over_seeds: bool) -> dict[str, Cell]:
+def _numbers(row: ComparisonRow, over_seeds: bool) -> dict[str, Cell]:
     each = row.outcomes
     columns: dict[str, Sequence[float | None]] = {
         "rounds": [o.rounds for o in each],
@@ -86,7 +85,7 @@ def _numbers(row: Row, over_seeds: bool) -> dict[str, Cell]:
     return cells | _gain(row) if over_seeds else cells
 
 
-def _gain(row: Row) -> dict[str, Cell]:
+def _gain(row: ComparisonRow) -> dict[str, Cell]:
     """Above the row that speed-ups refer to, for the seeds that both have."""
     low, high = interval(row.gains) or ("", "")
     return {

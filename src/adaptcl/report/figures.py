@@ -1,15 +1,21 @@
-"""Figures of runs, as PNG files: the same runs always give the same bytes.
+"""Files that a report leaves: replaced whole, and cleared away only if a report wrote them.
 
-Figures are drawn without pyplot, so nothing is left behind in a process that draws for itself.
+A folder of pictures remembers which it was given and with which content, so that the next
+comparison drawn there does not stand among pictures of the last one, and nobody loses a picture
+of his own.
 """
 
 from __future__ import annotations
 
 import io
+import json
 import math
+import os
 import re
 import textwrap
-from collections.abc import Callable, Sequence
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import matplotlib
@@ -19,11 +25,72 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 from adaptcl.errors import RunFolderError
 from adaptcl.report import panels
-from adaptcl.report.groups import Group, groups
+from adaptcl.report.comparison import RunGroup, groups
 from adaptcl.report.palette import FAINT, STYLE, Look, looks
 from adaptcl.report.runs import Run
-from adaptcl.report.saving import Drawn, save_pictures
 from adaptcl.report.wording import number_of
+
+_RECORD = ".drawn.json"
+"""In a folder of pictures: the checksum of each that was drawn last, by name."""
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """What became of a folder of pictures."""
+
+    paths: tuple[Path, ...]
+    """Those drawn now."""
+    removed: tuple[str, ...]
+    """Names of pictures of the report before that has no place in this one."""
+    others: tuple[str, ...]
+    """Names of pictures that are somebody else's, and still there."""
+
+
+def save(content: bytes, path: Path) -> None:
+    """Whoever looks at the file meanwhile sees the old one or the new one, never half of one."""
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        unfinished.write_bytes(content)
+        unfinished.replace(path)
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
+def save_pictures(images: Mapping[str, bytes], folder: Path) -> Drawn:
+    """Put pictures into a folder, in place of those that were put there last."""
+    folder.mkdir(parents=True, exist_ok=True)
+    removed = tuple(name for name in _drawn_last(folder) if name not in images)
+    for name in removed:
+        (folder / name).unlink()
+    # First the record: whatever happens between, no picture is left that nobody owns.
+    record = {name: zlib.crc32(image) for name, image in images.items()}
+    save(json.dumps(record, indent=1).encode(), folder / _RECORD)
+    for name, image in images.items():
+        save(image, folder / name)
+    others = sorted(path.name for path in folder.glob("*.png") if path.name not in images)
+    return Drawn(tuple(folder / name for name in images), removed, tuple(others))
+
+
+def _drawn_last(folder: Path) -> list[str]:
+    """Names on record whose files are still as they were drawn."""
+    try:
+        record = json.loads((folder / _RECORD).read_bytes())
+        return [
+            name
+            for name, checksum in sorted(record.items())
+            if re.fullmatch(r"[^/\\]+\.png", name) and _checksum(folder / name) == checksum
+        ]
+    except (OSError, ValueError, AttributeError):
+        return []
+
+
+def _checksum(path: Path) -> int | None:
+    return zlib.crc32(path.read_bytes()) if path.is_file() and not path.is_symlink() else None
+
+
+# Figures of runs, as PNG files: the same runs always give the same bytes.
+#
+# Figures are drawn without pyplot, so nothing is left behind in a process that draws for itself.
 
 _DPI = 160
 _LETTERS_PER_INCH = 11
@@ -62,7 +129,7 @@ def draw(runs: Sequence[Run], folder: Path, *, over_seeds: bool = False) -> Draw
     return save_pictures(images, folder)
 
 
-def _common_figures(drawn: Sequence[Group], chosen: Sequence[Look]) -> dict[str, Figure]:
+def _common_figures(drawn: Sequence[RunGroup], chosen: Sequence[Look]) -> dict[str, Figure]:
     return {
         "overview.png": _overview(drawn, chosen),
         "accuracy-over-rounds.png": _of_all(
@@ -79,8 +146,8 @@ def _common_figures(drawn: Sequence[Group], chosen: Sequence[Look]) -> dict[str,
 
 def _of_all(
     title: str,
-    panel: Callable[[Axes, Sequence[Group], Sequence[Look]], None],
-    drawn: Sequence[Group],
+    panel: Callable[[Axes, Sequence[RunGroup], Sequence[Look]], None],
+    drawn: Sequence[RunGroup],
     chosen: Sequence[Look],
 ) -> Figure:
     figure = Figure(figsize=(7.2, 4.4), layout="constrained")
@@ -92,7 +159,7 @@ def _of_all(
     return figure
 
 
-def _update_times(group: Group) -> Figure:
+def _update_times(group: RunGroup) -> Figure:
     figure = Figure(figsize=(7.2, 4.4), layout="constrained")
     axes = figure.subplots()
     panels.update_times(axes, group)
@@ -101,7 +168,7 @@ def _update_times(group: Group) -> Figure:
     return figure
 
 
-def _retention(group: Group, look: Look) -> Figure:
+def _retention(group: RunGroup, look: Look) -> Figure:
     figure = Figure(figsize=(7.2, 5.6), layout="constrained")
     above, below = figure.subplots(2, 1, sharex=True)
     panels.update_time_change(above, group, look)
@@ -112,7 +179,7 @@ def _retention(group: Group, look: Look) -> Figure:
     return figure
 
 
-def _overview(drawn: Sequence[Group], chosen: Sequence[Look]) -> Figure:
+def _overview(drawn: Sequence[RunGroup], chosen: Sequence[Look]) -> Figure:
     """Four panels in a row; those on single workers tell of the run that adapts."""
     pruning = [place for place, group in enumerate(drawn) if group.prunes]
     adapting = (p for p in pruning if drawn[p].first.strategy == "adaptcl")
@@ -140,13 +207,13 @@ def _overview(drawn: Sequence[Group], chosen: Sequence[Look]) -> Figure:
     return figure
 
 
-def _called(group: Group) -> str:
+def _called(group: RunGroup) -> str:
     """The label of a group in a figure of its own, where nothing else says that it is a mean."""
     seeds = number_of(len(group.runs), "run")
     return group.label if len(group.runs) == 1 else f"{group.label}, mean of {seeds}"
 
 
-def _over_seeds(drawn: Sequence[Group]) -> str:
+def _over_seeds(drawn: Sequence[RunGroup]) -> str:
     """What a line and its band are, where they are of several runs."""
     counts = sorted({len(group.runs) for group in drawn} - {1})
     return f"mean and range of {' or '.join(map(str, counts))} runs" if counts else ""
@@ -161,7 +228,7 @@ def _say_below(axes: Axes, what: str, letters: int) -> None:
         axes.set_xlabel(beside)
 
 
-def _say_over_seeds(axes: Axes, drawn: Sequence[Group]) -> None:
+def _say_over_seeds(axes: Axes, drawn: Sequence[RunGroup]) -> None:
     axes.set_title(_over_seeds(drawn), loc="right", fontsize=10, fontweight="normal", color=FAINT)
 
 
@@ -188,7 +255,7 @@ def _broken(text: str, letters: int) -> str:
     return "\n".join(textwrap.wrap(text, letters, break_on_hyphens=False))
 
 
-def _file_names(drawn: Sequence[Group]) -> list[str]:
+def _file_names(drawn: Sequence[RunGroup]) -> list[str]:
     """Labels as parts of file names, distinct even where capitals and signs do not count."""
     names: list[str] = []
     for group in drawn:

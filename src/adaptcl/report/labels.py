@@ -1,7 +1,7 @@
-"""What runs are called where several are compared: by the settings that tell them apart.
+"""What a setting comes to in a run: its value as a text, or nothing where it has no effect.
 
-Where runs of different strategies differ in more than the strategy, their labels say so too: a
-reader must not take different jobs for one.
+A setting that does nothing in a run, such as σ where every bandwidth is given, tells nothing about
+it, and runs that differ in nothing else do not differ.
 """
 
 from __future__ import annotations
@@ -9,11 +9,103 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
-from adaptcl.config.idle import CONDITIONS
-from adaptcl.report.effective import NONE, differing, effective
-from adaptcl.report.jobs import ASIDE, shared_differences
+from adaptcl.config import JobSettings
+from adaptcl.config.effects import CONDITIONS, has_effect
+from adaptcl.engines.environment import EnvironmentSettings
 from adaptcl.report.runs import Run
+from adaptcl.runs.folder_reader import is_network_run
+from adaptcl.settings import declared
+from adaptcl.training import Recipe
+
+NONE = "none"
+"""Stands for a setting that is left out or empty."""
+
+_SIMULATED = frozenset(each.name for each in declared(EnvironmentSettings))
+"""Settings that a run across a network has no use for."""
+
+
+def effective(run: Run, name: str) -> str | None:
+    """The value of a setting as a text; None where the setting does nothing."""
+    if name in _SIMULATED and is_network_run(run.folder):
+        return None
+    if not has_effect(name, run.config):
+        return None
+    return _value_text(run.config.get(name))
+
+
+def differing(runs: Sequence[Run], names: Sequence[str]) -> list[str]:
+    """Those of the settings that have an effect in several of the runs, and not the same."""
+    return [name for name in names if len({effective(run, name) for run in runs} - {None}) > 1]
+
+
+def _value_text(value: Any) -> str:
+    """As it would stand on the command line."""
+    if value in (None, "", [], ()):
+        return NONE
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float):
+        return f"{value:g}"
+    if isinstance(value, list | tuple):
+        between = ";" if any(isinstance(each, list | tuple) for each in value) else ","
+        return between.join(map(_value_text, value))
+    return str(value)
+
+
+# Whether runs are of one job: where they are not, a speed-up between them says little.
+#
+# The lists are made from the declared settings, so a setting that is new belongs to the job until
+# somebody says that it does not.
+
+ASIDE = ("seed", "device", "threads", "data_dir", "checkpoint_every")
+"""Settings of where and how a run is computed, no part of job or method."""
+
+_OF_THE_METHOD = ("strategy", "codec", "fixed", "averaging")
+"""Settings that stand with the job's, but are what runs are compared for."""
+_WORK = ("epochs", "batch_size")
+"""How much work a round is; the recipe's other settings a method may have of its own."""
+_MACHINE = ("device", "threads")
+"""Settings that say how fast a training is where its time is measured."""
+
+_JOB = tuple(
+    each.name
+    for group in (JobSettings, EnvironmentSettings)
+    for each in declared(group)
+    if each.name not in (*ASIDE, *_OF_THE_METHOD)
+)
+
+_SHARED = tuple(
+    each.name
+    for group in (JobSettings, Recipe, EnvironmentSettings)
+    for each in declared(group)
+    if each.name not in ("strategy", *ASIDE)
+)
+"""Settings that runs of every strategy have, and that tell of what they did."""
+
+
+def unequal(runs: Sequence[Run]) -> list[str]:
+    """In what the runs are different jobs: settings of the clock and of the work that differ."""
+    measured = any(run.config.get("training_time") == "measured" for run in runs)
+    clocks = ["clock"] if len({run.clock for run in runs}) > 1 else []
+    return clocks + _differing(runs, [*_JOB, *_WORK, *(_MACHINE if measured else ())])
+
+
+def shared_differences(runs: Sequence[Run]) -> list[str]:
+    """Settings that runs of every strategy have and that differ, those of the method included."""
+    return _differing(runs, _SHARED)
+
+
+def _differing(runs: Sequence[Run], names: Sequence[str]) -> list[str]:
+    """Among those that have a setting on record: older folders lack what is newer than they."""
+    return [n for n in names if differing([run for run in runs if n in run.config], [n])]
+
+
+# What runs are called where several are compared: by the settings that tell them apart.
+#
+# Where runs of different strategies differ in more than the strategy, their labels say so too: a
+# reader must not take different jobs for one.
 
 _LONGEST_VALUE = 24
 """A setting that takes more characters than this says too little in a legend."""

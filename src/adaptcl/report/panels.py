@@ -11,12 +11,12 @@ from matplotlib.colors import Colormap, LinearSegmentedColormap
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from adaptcl.report import courses
-from adaptcl.report.courses import Course
-from adaptcl.report.groups import Group
+from adaptcl.report import curves as courses
+from adaptcl.report.comparison import RunGroup
+from adaptcl.report.curves import MeanCurve
 from adaptcl.report.palette import FAINT, INK, Look
 from adaptcl.report.runs import clock_of
-from adaptcl.report.wording import Measure, duration_measure
+from adaptcl.report.wording import Quantity, duration_measure
 
 _MARKED_POINTS = 20
 """Up to this many points a line shows its points; beyond, they would hide it."""
@@ -34,7 +34,7 @@ _SEEN = 0.005
 """Retentions that differ by less are written alike."""
 
 
-def accuracy_over_rounds(axes: Axes, drawn: Sequence[Group], looks: Sequence[Look]) -> None:
+def accuracy_over_rounds(axes: Axes, drawn: Sequence[RunGroup], looks: Sequence[Look]) -> None:
     """Test accuracy of each group of runs by round."""
     for group, look in zip(drawn, looks, strict=True):
         course = courses.accuracy_over_rounds(group).scaled(1, 0.01)
@@ -43,7 +43,7 @@ def accuracy_over_rounds(axes: Axes, drawn: Sequence[Group], looks: Sequence[Loo
     axes.xaxis.set_major_locator(_whole_numbers())
 
 
-def accuracy_over_time(axes: Axes, drawn: Sequence[Group], looks: Sequence[Look]) -> None:
+def accuracy_over_time(axes: Axes, drawn: Sequence[RunGroup], looks: Sequence[Look]) -> None:
     """Test accuracy of each group of runs by the time of their clock."""
     runs = [run for group in drawn for run in group.runs]
     unit = duration_measure(*(run.rounds[-1].virtual_time_s for run in runs if run.rounds))
@@ -55,7 +55,7 @@ def accuracy_over_time(axes: Axes, drawn: Sequence[Group], looks: Sequence[Look]
     axes.set_xlim(left=0)
 
 
-def heterogeneity(axes: Axes, drawn: Sequence[Group], looks: Sequence[Look]) -> None:
+def heterogeneity(axes: Axes, drawn: Sequence[RunGroup], looks: Sequence[Look]) -> None:
     """H of each group of runs by round: 0 where all workers need equally long."""
     for place, (group, look) in enumerate(zip(drawn, looks, strict=True)):
         line = _line(axes, courses.heterogeneity(group), group, look, len(drawn))
@@ -66,7 +66,7 @@ def heterogeneity(axes: Axes, drawn: Sequence[Group], looks: Sequence[Look]) -> 
     axes.xaxis.set_major_locator(_whole_numbers())
 
 
-def update_times(axes: Axes, group: Group) -> None:
+def update_times(axes: Axes, group: RunGroup) -> None:
     """Each worker's update time by round, from the slowest at the start to the fastest."""
     times = courses.update_times(group)
     order = sorted(times, key=lambda worker: times[worker].mean[0], reverse=True)
@@ -90,7 +90,7 @@ def update_times(axes: Axes, group: Group) -> None:
     axes.xaxis.set_major_locator(_whole_numbers())
 
 
-def retention(axes: Axes, group: Group, look: Look) -> None:
+def retention(axes: Axes, group: RunGroup, look: Look) -> None:
     """The retention each worker ended with, as one bar a worker."""
     kept = courses.last_retention(group)
     workers = sorted(kept)
@@ -118,7 +118,7 @@ def retention(axes: Axes, group: Group, look: Look) -> None:
     _worker_ticks(axes, workers)
 
 
-def update_time_change(axes: Axes, group: Group, look: Look) -> None:
+def update_time_change(axes: Axes, group: RunGroup, look: Look) -> None:
     """Each worker's update time in its first and in its last round."""
     times = courses.update_times(group)
     workers = sorted(times)
@@ -139,7 +139,7 @@ def update_time_change(axes: Axes, group: Group, look: Look) -> None:
     _worker_ticks(axes, workers)
 
 
-def _update_time_bands(axes: Axes, times: Sequence[Course], unit: Measure) -> None:
+def _update_time_bands(axes: Axes, times: Sequence[MeanCurve], unit: Quantity) -> None:
     """Of very many workers the median, and where the middle nine tenths and all of them lie."""
     by_round: dict[float, list[float]] = {}
     for course in times:
@@ -176,7 +176,7 @@ _SLOW_TO_FAST = _shortened("plasma", 0.82, 0.12)
 """Light for the slowest, dark for the fastest; the palest end is left out, to show on white."""
 
 
-def _line(axes: Axes, course: Course, group: Group, look: Look, lines: int) -> Line2D:
+def _line(axes: Axes, course: MeanCurve, group: RunGroup, look: Look, lines: int) -> Line2D:
     (line,) = axes.plot(course.x, course.mean, color=look.colour, label=group.label)
     if look.dashes:
         line.set_dashes(look.dashes)

@@ -22,8 +22,7 @@ from adaptcl.events import (
     WorkerLost,
 )
 from adaptcl.records import RoundRecord, Summary
-from adaptcl.report.display import Display
-from adaptcl.report.standing import Standing
+from adaptcl.report.display import Display, Standing
 from adaptcl.report.wording import duration, number_of, span
 
 _NAMED = 5

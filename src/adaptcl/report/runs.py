@@ -1,26 +1,65 @@
-"""Run folders, read back: what tables and figures are made of.
+"""Models and data that have no name, because they were given from Python, told apart.
 
-A folder is read as it lies, whether the run is finished, still going or was killed in the middle
-of a line. Only what can no longer be trusted is refused.
+Such runs all say the same in `config.toml`. What they were begun with is on record beside it, for
+when they go on, and tells a reader of several runs which of them had the same model and data.
 """
 
 from __future__ import annotations
 
 import json
 import tomllib
+import zlib
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from adaptcl.config.given import FROM_PYTHON
+from adaptcl.config.config import FROM_PYTHON
 from adaptcl.errors import RunFolderError
 from adaptcl.records import RoundRecord, Summary
-from adaptcl.report.given import identified
-from adaptcl.run_folder import read_marks
-from adaptcl.run_folder.network_file import is_network_run
+from adaptcl.runs.folder_reader import is_network_run, read_marks
 from adaptcl.strategies import STRATEGIES
+
+_LONGEST_NAME = 16
+
+
+def identified(config: Mapping[str, Any], marks: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    """The settings with a name for a model and for data that had none; the same one for equal ones.
+
+    Whatever a seed decides has no part in it: neither the values a model begins with nor how data
+    is dealt, unless it was given as dealt already.
+    """
+    if marks is None:
+        return config
+    try:
+        named = {"model": _model(marks["model"]), "data": _data(marks)}
+    except (KeyError, TypeError, ValueError, AttributeError):
+        return config  # damaged, which is for whoever goes on with the run to complain of
+    return {
+        name: named[name] if name in named and value == FROM_PYTHON else value
+        for name, value in config.items()
+    }
+
+
+def _model(model: Mapping[str, Any]) -> str:
+    made_of = {name: model[name] for name in ("tensors", "code")}
+    return f"{model.get('name', 'module')[:_LONGEST_NAME]} {_short(made_of)}"
+
+
+def _data(marks: Mapping[str, Any]) -> str:
+    samples = sum(marks["samples"])
+    return f"{samples} samples {_short([marks['origin'], marks['test']])}"
+
+
+def _short(made_of: Any) -> str:
+    return f"{zlib.crc32(json.dumps(made_of).encode()):08x}"[:6]
+
+
+# Run folders, read back: what tables and figures are made of.
+#
+# A folder is read as it lies, whether the run is finished, still going or was killed in the
+# middle of a line. Only what can no longer be trusted is refused.
 
 
 @dataclass(frozen=True)

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from adaptcl.report.jobs import unequal
-from adaptcl.report.labels import distinct_labels
-from adaptcl.report.rows import Row, rows
+from adaptcl.engines.forecast import Forecast
+from adaptcl.records import first_and_last_heterogeneity
+from adaptcl.report.comparison import BASELINE_STRATEGY, ComparisonRow, rows
+from adaptcl.report.labels import distinct_labels, unequal
 from adaptcl.report.runs import Run, clock_of
 from adaptcl.report.wording import (
     ABSENT,
@@ -24,6 +26,7 @@ from adaptcl.report.wording import (
     HETEROGENEITY,
     PERCENT,
     duration,
+    duration_measure,
     gain,
     number_of,
     volume,
@@ -140,7 +143,7 @@ def _stacked(
     return tables
 
 
-def _cells(row: Row, target_accuracy: float | None) -> tuple[str, ...]:
+def _cells(row: ComparisonRow, target_accuracy: float | None) -> tuple[str, ...]:
     each = row.outcomes
     best_time = duration(*(o.best_time_s for o in each))
     best = PERCENT.write(*(o.best_accuracy for o in each))
@@ -168,14 +171,14 @@ def _are_unequal(runs: Sequence[Run]) -> bool:
     return any(summary is not None and summary.accuracy_by_class for summary in dealt)
 
 
-def _unequal_cells(row: Row) -> tuple[str, str]:
+def _unequal_cells(row: ComparisonRow) -> tuple[str, str]:
     return (
         PERCENT.write(*(o.worst_class_accuracy for o in row.outcomes)),
         PERCENT.write(*(o.least_worker_accuracy for o in row.outcomes)),
     )
 
 
-def _label(row: Row) -> str:
+def _label(row: ComparisonRow) -> str:
     label, (first, *others) = row.group.label, row.outcomes
     if others:
         return f"{label}, {len(row.outcomes)} runs"
@@ -183,7 +186,7 @@ def _label(row: Row) -> str:
     return label if first.finished else f"{label}, {first.rounds} of {planned}"
 
 
-def _time_to_target(row: Row) -> str:
+def _time_to_target(row: ComparisonRow) -> str:
     """A mean over those that got there says so: it is no mean of the row's runs."""
     reached = [o.target_time_s for o in row.outcomes if o.target_time_s is not None]
     if not reached or len(reached) == len(row.outcomes):
@@ -191,12 +194,12 @@ def _time_to_target(row: Row) -> str:
     return f"{duration(*reached)} in {len(reached)} of {len(row.outcomes)} runs"
 
 
-def _are_paired(told: Sequence[Row]) -> bool:
+def _are_paired(told: Sequence[ComparisonRow]) -> bool:
     """Whether any row has several seeds in common with the one it is held against."""
     return any(len(row.gains) > 1 for row in told)
 
 
-def _notes(runs: Sequence[Run], told: Sequence[Row], over_seeds: bool) -> list[str]:
+def _notes(runs: Sequence[Run], told: Sequence[ComparisonRow], over_seeds: bool) -> list[str]:
     notes = []
     if names := unequal(runs):
         notes.append(f"The runs differ in {', '.join(names)}: compare times with care.")
@@ -214,3 +217,40 @@ def _notes(runs: Sequence[Run], told: Sequence[Row], over_seeds: bool) -> list[s
     if unfinished := [run.label for run in distinct_labels(runs) if run.summary is None]:
         notes.append(f"Unfinished, and in no mean: {', '.join(unfinished)}.")
     return notes
+
+
+# Forecasts side by side, in the columns in which runs are compared.
+
+_HEADINGS = (
+    "strategy",
+    "virtual time",
+    "speed-up",
+    "parameters saved",
+    "FLOPs saved",
+    "smallest sub-model",
+    "H before → after",
+)
+
+
+def forecast_table(forecasts: Sequence[Forecast]) -> Comparison:
+    """One row a strategy, held against that of `fedavg-s`, as runs are, or else against the first.
+    Warnings come below."""
+    longest = max(each.virtual_time_s for each in forecasts)
+    usual = [each for each in forecasts if each.strategy == BASELINE_STRATEGY]
+    reference = [*usual, *forecasts][0].virtual_time_s
+    rows = [
+        (
+            each.strategy,
+            duration_measure(longest).write(each.virtual_time_s),
+            FACTOR.write(reference / each.virtual_time_s),
+            PERCENT.write(1 - fmean(each.retention)),
+            PERCENT.write(each.flops_saved),
+            PERCENT.write(min(each.retention)),
+            " → ".join(
+                HETEROGENEITY.write(h) for h in first_and_last_heterogeneity(each.heterogeneity)
+            ),
+        )
+        for each in forecasts
+    ]
+    warnings = [f"{each.strategy}: {told}" for each in forecasts for told in each.warnings]
+    return Comparison(_HEADINGS, rows, warnings)

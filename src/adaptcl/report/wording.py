@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
 
-from adaptcl.report.interval import interval
+from adaptcl.report.comparison import interval
 
 ABSENT = "–"
 """Stands where a number is not known."""
 
 
 @dataclass(frozen=True)
-class Measure:
+class Quantity:
     """How one kind of number is scaled and written, alone or as a mean over several runs."""
 
     unit: str
@@ -34,19 +34,19 @@ class Measure:
         return f"{mean} ± {deviation} ({low}–{high}){self.unit}"
 
 
-PERCENT = Measure(" %", 0.01, 2)
-FACTOR = Measure("×", digits=2)
-HETEROGENEITY = Measure("", digits=3)
-_DURATIONS = (Measure(" s"), Measure(" min", 60.0), Measure(" h", 3600.0))
+PERCENT = Quantity(" %", 0.01, 2)
+FACTOR = Quantity("×", digits=2)
+HETEROGENEITY = Quantity("", digits=3)
+_DURATIONS = (Quantity(" s"), Quantity(" min", 60.0), Quantity(" h", 3600.0))
 _VOLUMES = (
-    Measure(" B", digits=0),
-    Measure(" KiB", 2.0**10),
-    Measure(" MiB", 2.0**20),
-    Measure(" GiB", 2.0**30),
+    Quantity(" B", digits=0),
+    Quantity(" KiB", 2.0**10),
+    Quantity(" MiB", 2.0**20),
+    Quantity(" GiB", 2.0**30),
 )
 
 
-def duration_measure(*seconds: float | None) -> Measure:
+def duration_measure(*seconds: float | None) -> Quantity:
     """Seconds, minutes or hours, as suits the longest: the largest unit it holds two of."""
     longest = max((s for s in seconds if s is not None), default=0.0)
     return next((m for m in reversed(_DURATIONS) if longest >= 2 * m.scale), _DURATIONS[0])

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
+from adaptcl.custom import custom_class
 from adaptcl.errors import SettingError
-from adaptcl.own_code import own_class
-from adaptcl.settings import is_own
-from adaptcl.strategies.adaptcl import AdaptCL
+from adaptcl.settings import is_custom
+from adaptcl.strategies.adaptcl.server import AdaptCL
 from adaptcl.strategies.dc_asgd import DCASGD
 from adaptcl.strategies.fedasync import FedAsync
 from adaptcl.strategies.fedavg import FedAVG, FedAVGS
@@ -20,7 +20,7 @@ from adaptcl.strategies.fedrolex import FedRolex
 from adaptcl.strategies.heterofl import HeteroFL
 from adaptcl.strategies.ssp import SSP
 from adaptcl.strategies.strategy import Closed, Job, Reaction, Strategy
-from adaptcl.strategies.synchronous import Plan, Synchronous, SynchronousSettings
+from adaptcl.strategies.synchronous import SubModelPlan, Synchronous, SynchronousSettings
 
 
 class StrategyClass(Protocol):
@@ -64,9 +64,11 @@ def strategy_class(name: str) -> StrategyClass:
     """The strategy of that name, or the user's own that a `package.module:Class` leads to."""
     if name in STRATEGIES:
         return STRATEGIES[name]
-    if not is_own(name):
+    if not is_custom(name):
         raise SettingError(f"There is no strategy {name!r}; there are {', '.join(STRATEGIES)}.")
-    own: StrategyClass = own_class(name, "a strategy", ("job", "settings"), StrategyClass, Strategy)
+    own: StrategyClass = custom_class(
+        name, "a strategy", ("job", "settings"), StrategyClass, Strategy
+    )
     return own
 
 
@@ -74,10 +76,10 @@ __all__ = [
     "STRATEGIES",
     "Closed",
     "Job",
-    "Plan",
     "Reaction",
     "Strategy",
     "StrategyClass",
+    "SubModelPlan",
     "Synchronous",
     "SynchronousSettings",
     "strategy_class",

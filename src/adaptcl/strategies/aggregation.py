@@ -1,50 +1,132 @@
-"""Merging sub-models of different sizes into the global model.
+"""Who holds what: the weight of those updates that hold each element of the model.
 
-Each arriving sub-model is added into one running sum at the indexes of its units and can then be
-forgotten, so memory does not depend on the number of workers. What to divide by is the question
-the paper asks:
-
-- *by worker*: by the weight of all workers, as if a missing unit were zero. Pruned units fade.
-- *by unit*: by the weight of those workers that hold the unit.
-
-A third rule is ours: *by change*, as if a missing unit had not changed in the round but for a share
-`fading` of its value. With 1 that is by worker: a unit that half of the workers hold loses half of
-its filter, scale and readers in every round, so its part in the next layer falls to a quarter, and
-what a round of training cannot bring back is lost to those who could still afford it. With 0
-nothing fades, and units that most have trained without stay in everybody's way for good. Slowly
-faded, they leave time to learn without them; `docs/how-it-works.md` has figures.
-
-The sum is kept in double precision. A float32 times a number of samples is exact in it, and so
-are most sums of such products, so the order in which updates arrive can change a last bit in about
-one of 10⁸ elements. In a simulation even that cannot happen, as updates arrive in the order of the
-virtual clock; across machines there is no order to hold on to, and to wait for one would mean to
-keep the updates. An element that no update holds keeps its previous value, so a lost worker's
-units stay defined.
-
-Batch-norm statistics need care by worker: a unit held by w' of W workers gets its filter scaled
-by w'/W, so its outputs' *standard deviation* scales by w'/W too, and its variance by the square of
-that. Averaging standard deviations is consistent with it; averaging variances is not. So this is
-about the variances of units that can be cut; all others are averaged as they are. Where the outputs
-grow otherwise (`units/growth.py`), statistics are averaged over those who hold them and scaled by
-that power of w'/W: its square behind a depthwise convolution, not at all behind a frozen filter.
-By change it is the same, with what is left of the unit in the place of w'/W.
-
-Of whole numbers only counts of batches change in training; they take the largest value. Parameters
-that are not trained stay as they are, also where few workers hold them.
+An element of a filter belongs to the unit that owns it and to the one it reads, and an update
+holds it if it holds both. Instead of adding to every element for every update, the kept units
+themselves are remembered for a while, and then all of them are counted in one product.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from adaptcl.conditions import With
-from adaptcl.settings import setting
-from adaptcl.strategies.holders import Holders
-from adaptcl.units import Kept, State, UnitMap, add_at, blocks, kept_places
+from adaptcl.settings import With, setting
+from adaptcl.units import (
+    Kept,
+    State,
+    UnitMap,
+    add_at,
+    blocks,
+    kept_key,
+    kept_places,
+    with_fixed,
+    zero,
+)
+
+_AT_A_TIME = 64
+"""Different sub-models that are remembered before they are counted."""
+
+
+class Holders:
+    """The weights of sub-models by what they hold. Sums of whole numbers are exact."""
+
+    def __init__(self, units: UnitMap, device: torch.device) -> None:
+        self._units = units
+        self._device = device
+        self._wholes = 0.0
+        """The weight of whole models."""
+        self._waiting: dict[bytes, tuple[Kept, float]] = {}
+        self._counted: dict[str, Tensor] = {}
+
+    @property
+    def everything_is_held(self) -> bool:
+        """Whether somebody holds the whole model."""
+        return self._wholes > 0
+
+    def add(self, kept: Kept, weight: float) -> None:
+        """Count one sub-model."""
+        if bool(kept.all()):
+            self._wholes += weight
+            return
+        key = kept_key(kept)
+        _, before = self._waiting.get(key, (kept, 0.0))
+        self._waiting[key] = (kept, before + weight)
+        if len(self._waiting) == _AT_A_TIME:
+            self._count()
+
+    def weights(self) -> Mapping[str, Tensor]:
+        """For each tensor the weight of those who hold each element, in a shape that broadcasts.
+
+        A dimension that is never cut has the length 1. A tensor that nobody has cut is left out.
+        """
+        self._count()
+        return {name: counted + self._wholes for name, counted in self._counted.items()}
+
+    def _count(self) -> None:
+        if not self._waiting:
+            return
+        patterns = self._units.patterns
+        kept, weights = zip(*self._waiting.values(), strict=True)
+        self._waiting.clear()
+        flags = torch.stack([with_fixed(each) for each in kept])[:, patterns.ids]
+        by_pattern = flags.to(self._device, torch.float64).tensor_split(patterns.ends[:-1], dim=1)
+        places = zip(self._units.slots, patterns.of_slot, strict=True)
+        flags_of = {(slot.tensor, slot.dim): by_pattern[which] for slot, which in places}
+        weight = torch.tensor(weights, dtype=torch.float64).to(self._device)
+        for name, slots in self._units.by_tensor.items():
+            product = _product(weight, [flags_of[name, slot.dim] for slot in slots])
+            dims = {slot.dim for slot in slots}
+            whole = self._units.shapes[name]
+            shape = [size if dim in dims else 1 for dim, size in enumerate(whole)]
+            counted = self._counted.get(name)
+            self._counted[name] = product.view(shape) + (0.0 if counted is None else counted)
+
+
+def _product(weight: Tensor, held: list[Tensor]) -> Tensor:
+    """Over all sub-models the sum of weight × flags × flags × …, a dimension for each flags."""
+    letters = "abcdefgh"[: len(held)]
+    terms = ",".join(["z", *(f"z{letter}" for letter in letters)])
+    result: Tensor = torch.einsum(f"{terms}->{letters}", weight, *held)
+    return result
+
+
+# Merging sub-models of different sizes into the global model.
+#
+# Each arriving sub-model is added into one running sum at the indexes of its units and can then
+# be forgotten, so memory does not depend on the number of workers. What to divide by is the
+# question the paper asks:
+#
+# - *by worker*: by the weight of all workers, as if a missing unit were zero. Pruned units fade.
+# - *by unit*: by the weight of those workers that hold the unit.
+#
+# A third rule is ours: *by change*, as if a missing unit had not changed in the round but for a
+# share `fading` of its value. With 1 that is by worker: a unit that half of the workers hold
+# loses half of its filter, scale and readers in every round, so its part in the next layer falls
+# to a quarter, and what a round of training cannot bring back is lost to those who could still
+# afford it. With 0 nothing fades, and units that most have trained without stay in everybody's
+# way for good. Slowly faded, they leave time to learn without them; `docs/how-it-works.md` has
+# figures.
+#
+# The sum is kept in double precision. A float32 times a number of samples is exact in it, and so
+# are most sums of such products, so the order in which updates arrive can change a last bit in
+# about one of 10⁸ elements. In a simulation even that cannot happen, as updates arrive in the
+# order of the virtual clock; across machines there is no order to hold on to, and to wait for one
+# would mean to keep the updates. An element that no update holds keeps its previous value, so a
+# lost worker's units stay defined.
+#
+# Batch-norm statistics need care by worker: a unit held by w' of W workers gets its filter scaled
+# by w'/W, so its outputs' *standard deviation* scales by w'/W too, and its variance by the square
+# of that. Averaging standard deviations is consistent with it; averaging variances is not. So
+# this is about the variances of units that can be cut; all others are averaged as they are. Where
+# the outputs grow otherwise (`units/growth.py`), statistics are averaged over those who hold them
+# and scaled by that power of w'/W: its square behind a depthwise convolution, not at all behind a
+# frozen filter. By change it is the same, with what is left of the unit in the place of w'/W.
+#
+# Of whole numbers only counts of batches change in training; they take the largest value.
+# Parameters that are not trained stay as they are, also where few workers hold them.
 
 Rule = Callable[[Tensor, Tensor, float, Tensor], Tensor]
 """(sum, weight of those who hold an element, weight of all, value before) → merged value.
@@ -225,3 +307,34 @@ class Aggregation:
 
 def _with_rows(tensor: Tensor) -> Tensor:
     return tensor if tensor.dim() else tensor.view(1)
+
+
+# What no sub-model holds counts as cut in the model that is delivered.
+#
+# The server's own model keeps the last value of it, so that a lost worker's units stay defined
+# and a sub-model can grow. But nobody trains it any more, so whoever gets the model gets zeros
+# there.
+
+
+def unheld_zeroed(
+    state: State, units: UnitMap, sub_models: Sequence[Kept], *, by_worker: bool
+) -> State:
+    """The model with zeros for the units that no sub-model holds.
+
+    Merged by worker, also for what two units share that nobody holds together: held by one worker
+    of W it would be divided by W, so held by none it is nothing.
+    """
+    held = torch.stack(list(sub_models)).any(0)
+    state = state if bool(held.all()) else zero(state, units, held)
+    if not by_worker or any(bool(kept.all()) for kept in sub_models):
+        return state
+    holders = Holders(units, next(iter(state.values())).device)
+    for kept in sub_models:
+        holders.add(kept, 1.0)
+    trained = {name for name in units.by_tensor if units.tied.get(name, name) in units.parameters}
+    zeroed = {
+        name: torch.where(weight > 0, state[name], 0)
+        for name, weight in holders.weights().items()
+        if name in trained - units.frozen and not bool((weight > 0).all())
+    }
+    return {**state, **zeroed}

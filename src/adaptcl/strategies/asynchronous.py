@@ -18,11 +18,16 @@ import torch
 from torch import Tensor
 
 from adaptcl.records import WorkerRecord
-from adaptcl.snapshot import Tree
+from adaptcl.storage import Tree
 from adaptcl.strategies.first_lasso import FirstLasso
-from adaptcl.strategies.records import worker_record
-from adaptcl.strategies.strategy import Closed, Job, Reaction
-from adaptcl.strategies.task_tree import task_from_tree, task_to_tree
+from adaptcl.strategies.strategy import (
+    Closed,
+    Job,
+    Reaction,
+    task_from_tree,
+    task_to_tree,
+    worker_record,
+)
 from adaptcl.training import Arrival, Task, Update
 from adaptcl.units import Kept, State
 from adaptcl.units.unit_map import is_counter, is_variance

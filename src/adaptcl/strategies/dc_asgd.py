@@ -31,7 +31,7 @@ import torch
 
 from adaptcl.errors import SettingError
 from adaptcl.settings import setting
-from adaptcl.snapshot import Tree
+from adaptcl.storage import Tree
 from adaptcl.strategies.asynchronous import (
     Asynchronous,
     AsynchronousSettings,

@@ -11,8 +11,7 @@ from typing import ClassVar
 
 import torch
 
-from adaptcl.conditions import With
-from adaptcl.settings import setting
+from adaptcl.settings import With, setting
 from adaptcl.strategies.asynchronous import Asynchronous, AsynchronousSettings, whole_numbers
 from adaptcl.strategies.strategy import Job
 from adaptcl.training import Task, Update

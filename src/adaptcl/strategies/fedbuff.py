@@ -17,7 +17,7 @@ from typing import ClassVar
 
 from adaptcl.errors import SettingError
 from adaptcl.settings import setting
-from adaptcl.snapshot import Tree
+from adaptcl.storage import Tree
 from adaptcl.strategies.asynchronous import Asynchronous, AsynchronousSettings, add_change
 from adaptcl.strategies.strategy import Job
 from adaptcl.training import Task, Update

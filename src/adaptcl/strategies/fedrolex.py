@@ -13,7 +13,7 @@ from typing import ClassVar
 from adaptcl.records import WorkerRecord
 from adaptcl.strategies.heterofl import WidthSettings, widths, window, windows
 from adaptcl.strategies.strategy import Job
-from adaptcl.strategies.synchronous import Plan, Synchronous
+from adaptcl.strategies.synchronous import SubModelPlan, Synchronous
 from adaptcl.units import State
 
 
@@ -28,9 +28,9 @@ class FedRolex(Synchronous):
         self.widths = widths(settings, job.workers)
         self.kept = windows(job.units, self.widths)
 
-    def plan(self, worker: int) -> Plan:
+    def plan(self, worker: int) -> SubModelPlan:
         """The window of this round: it begins at the first unit in round 1, then moves on."""
-        return Plan(window(self.units, self.widths[worker], first=self.round - 1))
+        return SubModelPlan(window(self.units, self.widths[worker], first=self.round - 1))
 
     def learn(self, records: Sequence[WorkerRecord]) -> tuple[str, ...]:
         """Widths are fixed; there is nothing to learn."""

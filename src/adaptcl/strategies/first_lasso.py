@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 
-from adaptcl.snapshot import Tree
+from adaptcl.storage import Tree
 from adaptcl.units import Kept
 
 

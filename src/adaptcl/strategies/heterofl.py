@@ -21,12 +21,11 @@ from typing import ClassVar
 
 import torch
 
-from adaptcl.conditions import Unless
 from adaptcl.errors import SettingError
 from adaptcl.records import WorkerRecord
-from adaptcl.settings import redeclared, setting
+from adaptcl.settings import Unless, redeclared, setting
 from adaptcl.strategies.strategy import Job
-from adaptcl.strategies.synchronous import Plan, Synchronous, SynchronousSettings
+from adaptcl.strategies.synchronous import SubModelPlan, Synchronous, SynchronousSettings
 from adaptcl.units import Kept, UnitMap
 
 
@@ -62,9 +61,9 @@ class HeteroFL(Synchronous):
         self.widths = widths(settings, job.workers)
         self.kept = windows(job.units, self.widths)
 
-    def plan(self, worker: int) -> Plan:
+    def plan(self, worker: int) -> SubModelPlan:
         """The first units of every layer."""
-        return Plan(window(self.units, self.widths[worker], first=0))
+        return SubModelPlan(window(self.units, self.widths[worker], first=0))
 
     def learn(self, records: Sequence[WorkerRecord]) -> tuple[str, ...]:
         """Widths are fixed; there is nothing to learn."""

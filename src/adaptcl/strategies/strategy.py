@@ -9,14 +9,16 @@ synchronous and asynchronous methods are the same loop.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from torch import Tensor
+
 from adaptcl.records import WorkerRecord
-from adaptcl.snapshot import Tree
-from adaptcl.training import Arrival, Recipe, Task
-from adaptcl.units import Kept, State, UnitMap
+from adaptcl.storage import Tree
+from adaptcl.training import Arrival, Pruning, Recipe, Task
+from adaptcl.units import Kept, State, UnitMap, retention
 
 
 @dataclass(frozen=True)
@@ -112,3 +114,67 @@ class Strategy(Protocol):
     def restore(self, tree: Tree) -> None:
         """Go on from a snapshot, in place of `start`."""
         ...
+
+
+# From an arrival to the line of it in the round's record.
+
+
+def worker_record(units: UnitMap, arrival: Arrival, pruned_rate: float) -> WorkerRecord:
+    """What one worker did in one round."""
+    timing, update = arrival.timing, arrival.update
+    cut = update.cut
+    return WorkerRecord(
+        worker=update.worker,
+        send_s=timing.send,
+        train_s=timing.train,
+        receive_s=timing.receive,
+        update_time_s=timing.update_time,
+        retention=retention(units, update.kept),
+        pruned_rate=pruned_rate,
+        importance_lost=cut.importance_lost if cut else None,
+        loss_jump=cut.loss_after - cut.loss_before if cut else None,
+        bytes_sent=timing.bytes_sent,
+        bytes_received=timing.bytes_received,
+    )
+
+
+# Open tasks in a checkpoint: a task as a tree and back.
+
+
+def task_to_tree(task: Task, with_state: bool) -> Tree:
+    """A task for a checkpoint; without its tensors where they can be cut again."""
+    pruning = task.pruning
+    return {
+        "worker": task.worker,
+        "round": task.round,
+        "kept": task.kept,
+        "lasso_scale": task.lasso_scale,
+        "lasso": task.lasso,
+        "carries_fractions": task.carries_fractions,
+        "pruning": None
+        if pruning is None
+        else {
+            "rate": pruning.rate,
+            "order": pruning.order,
+            "importance": pruning.importance,
+            "min_retention": pruning.min_retention,
+            "width_multiple": pruning.width_multiple,
+        },
+        "state": dict(task.state) if with_state else None,
+    }
+
+
+def task_from_tree(tree: Tree, recipe: Recipe, cut: Callable[[Kept], Mapping[str, Tensor]]) -> Task:
+    """The task as it was given; `cut` makes the tensors that were left out."""
+    pruning = tree["pruning"]
+    return Task(
+        worker=tree["worker"],
+        round=tree["round"],
+        state=tree["state"] if tree["state"] is not None else cut(tree["kept"]),
+        kept=tree["kept"],
+        recipe=recipe,
+        pruning=None if pruning is None else Pruning(**pruning),
+        lasso_scale=tree["lasso_scale"],
+        lasso=tree["lasso"],
+        carries_fractions=tree["carries_fractions"],
+    )

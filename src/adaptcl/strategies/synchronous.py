@@ -1,14 +1,8 @@
-"""The barrier: tasks for everybody, wait for all (or for a deadline), merge, next round.
+"""Who takes part in a round: some of the workers, drawn anew each time (McMahan et al., 2017).
 
-FedAVG is this and nothing more; AdaptCL, HeteroFL and FedRolex only decide what each worker's
-sub-model is, and methods that make something else of what is merged, such as server momentum, only
-that. A round normally closes with the last answer. With a deadline it closes with whoever has
-answered; what arrives late is dropped or counted in the next round, by a setting. Of an update that
-is dropped the tensors go; the sub-model that it was pruned or grown to stays. Or a worker that is
-too slow would be told the same again, be late again, and never become as small as it has to be.
-
-"Everybody" may be a few workers drawn for each round. Who is lost leaves a place, which the next
-worker to come takes; only if all of them are lost, others are drawn for the same round.
+With thousands of workers a server asks only some of them in each round. The draw depends on the
+seed, the round and who could be asked, and on nothing else, so a run that was interrupted draws
+as it would have done.
 """
 
 from __future__ import annotations
@@ -20,22 +14,57 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from adaptcl.conditions import Beside
 from adaptcl.errors import SettingError
-from adaptcl.finite import first_not_finite
 from adaptcl.pruning.similarity import mean_similarity
 from adaptcl.records import WorkerRecord
-from adaptcl.settings import setting
-from adaptcl.snapshot import Tree
-from adaptcl.strategies.aggregation import Aggregation, AggregationSettings
+from adaptcl.seeds import generator
+from adaptcl.settings import Beside, setting
+from adaptcl.storage import Tree
+from adaptcl.strategies.aggregation import Aggregation, AggregationSettings, unheld_zeroed
 from adaptcl.strategies.first_lasso import FirstLasso
-from adaptcl.strategies.participants import draw, refuse_too_many
-from adaptcl.strategies.records import worker_record
-from adaptcl.strategies.strategy import Closed, Job, Reaction
-from adaptcl.strategies.task_tree import task_from_tree, task_to_tree
-from adaptcl.strategies.unheld import unheld_zeroed
+from adaptcl.strategies.strategy import (
+    Closed,
+    Job,
+    Reaction,
+    task_from_tree,
+    task_to_tree,
+    worker_record,
+)
 from adaptcl.training import Arrival, Pruning, Task
 from adaptcl.units import CutOnDemand, Kept, State
+from adaptcl.units.finite import first_not_finite
+
+
+def draw(available: Sequence[int], count: int, seed: int, round_: int) -> list[int]:
+    """`count` of the available workers, or all if there are no more, in their order."""
+    if count >= len(available):
+        return list(available)
+    dice = generator(seed, "participants", round_)
+    places = torch.randperm(len(available), generator=dice)[:count].sort().values
+    return [available[place] for place in places.tolist()]
+
+
+def refuse_too_many(participants: int, workers: int) -> None:
+    """An error if more workers were to be asked than there are."""
+    if participants > workers:
+        raise SettingError(
+            f"participants is {participants}, but there are only {workers} workers; "
+            "0 asks all of them."
+        )
+
+
+# The barrier: tasks for everybody, wait for all (or for a deadline), merge, next round.
+#
+# FedAVG is this and nothing more; AdaptCL, HeteroFL and FedRolex only decide what each worker's
+# sub-model is, and methods that make something else of what is merged, such as server momentum,
+# only that. A round normally closes with the last answer. With a deadline it closes with whoever
+# has answered; what arrives late is dropped or counted in the next round, by a setting. Of an
+# update that is dropped the tensors go; the sub-model that it was pruned or grown to stays. Or a
+# worker that is too slow would be told the same again, be late again, and never become as small
+# as it has to be.
+#
+# "Everybody" may be a few workers drawn for each round. Who is lost leaves a place, which the
+# next worker to come takes; only if all of them are lost, others are drawn for the same round.
 
 
 @dataclass(frozen=True)
@@ -60,7 +89,7 @@ class SynchronousSettings(AggregationSettings):
 
 
 @dataclass(frozen=True)
-class Plan:
+class SubModelPlan:
     """What one worker gets in one round."""
 
     kept: Kept
@@ -96,9 +125,9 @@ class Synchronous:
 
     # What a subclass may decide ---------------------------------------------------------------
 
-    def plan(self, worker: int) -> Plan:
+    def plan(self, worker: int) -> SubModelPlan:
         """The sub-model a worker gets, and whether it prunes it; asked as each round begins."""
-        return Plan(self.kept[worker])
+        return SubModelPlan(self.kept[worker])
 
     def lasso_scale(self) -> float:
         """What the group lasso's λ is multiplied by this round."""

@@ -1,6 +1,5 @@
 """What a worker does, and the words it exchanges with the server."""
 
-from adaptcl.training.recipe import Recipe
-from adaptcl.training.task import Arrival, Cut, Pruning, Task, Timing, Update
+from adaptcl.training.task import Arrival, Cut, Pruning, Recipe, Task, Timing, Update
 
 __all__ = ["Arrival", "Cut", "Pruning", "Recipe", "Task", "Timing", "Update"]

@@ -21,11 +21,11 @@ import torch
 from torch import Tensor, nn
 
 from adaptcl.seeds import derive
-from adaptcl.training.own_dice import Drop, OwnDice
-from adaptcl.training.own_generator import SHARED, OwnGenerator, QuickGenerator
+from adaptcl.training.gpu.task_dropout import Drop, TaskDropout
+from adaptcl.training.task_generator import SHARED, QuickGenerator, TaskGenerator
 
 try:
-    from adaptcl.training.fused.dropout import drop
+    from adaptcl.training.gpu.dropout import drop
 except ImportError:  # Triton comes with PyTorch for GPUs on most systems, not on all
     _DROP: Drop | None = None
 else:
@@ -75,7 +75,7 @@ def follows_generator(model: nn.Module, example: Tensor) -> bool:
     torch.manual_seed(0)
     expected = _pass(model, example)
     before = _states(example.device)
-    found = _pass(model, example, OwnGenerator(0).lead)
+    found = _pass(model, example, TaskGenerator(0).lead)
     return _same(before, _states(example.device)) and _same(expected, found)
 
 
@@ -126,7 +126,7 @@ class _Seeded:
 
     def lead(self, model: nn.Module) -> nn.Module:
         """Give the model a seed; the next one, which is this one cut, gets another."""
-        OwnDice.of(model, self._drop).seed(derive(self._seed, "dice", self._models))
+        TaskDropout.of(model, self._drop).seed(derive(self._seed, "dice", self._models))
         self._models += 1
         return model
 

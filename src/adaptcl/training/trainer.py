@@ -14,13 +14,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from adaptcl.data import Samples
-from adaptcl.training.augment import crop_and_flip
-from adaptcl.training.cpu_model import quickened
-from adaptcl.training.lasso import GroupLasso, coefficient
-from adaptcl.training.layout import laid_out
-from adaptcl.training.optimizers import optimizer
-from adaptcl.training.proximal import Proximal
-from adaptcl.training.recipe import Recipe
+from adaptcl.training.batches import crop_and_flip
+from adaptcl.training.group_lasso import GroupLasso, coefficient
+from adaptcl.training.layout import laid_out, quickened
+from adaptcl.training.optimizers import Proximal, optimizer
+from adaptcl.training.task import Recipe
 from adaptcl.units import Kept, State, UnitMap, submodel
 
 

@@ -26,8 +26,7 @@ from adaptcl.pruning import (
 )
 from adaptcl.pruning.cig_bnscalor import CIGBNscalor
 from adaptcl.seeds import derive, generator
-from adaptcl.training.augment import draw_moves
-from adaptcl.training.batches import batches, smallest_batch
+from adaptcl.training.batches import batches, draw_moves, smallest_batch
 from adaptcl.training.randomness import Draws, Follow, seeded
 from adaptcl.training.task import Cut, Pruning, Task, Update
 from adaptcl.training.trainer import PlainTrainer, Trainer, first_coefficient
@@ -78,7 +77,7 @@ class Worker:
         *,
         trainer: Trainer | None = None,
         draws_randomness: Draws = Draws.NOTHING,
-        own_orders: Mapping[str, WorkerOrder] | None = None,
+        custom_orders: Mapping[str, WorkerOrder] | None = None,
     ) -> None:
         self.number = number
         self.samples = samples
@@ -87,7 +86,7 @@ class Worker:
         self._seed = seed
         self._trainer = trainer or PlainTrainer(model, units, samples)
         self._draws_randomness = draws_randomness
-        self._own_orders = own_orders or {}
+        self._own_orders = custom_orders or {}
 
     def carry_out(self, task: Task, memory: WorkerMemory) -> tuple[Update, WorkerMemory]:
         """Do what the task says; the update, and the memory for the next task."""

@@ -5,8 +5,7 @@ rest cannot; `cut`, `put_back`, `zero` and `submodel` apply kept units to tensor
 `parameters`, `flops`, `retention` and `size_bytes` say what a sub-model costs.
 """
 
-from adaptcl.units.add import add_at, blocks
-from adaptcl.units.cut import CutOnDemand, cut, kept_indexes, put_back, zero
+from adaptcl.units.cut import CutOnDemand, add_at, blocks, cut, kept_indexes, put_back, recut, zero
 from adaptcl.units.describe import Described, Description, describe
 from adaptcl.units.places import (
     Place,
@@ -17,8 +16,7 @@ from adaptcl.units.places import (
     kept_places,
     with_fixed,
 )
-from adaptcl.units.rebuild import submodel
-from adaptcl.units.recut import recut
+from adaptcl.units.reconfigure import submodel
 from adaptcl.units.size import flops, parameters, retention, size_bytes
 from adaptcl.units.trace import trace
 from adaptcl.units.unit_map import FIXED, Kept, Layer, Slot, State, UnitMap, Work

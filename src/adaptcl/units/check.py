@@ -21,7 +21,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from adaptcl.units.cut import zero
 from adaptcl.units.flow import tensors_in
-from adaptcl.units.rebuild import submodel
+from adaptcl.units.reconfigure import submodel
 from adaptcl.units.unit_map import FIXED, Kept, Layer, UnitMap
 
 _SETS = 3

@@ -1,8 +1,8 @@
-"""What can be cut of a user's own model, layer by layer, and why the rest cannot.
+"""Weights that are computed anew in every forward pass: weight norm, spectral norm and the like.
 
-Tracing alone says which units there are. To say what became of the others, the same forward
-pass is watched operation by operation, and the units are compared as they were before the `fixed`
-patterns, after them, and after each half of the check.
+What such a layer multiplies by is no parameter but made of some, and a cut would change all of it:
+without some of its columns a filter has another norm. So these layers are never cut, and a user is
+told how to get plain ones.
 """
 
 from __future__ import annotations
@@ -13,15 +13,38 @@ from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.parametrize import ParametrizationList
 
-from adaptcl.compiled import uncompiled
 from adaptcl.units.check import same_as_zeroed
-from adaptcl.units.computed import computed_weight
 from adaptcl.units.forward import StepsShown, running_in_training
+from adaptcl.units.pinning import LONE, PinWatch, joined, watched
 from adaptcl.units.size import parameters, smallest
-from adaptcl.units.trace import claimed, trace
+from adaptcl.units.trace import claimed, trace, uncompiled
 from adaptcl.units.unit_map import FIXED, UnitMap
-from adaptcl.units.watch import LONE, Watch, joined, watched
+
+
+def computed_weight(module: nn.Module) -> str | None:
+    """Why a module's weight has no units and what to do, if the weight is computed; else None."""
+    if isinstance(module, ParametrizationList):
+        kinds = " and ".join(type(each).__name__.strip("_") for each in module)
+        remove = "torch.nn.utils.parametrize.remove_parametrizations"
+    else:
+        # The older functions leave nothing but a hook and these names behind.
+        own = dict(module.named_parameters(recurse=False))
+        if "weight_v" in own:
+            kinds, remove = "weight_norm", "torch.nn.utils.remove_weight_norm"
+        elif "weight_orig" in own:
+            kinds, remove = "spectral_norm or pruning", "the function that goes with it"
+        else:
+            return None
+    return f"its weight is computed in every pass by {kinds}; take that off with {remove} to cut it"
+
+
+# What can be cut of a user's own model, layer by layer, and why the rest cannot.
+#
+# Tracing alone says which units there are. To say what became of the others, the same forward
+# pass is watched operation by operation, and the units are compared as they were before the
+# `fixed` patterns, after them, and after each half of the check.
 
 BY_PATTERN = "fixed by a pattern"
 UNLIKE_ZEROING = "in a trial, cutting was not the same as zeroing"
@@ -156,7 +179,7 @@ class _Found:
 
 
 def _described(
-    model: nn.Module, watch: Watch, stages: _Stages, training: Collection[str]
+    model: nn.Module, watch: PinWatch, stages: _Stages, training: Collection[str]
 ) -> tuple[Described, ...]:
     first_name: dict[int, str] = {}
     for name, parameter in model.named_parameters():
@@ -192,7 +215,7 @@ def _described(
     )
 
 
-def _found(weights: Sequence[str], watch: Watch, stages: _Stages) -> _Found:
+def _found(weights: Sequence[str], watch: PinWatch, stages: _Stages) -> _Found:
     """The units that the dimensions of these weights consist of."""
     result = _Found(uses=max(watch.uses[each] for each in weights))
     _, left = stages[-1]

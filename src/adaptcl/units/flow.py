@@ -1,10 +1,9 @@
-"""Unit candidates flowing through one forward pass, alongside the values.
+"""Which candidates for a unit stand or fall together: a union-find over integers.
 
-Every activation that can be cut carries a `Tag`: the one dimension along which it consists of
-units, and the candidate at each index of that dimension. A torch function mode sees every
-operation of the forward pass; a rule by operation (see `rules`) says how tags pass through it.
-An operation without a rule, or whose rule declines, pins whatever reaches it, and a tensor
-without a tag is never cut. So a model that does something unheard of is cut less, not wrongly.
+While a model is traced, every output row of every layer is a candidate of its own. A residual
+addition, a depthwise convolution or a shared module then couples candidates; an operation that
+does not survive a cut pins them. Candidate 0 is the one that is never cut, so pinning is nothing
+but coupling with it.
 """
 
 from __future__ import annotations
@@ -18,7 +17,63 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from adaptcl.units.coupling import PINNED, Coupling
+PINNED = 0
+"""The candidate that everything which is never cut is coupled with."""
+
+
+class Coupling:
+    """Disjoint sets of candidates; the lowest number of a set stands for all of it."""
+
+    def __init__(self) -> None:
+        self._parent = [PINNED]
+        self.joins = 0
+        """How often two sets have become one. Sets are as they were while it is."""
+
+    def fresh(self, count: int) -> Tensor:
+        """Make `count` new candidates, coupled with nothing."""
+        start = len(self._parent)
+        self._parent.extend(range(start, start + count))
+        return torch.arange(start, start + count)
+
+    def couple(self, some: Tensor, others: Tensor) -> None:
+        """Couple two vectors of candidates entry by entry."""
+        for one, other in set(zip(some.tolist(), others.tolist(), strict=True)):
+            self._join(self._root(one), self._root(other))
+
+    def pin(self, ids: Tensor) -> None:
+        """Never cut any of these."""
+        for one in set(ids.tolist()):
+            self._join(PINNED, self._root(one))
+
+    def roots(self, ids: Tensor) -> list[int]:
+        """The number that stands for the set of each candidate."""
+        return [self._root(one) for one in ids.tolist()]
+
+    def all_roots(self) -> list[int]:
+        """The same for every candidate there is."""
+        return [self._root(one) for one in range(len(self._parent))]
+
+    def _join(self, one: int, other: int) -> None:
+        low, high = sorted((one, other))
+        if low != high:
+            self._parent[high] = low
+            self.joins += 1
+
+    def _root(self, one: int) -> int:
+        parent = self._parent
+        while parent[one] != one:
+            parent[one] = parent[parent[one]]
+            one = parent[one]
+        return one
+
+
+# Unit candidates flowing through one forward pass, alongside the values.
+#
+# Every activation that can be cut carries a `Tag`: the one dimension along which it consists of
+# units, and the candidate at each index of that dimension. A torch function mode sees every
+# operation of the forward pass; a rule by operation (see `rules`) says how tags pass through it.
+# An operation without a rule, or whose rule declines, pins whatever reaches it, and a tensor
+# without a tag is never cut. So a model that does something unheard of is cut less, not wrongly.
 
 
 @dataclass(frozen=True)
@@ -33,7 +88,7 @@ class Tag:
 
 
 @dataclass(frozen=True)
-class Call:
+class OperationCall:
     """One operation of the forward pass, after it has run."""
 
     name: str
@@ -54,7 +109,7 @@ class Call:
         return self.func(*_swapped(self.args, swap), **kwargs)
 
 
-Rule = Callable[["Flow", Call], bool]
+Rule = Callable[["Flow", OperationCall], bool]
 """Passes tags through an operation; False if it cannot, and everything is to be pinned."""
 
 
@@ -157,7 +212,7 @@ class FlowMode(TorchFunctionMode):
         if name in self._harmless:
             return out
         reached = [t for t in tensors_in((args, kwargs)) if self._concerns(t)]
-        if reached and not self._passes(Call(name, func, args, kwargs, out)):
+        if reached and not self._passes(OperationCall(name, func, args, kwargs, out)):
             for tensor in [*reached, *tensors_in(out)]:
                 self._flow.pin(tensor)
         return out
@@ -165,7 +220,7 @@ class FlowMode(TorchFunctionMode):
     def _concerns(self, tensor: Tensor) -> bool:
         return self._flow.tag(tensor) is not None or self._flow.is_state(tensor)
 
-    def _passes(self, call: Call) -> bool:
+    def _passes(self, call: OperationCall) -> bool:
         rule = self._rules.get(call.name)
         if rule is None or "out" in call.kwargs:
             return False

@@ -14,8 +14,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 from torch.overrides import TorchFunctionMode
 
-from adaptcl.errors import TraceError
-from adaptcl.kinds import instead_of_class, kind_of
+from adaptcl.errors import TraceError, instead_of_class, kind_of
 from adaptcl.units.flow import tensors_in
 
 

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from adaptcl.units.flow import Call, Flow, FlowMode, Tag, tensors_in
+from adaptcl.units.flow import Flow, FlowMode, OperationCall, Tag, tensors_in
 from adaptcl.units.rules import HARMLESS, RULES
 
 _CONVOLUTIONS = {f"conv{n}d" for n in (1, 2, 3)}
@@ -45,7 +45,7 @@ class GrowthMode(FlowMode):
         """By activation, the power at each index of its units; 1 where nothing is known."""
         self._dice = torch.Generator().manual_seed(0)
 
-    def _passes(self, call: Call) -> bool:
+    def _passes(self, call: OperationCall) -> bool:
         passed = super()._passes(call)
         if passed:
             outputs = [(out, self._flow.tag(out)) for out in tensors_in(call.out)]
@@ -55,7 +55,7 @@ class GrowthMode(FlowMode):
                 self._powers[outputs[place][0]] = power
         return passed
 
-    def _of_layer(self, call: Call, outputs: Mapping[int, Tag]) -> dict[int, Tensor]:
+    def _of_layer(self, call: OperationCall, outputs: Mapping[int, Tag]) -> dict[int, Tensor]:
         """By result the power that a layer gives it; what stands before a norm is noted."""
         weight = call.get(_WEIGHT[call.name], "weight")
         own = int(weight is not None and weight.requires_grad)
@@ -79,7 +79,7 @@ class GrowthMode(FlowMode):
         # Before a norm that is used twice there may be two powers; the lower one changes less.
         self.statistics[statistic] = torch.minimum(powers, self.statistics.get(statistic, powers))
 
-    def _asked(self, call: Call, outputs: Mapping[int, Tag]) -> dict[int, Tensor]:
+    def _asked(self, call: OperationCall, outputs: Mapping[int, Tag]) -> dict[int, Tensor]:
         """By result the power that the operation itself shows."""
         if not outputs:
             return {}
@@ -124,7 +124,7 @@ class GrowthMode(FlowMode):
 
 
 def _sizes(
-    call: Call, given: Mapping[int, Tensor], outputs: Mapping[int, Tag]
+    call: OperationCall, given: Mapping[int, Tensor], outputs: Mapping[int, Tag]
 ) -> dict[int, Tensor]:
     """How large each result is at each index of its units when some operands are given ones."""
     # What an operation writes into has units afterwards, so that is never the model's own.

@@ -1,23 +1,35 @@
-"""Finding the units of any `nn.Module` from one forward pass."""
+"""Models that went through `torch.compile`.
+
+Each cut gives a model other shapes, for which it would be compiled anew, and its units are found by
+what its operations do one by one. So the module inside is used, and its owner compiles the result.
+"""
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 
 from adaptcl.errors import TraceError
-from adaptcl.finite import first_not_finite
 from adaptcl.units.check import checked
-from adaptcl.units.coupling import PINNED
-from adaptcl.units.flow import Flow
+from adaptcl.units.finite import first_not_finite
+from adaptcl.units.flow import PINNED, Flow
 from adaptcl.units.forward import StepsShown, called, refuse_hidden, refuse_unsteady, run
 from adaptcl.units.growth import GrowthMode
 from adaptcl.units.size import parameters, smallest
 from adaptcl.units.unit_map import FIXED, Layer, Slot, UnitMap, Work
+
+
+def uncompiled(model: Any) -> Any:
+    """The module that was compiled, whose tensors are the same; anything else as it is."""
+    return getattr(model, "_orig_mod", model)
+
+
+# Finding the units of any `nn.Module` from one forward pass.
 
 _NORMS = (_NormBase, nn.GroupNorm)
 """Batch, instance and group norm: those whose scale is a unit's own."""

@@ -1,23 +1,57 @@
-"""The units of a model: which slices of which tensors belong together.
-
-A *unit* is an out-channel or a neuron together with everything that exists only because of
-it: its filter, bias and batch-norm entries (which it *owns*) and the columns of later layers
-that *read* it. The whole of pruning needs one fact about a model: for each dimension of each
-tensor, which unit every index belongs to. Cutting is then an `index_select`, putting back an
-indexed assignment, and no graph is needed after tracing. Unit numbers are those of the original
-model for ever, so sub-models of different workers can be compared and merged.
-"""
+"""The last few results of something worth working out only once, safe to share among threads."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
-from adaptcl.units.recent import Recent
+Value = TypeVar("Value")
+
+
+class Recent:
+    """Remembers the results asked for most recently, and forgets the others."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._known: OrderedDict[Hashable, Any] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, key: Hashable, make: Callable[[], Value]) -> Value:
+        """What `make` gave for this key, now or before.
+
+        Two threads may both make it; one of the results is then kept.
+        """
+        with self._lock:
+            if key in self._known:
+                self._known.move_to_end(key)
+                found: Value = self._known[key]
+                return found
+        made = make()
+        with self._lock:
+            self._known[key] = made
+            if len(self._known) > self._most:
+                self._known.popitem(last=False)
+        return made
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+
+# The units of a model: which slices of which tensors belong together.
+#
+# A *unit* is an out-channel or a neuron together with everything that exists only because of it:
+# its filter, bias and batch-norm entries (which it *owns*) and the columns of later layers that
+# *read* it. The whole of pruning needs one fact about a model: for each dimension of each tensor,
+# which unit every index belongs to. Cutting is then an `index_select`, putting back an indexed
+# assignment, and no graph is needed after tracing. Unit numbers are those of the original model
+# for ever, so sub-models of different workers can be compared and merged.
 
 FIXED = -1
 """The unit number of an index that is never cut."""

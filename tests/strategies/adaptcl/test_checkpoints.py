@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import torch
 
-from adaptcl import snapshot
+from adaptcl import storage as snapshot
 
 if TYPE_CHECKING:
     from tests.strategies.adaptcl.conftest import Changed, Engine, Engines, Lines

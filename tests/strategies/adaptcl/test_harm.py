@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from adaptcl.errors import SettingError
 from adaptcl.pruning import importance_lost
 from adaptcl.records import WorkerRecord
-from adaptcl.strategies.adaptcl import AdaptCL, AdaptCLSettings
-from adaptcl.strategies.harm import harmful_prunings
+from adaptcl.strategies.adaptcl.pruning_warnings import harmful_prunings
+from adaptcl.strategies.adaptcl.server import AdaptCL, AdaptCLSettings
 from adaptcl.training import Task
 from adaptcl.units import State
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from adaptcl.pruning import ServerView
-from adaptcl.pruning.no_constant import NoConstant
+from adaptcl.pruning.index_orders import NoConstant
 
 if TYPE_CHECKING:
     from tests.strategies.adaptcl.conftest import Changed, Engine, Engines, Lines

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from adaptcl.engines.heterogeneity import heterogeneity
-from adaptcl.result import Result
+from adaptcl.runs.result import Result
 
 Learn = Callable[..., Result]
 SETTINGS: dict[str, Any] = {

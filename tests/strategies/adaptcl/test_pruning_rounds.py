@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from adaptcl.errors import SettingError
-from adaptcl.result import Result
+from adaptcl.runs.result import Result
 from adaptcl.units import retention
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import torch
 
 from adaptcl.records import WorkerRecord
 from adaptcl.strategies import Job, Reaction
-from adaptcl.strategies.synchronous import Plan, Synchronous, SynchronousSettings
+from adaptcl.strategies.synchronous import SubModelPlan, Synchronous, SynchronousSettings
 from adaptcl.training import Arrival, Task
 
 Begun = Callable[..., "Round"]
@@ -43,12 +43,12 @@ class Round:
 class Halves(Synchronous):
     """Everybody lacks unit 11, worker 1 also unit 0; the second round says it was pruned."""
 
-    def plan(self, worker: int) -> Plan:
+    def plan(self, worker: int) -> SubModelPlan:
         kept = self.units.everything()
         kept[11] = False
         if worker == 1:
             kept[0] = False
-        return Plan(kept, rate=0.25 if self.round == 2 else 0.0)
+        return SubModelPlan(kept, rate=0.25 if self.round == 2 else 0.0)
 
     def lasso_scale(self) -> float:
         return 2.0 * self.round

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import torch
 
-from adaptcl import snapshot
+from adaptcl import storage as snapshot
 from adaptcl.strategies import Job, Reaction
 from adaptcl.strategies.synchronous import Synchronous, SynchronousSettings
 from adaptcl.training import Arrival

@@ -9,7 +9,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from adaptcl.models import build
-from adaptcl.training.fused.shortcuts import Convolution, Operations, Shortcuts, Shortened, Watch
+from adaptcl.training.gpu.shortcuts import (
+    Convolution,
+    OperationRecorder,
+    Operations,
+    Shortcuts,
+    Shortened,
+)
 
 
 def batch_norm(
@@ -88,7 +94,7 @@ OPERATIONS = Operations(
 
 
 def watched(model: nn.Module, inputs: Tensor) -> Shortcuts:
-    watch = Watch(normalises, halves)
+    watch = OperationRecorder(normalises, halves)
     with torch.no_grad(), watch:
         copy.deepcopy(model).train()(inputs)
     return watch.found()
@@ -202,7 +208,7 @@ def test_a_model_that_does_otherwise_with_another_batch_is_not_run_this_way() ->
 
 def test_a_batch_norm_that_does_not_train_is_left_alone() -> None:
     model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU())
-    watch = Watch(lambda x: True, halves)
+    watch = OperationRecorder(lambda x: True, halves)
     with torch.no_grad(), watch:
         model.eval()(torch.randn(2, 3, 8, 8))
     assert watch.found() == Shortcuts()

@@ -8,8 +8,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from adaptcl.pruning import fit
-from adaptcl.training.fused.slices import Slices, lay_out, slices
-from adaptcl.training.lasso import GroupLasso
+from adaptcl.training.gpu.descent import Slices, lay_out, slices
+from adaptcl.training.group_lasso import GroupLasso
 from adaptcl.units import submodel, trace
 
 

@@ -13,7 +13,7 @@ from adaptcl.data import Samples
 from adaptcl.seeds import generator
 from adaptcl.training import Task
 from adaptcl.training.batches import batches
-from adaptcl.training.lasso import GroupLasso
+from adaptcl.training.group_lasso import GroupLasso
 from adaptcl.training.worker import Worker, WorkerMemory
 from adaptcl.units import State, UnitMap, submodel
 

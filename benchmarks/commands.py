@@ -1,0 +1,95 @@
+"""The command `python -m benchmarks`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from rich.console import Console
+
+from adaptcl.cli.flags import Parser
+from adaptcl.cli.main import answer
+from adaptcl.errors import SettingError
+from benchmarks import BENCHMARKS, Benchmark
+from benchmarks.benchmark import Request, to_json
+from benchmarks.machine import this_machine
+from benchmarks.present import table
+
+_PRECISIONS = ("float32", "tf32", "bf16")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run `python -m benchmarks`; gives the exit status."""
+    return answer(_parser, arguments)
+
+
+def _parser() -> Parser:
+    parser = Parser(
+        prog="python -m benchmarks", description="Measure how fast the parts of AdaptCL are."
+    )
+    actions = parser.add_subparsers(title="benchmarks", required=True, metavar="NAME")
+    for each in BENCHMARKS.values():
+        one = actions.add_parser(each.name, help=each.summary, description=each.summary)
+        one.set_defaults(command=lambda options, each=each: _measure(each, options))
+        one.add_argument("--device", default="cpu", help="as PyTorch names it [cpu]")
+        one.add_argument("--repeats", type=_count, default=0, help="how often to measure")
+        one.add_argument("--out", metavar="FILE", help="write all that was measured as JSON")
+        for group in each.takes:
+            _GROUPS[group](one)
+    names = actions.add_parser("list", help="list the benchmarks")
+    names.set_defaults(command=lambda _: _list())
+    return parser
+
+
+def _measure(benchmark: Benchmark, options: argparse.Namespace) -> None:
+    out = Path(options.out) if options.out else None
+    if out is not None and not out.absolute().parent.is_dir():
+        raise SettingError(f"{out.parent} is not a folder, so {out} cannot be written.")
+    given = {k: v for k, v in vars(options).items() if k in Request.__dataclass_fields__}
+    machine = this_machine(options.device)
+    report = benchmark.measure(Request(**given))
+    Console().print(table(report, machine))
+    if out is not None:
+        answer = to_json(benchmark.name, report, machine)
+        out.write_text(json.dumps(answer, indent=1) + "\n", encoding="utf-8")
+
+
+def _list() -> None:
+    width = max(map(len, BENCHMARKS))
+    for each in BENCHMARKS.values():
+        print(f"{each.name:<{width}}  {each.summary}")
+
+
+def _add_precision(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--precision", choices=_PRECISIONS, default="tf32", help="how a GPU multiplies [tf32]"
+    )
+
+
+def _add_job(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--rounds", type=_count, default=0, help="how many rounds to run")
+    parser.add_argument(
+        "--data-dir", default="", help="folder with CIFAR-10; without it images are made up"
+    )
+
+
+def _add_peers(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--python", default="", help="interpreter that has adaptcl[peers] installed [this one]"
+    )
+
+
+_GROUPS: dict[str, Callable[[argparse.ArgumentParser], None]] = {
+    "precision": _add_precision,
+    "job": _add_job,
+    "peers": _add_peers,
+}
+
+
+def _count(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError("it must be at least 1")
+    return value

@@ -1,0 +1,127 @@
+"""Many simulated workers in one process: how much memory they take, and how long an update does.
+
+Each job runs in a process of its own, because a process never forgets how large it once was. Ten
+workers show what Python, PyTorch and the model take; what more there is belongs to the others,
+and most of that is their data.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import subprocess
+import sys
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import adaptcl
+from adaptcl import models
+from benchmarks.benchmark import Bar, BenchmarkReport, Measurement, Request
+from benchmarks.subjects import SHAPES, made_up
+
+_BAR = Bar(2.0)
+_ROUNDS = 3
+_IMAGES = 10
+"""Images of each worker."""
+
+
+@dataclass(frozen=True)
+class ScaleJob:
+    """So many workers, so many of them in each round."""
+
+    workers: int
+    participants: int
+    rounds: int = _ROUNDS
+    strategy: str = "adaptcl"
+
+    @property
+    def label(self) -> str:
+        """The job in words."""
+        drawn = f", {self.participants} a round" if self.participants else ""
+        return f"{self.workers:,} workers{drawn}"
+
+
+@dataclass(frozen=True)
+class ScaleResult:
+    """What a job took."""
+
+    memory: int
+    """The most memory that the process held at once, in bytes."""
+    seconds: float
+    """From the first round to the last."""
+    updates: int
+
+
+JOBS = (ScaleJob(10, 0), ScaleJob(1_000, 0), ScaleJob(10_000, 100))
+
+
+def measure(request: Request) -> BenchmarkReport:
+    """Run each job once, one after the other."""
+    rounds = request.rounds or _ROUNDS
+    rows, found = [], {}
+    for job in JOBS:
+        chosen = ScaleJob(job.workers, job.participants, rounds)
+        each = in_its_own_process(chosen, request.device)
+        many = job.workers > 10
+        rows.append(
+            Measurement(
+                chosen.label,
+                each.memory / 2**30,
+                each.seconds / each.updates,
+                _BAR if many else None,
+            )
+        )
+        found[chosen.label] = asdict(each)
+    return BenchmarkReport(
+        f"AdaptCL with many workers in one process, the small net, {_IMAGES} images each",
+        "GiB at most",
+        tuple(rows),
+        f"one run of {rounds} rounds each, in a process of its own",
+        details=found,
+    )
+
+
+def in_its_own_process(job: ScaleJob, device: str = "cpu") -> ScaleResult:
+    """Run a job in a new process."""
+    source = str(Path(adaptcl.__file__).parents[1])
+    paths = os.pathsep.join(filter(None, [source, os.environ.get("PYTHONPATH")]))
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks.scale", json.dumps(asdict(job)), device],
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": paths},
+        check=True,
+    )
+    return ScaleResult(**json.loads(done.stdout))
+
+
+def run(job: ScaleJob, device: str = "cpu") -> ScaleResult:
+    """Run a job in this process; the memory is the most that the process ever held."""
+    shape = SHAPES["small"]
+    train = made_up(shape, job.workers * _IMAGES, seed=0)
+    test = made_up(shape, 100, seed=1)
+    began = time.perf_counter()
+    result = adaptcl.run(
+        models.build("small", shape, 10, seed=1),
+        train,
+        test,
+        strategy=job.strategy,
+        workers=job.workers,
+        participants=job.participants,
+        rounds=job.rounds,
+        evaluate_every=job.rounds,
+        pruning_interval=2,
+        epochs=1,
+        batch_size=_IMAGES,
+        device=device,
+    )
+    seconds = time.perf_counter() - began
+    # Linux counts in KiB, macOS in bytes.
+    unit = 1 if sys.platform == "darwin" else 1024
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+    return ScaleResult(memory, seconds, sum(len(each.workers) for each in result.rounds))
+
+
+if __name__ == "__main__":
+    sys.stdout.write(json.dumps(asdict(run(ScaleJob(**json.loads(sys.argv[1])), sys.argv[2]))))

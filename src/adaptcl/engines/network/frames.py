@@ -1,0 +1,200 @@
+"""A text from another machine, as it may be shown: it must neither steer a terminal nor fill it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from flwr.app import Array, ArrayRecord, Message, RecordDict
+from flwr.app.message.arraychunk import ArrayChunk
+from flwr.proto.message_pb2 import ObjectTree
+from flwr.supercore.inflatable.inflatable_object import (
+    InflatableObject,
+    get_object_body,
+    get_object_children_ids_from_object_content,
+    is_valid_sha256_hash,
+)
+from safetensors import SafetensorError
+from safetensors.torch import load, save
+from torch import Tensor
+
+from adaptcl.errors import UpdateError
+from adaptcl.units import Kept, State
+
+_MOST = 500
+
+
+def printable(text: str) -> str:
+    """The text without what is not printable, and cut where it is long."""
+    shown = "".join(c for c in text[: _MOST + 1] if c.isprintable())
+    return shown if len(text) <= _MOST else f"{shown[:_MOST]}…"
+
+
+# One message as bytes: a JSON header and named tensors, in the safetensors format.
+#
+# Reading a frame never runs code, whoever made it, and every failure to read one is an
+# `UpdateError`. The frame travels as a single Flower array of its own serialisation type, which
+# Flower cuts into pieces and puts together again without looking inside.
+
+STYPE = "adaptcl.frame.1"
+"""Marks our arrays, and which version of this format they hold."""
+
+RECORD = "frame"
+"""What the record of our one array and the array in it are called."""
+
+_HEADER = "header"
+
+
+@dataclass(frozen=True)
+class Frame:
+    """What one message says."""
+
+    header: dict[str, Any]
+    tensors: State
+
+    def to_bytes(self) -> bytes:
+        """The frame as it travels."""
+        tensors = {name: t.detach().cpu().contiguous() for name, t in self.tensors.items()}
+        return save(tensors, metadata={_HEADER: json.dumps(self.header)})
+
+    @classmethod
+    def from_bytes(cls, content: bytes) -> Frame:
+        """Read what somebody sent."""
+        try:
+            tensors = load(content)
+            length = int.from_bytes(content[:8], "little")
+            metadata = json.loads(content[8 : 8 + length])["__metadata__"]
+            header = json.loads(metadata[_HEADER])
+        except (SafetensorError, KeyError, TypeError, ValueError, RuntimeError) as error:
+            raise UpdateError(f"A message cannot be read: {printable(str(error))}.") from None
+        if not isinstance(header, dict):
+            raise UpdateError("A message cannot be read: its header is not an object.")
+        return cls(header, tensors)
+
+
+def to_record(content: bytes, piece: int | None = None) -> RecordDict:
+    """A frame's bytes as the content of a Flower message, which travels in pieces of about so many
+    bytes, no two of them equal; as Flower likes, if none are given."""
+    arrays = ArrayRecord({RECORD: Array("uint8", (len(content),), STYPE, content)})
+    if piece is not None:
+        # Flower cuts all arrays of a process alike, except those that it finds cut already.
+        arrays[RECORD].__dict__["_chunks"] = list(_cut(memoryview(content), piece).items())
+    return RecordDict({RECORD: arrays})
+
+
+def _cut(content: memoryview, piece: int) -> dict[str, ArrayChunk]:
+    """Pieces of so many bytes by their names, and of fewer from where one equals another.
+
+    A layer that is all zeros has equal pieces. Flower would send one of them and say how often,
+    and whoever is sent that has no means to know how much is to come.
+    """
+    pieces: dict[str, ArrayChunk] = {}
+    at = 0
+    while at < len(content):
+        chunk = ArrayChunk(content[at : at + piece])
+        if chunk.object_id in pieces:
+            piece = len(chunk.data) - 1  # All so far are longer, so that it equals none of them.
+            if piece < 1:
+                raise UpdateError("A message is too large for pieces as small as these.")
+            continue
+        pieces[chunk.object_id] = chunk
+        at += len(chunk.data)
+    return pieces
+
+
+def from_record(record: RecordDict) -> bytes:
+    """The frame's bytes in the content of a Flower message."""
+    arrays = record.get(RECORD)
+    array = arrays.get(RECORD) if isinstance(arrays, ArrayRecord) else None
+    if array is None or array.stype != STYPE:
+        raise UpdateError(f"A message is not in the format {STYPE}; do the versions differ?")
+    return array.data
+
+
+def pack_kept(kept: Kept) -> Tensor:
+    """Kept units as bits, eight in a byte."""
+    padded = torch.zeros(-(-len(kept) // 8) * 8, dtype=torch.uint8)
+    padded[: len(kept)] = kept.cpu()
+    return (padded.view(-1, 8) << torch.arange(8, dtype=torch.uint8)).sum(1, dtype=torch.uint8)
+
+
+def unpack_kept(bits: Tensor, count: int) -> Kept:
+    """Kept units from their bits; `count` is how many units the model has."""
+    if bits.dtype != torch.uint8 or tuple(bits.shape) != (-(-count // 8),):
+        raise UpdateError(f"A message has kept units that are not those of {count} units.")
+    each = (bits.unsqueeze(1) >> torch.arange(8, dtype=torch.uint8)) & 1
+    return each.reshape(-1)[:count].bool()
+
+
+# The parts in which a frame travels: their shape, and the frame that they make.
+#
+# Flower sends a message as a tree of objects, each named by the hash of its bytes: a message, in
+# it a record of records, in it a record of arrays, in it our one array, in it the array's pieces.
+# It would also take whatever else somebody describes, such as one piece listed a million times,
+# and make of a few bytes as many as fill the memory. Here nothing is made but the one thing that
+# is ever sent, and of no more bytes than were expected.
+
+
+def parts_of(tree: ObjectTree) -> list[str]:
+    """The names of a message's parts, the message's own last."""
+    names = [tree.object_id]
+    for _ in (RecordDict, ArrayRecord, Array):
+        if len(tree.children) != 1:
+            raise UpdateError("A message does not consist of one array.")
+        tree = tree.children[0]
+        names.append(tree.object_id)
+    for piece in tree.children:
+        if piece.children:
+            raise UpdateError("A message has pieces that are in pieces themselves.")
+        names.append(piece.object_id)
+    if len(set(names)) < len(names):
+        raise UpdateError("A message has a part twice.")
+    if not all(map(is_valid_sha256_hash, names)):
+        raise UpdateError("A message has parts whose names are not made from what is in them.")
+    return names[::-1]
+
+
+def tree_of(parts: Sequence[str]) -> ObjectTree:
+    """The tree of which these are the parts."""
+    *pieces, array, arrays, records, message = parts
+    tree = ObjectTree(object_id=array, children=[ObjectTree(object_id=p) for p in pieces[::-1]])
+    for name in (arrays, records, message):
+        tree = ObjectTree(object_id=name, children=[tree])
+    return tree
+
+
+def frame_of(message: str, parts: Mapping[str, bytes], most: int) -> bytes:
+    """The bytes of the frame in a message; `most` is how many they may be."""
+    try:
+        records = _inside(parts[message], Message)
+        arrays = _named_inside(parts[records], RecordDict)
+        array = parts[_named_inside(parts[arrays], ArrayRecord)]
+        said = json.loads(get_object_body(array, Array))
+        names = get_object_children_ids_from_object_content(array)
+        if said["stype"] != STYPE:
+            raise UpdateError(f"A message is not in the format {STYPE}; do the versions differ?")
+        if len(set(names)) < len(names) or said["arraychunk_ids"] != list(range(len(names))):
+            raise UpdateError("A message has a piece twice, or not in its place.")
+        if sum(len(parts[name]) for name in names) > most:
+            raise UpdateError(f"A message has more than the {most} bytes that it may have.")
+        return b"".join(get_object_body(parts[name], ArrayChunk) for name in names)
+    except (LookupError, TypeError, ValueError, RecursionError):
+        raise UpdateError("A message cannot be put together from its parts.") from None
+
+
+def _inside(content: bytes, kind: type[InflatableObject]) -> str:
+    """The name of the only object inside of one of this kind."""
+    get_object_body(content, kind)  # Raises where it is of another kind.
+    (name,) = get_object_children_ids_from_object_content(content)
+    return name
+
+
+def _named_inside(content: bytes, kind: type[InflatableObject]) -> str:
+    """The name of the only object inside of a record of this kind."""
+    name = _inside(content, kind)
+    if json.loads(get_object_body(content, kind)) != {RECORD: name}:
+        raise ValueError(name)
+    return name

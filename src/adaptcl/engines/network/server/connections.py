@@ -1,0 +1,271 @@
+"""Reading a request's body: no more than was announced, and no slower than over any honest link.
+
+A worker may be behind a line that carries few bytes a second, so nobody can say how long a body
+may take as a whole. But over any line something gets on, and who sends next to nothing for long
+only holds a place.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import socket
+import time
+from base64 import b64decode
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from datetime import datetime
+from typing import Any
+
+from fastapi import HTTPException
+from flwr.common.constant import SYSTEM_TIME_TOLERANCE, TIMESTAMP_HEADER, TIMESTAMP_TOLERANCE
+from flwr.supercore.constant import FLEET_HTTP_SIGNATURE_HEADER
+from flwr.supercore.date import now
+from flwr.supercore.primitives.asymmetric import bytes_to_public_key, verify_signature
+from starlette.requests import ClientDisconnect
+from starlette.types import Message, Receive
+
+PERIOD_S = 60.0
+"""Within each such time so many bytes of a body have to come, unless it ends."""
+
+_LEAST_BYTES = 2**10
+"""Over a link for which this is too much, one piece of an answer would take hours."""
+
+
+async def read_body(announced: int, receive: Receive) -> bytes:
+    """A request's body, if it comes and is no longer than its head has said.
+
+    Whoever parses HTTP should have seen to its length, but parsers differ, and there is much to
+    gain by finding one that does not.
+    """
+    body = bytearray()
+    due, until = _LEAST_BYTES, time.monotonic() + PERIOD_S
+    more = True
+    while more:
+        try:
+            message = await asyncio.wait_for(receive(), until - time.monotonic())
+        except TimeoutError:
+            raise HTTPException(408, "The request does not get on.") from None
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnect
+        body += message.get("body", b"")
+        more = message.get("more_body", False)
+        if len(body) > announced:
+            raise HTTPException(413, "The request is longer than it has said.")
+        if len(body) >= due:
+            due, until = len(body) + _LEAST_BYTES, time.monotonic() + PERIOD_S
+    return bytes(body)
+
+
+def already_read(body: bytes, receive: Receive) -> Receive:
+    """For whoever is to see a request of which the body has been read."""
+    whole: Message | None = {"type": "http.request", "body": body, "more_body": False}
+
+    async def again() -> Message:
+        nonlocal whole
+        message, whole = whole, None
+        return message or await receive()
+
+    return again
+
+
+# Whether a request's head was signed by the key that it shows.
+#
+# Flower checks that too, but only when it has read all of the body, and until then anybody could
+# pass for a worker who has seen its public key. What is signed is the time alone, so the head
+# says enough.
+
+
+def is_signed(headers: Mapping[bytes, bytes], key: bytes) -> bool:
+    """Whether whoever sends these headers has the private half of a key, and has signed lately."""
+    try:
+        stamp = headers[TIMESTAMP_HEADER.lower().encode()]
+        signature = b64decode(headers[FLEET_HTTP_SIGNATURE_HEADER.lower().encode()], validate=True)
+        age = (now() - datetime.fromisoformat(stamp.decode("ascii"))).total_seconds()
+        return -SYSTEM_TIME_TOLERANCE < age < TIMESTAMP_TOLERANCE + SYSTEM_TIME_TOLERANCE and (
+            verify_signature(bytes_to_public_key(key), stamp, signature)
+        )
+    except (KeyError, ValueError, TypeError):
+        return False
+
+
+# How many connections the server's port holds open, and which of them it closes.
+#
+# A connection costs a file and some memory before a word is said on it, and it is by files that a
+# run is written. So there is room for a number of them only; one on which no worker has proven
+# its key within some seconds is closed; and where room becomes scarce, the oldest without a key
+# goes first. Strangers, however many, push out each other, and never a worker that has proven its
+# key; one that is pushed out before it has tries again. Nor does one worker push out another:
+# each has a share of the room, and what goes beyond it costs its own oldest.
+
+Address = tuple[str, int]
+"""Of the other end of a connection."""
+
+KEY_WITHIN_S = 15.0
+"""How long a connection may be open before a worker has proven its key."""
+
+IDLE_S = 75.0
+"""How long a connection may be open on which nothing is asked."""
+
+_HEAD_S = 15.0
+"""How long the head of a request may take beyond that; it has a few hundred bytes."""
+
+_SPARE, _EACH = 64, 8
+"""For strangers and for each worker, which needs four at a time at most and may come anew."""
+
+_SCARCE = 0.75
+_NO_FILES = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+
+
+def room_for(workers: int) -> int:
+    """How many connections to have at once; lets this process open as many files as it may."""
+    wanted = _SPARE + _EACH * workers
+    try:
+        import resource
+    except ImportError:  # Windows, which has no such limit.
+        return wanted
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(ValueError, OSError):  # Some systems call a limit infinite that is not.
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        soft = hard
+    return wanted if soft == resource.RLIM_INFINITY else min(wanted, max(1, soft // 2))
+
+
+class Entrance(socket.socket):
+    """A listening socket with room for so many connections; used by one event loop."""
+
+    def __init__(self, family: int, room: int, full: Callable[[], None]) -> None:
+        """`full` is called whenever a connection has to be closed for want of room."""
+        # With the protocol left to the system, asyncio would not see that it is TCP, and not
+        # switch off the delay that costs every small answer 40 ms.
+        super().__init__(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+        self._room = room
+        self._full = full
+        self._open: set[_Connection] = set()
+        self._at: dict[Address, _Connection] = {}
+        self._keyless: dict[_Connection, None] = {}
+        """In the order in which they came."""
+        self._of: dict[bytes, list[_Connection]] = {}
+        """Those of each key, in the order in which it was proven on them."""
+        self._leaving: set[_Connection] = set()
+        """Those that have been shut, until asyncio closes them."""
+        self._rest_until = 0.0
+
+    def accept(self) -> tuple[socket.socket, Any]:
+        """The next connection, for asyncio, which takes either error for "none is left"."""
+        if time.monotonic() < self._rest_until:
+            raise BlockingIOError
+        try:
+            plain, address = super().accept()
+        except OSError as error:
+            if error.errno in _NO_FILES:
+                # asyncio rests for a second now, but only after it has tried some 2,000 times.
+                self._rest_until = time.monotonic() + 0.5
+                self._room = max(1, int(_SCARCE * len(self._open)))
+                self._make_room()
+            raise
+        if len(self._open) >= self._room:
+            plain.close()
+            self._make_room()
+            raise ConnectionAbortedError
+        self._make_room()
+        connection = _Connection(plain, address[:2], self._forget)
+        self._open.add(connection)
+        self._at[connection.address] = connection
+        self._keyless[connection] = None
+        self._turn_out_after(KEY_WITHIN_S, connection)
+        return connection, address
+
+    def key_of(self, address: Address) -> bytes | None:
+        """The key that a worker has proven on a connection."""
+        connection = self._at.get(address)
+        return None if connection is None else connection.key
+
+    @contextmanager
+    def asked(self, address: Address, key: bytes) -> Iterator[None]:
+        """While a request is served of a worker that has proven its key on this connection."""
+        connection = self._at.get(address)
+        if connection is None or connection in self._leaving:
+            yield
+            return
+        self._admit(connection, key)
+        connection.requests += 1
+        connection.stop_timer()
+        try:
+            yield
+        finally:
+            connection.requests -= 1
+            stays = connection in self._open and connection not in self._leaving
+            if stays and not connection.requests:
+                self._turn_out_after(IDLE_S + _HEAD_S, connection)
+
+    def _admit(self, connection: _Connection, key: bytes) -> None:
+        """Count a connection as one of a key, for which the oldest may have to make way."""
+        if connection.key is not None:
+            return
+        del self._keyless[connection]
+        connection.key = key
+        own = self._of.setdefault(key, [])
+        own.append(connection)
+        if len(own) > _EACH:
+            self._turn_out(own[0])
+
+    def _turn_out_after(self, seconds: float, connection: _Connection) -> None:
+        connection.timer = asyncio.get_running_loop().call_later(
+            seconds, self._turn_out, connection
+        )
+
+    def _make_room(self) -> None:
+        """Shut the oldest without a key where there is little left."""
+        while len(self._open) - len(self._leaving) >= _SCARCE * self._room:
+            self._full()
+            if not self._keyless:
+                break
+            self._turn_out(next(iter(self._keyless)))
+
+    def _turn_out(self, connection: _Connection) -> None:
+        """Asyncio closes a connection itself when it finds that nothing more can come."""
+        self._unlist(connection)
+        self._leaving.add(connection)
+        with suppress(OSError):
+            connection.shutdown(socket.SHUT_RDWR)
+
+    def _forget(self, connection: _Connection) -> None:
+        self._open.discard(connection)
+        self._leaving.discard(connection)
+        self._unlist(connection)
+        if self._at.get(connection.address) is connection:
+            del self._at[connection.address]
+
+    def _unlist(self, connection: _Connection) -> None:
+        """Its place is free for others of its kind."""
+        self._keyless.pop(connection, None)
+        own = self._of.get(connection.key or b"", [])
+        if connection in own:
+            own.remove(connection)
+
+
+class _Connection(socket.socket):
+    """One that tells when it is closed."""
+
+    def __init__(
+        self, plain: socket.socket, address: Address, closed: Callable[[_Connection], None]
+    ) -> None:
+        super().__init__(plain.family, plain.type, plain.proto, fileno=plain.detach())
+        self.address = address
+        self.key: bytes | None = None
+        """Of the worker that has proven it."""
+        self.requests = 0
+        """How many are being served."""
+        self.timer: asyncio.TimerHandle | None = None
+        self._tell_closed = closed
+
+    def stop_timer(self) -> None:
+        """Nothing is due any more."""
+        if self.timer is not None:
+            self.timer.cancel()
+
+    def close(self) -> None:
+        self.stop_timer()
+        super().close()
+        self._tell_closed(self)

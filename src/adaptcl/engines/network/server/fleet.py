@@ -1,0 +1,267 @@
+"""The server's end of the network: one port, and messages to and from workers.
+
+Everything here is Flower's own link state and fleet protocol, served by this process. Nothing
+else of a Flower SuperLink is started.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from queue import Empty
+
+from flwr.app import Message, Metadata
+from flwr.app.message import make_message, remove_content_from_message
+from flwr.common.constant import NOOP_ACCOUNT_NAME, NOOP_FLWR_AID, SUPERLINK_NODE_ID
+from flwr.server.superlink.linkstate import LinkState, LinkStateFactory
+from flwr.supercore.constant import FLWR_IN_MEMORY_DB_NAME, NOOP_FEDERATION_ID, NodeStatus, TaskType
+from flwr.supercore.inflatable.inflatable_object import (
+    get_all_nested_objects,
+    get_object_tree,
+    no_object_id_recompute,
+)
+from flwr.supercore.object_store import ObjectStoreFactory
+from flwr.superlink.federation import NoOpFederationManager
+
+from adaptcl.engines.network.frames import frame_of, to_record
+from adaptcl.engines.network.keys import ServerKeys
+from adaptcl.engines.network.server.admission import Activated, Doorkeeper, TurnedAway
+from adaptcl.engines.network.server.port import Link, Objects, Port
+from adaptcl.engines.network.worker.node import MOST_BYTES
+from adaptcl.errors import AdaptCLError, UpdateError
+
+_TTL_S = 30 * 86400.0
+"""Flower forgets a message after this long; the engine's own patience ends much earlier."""
+
+_SPARE_BYTES = 2**20
+"""What an answer may have beyond twice the bytes of the message. A trained sub-model is no larger
+than the one that was sent, but a codec may say of each number also where it belongs."""
+
+_TICK_S = 1.0
+"""How often to look whether a worker has gone silent."""
+
+
+@dataclass(frozen=True)
+class Came:
+    """A worker is there, for the first time or again; what it was working on is gone."""
+
+    worker: int
+
+
+@dataclass(frozen=True)
+class Left:
+    """A worker has said goodbye or has not been heard of for a while."""
+
+    worker: int
+
+
+@dataclass(frozen=True)
+class Replied:
+    """A worker's answer to a message is here in full. Times are of the fleet's clock."""
+
+    worker: int
+    message: str
+    content: bytes
+    """Empty where it could not be put together."""
+    received: float
+    """When the worker had received the message in full."""
+    arrived: float
+
+
+Happening = Came | Left | Replied | TurnedAway
+
+
+@dataclass(frozen=True)
+class _Sent:
+    """A message that was sent to a node, and how many bytes the answer to it may have."""
+
+    node: int
+    allowance: int
+
+
+class Fleet:
+    """A port that workers connect to; a context manager that closes it."""
+
+    def __init__(
+        self,
+        keys: ServerKeys,
+        host: str,
+        port: int,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.now = clock
+        """The clock of all times and timeouts here and in the engine, in seconds."""
+        logging.getLogger("flwr").setLevel(logging.CRITICAL)
+        self._objects = Objects()
+        self._state = Link(manager := NoOpFederationManager(), self._objects)
+        self._nodes = [
+            self._state.create_node(NOOP_FLWR_AID, NOOP_ACCOUNT_NAME, key, 0)
+            for key in keys.workers
+        ]
+        self._workers = {node: worker for worker, node in enumerate(self._nodes)}
+        self._run = _new_run(self._state)
+        self._online: dict[int, str] = {}
+        """Nodes that are there, and since when."""
+        self._sent: dict[str, _Sent] = {}
+        """Messages that are not answered."""
+        self._partial: dict[str, Message] = {}
+        """Answers that have been announced but are not here in full."""
+        self._doorkeeper = Doorkeeper(self._state, clock)
+        self._ticked = -math.inf
+        self._port = Port(host, port, keys, _serving(self._state, manager), self._doorkeeper)
+
+    def __enter__(self) -> Fleet:
+        self._port.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._port.stop()
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Where it listens."""
+        return self._port.address
+
+    @property
+    def connected(self) -> set[int]:
+        """The workers that are connected, whatever the engine thinks of them."""
+        return {self._workers[node] for node in self._online}
+
+    def send(self, worker: int, kind: str, content: bytes) -> str:
+        """Send a frame to a worker; gives the message's name."""
+        node = self._nodes[worker]
+        metadata = Metadata(
+            run_id=self._run,
+            message_id="",
+            src_node_id=SUPERLINK_NODE_ID,
+            dst_node_id=node,
+            reply_to_message_id="",
+            group_id="",
+            created_at=time.time(),
+            ttl=_TTL_S,
+            message_type=kind,
+        )
+        message = make_message(metadata, to_record(content, MOST_BYTES))
+        with no_object_id_recompute():
+            name = message.object_id
+            message.metadata.__dict__["_message_id"] = name
+            session = self._state.start_session(self._run)
+            missing = self._state.preregister_object_tree(get_object_tree(message), session)
+            for each, inside in get_all_nested_objects(message).items():
+                if each in missing:
+                    self._state.store_object(self._run, session, each, inside.deflate())
+            # An answer to an earlier message may still be on its way.
+            self._sent[name] = _Sent(node, 2 * len(content) + _SPARE_BYTES)
+            awaited = [each.allowance for each in self._sent.values() if each.node == node]
+            self._doorkeeper.expect(node, name, sum(awaited))
+            # Last, because a worker that finds a message without its parts waits for a second.
+            if self._state.store_message_ins(remove_content_from_message(message)) is None:
+                raise AdaptCLError(f"A message for worker {worker} was not taken by Flower.")
+        self._port.call(self._doorkeeper.ring(node))
+        return name
+
+    def forget(self, message: str) -> None:
+        """The answer to a message is wanted no more."""
+        if self._sent.pop(message, None) is not None:
+            self._partial.pop(message, None)
+            self._doorkeeper.forget(message)
+            self._state.forget(message)
+
+    def wait(self, timeout: float) -> list[Happening]:
+        """What has happened, as soon as something has; an empty list after `timeout` seconds."""
+        until = self.now() + timeout
+        while True:
+            self._port.check()
+            happened = self._look()
+            if happened:
+                return happened
+            left = until - self.now()
+            if left <= 0:
+                return []
+            try:
+                event = self._doorkeeper.events.get(timeout=min(left, _TICK_S))
+            except Empty:
+                continue
+            if isinstance(event, Activated):
+                self._ticked = -math.inf
+            elif isinstance(event, TurnedAway):
+                return [event]
+
+    # Looking -----------------------------------------------------------------------------------
+
+    def _look(self) -> list[Happening]:
+        if self.now() - self._ticked < _TICK_S:
+            return self._answers()
+        self._ticked = self.now()
+        # Who answers and leaves, such as one that cannot take part, has answered.
+        happened = self._changes_of_presence() + self._answers()
+        for message in [m for m, each in self._sent.items() if each.node not in self._online]:
+            self.forget(message)
+        self._state.forget_senders()
+        return happened
+
+    def _changes_of_presence(self) -> list[Happening]:
+        """Who has gone and who has come; a worker that was away only shortly has done both."""
+        before = self._online
+        infos = self._state.get_node_info(statuses=[NodeStatus.ONLINE])
+        self._online = {info.node_id: info.last_activated_at for info in infos}
+        gone = before.keys() - self._online.keys()
+        new = [node for node, since in self._online.items() if before.get(node) != since]
+        for message in [m for m, each in self._sent.items() if each.node in new]:
+            self.forget(message)
+        return [
+            *(Left(self._workers[node]) for node in gone),
+            *(Came(self._workers[node]) for node in new),
+        ]
+
+    def _answers(self) -> list[Happening]:
+        for reply in self._state.answers_to(self._sent.keys() - self._partial.keys()):
+            self._partial[reply.metadata.reply_to_message_id] = reply
+        return [
+            answer
+            for message in list(self._partial)
+            if (answer := self._complete(message)) is not None
+        ]
+
+    def _complete(self, message: str) -> Replied | None:
+        """The answer to a message, if all parts of it are here."""
+        reply = self._partial[message].metadata
+        parts = self._objects.whole(reply.message_id)
+        if parts is None:
+            return None
+        try:
+            frame = frame_of(reply.message_id, parts, self._sent[message].allowance)
+        except UpdateError:
+            frame = b""  # Whoever sent this made it by hand; the engine will find it unreadable.
+        now = self.now()
+        answer = Replied(
+            worker=self._workers[reply.src_node_id],
+            message=message,
+            content=frame,
+            received=self._doorkeeper.received(message, now),
+            arrived=self._doorkeeper.pushed.get(reply.src_node_id, now),
+        )
+        self.forget(message)
+        return answer
+
+
+def _serving(state: Link, manager: NoOpFederationManager) -> LinkStateFactory:
+    """What gives Flower's handlers of requests this state."""
+    kept = ObjectStoreFactory(FLWR_IN_MEMORY_DB_NAME)
+    states = LinkStateFactory(FLWR_IN_MEMORY_DB_NAME, manager, kept)
+    states.state_instance = state
+    return states
+
+
+def _new_run(state: LinkState) -> int:
+    """The number of a run in Flower's sense that is under way."""
+    run = state.create_run(
+        None, None, None, {}, NOOP_FEDERATION_ID, None, NOOP_FLWR_AID, TaskType.SERVER_APP
+    )
+    task = state.get_run_info(run_ids=[run])[0].primary_task_id
+    if task is None or state.claim_task(task) is None or not state.activate_task(task):
+        raise AdaptCLError("Flower would not start a run; is this the version of it we need?")
+    return run

@@ -1,0 +1,119 @@
+"""A worker's own data, made to fit the model that the server trains.
+
+The server's data set decides what an input is and which number a class has. Two machines whose
+folders hold different classes would otherwise mean different things by the same label, and the
+same picture, normalised by what else lies beside it, would be another input on each of them.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from adaptcl.data import DataSet, Samples, load
+from adaptcl.data.image_folder import ImageFolder
+from adaptcl.data.samples import Inputs
+from adaptcl.data.sources import FOLDER
+from adaptcl.engines.network.invitation import MismatchError
+
+_LISTED = 10
+"""How many of the server's classes are named where one is missing among them."""
+
+
+class LocalData:
+    """The data of one machine, of which only the training part is used."""
+
+    def __init__(self, held: DataSet | ImageFolder) -> None:
+        self._held = held
+        self._fitted: tuple[Inputs, Samples] | None = None
+
+    @classmethod
+    def named(cls, name: str, data_dir: Path | None = None) -> LocalData:
+        """By its name, as `adaptcl run` takes it; a folder of images needs no test part."""
+        if name.startswith(FOLDER):
+            return cls(ImageFolder.look(Path(name.removeprefix(FOLDER)) / "train"))
+        return cls(load(name, data_dir))
+
+    def fitted(self, wanted: Inputs) -> Samples:
+        """The samples as inputs and labels of the server's model, or an error if they are none."""
+        # One run after the other asks for the same, and to decode images takes a while.
+        if self._fitted is None or self._fitted[0] != wanted:
+            self._fitted = None
+            self._fitted = (wanted, self._fit(wanted))
+        return self._fitted[1]
+
+    def _fit(self, wanted: Inputs) -> Samples:
+        if isinstance(self._held, ImageFolder):
+            labels = _by_name(self._held.labels, self._held.classes, wanted.classes)
+            return Samples(_decoded(self._held, wanted), labels, wanted.mean, wanted.std)
+        samples, classes = self._held.train, self._held.classes
+        _refuse_other_inputs(Inputs.of(samples), wanted)
+        if classes == tuple(map(str, range(len(classes)))):
+            _refuse_beyond(samples.labels, len(wanted.classes))
+            labels = samples.labels
+        else:
+            labels = _by_name(samples.labels, classes, wanted.classes)
+        return replace(samples, labels=labels, mean=wanted.mean, std=wanted.std)
+
+
+def _decoded(folder: ImageFolder, wanted: Inputs) -> Tensor:
+    if wanted.kind != "uint8":
+        raise MismatchError(
+            f"The worker's inputs are images of uint8, those of the server are {wanted.kind}."
+        )
+    channels, height, width = wanted.shape
+    if channels not in (1, 3):
+        raise MismatchError(
+            f"The worker's images can have 1 or 3 channels, those of the server have {channels}."
+        )
+    return folder.decode((width, height), gray=channels == 1)
+
+
+def _refuse_other_inputs(own: Inputs, wanted: Inputs) -> None:
+    if own.shape != wanted.shape:
+        raise MismatchError(
+            f"The worker's inputs have the shape {list(own.shape)}, those of the server "
+            f"{list(wanted.shape)}; both must be equal."
+        )
+    if own.kind != wanted.kind:
+        raise MismatchError(
+            f"The worker's inputs are {own.kind}, those of the server {wanted.kind}; both must be "
+            "equal."
+        )
+
+
+def _refuse_beyond(labels: Tensor, count: int) -> None:
+    """Classes without names have nothing to be told apart by but their numbers."""
+    highest = int(labels.max())
+    if highest >= count:
+        raise MismatchError(
+            f"The worker has a label {highest}, but the server has {count} classes, so labels go "
+            f"from 0 to {count - 1}."
+        )
+
+
+def _by_name(labels: Tensor, own: tuple[str, ...], wanted: tuple[str, ...]) -> Tensor:
+    """The server's numbers for the worker's classes; the worker may have fewer."""
+    if own == wanted:
+        return labels
+    numbers = {_composed(name): number for number, name in enumerate(wanted)}
+    table = torch.full((len(own),), -1, device=labels.device)
+    for number in sorted(set(labels.tolist())):
+        known = numbers.get(_composed(own[number]))
+        if known is None:
+            first = ", ".join(f"{name!r:.50}" for name in wanted[:_LISTED])
+            raise MismatchError(
+                f"The worker has the class {own[number]!r}, which the server does not know; "
+                f"it knows {first}{', …' * (len(wanted) > _LISTED)}."
+            )
+        table[number] = known
+    return table[labels]
+
+
+def _composed(name: str) -> str:
+    """File systems differ in how they spell an é."""
+    return unicodedata.normalize("NFC", name)

@@ -1,0 +1,152 @@
+"""Files that appear whole or not at all."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import uuid
+import zlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from adaptcl.errors import RunFolderError, SettingError, kind_of
+
+
+@contextmanager
+def written_whole(path: Path) -> Iterator[BinaryIO]:
+    """A file to write to that takes the name `path` only when the block ends without an error.
+
+    Until then it is a temporary file in the same folder; on any error, Ctrl-C included, it is
+    removed and whatever `path` was before stays.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.part")
+    try:
+        with temporary.open("xb") as file:
+            yield file
+        os.replace(temporary, path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+# A tree of plain values and tensors in one file, written whole or not at all.
+#
+# Checkpoints are such trees. Tensors go into a safetensors file and everything else into its JSON
+# header, so reading one never runs code, and one rename makes the whole of it appear at once. The
+# header also holds a checksum of all the rest: a disk that gives back other bytes than it was
+# given is noticed when the file is read, not when a model has been trained on from there.
+
+Tree = Any
+"""None, bool, int, float, str, Tensor, and lists and string-keyed dictionaries of these."""
+
+_TENSOR = "__tensor__"
+_ACCELERATOR = "accelerator"
+"""Beside the name of a tensor that lay on a GPU or the like, not in the memory of the processor."""
+_HEADER = "tree"
+_DIGITS = 8
+"""Of the checksum, before the tree. Several entries of a header would come in any order, and the
+same tree would not always be the same file."""
+
+
+def save(path: Path, tree: Tree) -> None:
+    """Write a tree; whatever was at `path` stays until the new file is complete."""
+    tensors: dict[str, Tensor] = {}
+    text = json.dumps(_without_tensors(tree, tensors))
+    save_tensors(path, tensors, {_HEADER: _checksum(text, tensors) + text})
+
+
+def save_tensors(path: Path, tensors: dict[str, Tensor], header: dict[str, str]) -> None:
+    """Write a safetensors file that appears whole or not at all."""
+    partial = path.with_name(path.name + ".partial")
+    try:
+        # safetensors puts a file in its place that nobody else may read, whatever the umask says.
+        partial.unlink(missing_ok=True)
+        partial.touch()
+        mode = stat.S_IMODE(partial.stat().st_mode)
+        save_file(tensors, partial, metadata=header)
+        partial.chmod(mode)
+        with partial.open("rb") as written:
+            os.fsync(written.fileno())
+        partial.replace(path)
+    except (OSError, SafetensorError) as error:  # a full disk is either, by where it is met
+        partial.unlink(missing_ok=True)
+        reason = getattr(error, "strerror", None) or error
+        raise RunFolderError(f"{path} cannot be written: {reason}.") from None
+
+
+def load(path: Path, accelerator: torch.device | None = None) -> Tree:
+    """Read back what `save` wrote, if it is still what it was.
+
+    Tensors that lay on an accelerator go to this one, all others stay with the processor.
+    """
+    try:
+        with safe_open(path, framework="pt") as file:
+            header = (file.metadata() or {})[_HEADER]
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        checksum, text = header[:_DIGITS], header[_DIGITS:]
+        if checksum != _checksum(text, tensors):
+            raise ValueError("its checksum is not that of its content")
+        return _with_tensors(json.loads(text), tensors, accelerator)
+    except FileNotFoundError:
+        raise RunFolderError(f"{path} does not exist.") from None
+    except OSError as error:
+        raise RunFolderError(f"{path} cannot be read: {error.strerror or error}.") from None
+    except (SafetensorError, KeyError, ValueError) as error:
+        raise RunFolderError(
+            f"{path} is damaged and cannot be read: {error}; put back a copy of it, or delete it "
+            "to begin anew."
+        ) from None
+
+
+def _checksum(text: str, tensors: Mapping[str, Tensor]) -> str:
+    """Over all that is read back; a CRC, which costs little beside writing it every round."""
+    shapes = [(name, str(t.dtype), list(t.shape)) for name, t in sorted(tensors.items())]
+    crc = zlib.crc32(json.dumps([text, shapes]).encode())
+    for _, tensor in sorted(tensors.items()):
+        crc = zlib.crc32(tensor.view(-1).view(torch.uint8).numpy().data, crc)
+    return f"{crc:0{_DIGITS}x}"
+
+
+def _without_tensors(tree: Tree, tensors: dict[str, Tensor]) -> Tree:
+    if isinstance(tree, Tensor):
+        name = str(len(tensors))
+        tensors[name] = tree.detach().cpu().clone().contiguous()
+        return {_TENSOR: name} if tree.device.type == "cpu" else {_TENSOR: name, _ACCELERATOR: True}
+    if isinstance(tree, dict):
+        for key in tree:
+            if type(key) is not str:  # JSON would silently make a text of a number
+                raise SettingError(
+                    f"A snapshot holds a dictionary with the key {key!r:.50}, but keys must be "
+                    "texts; give list(dictionary.items()) and make a dictionary of it again."
+                )
+        return {key: _without_tensors(value, tensors) for key, value in tree.items()}
+    if isinstance(tree, list | tuple):
+        return [_without_tensors(value, tensors) for value in tree]
+    if tree is not None and not isinstance(tree, bool | int | float | str):
+        raise SettingError(
+            f"A snapshot holds {kind_of(tree)}, but it must be made of numbers, texts, tensors, "
+            "lists and dictionaries of them."
+        )
+    return tree
+
+
+def _with_tensors(
+    tree: Tree, tensors: Mapping[str, Tensor], accelerator: torch.device | None
+) -> Tree:
+    if isinstance(tree, dict):
+        if _TENSOR in tree:
+            tensor = tensors[tree[_TENSOR]]
+            return tensor.to(accelerator) if tree.get(_ACCELERATOR) and accelerator else tensor
+        return {key: _with_tensors(value, tensors, accelerator) for key, value in tree.items()}
+    if isinstance(tree, list):
+        return [_with_tensors(value, tensors, accelerator) for value in tree]
+    return tree

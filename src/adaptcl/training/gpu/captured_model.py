@@ -1,0 +1,296 @@
+"""One sub-model on a GPU with its captured steps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+from torch.nn import functional as F
+
+from adaptcl.data import Samples
+from adaptcl.training.batches import crop_and_flip
+from adaptcl.training.gpu.captured_buffers import CAPTURING, Table, Tensors
+from adaptcl.training.task import Recipe
+from adaptcl.units import Kept, State, UnitMap, kept_key
+
+try:
+    from adaptcl.training.gpu import batch as images
+    from adaptcl.training.gpu import loss
+    from adaptcl.training.gpu.batch_norm import batch_norm, fits
+    from adaptcl.training.gpu.batch_norm_pool import batch_norm_pool
+    from adaptcl.training.gpu.convolution import convolve
+    from adaptcl.training.gpu.convolution import fits as convolves
+    from adaptcl.training.gpu.descent import Descent, Gradients, TwoOwnersError
+    from adaptcl.training.gpu.max_pool import halve, halves
+    from adaptcl.training.gpu.shortcuts import OperationRecorder, Operations, Shortcuts, Shortened
+except ImportError:  # Triton comes with PyTorch for GPUs on most systems, not on all
+    _HAS_TRITON = False
+else:
+    _HAS_TRITON = True
+
+_WARM_UP = 1
+"""Steps before a capture, in which libraries choose their kernels and ours are compiled."""
+
+
+class CannotCaptureError(Exception):
+    """Raised with the reason why a model's steps cannot be captured."""
+
+
+class CapturedModel:
+    """A sub-model, its parameters as they are trained, and its steps by batch size."""
+
+    def __init__(
+        self, model: nn.Module, units: UnitMap, kept: Kept, samples: Samples, *, half: bool
+    ) -> None:
+        _refuse(model)
+        self.model = model
+        self.shape = kept_key(kept)
+        self.last_worker = -1
+        model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self._units = units
+        self._kept = kept
+        self._samples = samples
+        self._half = half
+        self._device = samples.labels.device
+        self._lasso = torch.zeros((), device=self._device)
+        self._rate = torch.zeros((), device=self._device)
+        """The learning rate, which may be another in each round."""
+        self._recipe: Recipe | None = None
+        self._descent: Descent | None = None
+        self._shortcuts: Shortcuts | None = None
+        self._pool: Any = None
+        self._table: Table | None = None
+        self._steps: dict[int, _Step] = {}
+        """By batch size: the last batch of an epoch is a smaller one."""
+        self._tensors = Tensors(model)
+        # Of its own: a graph remembers where cuBLAS worked when it was captured, which goes by
+        # stream, and steps that run at the same time must not work in the same place. PyTorch deals
+        # its 32 streams out in turn, so only models that are long out of use share one.
+        self._stream: torch.cuda.Stream = torch.cuda.Stream(  # type: ignore[no-untyped-call]
+            self._device
+        )
+
+    def load(self, state: State) -> None:
+        """Take on other tensors of the same shapes."""
+        self._tensors.load(state)
+
+    def state(self) -> State:
+        """Copies of its tensors, in the usual layout."""
+        return self._tensors.copied()
+
+    def run(
+        self,
+        batches: Sequence[Tensor],
+        moves: Sequence[Tensor] | None,
+        begin: int,
+        recipe: Recipe,
+        lasso: float,
+    ) -> Tensor:
+        """One step of SGD on each batch of indexes from `begin` on, from rest; the losses."""
+        stream = self._stream
+        stream.wait_stream(torch.cuda.current_stream(self._device))
+        try:
+            with torch.cuda.stream(stream):
+                return self._run(batches, moves, begin, recipe, lasso)
+        finally:
+            # To make the stream of all threads wait for this one would hold up the others.
+            stream.synchronize()
+
+    def _run(
+        self,
+        batches: Sequence[Tensor],
+        moves: Sequence[Tensor] | None,
+        begin: int,
+        recipe: Recipe,
+        lasso: float,
+    ) -> Tensor:
+        sizes = [len(indexes) for indexes in batches]
+        table, descent = self._prepared(sizes, replace(recipe, learning_rate=1.0))
+        table.fill(batches, moves, begin)
+        self._lasso.fill_(lasso)
+        self._rate.fill_(recipe.learning_rate)
+        descent.round()
+        descent.rest()
+        for size in sizes:
+            self._steps[size].graph.replay()
+        return table.losses(len(batches))
+
+    def _prepared(self, sizes: Sequence[int], recipe: Recipe) -> tuple[Table, Descent]:
+        """All that steps on batches of these sizes need, captured anew only where it must be."""
+        if recipe != self._recipe or self._descent is None:
+            self._recipe = recipe
+            self._descent = self._new_descent(recipe)
+            self._tensors = Tensors(self.model)
+            self._table = None
+        # A rest of one sample joins the batch before it.
+        widest = max(recipe.batch_size + 1, *sizes)
+        if self._table is None or not self._table.holds(len(sizes), widest):
+            # With room to spare: not every worker has as many samples.
+            capacity = 1 << max(len(sizes), _WARM_UP + 1).bit_length()
+            self._table = Table(capacity, widest, recipe.augmentation, self._device)
+            self._steps.clear()
+            self._pool = None  # the memory goes with the last graph that used it
+        for size in set(sizes) - self._steps.keys():
+            self._steps[size] = self._captured(size, self._table, recipe)
+        return self._table, self._descent
+
+    def _new_descent(self, recipe: Recipe) -> Descent:
+        try:
+            return Descent(self.model, self._units, self._kept, recipe, half=self._half)
+        except TwoOwnersError as error:
+            raise CannotCaptureError(f"units share the tensor {error}") from None
+
+    def _captured(self, size: int, table: Table, recipe: Recipe) -> _Step:
+        """Capture the step for one batch size, leaving the model as it was."""
+        assert self._descent is not None
+        step = _Step(size, table, self._descent.gradients())
+        self.model.train()
+        tensors = [*self.model.parameters(), *self.model.buffers()]
+        before = [tensor.detach().clone() for tensor in tensors]
+        table.rewind()
+        with CAPTURING:
+            try:
+                if self._shortcuts is None:
+                    self._shortcuts = self._watched(step, recipe)
+                for _ in range(_WARM_UP):
+                    self._do(step, recipe)
+                torch.cuda.current_stream().synchronize()
+                with _capture(step.graph, self._pool):
+                    places = self._do(step, recipe)
+                # The gradients lie where they will lie in every replay.
+                step.gradients.point(*places)
+                self._pool = step.graph.pool()
+            except (RuntimeError, torch.AcceleratorError) as error:
+                _free_generator(self._device)
+                raise CannotCaptureError(str(error).splitlines()[0]) from error
+            finally:
+                with torch.no_grad():
+                    for tensor, value in zip(tensors, before, strict=True):
+                        tensor.copy_(value)
+        return step
+
+    def _do(self, step: _Step, recipe: Recipe) -> tuple[Tensor, Tensor]:
+        """One step of SGD on the batch that the step's counter points at.
+
+        Gives the places of the gradients, which a capture can point at only when it is over.
+        """
+        assert self._descent is not None
+        assert self._shortcuts is not None
+        inputs, labels = self._batch(step, recipe)
+        shortened = Shortened(
+            self._shortcuts,
+            Operations(batch_norm, fits, batch_norm_pool, halve, halves, convolve, convolves),
+            self._counters(),
+        )
+        with shortened, self._autocast():
+            scores = self._scores(inputs)
+        shortened.finish()
+        root, slope = self._loss(step, scores, labels)
+        leaves = self._descent.leaves
+        trained = [name for name, leaf in leaves.items() if leaf.requires_grad]
+        gradients = torch.autograd.grad(
+            root, [leaves[name] for name in trained], slope, allow_unused=True
+        )
+        by_name = {
+            name: None if gradient is None else self._descent.dense(name, gradient)
+            for name, gradient in zip(trained, gradients, strict=True)
+        }
+        left_out = {id(bias) for bias in shortened.without_gradient}
+        zero = {name for name, leaf in leaves.items() if id(leaf) in left_out}
+        places = self._descent.where([by_name.get(name) for name in leaves], zero)
+        if not torch.cuda.is_current_stream_capturing():
+            step.gradients.point(*places)
+        self._descent.step(step.gradients, self._lasso, self._rate)
+        step.table.move_on()
+        return places
+
+    @torch.no_grad()
+    def _watched(self, step: _Step, recipe: Recipe) -> Shortcuts:
+        inputs, _ = self._batch(step, recipe)
+        watch = OperationRecorder(fits, halves)
+        with watch, self._autocast():
+            self._scores(inputs)
+        return watch.found()
+
+    def _batch(self, step: _Step, recipe: Recipe) -> tuple[Tensor, Tensor]:
+        table = step.table
+        if images.fits(self._samples, step.size):
+            moved = recipe.augmentation
+            return images.batch(self._samples, table.rows, table.counter, step.size, moved=moved)
+        indexes, moves = table.row(step.size)
+        inputs, labels = self._samples.batch(indexes)
+        if recipe.augmentation:
+            inputs = crop_and_flip(inputs, moves)
+        if inputs.dim() == 4:
+            inputs = inputs.contiguous(memory_format=torch.channels_last)
+        return inputs, labels
+
+    def _scores(self, inputs: Tensor) -> Tensor:
+        assert self._descent is not None
+        scores: Tensor = functional_call(self.model, self._descent.leaves, (inputs,))
+        return scores
+
+    def _loss(self, step: _Step, scores: Tensor, labels: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Notes the loss; what the backward pass begins at, and the gradient there if not one."""
+        table = step.table
+        if loss.fits(scores):
+            return scores, loss.loss_gradient(scores, labels, table.noted, table.counter)
+        with self._autocast():
+            mean = F.cross_entropy(scores, labels)
+        table.note(mean.detach())
+        return mean, None
+
+    def _autocast(self) -> torch.autocast:
+        # The cache would keep casts of weights from before the capture.
+        return torch.autocast("cuda", torch.bfloat16, enabled=self._half, cache_enabled=False)
+
+    def _counters(self) -> list[Tensor]:
+        return [
+            buffer
+            for name, buffer in self.model.named_buffers()
+            if name.endswith("num_batches_tracked")
+        ]
+
+
+class _Step:
+    """A captured step for batches of one size, and where its gradients lie."""
+
+    def __init__(self, size: int, table: Table, gradients: Gradients) -> None:
+        self.size = size
+        self.table = table
+        self.gradients = gradients
+        self.graph = torch.cuda.CUDAGraph()
+
+
+@contextmanager
+def _capture(graph: torch.cuda.CUDAGraph, pool: Any) -> Iterator[None]:
+    """What is launched on this thread's stream inside becomes the graph.
+
+    PyTorch's own context for this waits for the whole GPU and empties its cache, which would hold
+    up the other workers.
+    """
+    graph.capture_begin(pool, capture_error_mode="thread_local")
+    try:
+        yield
+    finally:
+        graph.capture_end()
+
+
+def _free_generator(device: torch.device) -> None:
+    """A capture that fails leaves the GPU's generator bound to it, and unable to draw again."""
+    generator = torch.cuda.default_generators[device.index or 0]
+    fresh = torch.Generator(device).manual_seed(generator.initial_seed())
+    generator.graphsafe_set_state(fresh.graphsafe_get_state())
+
+
+def _refuse(model: nn.Module) -> None:
+    if not _HAS_TRITON:
+        raise CannotCaptureError("Triton is not installed")
+    for name, parameter in model.named_parameters():
+        if parameter.dtype != torch.float32:
+            raise CannotCaptureError(f"parameter {name!r} is {parameter.dtype}, not float32")

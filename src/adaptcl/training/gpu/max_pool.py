@@ -1,0 +1,84 @@
+"""The usual max-pool, 2×2 with stride 2, without an index for every square.
+
+PyTorch writes eight bytes for each square to remember where its maximum was; here the backward
+pass looks again.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd import Function
+
+from adaptcl.training.gpu.kernels import max_pool as kernels
+
+_SQUARES, _WIDE, _WARPS = 32, 64, 4
+"""What one program takes: squares, and channels of each."""
+
+
+def halves(x: Tensor) -> bool:
+    """Whether the kernels can take these images."""
+    return (
+        x.is_cuda
+        and x.dim() == 4
+        and x.dtype in (torch.float32, torch.bfloat16)
+        and x.is_contiguous(memory_format=torch.channels_last)
+        and x.shape[2] % 2 == 0
+        and x.shape[3] % 2 == 0
+        and 0 < x.numel() < 2**31
+    )
+
+
+def halve(x: Tensor) -> Tensor:
+    """The largest of each 2×2 square of channels-last images."""
+    y: Tensor = _Halve.apply(x)  # type: ignore[no-untyped-call]
+    return y
+
+
+class _Halve(Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        images, channels, height, width = x.shape
+        half = (images, channels, height // 2, width // 2)
+        y = torch.empty(half, dtype=x.dtype, device=x.device, memory_format=torch.channels_last)
+        kernels.halve[_grid(y)](
+            x,
+            y,
+            y.numel() // channels,
+            height,
+            width,
+            channels,
+            SQUARES=_SQUARES,
+            WIDE=_WIDE,
+            num_warps=_WARPS,
+        )
+        # Not what comes out: an operation behind may change it in place.
+        ctx.save_for_backward(x)
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, dy: Tensor) -> Any:
+        (x,) = ctx.saved_tensors
+        _, channels, height, width = x.shape
+        dy = dy.contiguous(memory_format=torch.channels_last)
+        dx = torch.empty_like(x)
+        kernels.halve_gradient[_grid(dy)](
+            dy,
+            x,
+            dx,
+            dy.numel() // channels,
+            height,
+            width,
+            channels,
+            SQUARES=_SQUARES,
+            WIDE=_WIDE,
+            num_warps=_WARPS,
+        )
+        return dx
+
+
+def _grid(y: Tensor) -> tuple[int]:
+    channels = y.shape[1]
+    return (-(-(y.numel() // channels) // _SQUARES) * -(-channels // _WIDE),)

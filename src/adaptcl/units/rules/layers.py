@@ -1,0 +1,216 @@
+"""How unit candidates pass through layers that have weights of their own.
+
+A layer *reads* the units of its input along one dimension of its weight and *brings forth* new
+ones along another. Layers that keep channels apart (batch norm, depthwise convolution, PReLU)
+bring forth nothing: their entries belong to the units they are given.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from adaptcl.units.flow import PINNED, Flow, OperationCall, Rule
+
+
+def linear(flow: Flow, call: OperationCall) -> bool:
+    """Columns read the last dimension, rows are new units."""
+    given, weight, bias = call.get(0, "input"), call.get(1, "weight"), call.get(2, "bias")
+    if not flow.is_parameter(weight) or not _trained_or_none(flow, bias):
+        return False
+    flow.count_work(weight, call.out.numel() // weight.shape[0])
+    if not _read(flow, given, given.dim() - 1, weight, 1):
+        return False
+    _bring_forth(flow, call.out, call.out.dim() - 1, weight, 0, bias)
+    return True
+
+
+def convolution(flow: Flow, call: OperationCall) -> bool:
+    """Dimension 1 of the weight reads the channels, dimension 0 holds new units."""
+    given, weight, bias = call.get(0, "input"), call.get(1, "weight"), call.get(2, "bias")
+    if not flow.is_parameter(weight) or not _trained_or_none(flow, bias):
+        return False
+    flow.count_work(weight, call.out.numel() // weight.shape[0])
+    channel = given.dim() - weight.dim() + 1
+    groups = call.get(6, "groups", 1)
+    if groups > 1:
+        return _grouped(flow, call, channel, groups)
+    if not _read(flow, given, channel, weight, 1):
+        return False
+    _bring_forth(flow, call.out, channel, weight, 0, bias)
+    return True
+
+
+def _grouped(flow: Flow, call: OperationCall, channel: int, groups: int) -> bool:
+    """A group of channels, read and written, is one unit: equal groups must stay equal."""
+    given, weight, bias = call.get(0, "input"), call.get(1, "weight"), call.get(2, "bias")
+    tag = flow.tag(given)
+    if tag is None or tag.dim != channel:
+        return False
+    read, written = len(tag.ids) // groups, weight.shape[0] // groups
+    if read > 1:
+        flow.grouped.add(flow.name(weight))
+    if flow.name(weight) in flow.alike:
+        return _alike(flow, call, channel, groups)
+    first = tag.ids[::read]
+    flow.coupling.couple(tag.ids, first.repeat_interleave(read))
+    rows = first.repeat_interleave(written)
+    _own(flow, rows, weight, bias)
+    flow.put(call.out, rows, channel, zero=True)
+    return True
+
+
+def _alike(flow: Flow, call: OperationCall, channel: int, groups: int) -> bool:
+    """Channels at the same place of every group are one unit: equal groups get narrower alike."""
+    given, weight, bias = call.get(0, "input"), call.get(1, "weight"), call.get(2, "bias")
+    tag = flow.tag(given)
+    assert tag is not None
+    split = tag.ids.reshape(groups, -1)
+    flow.coupling.couple(split.flatten(), split[:1].expand_as(split).flatten())
+    if not tag.zero:
+        flow.coupling.pin(tag.ids)
+    flow.claim(weight, 1, split[0], owned=False)
+    rows = flow.rows(weight, 0, groups)
+    _own(flow, rows, bias)
+    flow.put(call.out, rows, channel, zero=True)
+    return True
+
+
+def transposed_convolution(flow: Flow, call: OperationCall) -> bool:
+    """As a convolution, with the first two dimensions of the weight exchanged."""
+    given, weight, bias = call.get(0, "input"), call.get(1, "weight"), call.get(2, "bias")
+    if not flow.is_parameter(weight) or not _trained_or_none(flow, bias):
+        return False
+    flow.count_work(weight, given.numel() // weight.shape[0])
+    channel = given.dim() - weight.dim() + 1
+    if call.get(6, "groups", 1) > 1 or not _read(flow, given, channel, weight, 0):
+        return False
+    _bring_forth(flow, call.out, channel, weight, 1, bias)
+    return True
+
+
+def embedding(flow: Flow, call: OperationCall) -> bool:
+    """Columns are new units: each row of the table, one token's, has an entry of every unit."""
+    weight = call.get(1, "weight")
+    if not flow.is_parameter(weight) or call.get(3, "max_norm") is not None:
+        return False
+    _bring_forth(flow, call.out, call.out.dim() - 1, weight, 1, None)
+    return True
+
+
+def channel_norm(flow: Flow, call: OperationCall) -> bool:
+    """Batch and instance norm: scale, shift and statistics belong to the unit of their channel."""
+    tag = flow.tag(call.get(0, "input"))
+    entries = [call.get(1, "running_mean"), call.get(2, "running_var")]
+    entries += [call.get(3, "weight"), call.get(4, "bias")]
+    present = [t for t in entries if t is not None]
+    if tag is None or tag.dim != 1 or not all(flow.is_state(t) for t in present):
+        return False
+    _own(flow, tag.ids, *present)
+    scaled = entries[2] is not None and entries[3] is not None
+    flow.put(call.out, tag.ids, 1, zero=tag.zero or scaled)
+    return True
+
+
+def group_norm(flow: Flow, call: OperationCall) -> bool:
+    """A group of channels, normalised together, is one unit; one group of all is none."""
+    groups, weight, bias = call.get(1, "num_groups"), call.get(2, "weight"), call.get(3, "bias")
+    tag = flow.tag(call.get(0, "input"))
+    if tag is None or tag.dim != 1 or groups < 2 or weight is None or bias is None:
+        return False
+    if not flow.is_parameter(weight) or not flow.is_parameter(bias):
+        return False
+    size = len(tag.ids) // groups
+    flow.coupling.couple(tag.ids, tag.ids[::size].repeat_interleave(size))
+    _own(flow, tag.ids, weight, bias)
+    flow.put(call.out, tag.ids, 1, zero=True)
+    return True
+
+
+def prelu(flow: Flow, call: OperationCall) -> bool:
+    """A slope for each channel belongs to its unit; one slope for all belongs to nobody."""
+    given, weight = call.get(0, "input"), call.get(1, "weight")
+    tag = flow.tag(given)
+    if tag is None or not flow.is_parameter(weight):
+        return False
+    if weight.numel() > 1:
+        if tag.dim != 1:
+            return False
+        _own(flow, tag.ids, weight)
+    flow.put(call.out, tag.ids, tag.dim, tag.zero)
+    return True
+
+
+def recurrent(flow: Flow, call: OperationCall) -> bool:
+    """LSTM and GRU are not cut, but each weight is multiplied once for every step of a text."""
+    output = call.out[0]
+    for weight in call.get(2, "params"):
+        if weight.dim() == 2 and flow.is_parameter(weight):
+            flow.count_work(weight, output.numel() // output.shape[-1])
+    return False
+
+
+def product(flow: Flow, call: OperationCall) -> bool:
+    """A product with a bare parameter is not cut, but is work like that of a linear layer."""
+    for weight in (call.get(0, "input"), call.get(1, "other")):
+        if isinstance(weight, Tensor) and weight.dim() == 2 and flow.is_parameter(weight):
+            flow.count_work(weight, call.out.numel() // call.out.shape[-1])
+    return False
+
+
+def attention(flow: Flow, call: OperationCall) -> bool:
+    """Fused attention is not cut, but its projections are work like any other."""
+    query = call.get(0, "query")
+    for position, name in ((5, "in_proj_weight"), (11, "out_proj_weight")):
+        weight = call.get(position, name)
+        if weight is not None and flow.is_parameter(weight):
+            flow.count_work(weight, query.numel() // query.shape[-1])
+    return False
+
+
+def _trained_or_none(flow: Flow, bias: Tensor | None) -> bool:
+    return bias is None or flow.is_parameter(bias)
+
+
+def _read(flow: Flow, given: Tensor, dim: int, weight: Tensor, weight_dim: int) -> bool:
+    """Let a dimension of a weight follow the units it is multiplied with."""
+    tag = flow.tag(given)
+    if tag is None:
+        fixed = torch.full((weight.shape[weight_dim],), PINNED)
+        flow.claim(weight, weight_dim, fixed, owned=False)
+        return True
+    if tag.dim != dim:
+        return False
+    if not tag.zero:
+        flow.coupling.pin(tag.ids)
+    flow.claim(weight, weight_dim, tag.ids, owned=False)
+    return True
+
+
+def _bring_forth(
+    flow: Flow, out: Tensor, dim: int, weight: Tensor, weight_dim: int, bias: Tensor | None
+) -> None:
+    rows = flow.rows(weight, weight_dim)
+    if bias is not None:
+        flow.claim(bias, 0, rows, owned=True)
+    flow.put(out, rows, dim, zero=True)
+
+
+def _own(flow: Flow, ids: Tensor, *entries: Tensor | None) -> None:
+    for tensor in entries:
+        if tensor is not None:
+            flow.claim(tensor, 0, ids, owned=True)
+
+
+LAYER_RULES: dict[str, Rule] = {
+    "linear": linear,
+    **{f"conv{n}d": convolution for n in (1, 2, 3)},
+    **{f"conv_transpose{n}d": transposed_convolution for n in (1, 2, 3)},
+    **dict.fromkeys(("embedding", "embedding_bag"), embedding),
+    **dict.fromkeys(("batch_norm", "instance_norm"), channel_norm),
+    "group_norm": group_norm,
+    "prelu": prelu,
+    **dict.fromkeys(("lstm", "gru", "rnn_tanh", "rnn_relu"), recurrent),
+    **dict.fromkeys(("matmul", "rmatmul", "mm"), product),
+    "multi_head_attention_forward": attention,
+}

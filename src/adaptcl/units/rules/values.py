@@ -1,0 +1,148 @@
+"""How unit candidates pass through operations that compute new values without weights.
+
+Cutting a unit equals zeroing it only while its activation *is* zero once the unit is zeroed:
+ReLU keeps that, a sigmoid does not, and a product has it if one factor has it. Instead of
+lists of functions with and without that property, the operation itself is asked, by running it
+on zeros.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import partial
+from itertools import product
+
+import torch
+from torch import Tensor
+
+from adaptcl.units.flow import PINNED, Flow, OperationCall, Rule, tensors_in
+
+_ANYTHING = (2.0, -1.0)
+"""Stand-ins for a value that may be anything: one of either sign."""
+
+
+def pointwise(flow: Flow, call: OperationCall) -> bool:
+    """A function of each element, or of the elements at the same place of several operands.
+
+    Operands of full width are cut together. One that is broadcast along the units is never cut
+    itself and leaves them alone. A free parameter belongs to the units if they are its only
+    dimension.
+    """
+    out: Tensor = call.out
+    operands = list(tensors_in((call.args, call.kwargs)))
+    tags = [flow.tag(t) for t in operands]
+    dims = {
+        tag.dim - t.dim() + out.dim()
+        for t, tag in zip(operands, tags, strict=True)
+        if tag is not None
+    }
+    if len(dims) != 1:
+        return False
+    (dim,) = dims
+    ids = next(tag.ids for tag in tags if tag is not None)
+    zero: dict[int, bool] = {}
+    for tensor, tag in zip(operands, tags, strict=True):
+        own_dim = dim - out.dim() + tensor.dim()
+        if own_dim < 0 or tensor.shape[own_dim] == 1:
+            if flow.is_state(tensor):
+                flow.pin(tensor)
+            zero[id(tensor)] = False
+        elif tag is not None:
+            flow.coupling.couple(ids, tag.ids)
+            zero[id(tensor)] = tag.zero
+        elif flow.is_parameter(tensor) and tensor.numel() == len(ids):
+            flow.claim(tensor, own_dim, ids, owned=True)
+            zero[id(tensor)] = True
+        else:
+            flow.pin(tensor)
+            flow.coupling.couple(ids, torch.full_like(ids, PINNED))
+            zero[id(tensor)] = False
+    flow.put(out, ids, dim, _gives_zero(call, zero))
+    return True
+
+
+def _gives_zero(call: OperationCall, zero: dict[int, bool]) -> bool:
+    """Whether the result is zero where some operands are, whatever the others."""
+    free = [key for key, is_zero in zero.items() if not is_zero]
+    for values in product(_ANYTHING, repeat=len(free)):
+        chosen = dict(zip(free, values, strict=True))
+        if not bool((call.replay(partial(_filled, chosen)) == 0).all()):
+            return False
+    return True
+
+
+def _filled(chosen: dict[int, float], tensor: Tensor) -> Tensor:
+    """A single element of the value chosen for a tensor, or zero."""
+    return torch.full([1] * tensor.dim(), chosen.get(id(tensor), 0.0)).to(tensor.dtype)
+
+
+def reduced(flow: Flow, call: OperationCall) -> bool:
+    """Mean, sum, maximum, softmax and the like over dimensions other than that of the units.
+
+    A sum over units is the one exception: what is zero adds as little as what is not there.
+    """
+    given = call.get(0, "input")
+    other = call.get(1, "dim")
+    if isinstance(other, Tensor):
+        return pointwise(flow, call)
+    tag = flow.tag(given)
+    if tag is None:
+        return False
+    over = range(given.dim()) if other is None else [other] if isinstance(other, int) else other
+    dims = {dim % given.dim() for dim in over}
+    if tag.dim in dims:
+        return call.name == "sum" and tag.zero
+    return _put_outputs(flow, call, given, sum(dim < tag.dim for dim in dims))
+
+
+def spatial(flow: Flow, call: OperationCall) -> bool:
+    """Pooling, padding and resizing of everything behind the dimension of the units."""
+    given = call.get(0, "input")
+    tag = flow.tag(given)
+    if tag is None or tag.dim >= given.dim() - _trailing(call, given):
+        return False
+    return _put_outputs(flow, call, given, 0)
+
+
+def _trailing(call: OperationCall, given: Tensor) -> int:
+    """How many of the last dimensions the operation works on."""
+    if call.name == "pad":
+        pads = call.get(1, "pad")
+        return max((i // 2 + 1 for i, size in enumerate(pads) if size != 0), default=0)
+    if (found := re.search(r"([123])d", call.name)) is not None:
+        return int(found[1])
+    return given.dim() - 2
+
+
+def _put_outputs(flow: Flow, call: OperationCall, given: Tensor, lost: int) -> bool:
+    """Tag each result; dimensions before that of the units may have been `lost`."""
+    tag = flow.tag(given)
+    assert tag is not None
+    on_zero = call.replay(lambda t: torch.zeros_like(t) if t is given else t)
+    for out, result in zip(tensors_in(call.out), tensors_in(on_zero), strict=True):
+        dim = tag.dim if out.dim() == given.dim() else tag.dim - lost
+        flow.put(out, tag.ids, dim, tag.zero and bool((result == 0).all()))
+    return True
+
+
+_POINTWISE = """
+    abs add addcdiv addcmul alpha_dropout atan ceil celu clamp clamp_max clamp_min clip cos div
+    dropout dropout1d dropout2d dropout3d elu eq erf exp expm1 feature_alpha_dropout
+    feature_dropout fill floor ge gelu gt hardshrink hardsigmoid hardswish hardtanh le leaky_relu
+    lerp log log1p logical_and logical_not logical_or logsigmoid lt masked_fill maximum minimum
+    mish mul ne neg nan_to_num pow reciprocal relu relu6 round rrelu rsqrt rsub selu sigmoid sign
+    silu sin softplus softshrink softsign sqrt square sub tan tanh tanhshrink threshold where
+"""
+_REDUCED = """
+    amax amin argmax argmin cumsum log_softmax logsumexp max mean min prod softmax softmin std sum
+    var
+"""
+_POOLS = "max avg adaptive_avg adaptive_max lp"
+
+VALUE_RULES: dict[str, Rule] = {
+    **dict.fromkeys(_POINTWISE.split(), pointwise),
+    **dict.fromkeys(_REDUCED.split(), reduced),
+    **{f"{kind}_pool{n}d": spatial for kind in _POOLS.split() for n in (1, 2, 3)},
+    **{f"{k}_pool{n}d_with_indices": spatial for k in ("max", "adaptive_max") for n in (1, 2, 3)},
+    **dict.fromkeys(["pad", "interpolate", "upsample"], spatial),
+}

@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+import importlib
+import inspect
+import json
+
+import pytest
+
+from benchmarks import BENCHMARKS
+from benchmarks.benchmark import Bar, BenchmarkReport, Measurement, Request, to_json
+from benchmarks.machine import this_machine
+
+
+@pytest.mark.parametrize(
+    ("bar", "value", "holds"),
+    [
+        (Bar(0.35), 0.35, True),
+        (Bar(0.35), 0.36, False),
+        (Bar(1.15, at_least=True), 1.15, True),
+        (Bar(1.15, at_least=True), 1.14, False),
+    ],
+)
+def test_a_bar_is_held_from_the_right_side(bar: Bar, value: float, holds: bool) -> None:
+    assert bar.holds(value) is holds
+    assert Measurement("x", value, bar=bar).verdict == ("holds" if holds else "missed")
+
+
+def test_a_figure_without_a_bar_has_no_verdict() -> None:
+    assert Measurement("x", 1.0).verdict == ""
+
+
+def test_the_json_holds_figures_bars_machine_and_details() -> None:
+    rows = (Measurement("fast", 2.0, 0.5, Bar(1.5, at_least=True), 3.0), Measurement("free", 1.0))
+    report = BenchmarkReport("A title", "times", rows, "once", ("note",), {"all": [1, 2]})
+    found = json.loads(json.dumps(to_json("step", report, this_machine("cpu"))))
+    assert found["benchmark"] == "step"
+    assert found["rows"][0] == {
+        "label": "fast",
+        "value": 2.0,
+        "seconds": 0.5,
+        "bar": "≥ 1.5",
+        "holds": True,
+        "limit": 3.0,
+    }
+    assert found["rows"][1]["holds"] is None
+    assert found["details"] == {"all": [1, 2]}
+    assert found["machine"]["cores"] >= 1
+
+
+@pytest.mark.parametrize("name", BENCHMARKS)
+def test_every_registered_benchmark_has_a_function_that_measures(name: str) -> None:
+    each = BENCHMARKS[name]
+    module = importlib.import_module(f"adaptcl.bench.{each.module or each.name}")
+    assert list(inspect.signature(module.measure).parameters) == ["request"]
+    assert each.name == name
+    assert Request().device == "cpu"

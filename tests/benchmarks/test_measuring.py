@@ -1,0 +1,66 @@
+"""Each benchmark run for real, on the small model and once."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from benchmarks import lasso, layout, step, threads
+from benchmarks import round as a_round
+from benchmarks.benchmark import BenchmarkReport, Request
+
+ONCE = Request(repeats=1)
+
+
+def labels(report: BenchmarkReport) -> list[str]:
+    assert all(row.value > 0 for row in report.rows)
+    return [row.label for row in report.rows]
+
+
+def test_a_step_is_measured_at_every_retention_with_its_limit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(step, "_MODEL", "small")
+    report = step.measure(ONCE)
+    whole = report.rows[0]
+    assert (whole.label, whole.value) == ("γ = 1", 1.0)
+    assert all(row.limit is not None for row in report.rows)
+    barred = [label for label, row in zip(labels(report), report.rows, strict=True) if row.bar]
+    assert len(barred) == 2
+    assert all(label.startswith("γ = 0.25") for label in barred)
+
+
+def test_the_lasso_is_measured_against_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lasso, "_MODELS", ("small",))
+    report = lasso.measure(ONCE)
+    assert labels(report) == ["small, in place", "small, a plain term of the loss"]
+    assert all(row.value < 1 for row in report.rows)
+
+
+def test_layouts_are_measured_against_channels_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(layout, "_MODELS", ("small",))
+    report = layout.measure(ONCE)
+    first = [row.value for row in report.rows if row.label.endswith("channels first")]
+    assert first == [1.0, 1.0]
+    assert len(labels(report)) == 4
+
+
+def test_a_round_is_measured_with_and_without_the_lasso(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(a_round, "_STEPS", {"cpu": {"small": 1}})
+    report = a_round.measure(ONCE)
+    assert [label for label in labels(report) if "processor" not in label] == [
+        "small, sparse training",
+        "small, no lasso",
+    ]
+
+
+def test_workers_side_by_side_are_measured_in_threads_and_processes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(threads, "_STEPS", {"small": 1})
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
+    assert labels(threads.measure(ONCE)) == [
+        "small, 1 side by side on 2 cores each, threads",
+        "small, 2 side by side on 1 core each, threads",
+        "small, 2 side by side on 1 core each, processes",
+    ]

@@ -1,0 +1,239 @@
+"""Tasks and updates survive the journey; what only looks like an update is refused."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+pytest.importorskip("flwr", reason="the network engine needs flwr: pip install 'adaptcl[network]'")
+
+from adaptcl import models
+from adaptcl.codecs.codec import Payload
+from adaptcl.data.samples import Inputs
+from adaptcl.engines.network.frames import Frame
+from adaptcl.engines.network.messages import (
+    Invitation,
+    dismissal,
+    read_task,
+    read_update,
+    read_used,
+    task_frame,
+    update_frame,
+)
+from adaptcl.errors import AdaptCLError, UpdateError
+from adaptcl.training import Cut, Pruning, Recipe, Task, Update
+from adaptcl.units import UnitMap, size_bytes, trace
+
+MODEL = models.build("small", (1, 8, 8), 10, seed=1)
+UNITS: UnitMap = trace(MODEL, torch.zeros(2, 1, 8, 8))
+INPUTS = Inputs((1, 8, 8), "uint8", (0.5,), (0.25,), ("cat", "dog"))
+AN_INVITATION = Invitation("run", 0, "print", {"seed": 1}, INPUTS, {"conv": "Conv2d()"})
+HUGE = st.sampled_from([10**400, -(10**400), 2**1024, 10**4000])
+JSON = (
+    st.none()
+    | st.booleans()
+    | st.floats()
+    | st.integers()
+    | HUGE
+    | st.text()
+    | st.lists(st.integers())
+)
+
+
+def a_task(pruning: Pruning | None = None) -> Task:
+    whole = UNITS.everything()
+    return Task(1, 7, MODEL.state_dict(), whole, Recipe(), pruning, 1.5, 0.0125, True)
+
+
+def an_update() -> Update:
+    state = MODEL.state_dict()
+    return Update(1, 7, state, UNITS.everything(), 99, 0.25, Cut(0.1, 1.0, 2.0), lasso=0.0125)
+
+
+@pytest.mark.parametrize(
+    "pruning",
+    [None, Pruning(0.25, "l1"), Pruning(0.5, "cig-bnscalor", torch.rand(UNITS.count), 0.3, 16)],
+)
+def test_a_task_arrives_as_it_was_given(pruning: Pruning | None) -> None:
+    sent = a_task(pruning)
+    got = read_task(Frame.from_bytes(task_frame(sent).to_bytes()), UNITS)
+    assert (got.worker, got.round, got.recipe, got.lasso_scale) == (1, 7, sent.recipe, 1.5)
+    assert got.lasso == sent.lasso
+    assert (got.carries_fractions, sent.carries_fractions) == (True, True)
+    assert torch.equal(got.kept, sent.kept)
+    assert all(torch.equal(got.state[name], tensor) for name, tensor in sent.state.items())
+    if pruning is None:
+        assert got.pruning is None
+    else:
+        assert got.pruning is not None
+        assert (got.pruning.rate, got.pruning.order) == (pruning.rate, pruning.order)
+        assert (got.pruning.importance is None) == (pruning.importance is None)
+        assert got.pruning.min_retention == pruning.min_retention
+        assert got.pruning.width_multiple == pruning.width_multiple
+
+
+@pytest.mark.parametrize("used", [None, 0, 6])
+def test_a_task_says_which_update_was_used_last(used: int | None) -> None:
+    frame = Frame.from_bytes(task_frame(a_task(), used).to_bytes())
+    assert read_used(frame, read_task(frame, UNITS)) == used
+
+
+@pytest.mark.parametrize("used", [7, -1, 1.5, True, "6", [1]])
+def test_an_update_that_cannot_have_been_used_is_refused(used: object) -> None:
+    frame = task_frame(a_task())
+    frame.header["used"] = used
+    with pytest.raises(UpdateError, match="says that used is"):
+        read_used(frame, a_task())
+
+
+@pytest.mark.parametrize("multiple", [0, -16, 1.5, True, "16", None, float("inf")])
+def test_a_multiple_that_is_none_is_refused(multiple: object) -> None:
+    frame = task_frame(a_task(Pruning(0.25, "l1")))
+    frame.header["pruning"]["width_multiple"] = multiple
+    with pytest.raises(UpdateError, match="width_multiple"):
+        read_task(frame, UNITS)
+
+
+def test_an_update_arrives_as_it_was_sent() -> None:
+    sent = an_update()
+    frame = update_frame(sent, Payload(sent.state), 2.5)
+    got = read_update(Frame.from_bytes(frame.to_bytes()), UNITS)
+    assert (got.header.worker, got.header.round, got.header.samples) == (1, 7, 99)
+    assert (got.header.loss, got.header.cut, got.seconds) == (0.25, sent.cut, 2.5)
+    assert got.header.lasso == sent.lasso
+    assert got.payload.tensors.keys() == sent.state.keys()
+
+
+def test_of_a_lambda_and_of_fractions_whoever_is_of_an_older_version_says_nothing() -> None:
+    task, update = task_frame(a_task()), update_frame(an_update(), Payload({}), 2.5)
+    del task.header["lasso"], update.header["lasso"], task.header["carries_fractions"]
+    assert read_task(task, UNITS).lasso is None
+    assert not read_task(task, UNITS).carries_fractions
+    assert read_update(update, UNITS).header.lasso is None
+
+
+@pytest.mark.parametrize("value", [pytest.param(10**400, id="huge"), True, "1", -1.0, math.nan])
+def test_a_lambda_that_cannot_be_one_is_refused(value: object) -> None:
+    task, update = task_frame(a_task()), update_frame(an_update(), Payload({}), 2.5)
+    task.header["lasso"] = update.header["lasso"] = value
+    for read, frame in ((read_task, task), (read_update, update)):
+        with pytest.raises(UpdateError, match="lasso is"):
+            read(frame, UNITS)
+
+
+@given(
+    st.sampled_from(["worker", "round", "samples", "loss", "cut", "lasso", "seconds", "error"]),
+    JSON,
+)
+def test_headers_made_by_hand_are_read_or_refused(name: str, value: object) -> None:
+    sent = an_update()
+    frame = update_frame(sent, Payload(sent.state), 2.5)
+    with contextlib.suppress(UpdateError):
+        read_update(Frame({**frame.header, name: value}, frame.tensors), UNITS)
+
+
+@given(st.sampled_from(["importance_lost", "loss_before", "loss_after"]), JSON)
+def test_prunings_made_by_hand_are_read_or_refused(name: str, value: object) -> None:
+    frame = update_frame(an_update(), Payload({}), 2.5)
+    frame.header["cut"][name] = value
+    with contextlib.suppress(UpdateError):
+        read_update(frame, UNITS)
+
+
+@pytest.mark.parametrize("value", [pytest.param(10**400, id="huge"), True, "1", None])
+@pytest.mark.parametrize("name", ["worker", "round", "samples", "loss", "seconds"])
+def test_what_is_no_number_is_refused_by_its_name(name: str, value: object) -> None:
+    frame = update_frame(an_update(), Payload({}), 2.5)
+    frame.header[name] = value
+    with pytest.raises(UpdateError, match=f"says that {name} is {value!r:.30}"):
+        read_update(Frame.from_bytes(frame.to_bytes()), UNITS)
+
+
+@pytest.mark.parametrize("value", [float("inf"), float("-inf"), float("nan")])
+def test_a_loss_that_is_not_finite_is_left_to_who_can_say_what_it_means(value: float) -> None:
+    frame = update_frame(an_update(), Payload({}), 2.5)
+    frame.header.update(loss=value, cut={"importance_lost": value})
+    got = read_update(Frame.from_bytes(frame.to_bytes()), UNITS)
+    assert str(got.header.loss) == str(value)
+    frame.header.update(loss=1.0, seconds=value, cut=None)
+    with pytest.raises(UpdateError, match="seconds is"):
+        read_update(Frame.from_bytes(frame.to_bytes()), UNITS)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *(("importance_lost", -0.1), ("importance_lost", 1.1), ("importance_lost", 1e308)),
+        *(("loss_before", -1e308), ("loss_after", 1e308), ("loss_after", float("inf"))),
+    ],
+)
+def test_figures_that_no_pruning_has_are_refused_by_their_name(name: str, value: float) -> None:
+    frame = update_frame(an_update(), Payload({}), 2.5)
+    frame.header["cut"][name] = value
+    with pytest.raises(UpdateError, match=f"says that {name} is"):
+        read_update(frame, UNITS)
+
+
+@given(
+    st.sampled_from(["worker", "round", "lasso_scale", "lasso", "pruning", "recipe", "rate"]),
+    JSON | HUGE,
+)
+def test_tasks_made_by_hand_are_read_or_refused(name: str, value: object) -> None:
+    frame = task_frame(a_task(Pruning(0.25, "l1")))
+    (frame.header["pruning"] if name == "rate" else frame.header)[name] = value
+    with contextlib.suppress(AdaptCLError):
+        read_task(frame, UNITS)
+
+
+def test_an_invitation_arrives_as_it_was_given() -> None:
+    assert Invitation.read(Frame.from_bytes(AN_INVITATION.frame().to_bytes())) == AN_INVITATION
+
+
+def test_an_invitation_of_a_server_that_says_nothing_of_its_data_is_refused() -> None:
+    frame = AN_INVITATION.frame()
+    del frame.header["inputs"]
+    with pytest.raises(AdaptCLError, match="is it another version of AdaptCL"):
+        Invitation.read(frame)
+
+
+@given(st.sampled_from(["inputs", "outline", "run", "fingerprint", "settings"]), JSON)
+def test_invitations_made_by_hand_are_read_or_refused(name: str, value: object) -> None:
+    frame = AN_INVITATION.frame()
+    with contextlib.suppress(AdaptCLError):
+        Invitation.read(Frame({**frame.header, name: value}, {}))
+
+
+@pytest.mark.parametrize("worker", [True, -1, pytest.param(10**400, id="huge"), 1.0, None])
+def test_an_invitation_for_nobody_is_refused(worker: object) -> None:
+    frame = AN_INVITATION.frame()
+    assert Invitation.read(Frame.from_bytes(frame.to_bytes())).worker == 0
+    frame.header["worker"] = worker
+    with pytest.raises(AdaptCLError, match="is not one"):
+        Invitation.read(frame)
+
+
+def test_a_worker_that_is_dismissed_learns_why_and_its_terminal_is_safe() -> None:
+    frame = Frame.from_bytes(dismissal("it has \x1b[2Jother data.").to_bytes())
+    with pytest.raises(AdaptCLError, match=r"dismissed this worker: it has \[2Jother data\."):
+        Invitation.read(frame)
+
+
+def test_what_nobody_asked_for_is_refused() -> None:
+    sent = an_update()
+    frame = update_frame(sent, Payload(sent.state), 2.5)
+    with pytest.raises(UpdateError, match="no place in it"):
+        read_update(Frame(frame.header, {**frame.tensors, "more": torch.zeros(1)}), UNITS)
+    with pytest.raises(UpdateError, match="lacks its kept units"):
+        read_update(Frame(frame.header, {}), UNITS)
+
+
+def test_a_frame_costs_little_more_than_its_sub_model() -> None:
+    model = models.build("vgg16", (3, 32, 32), 10, seed=1)
+    units = trace(model, torch.zeros(2, 3, 32, 32))
+    task = Task(0, 1, model.state_dict(), units.everything(), Recipe())
+    assert len(task_frame(task).to_bytes()) < 1.001 * size_bytes(units, units.everything())

@@ -1,0 +1,123 @@
+"""Codecs and pruning orders across a network that are not AdaptCL's: only what an owner names."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+pytest.importorskip("flwr", reason="the network engine needs flwr: pip install 'adaptcl[network]'")
+
+from adaptcl.data.samples import Inputs
+from adaptcl.engines.network.invitation import MismatchError
+from adaptcl.engines.network.messages import Invitation
+from adaptcl.engines.network.worker.local_data import LocalData
+from adaptcl.errors import AdaptCLError, SettingError
+from adaptcl.runs.worker import Owned, prepare, refuse_unusable, work
+
+if TYPE_CHECKING:
+    from tests.engines.network.conftest import Site
+
+OWNED = Owned("digits", "", "", "cpu", dealt=True)
+METHODS = """
+import torch
+from adaptcl.codecs.plain import Plain
+from adaptcl.strategies import Synchronous
+
+class Codec(Plain):
+    summary = "mine"
+
+class Order:
+    summary = "mine"
+    def importance(self, view):
+        return torch.arange(view.units.count).float()
+
+class Strategy(Synchronous):
+    summary = "mine"
+"""
+
+
+def allowing(setting: str, name: str) -> Owned:
+    return replace(OWNED, codec=name) if setting == "codec" else replace(OWNED, pruning=name)
+
+
+@pytest.fixture(autouse=True)
+def _methods(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "of_the_owner.py").write_text(METHODS)
+    (tmp_path / "of_the_server.py").write_text("raise SystemExit('imported')")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "of_the_owner", raising=False)
+
+
+def invitation(**others: Any) -> Invitation:
+    settings = {"model": "small", "workers": 1, "codec": "plain", "seed": 3}
+    inputs = Inputs((1, 8, 8), "uint8", None, None, tuple("0123456789"))
+    return Invitation("run", 0, "print", {**settings, **others}, inputs, {})
+
+
+@pytest.mark.parametrize(
+    ("setting", "does"), [("codec", "uses the codec"), ("pruning", "prunes in the order")]
+)
+def test_a_worker_imports_nothing_that_only_the_server_names(setting: str, does: str) -> None:
+    asked = invitation(**{setting: "of_the_server:Best"})
+    for own, allowed in (("", "none is"), ("of_the_owner:Codec", "only 'of_the_owner:Codec' is")):
+        owned = allowing(setting, own)
+        with pytest.raises(MismatchError) as refused:
+            prepare(owned, LocalData.named("digits"), asked)
+        assert str(refused.value) == (
+            f"The server {does} 'of_the_server:Best'; a worker imports only what its owner names, "
+            f"and {allowed} allowed there; start the worker with --{setting} 'of_the_server:Best' "
+            "if that is meant."
+        )
+    assert "of_the_server" not in sys.modules
+
+
+@pytest.mark.parametrize(
+    ("setting", "sentence"),
+    [("codec", "cannot be a codec: it has no"), ("pruning", "cannot be a pruning order")],
+)
+def test_what_an_owner_allows_must_be_one(tmp_path: Path, setting: str, sentence: str) -> None:
+    with pytest.raises(SettingError, match=sentence):
+        refuse_unusable(allowing(setting, "of_the_owner:Strategy"), tmp_path)
+
+
+def test_a_run_with_a_strategy_a_codec_and_an_order_of_ones_own(site: Site) -> None:
+    owned = replace(OWNED, codec="of_the_owner:Codec", pruning="of_the_owner:Order")
+    for number in range(3):
+        _work(site, number, owned)
+    table = ((0.3, 0.2, 0.1),)
+    (result,) = site.serve(
+        site.settings(
+            strategy="adaptcl",
+            codec=owned.codec,
+            pruning=owned.pruning,
+            rounds=3,
+            first_pruning=2,
+            pruned_rates=table,
+            width_multiple=1,
+        )
+    )
+    assert max(result.summary.retention) < 1
+    assert not any(bool(kept[0]) for kept in result.sub_models.distinct)
+
+
+def test_a_strategy_is_needed_on_the_server_only(site: Site) -> None:
+    for number in range(3):
+        site.worker(number)
+    (result,) = site.serve(site.settings(strategy="of_the_owner:Strategy", rounds=1))
+    assert result.summary.strategy == "of_the_owner:Strategy"
+
+
+def _work(site: Site, number: int, owned: Owned) -> None:
+    def run() -> None:
+        site.wait_for_server()
+        memory = site.folder / f"memory-{number}"
+        with suppress(AdaptCLError):  # as it is where a test ends without its workers
+            work(owned, site.connection(number), memory, lambda _: None)
+
+    threading.Thread(target=run, daemon=True).start()

@@ -1,0 +1,242 @@
+"""What a worker refuses, and how it says so: one sentence for each thing that can be wrong."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+import torch
+
+pytest.importorskip("flwr", reason="the network engine needs flwr: pip install 'adaptcl[network]'")
+
+from adaptcl import models
+from adaptcl.data.samples import Inputs
+from adaptcl.engines.network.frames import Frame
+from adaptcl.engines.network.invitation import fingerprint
+from adaptcl.engines.network.keys import WorkerKeys, make_keys, server_keys, worker_keys
+from adaptcl.engines.network.messages import Invitation, read_update, task_frame
+from adaptcl.engines.network.server.fleet import Fleet
+from adaptcl.engines.network.worker.local_data import LocalData
+from adaptcl.engines.network.worker.node import Node
+from adaptcl.engines.network.worker.worker_process import (
+    ServerConnection,
+    WorkerProcess,
+    _TakingPart,
+)
+from adaptcl.errors import AdaptCLError, SettingError
+from adaptcl.events import Warned
+from adaptcl.runs.worker import Owned, prepare
+from adaptcl.training import Recipe, Task
+from adaptcl.units import State, trace
+
+if TYPE_CHECKING:
+    from tests.engines.network.conftest import Site
+
+OWNED = Owned("digits", "", "", "cpu", dealt=False)
+
+
+def work(site: Site, connection: ServerConnection, said: list[str] | None = None) -> None:
+    data = LocalData.named("digits")
+    WorkerProcess(
+        connection,
+        lambda invitation: prepare(OWNED, data, invitation),
+        site.folder / "memory",
+        (said if said is not None else []).append,
+    ).run()
+
+
+def test_a_server_that_is_not_there_is_waited_for_and_then_given_up(
+    site: Site, free_port: int
+) -> None:
+    said: list[str] = []
+    connection = ServerConnection(
+        f"localhost:{free_port}", worker_keys(site.keys / "worker-0"), 0.5
+    )
+    with pytest.raises(AdaptCLError, match=r"could not be reached for 0\.5 s: .*refused"):
+        work(site, connection, said)
+    assert len(said) == 1, "waiting is said once, not once a second"
+
+
+def test_a_server_that_is_killed_while_a_worker_connects_is_waited_for_like_any_other(
+    site: Site,
+) -> None:
+    """It has not proved to be another one by breaking off."""
+    with socket.create_server(("127.0.0.1", 0)) as dying:
+
+        def break_off() -> None:
+            with contextlib.suppress(OSError):
+                while True:
+                    connection, _ = dying.accept()
+                    connection.recv(1)
+                    connection.close()
+
+        threading.Thread(target=break_off, daemon=True).start()
+        address = f"localhost:{dying.getsockname()[1]}"
+        connection = ServerConnection(address, worker_keys(site.keys / "worker-0"), 0.5)
+        with pytest.raises(AdaptCLError, match=r"could not be reached for 0\.5 s"):
+            work(site, connection)
+
+
+def test_what_is_no_address_is_said_to_be_none(site: Site) -> None:
+    connection = ServerConnection("server:port", worker_keys(site.keys / "worker-0"), 300.0)
+    with pytest.raises(AdaptCLError, match=r"'server:port' is no address of the form HOST:PORT"):
+        work(site, connection)
+
+
+def test_a_server_with_another_certificate_is_not_spoken_to(site: Site, tmp_path: Path) -> None:
+    make_keys(tmp_path / "others", 3, ["localhost"])
+    with Fleet(server_keys(tmp_path / "others", 3), "127.0.0.1", 0) as fleet:
+        address = f"localhost:{fleet.address[1]}"
+        connection = ServerConnection(address, worker_keys(site.keys / "worker-0"), 300.0)
+        with pytest.raises(AdaptCLError, match=r"does not prove to be the one.*verify failed"):
+            work(site, connection)
+
+
+def test_a_server_under_another_name_is_not_spoken_to(site: Site, tmp_path: Path) -> None:
+    make_keys(tmp_path / "others", 1, ["elsewhere.example"])
+    with Fleet(server_keys(tmp_path / "others", 1), "127.0.0.1", 0) as fleet:
+        keys = worker_keys(tmp_path / "others" / "worker-0")
+        connection = ServerConnection(f"localhost:{fleet.address[1]}", keys, 300.0)
+        with pytest.raises(AdaptCLError, match=r"does not prove to be the one.*localhost"):
+            work(site, connection)
+
+
+def test_a_worker_whose_key_the_server_does_not_know_says_so(site: Site, tmp_path: Path) -> None:
+    with Fleet(server_keys(site.keys, 2), "127.0.0.1", 0) as fleet:
+        keys = worker_keys(site.keys / "worker-2")
+        connection = ServerConnection(f"localhost:{fleet.address[1]}", keys, 300.0)
+        with pytest.raises(AdaptCLError, match=r"refuses this worker.*this run takes keys 0 to 1"):
+            work(site, connection)
+    make_keys(tmp_path / "others", 1, ["localhost"])
+    with Fleet(server_keys(site.keys, 2), "127.0.0.1", 0) as fleet:
+        theirs = worker_keys(tmp_path / "others" / "worker-0").key
+        keys = WorkerKeys(worker_keys(site.keys / "worker-0").authority, theirs)
+        connection = ServerConnection(f"localhost:{fleet.address[1]}", keys, 300.0)
+        with pytest.raises(AdaptCLError, match=r"refuses this worker.*does not know"):
+            work(site, connection)
+
+
+def test_a_second_worker_with_the_same_key_is_refused(site: Site) -> None:
+    with Fleet(server_keys(site.keys, 3), "127.0.0.1", 0) as fleet:
+        address = f"localhost:{fleet.address[1]}"
+        keys = worker_keys(site.keys / "worker-0")
+        with (
+            Node(address, keys, 3600.0).connected(),
+            pytest.raises(AdaptCLError, match="with this key is connected already"),
+        ):
+            work(site, ServerConnection(address, keys, 1.0))
+
+
+def test_a_port_that_is_taken_is_said_to_be(site: Site) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(SettingError, match=rf"cannot listen at 127.0.0.1:{port} \(Address"):
+            Fleet(server_keys(site.keys, 3), "127.0.0.1", port)
+
+
+def test_keys_that_are_missing_are_named(site: Site) -> None:
+    with pytest.raises(SettingError, match=r"0\.pem cannot be read .*adaptcl keys"):
+        server_keys(site.folder, 3)
+    with pytest.raises(SettingError, match=r"key\.pem cannot be read"):
+        worker_keys(site.folder)
+
+
+def test_data_that_differ_end_the_worker_and_are_told_to_the_server(site: Site) -> None:
+    errors: list[str] = []
+
+    def differing() -> None:
+        site.wait_for_server()
+        data = LocalData.named("fashion")
+        connection = site.connection(0)
+        process = WorkerProcess(
+            connection,
+            lambda invitation: prepare(OWNED, data, invitation),
+            site.folder / "memory",
+            lambda _: None,
+        )
+        try:
+            process.run()
+        except AdaptCLError as error:
+            errors.append(str(error))
+        site.worker(0)
+
+    threading.Thread(target=differing, daemon=True).start()
+    site.worker(1)
+    site.worker(2)
+    site.serve(site.settings(strategy="fedavg", rounds=1))
+    sentence = (
+        "The worker's inputs have the shape [1, 28, 28], those of the server [1, 8, 8]; both must "
+        "be equal."
+    )
+    assert errors == [sentence]
+    told = [each.message for each in site.events if isinstance(each, Warned)]
+    assert told == [f"Worker 0 cannot take part: {sentence}"]
+
+
+def test_of_a_task_that_fails_its_owner_sees_all_and_the_server_the_kind_of_error(
+    site: Site,
+) -> None:
+    def fail(content: bytes) -> bytes:
+        raise ZeroDivisionError("my augment failed on patient Roe")
+
+    site.ask_again_at_once()
+    failing = site.worker(0, [fail] * 3)
+    site.worker(1)
+    site.worker(2)
+    site.serve(site.settings(strategy="fedavg", rounds=8))
+    failing.join()
+    *_, failure, dismissal = site.said_by[0]
+    assert "Traceback (most recent call last)" in failure
+    assert "ZeroDivisionError: my augment failed on patient Roe" in failure
+    assert dismissal.startswith("The server has dismissed this worker: it could not carry out")
+    assert "It gets no more tasks after 3 such answers in a row; start it again" in dismissal
+    told = [each.message for each in site.events if isinstance(each, Warned)]
+    assert told == [
+        *["Worker 0's answer was not used: it could not carry out its task (ZeroDivisionError); "
+          "its own log says more."] * 3,
+        "Worker 0 gets no more tasks after 3 such answers.",
+    ]  # fmt: skip
+    assert "Roe" not in repr(site.events)
+
+
+def test_a_task_is_begun_with_what_the_latest_used_update_has_left(tmp_path: Path) -> None:
+    inputs = Inputs((1, 8, 8), "uint8", None, None, tuple("0123456789"))
+    settings = {"model": "small", "workers": 1, "codec": "dgc", "dgc_warmup": 0}
+    model = models.build("small", (1, 8, 8), 10, 1)
+    units = trace(model, torch.zeros(2, 1, 8, 8), models.MODELS["small"].fixed)
+    invitation = Invitation("run", 0, fingerprint(model, units), settings, inputs, {})
+    recipe = Recipe(epochs=0.1, strength=0.0)
+
+    def answer(part: _TakingPart, number: int, used: int) -> State:
+        task = Task(0, number, model.state_dict(), units.everything(), recipe)
+        frame = Frame.from_bytes(part.carry_out(task_frame(task, used).to_bytes()))
+        return read_update(frame, units).payload.tensors
+
+    def begun(name: str) -> _TakingPart:
+        belongings = prepare(OWNED, LocalData.named("digits"), invitation)
+        return _TakingPart(invitation, belongings, tmp_path / name)
+
+    busy, fresh = begun("busy"), begun("fresh")
+    answer(busy, 1, used=0)
+    after_none = answer(busy, 2, used=0)
+    expected = answer(fresh, 2, used=0)
+    assert all(torch.equal(after_none[name], tensor) for name, tensor in expected.items())
+    after_it = answer(busy, 3, used=2)
+    without = answer(begun("third"), 3, used=0)
+    assert any(not torch.equal(after_it[name], tensor) for name, tensor in without.items())
+
+
+def test_a_server_cannot_name_code_for_a_worker_to_import() -> None:
+    data = LocalData.named("digits")
+    inputs = Inputs((1, 8, 8), "uint8", None, None, tuple("0123456789"))
+    for name in ("os:system", "shutil:rmtree", "adaptcl.models.small:small"):
+        settings = {"model": name, "workers": 1, "codec": "plain"}
+        asked = Invitation("run", 0, "", settings, inputs, {})
+        with pytest.raises(AdaptCLError, match="imports only what its owner names"):
+            prepare(OWNED, data, asked)

@@ -1,0 +1,114 @@
+"""The experiments as they are shipped, and what a TOML file may say."""
+
+from __future__ import annotations
+
+import pytest
+
+from adaptcl.errors import SettingError
+from paper.experiment import Experiment
+from paper.figures import DRAWINGS
+from paper.identity import key
+from paper.reading import load, load_all, names, parse
+
+PAPERS = {
+    "table-vgg",
+    "table-resnet",
+    "table-heterogeneity",
+    "fig-principles",
+    "fig-aggregation",
+    "fig-control",
+    "table-interval",
+    "table-dcasgd",
+    "table-dgc",
+    "fig-internals",
+    "fig-sensitivity",
+    "table-cpu",
+}
+BESIDES = {"table-strength"}
+
+
+def test_every_table_and_figure_has_its_experiment() -> None:
+    assert set(names()) == PAPERS | BESIDES
+
+
+@pytest.mark.parametrize("name", sorted(PAPERS | BESIDES))
+def test_every_run_of_a_shipped_experiment_has_settings_that_are_accepted(name: str) -> None:
+    experiment = load(name)
+    assert experiment.title
+    assert experiment.remarks
+    runs = list(experiment.wanted())
+    assert bool(runs) != bool(experiment.profiled_model)
+    for part in experiment.parts:
+        assert len({row.label for row in part.rows}) == len(part.rows)
+        assert set(part.figures) <= set(DRAWINGS)
+        for row in part.rows:
+            assert set(row.paper or {}) <= set(part.columns)
+
+
+def test_the_places_in_the_document_are_distinct() -> None:
+    places = [experiment.place for experiment in load_all()]
+    assert len(set(places)) == len(places)
+
+
+def test_the_main_claims_are_held_against_three_seeds_unless_the_clock_settles_them() -> None:
+    claims = [claim for experiment in load_all() for claim in experiment.claims]
+    assert len(claims) == 6
+    assert {(c.least_delta, c.least_speed_up, c.least_seeds) for c in claims} == {
+        (-0.5, 1.6, 3),
+        (-1.5, 6.0, 3),
+        (-1.5, 6.0, 1),
+    }
+
+
+def test_all_methods_of_a_table_are_held_against_one_and_the_same_baseline() -> None:
+    for name in ("table-vgg", "table-resnet"):
+        for part in load(name).parts:
+            if part.title.startswith("SSP-S by threshold"):
+                continue  # held against each other
+            baselines = [part.against(row) for row in part.rows]
+            found = {key(each.config(1).values()) for each in baselines if each is not None}
+            assert len(found) == 1
+            assert found == {key(part.row("FedAVG-S").config(1).values())}
+
+
+def test_a_row_inherits_and_overrides(tiny: Experiment) -> None:
+    first, second = tiny.parts[0].rows
+    assert first.seeds == (1,)
+    assert second.seeds == (1, 2)
+    assert first.values["rounds"] == second.values["rounds"] == 4
+    assert (first.values["strategy"], second.values["strategy"]) == ("fedavg-s", "adaptcl")
+
+
+def test_a_baseline_runs_under_the_settings_of_its_row(tiny: Experiment) -> None:
+    part = tiny.parts[0]
+    baseline = part.against(part.row("AdaptCL"))
+    assert baseline is not None
+    assert baseline.config(2).job.strategy == "fedavg-s"
+    assert baseline.config(2).environment.bandwidth_max == 0.05
+    assert baseline.seeds == (1, 2)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "sentence"),
+    [
+        ("place = 1", "plaice = 1", "'plaice' is no key"),
+        ('title = "Tiny"', "", "lacks the key 'title'"),
+        ('"speed_up"]', '"speed"]', "There is no column 'speed'"),
+        ("paper = { accuracy", "paper = { acuracy", "There is no column 'acuracy'"),
+        ('row = "AdaptCL"', 'row = "AdaptCl"', "has no row 'AdaptCl'"),
+        ("place = 1", "place = ", "is not TOML"),
+    ],
+)
+def test_a_mistake_in_the_file_is_told_in_one_sentence(
+    before: str, after: str, sentence: str, tiny_text: str
+) -> None:
+    with pytest.raises(SettingError, match=sentence):
+        parse("tiny", tiny_text.replace(before, after, 1))
+
+
+def test_a_setting_that_does_not_exist_is_refused_when_the_run_is_configured(
+    tiny_text: str,
+) -> None:
+    experiment = parse("tiny", tiny_text.replace("workers = 4", "wrokers = 4"))
+    with pytest.raises(SettingError, match="did you mean 'workers'"):
+        list(experiment.wanted())
