@@ -1,0 +1,245 @@
+"""The folder of a run that is under way: locked, and complete at every moment."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import zlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from adaptcl import storage as snapshot
+from adaptcl.data.samples import Inputs
+from adaptcl.errors import RunFolderError
+from adaptcl.events import Event, RoundFinished
+from adaptcl.records import RoundRecord, Summary
+from adaptcl.runs.folder_reader import (
+    CHECKPOINT,
+    CONFIG,
+    KEPT,
+    LOCK,
+    MARKS,
+    ROUNDS,
+    SUMMARY,
+    is_run_folder,
+    read_marks,
+    run_folders,
+)
+from adaptcl.runs.sub_models import SubModels
+from adaptcl.storage import Tree
+from adaptcl.units import State
+
+
+class RunFolder:
+    """One run's folder, locked while a run writes to it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._lock = _lock(path)
+        self._rounds, self._rounds_crc32 = 0, 0
+        """Of `rounds.jsonl`: how many lines, and the checksum of them all."""
+
+    @classmethod
+    def create(cls, path: Path, config: str, before: Mapping[str, str] | None = None) -> RunFolder:
+        """A new folder for a run with this configuration; never over an older run.
+
+        It is a run's folder once `config.toml` is there, so files that say what kind of run it is
+        are written `before` that, by name.
+        """
+        cls.refuse_occupied(path)
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise RunFolderError(f"{path} cannot be made: {error.strerror}.") from None
+        folder = cls(path)
+        try:
+            # Asked again: another process may have been quicker, before the lock.
+            cls.refuse_occupied(path)
+            for name, text in {**(before or {}), CONFIG: config}.items():
+                folder._write_text(name, text)
+        except RunFolderError:
+            folder.close()
+            raise
+        return folder
+
+    @classmethod
+    def open(cls, path: Path) -> RunFolder:
+        """The folder of a run that was begun before."""
+        if not is_run_folder(path):
+            raise RunFolderError(f"{path} is not a run folder: it has no config.toml.")
+        folder = cls(path)
+        # What a process killed in the middle of writing left: ours, and safetensors' own.
+        for pattern in ("*.partial", ".tmp*"):
+            for leftover in path.glob(pattern):
+                leftover.unlink(missing_ok=True)
+        return folder
+
+    @staticmethod
+    def refuse_occupied(path: Path) -> None:
+        """An error if a new run cannot go to `path` because one is there, or just below."""
+        if (path / CONFIG).exists():
+            raise RunFolderError(
+                f"{path} already holds a run; choose another folder, or go on with it by "
+                f"`adaptcl resume {path}`, from Python by resume=True."
+            )
+        # Other programs have a config.toml too, but not our lock.
+        if below := [each for each in run_folders(path) if (each / LOCK).exists()]:
+            raise RunFolderError(
+                f"{path} already holds runs ({_names(below)}); choose another folder, or go on "
+                f"with them by `adaptcl resume {path}`."
+            )
+
+    def close(self) -> None:
+        """Let another process write to the folder."""
+        os.close(self._lock)
+
+    # Going on ----------------------------------------------------------------------------------
+
+    def left_off(
+        self, accelerator: torch.device | None = None
+    ) -> tuple[Tree | None, list[RoundRecord]]:
+        """The checkpoint to go on from and the rounds before it; rounds after it are dropped.
+
+        Before the first checkpoint there are None and no rounds. What lay on an accelerator goes to
+        the one given.
+        """
+        stored = self._stored(accelerator)
+        if stored is None:
+            return None, self._keep_rounds(0, 0)
+        return stored["run"], self._keep_rounds(stored["rounds"], stored["rounds_crc32"])
+
+    def _stored(self, accelerator: torch.device | None = None) -> Tree | None:
+        # The kept one alone is there if the process ended before another was in its place.
+        found = [path for name in (CHECKPOINT, KEPT) if (path := self.path / name).exists()]
+        return snapshot.load(found[0], accelerator) if found else None
+
+    @property
+    def finished(self) -> bool:
+        """Whether the run came to its end."""
+        return (self.path / SUMMARY).exists()
+
+    def keep_checkpoint(self) -> None:
+        """Put the checkpoint by, for a run of more rounds."""
+        if (self.path / CHECKPOINT).exists():
+            (self.path / CHECKPOINT).replace(self.path / KEPT)
+
+    def checkpoint_for_more(self) -> Tree | None:
+        """The checkpoint that a run of more rounds would go on from; None if there is none."""
+        found = [path for name in (KEPT, CHECKPOINT) if (path := self.path / name).exists()]
+        return snapshot.load(found[0])["run"] if found else None
+
+    def begin_again(self, config: str, marks: dict[str, Any]) -> None:
+        """Make a run, even a finished one, one of more rounds that is still to end."""
+        # In this order: marks that agree with the configuration say that all of it is done.
+        if (self.path / KEPT).exists():
+            (self.path / KEPT).replace(self.path / CHECKPOINT)
+        self._write_text(CONFIG, config)
+        (self.path / SUMMARY).unlink(missing_ok=True)
+        self.save_marks(marks)
+
+    def save_checkpoint(self, run: Tree) -> None:
+        """Replace the checkpoint by one after the rounds that are on record."""
+        stored = {"rounds": self._rounds, "rounds_crc32": self._rounds_crc32, "run": run}
+        snapshot.save(self.path / CHECKPOINT, stored)
+
+    def _keep_rounds(self, count: int, crc32: int) -> list[RoundRecord]:
+        path = self.path / ROUNDS
+        lines = path.read_bytes().splitlines(keepends=True)[:count] if path.exists() else []
+        content = b"".join(lines)
+        if len(lines) < count or zlib.crc32(content) != crc32:
+            raise RunFolderError(
+                f"{path} is damaged: it does not hold the {count} rounds before the checkpoint as "
+                "they were written; put back a copy of it, or delete checkpoint.safetensors "
+                "beside it to begin anew."
+            )
+        records = [RoundRecord.from_json(json.loads(line)) for line in lines]
+        self._write(ROUNDS, content)
+        self._rounds, self._rounds_crc32 = count, crc32
+        return records
+
+    def marks(self) -> dict[str, Any] | None:
+        """What the run was begun with, if that was noted."""
+        return read_marks(self.path)
+
+    def save_marks(self, marks: dict[str, Any]) -> None:
+        """Note what the run is begun with, for when it goes on."""
+        self._write_text(MARKS, json.dumps(marks) + "\n")
+
+    # Writing -----------------------------------------------------------------------------------
+
+    def __call__(self, event: Event) -> None:
+        """Listen: a finished round is a line of `rounds.jsonl`."""
+        if isinstance(event, RoundFinished):
+            line = json.dumps(event.record.to_json(), allow_nan=False).encode() + b"\n"
+            try:
+                with (self.path / ROUNDS).open("ab") as file:
+                    file.write(line)
+                    file.flush()
+                    os.fsync(file.fileno())
+            except OSError as error:
+                raise RunFolderError(
+                    f"{self.path / ROUNDS} cannot be written: {error.strerror}."
+                ) from None
+            self._rounds += 1
+            self._rounds_crc32 = zlib.crc32(line, self._rounds_crc32)
+
+    def finish(
+        self,
+        summary: Summary,
+        model: State,
+        inputs: Inputs,
+        sub_models: SubModels,
+        *,
+        keep_checkpoint: bool = False,
+    ) -> None:
+        """Write what the run ends with; the checkpoint is of use only to a run of more rounds."""
+        tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in model.items()}
+        snapshot.save_tensors(self.path / "model.safetensors", tensors, {"format": "pt"})
+        self._write_text("inputs.json", json.dumps(inputs.to_json(), indent=2) + "\n")
+        snapshot.save(self.path / "sub-models.safetensors", sub_models.to_tree())
+        told = json.dumps(summary.to_json(), indent=2, allow_nan=False)
+        self._write_text(SUMMARY, told + "\n")
+        if keep_checkpoint:
+            self.keep_checkpoint()
+        (self.path / CHECKPOINT).unlink(missing_ok=True)
+
+    def _write_text(self, name: str, text: str) -> None:
+        self._write(name, text.encode())
+
+    def _write(self, name: str, content: bytes) -> None:
+        partial = self.path / f"{name}.partial"
+        try:
+            with partial.open("wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            partial.replace(self.path / name)
+        except OSError as error:
+            partial.unlink(missing_ok=True)
+            raise RunFolderError(
+                f"{self.path / name} cannot be written: {error.strerror}."
+            ) from None
+
+
+def _names(folders: Sequence[Path], most: int = 3) -> str:
+    """The first few by name; a folder of runs may hold hundreds."""
+    named = ", ".join(folder.name for folder in folders[:most])
+    return f"{named}, …" if len(folders) > most else named
+
+
+def _lock(path: Path) -> int:
+    """Hold the folder for this process; the system lets go when the process ends, however."""
+    try:
+        handle = os.open(path / LOCK, os.O_CREAT | os.O_RDWR, 0o644)
+    except OSError as error:
+        raise RunFolderError(f"{path} cannot be written to: {error.strerror}.") from None
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(handle)
+        raise RunFolderError(f"{path} is being written by another process.") from None
+    return handle

@@ -1,0 +1,84 @@
+"""`adaptcl.run`: anybody's model on anybody's data, from Python."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from adaptcl import config as configuration
+from adaptcl.config.config import FROM_PYTHON, as_named
+from adaptcl.config.effects import idle
+from adaptcl.errors import warn_caller
+from adaptcl.events import Event, Listener, Warned
+from adaptcl.runs.folder import RunFolder
+from adaptcl.runs.folder_reader import read_delivered, read_finished
+from adaptcl.runs.identity import is_to_go_further
+from adaptcl.runs.materials import given, given_parts
+from adaptcl.runs.result import Result
+from adaptcl.runs.session import check, execute, recognise
+from adaptcl.units.trace import uncompiled
+
+
+def run(
+    model: nn.Module,
+    train: Any,
+    test: Any,
+    *,
+    out: str | Path | None = None,
+    resume: bool = False,
+    listeners: Sequence[Listener] = (),
+    preset: str = configuration.DEFAULT_PRESET,
+    **settings: Any,
+) -> Result:
+    """Train your own model on your own data with simulated workers.
+
+    `train` and `test` are data sets: `(inputs, labels)` pairs of tensors or arrays, or anything
+    with `len` and items of `(input, label)`. `train` may also be a list with one data set for each
+    worker; otherwise it is dealt by the setting `partition`. The model given is not changed. All
+    other settings are those of the command line, with underscores: `strategy="adaptcl",
+    workers=10, rounds=20, sigma=2`. A strategy, codec or pruning order of your own is named as
+    there, `strategy="package.module:Class"`, or given as the class itself. With `out` the run is
+    written to that folder, and `resume=True` goes on with a run there that was interrupted or is
+    to have more `rounds` now, or gives back what came of it if it is finished.
+
+    `listeners` are functions of one event (`adaptcl.events`), called as things happen;
+    `adaptcl.Progress` is one that shows how the run gets on. What the run warns of is also an
+    ordinary Python warning.
+    """
+    listeners = [_as_warning, *listeners]
+    values = {**configuration.preset(preset), "model": FROM_PYTHON, "data": FROM_PYTHON}
+    parts = given_parts(train)
+    if parts is not None:
+        values["workers"] = len(parts)
+    named = as_named(settings, dealt=parts is not None)
+    config = configuration.configure(configuration.over(values, named))
+    for sentence in idle(named, [config]):
+        warn_caller(sentence)
+    own = copy.deepcopy(uncompiled(model))
+    materials = given(own, train if parts is None else parts, test, config.job)
+    path = Path(out) if out is not None else None
+    if path is None:
+        return execute(config, materials, None, listeners)
+    if not (resume and (path / "config.toml").exists()):
+        check(config, materials)
+        config = config.anchored()
+        return execute(config, materials, RunFolder.create(path, config.to_toml()), listeners)
+    config = config.anchored()
+    finished = None if is_to_go_further(path, config) else read_finished(path)
+    if finished is None:
+        return execute(config, materials, RunFolder.open(path), listeners)
+    with closing(RunFolder.open(path)) as folder:
+        recognise(folder, config, materials)
+    state, inputs, sub_models = read_delivered(path)
+    materials.model.load_state_dict(state)
+    return Result(*finished, materials.model.eval(), sub_models, path, inputs)
+
+
+def _as_warning(event: Event) -> None:
+    if isinstance(event, Warned):
+        warn_caller(event.message)
