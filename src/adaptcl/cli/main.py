@@ -30,8 +30,8 @@ from adaptcl.errors import AdaptCLError, SettingError
 from adaptcl.report.wording import volume
 from adaptcl.runs.folder import RunFolder
 from adaptcl.runs.materials import Materials
-from adaptcl.runs.session import check, execute
-from adaptcl.units import describe, trace
+from adaptcl.runs.session import run_session, simulated_session
+from adaptcl.units import describe
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -75,16 +75,15 @@ def _run(options: argparse.Namespace) -> None:
     for sentence in asked.idle:
         _say(sentence)
     materials = _materials_by_seed()
-    for each in asked.configs:
-        check(each, materials(each))
     configs = [each.anchored() for each in asked.configs]
+    sessions = [simulated_session(each, materials(each)) for each in configs]
     for each, path in zip(configs, asked.folders, strict=True):
         RunFolder.create(path, each.to_toml()).close()
     with resumable(asked.folders):
-        for each, path in zip(configs, asked.folders, strict=True):
-            made = materials(each)
+        for path in asked.folders:
+            # A session that is over gives back its memory before the next one begins.
             with report.Progress() as progress:
-                execute(each, made, RunFolder.open(path), [progress])
+                run_session(sessions.pop(0), RunFolder.open(path), [progress])
     comparing.present(asked.folders, asked.figures, over_seeds=asked.over_seeds)
 
 
@@ -93,7 +92,7 @@ def _forecast(options: argparse.Namespace) -> None:
     for sentence in flags.without_effect(options, configs):
         _say(sentence)
     materials = materials_by_name(configs[0])
-    units = trace(materials.model, materials.example(), materials.fixed)
+    units = materials.units
     samples = [len(part) for part in materials.parts]
     with report.bar("working out the clock") as progress:
         forecasts = []
@@ -133,12 +132,11 @@ def _data_pack(options: argparse.Namespace) -> None:
 
 
 def _materials_by_seed() -> Callable[[Config], Materials]:
-    """Makes materials for runs that differ in strategy and seed at most; keeps the latest."""
+    """Makes materials for runs that differ in strategy and seed at most: one for each seed."""
     kept: dict[int, Materials] = {}
 
     def made(chosen: Config) -> Materials:
         if chosen.job.seed not in kept:
-            kept.clear()
             kept[chosen.job.seed] = materials_by_name(chosen)
         return kept[chosen.job.seed]
 

@@ -21,7 +21,7 @@ from adaptcl.runs.folder import RunFolder
 from adaptcl.runs.folder_reader import NetworkFile, read_marks, read_settings
 from adaptcl.runs.identity import refuse_other_settings
 from adaptcl.runs.materials import Materials, by_name
-from adaptcl.runs.session import execute
+from adaptcl.runs.session import run_session, simulated_session
 
 
 def add_command(commands: Any) -> None:
@@ -115,7 +115,7 @@ def _go_on(together: Sequence[Path], paths: Sequence[Path], rounds: int | None) 
         chosen = config.configure(settings)
         materials = materials_by_name(chosen)
         with resumable(paths), report.Progress() as progress:
-            execute(chosen, materials, RunFolder.open(path), [progress])
+            run_session(simulated_session(chosen, materials), RunFolder.open(path), [progress])
 
 
 def _settings(path: Path, rounds: int | None) -> dict[str, Any]:

@@ -1,8 +1,8 @@
-"""How long a run would take, in seconds instead of hours: everything happens but the training.
+"""How long a run would take, in seconds instead of hours: a simulation that trains nothing.
 
 On the virtual clock times follow from sizes, bandwidths and a profile of training, and pruned rates
-follow from times. None of it depends on what is learned. So strategy and environment are the real
-ones here, and only the models are left out: what travels has its size, but no tensors.
+follow from times. None of it depends on what is learned. So loop, strategy and environment are the
+real ones, and only the training is left out: what travels has its size, but no tensors.
 """
 
 from __future__ import annotations
@@ -11,16 +11,20 @@ import dataclasses
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from adaptcl.config import Config
 from adaptcl.custom import telling_whose
 from adaptcl.engines.environment import Environment
-from adaptcl.engines.heterogeneity import of_those_present
-from adaptcl.engines.loop import Deadline
+from adaptcl.engines.loop import Loop
+from adaptcl.engines.simulation import Answer, Simulation
 from adaptcl.errors import SettingError
+from adaptcl.events import Event, RoundFinished, Warned
 from adaptcl.pruning import prune
-from adaptcl.strategies import Job, Reaction, strategy_class
-from adaptcl.training import Arrival, Task, Update
+from adaptcl.records import RoundRecord
+from adaptcl.strategies import Closed, Job, Strategy, strategy_class
+from adaptcl.training import Task, Update
+from adaptcl.training.worker import WorkerMemory
 from adaptcl.units import Kept, UnitMap, flops, retention, size_bytes
 
 
@@ -54,102 +58,88 @@ def forecast(config: Config, units: UnitMap, samples: Sequence[int]) -> Forecast
     """
     _refuse(config)
     with telling_whose(config.named_methods):
-        return _Clock(config, units, samples).run()
+        return _forecast(config, units, samples)
 
 
-class _Clock:
-    def __init__(self, config: Config, units: UnitMap, samples: Sequence[int]) -> None:
-        job = config.job
-        own = config.strategy
-        if any(field.name == "pruning" for field in dataclasses.fields(own)):
-            own = dataclasses.replace(own, pruning="index")
-        self._name = job.strategy
+def _forecast(config: Config, units: UnitMap, samples: Sequence[int]) -> Forecast:
+    job = config.job
+    environment = Environment(
+        config.environment, units, job.workers, config.recipe.epochs, job.seed, samples
+    )
+    settings = config.strategy
+    if any(field.name == "pruning" for field in dataclasses.fields(settings)):
+        settings = dataclasses.replace(settings, pruning="index")
+    noise = config.environment.time_noise
+    strategy = strategy_class(job.strategy)(
+        Job(units, {}, job.workers, job.rounds, config.recipe, job.seed, noise), settings
+    )
+    transport = Simulation(Untrained(units, samples), units, environment, job.workers, threads=1)
+    observed = _Observed()
+    Loop(strategy, transport, job.workers, Untested(), [observed]).run()
+    warnings = [environment.ignores_samples(), *observed.warnings]
+    left = strategy.sub_models()
+    work = [flops(units, each) for each in left]
+    whole = flops(units, units.everything())  # 0 where none can be counted
+    ends = [0.0, *(record.virtual_time_s for record in observed.records)]
+    return Forecast(
+        job.strategy,
+        tuple(end - begin for begin, end in pairwise(ends)),
+        tuple(record.heterogeneity for record in observed.records),
+        tuple(retention(units, each) for each in left),
+        1 - sum(work) / whole / len(work) if whole else 0.0,
+        tuple(warning for warning in warnings if warning is not None),
+    )
+
+
+class Untrained:
+    """Workers that prune as they are told and train nothing."""
+
+    def __init__(self, units: UnitMap, samples: Sequence[int]) -> None:
         self._units = units
         self._samples = samples
-        self._environment = Environment(
-            config.environment, units, job.workers, config.recipe.epochs, job.seed, samples
-        )
-        self._strategy = strategy_class(job.strategy)(
-            Job(
-                units,
-                {},
-                job.workers,
-                job.rounds,
-                config.recipe,
-                job.seed,
-                config.environment.time_noise,
-            ),
-            own,
-        )
-        self._now = 0.0
-        self._deadline = Deadline()
-        self._under_way: dict[int, tuple[float, Task, Arrival]] = {}
-        self._ends: list[float] = []
-        self._update_times = [0.0] * job.workers
-        self._unequal: list[float | None] = []
-        sentence = self._environment.ignores_samples()
-        self._warnings: list[str] = [] if sentence is None else [sentence]
 
-    def run(self) -> Forecast:
-        self._act(self._strategy.start())
-        while not self._strategy.finished:
-            self._act(self._next())
-        begins = [0.0, *self._ends]
-        left = self._strategy.sub_models()
-        work = [flops(self._units, each) for each in left]
-        whole = flops(self._units, self._units.everything())  # 0 where none can be counted
-        return Forecast(
-            self._name,
-            tuple(end - begin for begin, end in zip(begins, self._ends, strict=False)),
-            tuple(self._unequal),
-            tuple(retention(self._units, each) for each in left),
-            1 - sum(work) / whole / len(work) if whole else 0.0,
-            tuple(self._warnings),
-        )
+    def expected_bytes(self, task: Task) -> int | None:
+        return size_bytes(self._units, task.kept)
 
-    def _next(self) -> Reaction:
-        first = min(self._under_way, key=lambda worker: self._under_way[worker][0], default=None)
-        if first is None or self._under_way[first][0] > self._deadline.at:
-            self._now = self._deadline.at
-            self._deadline.clear()
-            return self._strategy.expired()
-        self._now, task, arrival = self._under_way.pop(first)
-        self._update_times[task.worker] = arrival.timing.update_time
-        return self._strategy.receive(arrival)
+    def carry_out(self, task: Task, memory: WorkerMemory) -> Answer:
+        kept = self._kept_after(task)
+        update = Update(task.worker, task.round, {}, kept, self._samples[task.worker], loss=0.0)
+        return Answer(update, size_bytes(self._units, kept), 0.0, memory)
 
-    def _act(self, reaction: Reaction) -> None:
-        for task in reaction.tasks:
-            self._deliver(task)
-        self._deadline.follow(reaction, self._now)
-        if reaction.closed is not None:
-            self._ends.append(self._now)
-            asked = reaction.closed.participants or range(len(self._update_times))
-            self._unequal.append(of_those_present(self._update_times, asked, away=()))
-            self._warnings += reaction.closed.warnings
-
-    def _deliver(self, task: Task) -> None:
-        after = self._after(task)
-        sent, received = (size_bytes(self._units, kept) for kept in (task.kept, after))
-        timing = self._environment.timing(task, after, self._now, sent, received, 0.0)
-        samples = self._samples[task.worker]
-        update = Update(task.worker, task.round, {}, after, samples, loss=0.0)
-        arrival = Arrival(update, timing)
-        self._under_way[task.worker] = self._now + timing.update_time, task, arrival
-
-    def _after(self, task: Task) -> Kept:
-        """The units that a worker keeps when it has done what it was told."""
-        told = task.pruning
-        if told is None:
+    def _kept_after(self, task: Task) -> Kept:
+        pruning = task.pruning
+        if pruning is None:
             return task.kept
-        assert told.importance is not None
+        assert pruning.importance is not None
         return prune(
             self._units,
             task.kept,
-            told.importance,
-            told.rate,
-            told.min_retention,
-            told.width_multiple,
+            pruning.importance,
+            pruning.rate,
+            pruning.min_retention,
+            pruning.width_multiple,
         )
+
+
+class Untested:
+    """There is no model to test."""
+
+    def judge(self, strategy: Strategy, closed: Closed) -> None:
+        return None
+
+
+class _Observed:
+    """Keeps what a run tells."""
+
+    def __init__(self) -> None:
+        self.records: list[RoundRecord] = []
+        self.warnings: list[str] = []
+
+    def __call__(self, event: Event) -> None:
+        if isinstance(event, RoundFinished):
+            self.records.append(event.record)
+        elif isinstance(event, Warned):
+            self.warnings.append(event.message)
 
 
 def _refuse(config: Config) -> None:
@@ -157,8 +147,6 @@ def _refuse(config: Config) -> None:
     reason = None
     if config.environment.training_time == "measured":
         reason = "training_time is 'measured', so times are known only when they have passed"
-    elif config.environment.trace:
-        reason = "there is a trace, by which workers come, go and change"
     elif config.job.codec != "plain":
         reason = f"codec is {config.job.codec!r}, and only what 'plain' sends is worked out"
     elif getattr(config.strategy, "adapt_strength", False):

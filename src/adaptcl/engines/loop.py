@@ -1,118 +1,290 @@
-"""What an engine is: something that runs a strategy to its end."""
+"""The only loop: deliver tasks, take what happens next, ask the strategy, close rounds.
+
+One turn reads downwards. The transport says what happens next: an update arrives, a worker is lost
+or comes back, a deadline passes. The loop hands that to the strategy and delivers the tasks that
+the strategy gives back. When a round closes, the evaluator tests the model, the listeners get the
+round's record, and the checkpoint is saved.
+
+A transport only knows how tasks travel and what time it is. There are four: the simulation, the
+forecast (a simulation that trains nothing), the network, and the grid of somebody's Flower app.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from adaptcl.engines.heterogeneity import of_those_present
-from adaptcl.events import Listener, RoundFinished, Warned
+from adaptcl.events import (
+    Event,
+    Listener,
+    RoundFinished,
+    UpdateArrived,
+    Warned,
+    WorkerJoined,
+    WorkerLost,
+)
 from adaptcl.records import RoundRecord
 from adaptcl.storage import Tree
-from adaptcl.strategies.strategy import Closed, Reaction
+from adaptcl.strategies.strategy import Closed, Reaction, Strategy
+from adaptcl.training import Arrival, Task
 
 
-class Engine(Protocol):
-    """Delivers a strategy's tasks, hands it what arrives, and keeps the clock."""
+@dataclass(frozen=True)
+class Arrived:
+    """A worker's update is there."""
 
-    def run(self, checkpoint: Callable[[Tree], None], resume: Tree | None = None) -> None:
-        """Run to the end; `checkpoint` gets all that is needed to go on after every round."""
-        ...
-
-
-# The deadline that a strategy has asked for, on the clock of whoever runs it.
-#
-# A deadline lasts until it has passed, a later one replaces it or the round that it was for
-# closes.
+    arrival: Arrival
 
 
-class Deadline:
-    """At most one at a time."""
+@dataclass(frozen=True)
+class Lost:
+    """A worker is gone."""
 
-    def __init__(self) -> None:
-        self.at = math.inf
-        """The moment; infinity while there is none."""
-
-    def follow(self, reaction: Reaction, now: float) -> None:
-        """Do as a strategy says in its reaction of this moment."""
-        if reaction.deadline is not None:
-            self.at = now + reaction.deadline
-        elif reaction.closed is not None:
-            self.clear()
-
-    def clear(self) -> None:
-        """There is none any more."""
-        self.at = math.inf
-
-    def left(self, now: float) -> float | None:
-        """Seconds until it passes; None where there is none."""
-        return None if self.at == math.inf else max(0.0, self.at - now)
+    worker: int
+    reason: str
+    keeps_task: bool = False
+    """Its task waits for it to come back, so the strategy need not know."""
 
 
-# Bytes that cross the wire, counted as it happens and told round by round.
-#
-# What the updates that were used have cost is not all of it: some arrive too late or cannot be
-# used, and some tasks are never answered. A task is counted when it has ended, one way or the
-# other, so that what is still under way when a run ends, or is done again when it is resumed, is
-# in no sum twice, and a task and its answer are in the same round.
+@dataclass(frozen=True)
+class Joined:
+    """A worker came, or came back."""
+
+    worker: int
+    keeps_task: bool = False
+    """It goes on with the task it had, so the strategy need not know."""
+
+
+@dataclass(frozen=True)
+class Expired:
+    """The deadline has passed."""
+
+
+@dataclass(frozen=True)
+class Remarked:
+    """Something the user would want to know."""
+
+    sentence: str
+
+
+Save = Callable[[Tree], None]
+Happening = Arrived | Lost | Joined | Expired | Remarked
 
 
 class Traffic:
-    """The bytes since the last round was told."""
+    """Bytes that cross the wire, counted as they do and reported round by round.
+
+    A task counts when it ends, answered or not. So what is under way when a run ends, or is done
+    again after a resume, is in no sum twice, and a task and its answer are in the same round.
+    """
 
     def __init__(self) -> None:
         self._sent, self._received = 0, 0
 
-    def task_ended(self, size: int) -> None:
-        """A task of so many bytes is over: it was answered, or it came to nothing."""
+    def count_task(self, size: int) -> None:
         self._sent += size
 
-    def answered(self, size: int) -> None:
-        """An answer of so many bytes is there, whether it will be used or not."""
+    def count_answer(self, size: int) -> None:
+        """An answer counts whether or not it is used."""
         self._received += size
 
-    def of_round(self) -> tuple[int, int]:
-        """Bytes sent and received until now; those of the next round are counted from here on."""
+    def take_round(self) -> tuple[int, int]:
+        """Bytes sent and received since the last call."""
         moved = self._sent, self._received
         self._sent, self._received = 0, 0
         return moved
 
 
-# The end of a round, as every engine tells of it.
+class Transport(Protocol):
+    """How tasks travel, and what time it is."""
+
+    traffic: Traffic
+
+    @property
+    def now(self) -> float:
+        """Seconds of the run so far."""
+        ...
+
+    @property
+    def away(self) -> Container[int]:
+        """Workers that the strategy counts as lost."""
+        ...
+
+    def open(self, resume: Tree | None) -> Iterable[Happening]:
+        """Get ready, from a snapshot or from the start; yields what is worth telling."""
+        ...
+
+    def deliver(self, task: Task) -> None:
+        """Send a task. After a resume this is a task that was under way, given out again."""
+        ...
+
+    def begin(self) -> None:
+        """All tasks of this moment are delivered: work may begin."""
+        ...
+
+    def next(self, deadline: float) -> Iterable[Happening]:
+        """Wait for what happens next, one thing or several; `Expired` once `deadline` has come.
+
+        The loop takes one happening at a time and acts on it before it asks for another.
+        """
+        ...
+
+    def settle(self, worker: int, *, used: bool) -> None:
+        """The strategy has taken or dropped the update that arrived from a worker."""
+        ...
+
+    def snapshot(self) -> Tree:
+        """All that `open` needs to go on."""
+        ...
+
+    def close(self) -> None:
+        """Let go of threads and connections, whether or not the run has ended well."""
+        ...
 
 
-def tell_round(
-    tell: Listener,
-    closed: Closed,
-    time_s: float,
-    accuracy: float | None,
-    update_times: Sequence[float],
-    away: Container[int],
-    traffic: Traffic,
-) -> None:
-    """Tell the warnings of a round that a strategy has closed, and its record.
+class Evaluator(Protocol):
+    """Tests the global model when a round closes."""
 
-    `update_times` are the latest of all workers; 0 where there is none yet. Where not everybody
-    was asked, the heterogeneity is that of the workers drawn.
-    """
-    sent, received = traffic.of_round()
-    asked = closed.participants or range(len(update_times))
-    for warning in closed.warnings:
-        tell(Warned(warning))
-    tell(
-        RoundFinished(
-            RoundRecord(
-                round=closed.round,
-                virtual_time_s=time_s,
-                accuracy=accuracy,
-                heterogeneity=of_those_present(update_times, asked, away),
-                workers=closed.workers,
-                similarity=closed.similarity,
-                missing=closed.missing,
-                participants=closed.participants,
-                bytes_sent=sent,
-                bytes_received=received,
+    def judge(self, strategy: Strategy, closed: Closed) -> float | None:
+        """The accuracy of the model as it would be delivered now; None if it is not tested."""
+        ...
+
+
+class Loop:
+    """Runs a strategy over a transport until the strategy is finished."""
+
+    def __init__(
+        self,
+        strategy: Strategy,
+        transport: Transport,
+        workers: int,
+        evaluator: Evaluator,
+        listeners: Sequence[Listener],
+    ) -> None:
+        self._strategy = strategy
+        self._transport = transport
+        self._evaluator = evaluator
+        self._listeners = listeners
+        self._update_times = [0.0] * workers
+        """Each worker's latest; 0 where there is none."""
+        self._deadline = math.inf
+        self._rounds_closed = 0
+
+    def run(self, save: Save | None = None, resume: Tree | None = None) -> None:
+        """Run to the end. `save` gets a snapshot after every round, and `resume` is one."""
+        if resume is not None:
+            self._restore(resume)
+            if self._strategy.finished:
+                return  # only the results are left to be written, and nobody is needed for that
+        try:
+            for happening in self._transport.open(resume and resume["transport"]):
+                self._announce(happening)
+            if resume is None:
+                self._act(self._strategy.start(), save)
+            else:
+                for task in self._strategy.outstanding():
+                    self._transport.deliver(task)
+            while not self._strategy.finished:
+                for happening in self._transport.next(self._deadline):
+                    self._act(self._react(happening), save)
+                    if self._strategy.finished:
+                        break  # what else has happened would change a model that is done
+        finally:
+            self._transport.close()
+
+    def _react(self, happening: Happening) -> Reaction:
+        """Hand to the strategy what has happened."""
+        self._announce(happening)
+        match happening:
+            case Arrived(arrival):
+                worker = arrival.update.worker
+                self._update_times[worker] = arrival.timing.update_time
+                reaction = self._strategy.receive(arrival)
+                self._transport.settle(worker, used=not reaction.dropped)
+                return reaction
+            case Lost(worker, keeps_task=False):
+                self._update_times[worker] = 0.0  # it may come back quite another
+                return self._strategy.lost(worker)
+            case Joined(worker, keeps_task=False):
+                return self._strategy.joined(worker)
+            case Expired():
+                self._deadline = math.inf
+                return self._strategy.expired()
+        return Reaction()
+
+    def _act(self, reaction: Reaction, save: Save | None) -> None:
+        """Carry out what the strategy wants."""
+        for task in reaction.tasks:
+            self._transport.deliver(task)
+        # The next round is trained while the last one is tested and written down.
+        self._transport.begin()
+        # A deadline lasts until it passes, a later one replaces it, or its round closes.
+        if reaction.deadline is not None:
+            self._deadline = self._transport.now + reaction.deadline
+        elif reaction.closed is not None:
+            self._deadline = math.inf
+        if reaction.closed is not None:
+            self._finish_round(reaction.closed)
+            if save is not None:
+                save(self._snapshot())
+
+    def _finish_round(self, closed: Closed) -> None:
+        now = self._transport.now
+        self._rounds_closed = closed.round
+        accuracy = self._evaluator.judge(self._strategy, closed)
+        sent, received = self._transport.traffic.take_round()
+        # Where only some workers were asked, the heterogeneity is theirs.
+        asked = closed.participants or range(len(self._update_times))
+        for warning in closed.warnings:
+            self._tell(Warned(warning))
+        self._tell(
+            RoundFinished(
+                RoundRecord(
+                    round=closed.round,
+                    virtual_time_s=now,
+                    accuracy=accuracy,
+                    heterogeneity=of_those_present(self._update_times, asked, self._transport.away),
+                    workers=closed.workers,
+                    similarity=closed.similarity,
+                    missing=closed.missing,
+                    participants=closed.participants,
+                    bytes_sent=sent,
+                    bytes_received=received,
+                )
             )
         )
-    )
+
+    def _announce(self, happening: Happening) -> None:
+        round_ = self._rounds_closed + 1
+        match happening:
+            case Arrived(arrival):
+                update = arrival.update
+                self._tell(UpdateArrived(update.worker, update.round, self._transport.now))
+            case Lost(worker, reason):
+                self._tell(WorkerLost(worker, round_, reason))
+            case Joined(worker):
+                self._tell(WorkerJoined(worker, round_))
+            case Remarked(sentence):
+                self._tell(Warned(sentence))
+
+    def _tell(self, event: Event) -> None:
+        for listener in self._listeners:
+            listener(event)
+
+    def _snapshot(self) -> Tree:
+        return {
+            "deadline": None if self._deadline == math.inf else self._deadline,
+            "update_times": list(self._update_times),
+            "rounds_closed": self._rounds_closed,
+            "strategy": self._strategy.snapshot(),
+            "transport": self._transport.snapshot(),
+        }
+
+    def _restore(self, tree: Tree) -> None:
+        self._deadline = math.inf if tree["deadline"] is None else tree["deadline"]
+        self._update_times = tree["update_times"]
+        self._rounds_closed = tree["rounds_closed"]
+        self._strategy.restore(tree["strategy"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from adaptcl.data import Samples, as_samples, load, partition
 from adaptcl.data.data_dir import OnProgress, checksums, silent
 from adaptcl.errors import DataError, SettingError, instead_of_class, kind_of
 from adaptcl.seeds import generator
+from adaptcl.units import UnitMap, trace
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,11 @@ class Materials:
     def example(self) -> Tensor:
         """A small batch that the model takes; of two, as batch norm cannot train on one."""
         return self.test.batch(torch.arange(2, device=self.device) % len(self.test))[0]
+
+    @cached_property
+    def units(self) -> UnitMap:
+        """The model's units, traced once."""
+        return trace(self.model, self.example(), self.fixed)
 
     @property
     def device(self) -> torch.device:

@@ -20,7 +20,7 @@ from adaptcl.runs.folder_reader import read_delivered, read_finished
 from adaptcl.runs.identity import is_to_go_further
 from adaptcl.runs.materials import given, given_parts
 from adaptcl.runs.result import Result
-from adaptcl.runs.session import check, execute, recognise
+from adaptcl.runs.session import recognise, run_session, simulated_session
 from adaptcl.units.trace import uncompiled
 
 
@@ -63,15 +63,15 @@ def run(
     materials = given(own, train if parts is None else parts, test, config.job)
     path = Path(out) if out is not None else None
     if path is None:
-        return execute(config, materials, None, listeners)
-    if not (resume and (path / "config.toml").exists()):
-        check(config, materials)
-        config = config.anchored()
-        return execute(config, materials, RunFolder.create(path, config.to_toml()), listeners)
+        return run_session(simulated_session(config, materials), None, listeners)
     config = config.anchored()
+    if not (resume and (path / "config.toml").exists()):
+        session = simulated_session(config, materials)
+        return run_session(session, RunFolder.create(path, config.to_toml()), listeners)
     finished = None if is_to_go_further(path, config) else read_finished(path)
     if finished is None:
-        return execute(config, materials, RunFolder.open(path), listeners)
+        session = simulated_session(config, materials)
+        return run_session(session, RunFolder.open(path), listeners)
     with closing(RunFolder.open(path)) as folder:
         recognise(folder, config, materials)
     state, inputs, sub_models = read_delivered(path)

@@ -1,7 +1,8 @@
-"""One run from beginning to end: from settings, a model and data to a summary.
+"""One run from beginning to end: from settings, a model and data to a result.
 
-This is where the parts meet. The command line brings models and data by name; from Python,
-`adaptcl.run(...)` takes anybody's `nn.Module` and data sets.
+`simulated_session` checks and puts together the parts of a run while nothing has been written yet,
+so that whatever is wrong is refused before a folder is made. `run_session` trains. A server puts
+together the same parts around a network (`runs/server.py`).
 """
 
 from __future__ import annotations
@@ -9,24 +10,25 @@ from __future__ import annotations
 import copy
 import os
 import time
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 import torch
 
 from adaptcl.codecs import codec_class
+from adaptcl.codecs.codec import Codec
 from adaptcl.config import Config
 from adaptcl.config.config import FROM_PYTHON
 from adaptcl.custom import telling_whose
 from adaptcl.data import missing_classes
 from adaptcl.data.samples import Inputs
 from adaptcl.engines.environment import Environment
-from adaptcl.engines.loop import Engine
-from adaptcl.engines.simulation import Simulation
+from adaptcl.engines.loop import Loop, Transport
+from adaptcl.engines.simulation import LocalWorkers, Simulation
 from adaptcl.events import Event, Listener, RoundFinished, RunFinished, RunStarted, Warned
-from adaptcl.pruning import custom_worker_orders
-from adaptcl.records import Summary, summarise
-from adaptcl.runs.averaging import Averaging
+from adaptcl.pruning import WorkerOrder, custom_worker_orders
+from adaptcl.records import RoundRecord, Summary, summarise
+from adaptcl.runs.evaluator import RunEvaluator, TestSetEvaluator
 from adaptcl.runs.folder import RunFolder
 from adaptcl.runs.identity import lengthen, marks, may_go_further, refuse_others
 from adaptcl.runs.materials import Materials
@@ -35,242 +37,228 @@ from adaptcl.runs.result import Result
 from adaptcl.runs.sub_models import Savings, SubModels
 from adaptcl.storage import Tree
 from adaptcl.strategies import Job, Strategy, strategy_class
-from adaptcl.strategies.strategy import Closed
 from adaptcl.training.devices import gpu_left_as_found, side_by_side_on_a_gpu, trainers
-from adaptcl.training.evaluation import FreshStatistics, Judge
 from adaptcl.training.randomness import draws_randomness
 from adaptcl.training.worker import Worker
-from adaptcl.units import State, flops, trace
+from adaptcl.units import State, flops
+
+
+@dataclass(frozen=True)
+class Session:
+    """The parts of one run, checked; nothing is trained yet. Good for one run."""
+
+    config: Config
+    materials: Materials
+    strategy: Strategy
+    connect: Callable[[], Transport]
+    """Builds the transport, when the run begins: on a GPU it takes memory."""
+    warnings: tuple[str, ...] = ()
+    worker_labels: tuple[tuple[int, ...], ...] = ()
+    """Samples of each class by worker, where the server can know."""
+
+
+def simulated_session(config: Config, materials: Materials) -> Session:
+    """Put together a simulated run; an error if anything about it cannot work."""
+    with telling_whose(config.named_methods):
+        strategy = checked_strategy(config, materials, config.environment.time_noise)
+        environment = Environment(
+            config.environment,
+            materials.units,
+            config.job.workers,
+            config.recipe.epochs,
+            config.job.seed,
+            [len(part) for part in materials.parts],
+        )
+        codec = codec_class(config.job.codec)(config.codec)
+        custom_orders = custom_worker_orders(config.pruning)
+    warnings = (
+        missing_classes(materials.parts, materials.test, materials.classes),
+        environment.ignores_samples(),
+    )
+    return Session(
+        config,
+        materials,
+        strategy,
+        lambda: _simulation(config, materials, environment, codec, custom_orders),
+        tuple(sentence for sentence in warnings if sentence),
+        tuple(tuple(torch.bincount(part.labels).tolist()) for part in materials.parts),
+    )
+
+
+def checked_strategy(config: Config, materials: Materials, time_noise: float) -> Strategy:
+    """The strategy of a run; an error if it, the model and the data do not go together."""
+    refuse_tables(materials)
+    units = materials.units
+    refuse_misfit(materials, config.recipe.batch_size)
+    state = {k: v.detach().clone() for k, v in materials.model.state_dict().items()}
+    job = config.job
+    return strategy_class(job.strategy)(
+        Job(units, state, job.workers, job.rounds, config.recipe, job.seed, time_noise),
+        config.strategy,
+    )
 
 
 @gpu_left_as_found()
-def check(config: Config, materials: Materials) -> None:
-    """Refuse what only model and data can tell is wrong, while no folder has been made yet."""
-    with telling_whose(config.named_methods):
-        Session(config, materials, None, ()).engine()
-
-
-def execute(
-    config: Config,
-    materials: Materials,
+def run_session(
+    session: Session,
     folder: RunFolder | None = None,
     listeners: Sequence[Listener] = (),
+    evaluator: RunEvaluator | None = None,
 ) -> Result:
-    """Run to the end, from the beginning or from where the folder was left."""
+    """Run to the end, from the beginning or from where the folder was left; closes the folder."""
     try:
-        with telling_whose(config.named_methods):
-            return Session(config, materials, folder, listeners).run()
+        with telling_whose(session.config.named_methods):
+            return _run(session, folder, listeners, evaluator)
     finally:
         if folder is not None:
             folder.close()
 
 
-class Session:
-    """The parts of one run, put together."""
+def _run(
+    session: Session,
+    folder: RunFolder | None,
+    listeners: Sequence[Listener],
+    evaluator: RunEvaluator | None,
+) -> Result:
+    config, materials, strategy = session.config, session.materials, session.strategy
+    job = config.job
+    checkpoint, records = None, list[RoundRecord]()
+    if folder:
+        recognise(folder, config, materials)
+        checkpoint, records = folder.left_off(torch.device(job.device))
+    evaluator = evaluator or TestSetEvaluator(job, materials)
+    if checkpoint:
+        evaluator.restore(checkpoint["evaluator"])
+    checkpoints = _Checkpoints(session, folder, evaluator, records, checkpoint)
+
+    def tell(event: Event) -> None:
+        if isinstance(event, RoundFinished):
+            records.append(event.record)
+        for listener in (*([folder] if folder else []), *listeners):
+            listener(event)
+
+    name = job.model if job.model != FROM_PYTHON else type(materials.model).__name__
+    tell(RunStarted(job.strategy, name, job.data, job.workers, strategy.rounds, len(records)))
+    for sentence in session.warnings:
+        tell(Warned(sentence))
+    loop = Loop(strategy, session.connect(), job.workers, evaluator, [tell])
+    loop.run(checkpoints.save, checkpoint and checkpoint["loop"])
+
+    final = evaluator.delivered(strategy)
+    summary = _summary(session, evaluator, records, final, checkpoints.wall_time())
+    sub_models = SubModels.of(materials.units, strategy.sub_models())
+    inputs = Inputs.of(materials.test, materials.classes)
+    if folder:
+        keep = checkpoints.may_go_further
+        folder.finish(summary, final, inputs, sub_models, keep_checkpoint=keep)
+    tell(RunFinished(summary))
+    trained = copy.deepcopy(materials.model)
+    trained.load_state_dict(final)
+    path = folder.path if folder else None
+    return Result(summary, tuple(records), trained.eval(), sub_models, path, inputs)
+
+
+class _Checkpoints:
+    """Saves the checkpoints of a run that has a folder."""
 
     def __init__(
         self,
-        config: Config,
-        materials: Materials,
+        session: Session,
         folder: RunFolder | None,
-        listeners: Sequence[Listener],
+        evaluator: RunEvaluator,
+        records: Sequence[RoundRecord],
+        last: Tree | None,
     ) -> None:
-        self._config = config
-        self._job = config.job
-        self._materials = materials
+        self._strategy = session.strategy
+        self._job = session.config.job
         self._folder = folder
-        self._listeners: list[Listener] = [*([folder] if folder else []), *listeners]
-        refuse_tables(materials)
-        self._units = trace(materials.model, materials.example(), materials.fixed)
-        refuse_misfit(materials, config.recipe.batch_size)
-        self._strategy = self._new_strategy()
-        self._averaging = Averaging(self._job.averaging, self._units.constants)
-        if folder:
-            recognise(folder, config, materials)
-        device = torch.device(self._job.device)
-        checkpoint, self._records = folder.left_off(device) if folder else (None, [])
-        self._may_go_further = bool(checkpoint and checkpoint["may_go_further"])
-        """Whether the last checkpoint is one that a run of more rounds could go on from."""
-        if checkpoint:
-            self._averaging.restore(checkpoint["averaging"])
-        self._engine_tree: Tree | None = checkpoint["engine"] if checkpoint else None
-        self._wall_time_before: float = checkpoint["wall_time_s"] if checkpoint else 0.0
-        self.observed_before: Tree = checkpoint["observed"] if checkpoint else None
-        """What `observed` gave at the checkpoint from which the run goes on."""
+        self._evaluator = evaluator
+        self._records = records
+        self._began = time.perf_counter() - (last["wall_time_s"] if last else 0.0)
+        self.may_go_further = bool(last and last["may_go_further"])
+        """Whether a run of more rounds could go on from the last checkpoint."""
 
-    @gpu_left_as_found()
-    def run(self) -> Result:
-        """Train, and gather what came of it."""
-        # Not earlier: a server puts together all its runs before it begins with the first.
-        self._began = time.perf_counter() - self._wall_time_before
-        job = self._job
-        # Before workers train: to look at a model may draw from the generator they may share.
-        self._judge = Judge(self._materials.model, self._materials.test)
-        self._fresh = self._measuring(job.fresh_statistics) if job.fresh_statistics else None
-        name = job.model if job.model != FROM_PYTHON else type(self._materials.model).__name__
-        self._tell(
-            RunStarted(
-                job.strategy,
-                name,
-                job.data,
-                job.workers,
-                self._strategy.rounds,
-                len(self._records),
-            )
-        )
-        self.engine().run(self._checkpoint, self._engine_tree)
-        summary = self._summary(final := self._delivered())
-        sub_models = SubModels.of(self._units, self._strategy.sub_models())
-        inputs = Inputs.of(self._materials.test, self._materials.classes)
-        if self._folder:
-            self._folder.finish(
-                summary, final, inputs, sub_models, keep_checkpoint=self._may_go_further
-            )
-        self._tell(RunFinished(summary))
-        trained = copy.deepcopy(self._materials.model)
-        trained.load_state_dict(final)
-        folder = self._folder.path if self._folder else None
-        return Result(summary, tuple(self._records), trained.eval(), sub_models, folder, inputs)
-
-    def _new_strategy(self) -> Strategy:
-        state = {k: v.detach().clone() for k, v in self._materials.model.state_dict().items()}
-        job = Job(
-            self._units,
-            state,
-            self._job.workers,
-            self._job.rounds,
-            self._config.recipe,
-            self._job.seed,
-            self.time_noise,
-        )
-        return strategy_class(self._job.strategy)(job, self._config.strategy)
-
-    def engine(self) -> Engine:
-        """What runs the strategy: a simulation, unless a subclass knows better."""
-        materials, seed = self._materials, self._job.seed
-        if sentence := missing_classes(materials.parts, materials.test, materials.classes):
-            self._tell(Warned(sentence))
-        environment = Environment(
-            self._config.environment,
-            self._units,
-            self._job.workers,
-            self._config.recipe.epochs,
-            seed,
-            [len(part) for part in materials.parts],
-        )
-        if sentence := environment.ignores_samples():
-            self._tell(Warned(sentence))
-        random = draws_randomness(materials.model, materials.example())
-        custom_orders = custom_worker_orders(self._config.pruning)
-        own = trainers(materials.model, self._units, materials.parts, self._job.precision)
-        workers = [
-            Worker(
-                w,
-                part,
-                materials.model,
-                self._units,
-                seed,
-                trainer=each,
-                draws_randomness=random,
-                custom_orders=custom_orders,
-            )
-            for w, (part, each) in enumerate(zip(materials.parts, own, strict=True))
-        ]
-        # Trainings that run side by side would slow each other down, and be measured so.
-        threads = 1 if environment.measured else self._job.threads or self._side_by_side()
-        return Simulation(
-            self._strategy,
-            workers,
-            self._units,
-            codec_class(self._job.codec)(self._config.codec),
-            environment,
-            judge=self._accuracy,
-            listener=self._tell,
-            threads=min(threads, self._job.workers),
-        )
-
-    @property
-    def time_noise(self) -> float:
-        """How much the times of equal tasks are expected to vary."""
-        return self._config.environment.time_noise
-
-    def worker_labels(self) -> list[list[int]]:
-        """How many samples of each class each worker has, as far as that is known here."""
-        return [torch.bincount(part.labels).tolist() for part in self._materials.parts]
-
-    def observed(self) -> Tree:
-        """What a subclass has seen of the run so far, to be kept in its checkpoints."""
-        return None
-
-    def _side_by_side(self) -> int:
-        if torch.device(self._job.device).type != "cuda":
-            return os.cpu_count() or 1
-        most = max(map(len, self._materials.parts)) * self._config.recipe.epochs
-        return side_by_side_on_a_gpu(most * flops(self._units, self._units.everything()))
-
-    def _accuracy(self, state: State, closed: Closed) -> float | None:
-        """What the model delivered now would be right about; None where it is not tested."""
-        model = self._averaging.add(state, closed)
-        # Not `round < rounds`: with workers lost for good, fewer rounds may be the last ones.
-        if closed.round % self._job.evaluate_every and not self._strategy.finished:
-            return None
-        return self._measured(self._with_statistics(model))
-
-    def _delivered(self) -> State:
-        return self._with_statistics(self._averaging.model or self._strategy.model())
-
-    def _with_statistics(self, state: State) -> State:
-        return state if self._fresh is None else self._fresh.of(state)
-
-    def _measuring(self, count: int) -> FreshStatistics:
-        return FreshStatistics(self._materials.model, self._materials.parts, count)
-
-    def _measured(self, state: State) -> float:
-        return self._judge.accuracy(state)
-
-    def _tell(self, event: Event) -> None:
-        if isinstance(event, RoundFinished):
-            self._records.append(event.record)
-        for listener in self._listeners:
-            listener(event)
-
-    def _checkpoint(self, tree: Tree) -> None:
-        if self._folder and len(self._records) % self._job.checkpoint_every == 0:
-            if self._strategy.finished and self._may_go_further:
-                self._folder.keep_checkpoint()
-            self._may_go_further = may_go_further(
-                self._folder.path, self._strategy, self._job.strategy
-            )
-            self._folder.save_checkpoint(
-                {
-                    "may_go_further": self._may_go_further,
-                    "wall_time_s": self._wall_time(),
-                    "averaging": self._averaging.snapshot(),
-                    "observed": self.observed(),
-                    "engine": tree,
-                }
-            )
-
-    def _wall_time(self) -> float:
+    def wall_time(self) -> float:
         return time.perf_counter() - self._began
 
-    def _summary(self, final: State) -> Summary:
-        tested = self._judge.test(final)
-        *before, last = self._records
-        if last.accuracy is None:
-            last = replace(last, accuracy=tested.accuracy)
-        return summarise(
-            [*before, last],
-            strategy=self._job.strategy,
-            wall_time_s=self._wall_time(),
-            **Savings.of(self._units, self._strategy.sub_models())._asdict(),
-            accuracy_by_class=tested.by_class,
-            accuracy_by_worker=tuple(tested.on(each) for each in self.worker_labels()),
-            seed=self._job.seed,
-            workers=self._job.workers,
-            model=self._job.model,
-            data=self._job.data,
+    def save(self, loop: Tree) -> None:
+        if self._folder is None or len(self._records) % self._job.checkpoint_every:
+            return
+        if self._strategy.finished and self.may_go_further:
+            self._folder.keep_checkpoint()
+        self.may_go_further = may_go_further(self._folder.path, self._strategy, self._job.strategy)
+        self._folder.save_checkpoint(
+            {
+                "may_go_further": self.may_go_further,
+                "wall_time_s": self.wall_time(),
+                "evaluator": self._evaluator.snapshot(),
+                "loop": loop,
+            }
         )
+
+
+def _simulation(
+    config: Config,
+    materials: Materials,
+    environment: Environment,
+    codec: Codec,
+    custom_orders: dict[str, WorkerOrder],
+) -> Simulation:
+    model, units, parts = materials.model, materials.units, materials.parts
+    random = draws_randomness(model, materials.example())
+    workers = [
+        Worker(
+            number,
+            part,
+            model,
+            units,
+            config.job.seed,
+            trainer=trainer,
+            draws_randomness=random,
+            custom_orders=custom_orders,
+        )
+        for number, (part, trainer) in enumerate(
+            zip(parts, trainers(model, units, parts, config.job.precision), strict=True)
+        )
+    ]
+    # Trainings that run side by side would slow each other down, and be measured so.
+    threads = 1 if environment.measured else config.job.threads or _side_by_side(config, materials)
+    count = config.job.workers
+    local = LocalWorkers(workers, units, codec)
+    return Simulation(local, units, environment, count, min(threads, count))
+
+
+def _side_by_side(config: Config, materials: Materials) -> int:
+    if torch.device(config.job.device).type != "cuda":
+        return os.cpu_count() or 1
+    most = max(map(len, materials.parts)) * config.recipe.epochs
+    return side_by_side_on_a_gpu(most * flops(materials.units, materials.units.everything()))
+
+
+def _summary(
+    session: Session,
+    evaluator: RunEvaluator,
+    records: Sequence[RoundRecord],
+    final: State,
+    wall_time: float,
+) -> Summary:
+    tested = evaluator.test(final)
+    *before, last = records
+    if last.accuracy is None:
+        last = replace(last, accuracy=tested.accuracy)
+    job = session.config.job
+    return summarise(
+        [*before, last],
+        strategy=job.strategy,
+        wall_time_s=wall_time,
+        **Savings.of(session.materials.units, session.strategy.sub_models())._asdict(),
+        accuracy_by_class=tested.by_class,
+        accuracy_by_worker=tuple(tested.on(each) for each in session.worker_labels),
+        seed=job.seed,
+        workers=job.workers,
+        model=job.model,
+        data=job.data,
+    )
 
 
 def recognise(folder: RunFolder, config: Config, materials: Materials) -> None:

@@ -1,0 +1,71 @@
+"""The model that a run tests and delivers, and how right it is."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from adaptcl.config import JobSettings
+from adaptcl.engines.loop import Evaluator
+from adaptcl.runs.averaging import Averaging
+from adaptcl.runs.materials import Materials
+from adaptcl.storage import Tree
+from adaptcl.strategies.strategy import Closed, Strategy
+from adaptcl.training.evaluation import FreshStatistics, Judge, Score
+from adaptcl.units import State
+
+
+class RunEvaluator(Evaluator, Protocol):
+    """Tests a run's model round by round, and at the end says which model it delivers."""
+
+    def delivered(self, strategy: Strategy) -> State:
+        """The model to deliver now."""
+        ...
+
+    def test(self, state: State) -> Score:
+        """The accuracy of a model, also by class."""
+        ...
+
+    def snapshot(self) -> Tree:
+        """All that `restore` needs to go on."""
+        ...
+
+    def restore(self, tree: Tree) -> None: ...
+
+
+class TestSetEvaluator:
+    """Tests on the server's test set: the mean of the latest models, with fresh statistics if the
+    job asks for them."""
+
+    def __init__(self, job: JobSettings, materials: Materials) -> None:
+        self._every = job.evaluate_every
+        # Before workers train: to look at a model may draw from the generator they may share.
+        self._judge = Judge(materials.model, materials.test)
+        self._averaging = Averaging(job.averaging, materials.units.constants)
+        self._fresh = None
+        if job.fresh_statistics:
+            self._fresh = FreshStatistics(materials.model, materials.parts, job.fresh_statistics)
+
+    def judge(self, strategy: Strategy, closed: Closed) -> float | None:
+        model = self._averaging.add(strategy.model(), closed)
+        # Not `round < rounds`: with workers lost for good, fewer rounds may be the last ones.
+        if closed.round % self._every and not strategy.finished:
+            return None
+        return self.accuracy(self._with_statistics(model))
+
+    def delivered(self, strategy: Strategy) -> State:
+        return self._with_statistics(self._averaging.model or strategy.model())
+
+    def test(self, state: State) -> Score:
+        return self._judge.test(state)
+
+    def accuracy(self, state: State) -> float:
+        return self._judge.accuracy(state)
+
+    def snapshot(self) -> Tree:
+        return self._averaging.snapshot()
+
+    def restore(self, tree: Tree) -> None:
+        self._averaging.restore(tree)
+
+    def _with_statistics(self, state: State) -> State:
+        return state if self._fresh is None else self._fresh.of(state)
