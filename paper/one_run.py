@@ -12,16 +12,17 @@ from adaptcl import data, models
 from adaptcl.config import Config
 from adaptcl.data import DataSet
 from adaptcl.errors import RunFolderError
-from adaptcl.events import Event, RoundFinished, Warned
+from adaptcl.events import Event, RoundFinished
 from adaptcl.pruning import similarity
 from adaptcl.records import RoundRecord
 from adaptcl.runs.averaging import USUAL_SHARE, Averaging
+from adaptcl.runs.evaluator import TestSetEvaluator
 from adaptcl.runs.folder import RunFolder
 from adaptcl.runs.materials import Materials, given
-from adaptcl.runs.session import Session
+from adaptcl.runs.session import Session, run_session, simulated_session
 from adaptcl.storage import Tree
-from adaptcl.strategies.strategy import Closed
-from adaptcl.training.evaluation import USUAL_COUNT
+from adaptcl.strategies.strategy import Closed, Strategy
+from adaptcl.training.evaluation import USUAL_COUNT, FreshStatistics, Score
 from adaptcl.units import Kept, State, UnitMap, flops, parameters, size_bytes
 from paper.identity import effective
 from paper.provenance import Provenance
@@ -45,93 +46,90 @@ def carry_out(
     `told` is called with the rounds done and the rounds there will be. The folder is removed when
     the run is over.
     """
-    materials = _materials(config)
-    folder = _folder(work, config)
-    try:
-        result = _Observed(config, materials, folder, told).result(provenance, smoke)
-    finally:
-        folder.close()
+    session = simulated_session(config, _materials(config))
+    evaluator = ObservingEvaluator(session)
+
+    def listen(event: Event) -> None:
+        if isinstance(event, RoundFinished):
+            told(event.record.round, session.strategy.rounds)
+
+    done = run_session(session, _folder(work, config), [listen], evaluator)
+    units = session.materials.units
+    result = RunResult(
+        settings=effective(config.values()),
+        provenance=provenance,
+        smoke=smoke,
+        summary=done.summary,
+        whole=_size(units, units.everything()),
+        sub_models=tuple(_size(units, kept) for kept in session.strategy.sub_models()),
+        course=course(
+            _judged_at_the_end(done.rounds, done.summary.accuracy),
+            evaluator.averaged,
+            evaluator.fresh,
+        ),
+        workers=workers_where_they_change(done.rounds, evaluator.similarity),
+        warnings=(*session.warnings, *evaluator.warnings)[:_MOST_WARNINGS],
+    )
     shutil.rmtree(work, ignore_errors=True)
     return result
 
 
-class _Observed(Session):
-    """A session that also looks at the sub-models, and at what else could be delivered.
+class ObservingEvaluator:
+    """Tests a run's model as its job says, and also what else could be delivered.
 
-    The paper's jobs test the last model. What the mean of the latest models would have been right
-    about, and the last one with statistics measured anew, is found beside it in the same run.
+    The paper's jobs test the last model. In the same run this finds what the mean of the latest
+    models would have been right about, and the last one with fresh statistics. It also compares
+    the sub-models of two workers.
     """
 
-    def __init__(
-        self,
-        config: Config,
-        materials: Materials,
-        folder: RunFolder,
-        told: Callable[[int, int], None],
-    ) -> None:
-        super().__init__(config, materials, folder, [self._observe])
-        self._told = told
-        self._similarity: dict[int, float] = {}
-        self._warnings: list[str] = []
-        self._mean = Averaging(USUAL_SHARE, self._units.constants)
-        self._averaged: dict[int, float] = {}
-        self._usual = self._measuring(USUAL_COUNT)
-        self._fresh_accuracy: dict[int, float] = {}
-        if (before := self.observed_before) is not None:
-            self._similarity = dict(before["similarity"])
-            self._warnings = before["warnings"]
-            self._mean.restore(before["mean"])
-            self._averaged = dict(before["averaged"])
-            self._fresh_accuracy = dict(before["fresh"])
+    def __init__(self, session: Session) -> None:
+        materials = session.materials
+        self._usual = TestSetEvaluator(session.config.job, materials)
+        self._units = materials.units
+        self._mean = Averaging(USUAL_SHARE, materials.units.constants)
+        self._fresh = FreshStatistics(materials.model, materials.parts, USUAL_COUNT)
+        self.warnings: list[str] = []
+        self.similarity: dict[int, float] = {}
+        self.averaged: dict[int, float] = {}
+        self.fresh: dict[int, float] = {}
 
-    def result(self, provenance: Provenance, smoke: bool) -> RunResult:
-        """Run, and put together what is kept for good."""
-        done = self.run()
-        units = self._units
-        return RunResult(
-            settings=effective(self._config.values()),
-            provenance=provenance,
-            smoke=smoke,
-            summary=done.summary,
-            whole=_size(units, units.everything()),
-            sub_models=tuple(_size(units, kept) for kept in self._strategy.sub_models()),
-            course=course(
-                _judged_at_the_end(done.rounds, done.summary.accuracy),
-                self._averaged,
-                self._fresh_accuracy,
-            ),
-            workers=workers_where_they_change(done.rounds, self._similarity),
-            warnings=tuple(self._warnings[:_MOST_WARNINGS]),
-        )
-
-    def observed(self) -> Tree:
-        """What no record of a round tells; kept in the checkpoint, it is that of its round."""
-        return {
-            "similarity": list(self._similarity.items()),
-            "warnings": self._warnings,
-            "mean": self._mean.snapshot(),
-            "averaged": list(self._averaged.items()),
-            "fresh": list(self._fresh_accuracy.items()),
-        }
-
-    def _accuracy(self, state: State, closed: Closed) -> float | None:
+    def judge(self, strategy: Strategy, closed: Closed) -> float | None:
+        self.warnings += closed.warnings
+        state = strategy.model()
         mean = self._mean.add(state, closed)
-        accuracy = super()._accuracy(state, closed)
+        accuracy = self._usual.judge(strategy, closed)
         if accuracy is not None:
-            self._averaged[closed.round] = self._measured(mean)
-            self._fresh_accuracy[closed.round] = self._measured(self._usual.of(state))
+            self.averaged[closed.round] = self._usual.accuracy(mean)
+            self.fresh[closed.round] = self._usual.accuracy(self._fresh.of(state))
+        kept = strategy.sub_models()
+        if closed.similarity is not None and len(kept) > max(PAIR):
+            first, second = (kept[worker] for worker in PAIR)
+            self.similarity[closed.round] = round(similarity(self._units, first, second), 5)
         return accuracy
 
-    def _observe(self, event: Event) -> None:
-        if isinstance(event, Warned):
-            self._warnings.append(event.message)
-        if isinstance(event, RoundFinished):
-            kept = self._strategy.sub_models()
-            if event.record.similarity is not None and len(kept) > max(PAIR):
-                first, second = (kept[worker] for worker in PAIR)
-                alike = similarity(self._units, first, second)
-                self._similarity[event.record.round] = round(alike, 5)
-            self._told(event.record.round, self._strategy.rounds)
+    def delivered(self, strategy: Strategy) -> State:
+        return self._usual.delivered(strategy)
+
+    def test(self, state: State) -> Score:
+        return self._usual.test(state)
+
+    def snapshot(self) -> Tree:
+        return {
+            "usual": self._usual.snapshot(),
+            "mean": self._mean.snapshot(),
+            "warnings": self.warnings,
+            "similarity": list(self.similarity.items()),
+            "averaged": list(self.averaged.items()),
+            "fresh": list(self.fresh.items()),
+        }
+
+    def restore(self, tree: Tree) -> None:
+        self._usual.restore(tree["usual"])
+        self._mean.restore(tree["mean"])
+        self.warnings = tree["warnings"]
+        self.similarity = dict(tree["similarity"])
+        self.averaged = dict(tree["averaged"])
+        self.fresh = dict(tree["fresh"])
 
 
 def _judged_at_the_end(records: Sequence[RoundRecord], accuracy: float) -> Sequence[RoundRecord]:

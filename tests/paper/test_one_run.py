@@ -9,7 +9,7 @@ import pytest
 
 from adaptcl.config import configure
 from adaptcl.runs.materials import by_name
-from adaptcl.runs.session import execute
+from adaptcl.runs.session import run_session, simulated_session
 from paper import one_run
 from paper.one_run import carry_out
 from paper.provenance import Provenance
@@ -100,7 +100,7 @@ def test_a_run_on_some_of_the_samples_trains_on_as_many(nobody: Provenance, tmp_
     few = carry_out(config, nobody, tmp_path / "few", lambda done, total: None)
     materials = by_name(config.job)
     assert sum(len(part) for part in materials.parts) == 200
-    other = execute(configure({**values, "rounds": 2}), materials)
+    other = run_session(simulated_session(configure({**values, "rounds": 2}), materials))
     assert few.summary.accuracy == other.summary.accuracy
     assert few.settings["samples"] == 200
 
@@ -186,7 +186,7 @@ def test_a_damaged_folder_is_begun_anew(
 
 
 def test_the_run_is_the_one_that_the_settings_mean_anywhere_else(result: RunResult) -> None:
-    other = execute(ADAPTIVE, by_name(ADAPTIVE.job))
+    other = run_session(simulated_session(ADAPTIVE, by_name(ADAPTIVE.job)))
     assert [record.virtual_time_s for record in other.rounds] == pytest.approx(
         result.course.virtual_time_s, abs=1e-3
     )

@@ -130,11 +130,12 @@ def _run(
     if checkpoint:
         evaluator.restore(checkpoint["evaluator"])
     checkpoints = _Checkpoints(session, folder, evaluator, records, checkpoint)
+    everybody: list[Listener] = [*([folder] if folder else []), *listeners]
 
     def tell(event: Event) -> None:
         if isinstance(event, RoundFinished):
             records.append(event.record)
-        for listener in (*([folder] if folder else []), *listeners):
+        for listener in everybody:
             listener(event)
 
     name = job.model if job.model != FROM_PYTHON else type(materials.model).__name__
