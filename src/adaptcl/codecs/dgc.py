@@ -110,13 +110,13 @@ class DGCSettings:
     """Settings of the DGC codec."""
 
     dgc_sparsity: float = setting(
-        0.9, "share of each tensor's entries that are not sent in a round", at_least=0, below=1
+        0.9, "share of each tensor that is not sent in a round", at_least=0, below=1
     )
     dgc_momentum: float = setting(
-        0.0, "momentum correction of DGC, on top of local SGD's own momentum", at_least=0, below=1
+        0.0, "momentum correction, on top of the momentum of local training", at_least=0, below=1
     )
     dgc_warmup: int = setting(
-        4, "rounds over which the sparsity rises to its full value", at_least=0
+        4, "number of rounds in which the sparsity rises to its full value", at_least=0
     )
 
 

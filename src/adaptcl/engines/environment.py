@@ -34,7 +34,7 @@ class EnvironmentSettings:
 
     sigma: float = setting(
         2.0,
-        "longest update time over the shortest, before any pruning (σ)",
+        "ratio of the longest update time to the shortest, before any pruning (σ)",
         at_least=1,
         condition=Unless("bandwidths"),
     )
@@ -45,44 +45,44 @@ class EnvironmentSettings:
         condition=Unless("bandwidths"),
     )
     bandwidths: tuple[float, ...] = setting(
-        (), "bandwidth of each worker in MiB/s, in place of sigma and bandwidth_max", above=0
+        (), "bandwidth of each worker in MiB/s, instead of sigma and bandwidth_max", above=0
     )
     speeds: tuple[float, ...] = setting(
-        (), "training speed of each worker as a factor (1 is the profile's)", above=0
+        (), "training speed of each worker; 2 is twice as fast as the profile", above=0
     )
     training_time: str = setting(
         "profile",
-        "where training times come from: a 'profile', or 'measured' on this machine",
+        "training times: computed from a profile, or measured on this machine",
         choices=("profile", "measured"),
     )
     train_time: float = setting(
         24.1,
-        "profile: seconds that profile_epochs of the whole model take (t_train)",
+        "profile: seconds to train the whole model for profile_epochs (t_train)",
         above=0,
     )
     profile_epochs: float = setting(
-        2.0, "profile: the local epochs that train_time is for", above=0
+        2.0, "profile: number of local epochs that take train_time seconds", above=0
     )
     flops_share: float = setting(
         0.0,
-        "profile: the share of the training time that shrinks with the sub-model's FLOPs "
-        "(0 is the paper's GPU, 0.8 a typical CPU)",
+        "profile: share of the training time that shrinks with the sub-model's FLOPs; 0 for the "
+        "paper's GPU, 0.8 for a typical CPU",
         at_least=0,
         at_most=1,
         condition=With("training_time", "profile"),
     )
     samples_share: float = setting(
         0.0,
-        "profile: the share of the training time that grows with a worker's number of samples, "
-        "relative to the mean over workers (0 is as in the paper, 1 an ordinary machine)",
+        "profile: share of the training time that grows with a worker's number of samples; 0 as "
+        "in the paper, 1 for an ordinary machine",
         at_least=0,
         at_most=1,
         condition=With("training_time", "profile"),
     )
     jitter: float = setting(
-        0.0, "relative spread of random fluctuations of every time", at_least=0, below=1
+        0.0, "random variation of every time, as a share of it", at_least=0, below=1
     )
-    trace: str = setting("", "CSV file of how bandwidth, speed and presence change over time")
+    trace: str = setting("", "CSV file with bandwidth, speed and presence of workers over time")
 
     @property
     def time_noise(self) -> float:

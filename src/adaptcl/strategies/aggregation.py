@@ -179,20 +179,20 @@ class AggregationSettings:
     """How sub-models are merged."""
 
     aggregation: str = setting(
-        "by-worker", "what a unit counts as in a sub-model that has lost it", choices=_MERGINGS
+        "by-worker", "how units are merged that some sub-models have lost", choices=_MERGINGS
     )
     fading: float = setting(
         0.0,
-        "by change: how much less than before the round a unit counts in a sub-model that has lost "
-        "it; 0 is as much, 1 nothing, as by worker",
+        "by-change: for a sub-model that has lost a unit, 0 keeps the unit's value, 1 counts it as "
+        "zero",
         at_least=0,
         at_most=1,
         condition=With("aggregation", "by-change"),
     )
     bn_variance: str = setting(
         "std",
-        "how running variances are averaged: 'std' averages standard deviations, which fits "
-        "by-worker sums; 'variance' averages variances, as plain FedAVG does",
+        "average running variances as standard deviations (std), which fits by-worker, or as "
+        "variances, as plain FedAVG does",
         choices=("std", "variance"),
     )
 

@@ -50,17 +50,17 @@ _EPSILON = 1e-7
 class DCASGDSettings(AsynchronousSettings):
     """Settings of DC-ASGD-a."""
 
-    lambda_0: float = setting(2.0, "how much stale gradients are corrected (λ0)", at_least=0)
+    lambda_0: float = setting(2.0, "how strongly stale gradients are corrected (λ0)", at_least=0)
     mean_square_decay: float = setting(
         0.95, "decay of the mean square of past gradients (m)", at_least=0, below=1
     )
     dc_learning_rate: float = setting(
-        0.0, "the server's step for a gradient (η); 0 is the workers' learning_rate", at_least=0
+        0.0, "learning rate of the server (η); 0 takes the workers' learning_rate", at_least=0
     )
     commit_epochs: float = setting(
         0.5,
-        "local epochs from one commit to the next, in place of epochs; rounds are multiplied by "
-        "epochs / commit_epochs, so that each worker trains as many epochs in all",
+        "local epochs between commits, instead of epochs; the number of rounds grows so that each "
+        "worker trains as many epochs in all",
         above=0,
         at_most=1000,
     )

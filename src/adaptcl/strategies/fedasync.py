@@ -22,12 +22,12 @@ class FedAsyncSettings(AsynchronousSettings):
     """Settings of FedAsync."""
 
     mixing: float = setting(
-        0.6, "weight of an arriving model that is not stale (FedAsync's α)", above=0, at_most=1
+        0.6, "weight of an arriving model that is not stale (α)", above=0, at_most=1
     )
     staleness_weight: str = setting(
         "polynomial",
-        "how the weight falls with the staleness τ: 'polynomial' as (1+τ)^-exponent, 'hinge' not "
-        "at all up to the hinge and as 1/(slope·(τ-hinge)+1) from there, 'constant' never",
+        "how the weight falls with the staleness τ: polynomial as (1+τ)^-exponent, hinge as "
+        "1/(slope·(τ-hinge)+1) beyond the hinge, constant not at all",
         choices=("polynomial", "hinge", "constant"),
     )
     staleness_exponent: float = setting(

@@ -28,9 +28,9 @@ from adaptcl.units import State
 class FedBuffSettings(AsynchronousSettings):
     """Settings of FedBuff."""
 
-    buffer_size: int = setting(3, "changes that move the model together (K)", at_least=1)
+    buffer_size: int = setting(3, "number of updates that are merged together (K)", at_least=1)
     server_learning_rate: float = setting(
-        1.0, "the server's step for the mean of the buffered changes (FedBuff's η)", above=0
+        1.0, "learning rate of the server for the mean of the buffered updates (η)", above=0
     )
 
 

@@ -36,15 +36,15 @@ class WidthSettings(SynchronousSettings):
     aggregation: str = redeclared(SynchronousSettings, "aggregation", "by-unit")
     width_levels: tuple[float, ...] = setting(
         (1.0, 0.5, 0.25, 0.125, 0.0625),
-        "widths to deal to the workers in equal groups, the widest to the last workers, which a "
-        "simulation makes the fastest",
+        "widths for equal groups of workers; the widest go to the last workers, which are the "
+        "fastest in a simulation",
         above=0,
         at_most=1,
         condition=Unless("worker_widths"),
     )
     worker_widths: tuple[float, ...] = setting(
         (),
-        "width of each worker's sub-model as a share of every layer, in place of width_levels",
+        "width of each worker's sub-model as a share of every layer, instead of width_levels",
         above=0,
         at_most=1,
     )

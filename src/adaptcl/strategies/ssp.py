@@ -25,8 +25,7 @@ class SSPSettings(AsynchronousSettings):
 
     staleness_threshold: int = setting(
         2,
-        "rounds a worker may lead the slowest by and still begin the next (SSP's s); 0 waits for "
-        "everybody",
+        "number of rounds a worker may be ahead of the slowest (s); 0 waits for all workers",
         at_least=0,
     )
 

@@ -72,17 +72,17 @@ class SynchronousSettings(AggregationSettings):
     """Settings of every strategy with a barrier."""
 
     participants: int = setting(
-        0, "workers drawn at random to take part in each round; 0 asks all of them", at_least=0
+        0, "number of workers drawn at random for each round; 0 takes all", at_least=0
     )
     deadline: float = setting(
         0.0,
-        "close a round after this many times the slowest update time of the round before; "
-        "0 waits for everybody",
+        "close a round after this many times the slowest update time of the last round; "
+        "0 waits for all workers",
         at_least=0,
     )
     late_updates: str = setting(
         "count",
-        "an update that arrives after its round closed: 'count' it in the next round or 'drop' it",
+        "count an update that misses the deadline in the next round, or drop it",
         choices=("count", "drop"),
         condition=Beside("deadline"),
     )

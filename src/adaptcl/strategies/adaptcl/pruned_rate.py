@@ -75,48 +75,47 @@ _SAME = 1e-6
 class RateSettings:
     """The control parameters of pruned-rate learning."""
 
-    pruning_interval: int = setting(10, "rounds from one pruning to the next (PI)", at_least=1)
+    pruning_interval: int = setting(10, "rounds between prunings (PI)", at_least=1)
     first_pruning: int = setting(
         0,
-        "the round of the first pruning, 2 at the earliest as a round must have been measured; "
-        "0 is after one pruning interval",
+        "round of the first pruning, at the earliest 2; 0 prunes first after one pruning interval",
         at_least=0,
     )
     max_pruned_rate: float = setting(
         0.5,
-        "the most a worker prunes at once (ρ_max)",
+        "largest pruned rate of one pruning (ρ_max)",
         at_least=0,
         below=1,
         condition=Unless("pruned_rates"),
     )
     min_pruned_rate: float = setting(
         0.02,
-        "smaller steps of retention are not worth a pruning (ρ_min)",
+        "skip prunings with a smaller pruned rate (ρ_min)",
         at_least=0,
         below=1,
         condition=Unless("pruned_rates"),
     )
     min_retention: float = setting(
         0.1,
-        "no sub-model is pruned below this retention (γ_min)",
+        "smallest retention of a sub-model (γ_min)",
         above=0,
         at_most=1,
         condition=Unless("pruned_rates"),
     )
     alpha: float = setting(
         2.0,
-        "caution of the first pruning, before a curve is known (α)",
+        "caution of the first pruning: larger values prune less (α)",
         at_least=1,
         condition=Unless("pruned_rates"),
     )
     literal_min_retention: bool = setting(
         False,
-        "apply γ_min only where Algorithm 2 prints it, so that retention can fall below it",
+        "apply γ_min only where Algorithm 2 does, so that retention can fall below it",
         condition=Unless("pruned_rates"),
     )
     grow: bool = setting(
         False,
-        "let the sub-model of a worker that has become faster grow back (beyond the paper)",
+        "let a sub-model grow back when its worker becomes faster (not in the paper)",
         condition=Unless("pruned_rates"),
     )
 

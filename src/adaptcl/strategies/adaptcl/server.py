@@ -51,30 +51,31 @@ class AdaptCLSettings(RateSettings, SynchronousSettings):
 
     aggregation: str = redeclared(SynchronousSettings, "aggregation", "by-change")
     fading: float = redeclared(SynchronousSettings, "fading", 0.2)
-    pruning: str = setting("balanced-bnscalor", "the pruning order", choices=ORDERS, or_custom=True)
+    pruning: str = setting(
+        "balanced-bnscalor", "the order in which units are pruned", choices=ORDERS, or_custom=True
+    )
     pruned_rates: tuple[tuple[float, ...], ...] = setting(
         (),
-        "a fixed table in place of learning: one list of pruned rates, by worker, for each pruning",
+        "fixed pruned rates instead of learned ones: for each pruning, one rate per worker",
         at_least=0,
         below=1,
     )
     max_importance_lost: float = setting(
         0.2,
-        "the share of a sub-model's importance above which cutting it at once is warned of, if "
-        "the loss jumps too or it is more than half, and with adapt_strength waited with",
+        "warn when one pruning loses more than this share of a sub-model's importance and the "
+        "loss jumps",
         at_least=0,
         at_most=1,
     )
     adapt_strength: bool = setting(
         False,
-        "before a pruning that would lose more than max_importance_lost, raise the group lasso "
-        "round by round, up to four times its strength, as long as that makes less of it go and "
-        "for one pruning interval at most",
+        "before a pruning that would lose more than max_importance_lost, wait and raise the "
+        "strength, for one pruning interval at most",
     )
     width_multiple: int = setting(
         16,
-        "prune layers to multiples of this width, which hardware computes faster; halved for a "
-        "layer until so many units are at most 2 % of the model and a quarter of the layer",
+        "prune layers to multiples of this width, which is faster on most hardware; small layers "
+        "use smaller multiples",
         at_least=1,
     )
 
