@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: run test test-gpu check format clean demo-network
+.PHONY: run test test-gpu check format catalogue clean demo-network
 
 run: .venv/installed
 	$(BIN)/adaptcl run --strategy fedavg-s,adaptcl
@@ -28,6 +28,10 @@ check: .venv/installed-dev
 format: .venv/installed-dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+# What `adaptcl --help` and the lists know; to be made again after a change to any declaration.
+catalogue: .venv/installed
+	$(BIN)/python -m adaptcl.config.catalogue_generator
 
 clean:
 	rm -rf .venv build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -33,7 +33,7 @@ class TableRow:
 
     def config(self, seed: int) -> Config:
         """The configuration of one run."""
-        return config.configure(config.over(self.values, {"seed": seed}))
+        return config.configure(config.override(self.values, {"seed": seed}))
 
     def configs(self) -> Iterator[Config]:
         """The configurations of all runs."""
@@ -60,7 +60,7 @@ class Part:
             return None
         return TableRow(
             f"{row.label} (baseline)",
-            config.over(row.values, self.baseline),
+            config.override(row.values, self.baseline),
             row.seeds,
             row.priority,
         )

@@ -83,7 +83,7 @@ def _part(given: Mapping[str, Any], whole: Mapping[str, Any]) -> Part:
     preset = given.get("preset", whole.get("preset", config.DEFAULT_PRESET))
     common = TableRow(
         label="",
-        values=config.over(
+        values=config.override(
             config.preset(preset), {**whole.get("settings", {}), **given.get("settings", {})}
         ),
         seeds=tuple(given.get("seeds", whole.get("seeds", (1,)))),
@@ -108,7 +108,7 @@ def _row(given: Mapping[str, Any], common: TableRow) -> TableRow:
     return replace(
         common,
         label=given["label"],
-        values=config.over(
+        values=config.override(
             common.values,
             {
                 **given.get("settings", {}),

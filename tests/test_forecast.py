@@ -33,7 +33,7 @@ JOB: dict[str, Any] = {
 
 
 def configured(**settings: Any) -> Config:
-    return config.configure(config.over(config.preset("default"), {**JOB, **settings}))
+    return config.configure(config.override(config.preset("default"), {**JOB, **settings}))
 
 
 def simulated(**settings: Any) -> adaptcl.Result:

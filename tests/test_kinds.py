@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from adaptcl.errors import instead_of_class, kind_of
+from adaptcl.errors import suggest_instance, describe_type
 
 
 @pytest.mark.parametrize(
@@ -18,9 +18,9 @@ from adaptcl.errors import instead_of_class, kind_of
     ],
 )
 def test_the_kind_of_a_value_has_its_article(value: object, words: str) -> None:
-    assert kind_of(value) == words
+    assert describe_type(value) == words
 
 
 def test_only_a_class_is_to_be_replaced_by_an_instance() -> None:
-    assert instead_of_class(3) == ""
-    assert instead_of_class(dict) == "; give an instance: dict() instead of dict"
+    assert suggest_instance(3) == ""
+    assert suggest_instance(dict) == "; give an instance: dict() instead of dict"

@@ -43,7 +43,7 @@ def test_whatever_cannot_is_refused_with_what_it_would_be_called_with(
     with pytest.raises(SettingError) as refused:
         refuse(factory)
     assert str(refused.value) == (
-        "mine:build is called as build(one, other) and must give back a number, but it is defined "
+        "mine:build is called as build(one, other) and must return a number, but it is defined "
         f"as {defined}."
     )
 

@@ -192,7 +192,7 @@ CLASH = "but that name has another meaning already; choose another name."
         ("mine:Mine", "mine:Mine cannot be a strategy: it has no start, receive, expired, lost, "
          "joined, rounds, finished, model, sub_models, outstanding, snapshot, restore."),
         ("mine:OtherArguments", "mine:OtherArguments is called as OtherArguments(job, settings) "
-         "and must give back a strategy, but it is defined as OtherArguments(job)."),
+         "and must return a strategy, but it is defined as OtherArguments(job)."),
         ("mine:NoDataclass", "The Settings of mine:NoDataclass must be a dataclass."),
         ("mine:Undeclared", "The Settings of mine:Undeclared have server_rate, which must be "
          "declared as server_rate: TYPE = setting(DEFAULT, HELP)."),

@@ -1,18 +1,40 @@
 """AdaptCL: collaborative learning among unequal machines.
 
-`adaptcl.run(model, train, test, strategy="adaptcl", ...)` trains your own `nn.Module` with
-simulated workers; the command `adaptcl` does the same from settings files. `adaptcl.Progress` shows
-how a run gets on, `adaptcl.events` are what any function may listen to, and
-`adaptcl.describe(model, example)` says what of a model can be cut. `adaptcl.load(folder)` gives the
-model of a finished run, or one worker's part of it.
+- `adaptcl.run(model, train, test, strategy="adaptcl", ...)` trains your `nn.Module` with simulated
+  workers. The command `adaptcl` does the same from settings files.
+- `adaptcl.Progress` shows the progress of a run; `adaptcl.events` are the events that any function
+  can listen to.
+- `adaptcl.describe(model, example)` says which units of a model can be cut.
+- `adaptcl.load(folder)` returns the model of a finished run, or the sub-model of one worker.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from adaptcl.errors import AdaptCLError, AdaptCLWarning
-from adaptcl.report.progress import Progress
-from adaptcl.runs.delivered import Delivered
-from adaptcl.runs.result import Result, load
-from adaptcl.runs.run import run
-from adaptcl.units import describe
+from adaptcl.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from adaptcl import events
+    from adaptcl.report.progress import Progress
+    from adaptcl.runs.delivered import Delivered
+    from adaptcl.runs.result import Result, load
+    from adaptcl.runs.run import run
+    from adaptcl.units import describe
+else:
+    __getattr__ = lazy_names(
+        __name__,
+        {
+            "Delivered": "adaptcl.runs.delivered",
+            "Progress": "adaptcl.report.progress",
+            "Result": "adaptcl.runs.result",
+            "describe": "adaptcl.units",
+            "events": "adaptcl.events",
+            "load": "adaptcl.runs.result",
+            "run": "adaptcl.runs.run",
+        },
+    )
 
 __version__ = "0.1.0"
 __all__ = [

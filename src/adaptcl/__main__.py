@@ -6,6 +6,6 @@ import sys
 
 from adaptcl.cli.main import main
 
-# A process of its own for a run imports this module again, and must not run the command again.
+# A child process imports this module again and must not run the command again.
 if __name__ == "__main__":
     sys.exit(main())

@@ -1,7 +1,7 @@
-"""Every error a user of AdaptCL can meet, each carrying one sentence to act on.
+"""Every error and warning that AdaptCL raises on purpose.
 
-The command line prints the sentence and nothing else; from Python they are ordinary
-exceptions with a common base.
+Each carries one sentence that a user can act on. The command line prints that sentence and nothing
+else; in Python they are ordinary exceptions with a common base.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class SettingError(AdaptCLError):
 
 
 class DataError(AdaptCLError):
-    """Data is missing, corrupt or of a shape that cannot be used."""
+    """Data is missing, corrupt or of the wrong shape."""
 
 
 class TraceError(AdaptCLError):
@@ -27,11 +27,11 @@ class TraceError(AdaptCLError):
 
 
 class UpdateError(AdaptCLError):
-    """What a worker sent back cannot be merged into the global model."""
+    """An update cannot be merged into the global model."""
 
 
 class CodecError(AdaptCLError):
-    """A codec does not do what it says."""
+    """A codec breaks its contract."""
 
 
 class RunFolderError(AdaptCLError):
@@ -39,14 +39,11 @@ class RunFolderError(AdaptCLError):
 
 
 class AdaptCLWarning(UserWarning):
-    """Something goes on, but the user would want to know."""
+    """The run continues, but the user should know something."""
 
 
-# How an error speaks of a value that is of the wrong kind.
-
-
-def kind_of(value: object) -> str:
-    """The kind of a value in words: `an int`, `a Tensor`, `the class Net`, `None`."""
+def describe_type(value: object) -> str:
+    """Name the type of a value in a sentence: `an int`, `a Tensor`, `the class Net`, `None`."""
     if value is None:
         return "None"
     if isinstance(value, type):
@@ -55,26 +52,24 @@ def kind_of(value: object) -> str:
     return f"{'an' if name[0].lower() in 'aeiou' else 'a'} {name}"
 
 
-def instead_of_class(value: object) -> str:
-    """The end of a sentence that refuses a class where an instance of it was meant."""
+def suggest_instance(value: object) -> str:
+    """End a sentence that refuses a class where an instance is needed; empty for other values."""
     if not isinstance(value, type):
         return ""
     return f"; give an instance: {value.__name__}() instead of {value.__name__}"
 
 
-# Warnings that point at the user's own line, however deep in the package their cause is.
-
-_BETWEEN = frozenset({"adaptcl", "contextlib", "torch"})
-"""Packages whose lines say nothing to a user: ours, and those that call us back."""
+_SKIPPED = frozenset({"adaptcl", "contextlib", "torch"})
+"""Packages whose lines mean nothing to a user: this one, and those that call it back."""
 
 
-def warn_caller(message: str) -> None:
-    """An `AdaptCLWarning` at the line that called into the package."""
+def warn_user(message: str) -> None:
+    """Raise an `AdaptCLWarning` that points at the user's line, however deep its cause is."""
     level, frame = 1, sys._getframe()
-    while frame.f_back is not None and _is_between(frame.f_globals.get("__name__")):
+    while frame.f_back is not None and _is_skipped(frame.f_globals.get("__name__")):
         level, frame = level + 1, frame.f_back
     warnings.warn(message, AdaptCLWarning, stacklevel=level)
 
 
-def _is_between(module: object) -> bool:
-    return str(module).partition(".")[0] in _BETWEEN
+def _is_skipped(module: object) -> bool:
+    return str(module).partition(".")[0] in _SKIPPED

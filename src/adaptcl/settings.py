@@ -1,7 +1,10 @@
-"""When a setting has an effect: what it asks of the other settings of a run.
+"""Settings that check themselves, and the conditions under which they have an effect.
 
-Declared beside the setting itself, so that whoever has to know (the warning about flags that change
-nothing, the labels of runs, the question whether two runs are the same) knows the same.
+A group of settings is a frozen dataclass whose fields are made by `setting(...)`: a default, a help
+text, the allowed values and, where other settings can switch it off, a condition. Each group stands
+in the file of the part it sets: the recipe beside the training, the numbers of a strategy in that
+strategy's file. The command line and the TOML reader are made from these declarations, so a name,
+its help and its range exist once.
 """
 
 from __future__ import annotations
@@ -17,16 +20,23 @@ from typing import Any, Protocol, TypeGuard, TypeVar, Union, get_args, get_origi
 
 from adaptcl.errors import SettingError
 
+Group = TypeVar("Group")
+
+_CUSTOM_NAME = re.compile(r"\w+(\.\w+)*:\w+")
+
+
+def is_custom(name: object) -> TypeGuard[str]:
+    """Say whether a name leads to custom code, as `package.module:Class` does."""
+    return isinstance(name, str) and _CUSTOM_NAME.fullmatch(name) is not None
+
 
 class Condition(Protocol):
-    """Something that other settings must fulfil."""
+    """What the other settings of a run must fulfil for a setting to have an effect."""
 
-    def holds(self, settings: Mapping[str, Any]) -> bool:
-        """Whether they do, in a run with these settings."""
-        ...
+    def holds(self, settings: Mapping[str, Any]) -> bool: ...
 
     def refusal(self, settings: Mapping[str, Any]) -> str:
-        """How a sentence goes on that begins with 'This setting has no effect'."""
+        """End a sentence that begins with 'This setting has no effect'."""
         ...
 
 
@@ -38,11 +48,10 @@ class With:
     value: str
 
     def holds(self, settings: Mapping[str, Any]) -> bool:
-        """Whether it has, or is on nobody's record: older runs lack what is newer than they."""
+        # The records of older runs lack settings that are newer; these count as fulfilled.
         return bool(settings.get(self.name, self.value) == self.value)
 
     def refusal(self, settings: Mapping[str, Any]) -> str:
-        """What it has, and what it would take."""
         return f"with {self.name} {settings.get(self.name)}; it is for {self.value}"
 
 
@@ -53,44 +62,23 @@ class Beside:
     name: str
 
     def holds(self, settings: Mapping[str, Any]) -> bool:
-        """Whether it is."""
         return bool(settings.get(self.name))
 
     def refusal(self, settings: Mapping[str, Any]) -> str:
-        """What is lacking."""
         return f"without {self.name}"
 
 
 @dataclass(frozen=True)
 class Unless:
-    """Another setting, which takes its place, must not be in use."""
+    """Another setting, which replaces this one, must not be in use."""
 
     name: str
 
     def holds(self, settings: Mapping[str, Any]) -> bool:
-        """Whether it is not."""
         return not settings.get(self.name)
 
     def refusal(self, settings: Mapping[str, Any]) -> str:
-        """What takes its place."""
-        return f"beside {self.name}"
-
-
-# Settings that check themselves.
-#
-# A group of settings is a frozen dataclass whose fields are made by `setting(...)`: a default, a
-# sentence of help, and what is allowed. Each group lives in the file of the part it sets (the
-# recipe beside the training, a strategy's numbers in that strategy's file); the command line and
-# the TOML reader are built from these declarations, so a name, its help and its range exist once.
-
-Group = TypeVar("Group")
-
-_OWN = re.compile(r"\w+(\.\w+)*:\w+")
-
-
-def is_custom(name: object) -> TypeGuard[str]:
-    """Whether a name leads to code of the user's, as package.module:Class does."""
-    return isinstance(name, str) and _OWN.fullmatch(name) is not None
+        return f"because {self.name} replaces it"
 
 
 @dataclass(frozen=True)
@@ -103,10 +91,10 @@ class Allowed:
     below: float | None = None
     choices: tuple[str, ...] | None = None
     or_custom: bool = False
-    """Whether a name of the user's own code, package.module:Class, will do beside the choices."""
+    """Whether `package.module:Class` is allowed beside the choices."""
 
     def fits(self, value: Any) -> bool:
-        """Whether a value of the right type is in range; a tuple fits if all of it does."""
+        """Say whether a value of the right type is in range; of a tuple, every entry."""
         if isinstance(value, tuple):
             return all(self.fits(each) for each in value)
         if self.choices is not None and isinstance(value, str):
@@ -122,10 +110,10 @@ class Allowed:
         )
 
     def in_words(self) -> str:
-        """The range as it stands in an error message or a help text."""
+        """Describe the range for an error message or a help text."""
         if self.choices is not None:
-            own = ", or your own as package.module:Class" if self.or_custom else ""
-            return "one of " + ", ".join(self.choices) + own
+            custom = ", or your own as package.module:Class" if self.or_custom else ""
+            return "one of " + ", ".join(self.choices) + custom
         words = [
             f"{word} {limit if isinstance(limit, int) else format(limit, 'g')}"
             for word, limit in (
@@ -150,25 +138,29 @@ def setting(
     choices: Iterable[str] | None = None,
     or_custom: bool = False,
     condition: Condition | None = None,
+    group: str = "",
 ) -> Any:
-    """Declare one setting: a dataclass field that knows its help, its range, and what it takes
-    for it to have an effect."""
+    """Declare one setting as a dataclass field.
+
+    `group` is the heading of the help under which it stands; the catalogue chooses one if it is
+    empty.
+    """
     allowed = Allowed(
         at_least, at_most, above, below, tuple(choices) if choices else None, or_custom
     )
-    metadata = {"help": help, "allowed": allowed, "condition": condition}
+    metadata = {"help": help, "allowed": allowed, "condition": condition, "group": group}
     return field(default=default, metadata=metadata)
 
 
 def redeclared(group: type, name: str, default: Any) -> Any:
-    """Declare a setting of another group again, with a default of one's own."""
+    """Declare a setting of another group again with a different default."""
     (before,) = (each for each in dataclasses.fields(group) if each.name == name)
     return field(default=default, metadata=before.metadata)
 
 
 @dataclass(frozen=True)
 class Setting:
-    """A declared setting, as the command line and the TOML reader see it."""
+    """A declared setting, as the command line and the TOML reader use it."""
 
     name: str
     kind: Any
@@ -176,28 +168,29 @@ class Setting:
     help: str
     allowed: Allowed
     condition: Condition | None = None
-    """Without which it has no effect."""
+    """Without it the setting has no effect."""
+    group: str = field(default="", compare=False)
+    """The heading of the help under which it stands."""
 
     @property
     def flag(self) -> str:
-        """Its name on the command line."""
         return "--" + self.name.replace("_", "-")
 
     @property
     def words(self) -> str:
-        """Type and range in words: 'a number, at least 0 and below 1'."""
-        kind = " or ".join(_KIND_WORDS[each] for each in _alternatives(self.kind))
+        """The type and the range: 'a number, at least 0 and below 1'."""
+        kind = " or ".join(KINDS[each] for each in _alternatives(self.kind))
         range_words = self.allowed.in_words()
         if self.allowed.choices is not None and _alternatives(self.kind) == (str,):
             return range_words
         return f"{kind}, {range_words}" if range_words else kind
 
     def refuse(self, value: Any) -> SettingError:
-        """The one sentence for a value that is not allowed."""
+        """Make the error for a value that is not allowed."""
         return SettingError(f"{self.name} is {value!r}, but it must be {self.words}.")
 
     def checked(self, value: Any) -> Any:
-        """The value in its proper type, or a `SettingError`."""
+        """Convert a value to the type of the setting, or raise a `SettingError`."""
         for kind in _alternatives(self.kind):
             converted = _convert(value, kind)
             if converted is not _NO:
@@ -207,7 +200,7 @@ class Setting:
         raise self.refuse(value)
 
     def parse(self, text: str) -> Any:
-        """The value meant by a word on the command line."""
+        """Convert a word of the command line, or raise a `SettingError`."""
         for kind in _alternatives(self.kind):
             value = _parse(text, kind)
             if value is not _NO:
@@ -216,7 +209,7 @@ class Setting:
 
 
 def declared(group: type) -> tuple[Setting, ...]:
-    """The settings a group declares, in order."""
+    """List the settings of a group, in order."""
     hints = get_type_hints(group)
     return tuple(
         Setting(f.name, hints[f.name], f.default, **f.metadata)
@@ -225,44 +218,45 @@ def declared(group: type) -> tuple[Setting, ...]:
     )
 
 
-def refuse_undeclared(name: str, group: Any) -> None:
-    """An error unless the settings of a class of that name are declared as all others are."""
+def check_declared(name: str, group: Any) -> None:
+    """Raise an error unless the settings of the class `name` are declared by `setting(...)`."""
     if not (isinstance(group, type) and dataclasses.is_dataclass(group)):
         raise SettingError(f"The Settings of {name} must be a dataclass.")
-    for field_of in dataclasses.fields(group):
-        if "allowed" not in field_of.metadata:
+    for each_field in dataclasses.fields(group):
+        if "allowed" not in each_field.metadata:
             raise SettingError(
-                f"The Settings of {name} have {field_of.name}, which must be declared as "
-                f"{field_of.name}: TYPE = setting(DEFAULT, HELP)."
+                f"The Settings of {name} have {each_field.name}, which must be declared as "
+                f"{each_field.name}: TYPE = setting(DEFAULT, HELP)."
             )
     for each in declared(group):
-        if not all(kind in _KIND_WORDS for kind in _alternatives(each.kind)):
+        if not all(kind in KINDS for kind in _alternatives(each.kind)):
             raise SettingError(
-                f"The Settings of {name} have {each.name}, whose type is none a setting can have; "
-                f"it must be {', '.join(_KIND_WORDS[kind] for kind in (int, float, bool, str))} or "
+                f"The Settings of {name} have {each.name}, whose type no setting can have; it "
+                f"must be {', '.join(KINDS[kind] for kind in (int, float, bool, str))} or "
                 "a list of one of them."
             )
         each.checked(each.default)
 
 
 def build(group: type[Group], values: Mapping[str, Any]) -> Group:
-    """Make a group from raw values, each checked; names it does not declare are left out."""
+    """Make a group from raw values and check each; ignore names that it does not declare."""
     known = {s.name: s for s in declared(group)}
     return group(**{k: known[k].checked(v) for k, v in values.items() if k in known})
 
 
 _NO = object()
-_KIND_WORDS = {
+KINDS: Mapping[Any, str] = {
     int: "a whole number",
     float: "a number",
     bool: "true or false",
-    str: "a text",
-    type(None): "left out",
+    str: "text",
+    type(None): "none",
     tuple[float, ...]: "a list of numbers",
     tuple[int, ...]: "a list of whole numbers",
     tuple[str, ...]: "a list of texts",
     tuple[tuple[float, ...], ...]: "a list of lists of numbers",
 }
+"""The types that a setting can have, in words."""
 
 
 def _alternatives(kind: Any) -> tuple[Any, ...]:
@@ -283,7 +277,7 @@ def _convert(value: Any, kind: Any) -> Any:
 
 
 def _number(value: Any, kind: type[int] | type[float]) -> Any:
-    """Any number of that sort, NumPy's included; a truth value is none, though Python says so."""
+    """Accept any number of that type, NumPy's too, but no bool, which Python calls a number."""
     if isinstance(value, bool):
         return _NO
     try:

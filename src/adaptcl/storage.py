@@ -17,7 +17,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from adaptcl.errors import RunFolderError, SettingError, kind_of
+from adaptcl.errors import RunFolderError, SettingError, describe_type
 
 
 @contextmanager
@@ -133,8 +133,8 @@ def _without_tensors(tree: Tree, tensors: dict[str, Tensor]) -> Tree:
         return [_without_tensors(value, tensors) for value in tree]
     if tree is not None and not isinstance(tree, bool | int | float | str):
         raise SettingError(
-            f"A snapshot holds {kind_of(tree)}, but it must be made of numbers, texts, tensors, "
-            "lists and dictionaries of them."
+            f"A snapshot holds {describe_type(tree)}, but it must be made of numbers, texts, "
+            "tensors, lists and dictionaries of them."
         )
     return tree
 

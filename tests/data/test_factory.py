@@ -83,7 +83,7 @@ def test_what_is_no_function_is_named(module: str, function: str, sentence: str)
 
 
 def test_functions_of_pythons_own_are_not_called(tmp_path: Path) -> None:
-    with pytest.raises(SettingError, match="os is a module of Python's own, not of yours"):
+    with pytest.raises(SettingError, match="os is a module of Python's standard library"):
         load("os:system", Path(f"touch {tmp_path}/called"))
     assert not (tmp_path / "called").exists()
 
@@ -125,7 +125,7 @@ def test_a_factory_that_takes_something_else_is_told_how_it_is_called(module: st
     with pytest.raises(SettingError) as refused:
         load(f"{module}:nothing_taken")
     assert str(refused.value) == (
-        f"{module}:nothing_taken is called as nothing_taken(data_dir) and must give back a DataSet "
+        f"{module}:nothing_taken is called as nothing_taken(data_dir) and must return a DataSet "
         "or a pair (train, test), but it is defined as nothing_taken()."
     )
 

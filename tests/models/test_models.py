@@ -82,7 +82,7 @@ def test_a_factory_of_ones_own_is_built_the_same_way(own_module: str) -> None:
     ("name", "complaint"),
     [
         ("no_such_package:net", "There is no module no_such_package, where a model"),
-        ("subprocess:call", "subprocess is a module of Python's own, not of yours"),
+        ("subprocess:call", "subprocess is a module of Python's standard library"),
         ("{}:nothing", "has no nothing"),
         ("{}:number", "must be a function or a class"),
         ("{}:text", "gives a str, not an nn.Module.$"),
@@ -105,7 +105,7 @@ def test_a_factory_that_takes_something_else_is_told_how_it_is_called(
     with pytest.raises(SettingError) as refused:
         find(f"{own_module}:{function}")
     assert str(refused.value) == (
-        f"{own_module}:{function} is called as {function}(shape, classes) and must give back an "
+        f"{own_module}:{function} is called as {function}(shape, classes) and must return an "
         f"nn.Module, but it is defined as {defined}."
     )
 

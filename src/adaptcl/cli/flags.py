@@ -1,8 +1,8 @@
-"""The command line's flags, made from the declared settings, and what they come to.
+"""Flags for all settings, made from the catalogue.
 
-Every setting has a flag of its name. Those of a strategy or codec of the user's own have flags too
-as soon as the command line, or the file it names, names the class. Whatever is wrong with a command
-line is told in one sentence, as for a settings file; `--help` has the rest.
+Every setting has a flag. The settings of a custom strategy or codec have flags as soon as the
+command line, or the file that it names, names the class. An error in a command line is reported in
+one sentence.
 """
 
 from __future__ import annotations
@@ -10,223 +10,138 @@ from __future__ import annotations
 import argparse
 import difflib
 import sys
-import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
-from adaptcl import config
-from adaptcl.config import Config
-from adaptcl.config.effects import idle
+from adaptcl.config.catalogue import Catalogue, read_catalogue
+from adaptcl.config.files import DEFAULT_PRESET, preset, presets, read_toml
 from adaptcl.errors import SettingError
-from adaptcl.runs.folder import RunFolder
-from adaptcl.runs.folder_reader import FIGURES, is_run_folder
-from adaptcl.settings import Setting, declared
-from adaptcl.strategies import STRATEGIES
+from adaptcl.settings import Setting, is_custom
+
+COMMON = (
+    *("strategy", "model", "workers", "rounds", "seed", "codec"),
+    *("data", "data_dir", "samples", "partition"),
+    *("epochs", "batch_size", "learning_rate", "strength"),
+    *("pruning", "pruning_interval", "min_retention"),
+    *("sigma", "bandwidth_max", "trace", "device"),
+)
+"""The settings that most people need: `--help` shows these, `--help-all` shows all."""
+
+_FIRST_GROUPS = ("job", "data", "training", "pruning (strategy adaptcl)", "environment", "output")
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser that takes flags by their full names only and complains in one sentence."""
+    """A parser that accepts flags by their full names only and complains in one sentence."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**{"allow_abbrev": False, **options})
-        self.expects: Callable[[Sequence[str]], None] = lambda words: None
-        """Called with the words before they are parsed, to add flags that follow from them."""
+        self._excluded: Collection[str] | None = None
+        """Settings without a flag; None if the command takes no settings at all."""
+
+    def take_settings(self, without: Collection[str] = ()) -> None:
+        """Accept a settings file, a preset and a flag for every setting, except some.
+
+        The parsed flags are in `options.flags`, by the name of the setting.
+        """
+        self._excluded = without
+        self.add_argument("file", nargs="?", help="a TOML file of settings")
+        self.add_argument("--preset", action=_Once, help=f"one of {', '.join(presets())}")
+        self.add_argument(
+            "--help-all", action=_HelpAll, help="show the flags of all settings, and exit"
+        )
+        self.epilog = "Every setting can also be a key of the TOML file, with _ instead of -."
 
     def error(self, message: str) -> NoReturn:
-        """Refuse the command line."""
         raise SettingError(f"{message}; `{self.prog} --help` says more.")
 
-    def parse_known_args(  # type: ignore[override]  # argparse's overloads, in one
+    def parse_known_args(  # type: ignore[override]  # one signature for argparse's overloads
         self, args: Sequence[str] | None = None, namespace: Any = None
     ) -> tuple[Any, list[str]]:
-        """As argparse has it, but whatever is left over is refused.
+        """Parse as argparse does, but refuse what is left over.
 
-        Here, because each command is a parser of its own and only it knows which flags it has.
+        It is refused here because only the parser of the command knows the command's flags.
         """
-        self.expects(sys.argv[1:] if args is None else args)
+        args = sys.argv[1:] if args is None else args
+        settings = {} if self._excluded is None else self._add_settings(args, self._excluded)
         options, unknown = super().parse_known_args(args, namespace)
         flag = next((word for word in unknown if word.startswith("-")), None)
         if flag is not None:
             raise _unknown_flag(flag.partition("=")[0], list(self._option_string_actions))
         if unknown:
             raise SettingError(f"{unknown[0]!r} is one word too many for this command.")
+        if self._excluded is not None:
+            options.flags = {k: v for k, v in vars(options).items() if k in settings}
         return options, []
 
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        """Suggest the nearest command for one that does not exist."""
+        if isinstance(action, argparse._SubParsersAction) and value not in action.choices:
+            near = difflib.get_close_matches(value, action.choices, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"`{self.prog} --help` lists them all."
+            raise SettingError(f"There is no command {value!r}; {hint}")
+        super()._check_value(action, value)
 
-def add_settings(parser: Parser, without: Collection[str] = ()) -> None:
-    """Give a command a settings file, a preset and a flag for every setting but some."""
-    parser.add_argument("file", nargs="?", help="a TOML file of settings")
-    parser.add_argument(
-        "--preset", action=_Once, help=f"ready-made settings: {', '.join(config.presets())}"
-    )
-    ours = config.all_settings()
-    group = parser.add_argument_group("settings (keys of the TOML file have the same names)")
-    _add_flags(group, [each for each in ours.values() if each.name not in without])
+    def format_help(self) -> str:
+        """Show the flags of common settings only."""
+        hidden = [
+            action
+            for action in self._actions
+            if isinstance(action, _Setting) and not action.is_common
+        ]
+        texts = [action.help for action in hidden]
+        for action in hidden:
+            action.help = argparse.SUPPRESS
+        try:
+            return super().format_help()
+        finally:
+            for action, text in zip(hidden, texts, strict=True):
+                action.help = text
 
-    def add_own(words: Sequence[str]) -> None:
-        known = config.all_settings(_named(words))
-        own = [each for name, each in known.items() if name not in ours]
-        if own:
-            _add_flags(parser.add_argument_group("settings of your own classes"), own)
-        parser.set_defaults(known=known)
+    def format_full_help(self) -> str:
+        """Show the flags of all settings."""
+        return super().format_help()
 
-    parser.expects = add_own
+    def _add_settings(
+        self, words: Sequence[str], excluded: Collection[str]
+    ) -> Mapping[str, Setting]:
+        catalogue = read_catalogue()
+        settings = {k: v for k, v in catalogue.settings.items() if k not in excluded}
+        groups = dict.fromkeys([*_FIRST_GROUPS, *(each.group for each in settings.values())])
+        preset_values = preset(DEFAULT_PRESET)
+        for name in groups:
+            group = self.add_argument_group(name)
+            for each in settings.values():
+                if each.group == name:
+                    self._add_flag(group, each, _default(each, catalogue, preset_values))
+        custom = _custom_settings(words, catalogue.settings)
+        group = self.add_argument_group("settings of your own classes")
+        for each in custom.values():
+            self._add_flag(group, each, _shown(each.default), is_common=True)
+        return {**settings, **custom}
 
-
-def _add_flags(group: argparse._ArgumentGroup, settings: Iterable[Setting]) -> None:
-    ready = config.preset(config.DEFAULT_PRESET)
-    for each in settings:
+    @staticmethod
+    def _add_flag(
+        group: argparse._ArgumentGroup, each: Setting, default: str, *, is_common: bool = False
+    ) -> None:
+        several = ", or several with commas between" if each.name in ("strategy", "seed") else ""
+        kind = "" if each.words == "text" else f"{each.words}; "
+        parse = {"strategy": _strategies, "seed": _seeds}.get(each.name, Setting.parse)
         group.add_argument(
-            each.flag, dest=each.name, action=_Once, metavar="X", help=_help(each, ready)
+            each.flag,
+            dest=each.name,
+            action=_Setting,
+            is_common=is_common or each.name in COMMON,
+            type=lambda text: parse(each, text),
+            default=argparse.SUPPRESS,
+            metavar="X",
+            help=f"{each.help}{several} [{kind}default {default}]".replace("%", "%%"),
         )
 
 
-def _named(words: Sequence[str]) -> dict[str, Any]:
-    """The strategy and codec that the words of a command will turn out to name, or their file.
-
-    Every flag of a command with settings takes one word, so none has to be known for that.
-    """
-    given: dict[str, str] = {}
-    rest = iter(words)
-    for word in rest:
-        flag, equals, value = word.partition("=")
-        if flag in ("-h", "--help"):
-            continue
-        if flag.startswith("-"):
-            given[flag] = value if equals else next(rest, "")
-        else:
-            given.setdefault("file", word)
-    named: dict[str, Any] = {}
-    with suppress(SettingError):  # which is for whoever reads it in earnest to complain of
-        named = config.read_toml(Path(given["file"])) if "file" in given else {}
-    flags = {"strategy": given.get("--strategy"), "codec": given.get("--codec")}
-    return {**named, **{name: text for name, text in flags.items() if text is not None}}
-
-
-def values(options: argparse.Namespace) -> dict[str, Any]:
-    """Raw values from the preset, the file and the flags; later ones win."""
-    if options.file:
-        gathered = config.read_toml(Path(options.file), options.preset)
-    else:
-        gathered = config.preset(options.preset or config.DEFAULT_PRESET)
-    several: dict[str, Callable[[str], Any]] = {"strategy": str, "seed": _seeds}
-    given = {
-        name: several.get(name, options.known[name].parse)(text)
-        for name, text in _flags(options).items()
-    }
-    return config.over(gathered, given)
-
-
-def _flags(options: argparse.Namespace) -> dict[str, str]:
-    """The settings that have a flag on this command line."""
-    every = {name: getattr(options, name, None) for name in options.known}
-    return {name: text for name, text in every.items() if text is not None}
-
-
-@dataclass(frozen=True)
-class Asked:
-    """The runs that a command line asks for, one for each strategy and seed."""
-
-    configs: list[Config]
-    folders: list[Path]
-    """New ones, in the same order."""
-    figures: Path
-    idle: list[str]
-    """Sentences on settings that change nothing in any of these runs."""
-
-    @property
-    def over_seeds(self) -> bool:
-        """Whether there are runs that differ in their seed alone."""
-        return len({each.job.seed for each in self.configs}) > 1
-
-
-def configurations(options: argparse.Namespace, *, seeds: bool = False) -> list[Config]:
-    """One for each strategy that is named and, where the command takes several, for each seed."""
-    gathered = values(options)
-    drawn = gathered.get("seed")
-    if not isinstance(drawn, list | tuple):
-        drawn = [config.all_settings()["seed"].default if drawn is None else drawn]
-    elif not seeds:
-        raise SettingError("seed names several seeds, which only `adaptcl run` takes.")
-    elif len(set(drawn)) < len(drawn):
-        raise SettingError("seed names the same seed twice.")
-    return [
-        config.configure({**gathered, "strategy": name, "seed": seed}, options.known)
-        for seed in drawn
-        for name in _strategies(gathered)
-    ]
-
-
-def asked(options: argparse.Namespace, *, seeds: bool = False) -> Asked:
-    """What to run and where to put it; an error if there is a run already."""
-    configs = configurations(options, seeds=seeds)
-    base = Path(options.out) if options.out else Path("runs") / time.strftime("%Y%m%d-%H%M%S")
-    folders = _folders(base, configs)
-    for path in folders:
-        RunFolder.refuse_occupied(path)
-    if len(folders) > 1 and is_run_folder(base):
-        RunFolder.refuse_occupied(base)
-    return Asked(configs, folders, base / FIGURES, without_effect(options, configs))
-
-
-def without_effect(options: argparse.Namespace, configs: Sequence[Config]) -> list[str]:
-    """Sentences on flags, and on what a file sets otherwise than it was, that change nothing in any
-    of the runs."""
-    of_file = config.departures(Path(options.file), options.preset) if options.file else []
-    return idle(dict.fromkeys([*of_file, *_flags(options)]), configs)
-
-
-def _folders(base: Path, configs: Sequence[Config]) -> list[Path]:
-    """A folder for each run, below `base` where they are several: of its seed, of its strategy."""
-    several_seeds = len({each.job.seed for each in configs}) > 1
-    several = len({each.job.strategy for each in configs}) > 1
-    folders = []
-    for job in (each.job for each in configs):
-        below = [f"seed-{job.seed}"] if several_seeds else []
-        # A colon would be taken for a host by other programs, or for a drive.
-        below += [job.strategy.replace(":", ".")] if several else []
-        folders.append(base.joinpath(*below))
-    return folders
-
-
-def _seeds(text: str) -> Any:
-    """One seed, or several with commas between."""
-    parse = config.all_settings()["seed"].parse
-    return [parse(each.strip()) for each in text.split(",")] if "," in text else parse(text)
-
-
-def _strategies(gathered: dict[str, Any]) -> list[str]:
-    """The strategies that the values name: one, or several with commas between."""
-    named = gathered.get("strategy", config.all_settings()["strategy"].default)
-    if not isinstance(named, str):
-        raise config.all_settings()["strategy"].refuse(named)
-    names = [name.strip() for name in named.split(",")]
-    if len(set(names)) < len(names):
-        raise SettingError(f"strategy is {named!r}, but it must not name a strategy twice.")
-    return names
-
-
-def whole_number(text: str) -> int:
-    """The number a flag of a command's own was given, for argparse."""
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError("it must be at least 1")
-    return value
-
-
-def seconds(text: str) -> float:
-    """The time a flag of a command's own was given, for argparse."""
-    value = float(text)
-    if not value > 0:
-        raise argparse.ArgumentTypeError("it must be above 0")
-    return value
-
-
 class _Once(argparse.Action):
-    """Refuses a flag that is given twice, rather than ignore one of the two."""
+    """A flag that must not be given twice."""
 
     def __call__(
         self,
@@ -235,23 +150,105 @@ class _Once(argparse.Action):
         values: Any,
         option_string: str | None = None,
     ) -> None:
-        before = getattr(namespace, self.dest)
+        before = getattr(namespace, self.dest, None)
         if before is not None:
             raise SettingError(f"{self.dest} is given twice, as {before!r} and as {values!r}.")
         setattr(namespace, self.dest, values)
 
 
-def _help(each: Setting, ready: Mapping[str, Any]) -> str:
-    shown = _shown(ready.get(each.name, each.default))
-    for name, strategy in STRATEGIES.items():
-        # A strategy may have a default of its own, or the preset one for this strategy alone.
-        own = [s.default for s in declared(strategy.Settings) if s.name == each.name]
-        value = own[0] if own and each.name not in ready else each.default
-        value = ready.get(name, {}).get(each.name, value)
+class _Setting(_Once):
+    """The flag of a setting."""
+
+    def __init__(self, *, is_common: bool, **options: Any) -> None:
+        super().__init__(**options)
+        self.is_common = is_common
+
+
+class _HelpAll(argparse.Action):
+    """`--help-all`: the help with the flags of all settings."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str, help: str) -> None:
+        super().__init__(option_strings, argparse.SUPPRESS, nargs=0, help=help)
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
+        assert isinstance(parser, Parser)
+        print(parser.format_full_help(), end="")
+        parser.exit()
+
+
+def whole_number(text: str) -> int:
+    """Parse a whole number above 0, for argparse."""
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError("it must be at least 1")
+    return value
+
+
+def seconds(text: str) -> float:
+    """Parse a time above 0, for argparse."""
+    value = float(text)
+    if not value > 0:
+        raise argparse.ArgumentTypeError("it must be above 0")
+    return value
+
+
+def _strategies(strategy: Setting, text: str) -> str:
+    for name in text.split(","):
+        strategy.parse(name.strip())
+    return text
+
+
+def _seeds(seed: Setting, text: str) -> Any:
+    """Parse one seed, or a list of several."""
+    return (
+        [seed.parse(each.strip()) for each in text.split(",")] if "," in text else seed.parse(text)
+    )
+
+
+def _custom_settings(words: Sequence[str], shipped: Mapping[str, Setting]) -> Mapping[str, Setting]:
+    """Find the settings of the custom strategies and codecs that a command line names."""
+    named = _named_classes(words)
+    names = [*str(named.get("strategy", "")).split(","), named.get("codec")]
+    if not any(is_custom(name.strip()) for name in names if isinstance(name, str)):
+        return {}
+    from adaptcl.config.declarations import all_settings  # imports PyTorch, as the class will
+
+    return {name: each for name, each in all_settings(named).items() if name not in shipped}
+
+
+def _named_classes(words: Sequence[str]) -> dict[str, Any]:
+    """Find the strategy and the codec that a command line, or its file, names.
+
+    Every flag of a command with settings takes one word, except those for help.
+    """
+    flags: dict[str, str] = {}
+    rest = iter(words)
+    for word in rest:
+        flag, equals, value = word.partition("=")
+        if flag in ("-h", "--help", "--help-all"):
+            continue
+        if flag.startswith("-"):
+            flags[flag] = value if equals else next(rest, "")
+        else:
+            flags.setdefault("file", word)
+    named: dict[str, Any] = {}
+    with suppress(SettingError):  # reported when the file is read in earnest
+        named = read_toml(Path(flags["file"])) if "file" in flags else {}
+    given = {"strategy": flags.get("--strategy"), "codec": flags.get("--codec")}
+    return {**named, **{name: text for name, text in given.items() if text is not None}}
+
+
+def _default(each: Setting, catalogue: Catalogue, preset_values: Mapping[str, Any]) -> str:
+    """Show the default of a setting, and those that strategies have instead."""
+    shown = _shown(preset_values.get(each.name, each.default))
+    for name in catalogue.strategies:
+        value = each.default
+        if each.name not in preset_values:
+            value = catalogue.strategy_defaults.get(name, {}).get(each.name, value)
+        value = preset_values.get(name, {}).get(each.name, value)
         if value != each.default:
             shown += f", with {name} {_shown(value)}"
-    several = ", or several with commas between" if each.name in ("strategy", "seed") else ""
-    return f"{each.help}{several} [{each.words}; {shown}]".replace("%", "%%")
+    return shown
 
 
 def _shown(default: Any) -> str:
@@ -262,9 +259,8 @@ def _shown(default: Any) -> str:
     return str(default) or "none"
 
 
-def _unknown_flag(flag: str, known: Sequence[str]) -> SettingError:
-    """`known` are the flags that there are."""
-    # Without the hyphens, which would make any two short flags alike.
+def _unknown_flag(flag: str, known: Iterable[str]) -> SettingError:
+    # Without the hyphens, which make any two short flags alike.
     names = {each.lstrip("-"): each for each in known}
     near = difflib.get_close_matches(flag.lstrip("-"), names, n=1)
     if near:

@@ -1,21 +1,38 @@
-"""The settings of a run: gathered from all parts, read from TOML, written to TOML.
+"""The settings of a run: gathered from all parts, checked, read from TOML and written to TOML.
 
-Keys are flat, and each means one thing wherever it stands: as a key of a TOML file, as a flag of
-the command line, as an argument from Python. Later sources win: the preset, then the file, then
-the flags.
+Every setting has one name: as a key of a TOML file, as a flag of the command line and as an
+argument of `adaptcl.run`. Later sources win: first the preset, then the file, then the flags.
 """
 
-from adaptcl.config.config import Config, configure, over
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from adaptcl.config.files import (
     DEFAULT_PRESET,
-    departures,
+    override,
     preset,
     preset_summary,
     presets,
     read_toml,
 )
-from adaptcl.config.job import JobSettings
-from adaptcl.config.known import all_settings, unknown_setting
+from adaptcl.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from adaptcl.config.config import Config, configure
+    from adaptcl.config.declarations import all_settings, unknown_setting
+    from adaptcl.config.job import JobSettings
+else:
+    __getattr__ = lazy_names(
+        __name__,
+        {
+            "Config": "adaptcl.config.config",
+            "JobSettings": "adaptcl.config.job",
+            "all_settings": "adaptcl.config.declarations",
+            "configure": "adaptcl.config.config",
+            "unknown_setting": "adaptcl.config.declarations",
+        },
+    )
 
 __all__ = [
     "DEFAULT_PRESET",
@@ -23,8 +40,7 @@ __all__ = [
     "JobSettings",
     "all_settings",
     "configure",
-    "departures",
-    "over",
+    "override",
     "preset",
     "preset_summary",
     "presets",

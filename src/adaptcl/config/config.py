@@ -1,4 +1,4 @@
-"""The complete settings of one run, checked, and how raw values become them."""
+"""The complete, checked settings of one run, and how they are made from raw values."""
 
 from __future__ import annotations
 
@@ -14,14 +14,18 @@ import tomli_w
 
 from adaptcl import data
 from adaptcl.codecs import codec_class
+from adaptcl.config.declarations import all_settings, unknown_setting
+from adaptcl.config.files import is_section, section
 from adaptcl.config.job import JobSettings
-from adaptcl.config.known import all_settings, unknown_setting
-from adaptcl.custom import name_of
+from adaptcl.custom import import_name
 from adaptcl.engines.environment import EnvironmentSettings
 from adaptcl.errors import SettingError
 from adaptcl.settings import Setting, build, declared, is_custom
 from adaptcl.strategies import STRATEGIES, strategy_class
 from adaptcl.training import Recipe
+
+FROM_PYTHON = "(given from Python)"
+"""Stands in the settings for a model or data that `adaptcl.run` was called with."""
 
 
 @dataclass(frozen=True)
@@ -37,22 +41,22 @@ class Config:
     """The settings of the chosen codec."""
 
     def values(self) -> dict[str, Any]:
-        """Every setting that has a part in this run, by name."""
+        """Every setting of this run by name, those of the chosen strategy and codec included."""
         groups = (self.job, self.recipe, self.environment, self.strategy, self.codec)
         return {k: v for group in groups for k, v in dataclasses.asdict(group).items()}
 
     @property
     def pruning(self) -> str:
-        """The pruning order, if the strategy prunes by one; else empty."""
+        """The pruning order; empty if the strategy prunes by none."""
         return str(getattr(self.strategy, "pruning", ""))
 
     @property
     def named_methods(self) -> tuple[str, ...]:
-        """What has a part in the run that may be code of the user's own."""
+        """The strategy, codec and pruning order, each of which may be custom code."""
         return (self.job.strategy, self.job.codec, self.pruning)
 
-    def anchored(self) -> Config:
-        """The same with absolute paths, so that it means the same wherever a run is resumed."""
+    def with_absolute_paths(self) -> Config:
+        """Copy it with absolute paths, so that a run can be resumed from any folder."""
         job, environment = self.job, self.environment
         return dataclasses.replace(
             self,
@@ -63,19 +67,18 @@ class Config:
         )
 
     def to_toml(self) -> str:
-        """A complete file that makes the same run again."""
+        """Write a complete settings file that makes the same run again."""
         return tomli_w.dumps({k: v for k, v in self.values().items() if v is not None})
 
 
 def configure(values: Mapping[str, Any], known: Mapping[str, Setting] | None = None) -> Config:
     """Check raw values, name by name, and make a configuration of them.
 
-    A section named like a strategy holds values that are meant for this strategy alone, and for
-    the user's own that are made of it. `known` are the settings there may be; other ones where
-    several strategies are configured together.
+    A section named like a strategy holds values for this strategy alone, and for custom ones
+    derived from it. `known` are the allowed settings; the default is those that `values` call for.
     """
     known = all_settings(values) if known is None else known
-    sections = {name: _section(name, values[name]) for name in values if _heads_section(name)}
+    sections = {name: _checked_section(name, values[name]) for name in values if is_section(name)}
     top = {name: value for name, value in values.items() if name not in sections}
     for name, value in itertools.chain(top.items(), *(each.items() for each in sections.values())):
         if name not in known:
@@ -83,94 +86,66 @@ def configure(values: Mapping[str, Any], known: Mapping[str, Setting] | None = N
         known[name].checked(value)
     for name in sections_for(build(JobSettings, top).strategy):
         top |= sections.get(name, {})
-    values = top
-    job = build(JobSettings, values)
+    job = build(JobSettings, top)
     return Config(
         job=job,
-        recipe=build(Recipe, values),
-        environment=build(EnvironmentSettings, values),
-        strategy=build(strategy_class(job.strategy).Settings, values),
-        codec=build(codec_class(job.codec).Settings, values),
+        recipe=build(Recipe, top),
+        environment=build(EnvironmentSettings, top),
+        strategy=build(strategy_class(job.strategy).Settings, top),
+        codec=build(codec_class(job.codec).Settings, top),
     )
 
 
 def sections_for(strategy: str) -> list[str]:
-    """The names of the sections that a strategy reads; the later win."""
+    """List the sections that a strategy reads; later ones win."""
     if not is_custom(strategy):
         return [strategy]
-    made_of = getattr(strategy_class(strategy), "__mro__", ())
-    return [*(name for name, ours in STRATEGIES.items() if ours in made_of), strategy]
+    bases = getattr(strategy_class(strategy), "__mro__", ())
+    return [*(name for name, shipped in STRATEGIES.items() if shipped in bases), strategy]
 
 
-def over(lower: Mapping[str, Any], upper: Mapping[str, Any]) -> dict[str, Any]:
-    """Raw values on top of others: what is said above wins, also against a section below."""
-    merged = {**lower, **upper}
-    for name in lower:
-        if _heads_section(name):
-            below = {k: v for k, v in lower[name].items() if k not in upper}
-            merged[name] = {**below, **_section(name, upper.get(name, {}))}
-    return merged
+def settings_from_python(settings: Mapping[str, Any], *, dealt: bool) -> dict[str, Any]:
+    """Check the settings of a call of `adaptcl.run`, and replace classes by their names.
 
-
-def _heads_section(name: str) -> bool:
-    return name in STRATEGIES or is_custom(name)
-
-
-def _section(name: str, values: Any) -> Mapping[str, Any]:
-    if not isinstance(values, Mapping):
-        raise SettingError(
-            f"{name} is {values!r}, but a strategy's name must head a table of settings, [{name}]."
-        )
-    for each in (*declared(JobSettings), *declared(EnvironmentSettings)):
-        if each.name in values:
-            raise SettingError(
-                f"[{name}] sets {each.name}, which is the same for all strategies of a job."
-            )
-    return values
-
-
-def _absolute(path: str) -> str:
-    return os.path.abspath(path) if path else ""
-
-
-# Settings as `adaptcl.run` takes them: beside a model and data, and as values rather than words.
-#
-# What the command line reads out of settings, the name of a data set or several seeds, has no
-# place here, and to ignore it would make another run than the one that was asked for.
-
-FROM_PYTHON = "(given from Python)"
-"""Stands in the settings for a model or data that has no name."""
-_OF_DATA = ("data", "data_dir")
-_OF_DEALING = ("partition", "label_share", "concentration")
-
-
-def as_named(settings: Mapping[str, Any], *, dealt: bool) -> dict[str, Any]:
-    """The settings with names for classes; an error for what contradicts the rest of the call.
-
-    `dealt` is whether training data is given as a part for each worker.
+    Settings that the call contradicts are refused: to ignore the name of a data set or a list of
+    seeds would make another run than the user asked for. `dealt` says whether the training data
+    comes with one data set for each worker.
     """
-    for name in _OF_DATA:
+    for name in ("data", "data_dir"):
         if name in settings:
             raise SettingError(
                 f"{name} is {settings[name]!r}, but the data is given as train and test; leave "
                 f"{name} out."
             )
-    for name in _OF_DEALING:
+    for name in ("partition", "label_share", "concentration"):
         if dealt and name in settings:
             raise SettingError(
                 f"{name} is {settings[name]!r}, but train is a list with a data set for each "
                 f"worker, which is not dealt again; leave {name} out."
             )
     for name in ("seed", "strategy"):
-        if name in settings and _are_several(settings[name]):
+        if name in settings and _is_list(settings[name]):
             raise SettingError(
                 f"{name} is {settings[name]!r}, but adaptcl.run makes one run; call it once for "
-                f"each {name}, with a folder `out` of its own."
+                f"each {name}, each time with another folder `out`."
             )
-    return {k: name_of(v, k) if inspect.isclass(v) else v for k, v in settings.items()}
+    return {k: import_name(v, k) if inspect.isclass(v) else v for k, v in settings.items()}
 
 
-def _are_several(value: Any) -> bool:
+def _checked_section(name: str, values: Any) -> Mapping[str, Any]:
+    for each in (*declared(JobSettings), *declared(EnvironmentSettings)):
+        if each.name in section(name, values):
+            raise SettingError(
+                f"[{name}] sets {each.name}, which is the same for all strategies of a job."
+            )
+    return section(name, values)
+
+
+def _is_list(value: Any) -> bool:
     if isinstance(value, str):
         return "," in value and not is_custom(value)
     return isinstance(value, list | tuple | set | range)
+
+
+def _absolute(path: str) -> str:
+    return os.path.abspath(path) if path else ""

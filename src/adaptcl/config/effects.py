@@ -1,39 +1,42 @@
-"""Settings that have no effect in a run, and how somebody who gave one is told.
+"""Which settings matter in a run.
 
-They are no error: a command names several strategies, and a settings file serves more than one. But
-whoever sets the sparsity of a codec that is not chosen should hear of it before the run, not after;
-and runs that differ only in what does nothing do not differ.
+A setting may have no effect: the sparsity of a codec that is not chosen, or sigma where every
+bandwidth is set. That is no error, because one command can name several strategies and one settings
+file can serve several runs. But the user hears of it before the run, and runs that differ in
+nothing else count as the same run.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from adaptcl.codecs import CODECS
-from adaptcl.config import Config, JobSettings
+from adaptcl.config.config import Config, sections_for
+from adaptcl.config.declarations import SHARED_GROUPS, all_settings
+from adaptcl.config.files import preset_and_file
 from adaptcl.engines.environment import EnvironmentSettings
-from adaptcl.settings import Condition, declared, is_custom
-from adaptcl.strategies import STRATEGIES
-from adaptcl.training import Recipe
+from adaptcl.settings import Condition, Setting, declared, is_custom
+from adaptcl.strategies import STRATEGIES, strategy_class
 
-_SHARED = (JobSettings, Recipe, EnvironmentSettings)
-"""Groups of settings that a run has with every strategy and every codec."""
+WHERE_COMPUTED = ("data_dir", "device", "precision", "threads", "checkpoint_every")
+"""Settings that say where and how a run is computed, not what it learns."""
+
+SIMULATED = tuple(each.name for each in declared(EnvironmentSettings))
+"""Settings of simulated machines, which have no effect in a run across a network."""
+
 CONDITIONS: Mapping[str, Condition] = {
-    each.name: each.condition
-    for group in (
-        *_SHARED,
-        *(strategy.Settings for strategy in STRATEGIES.values()),
-        *(codec.Settings for codec in CODECS.values()),
-    )
-    for each in declared(group)
-    if each.condition is not None
+    each.name: each.condition for each in all_settings().values() if each.condition is not None
 }
-"""Of the settings that others can make idle: what it takes for them not to be."""
+"""By setting, the condition under which it has an effect."""
+
+_LISTS = ("strategy", "seed")
+"""Settings for which a file may list several values, one for each run."""
 
 
 def has_effect(name: str, settings: Mapping[str, Any]) -> bool:
-    """Whether a setting of a run has any, as far as its other settings tell."""
+    """Say whether a setting has an effect beside the other settings of a simulated run."""
     condition = CONDITIONS.get(name)
     if condition is not None and not condition.holds(settings):
         return False
@@ -41,18 +44,66 @@ def has_effect(name: str, settings: Mapping[str, Any]) -> bool:
     return strategy is None or name not in strategy.unused
 
 
-def idle(given: Iterable[str], configs: Sequence[Config]) -> list[str]:
-    """A sentence for each of the given settings that changes nothing in any of these runs.
+def settings_in_effect(settings: Mapping[str, Any], *, networked: bool = False) -> dict[str, Any]:
+    """Select the settings that decide what a run learns, in the order given.
 
-    A section is none of them: it is for one strategy, whether that is run or not.
+    `settings` are all of a run, as `Config.values()` or its record has them. Two runs with the same
+    settings in effect are the same run, wherever they are computed.
     """
-    names = [name for name in given if name not in STRATEGIES and not is_custom(name)]
+    ignored = {*WHERE_COMPUTED, *(SIMULATED if networked else ())}
+    return {
+        name: value
+        for name, value in settings.items()
+        if name not in ignored and has_effect(name, settings)
+    }
+
+
+def explain_ineffective(names: Iterable[str], configs: Sequence[Config]) -> list[str]:
+    """Write a sentence for each named setting that has no effect in any of these runs.
+
+    Sections are skipped: each is for one strategy, whether that one runs or not.
+    """
     runs = [each.values() for each in configs]
     return [
         f"{name} has no effect {_reason(name, runs)}."
         for name in names
-        if not any(name in run and has_effect(name, run) for run in runs)
+        if name not in STRATEGIES
+        and not is_custom(name)
+        and not any(name in run and has_effect(name, run) for run in runs)
     ]
+
+
+def changed_settings(path: Path, preset_name: str | None = None) -> list[str]:
+    """List the settings that a TOML file changes from its preset, or from the default.
+
+    Sections are skipped, as each is for one strategy.
+    """
+    below, values = preset_and_file(path, preset_name)
+    known = all_settings(values)
+    strategies = [each.strip() for each in str(values.get("strategy", "")).split(",")]
+    usual = [
+        _usual_values(below, each, known)
+        for each in [each for each in strategies if each] or [known["strategy"].default]
+    ]
+    return [
+        name
+        for name, value in values.items()
+        if name in known
+        and name not in _LISTS
+        and known[name].checked(value) not in [known[name].checked(each[name]) for each in usual]
+    ]
+
+
+def _usual_values(
+    preset_values: Mapping[str, Any], strategy: str, known: Mapping[str, Setting]
+) -> dict[str, Any]:
+    """By setting, its value with a preset and a strategy, which may have defaults of its own."""
+    usual = {each.name: each.default for each in known.values()}
+    usual |= {each.name: each.default for each in declared(strategy_class(strategy).Settings)}
+    usual |= preset_values
+    for section in sections_for(strategy):
+        usual |= preset_values.get(section, {})
+    return usual
 
 
 def _reason(name: str, runs: Sequence[Mapping[str, Any]]) -> str:
@@ -60,10 +111,10 @@ def _reason(name: str, runs: Sequence[Mapping[str, Any]]) -> str:
     for run in runs:
         if name in run and condition is not None and not condition.holds(run):
             return condition.refusal(run)
-    for of, users in (("strategy", _strategies_using(name)), ("codec", _codecs_using(name))):
+    for part, users in (("strategy", _strategies_using(name)), ("codec", _codecs_using(name))):
         if users:
-            chosen = ", ".join(dict.fromkeys(run[of] for run in runs))
-            return f"with {of} {chosen}; it is for {', '.join(users)}"
+            chosen = ", ".join(dict.fromkeys(run[part] for run in runs))
+            return f"with {part} {chosen}; it is for {', '.join(users)}"
     return "in these runs"
 
 
@@ -71,7 +122,7 @@ def _strategies_using(name: str) -> list[str]:
     return [
         strategy
         for strategy, each in STRATEGIES.items()
-        if name in _names(*_SHARED, each.Settings) and name not in each.unused
+        if name in _names(*SHARED_GROUPS, each.Settings) and name not in each.unused
     ]
 
 

@@ -1,4 +1,4 @@
-"""What is trained on what, by how many, for how long: settings that every run has."""
+"""The settings that every run has: what is trained, on which data, by how many workers."""
 
 from __future__ import annotations
 
@@ -12,71 +12,101 @@ from adaptcl.training.devices import PRECISIONS
 
 @dataclass(frozen=True)
 class JobSettings:
-    """What is trained on what, by how many, for how long."""
+    """What is trained, on which data, by how many workers, and on which machine."""
 
     strategy: str = setting(
-        "adaptcl", "the method of collaborative learning", choices=STRATEGIES, or_custom=True
+        "adaptcl",
+        "the method of collaborative learning",
+        choices=STRATEGIES,
+        or_custom=True,
+        group="job",
     )
     model: str = setting(
-        "vgg16", "a model by name, or your own as package.module:factory(shape, classes)"
+        "vgg16",
+        "a model by name, or your own as package.module:factory(shape, classes)",
+        group="job",
     )
     data: str = setting(
         "cifar10",
         "a data set by name, an .npz file, folder:PATH, or your own as package.module:load",
+        group="data",
     )
-    data_dir: str = setting("", "the folder that holds the data set's files")
+    data_dir: str = setting("", "the folder with the files of the data set", group="data")
     samples: int = setting(
-        0, "train on this many samples of the data set, drawn at random; 0 is all", at_least=0
+        0, "number of training samples, drawn at random; 0 uses all", at_least=0, group="data"
     )
-    workers: int = setting(10, "number of workers (W)", at_least=1)
-    rounds: int = setting(150, "number of rounds (T)", at_least=1)
-    seed: int = setting(1, "fixes all randomness of the run", at_least=0, at_most=2**63 - 1)
+    workers: int = setting(10, "number of workers (W)", at_least=1, group="job")
+    rounds: int = setting(150, "number of rounds (T)", at_least=1, group="job")
+    seed: int = setting(
+        1, "fixes all randomness of the run", at_least=0, at_most=2**63 - 1, group="job"
+    )
     partition: str = setting(
         "iid",
-        "how data is dealt to the workers",
+        "how the data is split among the workers",
         choices=("iid", "by-label", "dirichlet"),
+        group="data",
     )
     label_share: float = setting(
         80.0,
-        "by-label: per cent of the data that is dealt sorted by label (s)",
+        "by-label: percentage of the data that is split by label (s)",
         at_least=0,
         at_most=100,
         condition=With("partition", "by-label"),
+        group="data",
     )
     concentration: float = setting(
         0.5,
-        "dirichlet: smaller makes the workers' labels more unequal",
+        "dirichlet: smaller values make the labels of the workers more unequal",
         above=0,
         condition=With("partition", "dirichlet"),
+        group="data",
     )
     fixed: tuple[str, ...] = setting(
-        (), "module names (with * and ?) whose units are never cut, beside the model's own"
+        (),
+        "names of modules, with * and ?, whose units are never pruned",
+        group="job",
     )
     codec: str = setting(
-        "plain", "how updates travel to the server", choices=CODECS, or_custom=True
+        "plain",
+        "how updates are encoded on the way to the server",
+        choices=CODECS,
+        or_custom=True,
+        group="job",
     )
-    evaluate_every: int = setting(1, "rounds from one test of the model to the next", at_least=1)
+    evaluate_every: int = setting(
+        1, "test the global model every so many rounds", at_least=1, group="output"
+    )
     averaging: float = setting(
         0.0,
-        "the model that is tested and delivered is the mean of the global models of about this "
-        "share of the rounds so far; 0 is the last one",
+        "test and deliver the mean of the global models of about this share of the rounds so far; "
+        "0 takes the last model",
         at_least=0,
         below=1,
+        group="output",
     )
     fresh_statistics: int = setting(
         0,
         "before the model is tested and delivered, measure the running statistics of its norm "
-        "layers anew on so many training samples; 0 keeps the merged ones",
+        "layers on so many training samples; 0 keeps the merged statistics",
         at_least=0,
+        group="output",
     )
     checkpoint_every: int = setting(
-        1, "rounds from one checkpoint to the next; resume goes on from the last", at_least=1
+        1,
+        "write a checkpoint, for `adaptcl resume`, every so many rounds",
+        at_least=1,
+        group="output",
     )
     threads: int = setting(
         0,
-        "workers trained at the same time; 0 is one for each core, or on a GPU six, or three if "
-        "tasks are short",
+        "workers trained at the same time; 0 takes one for each core, or on a GPU six, or three "
+        "if tasks are short",
         at_least=0,
+        group="machine",
     )
-    device: str = setting("cpu", "where models are trained, as PyTorch names it: cpu, cuda, …")
-    precision: str = setting("tf32", "how a GPU multiplies", choices=PRECISIONS)
+    device: str = setting(
+        "cpu", "where to train, as PyTorch names it: cpu, cuda, …", group="machine"
+    )
+    precision: str = setting(
+        "tf32", "precision of matrix products on a GPU", choices=PRECISIONS, group="machine"
+    )

@@ -11,9 +11,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from adaptcl.custom import call, custom_function
+from adaptcl.custom import call_custom, custom_function
 from adaptcl.data.samples import DataSet, Samples
-from adaptcl.errors import DataError, kind_of
+from adaptcl.errors import DataError, describe_type
 
 Array: TypeAlias = Tensor | NDArray[Any]
 
@@ -43,7 +43,7 @@ def as_samples(source: Samples | tuple[Array, Array] | MapDataSet) -> Samples:
         raise DataError("There are inputs but no labels; give a pair (inputs, labels).")
     if isinstance(source, MapDataSet) and not isinstance(source, str | bytes | dict):
         return _from_map(source)
-    kind = kind_of(source)
+    kind = describe_type(source)
     raise DataError(
         f"{kind[0].upper()}{kind[1:]} cannot be read as samples; give a pair (inputs, labels) of "
         "tensors or arrays, or a data set with __len__ and __getitem__."
@@ -58,10 +58,10 @@ def _from_map(source: MapDataSet) -> Samples:
     for index in range(len(source)):
         item = source[index]
         if not isinstance(item, tuple | list) or len(item) != 2:
-            raise DataError(f"Sample {index} is {kind_of(item)}, not a pair (input, label).")
+            raise DataError(f"Sample {index} is {describe_type(item)}, not a pair (input, label).")
         if not isinstance(item[0], Tensor | np.ndarray):
             raise DataError(
-                f"The input of sample {index} is {kind_of(item[0])}, not a tensor or "
+                f"The input of sample {index} is {describe_type(item[0])}, not a tensor or "
                 "array; give the data set a transform that makes it one."
             )
         value = _tensor(item[0])
@@ -127,13 +127,13 @@ def load_from_factory(name: str, data_dir: Path | None) -> DataSet:
     """
     gives = "a DataSet or a pair (train, test)"
     factory = custom_function(name, "a data set", ("data_dir",), gives)
-    made = call(name, factory, data_dir)
+    made = call_custom(name, factory, data_dir)
     if isinstance(made, DataSet):
         return made
     if not isinstance(made, tuple | list) or len(made) != 2:
         number = f" of {len(made)}" if isinstance(made, tuple | list) else ""
         raise DataError(
-            f"{name} returned {kind_of(made)}{number}, not a DataSet or a pair (train, test)."
+            f"{name} returned {describe_type(made)}{number}, not a DataSet or a pair (train, test)."
         )
     train, test = _part(name, "training", made[0]), _part(name, "test", made[1])
     count = 1 + int(max(train.labels.max(), test.labels.max()))

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from adaptcl.config import Config
-from adaptcl.custom import telling_whose
+from adaptcl.custom import note_custom_code
 from adaptcl.engines.environment import Environment
 from adaptcl.engines.loop import Loop
 from adaptcl.engines.simulation import Answer, Simulation
@@ -57,7 +57,7 @@ def forecast(config: Config, units: UnitMap, samples: Sequence[int]) -> Forecast
     units are left, and hardly on which.
     """
     _refuse(config)
-    with telling_whose(config.named_methods):
+    with note_custom_code(config.named_methods):
         return _forecast(config, units, samples)
 
 

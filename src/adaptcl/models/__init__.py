@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from adaptcl.custom import call, custom_function
-from adaptcl.errors import SettingError, instead_of_class, kind_of
+from adaptcl.custom import call_custom, custom_function
+from adaptcl.errors import SettingError, describe_type, suggest_instance
 from adaptcl.models.resnet50 import PAPER_FIXED, resnet50
 from adaptcl.models.small import small
 from adaptcl.models.vgg16 import vgg16
@@ -72,9 +72,10 @@ def build(name: str, shape: tuple[int, ...], classes: int, seed: int) -> nn.Modu
     spec = find(name)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        model = call(name, spec.build, shape, classes)
+        model = call_custom(name, spec.build, shape, classes)
     if not isinstance(model, nn.Module):
         raise SettingError(
-            f"The model {name!r} gives {kind_of(model)}, not an nn.Module{instead_of_class(model)}."
+            f"The model {name!r} gives {describe_type(model)}, not an "
+            f"nn.Module{suggest_instance(model)}."
         )
     return model

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from adaptcl.custom import custom_class
 from adaptcl.data import Samples
-from adaptcl.errors import SettingError, kind_of
+from adaptcl.errors import SettingError, describe_type
 from adaptcl.units import Kept, State, UnitMap
 
 
@@ -112,8 +112,8 @@ def _checked(name: str, importance: Any, units: UnitMap) -> Tensor:
     if not isinstance(importance, Tensor) or importance.shape != (units.count,):
         shape = f" of shape {list(importance.shape)}" if isinstance(importance, Tensor) else ""
         raise SettingError(
-            f"The pruning order {name} gives {kind_of(importance)}{shape}, but it must give a "
-            f"Tensor with one number for each of the {units.count} units."
+            f"The pruning order {name} gives {describe_type(importance)}{shape}, but it must give "
+            f"a Tensor with one number for each of the {units.count} units."
         )
     plain = importance.detach().float().cpu()
     if not bool(torch.isfinite(plain).all()):

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from adaptcl.data.samples import Inputs, scaling
-from adaptcl.errors import DataError, warn_caller
+from adaptcl.errors import DataError, warn_user
 
 
 class Delivered(nn.Module):
@@ -70,7 +70,7 @@ class Delivered(nn.Module):
         self._trusted = True
         sentence = self._doubt(low, high)
         if sentence is not None:
-            warn_caller(sentence)
+            warn_user(sentence)
 
     def _doubt(self, low: float, high: float) -> str | None:
         """What is odd about floats in this range, if anything is."""

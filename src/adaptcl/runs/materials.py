@@ -16,7 +16,7 @@ from adaptcl import models
 from adaptcl.config import JobSettings
 from adaptcl.data import Samples, as_samples, load, partition
 from adaptcl.data.data_dir import OnProgress, checksums, silent
-from adaptcl.errors import DataError, SettingError, instead_of_class, kind_of
+from adaptcl.errors import DataError, SettingError, describe_type, suggest_instance
 from adaptcl.seeds import generator
 from adaptcl.units import UnitMap, trace
 
@@ -66,7 +66,8 @@ def given(model: nn.Module, train: Any, test: Any, job: JobSettings) -> Material
     """A user's own model and data; `train` may be a list with a data set for each worker."""
     if not isinstance(model, nn.Module):
         raise SettingError(
-            f"The model is {kind_of(model)}, but it must be an nn.Module{instead_of_class(model)}."
+            f"The model is {describe_type(model)}, but it must be an "
+            f"nn.Module{suggest_instance(model)}."
         )
     parts = given_parts(train)
     whole = [_samples(train, "The training data")] if parts is None else parts

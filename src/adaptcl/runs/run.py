@@ -11,9 +11,9 @@ from typing import Any
 from torch import nn
 
 from adaptcl import config as configuration
-from adaptcl.config.config import FROM_PYTHON, as_named
-from adaptcl.config.effects import idle
-from adaptcl.errors import warn_caller
+from adaptcl.config.config import FROM_PYTHON, settings_from_python
+from adaptcl.config.effects import explain_ineffective
+from adaptcl.errors import warn_user
 from adaptcl.events import Event, Listener, Warned
 from adaptcl.runs.folder import RunFolder
 from adaptcl.runs.folder_reader import read_delivered, read_finished
@@ -55,16 +55,16 @@ def run(
     parts = given_parts(train)
     if parts is not None:
         values["workers"] = len(parts)
-    named = as_named(settings, dealt=parts is not None)
-    config = configuration.configure(configuration.over(values, named))
-    for sentence in idle(named, [config]):
-        warn_caller(sentence)
+    named = settings_from_python(settings, dealt=parts is not None)
+    config = configuration.configure(configuration.override(values, named))
+    for sentence in explain_ineffective(named, [config]):
+        warn_user(sentence)
     own = copy.deepcopy(uncompiled(model))
     materials = given(own, train if parts is None else parts, test, config.job)
     path = Path(out) if out is not None else None
     if path is None:
         return run_session(simulated_session(config, materials), None, listeners)
-    config = config.anchored()
+    config = config.with_absolute_paths()
     if not (resume and (path / "config.toml").exists()):
         session = simulated_session(config, materials)
         return run_session(session, RunFolder.create(path, config.to_toml()), listeners)
@@ -81,4 +81,4 @@ def run(
 
 def _as_warning(event: Event) -> None:
     if isinstance(event, Warned):
-        warn_caller(event.message)
+        warn_user(event.message)

@@ -13,7 +13,7 @@ from typing import Any
 
 from adaptcl.codecs import codec_class
 from adaptcl.config import Config, configure
-from adaptcl.custom import telling_whose
+from adaptcl.custom import note_custom_code
 from adaptcl.data.samples import Inputs
 from adaptcl.engines.network.invitation import fingerprint, outline
 from adaptcl.engines.network.keys import server_keys
@@ -56,7 +56,7 @@ def serve(
     with _fleet(place, configs[0].job.workers, clock) as fleet, ExitStack() as stack:
         sessions = []
         job = uuid.uuid4().hex
-        anchored = [each.anchored() for each in configs]
+        anchored = [each.with_absolute_paths() for each in configs]
         for turn, (each, path) in enumerate(zip(anchored, paths, strict=True)):
             named = replace(place, run=uuid.uuid4().hex, job=job, turn=turn)
             folder = RunFolder.create(path, each.to_toml(), {NAME: named.to_toml()})
@@ -147,7 +147,7 @@ class _NetworkSession(Session):
             connected=connected,
             first=self._place.turn == 0,
         )
-        with telling_whose(self._config.named_methods):
+        with note_custom_code(self._config.named_methods):
             return self.run()
 
     @property

@@ -19,7 +19,7 @@ from adaptcl.codecs import codec_class
 from adaptcl.codecs.codec import Codec
 from adaptcl.config import Config
 from adaptcl.config.config import FROM_PYTHON
-from adaptcl.custom import telling_whose
+from adaptcl.custom import note_custom_code
 from adaptcl.data import missing_classes
 from adaptcl.data.samples import Inputs
 from adaptcl.engines.environment import Environment
@@ -59,7 +59,7 @@ class Session:
 
 def simulated_session(config: Config, materials: Materials) -> Session:
     """Put together a simulated run; an error if anything about it cannot work."""
-    with telling_whose(config.named_methods):
+    with note_custom_code(config.named_methods):
         strategy = checked_strategy(config, materials, config.environment.time_noise)
         environment = Environment(
             config.environment,
@@ -107,7 +107,7 @@ def run_session(
 ) -> Result:
     """Run to the end, from the beginning or from where the folder was left; closes the folder."""
     try:
-        with telling_whose(session.config.named_methods):
+        with note_custom_code(session.config.named_methods):
             return _run(session, folder, listeners, evaluator)
     finally:
         if folder is not None:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 from torch.overrides import TorchFunctionMode
 
-from adaptcl.errors import TraceError, instead_of_class, kind_of
+from adaptcl.errors import TraceError, describe_type, suggest_instance
 from adaptcl.units.flow import tensors_in
 
 
@@ -45,7 +45,8 @@ def refuse_hidden(model: nn.Module) -> None:
     """Raise `TraceError` for modules whose operations cannot be seen or tensors not be trained."""
     if not isinstance(model, nn.Module):
         raise TraceError(
-            f"The model is {kind_of(model)}, but it must be an nn.Module{instead_of_class(model)}."
+            f"The model is {describe_type(model)}, but it must be an "
+            f"nn.Module{suggest_instance(model)}."
         )
     for name, module in model.named_modules():
         if isinstance(module, torch.jit.ScriptModule):

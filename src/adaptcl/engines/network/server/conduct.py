@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from adaptcl.codecs.codec import Codec
-from adaptcl.custom import telling_whose
+from adaptcl.custom import note_custom_code
 from adaptcl.engines.network.frames import Frame, printable
 from adaptcl.engines.network.messages import read_update
 from adaptcl.errors import AdaptCLError, UpdateError
@@ -119,7 +119,7 @@ def read_answer(content: bytes, task: Task, units: UnitMap, codec: Codec) -> Rea
     """The update in an answer to a task."""
     try:
         report = read_update(Frame.from_bytes(content), units)
-        with telling_whose(_own(codec)):
+        with note_custom_code(_own(codec)):
             update = unpack(report.payload, report.header, task, units, codec)
     except UpdateError as error:
         raise UpdateError(printable(str(error))) from None

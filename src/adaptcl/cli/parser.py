@@ -1,0 +1,271 @@
+"""All commands and their flags."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+from collections.abc import Callable
+from typing import Any
+
+from adaptcl import __version__
+from adaptcl.cli.flags import Parser, seconds, whole_number
+from adaptcl.config.catalogue import ENVIRONMENT, read_catalogue
+
+PORT = 9092
+
+_RUN_HELP = "the folder of a run, or one that holds several, one or two levels below"
+
+Command = Callable[[argparse.Namespace], None]
+
+
+def command_line() -> Parser:
+    """Make the parser of the command `adaptcl`."""
+    parser = Parser(
+        prog="adaptcl",
+        description="Collaborative learning among unequal machines.",
+        epilog="`adaptcl run` alone trains a small model on data that ships with the package.",
+    )
+    parser.add_argument("--version", action="version", version=f"adaptcl {__version__}")
+    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+    _add_run(commands)
+    _add_previews(commands)
+    _add_resume(commands)
+    _add_server(commands)
+    _add_worker(commands)
+    _add_keys(commands)
+    _add_compare(commands)
+    _add_lists(commands)
+    _add_data(commands)
+    return parser
+
+
+def _imported(module: str, function: str) -> Command:
+    """Make a command from a function that is imported when the command runs."""
+
+    def command(options: argparse.Namespace) -> None:
+        getattr(importlib.import_module(f"adaptcl.cli.{module}"), function)(options)
+
+    return command
+
+
+def _add_run(commands: Any) -> None:
+    run = commands.add_parser(
+        "run",
+        help="run a job",
+        description="Run a job with simulated workers.",
+        usage="adaptcl run [FILE] [--preset NAME] [--out DIR] [--SETTING X …]",
+    )
+    run.set_defaults(command=_imported("run", "run_job"))
+    run.add_argument("--out", help="folder for the run [default runs/DATE-TIME]")
+    run.take_settings()
+
+
+def _add_previews(commands: Any) -> None:
+    previews = {
+        "forecast": (
+            "say how long a job would take, without training",
+            "Compute how long a job would take, in seconds, without training anything.",
+        ),
+        "describe": (
+            "say which units of a model can be pruned",
+            "Say layer by layer which units of a job's model can be pruned, and why the others "
+            "cannot.",
+        ),
+    }
+    for name, (help, description) in previews.items():
+        preview = commands.add_parser(
+            name,
+            help=help,
+            description=description,
+            usage=f"adaptcl {name} [FILE] [--preset NAME] [--SETTING X …]",
+        )
+        preview.set_defaults(command=_imported("preview", f"{name}_job"))
+        preview.take_settings()
+
+
+def _add_resume(commands: Any) -> None:
+    resume = commands.add_parser(
+        "resume",
+        help="continue runs that were interrupted",
+        description="Continue runs that were interrupted. With --rounds, also finished runs go on "
+        "to more rounds, and end as if they had had them from the start.",
+    )
+    resume.set_defaults(command=_imported("resume", "resume_runs"))
+    resume.add_argument("runs", nargs="+", metavar="RUN", help=_RUN_HELP)
+    resume.add_argument("--rounds", type=whole_number, metavar="N", help="run up to so many rounds")
+
+
+def _add_server(commands: Any) -> None:
+    server = commands.add_parser(
+        "server",
+        help="run a job with workers on other machines",
+        description="Run a job with workers on other machines.",
+        usage="adaptcl server [FILE] --tls DIR [--out DIR] [--preset NAME] [--SETTING X …]",
+    )
+    server.set_defaults(command=_imported("network", "serve_runs"))
+    server.add_argument("--out", help="folder for the run [default runs/DATE-TIME]")
+    server.add_argument("--tls", required=True, help="the server's folder of `adaptcl keys`")
+    server.add_argument(
+        "--listen", default=f"0.0.0.0:{PORT}", help="address and port [default %(default)s]"
+    )
+    server.add_argument(
+        "--patience",
+        type=seconds,
+        default=3600.0,
+        help="seconds a worker may take for one task before the run goes on without it "
+        "[default 3600]",
+    )
+    # Times are measured here, and each worker is a process on its own machine.
+    simulated = [k for k, v in read_catalogue().settings.items() if v.group == ENVIRONMENT]
+    server.take_settings(without=["threads", *simulated])
+
+
+def _add_worker(commands: Any) -> None:
+    worker = commands.add_parser("worker", help="work for a server, with data of this machine")
+    worker.set_defaults(command=_imported("network", "work_for_server"))
+    worker.add_argument("--server", required=True, metavar="HOST:PORT", help="where the server is")
+    worker.add_argument("--tls", required=True, help="this worker's folder of `adaptcl keys`")
+    worker.add_argument(
+        "--data",
+        required=True,
+        help="this worker's data, named as for `run`; of a folder only train/CLASS is used",
+    )
+    worker.add_argument("--data-dir", default="", help="the folder with the files of the data")
+    worker.add_argument(
+        "--model", default="", help="allow this package.module:factory, if the server names it"
+    )
+    worker.add_argument(
+        "--codec", default="", help="allow this package.module:Class, if the server names it"
+    )
+    worker.add_argument(
+        "--pruning", default="", help="allow this package.module:Class, if the server names it"
+    )
+    worker.add_argument(
+        "--device", default="cpu", help="where to train, as PyTorch names it [default cpu]"
+    )
+    worker.add_argument(
+        "--threads",
+        type=whole_number,
+        metavar="N",
+        help="cores to train on [default all]; divide them among workers that share a machine",
+    )
+    worker.add_argument(
+        "--deal",
+        action="store_true",
+        help="use only this worker's part of the data, as a simulation splits it",
+    )
+    worker.add_argument("--memory", help="folder for what must survive a restart")
+    worker.add_argument(
+        "--patience",
+        type=seconds,
+        default=600.0,
+        help="seconds to wait for a server that cannot be reached [default 600]",
+    )
+    worker.add_argument(
+        "--silence",
+        type=_silence,
+        default=30.0,
+        help="seconds, from 20 to 3600, without a sign of life after which the server gives this "
+        "worker up [default 30]",
+    )
+
+
+def _add_keys(commands: Any) -> None:
+    keys = commands.add_parser("keys", help="make certificate and keys for a server and workers")
+    keys.set_defaults(command=_imported("network", "write_keys"))
+    keys.add_argument("folder", help="a new folder")
+    keys.add_argument("--workers", type=int, required=True, help="number of workers")
+    keys.add_argument(
+        "--host",
+        action="append",
+        required=True,
+        help="name or address by which workers reach the server; may be given several times",
+    )
+
+
+def _add_compare(commands: Any) -> None:
+    compare = commands.add_parser(
+        "compare",
+        help="show a table and figures of any runs",
+        description="Show a table and figures of any runs, in the order of `adaptcl strategies`. "
+        "A speed-up is relative to the first run of fedavg-s; without one, to the first row.",
+    )
+    compare.set_defaults(command=_imported("compare", "compare_runs"))
+    compare.add_argument("runs", nargs="+", metavar="RUN", help=_RUN_HELP)
+    compare.add_argument(
+        "--out",
+        default="figures",
+        help="folder for the figures; replaces those of an earlier comparison [default figures]",
+    )
+    compare.add_argument(
+        "--over-seeds",
+        action="store_true",
+        help="one row and one line for all runs that differ only in their seed",
+    )
+    compare.add_argument(
+        "--target-accuracy",
+        type=_per_cent,
+        metavar="X",
+        help="add a column: the time until this accuracy, in per cent, was first measured",
+    )
+    compare.add_argument("--csv", metavar="FILE", help="also write the table to a CSV file")
+    compare.add_argument(
+        "--markdown", action="store_true", help="print only the table, as Markdown; no figures"
+    )
+
+
+def _add_lists(commands: Any) -> None:
+    lists = {
+        "strategies": "the methods of learning",
+        "prunings": "the pruning orders",
+        "codecs": "the encodings of updates",
+        "models": "the models by name",
+        "presets": "the ready-made settings",
+    }
+    for name, what in lists.items():
+        listing = commands.add_parser(name, help=f"list {what}")
+        listing.set_defaults(command=_imported("listing", "list_names"), listed=name, custom=[])
+        if name in ("strategies", "prunings", "codecs"):
+            listing.add_argument(
+                "custom",
+                nargs="*",
+                metavar="package.module:Class",
+                help="also check and list your own class",
+            )
+
+
+def _add_data(commands: Any) -> None:
+    data = commands.add_parser("data", help="list, download and pack data sets")
+    data.set_defaults(command=_imported("listing", "list_names"), listed="data", custom=[])
+    actions = data.add_subparsers(title="actions", metavar="ACTION")
+    get = actions.add_parser("get", help="download a data set")
+    get.set_defaults(command=_imported("data", "download_data"))
+    get.add_argument("name", help="the name of a data set; `adaptcl data` lists them")
+    get.add_argument("--data-dir", required=True, help="folder to put it in")
+    get.add_argument("--url", help="another address of the same file")
+    pack = actions.add_parser("pack", help="put a data set into one file")
+    pack.set_defaults(command=_imported("data", "pack_data"))
+    pack.add_argument("name", help="a data set by name, or folder:PATH")
+    pack.add_argument("file", help="the .npz file to write")
+    pack.add_argument("--data-dir", help="folder with the files of the data set")
+    pack.add_argument(
+        "--quality",
+        default="lossless",
+        help="lossless, or the quality of JPEGs from 1 to 100, which are smaller "
+        "[default %(default)s]",
+    )
+
+
+def _silence(text: str) -> float:
+    value = float(text)
+    if not 20 <= value <= 3600:
+        raise argparse.ArgumentTypeError("it must be from 20 to 3600")
+    return value
+
+
+def _per_cent(text: str) -> float:
+    """Parse a percentage as a fraction."""
+    value = float(text)
+    if not 1 < value <= 100:
+        raise argparse.ArgumentTypeError("it must be in per cent, above 1 and at most 100")
+    return value / 100

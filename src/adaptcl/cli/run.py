@@ -1,0 +1,68 @@
+"""The command `adaptcl run`."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from adaptcl import report
+from adaptcl.cli import say
+from adaptcl.cli.compare import show_runs
+from adaptcl.cli.requested_runs import requested_runs
+from adaptcl.config import Config
+from adaptcl.runs.folder import RunFolder
+from adaptcl.runs.materials import Materials, by_name
+from adaptcl.runs.session import run_session, simulated_session
+
+
+def run_job(options: argparse.Namespace) -> None:
+    asked = requested_runs(options, seeds=True)
+    for sentence in asked.ineffective:
+        say(sentence)
+    materials = _materials_by_seed()
+    configs = [each.with_absolute_paths() for each in asked.configs]
+    sessions = [simulated_session(each, materials(each)) for each in configs]
+    for each, path in zip(configs, asked.folders, strict=True):
+        RunFolder.create(path, each.to_toml()).close()
+    with saying_how_to_resume(asked.folders):
+        for path in asked.folders:
+            # A session that is over gives back its memory before the next one begins.
+            with report.Progress() as progress:
+                run_session(sessions.pop(0), RunFolder.open(path), [progress])
+    show_runs(asked.folders, asked.figures, over_seeds=asked.over_seeds)
+
+
+def materials_by_name(chosen: Config) -> Materials:
+    """Read the model and the data that the settings name, with a progress bar."""
+    with report.bar(f"reading {chosen.job.data}") as progress:
+        return by_name(chosen.job, progress)
+
+
+@contextmanager
+def saying_how_to_resume(paths: Sequence[Path]) -> Iterator[None]:
+    """If the runs are interrupted, print the command that continues them."""
+    try:
+        yield
+    except (KeyboardInterrupt, BrokenPipeError, SystemExit):
+        if left := unfinished(paths):
+            say(f"stopped; `adaptcl resume {shlex.join(map(str, left))}` goes on.")
+        raise
+
+
+def unfinished(paths: Sequence[Path]) -> list[Path]:
+    return [path for path in paths if not (path / "summary.json").exists()]
+
+
+def _materials_by_seed() -> Callable[[Config], Materials]:
+    """Make materials for runs that differ in strategy and seed only: one for each seed."""
+    kept: dict[int, Materials] = {}
+
+    def made(chosen: Config) -> Materials:
+        if chosen.job.seed not in kept:
+            kept[chosen.job.seed] = materials_by_name(chosen)
+        return kept[chosen.job.seed]
+
+    return made
