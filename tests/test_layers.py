@@ -15,7 +15,7 @@ import adaptcl
 PACKAGE = Path(adaptcl.__file__).parent
 
 LAYERS = (
-    "errors seeds settings",
+    "errors lazy seeds settings",
     "units",
     "models data custom storage",
     "pruning codecs training",

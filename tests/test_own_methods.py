@@ -196,9 +196,8 @@ CLASH = "but that name has another meaning already; choose another name."
         ("mine:NoDataclass", "The Settings of mine:NoDataclass must be a dataclass."),
         ("mine:Undeclared", "The Settings of mine:Undeclared have server_rate, which must be "
          "declared as server_rate: TYPE = setting(DEFAULT, HELP)."),
-        ("mine:OddType", "The Settings of mine:OddType have odd, whose type is none a setting can "
-         "have; it must be a whole number, a number, true or false, a text or a list of one of "
-         "them."),
+        ("mine:OddType", "The Settings of mine:OddType have odd, whose type no setting can have; "
+         "it must be a whole number, a number, true or false, text or a list of one of them."),
         ("mine:TakesAName", f"mine:TakesAName has a setting learning_rate, {CLASH}"),
         ("mine:TakesAFlag", f"mine:TakesAFlag has a setting out, {CLASH}"),
         ("mine:TakesOfACodec", f"mine:TakesOfACodec has a setting dgc_sparsity, {CLASH}"),
@@ -293,7 +292,7 @@ def test_help_has_the_flags_of_the_classes_that_are_named(
     with pytest.raises(SystemExit):
         command("run", "--strategy", "mine:Momentum", "--help")
     words = " ".join(capsys.readouterr().out.split())
-    assert "--server-momentum X a number [a number, at least 0 and below 1; 0.9]" in words
+    assert "--server-momentum X a number [a number, at least 0 and below 1; default 0.9]" in words
 
 
 def test_a_flag_of_a_class_that_is_not_named_is_none(command: Command) -> None:
@@ -376,7 +375,7 @@ def test_a_class_without_a_name_to_find_it_by_is_refused() -> None:
     class Inside(Synchronous):
         summary = "nobody finds it again"
 
-    with pytest.raises(SettingError, match="strategy is the class Inside, which cannot be found"):
+    with pytest.raises(SettingError, match="the class Inside, which cannot be imported"):
         run(strategy=Inside)
 
 

@@ -146,7 +146,7 @@ def test_other_weights_to_begin_with_make_another_run() -> None:
         ({"device": "moon"}, "device is 'moon', but PyTorch has no such device on this machine."),
     ],
 )  # fmt: skip
-@pytest.mark.filterwarnings("ignore:.* has no effect beside bandwidths")
+@pytest.mark.filterwarnings("ignore:.* has no effect because bandwidths replaces it")
 def test_what_is_wrong_is_refused_in_one_sentence_and_leaves_nothing_behind(
     wrong: dict[str, Any], sentence: str, tmp_path: Path
 ) -> None:

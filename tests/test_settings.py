@@ -11,7 +11,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adaptcl.errors import SettingError
-from adaptcl.settings import Setting, build, declared, redeclared, setting
+from adaptcl.settings import (
+    Beside,
+    Condition,
+    Setting,
+    Unless,
+    With,
+    build,
+    declared,
+    redeclared,
+    setting,
+)
 
 
 @dataclass(frozen=True)
@@ -86,14 +96,14 @@ def test_a_value_of_the_right_type_and_range_is_taken(name: str, value: Any, tak
         ("fan", 1, "fan is 1, but it must be true or false."),
         ("dish", "soup", "dish is 'soup', but it must be one of cake, bread."),
         ("dish", 3, "dish is 3, but it must be one of cake, bread."),
-        ("note", 3, "note is 3, but it must be a text."),
+        ("note", 3, "note is 3, but it must be text."),
         ("trays", 3, "trays is 3, but it must be a list of whole numbers, at least 1."),
         ("trays", [3, 0], "trays is [3, 0], but it must be a list of whole numbers, at least 1."),
         ("trays", "34", "trays is '34', but it must be a list of whole numbers, at least 1."),
         ("plan", [0.5], "plan is [0.5], but it must be a list of lists of numbers, at least 0 and "
          "below 1."),
         ("names", "ab", "names is 'ab', but it must be a list of texts."),
-        ("limit", 0, "limit is 0, but it must be a whole number or left out, at least 1."),
+        ("limit", 0, "limit is 0, but it must be a whole number or none, at least 1."),
     ],
 )  # fmt: skip
 def test_anything_else_is_refused_in_a_sentence_with_key_value_and_what_is_allowed(
@@ -185,3 +195,28 @@ def test_whatever_word_is_given_it_is_taken_or_refused(word: str) -> None:
         with suppress(SettingError):
             meant = each.parse(word)
             assert each.checked(meant) == meant
+
+
+# Conditions ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("condition", "fulfilled", "refused", "words"),
+    [
+        (With("partition", "by-label"), {"partition": "by-label"}, {"partition": "iid"},
+         "with partition iid; it is for by-label"),
+        (Beside("deadline"), {"deadline": 1.5}, {"deadline": 0.0}, "without deadline"),
+        (Unless("bandwidths"), {"bandwidths": []}, {"bandwidths": [1.0]},
+         "because bandwidths replaces it"),
+    ],
+)  # fmt: skip
+def test_a_condition_depends_on_another_setting(
+    condition: Condition, fulfilled: dict[str, object], refused: dict[str, object], words: str
+) -> None:
+    assert condition.holds(fulfilled)
+    assert not condition.holds(refused)
+    assert condition.refusal(refused) == words
+
+
+def test_a_setting_that_an_old_record_lacks_switches_nothing_off() -> None:
+    assert With("optimizer", "sgd").holds({"momentum": 0.5})

@@ -1,15 +1,19 @@
-"""Settings that nobody uses."""
+"""Which settings matter in a run."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from adaptcl.config import configure, preset
-from adaptcl.config.effects import has_effect, idle
+from adaptcl.config.effects import (
+    changed_settings,
+    explain_ineffective,
+    has_effect,
+    settings_in_effect,
+)
 from adaptcl.strategies import STRATEGIES
 
 
@@ -22,7 +26,8 @@ from adaptcl.strategies import STRATEGIES
          "staleness_threshold has no effect with strategy fedavg; it is for ssp-s."),
         ("label_share", {"partition": "iid"},
          "label_share has no effect with partition iid; it is for by-label."),
-        ("sigma", {"bandwidths": [1.0] * 10}, "sigma has no effect beside bandwidths."),
+        ("sigma", {"bandwidths": [1.0] * 10},
+         "sigma has no effect because bandwidths replaces it."),
         ("late_updates", {"late_updates": "drop"},
          "late_updates has no effect without deadline."),
         ("late_updates", {"strategy": "fedasync-s"},
@@ -35,7 +40,7 @@ from adaptcl.strategies import STRATEGIES
         ("concentration", {"partition": "by-label"},
          "concentration has no effect with partition by-label; it is for dirichlet."),
         ("min_retention", {"pruned_rates": [[0.5] * 10]},
-         "min_retention has no effect beside pruned_rates."),
+         "min_retention has no effect because pruned_rates replaces it."),
         ("staleness_slope", {"strategy": "fedasync-s"},
          "staleness_slope has no effect with staleness_weight polynomial; it is for hinge."),
         ("strength", {"strategy": "fedavg"},
@@ -48,10 +53,10 @@ from adaptcl.strategies import STRATEGIES
          "fedrolex."),
     ],
 )  # fmt: skip
-def test_what_the_run_has_no_use_for_is_told(
+def test_a_setting_without_effect_is_explained(
     name: str, settings: dict[str, Any], sentence: str
 ) -> None:
-    assert idle([name], [configure(settings)]) == [sentence]
+    assert explain_ineffective([name], [configure(settings)]) == [sentence]
 
 
 @pytest.mark.parametrize(
@@ -68,51 +73,48 @@ def test_what_the_run_has_no_use_for_is_told(
         ("rounds", {}),
     ],
 )
-def test_what_it_uses_is_not(name: str, settings: dict[str, Any]) -> None:
-    assert idle([name], [configure(settings)]) == []
+def test_a_setting_with_an_effect_is_not(name: str, settings: dict[str, Any]) -> None:
+    assert explain_ineffective([name], [configure(settings)]) == []
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
-def test_a_strategy_has_the_settings_that_it_is_said_to_have_no_use_for(strategy: str) -> None:
-    assert set(STRATEGIES[strategy].unused) <= set(configure({"strategy": strategy}).values())
+def test_a_strategy_declares_the_settings_that_it_does_not_use() -> None:
+    for name, strategy in STRATEGIES.items():
+        assert set(strategy.unused) <= set(configure({"strategy": name}).values())
 
 
-def test_of_a_strategy_of_the_users_own_nobody_says_what_it_uses() -> None:
-    own = {"strategy": "adaptcl.strategies.fedavg:FedAVGS", "beta": 0.5}
-    assert has_effect("beta", own)
-    assert idle(["beta"], [configure(own)]) == []
+def test_every_setting_of_a_custom_strategy_counts_as_used() -> None:
+    custom = {"strategy": "adaptcl.strategies.fedavg:FedAVGS", "beta": 0.5}
+    assert has_effect("beta", custom)
+    assert explain_ineffective(["beta"], [configure(custom)]) == []
 
 
-def test_one_of_several_strategies_is_enough() -> None:
+def test_an_effect_with_one_of_several_strategies_is_enough() -> None:
     both = [configure({"strategy": each}) for each in ("fedavg", "ssp-s")]
-    assert idle(["staleness_threshold"], both) == []
-    assert "strategy fedavg, ssp-s; it is for adaptcl" in idle(["pruning_interval"], both)[0]
+    assert explain_ineffective(["staleness_threshold"], both) == []
+    (sentence,) = explain_ineffective(["pruning_interval"], both)
+    assert "strategy fedavg, ssp-s; it is for adaptcl" in sentence
 
 
-def test_a_forecast_tells_of_flags_that_change_nothing(
-    command: Callable[..., tuple[int, str, str]],
-) -> None:
-    status, _, errors = command("forecast", "--strategy", "fedavg-s", "--mixing", "0.3")
-    assert (status, errors) == (
-        0, "adaptcl: mixing has no effect with strategy fedavg-s; it is for fedasync-s.\n"
-    )  # fmt: skip
+def test_runs_with_the_same_settings_in_effect_are_the_same_run() -> None:
+    def in_effect(**values: Any) -> dict[str, Any]:
+        return settings_in_effect(configure({"strategy": "fedavg-s", **values}).values())
+
+    assert in_effect(device="cuda", threads=3, label_share=20.0, beta=0.5) == in_effect()
+    assert in_effect(learning_rate=0.5) != in_effect()
+    assert in_effect(partition="by-label", label_share=20.0) != in_effect(partition="by-label")
+    assert not {"beta", "label_share", "device"} & set(in_effect())
 
 
-def test_a_file_is_told_of_what_it_sets_in_vain_but_not_of_what_was_so_anyway(
-    command: Callable[..., tuple[int, str, str]],
-) -> None:
-    Path("mine.toml").write_text(
-        'strategy = "fedavg-s"\nmin_retention = 0.5\nlabel_share = 80.0\n'
-        "[adaptcl]\npruning_interval = 3\n"
-    )
-    status, _, errors = command("forecast", "mine.toml")
-    assert (status, errors) == (
-        0, "adaptcl: min_retention has no effect with strategy fedavg-s; it is for adaptcl.\n"
-    )  # fmt: skip
+def test_simulated_machines_have_no_effect_in_a_run_across_a_network() -> None:
+    values = configure({}).values()
+    assert "sigma" in settings_in_effect(values)
+    assert not {"sigma", "trace"} & set(settings_in_effect(values, networked=True))
 
 
-def test_the_settings_that_a_run_leaves_are_told_nothing_of(
-    command: Callable[..., tuple[int, str, str]],
-) -> None:
-    Path("complete.toml").write_text(configure(preset("default")).to_toml())
-    assert command("forecast", "complete.toml")[2] == ""
+def test_the_settings_file_of_a_run_changes_nothing_from_its_preset(tmp_path: Path) -> None:
+    for name in ("default", "paper-cifar10-iid"):
+        for strategy in ("adaptcl", "heterofl", "adaptcl, fedavg-s"):
+            first = strategy.partition(",")[0]
+            text = configure({**preset(name), "strategy": first}).to_toml()
+            (tmp_path / "config.toml").write_text(text.replace(f'"{first}"', f'"{strategy}"'))
+            assert changed_settings(tmp_path / "config.toml", name) == []

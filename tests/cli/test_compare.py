@@ -1,0 +1,107 @@
+"""`adaptcl compare`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+Command = Callable[..., tuple[int, str, str]]
+Refused = Callable[[list[str], str], None]
+
+
+def test_what_is_no_run_cannot_be_compared_or_resumed(refused: Refused, runs: Path) -> None:
+    Path("empty").mkdir()
+    figures = runs / "both" / "figures"
+    for verb in ("resume", "compare"):
+        refused([verb, "absent"], "There is no run folder absent.")
+        refused([verb, "empty"], "empty is not a run folder: it holds no config.toml.")
+        refused([verb, str(figures)], f"{figures} is not a run folder: it holds no config.toml.")
+        refused(
+            [verb],
+            f"the following arguments are required: RUN; `adaptcl {verb} --help` says more.",
+        )
+
+
+def test_a_folder_means_all_runs_below_it_and_each_run_counts_once(
+    command: Command, runs: Path
+) -> None:
+    def compare(*paths: Path | str) -> tuple[int, str, str]:
+        return command("compare", *map(str, paths), "--markdown", "--over-seeds")
+
+    both, second = runs / "both", runs / "seed2"
+    whole = compare(both / "adaptcl", both / "fedavg-s", second)
+    rows = [line for line in whole[1].splitlines() if line.startswith("|")]
+    assert (whole[0], len(rows), whole[2]) == (0, 4, "")
+    assert rows[2].startswith("| fedavg-s, 2 runs |")
+    assert rows[3].startswith("| adaptcl |")
+    assert list(Path().iterdir()) == []  # Markdown draws no figures
+    assert compare(runs) == whole
+    assert compare(both, second) == whole
+    assert (both / "figures").exists()
+    assert compare(*both.iterdir(), second) == whole
+    os.symlink(both / "fedavg-s", "link")
+    assert compare("link", both, both / "adaptcl" / ".." / "fedavg-s", second, second) == whole
+
+
+def test_figures_replace_those_of_an_earlier_comparison_and_no_other_files(
+    command: Command, refused: Refused, runs: Path
+) -> None:
+    Path("figures").mkdir()
+    Path("figures/mine.png").write_text("")
+    status, output, errors = command("compare", str(runs / "both"))
+    assert (status, errors) == (0, "")
+    assert "removed" not in output
+    assert Path("figures/retention-adaptcl.png").exists()
+    output = command("compare", str(runs / "seed2"))[1]
+    assert "removed  retention-adaptcl.png, update-times-adaptcl.png (drawn there by" in output
+    assert "kept     mine.png (in figures, but not of these runs)" in output
+    assert not Path("figures/retention-adaptcl.png").exists()
+    assert Path("figures/mine.png").exists()
+    Path("file").write_text("")
+    status, _, errors = command("compare", str(runs / "seed2"), "--out", "file")
+    assert (status, errors) == (2, "adaptcl: file cannot be written: File exists.\n")
+
+
+def test_the_table_can_be_written_as_csv(command: Command, refused: Refused, runs: Path) -> None:
+    words = ("--csv", "table.csv", "--target-accuracy", "50", "--out", "drawn")
+    status, output, errors = command("compare", str(runs / "both"), *words)
+    assert (status, errors) == (0, "")
+    assert all(len(line) <= 80 for line in output.splitlines()[:12])
+    assert "parameters saved" in output
+    assert "virtual time to 50 %" in output
+    assert "figures  drawn (overview.png, " in output
+    assert (Path("drawn") / "overview.png").exists()
+    assert output.endswith("table    table.csv\n")
+    heading, *lines = Path("table.csv").read_text().splitlines()
+    assert heading.startswith("run,strategy,seeds,finished,target_accuracy,target_reached,")
+    assert [line.split(",")[:5] for line in lines] == [
+        ["fedavg-s", "fedavg-s", "1", "true", "0.5"],
+        ["adaptcl", "adaptcl", "1", "true", "0.5"],
+    ]
+    refused(
+        ["compare", str(runs / "both"), "--csv", "no/table.csv"],
+        "no/table.csv cannot be written: No such file or directory.",
+    )
+
+
+def test_run_resume_and_compare_show_the_same_table(command: Command) -> None:
+    def table(*words: str) -> list[str]:
+        lines = command(*words)[1].splitlines()
+        return [line for line in lines if line.startswith(("┃", "│"))]
+
+    job = ["--model=small", "--data=digits", "--workers=2", "--rounds=1", "--epochs=0.1"]
+    whole = table("run", *job, "--strategy", "fedavg,adaptcl", "--out", "both")
+    (speed_ups,) = (line.split("│") for line in whole if "speed-up" in line)
+    assert speed_ups[2].strip() == "1.00×"
+    assert table("resume", "both") == whole
+    assert table("compare", "both/adaptcl", "both/fedavg") == whole
+
+
+def test_a_target_accuracy_is_in_per_cent(refused: Refused) -> None:
+    for word in ("0.8", "101"):
+        refused(
+            ["compare", "both", "--target-accuracy", word],
+            "argument --target-accuracy: it must be in per cent, above 1 and at most 100; "
+            "`adaptcl compare --help` says more.",
+        )

@@ -1,0 +1,111 @@
+"""Flags of settings: help, spelling and values."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import pytest
+
+from adaptcl import __version__
+from adaptcl.cli.flags import COMMON
+from adaptcl.cli.parser import command_line
+from adaptcl.codecs import CODECS
+from adaptcl.config import all_settings, presets
+from adaptcl.strategies import STRATEGIES
+
+Command = Callable[..., tuple[int, str, str]]
+Refused = Callable[[list[str], str], None]
+
+OR_CUSTOM = ", or your own as package.module:Class."
+
+
+@pytest.fixture
+def shown(command: Command, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """What a command prints before it exits, with single spaces."""
+
+    def show(*words: str) -> str:
+        with pytest.raises(SystemExit) as left:
+            command(*words)
+        assert left.value.code == 0
+        # Words may be broken at a hyphen.
+        return " ".join(capsys.readouterr().out.split()).replace("- ", "-")
+
+    return show
+
+
+def test_all_settings_have_a_flag_with_help(shown: Callable[..., str]) -> None:
+    text = shown("run", "--help-all")
+    for each in all_settings().values():
+        assert f"{each.flag} X" in text
+        assert each.help.replace("- ", "-") in text
+    assert "number of rounds (T) [a whole number, at least 1; default 16]" in text
+    assert "default by-worker, with adaptcl by-change, with heterofl by-unit" in text
+
+
+def test_help_shows_the_settings_that_most_people_need_under_headings(
+    shown: Callable[..., str],
+) -> None:
+    text = shown("run", "--help")
+    flags = set(re.findall(r"(--[a-z-]+) X", text))
+    assert flags == {"--" + name.replace("_", "-") for name in COMMON}
+    headings = " job: .* data: .* training: .* pruning \\(strategy adaptcl\\): .* environment: "
+    assert re.search(headings, text)
+    assert "the method of collaborative learning, or several with commas between [" in text
+
+
+def test_the_version_is_shown(shown: Callable[..., str]) -> None:
+    assert shown("--version") == f"adaptcl {__version__}"
+
+
+def test_flags_become_values() -> None:
+    words = ["run", "--rounds", "3", "--bandwidths=1,2", "--seed", "1,2", "--strategy", "fedavg"]
+    assert command_line().parse_args(words).flags == {
+        "rounds": 3,
+        "bandwidths": (1.0, 2.0),
+        "seed": [1, 2],
+        "strategy": "fedavg",
+    }
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["run", "--rouns", "3"], "There is no flag --rouns; did you mean --rounds?"),
+        (["run", "--round=3"], "There is no flag --round; did you mean --rounds?"),
+        (["run", "--preste", "x"], "There is no flag --preste; did you mean --preset?"),
+        (["run", "--ot", "x"], "There is no flag --ot; did you mean --out?"),
+        (["run", "--zzzzz"], "There is no flag --zzzzz; --help lists those there are."),
+        (["forecast", "--out", "x"], "There is no flag --out; --help lists those there are."),
+        (["compare", "x", "--markdwon"], "There is no flag --markdwon; did you mean --markdown?"),
+        (["compare", "x", "--rounds", "3"], "There is no flag --rounds; --help lists those there "
+         "are."),
+        (["server", "--tls", "x", "--sigma", "3"], "There is no flag --sigma; --help lists those "
+         "there are."),
+        (["--verson", "data"], "There is no flag --verson; did you mean --version?"),
+        (["rnu"], "There is no command 'rnu'; did you mean 'run'?"),
+        (["dance"], "There is no command 'dance'; `adaptcl --help` lists them all."),
+        ([], "the following arguments are required: COMMAND; `adaptcl --help` says more."),
+        (["strategies", "fedavg"], "'fedavg' is one word too many for this command."),
+        (["run", "one.toml", "two.toml"], "'two.toml' is one word too many for this command."),
+        (["run", "--rounds", "3", "--rounds", "4"], "rounds is given twice, as 3 and as 4."),
+        (["run", "--rounds", "x"], "rounds is 'x', but it must be a whole number, at least 1."),
+        (["run", "--rounds"],
+         "argument --rounds: expected one argument; `adaptcl run --help` says more."),
+        (["run", "--sigma", "-1"], "sigma is -1.0, but it must be a number, at least 1."),
+        (["run", "--seed", "1,x"], "seed is 'x', but it must be a whole number, at least 0 and at "
+         f"most {2**63 - 1}."),
+        (["run", "--codec", "zip"],
+         "codec is 'zip', but it must be one of " + ", ".join(CODECS) + OR_CUSTOM),
+        (["run", "--strategy", "fedavg,best"],
+         "strategy is 'best', but it must be one of " + ", ".join(STRATEGIES) + OR_CUSTOM),
+        (["run", "--strategy", "fedavg,"],
+         "strategy is '', but it must be one of " + ", ".join(STRATEGIES) + OR_CUSTOM),
+        (["run", "--preset", "x"],
+         "preset is 'x', but it must be one of " + ", ".join(presets()) + "."),
+    ],
+)  # fmt: skip
+def test_a_mistake_in_a_command_line_is_refused_in_one_sentence(
+    refused: Refused, words: list[str], sentence: str
+) -> None:
+    refused(words, sentence)

@@ -1,0 +1,105 @@
+"""`adaptcl run`, in this process; `test_process.py` has what takes another one."""
+
+from __future__ import annotations
+
+import json
+import sys
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+Command = Callable[..., tuple[int, str, str]]
+Refused = Callable[[list[str], str], None]
+
+SMALL = ["--model", "small", "--data", "digits", "--workers", "2", "--rounds", "2",
+         "--epochs", "0.2"]  # fmt: skip
+
+
+def test_several_strategies_are_run_one_after_the_other_and_compared(runs: Path) -> None:
+    for name in ("fedavg-s", "adaptcl"):
+        folder = runs / "both" / name
+        assert json.loads((folder / "summary.json").read_text())["strategy"] == name
+        assert tomllib.loads((folder / "config.toml").read_text())["strategy"] == name
+    assert {"overview.png", "heterogeneity.png"} <= {
+        p.name for p in (runs / "both" / "figures").iterdir()
+    }
+
+
+def test_a_run_shows_its_progress_its_result_its_folder_and_settings_without_effect(
+    command: Command,
+) -> None:
+    words = ("--strategy", "fedavg", "--dgc-sparsity", "0.9", "--out", "here")
+    status, output, errors = command("run", *SMALL, *words)
+    assert status == 0
+    assert errors == "adaptcl: dgc_sparsity has no effect with codec plain; it is for dgc.\n"
+    for text in ("fedavg round 1/2", "fedavg finished 2 rounds", "accuracy", "speed-up",
+                 "run      here", "figures  here/figures (overview.png, "):  # fmt: skip
+        assert text in output
+    assert "\x1b" not in output
+    assert (Path("here") / "figures" / "overview.png").stat().st_size > 1000
+
+
+def test_the_config_of_a_run_makes_the_same_run_again_among_other_seeds(
+    command: Command, runs: Path
+) -> None:
+    before = runs / "both" / "fedavg-s"
+    status, output, _ = command(
+        "run", str(before / "config.toml"), "--seed", "3,1", "--out", "again"
+    )
+    assert status == 0
+    assert "fedavg-s, 2 runs" in output
+    for name in ("config.toml", "rounds.jsonl", "model.safetensors"):
+        assert Path("again/seed-1", name).read_bytes() == (before / name).read_bytes()
+
+
+def test_a_custom_model_and_data_are_found_in_the_current_folder(command: Command) -> None:
+    Path("my_parts.py").write_text(
+        "import torch\n"
+        "def points(data_dir):\n"
+        "    x = torch.randn(60, 4); y = (x[:, 0] > 0).long()\n"
+        "    return (x[:40], y[:40]), (x[40:], y[40:])\n"
+        "def line(shape, classes):\n"
+        "    return torch.nn.Linear(shape[0], classes)\n"
+    )
+    status, _, errors = command(
+        "run", "--model", "my_parts:line", "--data", "my_parts:points", "--workers", "2",
+        "--rounds", "1", "--strategy", "fedavg",
+    )  # fmt: skip
+    assert (status, errors) == (0, "")
+    (made,) = Path("runs").iterdir()
+    assert (made / "summary.json").exists()
+    sys.modules.pop("my_parts")
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["absent.toml"], "The settings file absent.toml does not exist."),
+        (["--model", "big"], "There is no model 'big'; choose one of resnet50, small, vgg16, or "
+         "give your own as package.module:factory."),
+        (["--model", "nobody:nothing"], "There is no module nobody, where a model 'nobody:nothing' "
+         "should be; is its folder on PYTHONPATH?"),
+        (["--data", "cifar10"], "cifar10 needs a data folder: get it with `adaptcl data get "
+         "cifar10 --data-dir DIR` and run with --data-dir DIR."),
+        (["--device", "abacus"],
+         "device is 'abacus', but PyTorch has no such device on this machine."),
+        (["--data", "digits", "--bandwidths", "1,2,3"],
+         "bandwidths has 3 entries, but it must have one for each of the 10 workers."),
+        (["--data", "digits", "--trace", "/absent.csv"],
+         "trace: /absent.csv cannot be read (No such file or directory)."),
+        (["--data", "digits", "--fixed", "neck*"], "No module of the model has a name like "
+         "'neck*'; there are 'features', 'features.0', 'features.1', 'features.2', 'features.3' "
+         "and others."),
+        (["--data", "digits", "--strategy", "fedavg,adaptcl", "--pruned-rates", "0.1,0.2"],
+         "pruned_rates has a row of 2 rates, but it must have one for each of the 10 workers."),
+        (["--data", "digits", "--workers", "5000"],
+         "1437 samples cannot be dealt to 5000 workers: each needs at least one."),
+    ],
+)  # fmt: skip
+def test_a_wrong_job_is_refused_before_any_work_and_leaves_nothing_behind(
+    refused: Refused, words: list[str], sentence: str
+) -> None:
+    refused(["run", "--out", "x", *words], sentence)
+    assert list(Path().iterdir()) == []

@@ -1,0 +1,35 @@
+"""The command line answers questions about itself at once."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+COMMANDS = [
+    *(["--help"], ["--version"], ["run", "--help"], ["run", "--help-all"], ["server", "--help"]),
+    *(["strategies"], ["prunings"], ["codecs"], ["models"], ["presets"], ["data"]),
+    *(["rnu"], ["run", "--rouns", "3"], ["run", "--rounds", "x"], ["compare", "--cvs", "x"]),
+]
+SCRIPT = """
+import contextlib, io, json, sys
+import adaptcl
+from adaptcl.cli.main import main
+
+slow = {"torch", "numpy", "matplotlib", "rich", "PIL"}
+found = {"import adaptcl": sorted(slow & set(sys.modules))}
+for words in json.loads(sys.argv[1]):
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+        with contextlib.suppress(SystemExit):
+            main(words)
+    found[" ".join(words)] = sorted(slow & set(sys.modules))
+print(json.dumps(found))
+"""
+
+
+def test_help_lists_and_misspellings_import_neither_torch_nor_matplotlib() -> None:
+    command = [sys.executable, "-c", SCRIPT, json.dumps(COMMANDS)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    found = json.loads(done.stdout)
+    assert len(found) == len(COMMANDS) + 1
+    assert [words for words, slow in found.items() if slow] == []

@@ -1,0 +1,90 @@
+"""Settings files and presets."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from adaptcl.config import configure, preset, preset_summary, presets, read_toml
+from adaptcl.errors import SettingError
+
+
+def test_a_file_stands_on_the_default_preset_unless_it_or_the_caller_names_one(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "my.toml"
+    file.write_text("rounds = 3\n")
+    assert read_toml(file) == {**preset("default"), "rounds": 3}
+    file.write_text('preset = "paper-cifar10-iid"\nrounds = 3\n')
+    assert read_toml(file) == {**preset("paper-cifar10-iid"), "rounds": 3}
+    overruled = read_toml(file, "paper-tiny-imagenet-iid")
+    assert overruled == {**preset("paper-tiny-imagenet-iid"), "rounds": 3}
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        (b"rounds = \n", "The settings file {} is not TOML: Invalid value (at line 1, column 10)."),
+        (b"rounds = 3\nrounds = 4\n",
+         "The settings file {} is not TOML: Cannot overwrite a value (at line 2, column 11)."),
+        (b"model = '\xff'\n", "The settings file {} is not TOML: 'utf-8' codec can't decode byte "
+         "0xff in position 9: invalid start byte."),
+        (b"preset = 'best'\n", "preset is 'best', but it must be one of " + ", ".join(presets())
+         + "."),
+        (b"preset = 3\n", "preset is 3, but it must be one of " + ", ".join(presets()) + "."),
+    ],
+)  # fmt: skip
+def test_a_file_that_cannot_be_understood_is_refused_in_one_sentence(
+    tmp_path: Path, content: bytes, sentence: str
+) -> None:
+    file = tmp_path / "my.toml"
+    file.write_bytes(content)
+    with pytest.raises(SettingError) as refused:
+        read_toml(file)
+    assert str(refused.value) == sentence.format(file)
+
+
+def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SettingError, match=r"my\.toml does not exist\.$"):
+        read_toml(tmp_path / "my.toml")
+    with pytest.raises(SettingError, match=r"cannot be read: Is a directory\.$"):
+        read_toml(tmp_path)
+
+
+def test_a_table_is_no_setting(tmp_path: Path) -> None:
+    (tmp_path / "my.toml").write_text("[training]\nepochs = 1\n")
+    with pytest.raises(SettingError, match="There is no setting 'training'"):
+        configure(read_toml(tmp_path / "my.toml"))
+
+
+def test_every_preset_has_an_effect_and_a_summary() -> None:
+    for name in presets():
+        values = preset(name)
+        chosen = configure(values)
+        section = values.pop(chosen.job.strategy, {})
+        written = tomllib.loads(chosen.to_toml())
+        for key, value in {**values, **section}.items():
+            assert written.get(key) == value, f"{key} of {name}"
+        assert 20 < len(preset_summary(name)) < 200
+        assert preset_summary(name).endswith(".")
+        heterofl = configure({**preset(name), "strategy": "heterofl"})
+        assert heterofl.strategy.aggregation == "by-unit"
+
+
+@pytest.mark.parametrize("name", [n for n in presets() if n.startswith("paper")])
+def test_a_paper_preset_has_the_configuration_of_the_paper(name: str) -> None:
+    chosen = configure(preset(name))
+    tiny = "tiny-imagenet" in name
+    assert (chosen.job.workers, chosen.job.rounds) == (10, 250 if tiny else 150)
+    assert (chosen.recipe.epochs, chosen.recipe.learning_rate) == ((1, 0.1) if tiny else (2, 0.01))
+    assert (chosen.recipe.batch_size, chosen.recipe.weight_decay) == (64, 5e-4)
+    assert chosen.recipe.beta == 1.0
+    assert not chosen.recipe.augmentation
+    assert chosen.job.partition == ("by-label" if "non-iid" in name else "iid")
+    assert chosen.job.model == ("resnet50" if tiny else "vgg16")
+    assert (chosen.strategy.pruning_interval, chosen.strategy.alpha) == (10, 2.0)
+    assert (chosen.strategy.pruning, chosen.strategy.aggregation) == ("cig-bnscalor", "by-worker")
+    strong = "cifar10-" in name or name in ("paper-cifar100-iid", "paper-pruned-rates")
+    assert chosen.recipe.strength == (0.9 if strong else 0.1)

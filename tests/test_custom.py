@@ -1,0 +1,63 @@
+"""Custom classes and functions, named package.module:name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pytest
+
+from adaptcl.custom import call_custom, check_signature, custom_class
+from adaptcl.errors import DataError, SettingError
+
+
+def two(one: int, other: int) -> int:
+    return one - other
+
+
+def check(factory: Callable[..., Any]) -> None:
+    check_signature("mine:build", factory, ("one", "other"), "a number")
+
+
+def test_any_factory_with_a_fitting_signature_is_accepted() -> None:
+    for factory in (two, partial(two), lambda *given: 1, lambda a, b, c=3: 1, complex, range, max):
+        check(factory)
+        call_custom("mine:build", factory, 3, 2)
+
+
+def test_a_factory_with_another_signature_is_refused_with_both_signatures() -> None:
+    for factory, defined in [
+        (lambda: 1, "build()"),
+        (lambda a, b, c: 1, "build(a, b, c)"),
+        (lambda a, b, *, c: 1, "build(a, b, *, c)"),
+        (lambda *, one, other: 1, "build(*, one, other)"),
+    ]:
+        with pytest.raises(SettingError) as refused:
+            check(factory)
+        assert str(refused.value) == (
+            "mine:build is called as build(one, other) and must return a number, but it is defined "
+            f"as {defined}."
+        )
+
+
+def test_an_error_of_adaptcl_raised_inside_a_factory_gets_no_note() -> None:
+    def build() -> None:
+        raise DataError("There are no samples.")
+
+    with pytest.raises(DataError) as refused:
+        call_custom("mine:build", build)
+    assert not hasattr(refused.value, "__notes__")
+
+
+class Empty:
+    """Has nothing of what is asked for."""
+
+
+def test_what_a_class_lacks_is_named_once() -> None:
+    class Like:
+        summary: str
+
+    with pytest.raises(SettingError) as refused:
+        custom_class(f"{__name__}:Empty", "a strategy", (), Like, Like)
+    assert str(refused.value) == f"{__name__}:Empty cannot be a strategy: it has no summary."
