@@ -21,18 +21,22 @@ def check(factory: Callable[..., Any]) -> None:
 
 
 def test_any_factory_with_a_fitting_signature_is_accepted() -> None:
-    for factory in (two, partial(two), lambda *given: 1, lambda a, b, c=3: 1, complex, range, max):
+    fitting: list[Callable[..., Any]] = [
+        two, partial(two), lambda *given: 1, lambda a, b, c=3: 1, complex, range, max,
+    ]  # fmt: skip
+    for factory in fitting:
         check(factory)
         call_custom("mine:build", factory, 3, 2)
 
 
 def test_a_factory_with_another_signature_is_refused_with_both_signatures() -> None:
-    for factory, defined in [
+    cases: list[tuple[Callable[..., Any], str]] = [
         (lambda: 1, "build()"),
         (lambda a, b, c: 1, "build(a, b, c)"),
         (lambda a, b, *, c: 1, "build(a, b, *, c)"),
         (lambda *, one, other: 1, "build(*, one, other)"),
-    ]:
+    ]
+    for factory, defined in cases:
         with pytest.raises(SettingError) as refused:
             check(factory)
         assert str(refused.value) == (

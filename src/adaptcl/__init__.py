@@ -30,7 +30,6 @@ else:
             "Progress": "adaptcl.report.progress",
             "Result": "adaptcl.runs.result",
             "describe": "adaptcl.units",
-            "events": "adaptcl.events",
             "load": "adaptcl.runs.result",
             "run": "adaptcl.runs.run",
         },
@@ -49,3 +48,7 @@ __all__ = [
     "load",
     "run",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -6,10 +6,20 @@ import json
 import subprocess
 import sys
 
+import pytest
+
+import adaptcl
+
 COMMANDS = [
     *(["--help"], ["--version"], ["run", "--help"], ["run", "--help-all"], ["server", "--help"]),
     *(["strategies"], ["prunings"], ["codecs"], ["models"], ["presets"], ["data"]),
-    *(["rnu"], ["run", "--rouns", "3"], ["run", "--rounds", "x"], ["compare", "--cvs", "x"]),
+    *(
+        ["rnu"],
+        ["run", "--rouns", "3"],
+        ["run", "--rounds", "x"],
+        ["run", "--preset", "x"],
+        ["compare", "--cvs", "x"],
+    ),
 ]
 SCRIPT = """
 import contextlib, io, json, sys
@@ -25,6 +35,15 @@ for words in json.loads(sys.argv[1]):
     found[" ".join(words)] = sorted(slow & set(sys.modules))
 print(json.dumps(found))
 """
+
+
+def test_the_public_names_are_found_when_they_are_used() -> None:
+    assert {"run", "load", "describe", "Progress", "Result", "events"} <= set(dir(adaptcl))
+    assert [name for name in adaptcl.__all__ if not hasattr(adaptcl, name)] == []
+    assert adaptcl.events.__name__ == "adaptcl.events"
+    assert adaptcl.strategies.STRATEGIES
+    with pytest.raises(AttributeError, match="module 'adaptcl' has no attribute 'rum'"):
+        adaptcl.rum  # type: ignore[attr-defined]  # noqa: B018
 
 
 def test_help_lists_and_misspellings_import_neither_torch_nor_matplotlib() -> None:

@@ -47,7 +47,9 @@ class Parser(argparse.ArgumentParser):
         """
         self._excluded = without
         self.add_argument("file", nargs="?", help="a TOML file of settings")
-        self.add_argument("--preset", action=_Once, help=f"one of {', '.join(presets())}")
+        self.add_argument(
+            "--preset", action=_Once, type=_preset_name, help=f"one of {', '.join(presets())}"
+        )
         self.add_argument(
             "--help-all", action=_HelpAll, help="show the flags of all settings, and exit"
         )
@@ -190,6 +192,11 @@ def seconds(text: str) -> float:
     if not value > 0:
         raise argparse.ArgumentTypeError("it must be above 0")
     return value
+
+
+def _preset_name(name: str) -> str:
+    preset(name)  # raises an error if there is none of that name
+    return name
 
 
 def _strategies(strategy: Setting, text: str) -> str:

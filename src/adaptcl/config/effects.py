@@ -23,8 +23,7 @@ from adaptcl.strategies import STRATEGIES, strategy_class
 WHERE_COMPUTED = ("data_dir", "device", "precision", "threads", "checkpoint_every")
 """Settings that say where and how a run is computed, not what it learns."""
 
-SIMULATED = tuple(each.name for each in declared(EnvironmentSettings))
-"""Settings of simulated machines, which have no effect in a run across a network."""
+_SIMULATED = frozenset(each.name for each in declared(EnvironmentSettings))
 
 CONDITIONS: Mapping[str, Condition] = {
     each.name: each.condition for each in all_settings().values() if each.condition is not None
@@ -35,8 +34,13 @@ _LISTS = ("strategy", "seed")
 """Settings for which a file may list several values, one for each run."""
 
 
-def has_effect(name: str, settings: Mapping[str, Any]) -> bool:
-    """Say whether a setting has an effect beside the other settings of a simulated run."""
+def has_effect(name: str, settings: Mapping[str, Any], *, networked: bool = False) -> bool:
+    """Say whether a setting has an effect beside the other settings of a run.
+
+    In a run across a network those of simulated machines have none.
+    """
+    if networked and name in _SIMULATED:
+        return False
     condition = CONDITIONS.get(name)
     if condition is not None and not condition.holds(settings):
         return False
@@ -50,11 +54,10 @@ def settings_in_effect(settings: Mapping[str, Any], *, networked: bool = False) 
     `settings` are all of a run, as `Config.values()` or its record has them. Two runs with the same
     settings in effect are the same run, wherever they are computed.
     """
-    ignored = {*WHERE_COMPUTED, *(SIMULATED if networked else ())}
     return {
         name: value
         for name, value in settings.items()
-        if name not in ignored and has_effect(name, settings)
+        if name not in WHERE_COMPUTED and has_effect(name, settings, networked=networked)
     }
 
 
