@@ -1,4 +1,4 @@
-"""What the commands do before anything goes over a network."""
+"""`adaptcl server`, `worker` and `keys`, before anything goes over a network."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_a_worker_cannot_train_on_no_core(command: Command) -> None:
     assert "--threads: it must be at least 1" in errors
 
 
-def test_how_long_a_worker_may_be_silent_is_said_where_it_is_asked(
+def test_how_long_a_worker_may_be_silent_has_limits(
     command: Command, capsys: pytest.CaptureFixture[str]
 ) -> None:
     status, _, errors = command("worker", "--tls", "keys/worker-0", "--silence", "3", *NOBODY)
@@ -45,27 +45,22 @@ def test_how_long_a_worker_may_be_silent_is_said_where_it_is_asked(
     assert "seconds, from 20 to 3600, without a sign of life" in words
 
 
-@pytest.mark.parametrize(
-    "server",
-    ["localhost", "localhost:", ":9092", "localhost:0", "localhost:65536", "localhost:x", "::1",
-     "https://localhost:9092", "a b:9092", "[::1]", "localhost:9092/fleet"],
-)  # fmt: skip
-def test_a_server_without_a_port_is_not_waited_for(command: Command, server: str) -> None:
-    words = ("--tls", "keys/worker-0", "--data", "digits", "--server", server)
-    assert command("worker", *words) == (
-        2,
-        "",
-        f"adaptcl: --server is {server!r}, but it must be HOST:PORT.\n",
-    )
+def test_a_server_must_be_named_with_its_port(command: Command) -> None:
+    for server in (
+        "localhost", "localhost:", ":9092", "localhost:0", "localhost:65536", "localhost:x", "::1",
+        "https://localhost:9092", "a b:9092", "[::1]", "localhost:9092/fleet",
+    ):  # fmt: skip
+        words = ("--tls", "keys/worker-0", "--data", "digits", "--server", server)
+        sentence = f"adaptcl: --server is {server!r}, but it must be HOST:PORT.\n"
+        assert command("worker", *words) == (2, "", sentence)
 
 
-@pytest.mark.parametrize("server", ["localhost:1", "127.0.0.1:1", "[::1]:1"])
-def test_a_server_has_a_name_or_an_address_and_a_port(command: Command, server: str) -> None:
-    assert command("keys", "keys", "--workers", "1", "--host", "localhost")[0] == 0
-    words = ("--tls", "keys/worker-0", "--data", "digits", "--patience", "0.2", "--memory", "m")
-    status, _, errors = command("worker", *words, "--server", server)
-    assert status == 2
-    assert "must be HOST:PORT" not in errors
+def test_a_server_has_a_name_or_an_address_and_a_port(command: Command) -> None:
+    for server in ("localhost:1", "127.0.0.1:1", "[::1]:1"):
+        words = ("--tls", "absent", "--data", "digits", "--server", server)
+        status, _, errors = command("worker", *words)
+        assert status == 2
+        assert "must be HOST:PORT" not in errors
 
 
 def test_a_host_that_is_none_gets_no_keys(command: Command) -> None:
