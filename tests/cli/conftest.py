@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from types import SimpleNamespace
 
 import pytest
 
@@ -18,10 +17,3 @@ def refused(command: Callable[..., Outcome]) -> Callable[[list[str], str], None]
         assert command(*words) == (2, "", f"adaptcl: {sentence}\n")
 
     return check
-
-
-@pytest.fixture
-def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No figures, which take longer than a small run."""
-    nothing = SimpleNamespace(paths=[], removed=[], others=[])
-    monkeypatch.setattr("adaptcl.cli.compare.draw", lambda *_, **__: nothing)

@@ -6,8 +6,6 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
-
 Command = Callable[..., tuple[int, str, str]]
 Refused = Callable[[list[str], str], None]
 
@@ -87,7 +85,6 @@ def test_the_table_can_be_written_as_csv(command: Command, refused: Refused, run
     )
 
 
-@pytest.mark.usefixtures("undrawn")
 def test_run_resume_and_compare_show_the_same_table(command: Command) -> None:
     def table(*words: str) -> list[str]:
         lines = command(*words)[1].splitlines()

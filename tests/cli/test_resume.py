@@ -6,8 +6,6 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
-
 Command = Callable[..., tuple[int, str, str]]
 Refused = Callable[[list[str], str], None]
 
@@ -45,7 +43,6 @@ def test_figures_are_drawn_beside_runs_of_one_command_and_inside_any_other(
     assert not Path("figures").exists()
 
 
-@pytest.mark.usefixtures("undrawn")
 def test_other_runs_go_on_when_one_cannot_be_resumed(command: Command, runs: Path) -> None:
     for name in ("a-damaged", "b-foreign", "c-whole"):
         Path("some", name).mkdir(parents=True)

@@ -38,10 +38,9 @@ def test_a_run_shows_its_progress_its_result_its_folder_and_settings_without_eff
                  "run      here", "figures  here/figures (overview.png, "):  # fmt: skip
         assert text in output
     assert "\x1b" not in output
-    assert (Path("here") / "figures" / "overview.png").stat().st_size > 1000
+    assert Path("here/figures/overview.png").exists()
 
 
-@pytest.mark.usefixtures("undrawn")
 def test_the_config_of_a_run_makes_the_same_run_again_among_other_seeds(
     command: Command, runs: Path
 ) -> None:
@@ -55,7 +54,6 @@ def test_the_config_of_a_run_makes_the_same_run_again_among_other_seeds(
         assert Path("again/seed-1", name).read_bytes() == (before / name).read_bytes()
 
 
-@pytest.mark.usefixtures("undrawn")
 def test_a_custom_model_and_data_are_found_in_the_current_folder(command: Command) -> None:
     Path("my_parts.py").write_text(
         "import torch\n"

@@ -63,7 +63,7 @@ class JobSettings:
     )
     fixed: tuple[str, ...] = setting(
         (),
-        "names of modules, with * and ?, whose units are never pruned",
+        "names of modules, with * and ?, whose units are never pruned, beside the model's defaults",
         group="job",
     )
     codec: str = setting(

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from adaptcl.config import Config
+from adaptcl.config.effects import WHERE_COMPUTED
 from adaptcl.data.data_dir import checksums
 from adaptcl.errors import RunFolderError
 from adaptcl.runs.folder import RunFolder
@@ -26,7 +27,7 @@ from adaptcl.strategies.asynchronous import Asynchronous
 Marks = dict[str, Any]
 """As JSON gives them back."""
 
-_PLACES = ("data", "data_dir", "trace", "device", "precision", "threads", "checkpoint_every")
+_PLACES = ("data", "trace", *WHERE_COMPUTED)
 """Settings that may change when files are moved, or when a run goes on on another machine."""
 
 

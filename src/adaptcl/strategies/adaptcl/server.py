@@ -63,7 +63,7 @@ class AdaptCLSettings(RateSettings, SynchronousSettings):
     max_importance_lost: float = setting(
         0.2,
         "warn when one pruning loses more than this share of a sub-model's importance and the "
-        "loss jumps",
+        "loss jumps, or more than half of it",
         at_least=0,
         at_most=1,
     )
