@@ -1,7 +1,7 @@
-"""What happens in a run, told to whoever listens.
+"""The events of a run, for listeners.
 
-The run folder, the progress display, checkpoints and anything a user adds are listeners: plain
-functions of one event. Nothing in a run depends on whether anybody listens.
+A listener is a plain function of one event: the progress display is one, and a user may add
+others. A run goes the same way with and without listeners.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from adaptcl.records import RoundRecord, Summary
 
 @dataclass(frozen=True)
 class RunStarted:
-    """A run begins, or goes on after `rounds_done` rounds."""
+    """A run begins, or continues after `rounds_done` rounds."""
 
     strategy: str
     model: str
@@ -26,7 +26,7 @@ class RunStarted:
 
 @dataclass(frozen=True)
 class UpdateArrived:
-    """A worker's update reached the server (`virtual_time_s` on the run's clock)."""
+    """A worker's update reached the server at `virtual_time_s` of the run's clock."""
 
     worker: int
     round: int
@@ -35,14 +35,14 @@ class UpdateArrived:
 
 @dataclass(frozen=True)
 class RoundFinished:
-    """A round was closed and its record is final."""
+    """A round is closed and its record is final."""
 
     record: RoundRecord
 
 
 @dataclass(frozen=True)
 class WorkerLost:
-    """A worker stopped answering; its units stay as they are in the global model."""
+    """A worker stopped answering; the global model keeps its units as they are."""
 
     worker: int
     round: int
@@ -51,8 +51,10 @@ class WorkerLost:
 
 @dataclass(frozen=True)
 class WorkerJoined:
-    """A worker came, or came back. In a simulation all are there from the start, and nobody tells;
-    across machines each that comes is told of, also before the first round begins."""
+    """A worker joined or rejoined a run across machines, perhaps before the first round.
+
+    In a simulation all workers are present from the start, without this event.
+    """
 
     worker: int
     round: int
@@ -60,14 +62,14 @@ class WorkerJoined:
 
 @dataclass(frozen=True)
 class Warned:
-    """Something the user would want to know; the run goes on."""
+    """Something the user should know; the run continues."""
 
     message: str
 
 
 @dataclass(frozen=True)
 class RunFinished:
-    """The run is over and its figures are final."""
+    """The run is over and its summary is final."""
 
     summary: Summary
 

@@ -11,8 +11,8 @@ from rich.console import Console
 from adaptcl.errors import RunFolderError
 from adaptcl.report.csv_file import write_comparison
 from adaptcl.report.figures import draw
-from adaptcl.report.runs import Run, by_strategy, read_run
-from adaptcl.report.table import comparison, comparison_markdown
+from adaptcl.report.saved_run import Run, by_strategy, read_run
+from adaptcl.report.table import comparison_table
 from adaptcl.runs.folder_reader import FIGURES, run_folders
 
 
@@ -25,9 +25,9 @@ def compare_runs(options: argparse.Namespace) -> None:
         except OSError as error:
             raise RunFolderError(f"{options.csv} cannot be written: {error.strerror}.") from None
     if options.markdown:
-        print(comparison_markdown(runs, **wanted))
+        print(comparison_table(runs, **wanted).markdown())
         return
-    Console().print(comparison(runs, **wanted))
+    Console().print(comparison_table(runs, **wanted))
     _print_folders(runs)
     _draw(runs, Path(options.out), options.over_seeds)
     if options.csv:
@@ -37,7 +37,7 @@ def compare_runs(options: argparse.Namespace) -> None:
 def show_runs(paths: Sequence[Path], figures: Path, *, over_seeds: bool = False) -> None:
     """Print the table of some runs and their folders, and draw their figures."""
     runs = _read(paths)
-    Console().print(comparison(runs, over_seeds=over_seeds))
+    Console().print(comparison_table(runs, over_seeds=over_seeds))
     _print_folders(runs)
     _draw(runs, figures, over_seeds)
 
@@ -49,7 +49,7 @@ def show_runs_in_place(paths: Sequence[Path]) -> None:
     """
     runs = _read(paths)
     folders = _figure_folders(runs)
-    Console().print(comparison(runs, over_seeds=len(folders) == 1 and _has_several_seeds(runs)))
+    Console().print(comparison_table(runs, over_seeds=len(folders) == 1 and _has_several_seeds(runs)))
     _print_folders(runs)
     for folder, together in folders.items():
         _draw(together, folder / FIGURES, _has_several_seeds(together))

@@ -1,20 +1,19 @@
 """Everything a person sees of a run: its progress, its table and its figures."""
 
 from adaptcl.report.csv_file import write_comparison
-from adaptcl.report.display import bar
 from adaptcl.report.figures import draw
 from adaptcl.report.labels import distinct_labels
 from adaptcl.report.progress import Progress
-from adaptcl.report.runs import Run, by_strategy, read_run
-from adaptcl.report.table import comparison, comparison_markdown, forecast_table
+from adaptcl.report.saved_run import Run, by_strategy, read_run
+from adaptcl.report.table import comparison_table, forecast_table
+from adaptcl.report.waiting_bar import bar
 
 __all__ = [
     "Progress",
     "Run",
     "bar",
     "by_strategy",
-    "comparison",
-    "comparison_markdown",
+    "comparison_table",
     "distinct_labels",
     "draw",
     "forecast_table",

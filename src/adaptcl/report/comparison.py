@@ -1,7 +1,8 @@
-"""How sure a mean over a few seeds is: its 95 % interval by Student's t distribution.
+"""Runs side by side, as numbers: groups over seeds, savings, speed-ups and intervals.
 
-Two methods run with the same seeds are compared by their differences, seed by seed: what a seed
-does to both of them, by its data and its first model, then cancels out.
+A group is one run, or all runs that differ only in their seed. Groups are compared seed by seed:
+whatever a seed does to both, by its data and its first model, cancels out. The 95 % interval of a
+mean over seeds follows Student's t distribution.
 """
 
 from __future__ import annotations
@@ -14,16 +15,18 @@ from statistics import fmean, stdev
 
 from adaptcl.records import RoundRecord, Summary, bytes_moved, first_and_last_heterogeneity
 from adaptcl.report.labels import distinct_labels
-from adaptcl.report.runs import Run, by_strategy
+from adaptcl.report.saved_run import Run, by_strategy
 
-_FEW = (12.7062, 4.3027, 3.1824, 2.7764, 2.5706, 2.4469, 2.3646, 2.3060, 2.2622)
-"""What 97.5 % of the distribution lies below, with 1, 2, … degrees of freedom."""
-_NORMAL = 1.959964
-"""The same of the normal distribution, which it becomes with many."""
+BASELINE_STRATEGY = "fedavg-s"
+_NOT_PART_OF_THE_METHOD = ("seed", "out")
+_T_QUANTILES = (12.7062, 4.3027, 3.1824, 2.7764, 2.5706, 2.4469, 2.3646, 2.3060, 2.2622)
+"""The 0.975 quantiles of Student's t distribution with 1, 2, … degrees of freedom."""
+_NORMAL_QUANTILE = 1.959964
+"""The 0.975 quantile of the normal distribution, the limit for many degrees."""
 
 
 def interval(values: Sequence[float]) -> tuple[float, float] | None:
-    """Where the true mean lies with 95 % confidence; None where one value says nothing of that."""
+    """The 95 % confidence interval of the mean; None for fewer than two values."""
     if len(values) < 2:
         return None
     mean = fmean(values)
@@ -33,10 +36,10 @@ def interval(values: Sequence[float]) -> tuple[float, float] | None:
 
 def t_quantile(degrees: int) -> float:
     """The 0.975 quantile of Student's t distribution."""
-    if degrees <= len(_FEW):
-        return _FEW[degrees - 1]
+    if degrees <= len(_T_QUANTILES):
+        return _T_QUANTILES[degrees - 1]
     # Fisher's expansion around the normal quantile, in powers of 1 / degrees.
-    z = _NORMAL
+    z = _NORMAL_QUANTILE
     return (
         z
         + (z**3 + z) / (4 * degrees)
@@ -45,15 +48,13 @@ def t_quantile(degrees: int) -> float:
     )
 
 
-# What a run came to, finished or not: the numbers a comparison compares.
-#
-# A finished run's numbers are its summary's. Of an unfinished one, the rounds so far say the same
-# things, except those that only the end can tell.
-
-
 @dataclass(frozen=True)
 class RunOutcome:
-    """The numbers of one run; None where there is no telling."""
+    """The numbers of one run; None if unknown.
+
+    A finished run's numbers come from its summary. For an unfinished run its rounds give all but
+    those that only the end can tell.
+    """
 
     finished: bool
     rounds: int
@@ -70,15 +71,15 @@ class RunOutcome:
     least_worker_accuracy: float | None = None
     mean_worker_accuracy: float | None = None
     target_time_s: float | None = None
-    """When the accuracy that was asked for was first reached; None also where it never was."""
+    """When the target accuracy was first measured; None if it never was."""
 
 
-def outcome(run: Run, target_accuracy: float | None = None) -> RunOutcome:
-    """The numbers of a run as far as it came; the target is a fraction, as accuracies are."""
+def outcome_of(run: Run, target_accuracy: float | None = None) -> RunOutcome:
+    """The numbers of a run so far; the target accuracy is a fraction."""
     known = _of_rounds(run.rounds) if run.summary is None else _of_summary(run.summary)
     if target_accuracy is None:
         return known
-    return replace(known, target_time_s=_time_of(target_accuracy, run.rounds))
+    return replace(known, target_time_s=_time_to(target_accuracy, run.rounds))
 
 
 def _of_summary(summary: Summary) -> RunOutcome:
@@ -121,116 +122,102 @@ def _of_rounds(rounds: tuple[RoundRecord, ...]) -> RunOutcome:
     )
 
 
-def _time_of(target: float, rounds: tuple[RoundRecord, ...]) -> float | None:
-    # What is 85.55 % must reach 85.55 %, however the two were divided by a hundred.
+def _time_to(target: float, rounds: tuple[RoundRecord, ...]) -> float | None:
+    # 85.55 % must reach 85.55 %, whatever rounding the division by 100 did.
     reached = (
         r.virtual_time_s for r in rounds if r.accuracy is not None and r.accuracy > target - 1e-9
     )
     return next(reached, None)
 
 
-# Runs told of as one: a single run, or all that differ only in their seed.
-
-_NO_SETTING_OF_THE_METHOD = ("seed", "out")
-
-
 @dataclass(frozen=True)
 class RunGroup:
-    """One row of a table and one line of a figure: a run, or a mean over several."""
+    """One row of a table and one line of a figure: one run, or several seeds."""
 
     label: str
     runs: tuple[Run, ...]
 
     @property
     def first(self) -> Run:
-        """The run that stands for the others in all that they share."""
         return self.runs[0]
 
     @property
     def prunes(self) -> bool:
-        """Whether sub-models differed from worker to worker or over time in any of the runs."""
+        """Whether sub-models differ between workers or over time in any of the runs."""
         return any(run.prunes for run in self.runs)
 
     @property
     def repeats_a_seed(self) -> bool:
-        """Whether runs of it are one run, done again."""
+        """Whether two of the runs have the same seed."""
         return len({run.config.get("seed") for run in self.runs}) < len(self.runs)
 
 
-def groups(runs: Sequence[Run], *, over_seeds: bool = False) -> list[RunGroup]:
-    """The runs one by one, or those together that differ only in their seed.
+def group_runs(runs: Sequence[Run], *, over_seeds: bool = False) -> list[RunGroup]:
+    """Group runs one by one, or over seeds those that differ only in their seed.
 
-    Unfinished runs are left out of a group, unless there is nothing else to tell of.
+    An unfinished run is in a group only if the group has no finished one.
     """
     if not over_seeds:
         return [RunGroup(run.label, (run,)) for run in distinct_labels(runs)]
     alike: dict[str, list[Run]] = {}
     for run in runs:
-        settings = {k: v for k, v in run.config.items() if k not in _NO_SETTING_OF_THE_METHOD}
+        settings = {k: v for k, v in run.config.items() if k not in _NOT_PART_OF_THE_METHOD}
         alike.setdefault(json.dumps(settings, sort_keys=True, default=str), []).append(run)
-    called = distinct_labels([together[0] for together in alike.values()])
+    labelled = distinct_labels([together[0] for together in alike.values()])
     return [
-        RunGroup(run.label, _counted(together))
-        for run, together in zip(called, alike.values(), strict=True)
+        RunGroup(run.label, _finished_or_first(together))
+        for run, together in zip(labelled, alike.values(), strict=True)
     ]
 
 
-def _counted(runs: Sequence[Run]) -> tuple[Run, ...]:
+def _finished_or_first(runs: Sequence[Run]) -> tuple[Run, ...]:
     return tuple(run for run in runs if run.summary is not None) or (runs[0],)
-
-
-# What a comparison says of each group of runs, as numbers: what table and CSV file are made of.
-
-BASELINE_STRATEGY = "fedavg-s"
 
 
 @dataclass(frozen=True)
 class ComparisonRow:
-    """A group of runs, with what each came to."""
+    """A group of runs with the outcome of each, compared with the baseline's group."""
 
     group: RunGroup
     outcomes: tuple[RunOutcome, ...]
     speed_ups: tuple[float | None, ...]
-    """Of each run; one, and that 1, in the row that the others are held against."""
+    """Of each run over the baseline; a single 1 in the baseline's own row."""
     gains: tuple[float, ...] = ()
-    """Accuracy above that row's, as a fraction, for each seed that both have."""
+    """Accuracy above the baseline's, as a fraction, for each seed that both have."""
     against: str = ""
-    """The label of that row; empty in the row itself."""
+    """The label of the baseline's row; empty in that row."""
 
 
-def rows(
+def comparison_rows(
     runs: Sequence[Run], *, over_seeds: bool = False, target_accuracy: float | None = None
 ) -> list[ComparisonRow]:
-    """One row a run, or one for all runs that differ only in their seed.
-
-    With a `target_accuracy`, a fraction, outcomes say when it was reached.
-    """
-    together = groups(runs, over_seeds=over_seeds)
+    """One row a run, or over seeds one row for all runs that differ only in their seed."""
+    together = group_runs(runs, over_seeds=over_seeds)
     if not together:
         return []
-    outcomes = [tuple(outcome(run, target_accuracy) for run in g.runs) for g in together]
-    chosen = baseline([group.first for group in together])
+    outcomes = [tuple(outcome_of(run, target_accuracy) for run in g.runs) for g in together]
+    chosen = choose_baseline([group.first for group in together])
     place = next(place for place, group in enumerate(together) if group.first is chosen)
-    held = together[place]
-    times, accuracies = _times(held, outcomes[place]), _accuracies(held, outcomes[place])
+    reference = together[place]
+    times, accuracies = _times(reference, outcomes[place]), _accuracies(reference, outcomes[place])
     return [
         ComparisonRow(group, each, (1.0,))
-        if group is held
+        if group is reference
         else ComparisonRow(
             group,
             each,
             _speed_ups(group, each, times),
             _gains(_accuracies(group, each), accuracies),
-            held.label,
+            reference.label,
         )
         for group, each in zip(together, outcomes, strict=True)
     ]
 
 
-def baseline(runs: Sequence[Run]) -> Run:
-    """The run that speed-ups refer to, whatever the order of the different strategies.
+def choose_baseline(runs: Sequence[Run]) -> Run:
+    """The run that speed-ups refer to, whatever the order of the runs.
 
-    It is the first `fedavg-s`, else the first of the strategy that `adaptcl strategies` lists
+    It is the first `fedavg-s`, else the first run of the strategy that `adaptcl strategies` lists
     first.
     """
     ordered = by_strategy(runs)
@@ -238,7 +225,6 @@ def baseline(runs: Sequence[Run]) -> Run:
 
 
 def _times(group: RunGroup, outcomes: Sequence[RunOutcome]) -> dict[object, float]:
-    """How long each finished run took, by its seed."""
     return {
         run.config.get("seed"): result.time_s
         for run, result in zip(group.runs, outcomes, strict=True)
@@ -247,7 +233,7 @@ def _times(group: RunGroup, outcomes: Sequence[RunOutcome]) -> dict[object, floa
 
 
 def _accuracies(group: RunGroup, outcomes: Sequence[RunOutcome]) -> dict[object, float]:
-    """Of finished runs by their seed; the mean where a seed was run several times."""
+    """Accuracies of finished runs by seed; the mean if a seed was run several times."""
     found: dict[object, list[float]] = {}
     for run, result in zip(group.runs, outcomes, strict=True):
         if result.finished and result.accuracy is not None and math.isfinite(result.accuracy):
@@ -255,14 +241,14 @@ def _accuracies(group: RunGroup, outcomes: Sequence[RunOutcome]) -> dict[object,
     return {seed: fmean(each) for seed, each in found.items()}
 
 
-def _gains(own: dict[object, float], reference: dict[object, float]) -> tuple[float, ...]:
-    return tuple(own[seed] - reference[seed] for seed in own if seed in reference)
+def _gains(accuracies: dict[object, float], reference: dict[object, float]) -> tuple[float, ...]:
+    return tuple(accuracies[seed] - reference[seed] for seed in accuracies if seed in reference)
 
 
 def _speed_ups(
     group: RunGroup, outcomes: Sequence[RunOutcome], reference: dict[object, float]
 ) -> tuple[float | None, ...]:
-    """Seed against equal seed where both rows have it, so that luck with data cancels out."""
+    """Compare equal seeds where both rows have them; else use the baseline's mean time."""
     if not reference:
         return ()
     mean_time = sum(reference.values()) / len(reference)

@@ -1,7 +1,7 @@
 """The comparison for other programs: a CSV file of plain numbers.
 
-Columns that `summary.json` has too are called as there and are in the same units: accuracies and
-savings as fractions, times in seconds of the run's clock. What is not known is an empty cell.
+Columns that `summary.json` also has keep their names and units: accuracies and savings are
+fractions, times are seconds of the run's clock. An unknown number is an empty cell.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean, stdev
 
-from adaptcl.report.comparison import ComparisonRow, interval, rows
-from adaptcl.report.figures import save
-from adaptcl.report.runs import Run
+from adaptcl.report.comparison import ComparisonRow, comparison_rows, interval
+from adaptcl.report.saved_run import Run
+from adaptcl.storage import written_whole
 
 Cell = str | float
 
@@ -27,17 +27,19 @@ def write_comparison(
     over_seeds: bool = False,
     target_accuracy: float | None = None,
 ) -> None:
-    """Write one line a row of the table; over seeds also how far each number spreads."""
+    """Write one line a row of the table; over seeds also the spread of each number."""
     records = [
         _about(row) | _target(row, target_accuracy, over_seeds) | _numbers(row, over_seeds)
-        for row in rows(runs, over_seeds=over_seeds, target_accuracy=target_accuracy)
+        for row in comparison_rows(runs, over_seeds=over_seeds, target_accuracy=target_accuracy)
     ]
     text = io.StringIO(newline="")
     columns = list(records[0]) if records else []
     writer = csv.DictWriter(text, fieldnames=columns, lineterminator="\n")
     writer.writeheader()
     writer.writerows(records)
-    save(text.getvalue().encode(), path)
+    path.parent.stat()  # a mistyped folder is an error, not a new folder
+    with written_whole(path) as file:
+        file.write(text.getvalue().encode())
 
 
 def _about(row: ComparisonRow) -> dict[str, Cell]:
@@ -50,7 +52,7 @@ def _about(row: ComparisonRow) -> dict[str, Cell]:
 
 
 def _target(row: ComparisonRow, target_accuracy: float | None, over_seeds: bool) -> dict[str, Cell]:
-    """The mean time is over those that got there; how many these are stands beside it."""
+    """How many runs reached the target, and their mean time."""
     if target_accuracy is None:
         return {}
     times = [o.target_time_s for o in row.outcomes]
@@ -86,7 +88,6 @@ def _numbers(row: ComparisonRow, over_seeds: bool) -> dict[str, Cell]:
 
 
 def _gain(row: ComparisonRow) -> dict[str, Cell]:
-    """Above the row that speed-ups refer to, for the seeds that both have."""
     low, high = interval(row.gains) or ("", "")
     return {
         "accuracy_gain": fmean(row.gains) if row.gains else "",
@@ -96,7 +97,7 @@ def _gain(row: ComparisonRow) -> dict[str, Cell]:
 
 
 def _cells(name: str, values: Sequence[float | None], over_seeds: bool) -> dict[str, Cell]:
-    """The mean of what is known; over seeds also how far it spreads."""
+    """The mean of the known values; over seeds also their spread."""
     known = [value for value in values if value is not None and math.isfinite(value)]
     # The mean of equal numbers must be that number, to the last digit.
     mean: Cell = "" if not known else known[0] if len(set(known)) == 1 else fmean(known)

@@ -1,4 +1,4 @@
-"""How a quantity went in a group of runs: its mean over them, and the lowest and the highest."""
+"""Curves of a group of runs: the mean over its runs, the lowest and the highest."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ import numpy as np
 
 from adaptcl.records import RoundRecord
 from adaptcl.report.comparison import RunGroup
-from adaptcl.report.runs import Run
+from adaptcl.report.saved_run import Run
 
 Points = Mapping[float, float]
-"""What one run has: a value for each round or time."""
+"""The values of one run by round or time."""
 
 
 @dataclass(frozen=True)
 class MeanCurve:
-    """Values over rounds or over time, of one run or of several."""
+    """Values over rounds or over time, for one run or several."""
 
     x: tuple[float, ...]
     mean: tuple[float, ...]
@@ -27,19 +27,18 @@ class MeanCurve:
     high: tuple[float, ...]
 
     def scaled(self, x_unit: float, unit: float) -> MeanCurve:
-        """The same in other units."""
         values = ((each / unit for each in values) for values in (self.mean, self.low, self.high))
         return MeanCurve(tuple(each / x_unit for each in self.x), *map(tuple, values))
 
 
 def accuracy_over_rounds(group: RunGroup) -> MeanCurve:
-    """Accuracy by round, where all the runs were tested."""
-    return _in_all([{r.round: a for r, a in _measured(run)} for run in group.runs])
+    """Accuracy by round, for rounds in which all runs were tested."""
+    return _at_shared_points([{r.round: a for r, a in _measured(run)} for run in group.runs])
 
 
 def heterogeneity(group: RunGroup) -> MeanCurve:
     """H by round."""
-    return _in_all(
+    return _at_shared_points(
         [
             {
                 r.round: r.heterogeneity
@@ -52,9 +51,9 @@ def heterogeneity(group: RunGroup) -> MeanCurve:
 
 
 def accuracy_over_time(group: RunGroup) -> MeanCurve:
-    """Accuracy by time, each run between its own tests, as long as all of them go.
+    """Accuracy by time, interpolated between each run's tests while all runs last.
 
-    It ends where the runs end in the mean, with the mean of their last accuracies.
+    The curve ends at the mean of the runs' ends, with the mean of their last accuracies.
     """
     runs = [
         {record.virtual_time_s: accuracy for record, accuracy in _measured(run)}
@@ -62,21 +61,21 @@ def accuracy_over_time(group: RunGroup) -> MeanCurve:
     ]
     runs = [points for points in runs if points]
     if len(runs) < 2:
-        return _in_all(runs)
+        return _at_shared_points(runs)
     begin = max(min(points) for points in runs)
     end = min(max(points) for points in runs)
-    # Clocks that agree but for the last digit of a sum make one point, not several.
+    # Clocks that agree up to rounding make one point, not several.
     grid = sorted({round(t, 6): t for points in runs for t in points if begin <= t < end}.values())
     values = [np.interp(grid, list(points), list(points.values())) for points in runs]
     at_the_end = [list(points.values())[-1] for points in runs]
     columns = [*zip(*(each.tolist() for each in values), strict=True), at_the_end]
-    return _course([*grid, fmean(max(points) for points in runs)], columns)
+    return _mean_curve([*grid, fmean(max(points) for points in runs)], columns)
 
 
 def update_times(group: RunGroup) -> dict[int, MeanCurve]:
-    """Each worker's update time by round, over the runs in which it had that round.
+    """Each worker's update time by round, over the runs in which it took part in that round.
 
-    Of several updates in one round the last counts.
+    If a worker has several updates in a round, the last counts.
     """
     times: dict[int, dict[float, list[float]]] = {}
     for run in group.runs:
@@ -84,19 +83,19 @@ def update_times(group: RunGroup) -> dict[int, MeanCurve]:
             for worker, seconds in {w.worker: w.update_time_s for w in record.workers}.items():
                 times.setdefault(worker, {}).setdefault(record.round, []).append(seconds)
     return {
-        worker: _course(sorted(rounds), [rounds[number] for number in sorted(rounds)])
+        worker: _mean_curve(sorted(rounds), [rounds[number] for number in sorted(rounds)])
         for worker, rounds in times.items()
     }
 
 
 def last_retention(group: RunGroup) -> dict[int, MeanCurve]:
-    """The retention each worker ended with, as a course of one point."""
+    """Each worker's retention at the end, as a curve of one point."""
     kept: dict[int, list[float]] = {}
     for run in group.runs:
         last = {w.worker: w.retention for record in run.rounds for w in record.workers}
         for worker, retention in last.items():
             kept.setdefault(worker, []).append(retention)
-    return {worker: _course([0], [values]) for worker, values in kept.items()}
+    return {worker: _mean_curve([0], [values]) for worker, values in kept.items()}
 
 
 def _measured(run: Run) -> list[tuple[RoundRecord, float]]:
@@ -107,15 +106,14 @@ def _measured(run: Run) -> list[tuple[RoundRecord, float]]:
     ]
 
 
-def _in_all(runs: Sequence[Points]) -> MeanCurve:
-    """At the points that all runs have, those aside that have none."""
+def _at_shared_points(runs: Sequence[Points]) -> MeanCurve:
+    """The mean at points that all runs have; runs without any point do not count."""
     known = [points for points in runs if points]
     shared = sorted(set.intersection(*map(set, known))) if known else []
-    return _course(shared, [[points[x] for points in known] for x in shared])
+    return _mean_curve(shared, [[points[x] for points in known] for x in shared])
 
 
-def _course(x: Sequence[float], values: Sequence[Sequence[float]]) -> MeanCurve:
-    """From the values of all runs at each point."""
+def _mean_curve(x: Sequence[float], values: Sequence[Sequence[float]]) -> MeanCurve:
     return MeanCurve(
         tuple(x), tuple(map(fmean, values)), tuple(map(min, values)), tuple(map(max, values))
     )

@@ -1,4 +1,4 @@
-"""The panels that figures are made of: each draws one thing about runs into given axes."""
+"""The panels of figures: each function draws one thing about runs into axes."""
 
 from __future__ import annotations
 
@@ -7,60 +7,59 @@ from collections.abc import Sequence
 import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.colors import Colormap, LinearSegmentedColormap
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from adaptcl.report import curves as courses
+from adaptcl.report import curves
 from adaptcl.report.comparison import RunGroup
 from adaptcl.report.curves import MeanCurve
 from adaptcl.report.palette import FAINT, INK, Look
-from adaptcl.report.runs import clock_of
-from adaptcl.report.wording import Quantity, duration_measure
+from adaptcl.report.saved_run import clock_of
+from adaptcl.report.wording import Quantity, duration_unit
 
 _MARKED_POINTS = 20
-"""Up to this many points a line shows its points; beyond, they would hide it."""
+"""A line with more points than this does not mark them, because they would hide it."""
 _MARKED_LINES = 4
-"""Beyond this many lines their points would hide each other."""
+"""With more lines than this, marked points would hide each other."""
 _NAMED_WORKERS = 20
-"""Up to this many workers, each has its own tick."""
+"""Up to this many workers each get a tick."""
 _DRAWN_WORKERS = 100
-"""Up to this many workers, each has its own line or bar; beyond, they would make one dark area."""
+"""Up to this many workers each get a line or a bar; more would make one dark area."""
 _LABELLED_BAR_INCHES = 0.34
-"""The least room a bar needs for its number not to run into the next one's."""
+"""The room a bar needs so that its number does not touch the next one's."""
 _BAND = 0.18
-"""How much a band hides of what is below it."""
+"""The opacity of a band."""
 _SEEN = 0.005
-"""Retentions that differ by less are written alike."""
+"""Retentions that differ by less read the same."""
 
 
-def accuracy_over_rounds(axes: Axes, drawn: Sequence[RunGroup], looks: Sequence[Look]) -> None:
+def accuracy_over_rounds(axes: Axes, groups: Sequence[RunGroup], looks: Sequence[Look]) -> None:
     """Test accuracy of each group of runs by round."""
-    for group, look in zip(drawn, looks, strict=True):
-        course = courses.accuracy_over_rounds(group).scaled(1, 0.01)
-        _line(axes, course, group, look, len(drawn))
+    for group, look in zip(groups, looks, strict=True):
+        curve = curves.accuracy_over_rounds(group).scaled(1, 0.01)
+        _line(axes, curve, group, look, len(groups))
     axes.set(xlabel="round", ylabel="test accuracy (%)")
     axes.xaxis.set_major_locator(_whole_numbers())
 
 
-def accuracy_over_time(axes: Axes, drawn: Sequence[RunGroup], looks: Sequence[Look]) -> None:
-    """Test accuracy of each group of runs by the time of their clock."""
-    runs = [run for group in drawn for run in group.runs]
-    unit = duration_measure(*(run.rounds[-1].virtual_time_s for run in runs if run.rounds))
-    for group, look in zip(drawn, looks, strict=True):
-        course = courses.accuracy_over_time(group).scaled(unit.scale, 0.01)
-        _line(axes, course, group, look, len(drawn))
-        axes.plot(course.x[-1:], course.mean[-1:], "o", color=look.colour, markersize=7)
+def accuracy_over_time(axes: Axes, groups: Sequence[RunGroup], looks: Sequence[Look]) -> None:
+    """Test accuracy of each group of runs by time."""
+    runs = [run for group in groups for run in group.runs]
+    unit = duration_unit(*(run.rounds[-1].virtual_time_s for run in runs if run.rounds))
+    for group, look in zip(groups, looks, strict=True):
+        curve = curves.accuracy_over_time(group).scaled(unit.scale, 0.01)
+        _line(axes, curve, group, look, len(groups))
+        axes.plot(curve.x[-1:], curve.mean[-1:], "o", color=look.colour, markersize=7)
     axes.set(xlabel=f"{clock_of(runs)} ({unit.unit.strip()})", ylabel="test accuracy (%)")
     axes.set_xlim(left=0)
 
 
-def heterogeneity(axes: Axes, drawn: Sequence[RunGroup], looks: Sequence[Look]) -> None:
-    """H of each group of runs by round: 0 where all workers need equally long."""
-    for place, (group, look) in enumerate(zip(drawn, looks, strict=True)):
-        line = _line(axes, courses.heterogeneity(group), group, look, len(drawn))
-        # Runs that do not adapt have the same H: the wider line below shows beside the upper.
-        line.set_linewidth(2.0 + 3.0 * (len(drawn) - 1 - place) / len(drawn))
+def heterogeneity(axes: Axes, groups: Sequence[RunGroup], looks: Sequence[Look]) -> None:
+    """H of each group of runs by round: 0 if all workers take equally long."""
+    for place, (group, look) in enumerate(zip(groups, looks, strict=True)):
+        line = _line(axes, curves.heterogeneity(group), group, look, len(groups))
+        # Runs that do not adapt have the same H: a wider line shows beside the one above it.
+        line.set_linewidth(2.0 + 3.0 * (len(groups) - 1 - place) / len(groups))
     axes.set(xlabel="round", ylabel="heterogeneity H")
     axes.set_ylim(bottom=0)
     axes.xaxis.set_major_locator(_whole_numbers())
@@ -68,19 +67,19 @@ def heterogeneity(axes: Axes, drawn: Sequence[RunGroup], looks: Sequence[Look]) 
 
 def update_times(axes: Axes, group: RunGroup) -> None:
     """Each worker's update time by round, from the slowest at the start to the fastest."""
-    times = courses.update_times(group)
+    times = curves.update_times(group)
     order = sorted(times, key=lambda worker: times[worker].mean[0], reverse=True)
-    unit = duration_measure(*(seconds for course in times.values() for seconds in course.mean))
+    unit = duration_unit(*(seconds for curve in times.values() for seconds in curve.mean))
     if len(order) > _DRAWN_WORKERS:
         _update_time_bands(axes, list(times.values()), unit)
         order = []
-    begin = min((course.x[0] for course in times.values()), default=0)
+    begin = min((curve.x[0] for curve in times.values()), default=0)
     for place, worker in enumerate(order):
         fastest = place == len(order) - 1
         axes.plot(
             times[worker].x,
             [seconds / unit.scale for seconds in times[worker].mean],
-            color=INK if fastest else _SLOW_TO_FAST(place / max(1, len(order) - 2)),
+            color=INK if fastest else slow_to_fast(place / max(1, len(order) - 2)),
             linewidth=3.0 if fastest else 1.7 if len(order) <= _NAMED_WORKERS else 0.7,
             zorder=3 if fastest else 2,
             label=_worker_label(place, len(order), worker, times[worker].x[0], begin),
@@ -91,8 +90,8 @@ def update_times(axes: Axes, group: RunGroup) -> None:
 
 
 def retention(axes: Axes, group: RunGroup, look: Look) -> None:
-    """The retention each worker ended with, as one bar a worker."""
-    kept = courses.last_retention(group)
+    """Each worker's retention at the end, one bar a worker."""
+    kept = curves.last_retention(group)
     workers = sorted(kept)
     values = [kept[worker].mean[0] for worker in workers]
     lows = [kept[worker].low[0] for worker in workers]
@@ -120,9 +119,9 @@ def retention(axes: Axes, group: RunGroup, look: Look) -> None:
 
 def update_time_change(axes: Axes, group: RunGroup, look: Look) -> None:
     """Each worker's update time in its first and in its last round."""
-    times = courses.update_times(group)
+    times = curves.update_times(group)
     workers = sorted(times)
-    unit = duration_measure(*(seconds for course in times.values() for seconds in course.mean))
+    unit = duration_unit(*(seconds for curve in times.values() for seconds in curve.mean))
     first = [times[worker].mean[0] / unit.scale for worker in workers]
     last = [times[worker].mean[-1] / unit.scale for worker in workers]
     if len(workers) > _DRAWN_WORKERS:
@@ -140,10 +139,10 @@ def update_time_change(axes: Axes, group: RunGroup, look: Look) -> None:
 
 
 def _update_time_bands(axes: Axes, times: Sequence[MeanCurve], unit: Quantity) -> None:
-    """Of very many workers the median, and where the middle nine tenths and all of them lie."""
+    """The median, the middle nine tenths and the range of very many workers."""
     by_round: dict[float, list[float]] = {}
-    for course in times:
-        for number, seconds in zip(course.x, course.mean, strict=True):
+    for curve in times:
+        for number, seconds in zip(curve.x, curve.mean, strict=True):
             by_round.setdefault(number, []).append(seconds / unit.scale)
     numbers = sorted(by_round)
     for label, low, high, alpha in (("all workers", 0, 100, 0.15), ("nine tenths", 5, 95, 0.3)):
@@ -152,7 +151,7 @@ def _update_time_bands(axes: Axes, times: Sequence[MeanCurve], unit: Quantity) -
             numbers,
             [float(lower) for lower, _ in bounds],
             [float(upper) for _, upper in bounds],
-            color=_SLOW_TO_FAST(0.5),
+            color=slow_to_fast(0.5),
             alpha=alpha,
             linewidth=0,
             label=label,
@@ -165,27 +164,20 @@ def _whole_numbers() -> MaxNLocator:
     return MaxNLocator(integer=True, steps=[1, 2, 5, 10])
 
 
-def _shortened(name: str, low: float, high: float) -> Colormap:
-    whole = matplotlib.colormaps[name]
-    return LinearSegmentedColormap.from_list(
-        name, [whole(low + (high - low) * step / 255) for step in range(256)]
-    )
+def slow_to_fast(share: float) -> tuple[float, float, float, float]:
+    """A colour from light (0, the slowest worker) to dark (1, the fastest), none too pale."""
+    return matplotlib.colormaps["plasma"](0.82 - 0.70 * share)
 
 
-_SLOW_TO_FAST = _shortened("plasma", 0.82, 0.12)
-"""Light for the slowest, dark for the fastest; the palest end is left out, to show on white."""
-
-
-def _line(axes: Axes, course: MeanCurve, group: RunGroup, look: Look, lines: int) -> Line2D:
-    (line,) = axes.plot(course.x, course.mean, color=look.colour, label=group.label)
-    if look.dashes:
-        line.set_dashes(look.dashes)
-    alone = len(course.x) == 1
-    if alone or (len(course.x) <= _MARKED_POINTS and lines <= _MARKED_LINES):
+def _line(axes: Axes, curve: MeanCurve, group: RunGroup, look: Look, lines: int) -> Line2D:
+    (line,) = axes.plot(curve.x, curve.mean, color=look.colour, label=group.label)
+    look.dash(line)
+    alone = len(curve.x) == 1
+    if alone or (len(curve.x) <= _MARKED_POINTS and lines <= _MARKED_LINES):
         line.set(marker="o", markersize=4)
     if len(group.runs) > 1:
         axes.fill_between(
-            course.x, course.low, course.high, color=look.colour, alpha=_BAND, linewidth=0
+            curve.x, curve.low, curve.high, color=look.colour, alpha=_BAND, linewidth=0
         )
     return line
 
@@ -196,7 +188,7 @@ def _width_in_inches(axes: Axes) -> float:
 
 
 def _worker_label(place: int, count: int, worker: int, first: float, begin: float) -> str:
-    """For the slowest and the fastest; who was away when the run began says which round it is."""
+    """Label the slowest and the fastest; a worker that came later gets its first round."""
     if place not in (0, count - 1):
         return "_"
     speed = "fastest" if place == count - 1 else "slowest"

@@ -1,4 +1,4 @@
-"""Following runs while they go: live in a terminal, one line a round anywhere else."""
+"""Progress of runs: a live display in a terminal, one line a round anywhere else."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ from adaptcl.events import (
     WorkerLost,
 )
 from adaptcl.records import RoundRecord, Summary
-from adaptcl.report.display import Display, Standing
+from adaptcl.report.live_display import LiveDisplay, RunState
 from adaptcl.report.wording import duration, number_of, span
 
 _NAMED = 5
-"""How many workers a line names; there may be thousands."""
+"""How many workers a line names at most; there may be thousands."""
 
 
 class Progress:
-    """A listener that shows how runs get on; use it as a context manager around them.
+    """A listener that shows the progress of runs; use it as a context manager around them.
 
-    Several runs may follow one another: each leaves one line behind and gives its place to the
-    next. Leaving the context, by whatever error or Ctrl-C, stops the display and gives the
-    terminal back as it was, with the last state still to read.
+    Runs may follow one another: each leaves one line behind before the next takes its place.
+    Leaving the context, also by an error or Ctrl-C, stops the display and restores the terminal.
+    The last state stays on the screen.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class Progress:
     ) -> None:
         self._console = _standard_output() if console is None else console
         self._clock = clock
-        self._standing: Standing | None = None
+        self._state: RunState | None = None
         self._live: Live | None = None
 
     def __enter__(self) -> Progress:
@@ -62,30 +62,29 @@ class Progress:
             self._live = None
 
     def __call__(self, event: Event) -> None:
-        """Take one event of a run."""
         if isinstance(event, RunStarted):
             self._end_unfinished()
-            self._standing = Standing.at_start(event, self._clock())
-        elif self._standing is not None:
-            self._standing = self._standing.after(event)
+            self._state = RunState.at_start(event, self._clock())
+        elif self._state is not None:
+            self._state = self._state.after(event)
         for line in self._lines(event):
             self._print(line)
 
     def _render(self) -> RenderableType:
-        standing = self._standing
-        return Text() if standing is None else Display(standing, self._clock())
+        state = self._state
+        return Text() if state is None else LiveDisplay(state, self._clock())
 
     def _end_unfinished(self) -> None:
-        """The run shown until now gave no summary: say so before its display is gone."""
-        before = self._standing
+        """Say that the previous run stopped early, before its display is replaced."""
+        before = self._state
         if before is not None and before.summary is None:
             done = f"{before.rounds_done} of {number_of(before.run.rounds, 'round')}"
             self._print(f"{before.run.strategy} stopped after {done}")
 
     def _lines(self, event: Event) -> list[str]:
         match event:
-            case RoundFinished(record=record) if self._live is None and self._standing:
-                return [round_line(self._standing.run, record)]
+            case RoundFinished(record=record) if self._live is None and self._state:
+                return [round_line(self._state.run, record)]
             case RunFinished(summary=summary):
                 return [finished_line(summary), *absent_lines(summary)]
             case Warned(message=message):
@@ -105,7 +104,6 @@ class Progress:
 
 
 def round_line(run: RunStarted, record: RoundRecord) -> str:
-    """One finished round in one line."""
     kept = [worker.retention for worker in record.workers]
     parts = [
         f"{run.strategy} round {record.round}/{run.rounds}",
@@ -118,7 +116,6 @@ def round_line(run: RunStarted, record: RoundRecord) -> str:
 
 
 def finished_line(summary: Summary) -> str:
-    """One finished run in one line."""
     best = f"best {100 * summary.best_accuracy:.1f} % in round {summary.best_round}"
     parts = [
         f"{summary.strategy} finished {number_of(summary.rounds, 'round')}",
@@ -131,7 +128,7 @@ def finished_line(summary: Summary) -> str:
 
 
 def absent_lines(summary: Summary) -> list[str]:
-    """A line on workers that took no part, or a small one beside the others."""
+    """Name the workers of which less than half the usual number of updates were used."""
     usual = statistics.median(summary.updates) if summary.updates else 0
     few = {w: count for w, count in enumerate(summary.updates) if count < usual / 2}
     if not few:
@@ -142,11 +139,11 @@ def absent_lines(summary: Summary) -> list[str]:
 
 
 def _standard_output() -> Console:
-    """A pipe stays free of escape codes even where FORCE_COLOR asks for them, as CI often does."""
+    """Keep escape codes out of a pipe even if FORCE_COLOR is set, as it often is in CI."""
     return Console(force_terminal=None if sys.stdout.isatty() else False)
 
 
 def _can_redraw(console: Console) -> bool:
-    """A display needs a terminal that can move its cursor and show the signs of its bars."""
+    """The live display needs a terminal that moves its cursor and shows Unicode bars."""
     unicode = console.encoding.lower().startswith("utf")
     return console.is_terminal and not console.is_dumb_terminal and unicode

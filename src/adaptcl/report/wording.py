@@ -1,4 +1,4 @@
-"""Numbers as people read them: one form for each quantity, in tables, figures and on screen."""
+"""Numbers as people read them: one form for each quantity in tables, figures and messages."""
 
 from __future__ import annotations
 
@@ -7,10 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
 
-from adaptcl.report.comparison import interval
-
 ABSENT = "–"
-"""Stands where a number is not known."""
+"""Stands for an unknown number."""
 
 
 @dataclass(frozen=True)
@@ -19,19 +17,35 @@ class Quantity:
 
     unit: str
     scale: float = 1.0
-    """What one of the unit is worth in the number's own unit."""
+    """One of the unit, in the unit of the raw number."""
     digits: int = 1
+    signed: bool = False
+    """Whether positive numbers have a plus sign."""
 
     def write(self, *values: float | None) -> str:
-        """One number as it is; several as `mean ± standard deviation (lowest–highest)`."""
-        known = [v / self.scale for v in values if v is not None and math.isfinite(v)]
+        """Write one number as it is, several as `mean ± standard deviation (lowest–highest)`."""
+        known = self._known(values)
         if not known:
             return ABSENT
-        low, high = (f"{v:.{self.digits}f}" for v in (min(known), max(known)))
+        low, high = self._number(min(known)), self._number(max(known))
         if low == high:
             return f"{low}{self.unit}"
-        mean, deviation = (f"{v:.{self.digits}f}" for v in (fmean(known), stdev(known)))
+        mean, deviation = self._number(fmean(known)), f"{stdev(known):.{self.digits}f}"
         return f"{mean} ± {deviation} ({low}–{high}){self.unit}"
+
+    def write_mean(self, values: Sequence[float]) -> str:
+        """Write a mean over seeds, with `± standard deviation` if there are several."""
+        known = self._known(values)
+        if not known:
+            return ABSENT
+        mean = f"{self._number(fmean(known))}{self.unit}"
+        return mean if len(known) == 1 else f"{mean} ± {stdev(known):.{self.digits}f}"
+
+    def _known(self, values: Sequence[float | None]) -> list[float]:
+        return [v / self.scale for v in values if v is not None and math.isfinite(v)]
+
+    def _number(self, value: float) -> str:
+        return f"{value:{'+' if self.signed else ''}.{self.digits}f}"
 
 
 PERCENT = Quantity(" %", 0.01, 2)
@@ -46,41 +60,31 @@ _VOLUMES = (
 )
 
 
-def duration_measure(*seconds: float | None) -> Quantity:
-    """Seconds, minutes or hours, as suits the longest: the largest unit it holds two of."""
+def duration_unit(*seconds: float | None) -> Quantity:
+    """Choose seconds, minutes or hours: the largest unit the longest has at least two of."""
     longest = max((s for s in seconds if s is not None), default=0.0)
     return next((m for m in reversed(_DURATIONS) if longest >= 2 * m.scale), _DURATIONS[0])
 
 
 def duration(*seconds: float | None) -> str:
     """`41.2 s`, `12.3 min`, `2.5 h`."""
-    return duration_measure(*seconds).write(*seconds)
+    return duration_unit(*seconds).write(*seconds)
 
 
 def volume(*counts: int | None) -> str:
-    """`512 B`, `57.2 MiB`: powers of 1024, as the paper's sizes are."""
+    """`512 B`, `57.2 MiB`: powers of 1024, as in the paper."""
     largest = max((c for c in counts if c is not None), default=0)
     measure = next((m for m in reversed(_VOLUMES) if largest >= m.scale), _VOLUMES[0])
     return measure.write(*counts)
 
 
-def gain(*fractions: float) -> str:
-    """`+1.20 (-0.35 to +2.75)`: in points, a mean difference and its 95 % interval."""
-    if not fractions:
-        return ABSENT
-    points = [100 * each for each in fractions]
-    reach = interval(points)
-    mean = f"{fmean(points):+.2f}"
-    return mean if reach is None else f"{mean} ({reach[0]:+.2f} to {reach[1]:+.2f})"
-
-
 def number_of(number: int | str, thing: str) -> str:
-    """`1 round`, `2 rounds`, `? rounds` where nobody knows."""
+    """`1 round`, `2 rounds`, or `? rounds` if the number is unknown."""
     return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
 
 
 def span(values: Sequence[float], dash: str = "–") -> str:
-    """`0.33–1.00`, or one number where lowest and highest are written alike."""
+    """`0.33–1.00`, or one number if the lowest and the highest read the same."""
     if not values:
         return ABSENT
     low, high = f"{min(values):.2f}", f"{max(values):.2f}"

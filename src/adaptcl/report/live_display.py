@@ -1,25 +1,18 @@
-"""A bar for one long step: fetching, reading or packing data."""
+"""The live display of one run in a terminal: a heading, the rounds and the workers.
+
+Each event turns the run's state into a new state; no state ever changes. So the thread that
+redraws the screen reads one at any moment without a lock.
+"""
 
 from __future__ import annotations
 
 import math
-import sys
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from rich.bar import Bar
 from rich.console import Console, ConsoleOptions, RenderResult
-from rich.progress import (
-    BarColumn,
-    DownloadColumn,
-    MofNCompleteColumn,
-    Progress,
-    TextColumn,
-    TimeRemainingColumn,
-)
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
@@ -36,80 +29,43 @@ from adaptcl.events import (
 from adaptcl.records import RoundRecord, Summary, WorkerRecord
 from adaptcl.report.wording import ABSENT, HETEROGENEITY, duration, number_of, span
 
-PATIENCE = 1.0
-"""Seconds a step may take before a bar is worth the flicker."""
-
-
-@contextmanager
-def bar(
-    title: str,
-    *,
-    in_bytes: bool = False,
-    console: Console | None = None,
-    clock: Callable[[], float] = time.monotonic,
-) -> Iterator[Callable[[int, int | None], None]]:
-    """Gives a function of (done, total) that draws a bar as soon as the step turns out long.
-
-    It goes to standard error and is wiped away at the end; where that is no terminal, there is
-    none.
-    """
-    console = console or Console(stderr=True, force_terminal=None if sys.stderr.isatty() else False)
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        DownloadColumn() if in_bytes else MofNCompleteColumn(),
-        TimeRemainingColumn(),
-    )
-    bars = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
-    task = bars.add_task(title, total=None)
-    began = clock()
-
-    def show(done: int, total: int | None) -> None:
-        if not bars.live.is_started and clock() - began > PATIENCE:
-            bars.start()
-        bars.update(task, completed=done, total=total)
-
-    try:
-        yield show
-    finally:
-        bars.stop()
-
-
-# Where a run stands, as far as its events have told: what a progress display shows.
-#
-# A standing never changes; each event gives a new one. So the thread that redraws the screen can
-# read one at any moment without a lock.
+_MOST_ROWS = 20
+"""More workers than this are not listed one by one."""
+_SLOWEST_ROWS = 10
+_LINES_BESIDES_ROWS = 8
+"""Heading, rounds, figures, column names, blank lines and the line for workers not listed."""
+_SPARKS = "▁▂▃▄▅▆▇█"
+_SPARKLINE_WIDTH = 24
+_BAR_WIDTH = 18
 
 
 @dataclass(frozen=True)
-class Standing:
-    """A run from its start to the latest event."""
+class RunState:
+    """A run as its events describe it so far."""
 
     run: RunStarted
     started_at: float
-    """When the run began or went on, on the clock of the display."""
+    """When this session of the run began, on the display's clock."""
     rounds_done: int
     virtual_time_s: float = 0.0
     heterogeneity_first: float | None = None
     heterogeneity: float | None = None
     accuracies: tuple[float, ...] = ()
     workers: Mapping[int, WorkerRecord | None] = field(default_factory=lambda: MappingProxyType({}))
-    """The latest record of each worker; None where it has not been in a round yet."""
+    """The latest record of each worker; None before its first round."""
     pruned: Mapping[int, float] = field(default_factory=lambda: MappingProxyType({}))
-    """The rate by which each worker was pruned when it last was."""
+    """The rate of each worker's latest pruning."""
     arrived: frozenset[int] = frozenset()
-    """Workers whose update came since the last round was closed."""
+    """Workers whose update came after the last round closed."""
     lost: frozenset[int] = frozenset()
     summary: Summary | None = None
 
     @classmethod
-    def at_start(cls, run: RunStarted, now: float) -> Standing:
-        """Nothing has happened yet but the start."""
+    def at_start(cls, run: RunStarted, now: float) -> RunState:
         nobody = MappingProxyType(dict.fromkeys(range(run.workers)))
         return cls(run=run, started_at=now, rounds_done=run.rounds_done, workers=nobody)
 
-    def after(self, event: Event) -> Standing:
-        """The standing once this event has happened; most events change one thing."""
+    def after(self, event: Event) -> RunState:
         match event:
             case UpdateArrived(worker=worker, virtual_time_s=time_s):
                 latest = max(self.virtual_time_s, time_s)
@@ -127,14 +83,14 @@ class Standing:
                 return self
 
     def seconds_left(self, now: float) -> float | None:
-        """What the rounds to come will take if they go like those of this session."""
+        """Estimate from the rounds of this session; None before its first round ends."""
         done_here = self.rounds_done - self.run.rounds_done
         if done_here <= 0:
             return None
         rounds_left = max(0, self.run.rounds - self.rounds_done)
         return (now - self.started_at) / done_here * rounds_left
 
-    def _after_round(self, record: RoundRecord) -> Standing:
+    def _after_round(self, record: RoundRecord) -> RunState:
         accuracy, first = record.accuracy, self.heterogeneity_first
         measured = (accuracy,) if accuracy is not None and math.isfinite(accuracy) else ()
         pruned = {w.worker: w.pruned_rate for w in record.workers if w.pruned_rate != 0}
@@ -151,23 +107,11 @@ class Standing:
         )
 
 
-# The live display of one run in a terminal: a heading, the rounds, and the workers.
-
-_MOST_ROWS = 20
-"""More workers than this are not listed one by one."""
-_SLOWEST_ROWS = 10
-_LINES_BESIDES_ROWS = 8
-"""Heading, rounds, figures, column names, blank lines and the line for workers not listed."""
-_SPARKS = "▁▂▃▄▅▆▇█"
-_SPARKLINE_WIDTH = 24
-_BAR_WIDTH = 18
-
-
 @dataclass(frozen=True)
-class Display:
-    """A standing as seen at one moment."""
+class LiveDisplay:
+    """A run's state at one moment, drawn for the terminal."""
 
-    standing: Standing
+    state: RunState
     now: float
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
@@ -175,13 +119,13 @@ class Display:
         yield self._rounds()
         yield self._figures()
         yield Text()
-        shown, others = _shown_workers(self.standing, options.size.height)
+        shown, others = _shown_workers(self.state, options.size.height)
         yield self._workers(shown)
         if others:
-            yield _others_line(self.standing, others)
+            yield _others_line(self.state, others)
 
     def _heading(self) -> Text:
-        run = self.standing.run
+        run = self.state.run
         return Text.assemble(
             (run.strategy, "bold"),
             f"  {run.model} on {run.data}, {number_of(run.workers, 'worker')}",
@@ -190,55 +134,55 @@ class Display:
         )
 
     def _rounds(self) -> Table:
-        standing = self.standing
-        done, rounds = standing.rounds_done, standing.run.rounds
-        left = standing.seconds_left(self.now)
+        state = self.state
+        done, rounds = state.rounds_done, state.run.rounds
+        left = state.seconds_left(self.now)
         line = Table.grid(padding=(0, 1))
         line.add_row(
             Text(f"round {done}/{rounds}"),
             ProgressBar(total=max(1, rounds), completed=done, width=32),
-            Text(f"{_clock(self.now - standing.started_at)} elapsed", style="dim"),
+            Text(f"{_clock(self.now - state.started_at)} elapsed", style="dim"),
             Text("" if left is None else f"{_clock(left)} left", style="dim"),
         )
         return line
 
     def _figures(self) -> Text:
-        standing = self.standing
+        state = self.state
         text = Text(no_wrap=True, overflow="ellipsis")
-        if standing.accuracies:
-            text.append("accuracy ").append(f"{100 * standing.accuracies[-1]:.1f} %", "bold green")
-            text.append(f" {sparkline(standing.accuracies)}  ", "green")
-        text.append("H ").append(HETEROGENEITY.write(standing.heterogeneity), "bold")
-        if standing.heterogeneity_first is not None:
-            text.append(f" (first {HETEROGENEITY.write(standing.heterogeneity_first)})", "dim")
-        return text.append("  virtual time ").append(duration(standing.virtual_time_s), "bold")
+        if state.accuracies:
+            text.append("accuracy ").append(f"{100 * state.accuracies[-1]:.1f} %", "bold green")
+            text.append(f" {sparkline(state.accuracies)}  ", "green")
+        text.append("H ").append(HETEROGENEITY.write(state.heterogeneity), "bold")
+        if state.heterogeneity_first is not None:
+            text.append(f" (first {HETEROGENEITY.write(state.heterogeneity_first)})", "dim")
+        return text.append("  virtual time ").append(duration(state.virtual_time_s), "bold")
 
     def _workers(self, shown: Sequence[int]) -> Table:
-        standing = self.standing
-        known = [record for record in standing.workers.values() if record is not None]
+        state = self.state
+        known = [record for record in state.workers.values() if record is not None]
         slowest = max((record.update_time_s for record in known), default=0.0)
         table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
         for name in ("worker", "update time", "", "retention", "pruned", "update"):
             table.add_column(name, justify="left" if name in ("", "update") else "right")
         for worker in shown:
-            time, bar, kept = _record_cells(standing.workers[worker], slowest)
-            rate = standing.pruned.get(worker)
+            time, bar, kept = _record_cells(state.workers[worker], slowest)
+            rate = state.pruned.get(worker)
             pruned = Text(ABSENT if rate is None else f"{rate:.2f}")
-            table.add_row(str(worker), time, bar, kept, pruned, self._state(worker))
+            table.add_row(str(worker), time, bar, kept, pruned, self._arrival_text(worker))
         return table
 
-    def _state(self, worker: int) -> Text:
-        if worker in self.standing.lost:
+    def _arrival_text(self, worker: int) -> Text:
+        if worker in self.state.lost:
             return Text("lost", style="red")
-        if self.standing.summary is not None:
+        if self.state.summary is not None:
             return Text()
-        if worker in self.standing.arrived:
+        if worker in self.state.arrived:
             return Text("✓ arrived", style="green")
         return Text("…", style="dim")
 
 
 def sparkline(values: Sequence[float]) -> str:
-    """The latest values as small bars, the lowest of them smallest and the highest full."""
+    """Draw the latest values as small bars between their lowest and highest."""
     latest = values[-_SPARKLINE_WIDTH:]
     low, high = min(latest), max(latest)
     if not high > low:
@@ -256,13 +200,13 @@ def _record_cells(record: WorkerRecord | None, slowest: float) -> tuple[Text, Te
     )
 
 
-def _shown_workers(standing: Standing, height: int) -> tuple[list[int], list[int]]:
-    """All workers in order where there is room; else the slowest, slowest first, and the rest."""
+def _shown_workers(state: RunState, height: int) -> tuple[list[int], list[int]]:
+    """Split workers into those listed and the rest; the slowest come first if not all fit."""
     room = max(1, height - _LINES_BESIDES_ROWS)
-    workers = sorted(standing.workers)
+    workers = sorted(state.workers)
     if len(workers) <= min(_MOST_ROWS, room):
         return workers, []
-    workers.sort(key=lambda worker: _update_time(standing.workers[worker]), reverse=True)
+    workers.sort(key=lambda worker: _update_time(state.workers[worker]), reverse=True)
     count = min(_SLOWEST_ROWS, room)
     return workers[:count], workers[count:]
 
@@ -271,13 +215,13 @@ def _update_time(record: WorkerRecord | None) -> float:
     return 0.0 if record is None else record.update_time_s
 
 
-def _others_line(standing: Standing, others: Sequence[int]) -> Text:
-    known = [r for r in (standing.workers[worker] for worker in others) if r is not None]
+def _others_line(state: RunState, others: Sequence[int]) -> Text:
+    known = [r for r in (state.workers[worker] for worker in others) if r is not None]
     parts = [f"and {len(others)} faster workers" if known else f"and {len(others)} more workers"]
     if known:
         parts.append(f"update time up to {duration(max(r.update_time_s for r in known))}")
         parts.append(f"retention {span([r.retention for r in known])}")
-    parts.append(f"{len(standing.arrived & set(others))} arrived")
+    parts.append(f"{len(state.arrived & set(others))} arrived")
     return Text(", ".join(parts), style="dim", no_wrap=True, overflow="ellipsis")
 
 

@@ -1,7 +1,9 @@
-"""Models and data that have no name, because they were given from Python, told apart.
+"""Run folders read back: what tables and figures are made of.
 
-Such runs all say the same in `config.toml`. What they were begun with is on record beside it, for
-when they go on, and tells a reader of several runs which of them had the same model and data.
+A run may be finished, still going, or killed in the middle of a line; only a damaged file is
+refused. A model or data set that came from Python has no name in `config.toml`. Its fingerprint
+is on record beside it and gives it one, so that a reader of several runs sees which of them had
+the same model and data.
 """
 
 from __future__ import annotations
@@ -24,75 +26,35 @@ from adaptcl.strategies import STRATEGIES
 _LONGEST_NAME = 16
 
 
-def identified(config: Mapping[str, Any], marks: Mapping[str, Any] | None) -> Mapping[str, Any]:
-    """The settings with a name for a model and for data that had none; the same one for equal ones.
-
-    Whatever a seed decides has no part in it: neither the values a model begins with nor how data
-    is dealt, unless it was given as dealt already.
-    """
-    if marks is None:
-        return config
-    try:
-        named = {"model": _model(marks["model"]), "data": _data(marks)}
-    except (KeyError, TypeError, ValueError, AttributeError):
-        return config  # damaged, which is for whoever goes on with the run to complain of
-    return {
-        name: named[name] if name in named and value == FROM_PYTHON else value
-        for name, value in config.items()
-    }
-
-
-def _model(model: Mapping[str, Any]) -> str:
-    made_of = {name: model[name] for name in ("tensors", "code")}
-    return f"{model.get('name', 'module')[:_LONGEST_NAME]} {_short(made_of)}"
-
-
-def _data(marks: Mapping[str, Any]) -> str:
-    samples = sum(marks["samples"])
-    return f"{samples} samples {_short([marks['origin'], marks['test']])}"
-
-
-def _short(made_of: Any) -> str:
-    return f"{zlib.crc32(json.dumps(made_of).encode()):08x}"[:6]
-
-
-# Run folders, read back: what tables and figures are made of.
-#
-# A folder is read as it lies, whether the run is finished, still going or was killed in the
-# middle of a line. Only what can no longer be trusted is refused.
-
-
 @dataclass(frozen=True)
 class Run:
-    """One run folder in memory."""
+    """The content of one run folder."""
 
     folder: Path
     label: str
-    """What the run is called in tables and legends."""
+    """Its name in tables and legends."""
     config: Mapping[str, Any]
-    """Its settings, with names for a model and data that were given from Python."""
+    """Its settings, with names for a model and data that came from Python."""
     rounds: tuple[RoundRecord, ...]
     summary: Summary | None
     """None while the run is unfinished."""
 
     @property
     def strategy(self) -> str:
-        """The strategy the run was started with."""
         return str(self.config["strategy"])
 
     @property
     def clock(self) -> str:
-        """What its times are: those of the simulation, or real ones across a network."""
+        """Whether its times are simulated (`virtual time`) or real (`time`)."""
         return "time" if is_network_run(self.folder) else "virtual time"
 
     @property
     def prunes(self) -> bool:
-        """Whether any worker's retention differed from any other's or from itself over time."""
+        """Whether retention differs between workers or over time."""
         return len({w.retention for record in self.rounds for w in record.workers}) > 1
 
 
 def clock_of(runs: Sequence[Run]) -> str:
-    """What the times of several runs are."""
     return " or ".join(sorted({run.clock for run in runs})) or "virtual time"
 
 
@@ -101,7 +63,7 @@ def read_run(folder: Path) -> Run:
     if not folder.is_dir():
         raise RunFolderError(f"There is no run folder {folder}.")
     try:
-        config = _identified(folder, _read_config(folder))
+        config = _read_named_config(folder)
         rounds = _read_rounds(folder / "rounds.jsonl")
         summary = _read_summary(folder / "summary.json")
     except OSError as error:
@@ -110,9 +72,9 @@ def read_run(folder: Path) -> Run:
 
 
 def by_strategy(runs: Sequence[Run]) -> list[Run]:
-    """The runs in the order that `adaptcl strategies` has, those of one strategy as they were.
+    """Order runs as `adaptcl strategies` lists them; runs of one strategy keep their order.
 
-    So runs make the same table, however they were named: one by one or by a folder above them.
+    So the table is the same whether a user names runs one by one or by the folder above them.
     """
     places = {name: place for place, name in enumerate(STRATEGIES)}
     return sorted(runs, key=lambda run: places.get(run.strategy, len(places)))
@@ -131,17 +93,50 @@ def _read_config(folder: Path) -> Mapping[str, Any]:
     return config
 
 
-def _identified(folder: Path, config: Mapping[str, Any]) -> Mapping[str, Any]:
+def _read_named_config(folder: Path) -> Mapping[str, Any]:
+    config = _read_config(folder)
     if FROM_PYTHON not in config.values():
         return config
     marks = None
     with suppress(RunFolderError):  # nothing of the run itself is lost
         marks = read_marks(folder)
-    return identified(config, marks)
+    return _name_custom(config, marks)
+
+
+def _name_custom(config: Mapping[str, Any], marks: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    """Give a custom model and custom data a name; equal ones get the same name.
+
+    Nothing that a seed decides has a part in it: neither a model's first values nor how the data
+    is dealt, unless the user dealt it.
+    """
+    if marks is None:
+        return config
+    try:
+        named = {"model": _model_name(marks["model"]), "data": _data_name(marks)}
+    except (KeyError, TypeError, ValueError, AttributeError):
+        return config  # a damaged record is reported by `adaptcl resume`
+    return {
+        name: named[name] if name in named and value == FROM_PYTHON else value
+        for name, value in config.items()
+    }
+
+
+def _model_name(model: Mapping[str, Any]) -> str:
+    content = {name: model[name] for name in ("tensors", "code")}
+    return f"{model.get('name', 'module')[:_LONGEST_NAME]} {_short_hash(content)}"
+
+
+def _data_name(marks: Mapping[str, Any]) -> str:
+    samples = sum(marks["samples"])
+    return f"{samples} samples {_short_hash([marks['origin'], marks['test']])}"
+
+
+def _short_hash(content: Any) -> str:
+    return f"{zlib.crc32(json.dumps(content).encode()):08x}"[:6]
 
 
 def _read_rounds(path: Path) -> tuple[RoundRecord, ...]:
-    """All complete lines; one without its line end was cut off when the run was killed."""
+    """Read all complete lines; a killed run may leave a last line without its end."""
     if not path.is_file():
         return ()
     *lines, last = path.read_bytes().split(b"\n")
