@@ -1,7 +1,6 @@
-"""The paper's experiments: what to run, running it, and the paper's numbers beside ours.
+"""The paper's experiments: which runs they need, making them, and the paper's numbers beside ours.
 
-One TOML file an experiment says which runs answer which table or figure; `runner.py` makes the
-runs that are missing, each leaving one small JSON file; tables, figures and verdicts are made
-from those files and the TOML files alone. The package stands on top of everything else and is
-imported only by the command line.
+Each TOML file in `experiments/` names the runs of one table or figure. `python -m paper NAME` makes
+those that are missing; each leaves one small JSON file in `results/`. Tables, figures and verdicts
+come from these two kinds of files alone.
 """

@@ -1,25 +1,28 @@
-"""Building docs/paper.md and its figures from results and TOML files, and nothing else."""
+"""The document docs/paper.md with its tables and figures, made from results and TOML files alone.
+
+In a table each row of the paper stands above ours; several seeds are a mean ± standard deviation.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
 
-from adaptcl.report.wording import number_of
+from adaptcl.report.table import ReportTable
+from adaptcl.report.wording import ABSENT, number_of
 from adaptcl.storage import written_whole
-from paper.experiment import Experiment
+from paper.columns import COLUMNS
+from paper.experiment import Experiment, ExperimentRow, Part
 from paper.figures import draw_overview, draw_part, draw_profiles
-from paper.outcome import outcome
+from paper.outcomes import NOT_RUN, RowOutcome, find_outcome, judge_claims
 from paper.store import Store
-from paper.tables import markdown, markdown_table
-from paper.verdicts import verdicts
 
 
-def build(experiments: Sequence[Experiment], store: Store, folder: Path) -> list[Path]:
-    """Write the document and its figures below `folder`; the paths written."""
+def build_document(experiments: Sequence[Experiment], store: Store, folder: Path) -> list[Path]:
+    """Write the document and its figures below `folder`; return the paths written."""
     figures = folder / "figures"
     written: list[Path] = []
-    sections = [_opening(store), _verdict_section(experiments, store)]
+    sections = [_opening(store), _claims_section(experiments, store)]
     for experiment in experiments:
         sections.append(f"## `python -m paper {experiment.name}`: {experiment.title}")
         sections.append(f"Answers {experiment.answers}.")
@@ -34,11 +37,11 @@ def build(experiments: Sequence[Experiment], store: Store, folder: Path) -> list
             sections += _picture(drawn, "Time of a training step against retention", written)
         for number, part in enumerate(experiment.parts, start=1):
             sections.append(f"### {part.title}")
-            if not any(outcome(part, row, store).pairs for row in part.rows):
+            if not any(find_outcome(part, row, store).pairs for row in part.rows):
                 sections.append("None of these runs has been made yet.")
                 continue
             sections.append(part.remarks)
-            sections.append(markdown(part, store))
+            sections.append(part_table(part, store).markdown())
             drawn = draw_part(part, store, figures / f"paper-{experiment.name}-{number}.svg")
             sections += _picture(drawn, f"{experiment.title}: {part.title}", written)
     document = folder / "paper.md"
@@ -46,6 +49,50 @@ def build(experiments: Sequence[Experiment], store: Store, folder: Path) -> list
     with written_whole(document) as file:
         file.write(text.encode())
     return [document, *written]
+
+
+def part_table(part: Part, store: Store, title: str = "") -> ReportTable:
+    """A part's table: for each row the paper's numbers, and below them ours."""
+    rows: list[tuple[str, ...]] = []
+    for row in part.rows:
+        label = row.label
+        if row.paper is not None:
+            rows.append((label, "paper", *_paper_cells(part, row)))
+            label = ""  # it stands in the line above
+        outcome = find_outcome(part, row, store)
+        rows.append((label, _source(outcome), *_our_cells(part, outcome)))
+    headings = ("", "", *(COLUMNS[column].heading for column in part.columns))
+    return ReportTable(headings, rows, title=title, labels=2)
+
+
+def _paper_cells(part: Part, row: ExperimentRow) -> list[str]:
+    printed = row.paper or {}
+    return [COLUMNS[column].quantity.write(printed.get(column)) for column in part.columns]
+
+
+def _our_cells(part: Part, outcome: RowOutcome) -> list[str]:
+    if not outcome.pairs:
+        return [""] * len(part.columns)
+    return [_our_cell(outcome, column) for column in part.columns]
+
+
+def _our_cell(outcome: RowOutcome, column: str) -> str:
+    """The mean over seeds; it says how many seeds if only some have a value."""
+    values, seeds = outcome.values(column), len(outcome.pairs)
+    cell = COLUMNS[column].quantity.write_mean(values)
+    return (
+        cell
+        if cell == ABSENT or len(values) == seeds
+        else f"{cell} ({len(values)} of {seeds} seeds)"
+    )
+
+
+def _source(outcome: RowOutcome) -> str:
+    made, expected = len(outcome.pairs), len(outcome.row.seeds)
+    if not made:
+        return f"ours, {NOT_RUN}"
+    seeds = number_of(expected, "seed")
+    return f"ours, {seeds}" if made == expected else f"ours, {made} of {seeds}"
 
 
 def _opening(store: Store) -> str:
@@ -81,9 +128,10 @@ def _runs_so_far(store: Store) -> str:
     )
 
 
-def _verdict_section(experiments: Sequence[Experiment], store: Store) -> str:
-    rows = [[verdict.claim.text, verdict.words] for verdict in verdicts(experiments, store)]
-    return "## The main claims\n\n" + markdown_table(["claim", "verdict"], rows, texts=2)
+def _claims_section(experiments: Sequence[Experiment], store: Store) -> str:
+    rows = [(verdict.claim.text, verdict.words) for verdict in judge_claims(experiments, store)]
+    table = ReportTable(("claim", "verdict"), rows, labels=2)
+    return "## The main claims\n\n" + table.markdown()
 
 
 def _profile_table(store: Store) -> str:
@@ -91,20 +139,20 @@ def _profile_table(store: Store) -> str:
         return "Not measured yet."
     profiles = list(store.profiles.values())
     retentions = [f"{100 * each:.0f} %" for each in profiles[0].retention]
-    headings = ["ms a step at retention", *retentions, "share that falls with FLOPs"]
+    headings = ("ms a step at retention", *retentions, "share that falls with FLOPs")
     rows = [
-        [
+        (
             f"{each.provenance.device}, {each.provenance.precision}",
             *(f"{1000 * seconds:.2f}" for seconds in each.seconds),
             f"{each.flops_share:.2f}",
-        ]
+        )
         for each in profiles
     ]
-    return markdown_table(headings, rows)
+    return ReportTable(headings, rows).markdown()
 
 
 def _picture(drawn: Path | None, text: str, written: list[Path]) -> list[str]:
-    """The Markdown of a figure, where there was anything to draw."""
+    """The Markdown of a figure, if there is one."""
     if drawn is None:
         return []
     written.append(drawn)

@@ -1,72 +1,83 @@
-"""One experiment of the paper: parts, rows, runs and printed numbers.
+"""An experiment of the paper and the TOML file that describes it.
 
-An experiment has parts (one table with its figures each, say IID and non-IID), a part has rows,
-and a row is one line of a table or one curve: a strategy with settings and seeds, and what the
-paper prints for it. It may be held against a baseline, which is run under the row's own settings.
+An experiment has parts; a part is one table with its figures, such as IID or non-IID. A part has
+rows; a row is one line of the table or one curve: a strategy with settings and seeds, and the
+numbers that the paper prints for it. A row may have a baseline, which runs under the row's own
+settings. The keys of a TOML file are:
+
+title, answers, place, remarks      about the whole experiment
+preset, priority, seeds, settings   for every row that does not say otherwise
+profiled_model                      the model of which the training time is measured
+overview                            titles of the parts in the document's first picture
+[[parts]]         title, columns, figures, remarks, x_label, priority, settings, preset, seeds
+[parts.baseline]  settings that turn a row into its baseline
+[[parts.rows]]    label, strategy, settings, seeds, priority, paper, x
+[[claims]]        text, part, row, least_delta, least_speed_up, least_seeds
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from adaptcl import config
 from adaptcl.config import Config
 from adaptcl.errors import SettingError
+from paper.columns import COLUMNS
+
+_FOLDER = Path(__file__).parent / "experiments"
+_KEYS = {
+    "experiment": "title answers place remarks preset priority seeds settings profiled_model "
+    "overview parts claims",
+    "part": "title columns figures remarks x_label preset priority seeds settings baseline rows",
+    "row": "label strategy settings seeds priority paper x",
+    "claim": "text part row least_delta least_speed_up least_seeds",
+}
 
 
 @dataclass(frozen=True)
-class TableRow:
+class ExperimentRow:
     """One line of a table or one curve of a figure."""
 
     label: str
     values: Mapping[str, Any]
-    """Raw settings, those of the preset, the experiment and the part included."""
+    """Raw settings, including those of the preset, the experiment and the part."""
     seeds: tuple[int, ...]
     priority: int
-    """The lower, the sooner its runs are made."""
+    """Rows with a lower number run first."""
     paper: Mapping[str, float] | None = None
-    """What the paper prints, by column; None where the paper has no such row."""
+    """The paper's numbers by column; None if the paper has no such row."""
     x: float | None = None
-    """Where the row stands on the horizontal axis of a trade-off figure."""
+    """The row's place on the horizontal axis of a trade-off figure."""
 
     def config(self, seed: int) -> Config:
-        """The configuration of one run."""
         return config.configure(config.override(self.values, {"seed": seed}))
-
-    def configs(self) -> Iterator[Config]:
-        """The configurations of all runs."""
-        for seed in self.seeds:
-            yield self.config(seed)
 
 
 @dataclass(frozen=True)
 class Part:
-    """One table, and the figures drawn of its rows."""
+    """One table and the figures drawn of its rows."""
 
     title: str
     columns: tuple[str, ...]
-    rows: tuple[TableRow, ...]
+    rows: tuple[ExperimentRow, ...]
     baseline: Mapping[str, Any] | None
-    """Settings that turn a row into what it is held against."""
+    """Settings that turn a row into its baseline."""
     figures: tuple[str, ...]
     x_label: str
     remarks: str
 
-    def against(self, row: TableRow) -> TableRow | None:
-        """The row that a row's gains and losses are counted from."""
+    def baseline_of(self, row: ExperimentRow) -> ExperimentRow | None:
+        """The row that gains and losses of a row are measured from."""
         if self.baseline is None:
             return None
-        return TableRow(
-            f"{row.label} (baseline)",
-            config.override(row.values, self.baseline),
-            row.seeds,
-            row.priority,
-        )
+        label, values = f"{row.label} (baseline)", config.override(row.values, self.baseline)
+        return ExperimentRow(label, values, row.seeds, row.priority)
 
-    def row(self, label: str) -> TableRow:
-        """The row of that label."""
+    def row(self, label: str) -> ExperimentRow:
         for row in self.rows:
             if row.label == label:
                 return row
@@ -81,13 +92,13 @@ class Claim:
     part: str
     row: str
     least_delta: float
-    """Points of accuracy that the row must be above its baseline by; negative where it may lose."""
+    """The least difference in accuracy from the baseline, in points; negative allows a loss."""
     least_speed_up: float
     least_seeds: int
 
 
 @dataclass(frozen=True)
-class Wanted:
+class PlannedRun:
     """One run that an experiment needs."""
 
     config: Config
@@ -97,34 +108,127 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Experiment:
-    """Everything a TOML file says."""
+    """The content of one TOML file."""
 
     name: str
     title: str
     answers: str
-    """Which of the paper's tables or figures it is for."""
+    """The paper's table or figure that it reproduces."""
     place: int
-    """Where it stands in the document."""
+    """Its place in the document."""
     remarks: str
     parts: tuple[Part, ...]
     claims: tuple[Claim, ...]
     profiled_model: str
-    """The model whose training time against retention is measured; empty where none is."""
+    """The model of which the training time by retention is measured; empty for none."""
     overview: tuple[str, ...] = ()
-    """Titles of the parts whose curves over time make the document's first picture."""
+    """Titles of the parts in the document's first picture."""
 
     def part(self, title: str) -> Part:
-        """The part of that title."""
         for part in self.parts:
             if part.title == title:
                 return part
         raise SettingError(f"{self.name} has no part {title!r}.")
 
-    def wanted(self) -> Iterator[Wanted]:
-        """All runs, those of baselines included; the same run may come several times."""
+    def planned_runs(self) -> Iterator[PlannedRun]:
+        """All runs, including those of baselines; the same run may come several times."""
         for part in self.parts:
             for row in part.rows:
-                baseline = part.against(row)
+                baseline = part.baseline_of(row)
                 for each in (row, *([baseline] if baseline else [])):
-                    for chosen in each.configs():
-                        yield Wanted(chosen, f"{part.title}: {each.label}", each.priority)
+                    label = f"{part.title}: {each.label}"
+                    for seed in each.seeds:
+                        yield PlannedRun(each.config(seed), label, each.priority)
+
+
+def load_experiment(name: str) -> Experiment:
+    return parse_experiment(name, (_FOLDER / f"{name}.toml").read_text(encoding="utf-8"))
+
+
+def load_experiments() -> list[Experiment]:
+    """All experiments, in the order of the document."""
+    found = [load_experiment(path.stem) for path in _FOLDER.glob("*.toml")]
+    return sorted(found, key=lambda experiment: experiment.place)
+
+
+def parse_experiment(name: str, text: str) -> Experiment:
+    """Read the text of a TOML file and check every key."""
+    try:
+        table = tomllib.loads(text)
+        _check_keys(table, "experiment")
+        found = Experiment(
+            name,
+            table["title"],
+            table["answers"],
+            table["place"],
+            table.get("remarks", "").strip(),
+            tuple(_parse_part(part, table) for part in table.get("parts", ())),
+            tuple(_parse_claim(claim) for claim in table.get("claims", ())),
+            table.get("profiled_model", ""),
+            tuple(table.get("overview", ())),
+        )
+        for title in found.overview:
+            found.part(title)
+        for claim in found.claims:
+            found.part(claim.part).row(claim.row)
+        return found
+    except tomllib.TOMLDecodeError as error:
+        raise SettingError(f"The experiment {name} is not TOML: {error}.") from None
+    except KeyError as error:
+        raise SettingError(f"The experiment {name} lacks the key {error}.") from None
+
+
+def _parse_part(table: Mapping[str, Any], whole: Mapping[str, Any]) -> Part:
+    _check_keys(table, "part")
+    preset = table.get("preset", whole.get("preset", config.DEFAULT_PRESET))
+    settings = {**whole.get("settings", {}), **table.get("settings", {})}
+    common = ExperimentRow(
+        label="",
+        values=config.override(config.preset(preset), settings),
+        seeds=tuple(table.get("seeds", whole.get("seeds", (1,)))),
+        priority=table.get("priority", whole.get("priority", 5)),
+    )
+    columns = tuple(table.get("columns", ()))
+    _check_columns(columns)
+    return Part(
+        table["title"],
+        columns,
+        tuple(_parse_row(row, common) for row in table["rows"]),
+        table.get("baseline"),
+        tuple(table.get("figures", ())),
+        table.get("x_label", ""),
+        table.get("remarks", "").strip(),
+    )
+
+
+def _parse_row(table: Mapping[str, Any], common: ExperimentRow) -> ExperimentRow:
+    _check_keys(table, "row")
+    _check_columns(table.get("paper", {}))
+    strategy = {"strategy": table["strategy"]} if "strategy" in table else {}
+    return replace(
+        common,
+        label=table["label"],
+        values=config.override(common.values, {**table.get("settings", {}), **strategy}),
+        seeds=tuple(table.get("seeds", common.seeds)),
+        priority=table.get("priority", common.priority),
+        paper=table.get("paper"),
+        x=table.get("x"),
+    )
+
+
+def _parse_claim(table: Mapping[str, Any]) -> Claim:
+    _check_keys(table, "claim")
+    return Claim(**table)
+
+
+def _check_columns(columns: Iterable[str]) -> None:
+    for column in columns:
+        if column not in COLUMNS:
+            raise SettingError(f"There is no column {column!r}; there are {', '.join(COLUMNS)}.")
+
+
+def _check_keys(table: Mapping[str, Any], kind: str) -> None:
+    known = _KEYS[kind].split()
+    for key in table:
+        if key not in known:
+            raise SettingError(f"{key!r} is no key of the {kind}; there are {', '.join(known)}.")

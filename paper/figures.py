@@ -1,98 +1,293 @@
-"""Figures of experiments, as SVG files: the same results always give the same bytes."""
+"""Figures of experiments, as SVG files: the same results always give the same bytes.
+
+Each panel function draws one thing about the rows of a part. The first seed of a row is drawn
+strong, the others faint in the same colour. If the rows have several strategies, each strategy has
+the colour it has in every other figure of AdaptCL.
+"""
 
 from __future__ import annotations
 
-import io
+import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
+from statistics import fmean
 
-import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from adaptcl.report.palette import STYLE
+from adaptcl.report.figures import figure_style, legend_below, svg_image
+from adaptcl.report.palette import FAINT, Look, looks, series_look
+from adaptcl.report.panels import slow_to_fast
 from adaptcl.storage import written_whole
-from paper import drawings
-from paper.drawings import Curve, curves
 from paper.experiment import Part
+from paper.outcomes import RowOutcome, find_outcome
 from paper.profile import Profile
+from paper.result import RunResult
 from paper.store import Store
 
 _PANEL = (6.0, 4.0)
-"""Inches that one panel takes."""
+"""The size of one panel in inches."""
+_WIDE, _NARROW = 2.2, 1.2
+_CLIMB = 35.0
+"""An accuracy axis begins at most this many points below the best end."""
+_FAR = 2.0
+"""A run that takes more than this many times the others' time is not drawn to its end."""
 
-Drawing = Callable[[Axes, Sequence[Curve]], None]
-DRAWINGS: dict[str, Drawing] = {
-    "accuracy-over-time": drawings.accuracy_over_time,
-    "accuracy-over-rounds": drawings.accuracy_over_rounds,
-    "similarity": drawings.similarity,
-    "round-time": drawings.round_time,
-    "worker-times": drawings.worker_times,
-    "heterogeneity": drawings.heterogeneity,
-    "trade-off": drawings.trade_off,
-}
+
+@dataclass(frozen=True)
+class RowCurve:
+    """A row with the look in which it is drawn."""
+
+    outcome: RowOutcome
+    look: Look
+
+    @property
+    def label(self) -> str:
+        return self.outcome.row.label
+
+    @property
+    def runs(self) -> list[RunResult]:
+        """By seed."""
+        return [pair.run for pair in self.outcome.pairs]
+
+    def plot(self, axes: Axes, xs: Sequence[float], ys: Sequence[float], **style: object) -> None:
+        options: dict[str, object] = {"color": self.look.colour, "label": self.label, **style}
+        (line,) = axes.plot(xs, ys, **options)  # type: ignore[arg-type]
+        self.look.dash(line)
 
 
 def draw_part(part: Part, store: Store, path: Path) -> Path | None:
-    """A part's figures side by side; None while there is nothing to draw."""
-    drawn = curves(part, store)
-    if not drawn or not part.figures:
+    """Draw a part's figures side by side; None if there is nothing to draw."""
+    curves = row_curves(part, store)
+    if not curves or not part.figures:
         return None
 
     def fill(axes: Sequence[Axes]) -> None:
         for each, name in zip(axes, part.figures, strict=True):
-            DRAWINGS[name](each, drawn)
+            PANELS[name](each, curves)
             if name == "trade-off":
                 each.set_xlabel(part.x_label)
 
-    return _drawn(len(part.figures), fill, path)
+    return _draw(len(part.figures), fill, path)
 
 
 def draw_overview(parts: Sequence[Part], store: Store, path: Path) -> Path | None:
-    """Accuracy over time of several parts, side by side: the picture a reader remembers."""
-    by_part = [curves(part, store) for part in parts]
+    """Draw accuracy over time of several parts side by side."""
+    by_part = [row_curves(part, store) for part in parts]
     if not all(by_part):
         return None
 
     def fill(axes: Sequence[Axes]) -> None:
-        for each, part, drawn in zip(axes, parts, by_part, strict=True):
-            drawings.accuracy_over_time(each, drawn)
+        for each, part, curves in zip(axes, parts, by_part, strict=True):
+            _accuracy_over_time(each, curves)
             each.set_title(part.title)
 
-    return _drawn(len(parts), fill, path)
+    return _draw(len(parts), fill, path)
 
 
 def draw_profiles(profiles: Sequence[Profile], path: Path) -> Path | None:
-    """Training time against retention, for each device."""
+    """Draw training time by retention for each device."""
     if not profiles:
         return None
-    return _drawn(1, lambda axes: drawings.profiles(axes[0], profiles), path)
+    return _draw(1, lambda axes: _profiles(axes[0], profiles), path)
 
 
-def _drawn(panels: int, fill: Callable[[Sequence[Axes]], None], path: Path) -> Path:
-    with matplotlib.rc_context():
-        # A user's own matplotlibrc would make the same results look different on every machine.
-        matplotlib.rcdefaults()
-        matplotlib.rcParams.update({**STYLE, "svg.hashsalt": "adaptcl"})
+def row_curves(part: Part, store: Store) -> list[RowCurve]:
+    """The rows of a part that have a run."""
+    strategies = [str(row.values["strategy"]) for row in part.rows]
+    if len(set(strategies)) > 1:
+        chosen = looks(strategies)
+    else:
+        chosen = [series_look(place) for place in range(len(strategies))]
+    outcomes = [find_outcome(part, row, store) for row in part.rows]
+    return [
+        RowCurve(outcome, look)
+        for outcome, look in zip(outcomes, chosen, strict=True)
+        if outcome.pairs
+    ]
+
+
+def _draw(panels: int, fill: Callable[[Sequence[Axes]], None], path: Path) -> Path:
+    with figure_style():
         figure = Figure(figsize=(_PANEL[0] * panels, _PANEL[1]), layout="constrained")
         axes = list(figure.subplots(1, panels, squeeze=False)[0])
         fill(axes)
-        _legend_below(figure, axes)
-        image = io.BytesIO()
-        figure.savefig(image, format="svg", metadata={"Date": None, "Creator": None})
+        legend_below(figure, *axes, fixed_size=True)
+        image = svg_image(figure)
     with written_whole(path) as file:
-        file.write(image.getvalue())
+        file.write(image)
     return path
 
 
-def _legend_below(figure: Figure, axes: Sequence[Axes]) -> None:
-    """One legend for all panels, outside the axes, where it can hide no line."""
-    entries = {}
-    for each in axes:
-        handles, labels = each.get_legend_handles_labels()
-        entries.update(dict(zip(labels, handles, strict=True)))
-    if not entries:
+def _accuracy_over_time(axes: Axes, curves: Sequence[RowCurve]) -> None:
+    _accuracy(axes, curves, lambda run: [each / 60 for each in run.course.virtual_time_s])
+    axes.set(xlabel="virtual time (min)", ylabel="test accuracy (%)")
+    axes.set_xlim(left=0)
+    _cut_off_the_longest(axes, curves)
+
+
+def _accuracy_over_rounds(axes: Axes, curves: Sequence[RowCurve]) -> None:
+    """By round; a method with more rounds is scaled to the others' number."""
+    rounds = min(run.course.round[-1] for curve in curves for run in curve.runs)
+    _accuracy(
+        axes,
+        curves,
+        lambda run: [rounds * each / run.course.round[-1] for each in run.course.round],
+    )
+    axes.set(xlabel="round", ylabel="test accuracy (%)")
+    axes.set_xlim(left=0)
+
+
+def _similarity(axes: Axes, curves: Sequence[RowCurve]) -> None:
+    """Similarity of the sub-models of the paper's workers two and four."""
+    for curve in curves:
+        known = [
+            (each.round, each.pair_similarity)
+            for each in curve.runs[0].workers
+            if each.pair_similarity is not None
+        ]
+        rounds, values = [number for number, _ in known], [value for _, value in known]
+        curve.plot(axes, rounds, values, marker="o", markersize=5)
+    axes.set(xlabel="round of the pruning", ylabel="similarity of two workers' units")
+    axes.set_ylim(0, 1.03)
+
+
+def _round_time(axes: Axes, curves: Sequence[RowCurve]) -> None:
+    for curve in curves:
+        course = curve.runs[0].course
+        curve.plot(axes, course.round, [b - a for a, b in pairwise((0.0, *course.virtual_time_s))])
+    axes.set(xlabel="round", ylabel="time of the round (s)")
+    axes.set_title("Time of each round")
+    _begin_at_zero(axes)
+
+
+def _worker_times(axes: Axes, curves: Sequence[RowCurve]) -> None:
+    """Update times of the last row's workers, from pruning to pruning."""
+    known = [each for each in curves[-1].runs[0].workers if not any(each.pruned_rate)]
+    count = len(known[0].update_time_s)
+    labels = {0: "slowest worker at first", count - 1: "fastest worker at first"}
+    for worker in range(count):
+        axes.plot(
+            [each.round for each in known],
+            [each.update_time_s[worker] for each in known],
+            color=slow_to_fast(worker / max(1, count - 1)),
+            drawstyle="steps-post",
+            label=labels.get(worker, "_"),
+        )
+    axes.set(xlabel="round", ylabel="update time (s)")
+    axes.set_title(f"Update time of each worker: {curves[-1].label}")
+    _begin_at_zero(axes)
+
+
+def _heterogeneity(axes: Axes, curves: Sequence[RowCurve]) -> None:
+    for curve in curves:
+        course = curve.runs[0].course
+        known = [math.nan if each is None else each for each in course.heterogeneity]
+        curve.plot(axes, course.round, known)
+    axes.set(xlabel="round", ylabel="heterogeneity H")
+    axes.set_ylim(0, 1)
+
+
+def _trade_off(axes: Axes, curves: Sequence[RowCurve]) -> None:
+    """Accuracy lost and time gained by a control parameter.
+
+    The accuracy is the mean of the last tests, because a single test may fall into a bad round.
+    """
+    placed = [(c.outcome.row.x, c.outcome) for c in curves if c.outcome.row.x is not None]
+    xs = [x for x, _ in placed]
+    deltas = [_mean(outcome.values("delta_late")) for _, outcome in placed]
+    speed_ups = [_mean(outcome.values("speed_up")) for _, outcome in placed]
+    first, second = series_look(0).colour, series_look(1).colour
+    axes.plot(xs, deltas, color=first, marker="o", label="ΔAcc, last tests (points, left)")
+    axes.axhline(0, color=FAINT, linewidth=0.8)
+    axes.set_ylabel("ΔAcc against FedAVG-S (points)")
+    right = axes.twinx()
+    right.grid(visible=False)
+    right.plot(xs, speed_ups, color=second, marker="s", linestyle="--")
+    right.set_ylabel("speed-up (×)")
+    right.set_ylim(bottom=1)
+    axes.plot([], [], color=second, marker="s", linestyle="--", label="speed-up (right)")
+
+
+def _profiles(axes: Axes, profiles: Sequence[Profile]) -> None:
+    for place, each in enumerate(profiles):
+        axes.plot(
+            [100 * kept for kept in each.retention],
+            [seconds / each.seconds[0] for seconds in each.seconds],
+            color=series_look(place).colour,
+            marker="o",
+            label=f"{each.provenance.device}, {each.provenance.precision}",
+        )
+    axes.set(xlabel="retention (% of the parameters)", ylabel="time of a step (whole model = 1)")
+    axes.set_xlim(100, 0)
+    axes.set_ylim(bottom=0)
+
+
+PANELS: dict[str, Callable[[Axes, Sequence[RowCurve]], None]] = {
+    "accuracy-over-time": _accuracy_over_time,
+    "accuracy-over-rounds": _accuracy_over_rounds,
+    "similarity": _similarity,
+    "round-time": _round_time,
+    "worker-times": _worker_times,
+    "heterogeneity": _heterogeneity,
+    "trade-off": _trade_off,
+}
+"""The panels that an experiment's TOML file may name."""
+
+
+def _accuracy(
+    axes: Axes, curves: Sequence[RowCurve], across: Callable[[RunResult], list[float]]
+) -> None:
+    for curve in curves:
+        for place, run in enumerate(curve.runs):
+            points = [
+                (x, 100 * accuracy)
+                for x, accuracy in zip(across(run), run.course.accuracy, strict=True)
+                if accuracy is not None
+            ]
+            curve.plot(
+                axes,
+                [x for x, _ in points],
+                [y for _, y in points],
+                label=curve.label if place == 0 else "_",
+                alpha=1.0 if place == 0 else 0.35,
+                linewidth=_WIDE if place == 0 else _NARROW,
+            )
+            if place == 0:
+                axes.plot(*points[-1], "o", color=curve.look.colour, markersize=6)
+    _leave_out_the_beginning(axes, curves)
+
+
+def _leave_out_the_beginning(axes: Axes, curves: Sequence[RowCurve]) -> None:
+    """Show where methods part, and all of their ends; at first all climb alike."""
+    ends = [100 * run.summary.accuracy for curve in curves for run in curve.runs]
+    axes.set_ylim(bottom=max(0.0, min(max(ends) - _CLIMB, min(ends) - 5)))
+
+
+def _cut_off_the_longest(axes: Axes, curves: Sequence[RowCurve]) -> None:
+    """Keep a method that takes far longer from squeezing all others into a corner."""
+    minutes = [max(run.course.virtual_time_s[-1] / 60 for run in curve.runs) for curve in curves]
+    *others, longest = sorted(minutes)
+    if not others or longest <= _FAR * others[-1]:
         return
-    longest = max(len(label) for label in entries)
-    columns = max(1, min(len(entries), int(figure.get_figwidth() * 11 / (longest + 7))))
-    figure.legend(list(entries.values()), list(entries), loc="outside lower center", ncols=columns)
+    axes.set_xlim(right=1.25 * others[-1])
+    curve = curves[minutes.index(longest)]
+    end = 100 * curve.runs[0].summary.accuracy
+    axes.text(
+        0.99,
+        0.02,
+        f"{curve.label} ends at {longest:.0f} min with {end:.1f} %",
+        transform=axes.transAxes,
+        color=curve.look.colour,
+        ha="right",
+    )
+
+
+def _begin_at_zero(axes: Axes) -> None:
+    axes.set_ylim(0, 1.05 * axes.dataLim.y1)
+
+
+def _mean(values: Sequence[float]) -> float:
+    return fmean(values) if values else math.nan

@@ -1,13 +1,13 @@
-"""Which run a run is: the settings that decide what it learns, and nothing else.
+"""The identity of a run: the settings that decide what it learns, and nothing else.
 
-Two experiments that need the same run share its result. Where it was computed does not matter,
-nor does anything the chosen strategy has no use for. A setting at its default is left out, so a
-result stays good when a later version adds a setting; because the comparison is always made from
-a result's full settings and the defaults of today, a default that *changes* parts the runs.
+Experiments that need the same run share its result. Neither where a run was computed matters, nor
+any setting that has no effect with its strategy. A setting at its default is left out, so a result
+stays valid when a later version adds a setting. A comparison always starts from a result's full
+settings and today's defaults, so a default that *changes* makes another run.
 
-With a barrier and the whole model for everybody, what is learned does not depend on how long
-anybody takes. Such a run is the same run in every environment, and `clock.py` tells its time in
-each.
+Behind a full barrier, and with the whole model for every worker, what is learned does not depend
+on update times. Such a run is the same run in every environment; `store.reclock` computes its
+clock in each.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from adaptcl.strategies import STRATEGIES
 from adaptcl.strategies.aggregation import AggregationSettings
 from adaptcl.training import Recipe
 
-_WITHOUT_EFFECT = ("data_dir", "device", "precision", "threads", "checkpoint_every")
+_WHERE_COMPUTED = ("data_dir", "device", "precision", "threads", "checkpoint_every")
 _ENVIRONMENT = tuple(field.name for field in dataclasses.fields(EnvironmentSettings))
 _FULL_BARRIER = ("fedavg", "fedavg-s")
 _STEADY = {
@@ -37,30 +37,30 @@ _STEADY = {
     "jitter": 0.0,
     "trace": "",
 }
-"""Only then is the time of a round known without running it."""
-_OF_NO_ACCOUNT = {field.name for field in dataclasses.fields(AggregationSettings)} | {
-    "late_updates"
-}
-"""Settings of a strategy with a barrier that neither lower it nor change how long a round takes.
-Any other, also one that does not exist yet, is taken for one that might."""
-_ONCE = {"fading": 0.0}
-"""What a setting with another default came to in results from before it existed."""
+"""Only with these values is the time of a round known without running it."""
+_HARMLESS = {field.name for field in dataclasses.fields(AggregationSettings)} | {"late_updates"}
+"""Settings of a strategy with a barrier that change neither the barrier nor the time of a round.
+Any other setting, also a future one, might."""
+_BEFORE = {"fading": 0.0}
+"""Settings that older results lack and that had another effect then than their default has."""
 
 
 def clock_is_free(settings: Mapping[str, Any]) -> bool:
-    """Whether the run learns the same in every environment and its time can be computed."""
+    """Whether the run learns the same in every environment and its time is computable."""
     if settings["strategy"] not in _FULL_BARRIER:
         return False
-    own = {each.name: each.default for each in declared(STRATEGIES[settings["strategy"]].Settings)}
-    barrier = {name: default for name, default in own.items() if name not in _OF_NO_ACCOUNT}
+    defaults = {
+        each.name: each.default for each in declared(STRATEGIES[settings["strategy"]].Settings)
+    }
+    barrier = {name: default for name, default in defaults.items() if name not in _HARMLESS}
     return all(settings.get(name, value) == value for name, value in {**_STEADY, **barrier}.items())
 
 
-def what_matters(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Of the full settings of a run, those that tell it from other runs, sorted by name."""
-    without = (*_WITHOUT_EFFECT, *(_ENVIRONMENT if clock_is_free(settings) else ()))
+def identifying_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings that set a run apart from other runs, sorted by name."""
+    without = (*_WHERE_COMPUTED, *(_ENVIRONMENT if clock_is_free(settings) else ()))
     defaults = _defaults(settings)
-    plain = _ONCE | plain_values(settings)
+    plain = _BEFORE | plain_values(settings)
     return {
         name: plain[name]
         for name in sorted(plain)
@@ -70,24 +70,24 @@ def what_matters(settings: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def key(settings: Mapping[str, Any]) -> str:
-    """What two runs have in common if and only if they are the same run."""
-    return json.dumps(what_matters(settings), sort_keys=True)
+def run_key(settings: Mapping[str, Any]) -> str:
+    """A text that is equal for two runs if and only if they are the same run."""
+    return json.dumps(identifying_settings(settings), sort_keys=True)
 
 
-def effective(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings without those that only say where and how to compute."""
-    return {k: v for k, v in plain_values(settings).items() if k not in _WITHOUT_EFFECT}
+def recorded_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings that a result records: all but those of where and how it was computed."""
+    return {k: v for k, v in plain_values(settings).items() if k not in _WHERE_COMPUTED}
 
 
 def run_id(settings: Mapping[str, Any], data_sha256: str) -> str:
-    """A name for a run's files, from all of its settings that have an effect and its data."""
-    text = json.dumps([effective(settings), data_sha256], sort_keys=True)
+    """A name for a run's files, from its recorded settings and its data."""
+    text = json.dumps([recorded_settings(settings), data_sha256], sort_keys=True)
     return f"{settings['strategy']}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
 
 
 def plain_values(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings as JSON gives them back: lists in place of tuples."""
+    """Settings as JSON gives them back: lists instead of tuples."""
     values: dict[str, Any] = json.loads(json.dumps(dict(settings)))
     return values
 

@@ -1,4 +1,4 @@
-"""Carrying out one run of an experiment, and keeping of it what a result needs."""
+"""One run of an experiment, from its settings to its result."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from adaptcl.storage import Tree
 from adaptcl.strategies.strategy import Closed, Strategy
 from adaptcl.training.evaluation import USUAL_COUNT, FreshStatistics, Score
 from adaptcl.units import Kept, State, UnitMap, flops, parameters, size_bytes
-from paper.identity import effective
+from paper.identity import recorded_settings
 from paper.provenance import Provenance
-from paper.result import RunResult, Size, course, workers_where_they_change
+from paper.result import RunResult, Size, round_series, workers_at_changes
 
 PAIR = (1, 3)
-"""The paper's workers two and four, whose remaining networks it compares."""
+"""The paper's workers two and four, whose sub-models it compares."""
 _MOST_WARNINGS = 10
 
 
@@ -37,37 +37,36 @@ def carry_out(
     config: Config,
     provenance: Provenance,
     work: Path,
-    told: Callable[[int, int], None],
+    report: Callable[[int, int], None],
     *,
     smoke: bool = False,
 ) -> RunResult:
-    """Run to the end, from where `work` was left by a process that was killed.
+    """Run to the end, starting from the checkpoint in `work` if a killed process left one.
 
-    `told` is called with the rounds done and the rounds there will be. The folder is removed when
-    the run is over.
+    `report` is called with the rounds done and the total. The folder is removed at the end.
     """
     session = simulated_session(config, _materials(config))
     evaluator = ObservingEvaluator(session)
 
     def listen(event: Event) -> None:
         if isinstance(event, RoundFinished):
-            told(event.record.round, session.strategy.rounds)
+            report(event.record.round, session.strategy.rounds)
 
     done = run_session(session, _folder(work, config), [listen], evaluator)
     units = session.materials.units
     result = RunResult(
-        settings=effective(config.values()),
+        settings=recorded_settings(config.values()),
         provenance=provenance,
         smoke=smoke,
         summary=done.summary,
         whole=_size(units, units.everything()),
         sub_models=tuple(_size(units, kept) for kept in session.strategy.sub_models()),
-        course=course(
+        course=round_series(
             _judged_at_the_end(done.rounds, done.summary.accuracy),
             evaluator.averaged,
             evaluator.fresh,
         ),
-        workers=workers_where_they_change(done.rounds, evaluator.similarity),
+        workers=workers_at_changes(done.rounds, evaluator.similarity),
         warnings=(*session.warnings, *evaluator.warnings)[:_MOST_WARNINGS],
     )
     shutil.rmtree(work, ignore_errors=True)
@@ -142,7 +141,7 @@ def _size(units: UnitMap, kept: Kept) -> Size:
 
 
 def _folder(work: Path, config: Config) -> RunFolder:
-    """The folder to go on in; a new one where there is none, or one that cannot be read."""
+    """Open the folder to continue in; start a new one if there is none that can be read."""
     if (work / "config.toml").exists():
         folder = RunFolder.open(work)
         try:
@@ -155,7 +154,7 @@ def _folder(work: Path, config: Config) -> RunFolder:
 
 
 def _materials(config: Config) -> Materials:
-    """Model and data as `adaptcl run` would make them, but with data read once a process."""
+    """Model and data as `adaptcl run` makes them, but each process reads the data only once."""
     job = config.job
     read = _read(job.data, job.data_dir)
     model = models.build(job.model, read.train.shape, len(read.classes), job.seed)

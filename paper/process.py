@@ -1,8 +1,8 @@
-"""The process in which runs are carried out, one after the other, beside others of its kind.
+"""A process that carries out runs one after the other, beside others of its kind.
 
 Several processes share one GPU better than several threads share one interpreter, and a run that
-dies takes no other with it. A process lives on from run to run, because importing PyTorch and
-decoding images takes as long as many a run's rounds.
+dies takes no other with it. A process serves many runs, because importing PyTorch and decoding
+images may take as long as the rounds of a run.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from adaptcl import config as configuration
 from adaptcl.errors import AdaptCLError
 from paper.one_run import carry_out
 from paper.provenance import Provenance
-from paper.result import write
+from paper.result import write_result
 from paper.store import result_path
 
-_TELL_EVERY_S = 1.0
+_REPORT_EVERY_S = 1.0
 
 
 @dataclass(frozen=True)
-class Order:
+class RunOrder:
     """A run to carry out."""
 
     values: dict[str, Any]
@@ -42,7 +42,7 @@ class Order:
 
 @dataclass(frozen=True)
 class RoundsDone:
-    """How far a run is."""
+    """The progress of a run."""
 
     done: int
     total: int
@@ -50,18 +50,18 @@ class RoundsDone:
 
 @dataclass(frozen=True)
 class RunDone:
-    """A run is over and its result written."""
+    """A run is over and its result is written."""
 
     path: Path
 
 
 @dataclass(frozen=True)
 class RunFailed:
-    """A run could not be carried out."""
+    """A run ended with an error."""
 
     reason: str
     unforeseen: bool
-    """Then nobody knows in which state it has left its process, or the GPU seen from there."""
+    """Then the state of the process, and of its view of the GPU, is unknown."""
 
 
 class RunProcess:
@@ -77,22 +77,20 @@ class RunProcess:
 
     @property
     def alive(self) -> bool:
-        """Whether it can still be given anything."""
         return self._process.is_alive()
 
-    def give(self, order: Order) -> None:
-        """Have a run carried out."""
+    def start(self, order: RunOrder) -> None:
         self.connection.send(order)
 
     def end(self) -> None:
-        """Stop it now, whatever it is doing; a run under way can go on from its checkpoint."""
+        """Stop it now; an unfinished run can continue from its checkpoint."""
         self._process.kill()
         self._process.join()
         self.connection.close()
 
 
 def _serve(connection: Connection) -> None:
-    # Ctrl-C reaches every process of a terminal; whether to stop is the parent's to say.
+    # Ctrl-C reaches every process of a terminal, but only the parent decides whether to stop.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     while True:
@@ -100,31 +98,30 @@ def _serve(connection: Connection) -> None:
             order = connection.recv()
         except EOFError:
             return
-        connection.send(_carried_out(order, connection))
+        connection.send(_carry_out(order, connection))
 
 
-def _carried_out(order: Order, connection: Connection) -> RunDone | RunFailed:
-    told = _Telling(connection)
+def _carry_out(order: RunOrder, connection: Connection) -> RunDone | RunFailed:
     try:
         result = carry_out(
             configuration.configure(order.values),
             order.provenance,
             order.work,
-            told,
+            _ProgressSender(connection),
             smoke=order.smoke,
         )
         path = result_path(order.results, result.settings, order.provenance.data_sha256)
-        write(path, result.to_json())
+        write_result(path, result.to_json())
     except AdaptCLError as error:
         return RunFailed(str(error), unforeseen=False)
     except Exception as error:
-        # Whatever it was, the other runs can go on, and somebody must be told.
+        # The other runs can continue whatever it was, and the user must hear of it.
         return RunFailed(f"{type(error).__name__}: {error}", unforeseen=True)
     return RunDone(path)
 
 
-class _Telling:
-    """Tells how far a run is, but not more often than anybody would look."""
+class _ProgressSender:
+    """Sends a run's progress, but not more often than anybody looks."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -132,7 +129,7 @@ class _Telling:
 
     def __call__(self, done: int, total: int) -> None:
         now = time.monotonic()
-        if now - self._last >= _TELL_EVERY_S or done == total:
+        if now - self._last >= _REPORT_EVERY_S or done == total:
             self._last = now
             self._connection.send(RoundsDone(done, total))
 

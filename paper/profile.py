@@ -1,9 +1,8 @@
-"""How long a training step takes at each retention, measured on one device (Fig. sensitivity).
+"""The time of a training step by retention, measured on one device (the paper's Fig. sensitivity).
 
-Sub-models are cut equally in all layers, by index, to the widths that AdaptCL prunes to, and
-trained by the trainer that a worker would have there. Times are medians over several series of
-steps; on a CPU it is the processor time of a single thread, so that nothing else that runs on the
-machine is counted.
+Sub-models are cut equally in all layers, by index, to the widths that AdaptCL prunes to. A
+worker's trainer trains them. Times are medians over several series of steps; on a CPU they are the
+processor time of one thread, which other programs on the machine do not change.
 """
 
 from __future__ import annotations
@@ -11,8 +10,7 @@ from __future__ import annotations
 import dataclasses
 import statistics
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,12 +19,13 @@ import torch
 from adaptcl import models
 from adaptcl.data import Samples
 from adaptcl.pruning import ServerView, prune, server_order
-from adaptcl.seeds import generator
 from adaptcl.strategies.adaptcl.server import AdaptCLSettings
 from adaptcl.training import Recipe
 from adaptcl.training.devices import trainer
 from adaptcl.units import Kept, UnitMap, flops, retention, trace
 from adaptcl.units.cut import cut
+from benchmarks.subjects import made_up
+from benchmarks.timing import one_core
 from paper.provenance import Provenance, provenance
 from paper.result import FORMAT
 
@@ -44,13 +43,15 @@ class Profile:
     provenance: Provenance
     retention: tuple[float, ...]
     flops: tuple[float, ...]
-    """As a fraction of the whole model's."""
+    """As a fraction of the whole model's FLOPs."""
     seconds: tuple[float, ...]
 
     @property
     def flops_share(self) -> float:
-        """The share of the time that shrinks with the FLOPs: the slope of a line through the
-        whole model's point that fits the others best, within 0 and 1."""
+        """The share of the time that falls with the FLOPs, within 0 and 1.
+
+        It is the slope of the line through the whole model's point that fits the others best.
+        """
         work = [1 - each for each in self.flops]
         saved = [1 - each / self.seconds[0] for each in self.seconds]
         square = sum(w * w for w in work)
@@ -58,12 +59,10 @@ class Profile:
         return min(1.0, max(0.0, slope))
 
     def to_json(self) -> dict[str, Any]:
-        """The object of the file."""
         return {"format": FORMAT, "kind": "profile", **dataclasses.asdict(self)}
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Profile:
-        """Read back what `to_json` gave."""
         return cls(
             values["model"],
             values["batch_size"],
@@ -74,7 +73,7 @@ class Profile:
         )
 
 
-def measure(
+def measure_profile(
     model: str,
     device: str,
     precision: str,
@@ -83,15 +82,15 @@ def measure(
     steps: int = 0,
     seconds: float = 2.0,
 ) -> Profile:
-    """Measure a model by name on images of noise: the time of a step does not depend on them.
+    """Measure a model on random images: the time of a step does not depend on them.
 
-    Each size is measured for about so many `seconds`, and at least three times, in series of
-    `steps`; 0 is a number that suits the device.
+    Each size is measured for about `seconds`, and at least three times, in series of `steps`; 0
+    chooses a number that suits the device.
     """
     where = torch.device(device)
     steps = steps or (64 if where.type == "cuda" else 2)
     built = models.build(model, SHAPE, CLASSES, seed=1).to(where)
-    samples = _noise(batch_size * steps).to(where)
+    samples = made_up(SHAPE, batch_size * steps, seed=1).to(where)
     units = trace(built, samples.batch(torch.arange(2, device=where))[0], models.find(model).fixed)
     order = server_order("index")
     assert order is not None
@@ -130,27 +129,10 @@ def _seconds_a_step(
     on_gpu = samples.labels.device.type == "cuda"
     clock = time.perf_counter if on_gpu else time.process_time
     times: list[float] = []
-    with _one_thread():
-        # The first series warms caches up, and on a GPU captures the step.
+    with one_core("cpu"):
+        # The first series fills caches and, on a GPU, captures the step.
         while len(times) < 4 or sum(times[1:]) < seconds:
             began = clock()
             float(trains.run(sub_model, kept, batches, None, recipe, 1e-4).sum())
             times.append(clock() - began)
     return statistics.median(times[1:]) / len(batches)
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
-
-
-def _noise(count: int) -> Samples:
-    randomness = generator(1, "profile")
-    images = torch.randint(0, 256, (count, *SHAPE), generator=randomness, dtype=torch.uint8)
-    labels = torch.randint(0, CLASSES, (count,), generator=randomness)
-    return Samples(images, labels, (0.5,) * SHAPE[0], (0.25,) * SHAPE[0])

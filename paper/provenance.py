@@ -1,4 +1,4 @@
-"""Where a result comes from: code, machine and data."""
+"""The provenance of a result: code, machine and data."""
 
 from __future__ import annotations
 
@@ -12,16 +12,18 @@ from pathlib import Path
 
 import torch
 
-from adaptcl import __version__
+import adaptcl
 from adaptcl.data import tiny_imagenet
 from adaptcl.data.cifar import CIFAR10, CIFAR100, Cifar
 from adaptcl.data.data_dir import locate
 from adaptcl.errors import SettingError
 
+_PACKAGE = Path(adaptcl.__file__).parent
+
 
 @dataclass(frozen=True)
 class Provenance:
-    """What one must have to make a result again."""
+    """What it takes to reproduce a result."""
 
     version: str
     commit: str
@@ -32,11 +34,11 @@ class Provenance:
 
 
 def provenance(device: str, precision: str, data_sha256: str) -> Provenance:
-    """What can be said about a run that is made here and now."""
+    """The provenance of a result that is made here and now."""
     name = device_name(device)
     cuda = torch.device(device).type == "cuda"
     return Provenance(
-        version=__version__,
+        version=adaptcl.__version__,
         commit=commit(),
         torch=torch.__version__,
         device=name,
@@ -46,7 +48,7 @@ def provenance(device: str, precision: str, data_sha256: str) -> Provenance:
 
 
 def device_name(device: str) -> str:
-    """What computes, in words."""
+    """The processor or GPU in words."""
     try:
         found = torch.device(device)
         if found.type == "cuda":
@@ -59,20 +61,19 @@ def device_name(device: str) -> str:
 
 
 def commit() -> str:
-    """The commit of the code: from git, else from ADAPTCL_COMMIT, else 'unknown'.
+    """The commit of the package's code: from git, else from ADAPTCL_COMMIT, else 'unknown'.
 
-    Changes to the package that are not committed show as '-dirty'.
+    Uncommitted changes to the package show as '-dirty'.
     """
-    folder = Path(__file__).parent.parent
     # A package that git does not track may still lie inside somebody's repository.
-    if _git(folder, "ls-files", "--error-unmatch", "__init__.py") is None:
+    if _git(_PACKAGE, "ls-files", "--error-unmatch", "__init__.py") is None:
         return os.environ.get("ADAPTCL_COMMIT", "unknown")
-    head = _git(folder, "rev-parse", "HEAD") or "unknown"
-    return f"{head}-dirty" if _git(folder, "status", "--porcelain", ".") else head
+    head = _git(_PACKAGE, "rev-parse", "HEAD") or "unknown"
+    return f"{head}-dirty" if _git(_PACKAGE, "status", "--porcelain", ".") else head
 
 
 def data_sha256(name: str, data_dir: Path | None) -> str:
-    """The SHA-256 of the file that a data set is read from; of a folder's files, in order."""
+    """The SHA-256 of a data set's file, or of all files of its folder in order."""
     if name not in _PLACES:
         raise SettingError(f"An experiment needs data known by name, but its data is {name!r}.")
     place = _PLACES[name](data_dir)
@@ -85,16 +86,13 @@ def data_sha256(name: str, data_dir: Path | None) -> str:
     return digest.hexdigest()
 
 
-_SHIPPED = Path(__file__).parent.parent / "data" / "files"
-
-
 def _tiny_imagenet(data_dir: Path | None) -> Path:
     return locate(tiny_imagenet.NAME, data_dir, tiny_imagenet.PACKED, tiny_imagenet.ARCHIVE.folder)
 
 
 _PLACES: dict[str, Callable[[Path | None], Path]] = {
-    "digits": lambda _: _SHIPPED / "digits.npz",
-    "fashion": lambda _: _SHIPPED / "fashion-mnist-8000.npz",
+    "digits": lambda _: _PACKAGE / "data" / "files" / "digits.npz",
+    "fashion": lambda _: _PACKAGE / "data" / "files" / "fashion-mnist-8000.npz",
     "cifar10": lambda data_dir: _cifar(CIFAR10, data_dir),
     "cifar100": lambda data_dir: _cifar(CIFAR100, data_dir),
     "tiny-imagenet": _tiny_imagenet,

@@ -1,7 +1,7 @@
-"""What is kept of a run for good: one small JSON file, enough for every table and figure.
+"""The result of a run: one small JSON file, enough for every table and figure.
 
-Series are kept round by round; what concerns single workers only where it changes: in the first
-and the last round, in each round with a pruning, and in the round after it, which is the first
+It holds series round by round. It holds the workers only in rounds that say something new about
+them: the first and the last, each round with a pruning, and the round after it, which is the first
 with the new update times.
 """
 
@@ -20,7 +20,7 @@ from adaptcl.storage import written_whole
 from paper.provenance import Provenance
 
 FORMAT = 1
-"""Of the JSON file; another number is refused."""
+"""The version of the JSON file; another number is refused."""
 
 
 class ResultError(AdaptCLError):
@@ -28,44 +28,44 @@ class ResultError(AdaptCLError):
 
 
 @dataclass(frozen=True)
-class RunCourse:
-    """A run round by round, as columns of equal length."""
+class RoundSeries:
+    """A run by round, as columns of equal length."""
 
     round: tuple[int, ...]
     virtual_time_s: tuple[float, ...]
     accuracy: tuple[float | None, ...]
-    """None where it was not measured."""
+    """None in rounds without a test."""
     heterogeneity: tuple[float | None, ...]
-    """None while a worker had no update time yet."""
+    """None while a worker has no update time yet."""
     averaged_accuracy: tuple[float | None, ...] = ()
-    """Of the mean of the latest models, measured beside; empty in results that are older."""
+    """Of the mean of the latest models; empty in older results."""
     fresh_accuracy: tuple[float | None, ...] = ()
-    """Of the model with statistics measured anew, likewise."""
+    """Of the model with fresh batch-norm statistics; empty in older results."""
 
 
 @dataclass(frozen=True)
-class WorkersAt:
-    """All workers in one round, by worker."""
+class WorkersInRound:
+    """All workers in one round."""
 
     round: int
     update_time_s: tuple[float, ...]
     retention: tuple[float, ...]
     pruned_rate: tuple[float, ...]
     similarity: float | None = None
-    """Mean over all pairs of sub-models, where somebody pruned."""
+    """Mean over all pairs of sub-models, in rounds with a pruning."""
     pair_similarity: float | None = None
-    """Of the paper's second and fourth worker, which its fixed table prunes alike."""
+    """Of the paper's second and fourth worker, which its fixed rates prune alike."""
 
 
 @dataclass(frozen=True)
 class Size:
-    """How big a model or sub-model is."""
+    """The size of a model or sub-model."""
 
     parameters: int
     flops: int
     """Of the forward pass for one sample."""
     bytes: int
-    """Of the model as it travels."""
+    """Of the model as it is sent."""
 
 
 @dataclass(frozen=True)
@@ -73,26 +73,24 @@ class RunResult:
     """One finished run."""
 
     settings: Mapping[str, Any]
-    """All that have an effect, by name."""
+    """All settings but those of where it was computed."""
     provenance: Provenance
     smoke: bool
-    """Whether the run was cut short to try something out; such a result answers nothing."""
+    """Whether the run was cut short to try something; such a result answers nothing."""
     summary: Summary
     whole: Size
     """The global model."""
     sub_models: tuple[Size, ...]
-    """Each worker's, at the end."""
-    course: RunCourse
-    workers: tuple[WorkersAt, ...]
+    """Each worker's at the end."""
+    course: RoundSeries
+    workers: tuple[WorkersInRound, ...]
     warnings: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """The object of the file."""
         return {"format": FORMAT, "kind": "run", **dataclasses.asdict(self)}
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> RunResult:
-        """Read back what `to_json` gave."""
         rest = {k: v for k, v in values.items() if k not in ("format", "kind")}
         return cls(
             **{
@@ -101,22 +99,22 @@ class RunResult:
                 "summary": Summary.from_json(values["summary"]),
                 "whole": Size(**values["whole"]),
                 "sub_models": tuple(Size(**each) for each in values["sub_models"]),
-                "course": RunCourse(**{k: tuple(v) for k, v in values["course"].items()}),
+                "course": RoundSeries(**{k: tuple(v) for k, v in values["course"].items()}),
                 "workers": tuple(_workers_from_json(each) for each in values["workers"]),
                 "warnings": tuple(values["warnings"]),
             }
         )
 
 
-def course(
+def round_series(
     records: Sequence[RoundRecord], averaged: Mapping[int, float], fresh: Mapping[int, float]
-) -> RunCourse:
-    """The columns of some rounds.
+) -> RoundSeries:
+    """Turn rounds into columns.
 
-    By round, `averaged` has the accuracy of the mean model and `fresh` that of the model with
-    statistics measured anew.
+    `averaged` has by round the accuracy of the mean model, `fresh` that of the model with fresh
+    batch-norm statistics.
     """
-    return RunCourse(
+    return RoundSeries(
         tuple(r.round for r in records),
         tuple(round(r.virtual_time_s, 3) for r in records),
         tuple(None if r.accuracy is None else round(r.accuracy, 6) for r in records),
@@ -132,23 +130,23 @@ def _by_round(
     return tuple(round(measured[r.round], 6) if r.round in measured else None for r in records)
 
 
-def workers_where_they_change(
+def workers_at_changes(
     records: Sequence[RoundRecord], pair_similarity: Mapping[int, float]
-) -> tuple[WorkersAt, ...]:
-    """The workers in the rounds that tell something new about them."""
+) -> tuple[WorkersInRound, ...]:
+    """The workers in rounds that say something new about them."""
     pruned = [any(w.pruned_rate for w in record.workers) for record in records]
     after_pruning = [False, *pruned[:-1]]
     first_or_last = (0, len(records) - 1)
     return tuple(
-        _workers_at(record, pair_similarity.get(record.round))
+        _workers_in(record, pair_similarity.get(record.round))
         for place, record in enumerate(records)
         if pruned[place] or after_pruning[place] or place in first_or_last
     )
 
 
-def write(path: Path, result: Mapping[str, Any]) -> None:
-    """Write a result's object so that the file appears whole or not at all."""
-    # A line for each key, so that a difference between two files can be read.
+def write_result(path: Path, result: Mapping[str, Any]) -> None:
+    """Write a result so that its file appears whole or not at all."""
+    # One line a key, so that a difference between two files is readable.
     lines = (
         f"{json.dumps(name)}: {json.dumps(result[name], sort_keys=True, ensure_ascii=False)}"
         for name in sorted(result)
@@ -160,10 +158,10 @@ def write(path: Path, result: Mapping[str, Any]) -> None:
         raise ResultError(f"{path} cannot be written: {error.strerror}.") from None
 
 
-def _workers_at(record: RoundRecord, pair_similarity: float | None) -> WorkersAt:
-    # A fast worker may appear twice in a round without a barrier: its latest update counts.
+def _workers_in(record: RoundRecord, pair_similarity: float | None) -> WorkersInRound:
+    # Without a barrier a fast worker may appear twice in a round: its latest update counts.
     last = sorted({w.worker: w for w in record.workers}.values(), key=lambda w: w.worker)
-    return WorkersAt(
+    return WorkersInRound(
         record.round,
         tuple(round(w.update_time_s, 3) for w in last),
         tuple(round(w.retention, 5) for w in last),
@@ -173,6 +171,6 @@ def _workers_at(record: RoundRecord, pair_similarity: float | None) -> WorkersAt
     )
 
 
-def _workers_from_json(values: Mapping[str, Any]) -> WorkersAt:
+def _workers_from_json(values: Mapping[str, Any]) -> WorkersInRound:
     rest: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in values.items()}
-    return WorkersAt(**rest)
+    return WorkersInRound(**rest)

@@ -70,10 +70,11 @@ def figure_style() -> Iterator[None]:
         yield
 
 
-def legend_below(figure: Figure, *all_axes: Axes, grow: bool = True) -> None:
+def legend_below(figure: Figure, *all_axes: Axes, fixed_size: bool = False) -> None:
     """Put one legend for these axes below them, where it can hide no line.
 
-    The figure grows with a long legend, so that the axes keep their height.
+    Unless its size is fixed, the figure grows with a long legend, so that the axes keep their
+    height, and labels too long for its width are broken.
     """
     entries: dict[str, Artist] = {}
     for axes in all_axes:
@@ -82,10 +83,12 @@ def legend_below(figure: Figure, *all_axes: Axes, grow: bool = True) -> None:
     if not entries:
         return
     letters = figure.get_figwidth() * _LETTERS_PER_INCH
-    texts = [_broken(label, int(letters) - _HANDLE_LETTERS) for label in entries]
+    texts = list(entries)
+    if not fixed_size:
+        texts = [_broken(label, int(letters) - _HANDLE_LETTERS) for label in entries]
     longest = max(len(line) for text in texts for line in text.split("\n"))
     columns = max(1, min(len(texts), int(letters / (longest + _HANDLE_LETTERS))))
-    if grow:
+    if not fixed_size:
         lines = max(text.count("\n") + 1 for text in texts) * math.ceil(len(texts) / columns)
         further = max(0, lines - _ROWS_WITHIN)
         figure.set_figheight(figure.get_figheight() + _LEGEND_ROW_INCHES * further)

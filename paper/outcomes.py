@@ -1,0 +1,112 @@
+"""The runs of each row beside their baselines, and what they say about the claims."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+from adaptcl.report.comparison import interval
+from paper.columns import COLUMNS
+from paper.experiment import Claim, Experiment, ExperimentRow, Part
+from paper.result import RunResult
+from paper.store import Store
+
+NOT_RUN = "not run yet"
+
+
+@dataclass(frozen=True)
+class RunPair:
+    """A run and the baseline of the same seed, if there is one."""
+
+    run: RunResult
+    baseline: RunResult | None
+
+
+@dataclass(frozen=True)
+class RowOutcome:
+    """The runs that exist of a row, by seed."""
+
+    row: ExperimentRow
+    pairs: tuple[RunPair, ...]
+
+    def values(self, column: str) -> list[float]:
+        """A column's values by seed, without seeds for which it has none."""
+        value = COLUMNS[column].value
+        found = [value(pair.run, pair.baseline) for pair in self.pairs]
+        return [each for each in found if each is not None]
+
+
+def find_outcome(part: Part, row: ExperimentRow, store: Store) -> RowOutcome:
+    baseline = part.baseline_of(row)
+    pairs = []
+    for seed in row.seeds:
+        run = store.find(row.config(seed))
+        other = store.find(baseline.config(seed)) if baseline else None
+        if run is not None:
+            pairs.append(RunPair(run, other))
+    return RowOutcome(row, tuple(pairs))
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Whether a claim holds, by means over seeds."""
+
+    claim: Claim
+    deltas: tuple[float, ...]
+    """By seed, points above the baseline at the end of the run."""
+    speed_ups: tuple[float, ...]
+    averaged: tuple[float, ...] = ()
+    """The same points between the means of the latest models, if measured."""
+    fresh: tuple[float, ...] = ()
+    """The same points between models with fresh batch-norm statistics, if measured."""
+
+    @property
+    def holds(self) -> bool | None:
+        """None while there are too few seeds."""
+        if len(self.deltas) < self.claim.least_seeds:
+            return None
+        return (
+            fmean(self.deltas) >= self.claim.least_delta
+            and fmean(self.speed_ups) >= self.claim.least_speed_up
+        )
+
+    @property
+    def words(self) -> str:
+        """The verdict with its numbers and their 95 % interval."""
+        if not self.deltas:
+            return NOT_RUN
+        each = f"by seed {', '.join(f'{delta:+.2f}' for delta in self.deltas)}"
+        bounds = interval(self.deltas)
+        if bounds is not None:
+            each = f"95 % interval {bounds[0]:+.2f} to {bounds[1]:+.2f}; {each}"
+        seeds = f"{len(self.deltas)} of {self.claim.least_seeds} seeds"
+        return (
+            f"{self._judgement(bounds)}: {fmean(self.deltas):+.2f} points ({each}), "
+            f"{fmean(self.speed_ups):.2f}×, {seeds}"
+            + self._aside("mean models", self.averaged)
+            + self._aside("statistics measured anew", self.fresh)
+        )
+
+    def _judgement(self, bounds: tuple[float, float] | None) -> str:
+        if self.holds and bounds is not None and bounds[0] < self.claim.least_delta:
+            seeds = len(self.deltas)
+            return f"holds on the mean, but {seeds} seeds cannot rule out {bounds[0]:+.2f}"
+        return {True: "holds", False: "does not hold", None: "not decided yet"}[self.holds]
+
+    def _aside(self, what: str, deltas: Sequence[float]) -> str:
+        if not deltas:
+            return ""
+        seeds = "" if len(deltas) == len(self.deltas) else f" ({len(deltas)} of these seeds)"
+        return f"; {what} {fmean(deltas):+.2f}{seeds}"
+
+
+def judge_claims(experiments: Sequence[Experiment], store: Store) -> list[Verdict]:
+    found = []
+    for experiment in experiments:
+        for claim in experiment.claims:
+            part = experiment.part(claim.part)
+            outcome = find_outcome(part, part.row(claim.row), store)
+            columns = ("delta", "speed_up", "delta_averaged", "delta_fresh")
+            found.append(Verdict(claim, *(tuple(outcome.values(column)) for column in columns)))
+    return found
