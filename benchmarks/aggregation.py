@@ -1,9 +1,9 @@
-"""Adding updates on the server: how near it comes to just copying them.
+"""Adding updates on the server, against just copying them.
 
-A server's part in a round is to check each update and add it into the sum. Both read every number
-once; the sum, in double precision, is read and written. The machine's limit is how fast it copies
-a model, in bytes read and written per second. Where units are cut here and there, memory still
-moves whole rows of the sum, gaps included, as it moves nothing smaller than a cache line.
+In a round the server checks each update and adds it into the sum. Both steps read every number
+once; the sum, in double precision, is read and written. The limit is the speed at which the
+machine copies a model, in bytes read and written per second. If pruned units are scattered, memory
+still moves whole rows of the sum, because it moves nothing smaller than a cache line.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def _sub_models(vgg: Subject) -> dict[str, Kept]:
 
 
 def _touched(units: UnitMap, kept: Kept) -> int:
-    """Elements of the sum that are moved: whole rows, except where a range of columns is enough."""
+    """Elements of the sum that memory moves: whole rows, unless a range of columns suffices."""
     count = 0
     for name, places in kept_places(units, kept).items():
         lengths = [

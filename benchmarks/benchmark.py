@@ -1,17 +1,19 @@
-"""What a benchmark is, what it is asked and what it answers."""
+"""A benchmark, the request it gets and the report it returns."""
 
 from __future__ import annotations
 
 import importlib
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
+from adaptcl.report.table import ReportTable
 from benchmarks.machine import Machine
 
 
 @dataclass(frozen=True)
 class Request:
-    """What the user asked of a benchmark; 0 or empty leaves the choice to it."""
+    """The user's options; 0 or empty leaves the choice to the benchmark."""
 
     device: str = "cpu"
     repeats: int = 0
@@ -24,13 +26,12 @@ class Request:
 
 @dataclass(frozen=True)
 class Bar:
-    """A limit that a figure is held to."""
+    """A limit that a figure has to keep."""
 
     limit: float
     at_least: bool = False
 
     def holds(self, value: float) -> bool:
-        """Whether a figure is on the right side."""
         return value >= self.limit if self.at_least else value <= self.limit
 
     def __str__(self) -> str:
@@ -43,16 +44,15 @@ class Measurement:
 
     label: str
     value: float
-    """The figure itself, in the report's unit; a bar is about this."""
+    """The figure in the report's unit; the bar refers to it."""
     seconds: float | None = None
-    """The time behind it, where there is one."""
+    """The time behind it, if there is one."""
     bar: Bar | None = None
     limit: float | None = None
-    """What the machine could reach at best, in the same unit as the value."""
+    """The best that the machine could reach, in the same unit."""
 
     @property
     def verdict(self) -> str:
-        """Whether the bar holds, in a word."""
         if self.bar is None:
             return ""
         return "holds" if self.bar.holds(self.value) else "missed"
@@ -60,64 +60,91 @@ class Measurement:
 
 @dataclass(frozen=True)
 class BenchmarkReport:
-    """What a benchmark found."""
+    """The result of a benchmark."""
 
     title: str
     unit: str
-    """What the figures are, with the baseline they are measured against."""
+    """What the figures are, and the baseline they refer to."""
     rows: tuple[Measurement, ...]
     how: str
     """How often it was measured and which of the times counts."""
     notes: tuple[str, ...] = ()
     details: dict[str, Any] = field(default_factory=dict)
-    """What goes into the JSON only: every time measured, loss curves."""
+    """For the JSON only: every time measured, loss curves."""
 
+    def table(self, machine: Machine) -> ReportTable:
+        """The figures with their bars; times only on a GPU, because a CPU is shared."""
+        timed = machine.gpu and any(row.seconds is not None for row in self.rows)
+        limited = any(row.limit is not None for row in self.rows)
+        barred = any(row.bar is not None for row in self.rows)
+        headings = ["", self.unit]
+        headings += ["time"] if timed else []
+        headings += ["limit"] if limited else []
+        headings += ["bar", ""] if barred else []
+        rows = []
+        for row in self.rows:
+            cells = [row.label, _number(row.value)]
+            cells += [_time(row.seconds)] if timed else []
+            cells += [_number(row.limit)] if limited else []
+            cells += [str(row.bar or ""), row.verdict] if barred else []
+            rows.append(tuple(cells))
+        notes = [f"Machine: {machine}.", f"Measured: {self.how}.", *self.notes]
+        return ReportTable(tuple(headings), rows, notes, self.title, upright=False)
 
-class Measure(Protocol):
-    """The function `measure` of a benchmark's module."""
-
-    def __call__(self, request: Request) -> BenchmarkReport:
-        """Measure and report."""
-        ...
+    def to_json(self, name: str, machine: Machine) -> dict[str, Any]:
+        """The object that `--out` writes."""
+        return {
+            "benchmark": name,
+            "title": self.title,
+            "unit": self.unit,
+            "how": self.how,
+            "machine": asdict(machine),
+            "rows": [
+                {
+                    "label": row.label,
+                    "value": row.value,
+                    "seconds": row.seconds,
+                    "bar": str(row.bar) if row.bar else None,
+                    "holds": row.bar.holds(row.value) if row.bar else None,
+                    "limit": row.limit,
+                }
+                for row in self.rows
+            ],
+            "notes": list(self.notes),
+            "details": self.details,
+        }
 
 
 @dataclass(frozen=True)
 class Benchmark:
-    """A benchmark by name; its code is the module of that name beside this one."""
+    """A benchmark by name; its module beside this one has a function `measure`."""
 
     name: str
     summary: str
-    takes: tuple[str, ...] = ()
-    """Groups of options beyond device and repeats that mean something to it."""
+    options: tuple[str, ...] = ()
+    """Groups of command-line options that it takes besides device and repeats."""
     module: str = ""
-    """The module's name, where it is another."""
+    """The module's name if it differs."""
 
     def measure(self, request: Request) -> BenchmarkReport:
-        """Import its module and run it."""
-        module = importlib.import_module(f"adaptcl.bench.{self.module or self.name}")
-        measure: Measure = module.measure
-        return measure(request)
+        return self.function()(request)
+
+    def function(self) -> Callable[[Request], BenchmarkReport]:
+        """Import the module and return its `measure`."""
+        module = importlib.import_module(f"benchmarks.{self.module or self.name}")
+        measure: Callable[[Request], BenchmarkReport] = module.measure
+        return measure
 
 
-def to_json(name: str, report: BenchmarkReport, machine: Machine) -> dict[str, Any]:
-    """The object that `--out` writes."""
-    return {
-        "benchmark": name,
-        "title": report.title,
-        "unit": report.unit,
-        "how": report.how,
-        "machine": machine.to_json(),
-        "rows": [
-            {
-                "label": row.label,
-                "value": row.value,
-                "seconds": row.seconds,
-                "bar": str(row.bar) if row.bar else None,
-                "holds": row.bar.holds(row.value) if row.bar else None,
-                "limit": row.limit,
-            }
-            for row in report.rows
-        ],
-        "notes": list(report.notes),
-        "details": report.details,
-    }
+def _number(value: float | None) -> str:
+    if value is None:
+        return ""
+    if value >= 100:
+        return f"{value:.0f}"
+    return f"{value:.2f}" if value >= 0.1 else f"{value:.3f}"
+
+
+def _time(seconds: float | None) -> str:
+    if seconds is None:
+        return ""
+    return f"{seconds:.1f} s" if seconds >= 1 else f"{1000 * seconds:.2f} ms"

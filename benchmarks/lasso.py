@@ -1,7 +1,7 @@
-"""What sparse training costs: the group lasso's share of a training step.
+"""The cost of sparse training: the group lasso's share of a training step.
 
-On a CPU the lasso's gradient is timed by itself, because the difference of two long steps would
-drown in noise. On a GPU it is part of the captured step, so there it is the difference.
+On a CPU the lasso's gradient is timed alone, because noise would hide the difference of two long
+steps. On a GPU the lasso is part of the captured step, so the difference is what can be measured.
 """
 
 from __future__ import annotations
@@ -43,10 +43,12 @@ def measure(request: Request) -> BenchmarkReport:
         with one_core(request.device):
             times = interleaved(runs, repeats, request.device)
         step, bare = times["with"].best / count, times["without"].best / count
-        own = times["alone"].best / _CALLS if kind == "cpu" else step - bare
-        left = times["by autograd"].best / _CALLS
-        rows.append(Measurement(f"{name}, in place", own / step, own, _BAR))
-        rows.append(Measurement(f"{name}, a plain term of the loss", left / (bare + left), left))
+        lasso = times["alone"].best / _CALLS if kind == "cpu" else step - bare
+        autograd = times["by autograd"].best / _CALLS
+        rows.append(Measurement(f"{name}, in place", lasso / step, lasso, _BAR))
+        rows.append(
+            Measurement(f"{name}, a plain term of the loss", autograd / (bare + autograd), autograd)
+        )
         all_times[name] = details(times)
     return BenchmarkReport(
         "The group lasso in a training step, batch 64",

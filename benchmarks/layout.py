@@ -1,6 +1,6 @@
 """Memory layouts of images: channels first against channels last, in the plain loop.
 
-On a CPU channels-last is only tried where the package itself would choose it: elsewhere it can
+On a CPU channels-last is tried only where the package would choose it, because elsewhere it can
 corrupt memory (see `adaptcl.training.layout`).
 """
 
@@ -78,7 +78,7 @@ def _steps(
 
 
 def refuse_unsafe(model: nn.Module, example: Tensor) -> None:
-    """An error for a model that must not train with channels last on a CPU."""
+    """Raise an error for a model that must not train with channels last on a CPU."""
     if cpu_layout(model, example) is not torch.channels_last:
         raise SettingError(
             f"{type(model).__name__} is not known to be safe with channels last on a CPU."

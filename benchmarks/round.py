@@ -1,9 +1,9 @@
 """A round of ten workers: the package against plain PyTorch, one worker after the other.
 
-The package's side is a real run, timed from the end of its first round to the end of its second.
-The baseline is what anyone would write: for each worker copy the model, train it on all cores,
-add it to the mean. Both train sparsely, the baseline with the lasso as a term of its loss; rows
-without the lasso show what is left of the difference when that is taken away.
+The package does a real run, timed from the end of its first round to the end of its second. The
+baseline is the usual loop: copy the model for each worker, train it on all cores, add it to the
+mean. Both train sparsely, the baseline with the lasso as a term of its loss; rows without the
+lasso show the difference that remains without it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _BAR = Bar(1.15, at_least=True)
 
 
 def measure(request: Request) -> BenchmarkReport:
-    """Time rounds on either side, in turn."""
+    """Time rounds of both sides in turn."""
     kind = torch.device(request.device).type
     repeats = request.repeats or _REPEATS[kind]
     rows: list[Measurement] = []
@@ -44,11 +44,15 @@ def measure(request: Request) -> BenchmarkReport:
         for sparse in (True, False):
             label = f"{name}, {'sparse training' if sparse else 'no lasso'}"
             times = _compare(one, parts, count, sparse, repeats, request)
-            plain, own = times["plain"], times["adaptcl"]
+            plain, package = times["plain"], times["adaptcl"]
             rows.append(
-                Measurement(label, plain.best / own.best, own.best, _BAR if sparse else None)
+                Measurement(
+                    label, plain.best / package.best, package.best, _BAR if sparse else None
+                )
             )
-            rows.append(Measurement(f"{label}: processor time", min(plain.work) / min(own.work)))
+            rows.append(
+                Measurement(f"{label}: processor time", min(plain.work) / min(package.work))
+            )
             found[label] = details(times)
     return BenchmarkReport(
         f"A round of {WORKERS} workers",
@@ -88,7 +92,7 @@ def _compare(
 def _package_round(
     one: Subject, parts: Sequence[Samples], sparse: bool, request: Request
 ) -> tuple[float, float]:
-    """Seconds on the clock and of processor time that a run's second round took."""
+    """Wall time and processor time of a run's second round, in seconds."""
     device = request.device
     ends: list[tuple[float, float]] = []
 

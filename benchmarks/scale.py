@@ -1,25 +1,24 @@
-"""Many simulated workers in one process: how much memory they take, and how long an update does.
+"""Many simulated workers in one process: their memory, and the time of an update.
 
-Each job runs in a process of its own, because a process never forgets how large it once was. Ten
-workers show what Python, PyTorch and the model take; what more there is belongs to the others,
-and most of that is their data.
+Each job runs in a separate process, because a process's peak memory never falls. Ten workers show
+what Python, PyTorch and the model take. The rest belongs to the other workers, most of it their
+data.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import resource
 import subprocess
 import sys
 import time
 from dataclasses import asdict, dataclass
-from pathlib import Path
 
 import adaptcl
 from adaptcl import models
 from benchmarks.benchmark import Bar, BenchmarkReport, Measurement, Request
 from benchmarks.subjects import SHAPES, made_up
+from benchmarks.timing import child_environment
 
 _BAR = Bar(2.0)
 _ROUNDS = 3
@@ -29,7 +28,7 @@ _IMAGES = 10
 
 @dataclass(frozen=True)
 class ScaleJob:
-    """So many workers, so many of them in each round."""
+    """The number of workers, and how many of them take part in each round."""
 
     workers: int
     participants: int
@@ -38,17 +37,16 @@ class ScaleJob:
 
     @property
     def label(self) -> str:
-        """The job in words."""
         drawn = f", {self.participants} a round" if self.participants else ""
         return f"{self.workers:,} workers{drawn}"
 
 
 @dataclass(frozen=True)
 class ScaleResult:
-    """What a job took."""
+    """The memory and time of a job."""
 
     memory: int
-    """The most memory that the process held at once, in bytes."""
+    """The peak memory of the process in bytes."""
     seconds: float
     """From the first round to the last."""
     updates: int
@@ -85,19 +83,17 @@ def measure(request: Request) -> BenchmarkReport:
 
 def in_its_own_process(job: ScaleJob, device: str = "cpu") -> ScaleResult:
     """Run a job in a new process."""
-    source = str(Path(adaptcl.__file__).parents[1])
-    paths = os.pathsep.join(filter(None, [source, os.environ.get("PYTHONPATH")]))
     done = subprocess.run(
         [sys.executable, "-m", "benchmarks.scale", json.dumps(asdict(job)), device],
         stdout=subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": paths},
+        env=child_environment(),
         check=True,
     )
     return ScaleResult(**json.loads(done.stdout))
 
 
 def run(job: ScaleJob, device: str = "cpu") -> ScaleResult:
-    """Run a job in this process; the memory is the most that the process ever held."""
+    """Run a job in this process and read the process's peak memory."""
     shape = SHAPES["small"]
     train = made_up(shape, job.workers * _IMAGES, seed=0)
     test = made_up(shape, 100, seed=1)

@@ -1,8 +1,8 @@
-"""A training step of VGG16, whole and cut: does cutting save time, and how far is the limit?
+"""A training step of VGG16, whole and cut: does pruning save time, and how far is the limit?
 
-Everything is relative to the package's own step on the whole model. `plain` is the loop anyone
-would write, on the same sub-model. `rounded` cuts to widths that suit the hardware. On a GPU, where
-one worker cannot fill it, steps of several workers side by side are timed too.
+All times are relative to the package's step on the whole model. `plain` is the usual PyTorch loop
+on the same sub-model. `rounded` prunes to widths that suit the hardware. One worker cannot fill a
+GPU, so there the steps of several workers side by side are timed too.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from adaptcl.training import Recipe
 from adaptcl.training.devices import trainer, trainers
 from adaptcl.units import Kept, flops, retention, submodel
 from benchmarks.benchmark import Bar, BenchmarkReport, Measurement, Request
-from benchmarks.limits import multiplications, step_flops
+from benchmarks.machine import multiplication_speed, step_flops
 from benchmarks.subjects import LASSO, PlainLasso, Subject, plain_training, subject
 from benchmarks.timing import details, how, interleaved, one_core
 
@@ -50,7 +50,7 @@ def measure(request: Request) -> BenchmarkReport:
     runs[f"{_WHOLE}, no lasso"] = steps(vgg, cuts[_WHOLE], count, request.precision, 0.0)
     with one_core(request.device):
         times = interleaved(runs, repeats, request.device)
-        fastest = multiplications(request.device, request.precision)
+        fastest = multiplication_speed(request.device, request.precision)
         if kind == "cuda":
             together = {
                 f"{label}{_SIDE_BY_SIDE}": _together(vgg, kept, count, request.precision)
@@ -87,15 +87,15 @@ def steps(
     vgg: Subject, kept: Kept, count: int, precision: str, lasso: float
 ) -> Callable[[], object]:
     """The package's trainer on a sub-model, ready to train for `count` steps."""
-    own = trainer(vgg.model, vgg.units, vgg.samples, precision)
-    model = own.load(kept, _state(vgg, kept))
+    package = trainer(vgg.model, vgg.units, vgg.samples, precision)
+    model = package.load(kept, _state(vgg, kept))
     recipe = Recipe(batch_size=BATCH, strength=0.9 if lasso else 0.0)
     indexes = vgg.batches(count, BATCH)
-    return lambda: own.run(model, kept, indexes, None, recipe, lasso)
+    return lambda: package.run(model, kept, indexes, None, recipe, lasso)
 
 
 def _together(vgg: Subject, kept: Kept, count: int, precision: str) -> Callable[[], object]:
-    """The same of several workers at once, each in a thread of its own."""
+    """The same for several workers at once, each in its thread."""
     several = trainers(vgg.model, vgg.units, [vgg.samples] * _TOGETHER, precision)
     models = [each.load(kept, _state(vgg, kept)) for each in several]
     recipe = Recipe(batch_size=BATCH, strength=0.9)
@@ -114,7 +114,7 @@ def _together(vgg: Subject, kept: Kept, count: int, precision: str) -> Callable[
 def _plain(vgg: Subject, kept: Kept, count: int, device: str) -> Callable[[], object]:
     model = submodel(vgg.model, vgg.units, kept)
     indexes = vgg.batches(count, BATCH)
-    # Written by hand the lasso is made for one model, so sub-models are trained without it.
+    # The plain lasso fits only the whole model, so sub-models train without it.
     groups = PlainLasso(vgg.units, device) if bool(kept.all()) else None
     return lambda: plain_training(model, vgg.samples, indexes, Recipe(), groups)
 

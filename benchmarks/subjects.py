@@ -1,4 +1,4 @@
-"""What benchmarks train: models with random data, and the loop anyone would write."""
+"""What benchmarks train: models with random data, and the usual PyTorch loop."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ SHAPES = {"vgg16": (3, 32, 32), "small": (1, 28, 28)}
 """The models that benchmarks train, and their images."""
 
 LASSO = 1e-5
-"""A coefficient of the group lasso as training has it; only its cost matters here."""
+"""A usual coefficient of the group lasso; only its cost matters here."""
 
 
 @dataclass(frozen=True)
 class Subject:
-    """A model with its units and somebody's data."""
+    """A model with its units and data."""
 
     name: str
     model: nn.Module
@@ -35,7 +35,7 @@ class Subject:
     samples: Samples
 
     def cut(self, retention: float, multiple: int = 1) -> Kept:
-        """A sub-model of that retention, all layers cut alike, as a random order cuts them."""
+        """A sub-model of that retention, with all layers pruned alike in random order."""
         everything = self.units.everything()
         if retention == 1:
             return everything
@@ -44,13 +44,12 @@ class Subject:
         return fit(self.units, everything, order, budget, multiple)
 
     def batches(self, count: int, size: int) -> list[Tensor]:
-        """Mini-batches of indexes."""
         dice = torch.Generator().manual_seed(1)
         return list(batches(len(self.samples), size, count, dice))
 
 
 def subject(name: str, samples: int, device: str = "cpu", seed: int = 0) -> Subject:
-    """A model of the package with made-up images."""
+    """A model of the package with random images."""
     shape = SHAPES[name]
     model = models.build(name, shape, 10, seed=1).to(device)
     units = trace(model, torch.zeros(2, *shape, device=device), ())
@@ -72,7 +71,7 @@ def plain_training(
     recipe: Recipe,
     groups: PlainLasso | None = None,
 ) -> Tensor:
-    """The training loop as anyone writes it in PyTorch; the last loss."""
+    """Train with the usual PyTorch loop; return the last loss."""
     optimizer = torch.optim.SGD(
         model.parameters(),
         lr=recipe.learning_rate,
@@ -92,12 +91,11 @@ def plain_training(
 
 
 def copied(model: nn.Module) -> nn.Module:
-    """A model of its own for one training."""
     return copy.deepcopy(model)
 
 
 class PlainLasso:
-    """The group lasso as a term of the loss, left to autograd: a few operations a layer."""
+    """The group lasso as a term of the loss, with a gradient by autograd."""
 
     def __init__(self, units: UnitMap, device: str = "cpu") -> None:
         self._slots = [

@@ -1,7 +1,7 @@
-"""How many workers side by side: each on its share of the cores, or one on all of them.
+"""Workers side by side, each on its share of the cores, against one worker on all of them.
 
-Two ways to be side by side are tried: threads of one process, which is what a simulation does,
-and processes of their own, which share neither the interpreter nor the allocator.
+Two ways are measured: threads of one process, as a simulation does it, and separate processes,
+which share neither the interpreter nor the allocator.
 """
 
 from __future__ import annotations
@@ -12,16 +12,14 @@ import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import torch
 
-import adaptcl
 from adaptcl.training import Recipe, Task
 from adaptcl.training.worker import Worker, WorkerMemory
 from benchmarks.benchmark import BenchmarkReport, Measurement, Request
 from benchmarks.subjects import Subject, subject
-from benchmarks.timing import Times, details
+from benchmarks.timing import Times, child_environment, details
 
 _BATCH = 64
 _STEPS = {"vgg16": 2, "small": 40}
@@ -83,14 +81,12 @@ def _processes(name: str, workers: int, side: int) -> Callable[[], float]:
         cores = max(1, torch.get_num_threads() // side)
         command = [sys.executable, "-m", "benchmarks.threads"]
         command += [name, str(cores), str(workers // side)]
-        source = str(Path(adaptcl.__file__).parents[1])
-        paths = os.pathsep.join(filter(None, [source, os.environ.get("PYTHONPATH")]))
         others = [
             subprocess.Popen(
                 command,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
-                env={**os.environ, "PYTHONPATH": paths},
+                env=child_environment(),
             )
             for _ in range(side)
         ]
@@ -121,7 +117,7 @@ def _train(one: Subject, number: int) -> None:
 
 
 def _be_a_process(name: str, cores: int, workers: int) -> None:
-    """What runs in a process of its own: train when told to."""
+    """The code of a separate process: get ready, then train when a line comes in."""
     torch.set_num_threads(cores)
     one = subject(name, _BATCH * _STEPS[name])
     _train(one, workers)

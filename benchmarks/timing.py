@@ -1,18 +1,22 @@
-"""Timing competitors fairly: interleaved, repeated, and on a GPU waited for.
+"""Fair timing of competitors: interleaved, repeated, and synchronised on a GPU.
 
-A shared machine is never quiet for long, so each repeat runs every competitor once, and what one
-suffers the next suffers too. The shortest time counts: disturbances only ever add. What runs on
-one core alone is measured in processor time, which does not count the turns of others.
+A shared machine is never quiet for long. So each repeat runs every competitor once, and a
+disturbance meets all of them alike. The shortest time counts, because disturbances only add time.
+On a single core processor time counts, which leaves out other programs.
 """
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import torch
+
+import adaptcl
 
 
 @dataclass
@@ -21,20 +25,20 @@ class Times:
 
     wall: list[float] = field(default_factory=list)
     work: list[float] = field(default_factory=list)
-    """Processor time of the whole process; what others do on the machine is not in it."""
+    """Processor time of the whole process, without other programs."""
 
     alone: bool = False
     """Whether it ran on one core alone."""
 
     @property
     def best(self) -> float:
-        """The shortest time: of the processor where one core did it all, else on the clock."""
+        """The shortest time: processor time on one core, else wall time."""
         return min(self.work if self.alone else self.wall)
 
 
 @contextmanager
 def one_core(device: str) -> Iterator[None]:
-    """On a CPU leave one core to what is inside, as a simulation does with each worker."""
+    """Use one core of a CPU inside the block, as a simulation does for each worker."""
     cores = torch.get_num_threads()
     if device == "cpu":
         torch.set_num_threads(1)
@@ -64,14 +68,21 @@ def interleaved(
 
 
 def how(repeats: int, *, one_core: bool = False) -> str:
-    """The words for what `interleaved` does."""
+    """Describe what `interleaved` does."""
     clock = "processor time on one core, " if one_core else ""
     return f"{clock}shortest of {repeats} interleaved repeats, after one to warm up"
 
 
 def details(times: Mapping[str, Times]) -> dict[str, dict[str, list[float]]]:
-    """Every time measured, for the JSON."""
+    """Every measured time, for the JSON."""
     return {name: {"wall_s": each.wall, "work_s": each.work} for name, each in times.items()}
+
+
+def child_environment(**more: str) -> dict[str, str]:
+    """The environment of a process that runs a module of this package."""
+    folders = [Path(adaptcl.__file__).parents[1], Path(__file__).parents[1]]
+    paths = [*map(str, folders), os.environ.get("PYTHONPATH", "")]
+    return {**os.environ, **more, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
 
 
 def _wait(device: str) -> None:

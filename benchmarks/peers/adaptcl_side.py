@@ -7,13 +7,13 @@ from pathlib import Path
 
 import adaptcl
 from adaptcl.events import Event, RoundFinished
-from benchmarks.peers.job import PeerAnswer, first_model, read, some
+from benchmarks.peers.shared_job import PeerAnswer, first_model, read_job, some_images
 
 
 def run(folder: Path) -> None:
-    """Run the job and leave the answer in the folder."""
-    job, train, test = read(folder)
-    part = some(test, job)
+    """Run the job and write the answer to the folder."""
+    job, train, test = read_job(folder)
+    part = some_images(test, job)
     answer = PeerAnswer()
 
     def listen(event: Event) -> None:

@@ -1,14 +1,13 @@
 """The FedAvg job that pfl-research publishes, on adaptcl, pfl-research and Flower's simulation.
 
-Each framework runs in a process of its own, driven as its documentation says, on the same files.
-They take turns, so that what the machine does beside them meets all alike. The first round of
-each is left out: it pays for start-up.
+Each framework runs in a separate process, used as its documentation says, on the same files. They
+take turns, so that other load on the machine meets all alike. The first round of each does not
+count, because it includes the start-up.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import statistics
 import subprocess
 import sys
@@ -17,10 +16,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import adaptcl
 from adaptcl.errors import AdaptCLError, SettingError
 from benchmarks.benchmark import Bar, BenchmarkReport, Measurement, Request
-from benchmarks.peers.job import PeersJob, prepare
+from benchmarks.peers.shared_job import PeersJob, prepare
+from benchmarks.timing import child_environment
 
 SIDES = ("adaptcl", "pfl", "flower")
 _PACKAGES = {"pfl": "pfl", "flower": "ray"}
@@ -39,27 +38,29 @@ def measure(request: Request) -> BenchmarkReport:
     python = request.python or sys.executable
     job = PeersJob(rounds=request.rounds or _ROUNDS.get(kind, 6), device=request.device)
     turns = request.repeats or 2
-    there = [side for side in SIDES if side == "adaptcl" or _is_there(python, _PACKAGES[side])]
-    if there == ["adaptcl"]:
+    installed = [
+        side for side in SIDES if side == "adaptcl" or _is_installed(python, _PACKAGES[side])
+    ]
+    if installed == ["adaptcl"]:
         raise SettingError("There is no peer to compare with: pip install 'adaptcl[peers]'.")
-    answers: dict[str, list[dict[str, Any]]] = {side: [] for side in there}
+    answers: dict[str, list[dict[str, Any]]] = {side: [] for side in installed}
     with tempfile.TemporaryDirectory() as folder:
         prepare(Path(folder), job, Path(request.data_dir) if request.data_dir else None)
         for _ in range(turns):
-            for side in there:
+            for side in installed:
                 answers[side].append(_run(python, side, Path(folder)))
-    own = _round_time(answers["adaptcl"])
+    ours = _round_time(answers["adaptcl"])
     bars = _BARS.get(kind, {})
-    rows = [Measurement("adaptcl", 1.0, own)]
-    for side in there[1:]:
+    rows = [Measurement("adaptcl", 1.0, ours)]
+    for side in installed[1:]:
         bar = Bar(bars[side], at_least=True) if side in bars else None
         seconds = _round_time(answers[side])
-        rows.append(Measurement(f"against {_NAMES[side]}", seconds / own, seconds, bar))
-    if "pfl" in there:
+        rows.append(Measurement(f"against {_NAMES[side]}", seconds / ours, seconds, bar))
+    if "pfl" in installed:
         work = [min(each["work_s"] for each in answers[side]) for side in ("pfl", "adaptcl")]
         rows.append(Measurement(f"against {_NAMES['pfl']}: processor time", work[0] / work[1]))
-    losses = ", ".join(f"{side} {answers[side][-1]['loss']:.3f}" for side in there)
-    scores = ", ".join(f"{side} {answers[side][-1]['accuracy']:.1%}" for side in there)
+    losses = ", ".join(f"{side} {answers[side][-1]['loss']:.3f}" for side in installed)
+    scores = ", ".join(f"{side} {answers[side][-1]['accuracy']:.1%}" for side in installed)
     return BenchmarkReport(
         f"FedAvg: {job.users:,} users of {job.samples} images, {job.cohort} a round, batch "
         f"{job.batch}, a CNN of 1,626,442 parameters, {request.device}",
@@ -68,41 +69,42 @@ def measure(request: Request) -> BenchmarkReport:
         f"median round of {job.rounds - 1} without the first, best of {turns} turns",
         (
             f"Test loss after {job.rounds} rounds: {losses}; accuracy: {scores}.",
-            f"adaptcl's round: {own:.2f} s; a test on {job.tested} images is part of every round.",
+            f"adaptcl's round: {ours:.2f} s; a test on {job.tested} images is part of every round.",
             "Images: " + ("CIFAR-10." if request.data_dir else "made up, with learnable labels."),
-            *(f"{name} is not installed." for side, name in _NAMES.items() if side not in there),
+            *(
+                f"{name} is not installed."
+                for side, name in _NAMES.items()
+                if side not in installed
+            ),
         ),
         dict(answers),
     )
 
 
 def _round_time(answers: Sequence[dict[str, Any]]) -> float:
-    """The median round of the best turn."""
+    """The median time of a round in the best turn."""
     medians: list[float] = [statistics.median(each["rounds_s"][1:]) for each in answers]
     return min(medians)
 
 
-def _is_there(python: str, package: str) -> bool:
+def _is_installed(python: str, package: str) -> bool:
     code = f"import importlib.util as u, sys; sys.exit(u.find_spec({package!r}) is None)"
-    # -P: a folder of that name that happens to be here is not the package.
+    # -P: a folder of that name in the working directory is not the package.
     return subprocess.run([python, "-P", "-c", code], check=False).returncode == 0
 
 
 def _run(python: str, side: str, folder: Path) -> dict[str, Any]:
-    """One framework's answer, from a process of its own."""
-    source = str(Path(adaptcl.__file__).parents[1])
-    paths = os.pathsep.join(filter(None, [source, os.environ.get("PYTHONPATH")]))
-    quiet = {"FLWR_TELEMETRY_ENABLED": "0", "RAY_USAGE_STATS_ENABLED": "0"}
+    """Run one framework in a separate process and read its answer."""
     done = subprocess.run(
         [python, "-m", f"benchmarks.peers.{side}_side", str(folder)],
-        env={**os.environ, **quiet, "PYTHONPATH": paths},
+        env=child_environment(FLWR_TELEMETRY_ENABLED="0", RAY_USAGE_STATS_ENABLED="0"),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
         check=False,
     )
     if done.returncode != 0:
-        last = (done.stdout.strip().splitlines() or ["no word"])[-1]
+        last = (done.stdout.strip().splitlines() or ["no output"])[-1]
         raise PeerError(f"{_NAMES.get(side, side)} failed: {last}")
     answer: dict[str, Any] = json.loads((folder / f"{side}.json").read_text(encoding="utf-8"))
     return answer

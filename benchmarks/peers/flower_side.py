@@ -1,6 +1,6 @@
-"""The peers' job on Flower's simulation: a client app, a server app, its FedAvg, Ray beneath.
+"""The peers' job on Flower's simulation: a client app, a server app, its FedAvg, and Ray below.
 
-Each of Ray's actors has one core, so there are as many side by side as cores.
+Each of Ray's actors has one core, so as many run side by side as there are cores.
 """
 
 from __future__ import annotations
@@ -18,24 +18,32 @@ from flwr.serverapp.strategy import FedAvg
 from flwr.simulation import run_simulation
 from torch.nn import functional as F
 
-from benchmarks.peers.job import CNN, Images, PeerAnswer, PeersJob, first_model, judged, read, some
+from benchmarks.peers.shared_job import (
+    CNN,
+    Images,
+    PeerAnswer,
+    PeersJob,
+    evaluate_model,
+    first_model,
+    read_job,
+    some_images,
+)
 
 _FOLDER = "ADAPTCL_PEERS_FOLDER"
-"""The variable that tells Ray's actors where the job is."""
+"""The environment variable that gives Ray's actors the job's folder."""
 
 client = ClientApp()
 
 
 @cache
-def materials() -> tuple[PeersJob, Images, Images]:
+def job_and_images() -> tuple[PeersJob, Images, Images]:
     """The job and its images, read once in each process."""
-    return read(Path(os.environ[_FOLDER]))
+    return read_job(Path(os.environ[_FOLDER]))
 
 
 @client.train()
 def train(message: Message, context: Context) -> Message:
-    """One user's local training."""
-    job, users, _ = materials()
+    job, users, _ = job_and_images()
     if job.device == "cpu":
         torch.set_num_threads(1)
     model = CNN()
@@ -63,9 +71,9 @@ server = ServerApp()
 
 @server.main()
 def main(grid: Grid, context: Context) -> None:
-    """The server's side: FedAvg with a sample of the users each round."""
-    job, _, test = materials()
-    part = some(test, job)
+    """FedAvg with a sample of the users each round."""
+    job, _, test = job_and_images()
+    part = some_images(test, job)
     model = first_model(job).to(job.device)
     answer = PeerAnswer()
 
@@ -74,7 +82,7 @@ def main(grid: Grid, context: Context) -> None:
         if round_ == 0:
             answer.start()
         else:
-            answer.end_round(judged(model, part)[1])
+            answer.end_round(evaluate_model(model, part)[1])
         return None
 
     strategy = FedAvg(
@@ -90,9 +98,9 @@ def main(grid: Grid, context: Context) -> None:
 
 
 def run(folder: Path) -> None:
-    """Run the job and leave the answer in the folder."""
+    """Run the job and write the answer to the folder."""
     os.environ[_FOLDER] = str(folder)
-    job, _, _ = materials()
+    job, _, _ = job_and_images()
     cores = os.cpu_count() or 1
     share = 0.0 if job.device == "cpu" else 1.0 / cores
     run_simulation(

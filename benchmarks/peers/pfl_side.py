@@ -1,6 +1,6 @@
 """The peers' job on pfl-research: its simulated backend, its FedAvg, its PyTorch model.
 
-Set up as in its own CIFAR-10 benchmark. pfl-research has no type information.
+The setup is that of pfl-research's CIFAR-10 benchmark. pfl-research has no type information.
 """
 
 from __future__ import annotations
@@ -26,27 +26,33 @@ from pfl.model.pytorch import PyTorchModel
 from torch import Tensor
 from torch.nn import functional as F
 
-from benchmarks.peers.job import CNN, Images, PeerAnswer, first_model, judged, read, some
+from benchmarks.peers.shared_job import (
+    CNN,
+    Images,
+    PeerAnswer,
+    evaluate_model,
+    first_model,
+    read_job,
+    some_images,
+)
 
 
 class PflCNN(CNN):
-    """The CNN with the two methods that pfl-research asks of a model."""
+    """The CNN with the two methods that pfl-research requires."""
 
     def loss(self, images: Tensor, labels: Tensor) -> Tensor:
-        """What local training makes small."""
         self.train()
         return F.cross_entropy(self(images), labels)
 
     @torch.no_grad()
     def metrics(self, images: Tensor, labels: Tensor) -> dict[str, Any]:
-        """What an evaluation reports."""
         self.eval()
         loss = F.cross_entropy(self(images), labels, reduction="sum").item()
         return {"loss": Weighted(loss, len(labels))}
 
 
 class ProgressWatch(TrainingProcessCallback):  # type: ignore[misc]
-    """Notes when rounds end and tests the model."""
+    """Records the end of each round and tests the model."""
 
     def __init__(self, answer: PeerAnswer, test: Images) -> None:
         self._answer, self._test = answer, test
@@ -54,19 +60,18 @@ class ProgressWatch(TrainingProcessCallback):  # type: ignore[misc]
     def after_central_iteration(
         self, aggregate_metrics: Any, model: Any, *, central_iteration: int
     ) -> tuple[bool, Any]:
-        """A round is over; go on."""
-        self._answer.end_round(judged(model.pytorch_model, self._test)[1])
+        self._answer.end_round(evaluate_model(model.pytorch_model, self._test)[1])
         return False, Metrics()
 
 
 def run(folder: Path) -> None:
-    """Run the job and leave the answer in the folder."""
-    job, train, test = read(folder)
+    """Run the job and write the answer to the folder."""
+    job, train, test = read_job(folder)
     device = torch.device(job.device)
-    os.environ["PFL_PYTORCH_DEVICE"] = job.device  # else it takes a GPU wherever there is one
-    torch.backends.cuda.matmul.allow_tf32 = True  # a GPU multiplies as it does for adaptcl
+    os.environ["PFL_PYTORCH_DEVICE"] = job.device  # else it takes any GPU there is
+    torch.backends.cuda.matmul.allow_tf32 = True  # as adaptcl does
     torch.manual_seed(job.seed)
-    np.random.seed(job.seed)  # its samplers draw from there
+    np.random.seed(job.seed)  # its samplers use it
     users = {
         user: tuple(each.to(device) for each in train.of(user, job)) for user in range(job.users)
     }
@@ -97,7 +102,7 @@ def run(folder: Path) -> None:
         model_train_params=NNTrainHyperParams(
             local_learning_rate=job.learning_rate, local_num_epochs=1, local_batch_size=job.batch
         ),
-        callbacks=[ProgressWatch(answer, some(test, job))],
+        callbacks=[ProgressWatch(answer, some_images(test, job))],
     )
     answer.write(folder, "pfl", model.pytorch_model, test)
 

@@ -68,6 +68,8 @@ class ReportTable:
     title: str = ""
     labels: int = 1
     """How many leading columns hold labels; the others hold numbers."""
+    upright: bool = True
+    """Whether a narrow terminal gets the table upright; otherwise its labels wrap."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         unlimited = options.update(width=_ANY_WIDTH)
@@ -78,7 +80,7 @@ class ReportTable:
         if self.title:
             yield Text(self.title, style="bold")
         wide = self._wide()
-        yield from [wide] if fits(wide) else self._stacked(fits)
+        yield from self._stacked(fits) if self.upright and not fits(wide) else [wide]
         yield from map(Text, self.notes)
 
     def markdown(self) -> str:

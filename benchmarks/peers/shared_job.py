@@ -1,7 +1,7 @@
-"""The job itself, as all three frameworks see it: numbers, files, model, and the test.
+"""The job that all three frameworks share: its numbers, files, model and test.
 
 It is pfl-research's published CIFAR-10 benchmark: 1,000 users of 50 images each, dealt at random,
-50 users a round, one local epoch of batches of 10 with a learning rate of 0.1, all weighted alike.
+50 users a round, one local epoch of batches of 10, learning rate 0.1, equal weights.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 _JOB, _DATA = "job.json", "data.npz"
-_TEST_IMAGES = 10_000
 _AT_ONCE = 500
 
 
@@ -33,8 +32,9 @@ class PeersJob:
     batch: int = 10
     learning_rate: float = 0.1
     tested: int = 500
-    """Test images that the model is tried on after each round."""
+    """Test images used after each round."""
     seed: int = 1
+    test_images: int = 10_000
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,6 @@ class Images:
     labels: Tensor
 
     def of(self, user: int, job: PeersJob) -> tuple[Tensor, Tensor]:
-        """One user's images."""
         chosen = slice(user * job.samples, (user + 1) * job.samples)
         return self.inputs[chosen], self.labels[chosen]
 
@@ -69,20 +68,19 @@ class CNN(nn.Module):
         )
 
     def forward(self, images: Tensor) -> Tensor:
-        """The class scores of a batch of images."""
         scores: Tensor = self.classifier(self.features(images))
         return scores
 
 
 @dataclass
 class PeerAnswer:
-    """What a framework's process gives back."""
+    """What a framework's process returns."""
 
     rounds_s: list[float] = field(default_factory=list)
     work_s: float = 0.0
     """Processor time of the process, over all rounds but the first."""
     accuracies: list[float] = field(default_factory=list)
-    """On some test images, after each round."""
+    """After each round, on some test images."""
     loss: float = 0.0
     accuracy: float = 0.0
     """Of the last model, on all test images."""
@@ -90,11 +88,9 @@ class PeerAnswer:
     _worked: float = 0.0
 
     def start(self) -> None:
-        """The first round begins."""
         self._began = time.perf_counter()
 
     def end_round(self, accuracy: float) -> None:
-        """A round is over, its test included."""
         now, worked = time.perf_counter(), time.process_time()
         if not self.rounds_s:
             self._worked = worked
@@ -104,20 +100,20 @@ class PeerAnswer:
         self._began = now
 
     def write(self, folder: Path, side: str, model: nn.Module, test: Images) -> None:
-        """Judge the last model and leave everything in the folder."""
-        self.loss, self.accuracy = judged(model, test)
+        """Test the last model and write everything to the folder."""
+        self.loss, self.accuracy = evaluate_model(model, test)
         public = {k: v for k, v in asdict(self).items() if not k.startswith("_")}
         (folder / f"{side}.json").write_text(json.dumps(public), encoding="utf-8")
 
 
 def first_model(job: PeersJob) -> CNN:
-    """The model that all frameworks begin with."""
+    """The initial model of all frameworks."""
     torch.manual_seed(job.seed)
     return CNN()
 
 
 @torch.no_grad()
-def judged(model: nn.Module, images: Images) -> tuple[float, float]:
+def evaluate_model(model: nn.Module, images: Images) -> tuple[float, float]:
     """Mean loss and accuracy in evaluation mode."""
     device = next(model.parameters()).device
     was_training = model.training
@@ -133,10 +129,10 @@ def judged(model: nn.Module, images: Images) -> tuple[float, float]:
 
 
 def prepare(folder: Path, job: PeersJob, data_dir: Path | None) -> None:
-    """Put the job and its images into a folder that every process reads."""
+    """Write the job and its images to a folder that every process reads."""
     if data_dir is None:
         train = _made_up(job.users * job.samples, job.seed)
-        test = _made_up(_TEST_IMAGES, job.seed + 1)
+        test = _made_up(job.test_images, job.seed + 1)
     else:
         from adaptcl import data
 
@@ -155,7 +151,7 @@ def prepare(folder: Path, job: PeersJob, data_dir: Path | None) -> None:
     (folder / _JOB).write_text(json.dumps(asdict(job)), encoding="utf-8")
 
 
-def read(folder: Path) -> tuple[PeersJob, Images, Images]:
+def read_job(folder: Path) -> tuple[PeersJob, Images, Images]:
     """The job, the users' images and the test images."""
     job = PeersJob(**json.loads((folder / _JOB).read_text(encoding="utf-8")))
     with np.load(folder / _DATA, allow_pickle=False) as file:
@@ -166,8 +162,8 @@ def read(folder: Path) -> tuple[PeersJob, Images, Images]:
     return job, train, test
 
 
-def some(test: Images, job: PeersJob) -> Images:
-    """The test images that are tried after each round."""
+def some_images(test: Images, job: PeersJob) -> Images:
+    """The test images used after each round."""
     return Images(test.inputs[: job.tested], test.labels[: job.tested])
 
 
@@ -181,7 +177,7 @@ def _made_up(
     np.ndarray[tuple[int, ...], np.dtype[np.uint8]],
     np.ndarray[tuple[int, ...], np.dtype[np.int64]],
 ]:
-    """Images of ten classes: a coarse pattern for each, under much noise."""
+    """Random images of ten classes: a coarse pattern for each, under much noise."""
     patterns = np.random.default_rng(0).normal(0, 1, (10, 3, 8, 8)).repeat(4, 2).repeat(4, 3)
     dice = np.random.default_rng(seed)
     labels = dice.integers(0, 10, count)

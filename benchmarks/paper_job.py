@@ -1,7 +1,7 @@
 """The paper's CIFAR-10 job from beginning to end: VGG16, ten workers, 150 rounds.
 
-With `--data-dir` on the real images, else on made-up ones of the same shape and number, which
-take the same time but teach nothing.
+`--data-dir` names the real images. Without it, random images of the same shape and number take the
+same time but teach nothing.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from adaptcl import config, data, models
 from adaptcl.data import Samples
 from adaptcl.units import flops, trace
 from benchmarks.benchmark import Bar, BenchmarkReport, Measurement, Request
-from benchmarks.limits import multiplications, step_flops
+from benchmarks.machine import multiplication_speed, step_flops
 from benchmarks.subjects import SHAPES, made_up
 
 _PRESET = "paper-cifar10-iid"
@@ -26,7 +26,7 @@ _NAMES = {"fedavg-s": "FedAVG-S", "adaptcl": "AdaptCL"}
 
 
 def measure(request: Request) -> BenchmarkReport:
-    """Run the job with either strategy."""
+    """Run the job with both strategies."""
     rounds = request.rounds or _ROUNDS
     repeats = request.repeats or 1
     train, test = _data(request.data_dir)
@@ -35,7 +35,7 @@ def measure(request: Request) -> BenchmarkReport:
     units = trace(model, torch.zeros(2, *SHAPES["vgg16"]), ())
     samples = len(train) * settings["epochs"] * rounds
     work = step_flops(flops(units, units.everything()), 1) * samples
-    fastest = multiplications(request.device, request.precision)
+    fastest = multiplication_speed(request.device, request.precision)
     on_a_gpu = request.device.startswith("cuda") and rounds == _ROUNDS
     rows: list[Measurement] = []
     found = {}
