@@ -108,7 +108,7 @@ def summary_of(story: Story, records: Sequence[RoundRecord]) -> Summary:
 
 
 def write_folder(folder: Path, story: Story) -> Path:
-    """Write a run folder telling the story."""
+    """Write a run folder with the numbers of the story."""
     folder.mkdir(parents=True)
     config = {
         "strategy": story.strategy,
@@ -134,20 +134,27 @@ def write_folder(folder: Path, story: Story) -> Path:
 @pytest.fixture
 def write_run(tmp_path: Path) -> Callable[..., Path]:
     """Write a run folder of this name; the keywords are those of `Story`."""
-    return lambda name, **told: write_folder(tmp_path / name, Story(**told))
+    return lambda name, **story: write_folder(tmp_path / name, Story(**story))
+
+
+@pytest.fixture(scope="session")
+def make_shared_run(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Run]:
+    """A run for several tests, in a new folder of this name."""
+    folder = tmp_path_factory.mktemp("shared")
+    return lambda name, **story: read_run(write_folder(folder / name, Story(**story)))
 
 
 @pytest.fixture
 def make_run(write_run: Callable[..., Path]) -> Callable[..., Run]:
     """The same, read back."""
-    return lambda name, **told: read_run(write_run(name, **told))
+    return lambda name, **story: read_run(write_run(name, **story))
 
 
 @pytest.fixture
 def events_of() -> Callable[..., list[Event]]:
-    """All events of a run told by the keywords of `Story`, from its start to its end."""
+    """All events of a run, from its start to its end; the keywords are those of `Story`."""
 
-    def told(**keywords: Any) -> list[Event]:
+    def listed(**keywords: Any) -> list[Event]:
         story = Story(**keywords)
         records = round_records(story)
         events: list[Event] = [
@@ -161,4 +168,4 @@ def events_of() -> Callable[..., list[Event]]:
             events.append(RunFinished(summary_of(story, records)))
         return events
 
-    return told
+    return listed

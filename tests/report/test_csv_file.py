@@ -38,8 +38,8 @@ def test_over_seeds_every_number_has_its_spread(make_run: MakeRun, tmp_path: Pat
     runs = [make_run(str(s), seed=s, final_accuracy=0.8 + s / 100) for s in (1, 2, 3)]
     (row,) = written(tmp_path / "x.csv", runs, over_seeds=True)
     assert row["seeds"] == "1 2 3"
-    told = [float(row[f"accuracy{ending}"]) for ending in ("", "_sd", "_min", "_max")]
-    assert told == pytest.approx([0.82, 0.01, 0.81, 0.83])
+    found = [float(row[f"accuracy{ending}"]) for ending in ("", "_sd", "_min", "_max")]
+    assert found == pytest.approx([0.82, 0.01, 0.81, 0.83])
 
 
 def test_what_is_not_known_is_an_empty_cell(make_run: MakeRun, tmp_path: Path) -> None:
@@ -70,9 +70,9 @@ def test_over_seeds_the_gain_over_the_baseline_has_its_interval(
         for s, gain in ((1, 0.01), (2, 0.03), (3, -0.5))
     ]
     held, row = written(tmp_path / "x.csv", runs, over_seeds=True)
-    told = [float(row[f"accuracy_gain{ending}"]) for ending in ("", "_low", "_high")]
+    found = [float(row[f"accuracy_gain{ending}"]) for ending in ("", "_low", "_high")]
     reach = 12.7062 * 0.01
-    assert told == pytest.approx([0.02, 0.02 - reach, 0.02 + reach])
+    assert found == pytest.approx([0.02, 0.02 - reach, 0.02 + reach])
     assert held["accuracy_gain"] == ""
     assert "accuracy_gain" not in written(tmp_path / "x.csv", runs)[0]
 
@@ -86,8 +86,8 @@ def test_accuracies_by_class_and_worker_are_written_however_classes_were_dealt(
 ) -> None:
     run = make_run("a")
     assert run.summary is not None
-    told = replace(run.summary, accuracy_by_class=(0.5, None), accuracy_by_worker=(0.5, 1.0))
-    known, older = written(tmp_path / "x.csv", [replace(run, summary=told), make_run("b")])
+    found = replace(run.summary, accuracy_by_class=(0.5, None), accuracy_by_worker=(0.5, 1.0))
+    known, older = written(tmp_path / "x.csv", [replace(run, summary=found), make_run("b")])
     names = ("worst_class_accuracy", "least_worker_accuracy", "mean_worker_accuracy")
     assert [known[name] for name in names] == ["0.5", "0.5", "0.75"]
     assert [older[name] for name in names] == ["", "", ""]

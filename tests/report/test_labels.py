@@ -7,7 +7,16 @@ from typing import Any
 
 import pytest
 
+from adaptcl.engines.environment import EnvironmentSettings
 from adaptcl.report import Run, distinct_labels
+from adaptcl.report.labels import (
+    NONE,
+    differing,
+    job_differences,
+    setting_text,
+    shared_differences,
+)
+from adaptcl.settings import declared
 
 MakeRun = Callable[..., Run]
 
@@ -26,7 +35,7 @@ def test_labels_that_are_distinct_stay_as_they_are(make_run: MakeRun) -> None:
     assert [run.label for run in distinct_labels(runs)] == ["fedavg", "adaptcl"]
 
 
-def test_runs_of_one_strategy_are_told_apart_by_what_differs(make_run: MakeRun) -> None:
+def test_runs_of_one_strategy_are_set_apart_by_what_differs(make_run: MakeRun) -> None:
     runs = [
         make_run("a", strategy="adaptcl", settings={"sigma": 2.0}),
         make_run("b", strategy="fedavg"),
@@ -59,7 +68,7 @@ def test_a_setting_left_out_reads_none(make_run: MakeRun) -> None:
     assert labels == ["fedavg-s (pruning=none)", "fedavg-s (pruning=cig)"]
 
 
-def test_runs_with_equal_settings_are_told_apart_by_their_folders(make_run: MakeRun) -> None:
+def test_runs_with_equal_settings_are_set_apart_by_their_folders(make_run: MakeRun) -> None:
     same_name = [make_run("x/run"), make_run("y/run")]
     labels = [run.label for run in distinct_labels([make_run("a"), make_run("b")])]
     assert labels == ["fedavg-s (a)", "fedavg-s (b)"]
@@ -116,25 +125,25 @@ def test_of_many_runs_each_is_called_by_what_is_special_about_it() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("idle", "others"),
-    [
-        ("sigma", {"bandwidths": [1.0, 2.0]}),
-        ("bandwidth_max", {"bandwidths": [1.0, 2.0]}),
-        ("label_share", {"partition": "iid"}),
-        ("concentration", {"partition": "by-label"}),
-        ("staleness_exponent", {"staleness_weight": "hinge"}),
-        ("staleness_hinge", {"staleness_weight": "polynomial"}),
-        ("flops_share", {"training_time": "measured"}),
-        ("late_updates", {"deadline": 0.0}),
-        ("alpha", {"pruned_rates": [[0.5, 0.0]]}),
-        ("width_levels", {"worker_widths": [0.5, 1.0]}),
-        ("beta", {}),
-    ],
-)
-def test_a_setting_without_effect_is_not_named(idle: str, others: Mapping[str, Any]) -> None:
-    runs = [{idle: 2.0, **others, "epochs": 1}, {idle: 3.0, **others, "epochs": 2}]
-    assert labels_of(*runs) == ["(epochs=1)", "(epochs=2)"]
+WITHOUT_EFFECT: list[tuple[str, dict[str, Any]]] = [
+    ("sigma", {"bandwidths": [1.0, 2.0]}),
+    ("bandwidth_max", {"bandwidths": [1.0, 2.0]}),
+    ("label_share", {"partition": "iid"}),
+    ("concentration", {"partition": "by-label"}),
+    ("staleness_exponent", {"staleness_weight": "hinge"}),
+    ("staleness_hinge", {"staleness_weight": "polynomial"}),
+    ("flops_share", {"training_time": "measured"}),
+    ("late_updates", {"deadline": 0.0}),
+    ("alpha", {"pruned_rates": [[0.5, 0.0]]}),
+    ("width_levels", {"worker_widths": [0.5, 1.0]}),
+    ("beta", {}),
+]
+
+
+def test_a_setting_without_effect_is_not_named() -> None:
+    for name, others in WITHOUT_EFFECT:
+        runs = [{name: 2.0, **others, "epochs": 1}, {name: 3.0, **others, "epochs": 2}]
+        assert labels_of(*runs) == ["(epochs=1)", "(epochs=2)"]
 
 
 def test_the_strength_has_no_effect_without_sparse_training(make_run: MakeRun) -> None:
@@ -200,7 +209,7 @@ def test_long_values_are_cut_where_they_tell_least() -> None:
     ]
 
 
-def test_only_runs_with_equal_settings_are_told_apart_by_their_folders() -> None:
+def test_only_runs_with_equal_settings_are_set_apart_by_their_folders() -> None:
     assert labels_of({"sigma": 2.0}, {"sigma": 2.0}, {"sigma": 5.0}) == [
         "(sigma=2, in 0)",
         "(sigma=2, in 1)",
@@ -244,3 +253,92 @@ def test_a_label_of_ones_own_choice_stays(make_run: MakeRun) -> None:
         make_run("b", settings={"sigma": 5.0}),
     ]
     assert [run.label for run in distinct_labels(runs)] == ["ours", "fedavg-s (sigma=5)"]
+
+
+def a_run(**settings: Any) -> Run:
+    return Run(Path("nowhere"), "a", {"strategy": "adaptcl", **settings}, (), None)
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "text"),
+    [
+        ("fading", {"aggregation": "by-change", "fading": 0.2}, "0.2"),
+        ("fading", {"aggregation": "by-unit", "fading": 0.2}, None),
+        ("sigma", {"sigma": 2.0, "bandwidths": []}, "2"),
+        ("sigma", {"sigma": 2.0, "bandwidths": [1.0, 2.0]}, None),
+        ("bandwidths", {"bandwidths": [1.0, 2.5]}, "1,2.5"),
+        ("bandwidths", {"bandwidths": []}, NONE),
+        ("strength", {"strategy": "fedavg", "strength": 0.3}, None),
+        ("beta", {"strategy": "fedavg-s", "beta": 0.5}, None),
+        ("beta", {"strategy": "my_methods:Mine", "beta": 0.5}, "0.5"),
+        ("grow", {"grow": True}, "true"),
+    ],
+)
+def test_a_setting_has_a_text_unless_it_has_no_effect(
+    name: str, settings: dict[str, Any], text: str | None
+) -> None:
+    assert setting_text(a_run(**settings), name) == text
+
+
+def test_runs_that_differ_in_what_does_nothing_do_not_differ() -> None:
+    runs = [a_run(aggregation="by-unit", fading=fading) for fading in (0.1, 0.2)]
+    assert differing(runs, ["aggregation", "fading"]) == []
+
+
+_PROFILED: dict[str, Any] = {"training_time": "profile"}
+
+
+def two_runs(one: dict[str, Any], other: dict[str, Any]) -> list[Run]:
+    return [
+        a_run(**{**_PROFILED, **one, "strategy": "fedavg-s"}),
+        a_run(**{**_PROFILED, **other, "strategy": "adaptcl"}),
+    ]
+
+
+def test_whatever_sets_the_clock_makes_another_job() -> None:
+    for name in (each.name for each in declared(EnvironmentSettings)):
+        assert job_differences(two_runs({name: 0.25}, {name: 0.5})) == [name]
+
+
+def test_whatever_sets_the_work_makes_another_job() -> None:
+    values = {"model": "small", "data": "fashion", "partition": "by-label"}
+    for name in (*values, "rounds", "workers", "samples", "epochs", "batch_size"):
+        assert job_differences(two_runs({name: 3}, {name: values.get(name, 5)})) == [name]
+
+
+def test_what_belongs_to_a_method_does_not() -> None:
+    for name in ("codec", "fixed", "averaging", "learning_rate", "strength"):
+        runs = two_runs({name: 0.1}, {name: 0.2})
+        assert job_differences(runs) == []
+        assert shared_differences(runs) == [name]
+
+
+def test_a_setting_without_effect_makes_no_other_job() -> None:
+    fixed: dict[str, Any] = {"bandwidths": [1.0, 2.0], "partition": "iid"}
+    one, other = ({"sigma": value, "label_share": value} for value in (2.0, 5.0))
+    assert job_differences(two_runs(fixed | one, fixed | other)) == []
+
+
+def test_seeds_and_threads_make_another_job_only_where_training_is_timed(make_run: MakeRun) -> None:
+    runs = two_runs({"seed": 1, "threads": 1}, {"seed": 2, "threads": 4})
+    assert job_differences(runs) == []
+    measured = {"training_time": "measured"}
+    runs = [
+        make_run("c", settings={"threads": 1, **measured}),
+        make_run("d", settings={"threads": 4, **measured}),
+    ]
+    assert job_differences(runs) == ["threads"]
+
+
+def test_a_setting_that_an_older_folder_lacks_is_compared_among_the_others(
+    make_run: MakeRun,
+) -> None:
+    runs = [make_run("a"), make_run("b", settings={"jitter": 0.1})]
+    assert job_differences(runs) == []
+    assert job_differences([*runs, make_run("c", settings={"jitter": 0.2})]) == ["jitter"]
+
+
+def test_real_and_virtual_time_are_different_clocks(make_run: MakeRun) -> None:
+    runs = [make_run("a", settings={"sigma": 2.0}), make_run("b", settings={"sigma": 5.0})]
+    (runs[0].folder / "network.toml").touch()
+    assert job_differences(runs) == ["clock"]

@@ -100,7 +100,7 @@ def test_a_round_without_a_measurement_says_nothing_of_accuracy(events_of: Event
     assert written(console) == "fedavg-s round 1/1  time 2.0 s  H 0.250\n"
 
 
-def test_plain_lines_tell_of_warnings_and_of_workers_that_come_and_go() -> None:
+def test_plain_lines_report_warnings_and_workers_that_come_and_go() -> None:
     console = plain()
     with Progress(console) as progress:
         progress(RunStarted("fedavg", "vgg-tiny", "digits", 4, 9))
@@ -114,7 +114,7 @@ def test_plain_lines_tell_of_warnings_and_of_workers_that_come_and_go() -> None:
     ]
 
 
-def test_signs_an_old_pipe_cannot_take_do_not_end_the_run() -> None:
+def test_characters_that_a_pipe_cannot_write_do_not_end_the_run() -> None:
     raw = io.BytesIO()
     console = Console(file=io.TextIOWrapper(raw, encoding="ascii", write_through=True))
     with Progress(console) as progress:
@@ -122,7 +122,7 @@ def test_signs_an_old_pipe_cannot_take_do_not_end_the_run() -> None:
     assert raw.getvalue() == b"warning: ? was clamped\n"
 
 
-def test_a_terminal_without_these_signs_gets_plain_lines(events_of: EventsOf) -> None:
+def test_a_terminal_without_unicode_gets_plain_lines(events_of: EventsOf) -> None:
     raw = io.BytesIO()
     file = io.TextIOWrapper(raw, encoding="latin-1", write_through=True)
     with Progress(Console(force_terminal=True, file=file)) as progress:
@@ -233,7 +233,7 @@ def test_remaining_time_counts_only_the_rounds_of_this_session(events_of: Events
     assert "1:00 elapsed 2:00 left" in last_screen(console)
 
 
-def test_ctrl_c_gives_the_terminal_back(events_of: EventsOf) -> None:
+def test_ctrl_c_restores_the_terminal(events_of: EventsOf) -> None:
     console = terminal()
 
     def interrupted() -> None:
@@ -249,7 +249,7 @@ def test_ctrl_c_gives_the_terminal_back(events_of: EventsOf) -> None:
     assert text[: text.rindex(SHOW_CURSOR)].endswith("\n")
 
 
-def test_without_its_context_it_still_tells_of_every_round(events_of: EventsOf) -> None:
+def test_outside_its_context_it_still_reports_every_round(events_of: EventsOf) -> None:
     console = terminal()
     progress = Progress(console)
     for event in events_of():

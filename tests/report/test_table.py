@@ -7,11 +7,14 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from adaptcl.report import Run, comparison, comparison_markdown
-from adaptcl.report.comparison import baseline
-from adaptcl.report.table import COLUMNS
+from adaptcl.report import Run, comparison_table
+from adaptcl.report.table import COLUMNS, ReportTable
 
 MakeRun = Callable[..., Run]
+
+
+def comparison_markdown(runs: Sequence[Run], *, over_seeds: bool = False) -> str:
+    return comparison_table(runs, over_seeds=over_seeds).markdown()
 
 
 def cells(markdown: str) -> list[list[str]]:
@@ -63,7 +66,7 @@ def test_the_best_accuracy_says_when_it_was_reached(make_run: MakeRun) -> None:
 def test_the_terminal_table_says_the_same_as_the_markdown(make_run: MakeRun) -> None:
     runs = [make_run("a"), make_run("b", strategy="adaptcl", adapts=True)]
     page = StringIO()
-    Console(file=page, width=200).print(comparison(runs))
+    Console(file=page, width=200).print(comparison_table(runs))
     for row in cells(comparison_markdown(runs)):
         line = next(line for line in page.getvalue().splitlines() if f"│ {row[0]} " in line)
         assert [cell.strip() for cell in line.strip("│").split("│")] == row
@@ -71,23 +74,43 @@ def test_the_terminal_table_says_the_same_as_the_markdown(make_run: MakeRun) -> 
 
 def printed(width: int, runs: Sequence[Run], *, over_seeds: bool = False) -> list[str]:
     page = StringIO()
-    Console(file=page, width=width).print(comparison(runs, over_seeds=over_seeds))
+    Console(file=page, width=width).print(comparison_table(runs, over_seeds=over_seeds))
     return page.getvalue().splitlines()
 
 
-@pytest.mark.parametrize("count", [1, 2, 5])
+@pytest.mark.parametrize("count", [1, 5])
 def test_a_terminal_of_80_columns_gets_every_number_in_one_piece(
     make_run: MakeRun, count: int
 ) -> None:
     runs = [make_run(str(place), strategy=f"method-{place}", adapts=True) for place in range(count)]
     lines = printed(80, runs)
     assert max(map(len, lines)) <= 80
-    told = [[cell.strip() for cell in line.strip("│").split("│")] for line in lines if "│" in line]
+    lines_of_cells = [
+        [cell.strip() for cell in line.strip("│").split("│")] for line in lines if "│" in line
+    ]
     for place, name in enumerate(COLUMNS[1:], start=1):
-        shown = [cell for row in told if row[0] == name for cell in row[1:]]
+        shown = [cell for row in lines_of_cells if row[0] == name for cell in row[1:]]
         assert shown == [row[place] for row in cells(comparison_markdown(runs))]
     headings = " ".join(line for line in lines if "┃" in line)
     assert all(run.label in headings for run in runs)
+
+
+def test_rows_of_one_label_stay_side_by_side_in_an_upright_table() -> None:
+    rows = [("A", "paper", "1", "5"), ("", "ours", "2", "6"), ("B", "paper", "3", "7")]
+    table = ReportTable(
+        ("", "", "a column of this table", "another of its columns"), rows, labels=2
+    )
+    page = StringIO()
+    Console(file=page, width=44).print(table)
+    assert [line for line in page.getvalue().splitlines() if "a column" in line] == [
+        "│ a column of this table │     1 │    2 │",
+        "│ a column of this table │     3 │",
+    ]
+
+
+def test_a_bar_in_a_cell_does_not_end_it_in_markdown() -> None:
+    table = ReportTable(("run", "x"), [("a|b", "1")], ["A note."])
+    assert table.markdown() == "| run | x |\n| --- | ---: |\n| a\\|b | 1 |\n\nA note."
 
 
 def test_a_wide_terminal_gets_one_row_a_run(make_run: MakeRun) -> None:
@@ -96,7 +119,7 @@ def test_a_wide_terminal_gets_one_row_a_run(make_run: MakeRun) -> None:
     assert sum(line.startswith("│") for line in printed(80, runs)) == len(COLUMNS) - 1
 
 
-@pytest.mark.parametrize("width", [20, 40, 80])
+@pytest.mark.parametrize("width", [20, 80])
 def test_numbers_too_long_for_the_terminal_are_wrapped_and_not_lost(
     make_run: MakeRun, width: int
 ) -> None:
@@ -118,26 +141,8 @@ def test_notes_stand_below_the_table(make_run: MakeRun) -> None:
 def test_square_brackets_in_a_label_are_printed_not_obeyed(make_run: MakeRun) -> None:
     page = StringIO()
     run = replace(make_run("a"), label="[red]mine[/red]")
-    Console(file=page, width=200).print(comparison([run]))
+    Console(file=page, width=200).print(comparison_table([run]))
     assert "[red]mine[/red]" in page.getvalue()
-
-
-@pytest.mark.parametrize(
-    ("strategies", "expected"),
-    [
-        (("adaptcl", "fedavg-s", "fedavg"), 1),
-        (("fedavg", "adaptcl"), 0),
-        (("adaptcl", "fedavg"), 1),
-        (("heterofl", "adaptcl", "ssp-s"), 2),
-        (("mine", "adaptcl", "adaptcl"), 1),
-        (("ssp-s", "fedavg-s", "fedavg-s"), 1),
-    ],
-)
-def test_the_baseline_is_the_first_fedavg_s_or_else_of_the_strategy_that_is_listed_first(
-    make_run: MakeRun, strategies: tuple[str, ...], expected: int
-) -> None:
-    runs = [make_run(str(place), strategy=name) for place, name in enumerate(strategies)]
-    assert baseline(runs) is runs[expected]
 
 
 def test_speed_up_is_relative_to_the_baseline_wherever_it_stands(make_run: MakeRun) -> None:
@@ -170,7 +175,7 @@ def test_a_run_without_a_round_has_no_numbers(make_run: MakeRun) -> None:
 
 def test_no_runs_make_an_empty_table() -> None:
     assert cells(comparison_markdown([])) == []
-    assert comparison([]).rows == []
+    assert comparison_table([]).rows == []
 
 
 def test_runs_of_unequal_work_carry_a_warning(make_run: MakeRun) -> None:
@@ -187,9 +192,9 @@ def test_runs_on_different_clocks_carry_a_warning_and_say_it_in_their_labels(
         make_run("a", settings={"sigma": 2.0, "train_time": 20.0}),
         make_run("b", strategy="adaptcl", settings={"sigma": 10.0, "train_time": 5.0}),
     ]
-    told = comparison_markdown(runs)
-    assert "The runs differ in sigma, train_time: compare times with care." in told
-    assert [row[0] for row in cells(told)] == [
+    text = comparison_markdown(runs)
+    assert "The runs differ in sigma, train_time: compare times with care." in text
+    assert [row[0] for row in cells(text)] == [
         "fedavg-s (sigma=2, train_time=20)",
         "adaptcl (sigma=10, train_time=5)",
     ]
@@ -210,7 +215,7 @@ def test_the_time_to_a_target_is_when_it_was_first_measured(
         make_run("a", final_accuracy=0.8),
         make_run("b", strategy="adaptcl", round_s=60.0, final_accuracy=0.7),
     ]
-    table = comparison(runs, target_accuracy=target)
+    table = comparison_table(runs, target_accuracy=target)
     assert table.headings[-1] == f"virtual time to {100 * target:g} %"
     assert [row[-1] for row in table.rows] == expected
 
@@ -220,13 +225,13 @@ def test_a_target_that_only_some_seeds_reached_says_how_many(make_run: MakeRun) 
         make_run("a", seed=1, final_accuracy=0.8),
         make_run("b", seed=2, final_accuracy=0.6),
     ]
-    (row,) = comparison(runs, over_seeds=True, target_accuracy=0.8).rows
+    (row,) = comparison_table(runs, over_seeds=True, target_accuracy=0.8).rows
     assert row[-1] == "6.7 min in 1 of 2 runs"
-    (row,) = comparison(runs, over_seeds=True, target_accuracy=0.6).rows
+    (row,) = comparison_table(runs, over_seeds=True, target_accuracy=0.6).rows
     assert row[-1] == "5.0 ± 2.4 (3.3–6.7) min"
 
 
-def test_a_seed_that_counts_twice_is_told_of(make_run: MakeRun) -> None:
+def test_a_note_names_a_seed_that_counts_twice(make_run: MakeRun) -> None:
     runs = [make_run("a", seed=1), make_run("b", seed=1)]
     assert "Several runs of one seed count as several: fedavg-s." in comparison_markdown(
         runs, over_seeds=True
@@ -288,18 +293,22 @@ def test_real_times_across_a_network_are_not_called_virtual(make_run: MakeRun) -
 def uneven(run: Run, by_worker: tuple[float | None, ...] = (0.75, 0.5)) -> Run:
     """The same run with accuracies by class and worker on record."""
     assert run.summary is not None
-    told = replace(run.summary, accuracy_by_class=(0.9, None, 0.25), accuracy_by_worker=by_worker)
-    return replace(run, summary=told)
+    summary = replace(
+        run.summary, accuracy_by_class=(0.9, None, 0.25), accuracy_by_worker=by_worker
+    )
+    return replace(run, summary=summary)
 
 
-def test_where_classes_are_dealt_unequally_it_is_told_who_is_left_behind(make_run: MakeRun) -> None:
+def test_where_classes_are_dealt_unequally_the_table_shows_who_is_left_behind(
+    make_run: MakeRun,
+) -> None:
     dealt = {"partition": "by-label"}
     runs = [
         uneven(make_run("a", settings=dealt)),
         uneven(make_run("b", strategy="adaptcl", settings=dealt), by_worker=()),
         make_run("c", strategy="heterofl", settings=dealt),
     ]
-    table = comparison(runs)
+    table = comparison_table(runs)
     assert table.headings == (*COLUMNS, "worst class", "least worker")
     assert [row[-2:] for row in table.rows] == [
         ("25.00 %", "50.00 %"),
@@ -311,7 +320,7 @@ def test_where_classes_are_dealt_unequally_it_is_told_who_is_left_behind(make_ru
 def test_elsewhere_the_table_stays_narrow(make_run: MakeRun) -> None:
     iid, older = uneven(make_run("a")), make_run("b", settings={"partition": "dirichlet"})
     for runs in ([iid], [older], [iid, older]):
-        assert comparison(runs).headings == COLUMNS
+        assert comparison_table(runs).headings == COLUMNS
 
 
 def test_over_seeds_a_row_is_held_against_the_baseline_seed_by_seed(make_run: MakeRun) -> None:

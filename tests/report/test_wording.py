@@ -20,7 +20,7 @@ from adaptcl.report.wording import PERCENT, Quantity, duration, number_of, span,
         (float("nan"), "–"),
     ],
 )
-def test_a_duration_is_told_in_the_largest_unit_it_holds_two_of(
+def test_a_duration_is_written_in_the_largest_unit_it_holds_two_of(
     seconds: float | None, words: str
 ) -> None:
     assert duration(seconds) == words

@@ -101,37 +101,33 @@ class ReportTable:
         return table
 
     def _stacked(self, fits: Callable[[Table], bool]) -> list[Table]:
-        """Upright tables, each of as many rows as fit, and of at least one."""
-        rows = self._labelled_rows()
+        """Upright tables, each of as many blocks as fit, and of at least one."""
+        blocks = self._blocks()
         tables: list[Table] = []
-        first = 0
-        while first < len(rows):
-            last = first + 1
-            while last < len(rows) and fits(self._upright(rows[first : last + 1])):
-                last += 1
-            tables.append(self._upright(rows[first:last]))
-            first = last
+        while blocks:
+            rows = blocks.pop(0)
+            while blocks and fits(self._upright([*rows, *blocks[0]])):
+                rows += blocks.pop(0)
+            tables.append(self._upright(rows))
         return tables
 
-    def _upright(self, rows: Sequence[tuple[str, tuple[str, ...]]]) -> Table:
+    def _blocks(self) -> list[list[tuple[str, ...]]]:
+        """Rows that stay together: a row without a label belongs to the one above."""
+        blocks: list[list[tuple[str, ...]]] = []
+        for cells in self.rows:
+            if cells[0] or not blocks:
+                blocks.append([])
+            blocks[-1].append(cells)
+        return blocks
+
+    def _upright(self, rows: Sequence[tuple[str, ...]]) -> Table:
         table = Table()
         table.add_column(self.headings[0])
-        for label, _ in rows:
-            table.add_column(Text(label), justify="right")
-        for place, name in enumerate(self.headings[self.labels :]):
-            table.add_row(name, *(Text(numbers[place]) for _, numbers in rows))
+        for cells in rows:
+            table.add_column(Text("\n".join(cells[: self.labels])), justify="right")
+        for place, name in list(enumerate(self.headings))[self.labels :]:
+            table.add_row(name, *(Text(cells[place]) for cells in rows))
         return table
-
-    def _labelled_rows(self) -> list[tuple[str, tuple[str, ...]]]:
-        """Each row's labels in one text and its numbers; an empty label repeats the one above."""
-        found: list[tuple[str, tuple[str, ...]]] = []
-        above = [""] * self.labels
-        for cells in self.rows:
-            above = [
-                label or before for label, before in zip(cells[: self.labels], above, strict=True)
-            ]
-            found.append((", ".join(above), cells[self.labels :]))
-        return found
 
 
 def comparison_table(

@@ -4,14 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from adaptcl.report.figures import save, save_pictures
+from adaptcl.report.picture_folder import save_pictures
 
 
 def names(folder: Path) -> set[str]:
     return {path.name for path in folder.glob("[!.]*")}
 
 
-def test_pictures_take_the_place_of_those_before(tmp_path: Path) -> None:
+def test_pictures_replace_those_of_the_last_report(tmp_path: Path) -> None:
     save_pictures({"a.png": b"1", "b.png": b"2"}, tmp_path)
     drawn = save_pictures({"a.png": b"3"}, tmp_path)
     assert drawn.paths == (tmp_path / "a.png",)
@@ -20,7 +20,7 @@ def test_pictures_take_the_place_of_those_before(tmp_path: Path) -> None:
     assert (tmp_path / "a.png").read_bytes() == b"3"
 
 
-def test_nothing_that_somebody_else_put_there_is_removed(tmp_path: Path) -> None:
+def test_no_file_of_somebody_else_is_removed(tmp_path: Path) -> None:
     (tmp_path / "mine.png").write_bytes(b"0")
     (tmp_path / "notes.txt").write_text("keep")
     save_pictures({"a.png": b"1", "b.png": b"2", "c.png": b"3"}, tmp_path)
@@ -40,11 +40,3 @@ def test_a_record_that_is_not_ours_removes_nothing(tmp_path: Path, record: bytes
     (folder / ".drawn.json").write_bytes(record)
     assert save_pictures({"a.png": b"1"}, folder).removed == ()
     assert (tmp_path / "outside.png").exists()
-
-
-def test_a_file_that_cannot_be_written_leaves_nothing_behind(tmp_path: Path) -> None:
-    (tmp_path / "taken").mkdir()
-    with pytest.raises(OSError, match="directory"):
-        save(b"1", tmp_path / "taken")
-    assert names(tmp_path) == {"taken"}
-    assert len(list(tmp_path.iterdir())) == 1

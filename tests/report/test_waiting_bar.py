@@ -6,11 +6,11 @@ import pytest
 from rich.console import Console
 
 from adaptcl.report import bar
-from adaptcl.report.display import PATIENCE
+from adaptcl.report.waiting_bar import PATIENCE
 
 
 class Clock:
-    """Time that passes only when it is told to."""
+    """A clock that moves only by hand."""
 
     def __init__(self) -> None:
         self.now = 100.0
@@ -46,7 +46,7 @@ def test_a_long_step_shows_how_far_it_is(clock: Clock) -> None:
     assert "30000/60000" in page.getvalue()
 
 
-def test_bytes_are_told_as_bytes_even_where_the_total_is_unknown(clock: Clock) -> None:
+def test_bytes_are_shown_as_bytes_even_if_the_total_is_unknown(clock: Clock) -> None:
     page = StringIO()
     with bar("fetching cifar10", in_bytes=True, console=terminal(page), clock=clock) as progress:
         clock.now += 2 * PATIENCE
@@ -55,7 +55,7 @@ def test_bytes_are_told_as_bytes_even_where_the_total_is_unknown(clock: Clock) -
     assert "MB" in page.getvalue()
 
 
-def test_where_there_is_no_terminal_there_is_no_bar(clock: Clock) -> None:
+def test_without_a_terminal_there_is_no_bar(clock: Clock) -> None:
     page = StringIO()
     with bar("reading", console=terminal(page, is_terminal=False), clock=clock) as progress:
         clock.now += 2 * PATIENCE
@@ -63,7 +63,7 @@ def test_where_there_is_no_terminal_there_is_no_bar(clock: Clock) -> None:
     assert page.getvalue() == ""
 
 
-def test_an_interruption_gives_the_terminal_back(clock: Clock) -> None:
+def test_an_interruption_restores_the_terminal(clock: Clock) -> None:
     page = StringIO()
 
     def interrupted() -> None:

@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+
+import pytest
+
+from adaptcl.report import palette
+from adaptcl.report.palette import COLOUR_VISION, looks, seen
+from adaptcl.strategies import STRATEGIES
+
+
+def colours(strategies: Sequence[str]) -> list[str]:
+    return [look.colour for look in looks(strategies)]
+
+
+def least_difference(found: Sequence[str], vision: str) -> float:
+    places = [seen(colour, vision) for colour in found]
+    return min(math.dist(one, other) for one, other in itertools.combinations(places, 2))
+
+
+def test_the_strategies_of_the_paper_keep_their_colours() -> None:
+    known = {"fedavg": "#7a7a7a", "fedavg-s": "#0072b2", "fedasync-s": "#e69f00"}
+    known |= {"ssp-s": "#009e73", "dc-asgd-a-s": "#cc79a7", "adaptcl": "#d55e00"}
+    known |= {"heterofl": "#56b4e9", "fedrolex": "#882255", "fedbuff": "#999933"}
+    for name, colour in known.items():
+        assert colours([name]) == [colour]
+
+
+def test_a_new_strategy_gets_a_colour_without_an_entry(monkeypatch: pytest.MonkeyPatch) -> None:
+    more = {**STRATEGIES, **dict.fromkeys(("one", "two", "three"), STRATEGIES["fedavg"])}
+    monkeypatch.setattr(palette, "STRATEGIES", more)
+    found = colours(list(more))
+    assert found[: len(STRATEGIES)] == colours(list(STRATEGIES))
+    assert colours(["two"]) == [found[-2]]
+    shipped = colours(list(STRATEGIES))
+    for vision in COLOUR_VISION:
+        # A new colour is no harder to tell from the others than the colours before it.
+        assert least_difference(found, vision) == least_difference(shipped, vision)
+
+
+def test_custom_strategies_have_colours_that_no_shipped_strategy_has() -> None:
+    found = colours([*STRATEGIES, "mine:A", "yours:B"])
+    assert len(set(found)) == len(found)
+    alone = colours(["mine:A", "yours:B"])
+    assert not {*alone} & {*colours(list(STRATEGIES))}
+
+
+def test_a_strategy_keeps_its_colour_if_it_occurs_once() -> None:
+    strategies = ("adaptcl", "fedavg", "adaptcl", "heterofl", "adaptcl")
+    drawn = looks(strategies)
+    for place in (0, 1, 3):
+        assert looks([strategies[place]]) == [drawn[place]]
+
+
+def test_ten_runs_of_one_strategy_have_colours_that_everybody_can_tell_apart() -> None:
+    for strategy in ("fedavg", "fedavg-s", "adaptcl"):
+        for vision in COLOUR_VISION:
+            # A difference of 2 can just be seen where colours touch; thin lines take far more.
+            least = 35 if vision == "common" else 18
+            assert least_difference(colours([strategy] * 10), vision) > least
+
+
+def test_a_repeated_strategy_has_no_colour_like_another_strategys() -> None:
+    others = ("fedavg", "fedavg-s", "fedasync-s", "ssp-s", "dc-asgd-a-s", "heterofl", "fedrolex")
+    places = [seen(colour, "common") for colour in colours([*others, *["adaptcl"] * 4])]
+    repeated, strategies = places[len(others) + 1 :], places[: len(others)]
+    for one, other in itertools.product(repeated, strategies):
+        assert math.dist(one, other) > 20
+
+
+def test_no_two_of_very_many_runs_look_the_same() -> None:
+    assert len(set(looks(["fedavg", "adaptcl"] * 20))) == 40
+    custom = [f"custom:{place}" for place in range(6)]
+    found = colours([*["fedavg", "ssp-s", "adaptcl"] * 3, *custom])
+    assert len(set(found)) == len(found)
