@@ -1,13 +1,17 @@
-"""Each benchmark run for real, on the small model and once."""
+"""Each benchmark for real, on the small model and once."""
 
 from __future__ import annotations
 
 import pytest
 import torch
 
-from benchmarks import lasso, layout, step, threads
+from adaptcl import models
+from adaptcl.errors import SettingError
+from benchmarks import lasso, layout, machine, step, threads
 from benchmarks import round as a_round
 from benchmarks.benchmark import BenchmarkReport, Request
+from benchmarks.layout import refuse_unsafe
+from benchmarks.subjects import SHAPES
 
 ONCE = Request(repeats=1)
 
@@ -21,6 +25,9 @@ def test_a_step_is_measured_at_every_retention_with_its_limit(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(step, "_MODEL", "small")
+    monkeypatch.setattr(step, "RETENTIONS", (1.0, 0.25))
+    monkeypatch.setattr(machine, "_SIDE", {"cpu": 64})
+    monkeypatch.setattr(machine, "_BATCH", {"cpu": 1})
     report = step.measure(ONCE)
     whole = report.rows[0]
     assert (whole.label, whole.value) == ("γ = 1", 1.0)
@@ -47,6 +54,7 @@ def test_layouts_are_measured_against_channels_first(monkeypatch: pytest.MonkeyP
 
 def test_a_round_is_measured_with_and_without_the_lasso(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(a_round, "_STEPS", {"cpu": {"small": 1}})
+    monkeypatch.setattr(a_round, "WORKERS", 2)
     report = a_round.measure(ONCE)
     assert [label for label in labels(report) if "processor" not in label] == [
         "small, sparse training",
@@ -58,9 +66,22 @@ def test_workers_side_by_side_are_measured_in_threads_and_processes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(threads, "_STEPS", {"small": 1})
+    in_a_process = threads._processes("small", workers=1, side=1)()
+    assert in_a_process > 0
     monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
+    monkeypatch.setattr(threads, "_processes", lambda *_: lambda: in_a_process)
     assert labels(threads.measure(ONCE)) == [
         "small, 1 side by side on 2 cores each, threads",
         "small, 2 side by side on 1 core each, threads",
         "small, 2 side by side on 1 core each, processes",
     ]
+
+
+def test_channels_last_is_never_tried_where_it_corrupts_memory() -> None:
+    with pytest.raises(SettingError, match="not known to be safe"):
+        refuse_unsafe(models.build("resnet50", (3, 32, 32), 10, seed=1), torch.zeros(2, 3, 32, 32))
+
+
+def test_a_model_of_the_benchmark_is_safe_with_channels_last() -> None:
+    shape = SHAPES["small"]
+    refuse_unsafe(models.build("small", shape, 10, seed=1), torch.zeros(2, *shape))

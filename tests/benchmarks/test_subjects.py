@@ -15,9 +15,9 @@ def small() -> Subject:
     return subject("small", 32)
 
 
-@pytest.mark.parametrize("gamma", [1.0, 0.5, 0.25])
-def test_a_cut_has_the_retention_asked_for(small: Subject, gamma: float) -> None:
-    assert retention(small.units, small.cut(gamma)) == pytest.approx(gamma, abs=0.02)
+def test_a_cut_has_the_retention_asked_for(small: Subject) -> None:
+    for gamma in (1.0, 0.5, 0.25):
+        assert retention(small.units, small.cut(gamma)) == pytest.approx(gamma, abs=0.02)
 
 
 def test_the_plain_penalty_is_that_of_the_package(small: Subject) -> None:

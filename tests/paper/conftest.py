@@ -1,4 +1,4 @@
-"""A small experiment on the shipped digits, which takes seconds, and results that nobody ran."""
+"""A small experiment on the shipped digits, and made-up results."""
 
 from __future__ import annotations
 
@@ -11,11 +11,10 @@ import pytest
 
 from adaptcl.config import Config
 from adaptcl.records import RoundRecord, WorkerRecord, summarise
-from paper.experiment import Experiment, TableRow
-from paper.identity import effective
+from paper.experiment import Experiment, ExperimentRow, parse_experiment
+from paper.identity import recorded_settings
 from paper.provenance import Provenance
-from paper.reading import parse
-from paper.result import RunResult, Size, course, workers_where_they_change
+from paper.result import RunResult, Size, round_series, workers_at_changes
 
 TINY = """
 title = "Tiny"
@@ -70,9 +69,9 @@ def tiny_text() -> str:
     return TINY
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def tiny() -> Experiment:
-    return parse("tiny", TINY)
+    return parse_experiment("tiny", TINY)
 
 
 @pytest.fixture(scope="session")
@@ -85,13 +84,13 @@ def nobody() -> Provenance:
 def changed() -> Callable[..., Config]:
     """The configuration of a row's run with other settings."""
 
-    def config(row: TableRow, seed: int = 1, **settings: Any) -> Config:
+    def config(row: ExperimentRow, seed: int = 1, **settings: Any) -> Config:
         return replace(row, values={**row.values, **settings}).config(seed)
 
     return config
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def make_up() -> Callable[..., RunResult]:
     return made_up
 
@@ -127,14 +126,16 @@ def made_up(
     sizes = tuple(Size(*(int(part * each) for part in (1e6, 2e6, 4e6))) for each in kept)
     pairs = {r.round: 0.9 for r in records if r.similarity is not None}
     values: dict[str, Any] = {
-        "settings": effective(config.values()),
+        "settings": recorded_settings(config.values()),
         "provenance": provenance,
         "smoke": False,
         "summary": summary,
         "whole": whole,
         "sub_models": sizes,
-        "course": course(records, {r.round: accuracy + 0.01 for r in records}, {1: accuracy / 2}),
-        "workers": workers_where_they_change(records, pairs),
+        "course": round_series(
+            records, {r.round: accuracy + 0.01 for r in records}, {1: accuracy / 2}
+        ),
+        "workers": workers_at_changes(records, pairs),
     }
     return RunResult(**{**values, **changes})
 

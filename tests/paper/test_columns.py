@@ -1,4 +1,4 @@
-"""Columns: what each says of a run."""
+"""The value of a column for a run."""
 
 from __future__ import annotations
 
@@ -26,24 +26,16 @@ def quick(tiny: Experiment, make_up: MakeUp) -> RunResult:
     return make_up(tiny.parts[0].row("AdaptCL").config(1), round_s=30.0)
 
 
-@pytest.mark.parametrize(
-    ("tests", "minutes"),
-    [
-        ((None, 0.71, None, 0.60), 1.0),
-        ((None, 0.69, None, 0.70), 2.0),
-        ((None, 0.69, None, 0.69), None),
-    ],
-    ids=["first test counts even if later ones fall", "equal is enough", "never got there"],
-)
 def test_the_time_to_the_baseline_is_that_of_the_first_test_as_good_as_its_end(
-    slow: RunResult,
-    quick: RunResult,
-    tests: tuple[float | None, ...],
-    minutes: float | None,
+    slow: RunResult, quick: RunResult
 ) -> None:
-    run = replace(quick, course=replace(quick.course, accuracy=tests))
-    assert COLUMNS["minutes_to_baseline"].value(run, slow) == minutes
-
-
-def test_without_a_baseline_there_is_no_time_to_it(quick: RunResult) -> None:
-    assert COLUMNS["minutes_to_baseline"].value(quick, None) is None
+    cases: dict[tuple[float | None, ...], float | None] = {
+        (None, 0.71, None, 0.60): 1.0,  # the first such test counts even if later ones fall
+        (None, 0.69, None, 0.70): 2.0,  # equal is enough
+        (None, 0.69, None, 0.69): None,
+    }
+    value = COLUMNS["minutes_to_baseline"].value
+    for tests, minutes in cases.items():
+        run = replace(quick, course=replace(quick.course, accuracy=tests))
+        assert value(run, slow) == minutes
+    assert value(quick, None) is None

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from paper.profile import RETENTIONS, Profile, measure
+from paper.profile import RETENTIONS, Profile, measure_profile
 from paper.provenance import Provenance
 
 
 def test_a_cpu_takes_less_time_for_a_smaller_sub_model() -> None:
-    measured = measure("vgg16", "cpu", "tf32", batch_size=4, steps=1, seconds=0.1)
+    measured = measure_profile("small", "cpu", "tf32", batch_size=32, steps=1, seconds=0.1)
     assert measured.retention[0] == 1.0
     for kept, wanted in zip(measured.retention, RETENTIONS, strict=True):
         assert kept <= wanted + 1e-6

@@ -52,14 +52,14 @@ def test_without_git_the_commit_is_what_the_environment_says(
     assert commit() == "unknown"
 
 
-def test_a_repository_that_only_surrounds_the_package_is_not_its_own(
+def test_a_repository_around_the_package_that_does_not_track_it_has_not_its_commit(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     package = tmp_path / "site-packages" / "adaptcl"
-    (package / "experiments").mkdir(parents=True)
+    package.mkdir(parents=True)
     (package / "__init__.py").touch()
     subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
-    monkeypatch.setattr(module, "__file__", str(package / "experiments" / "provenance.py"))
+    monkeypatch.setattr(module, "_PACKAGE", package)
     monkeypatch.delenv("ADAPTCL_COMMIT", raising=False)
     assert commit() == "unknown"
 

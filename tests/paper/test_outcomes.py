@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from paper.experiment import Experiment
-from paper.identity import key
+from paper.identity import run_key
+from paper.outcomes import Verdict, judge_claims
 from paper.result import RunResult
 from paper.store import Store
-from paper.verdicts import Verdict, verdicts
 
 MakeUp = Callable[..., RunResult]
 
@@ -21,20 +21,20 @@ def judged(
 ) -> tuple[bool | None, str]:
     part = tiny.parts[0]
     row = part.row("AdaptCL")
-    baseline = part.against(row)
+    baseline = part.baseline_of(row)
     assert baseline is not None
     made: list[RunResult] = []
     for seed in seeds:
         made.append(make_up(row.config(seed), accuracy=accuracy, round_s=round_s))
         made.append(make_up(baseline.config(seed), accuracy=0.8))
-    store = Store(Path("nowhere"), {key(each.settings): each for each in made})
-    (verdict,) = verdicts([tiny], store)
+    store = Store(Path("nowhere"), {run_key(each.settings): each for each in made})
+    (verdict,) = judge_claims([tiny], store)
     return verdict.holds, verdict.words
 
 
 def barrier_round_s(tiny: Experiment, make_up: MakeUp) -> float:
     config = tiny.parts[0].row("FedAVG-S").config(1)
-    found = Store(Path(), {key(config.values()): make_up(config)}).find(config)
+    found = Store(Path(), {run_key(config.values()): make_up(config)}).find(config)
     assert found is not None
     return found.summary.virtual_time_s / found.summary.rounds
 
@@ -81,7 +81,7 @@ def test_too_few_seeds_decide_nothing(tiny: Experiment, make_up: MakeUp) -> None
     assert "1 of 2 seeds" in words
 
 
-def test_mean_models_and_fresh_statistics_are_told_beside_and_decide_nothing(
+def test_mean_models_and_fresh_statistics_are_named_and_decide_nothing(
     tiny: Experiment, make_up: MakeUp
 ) -> None:
     _, words = judged(tiny, make_up, 0.792, 1.0, (1, 2))
