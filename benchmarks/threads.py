@@ -80,7 +80,7 @@ def _processes(name: str, workers: int, side: int) -> Callable[[], float]:
     def run() -> float:
         cores = max(1, torch.get_num_threads() // side)
         command = [sys.executable, "-m", "benchmarks.threads"]
-        command += [name, str(cores), str(workers // side)]
+        command += [name, str(cores), str(workers // side), str(_STEPS[name])]
         others = [
             subprocess.Popen(
                 command,
@@ -116,10 +116,10 @@ def _train(one: Subject, number: int) -> None:
     worker.carry_out(task, WorkerMemory(lasso=1e-5))
 
 
-def _be_a_process(name: str, cores: int, workers: int) -> None:
+def _be_a_process(name: str, cores: int, workers: int, steps: int) -> None:
     """The code of a separate process: get ready, then train when a line comes in."""
     torch.set_num_threads(cores)
-    one = subject(name, _BATCH * _STEPS[name])
+    one = subject(name, _BATCH * steps)
     _train(one, workers)
     print("ready", flush=True)
     sys.stdin.readline()
@@ -130,4 +130,4 @@ def _be_a_process(name: str, cores: int, workers: int) -> None:
 
 
 if __name__ == "__main__":
-    _be_a_process(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))
+    _be_a_process(sys.argv[1], *map(int, sys.argv[2:]))

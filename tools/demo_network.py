@@ -1,9 +1,9 @@
 """AdaptCL against FedAVG-S in real seconds: four workers behind four links of different speed.
 
-Makes five network namespaces on this machine, one for the server and one for each worker, joined
-by links that are shaped in both directions (`tc tbf`), so that the slowest worker takes about σ
-times as long as the fastest. Server and workers are the ordinary commands, with keys and TLS.
-Needs Linux and root; what it makes, it takes away again.
+It makes five network namespaces on this machine, one for the server and one for each worker. The
+links between them are shaped in both directions (`tc tbf`), so that the slowest worker takes about
+σ times as long as the fastest. Server and workers are the ordinary commands, with keys and TLS. It
+needs Linux and root, and removes the namespaces at the end.
 
     python tools/demo_network.py --out demo-network
 """
@@ -33,7 +33,7 @@ WORKERS = 4
 PORT = 9092
 SERVER = "adaptcl-server"
 TRAIN_S = 0.8
-"""About how long a round's training takes here, which the rates below have to make up for."""
+"""The approximate time of a round's training here; the links' rates account for it."""
 FASTEST_MIB_S = 0.16
 
 SETTINGS: Mapping[str, object] = {
@@ -45,13 +45,13 @@ SETTINGS: Mapping[str, object] = {
     "learning-rate": 0.05,
     "strength": 0.1,
     "pruning-interval": 3,
-    # Real times are noisy, and one slow measurement must not shrink a sub-model for good.
+    # Real times are noisy: one slow measurement must not shrink a sub-model for good.
     "grow": "true",
 }
 
 
 def main() -> int:
-    """Run the demonstration; gives the exit status."""
+    """Run the demonstration and return the exit status."""
     parser = argparse.ArgumentParser(description="AdaptCL on four shaped links, in real seconds.")
     parser.add_argument("--out", default="demo-network", help="folder for runs and figures")
     parser.add_argument("--sigma", type=float, default=3.0, help="slowest over fastest [3]")
@@ -80,7 +80,7 @@ def main() -> int:
 
 
 def link_rates(sigma: float) -> list[float]:
-    """Rates of the workers' links in MiB/s, by the paper's equations."""
+    """The rates of the workers' links in MiB/s, by the paper's equations."""
     data = load("fashion", None)
     model = build(str(SETTINGS["model"]), data.train.shape, len(data.classes), seed=1)
     size = sum(t.numel() * t.element_size() for t in model.state_dict().values()) / MIB
@@ -92,7 +92,7 @@ def link_rates(sigma: float) -> list[float]:
 
 @contextmanager
 def network(rates: Sequence[float]) -> Iterator[None]:
-    """Namespaces and shaped links between them, for as long as the context lasts."""
+    """Keep namespaces and shaped links between them while the context lasts."""
     spaces = [SERVER, *(f"adaptcl-worker-{number}" for number in range(WORKERS))]
     try:
         for space in spaces:
@@ -108,7 +108,7 @@ def network(rates: Sequence[float]) -> Iterator[None]:
             for end, address, name in ((SERVER, 1, here), (space, 2, there)):
                 call("ip", "-n", end, "address", "add", f"10.77.{number}.{address}/24", "dev", name)
                 call("ip", "-n", end, "link", "set", name, "up")
-                # A queue as long as a message: a link that drops packets is another experiment.
+                # The queue holds a whole message, so that the link drops no packets.
                 shaped = ("rate", f"{rate * MIB * 8:.0f}bit", "burst", "16kb", "limit", "400kb")
                 call("tc", "-n", end, "qdisc", "add", "dev", name, "root", "tbf", *shaped)
         yield
@@ -118,14 +118,14 @@ def network(rates: Sequence[float]) -> Iterator[None]:
 
 
 def call(*words: str) -> None:
-    """Run a command that has to work."""
+    """Run a command that must succeed."""
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     if done.returncode:
         raise SystemExit(f"{' '.join(words)}: {done.stderr.strip()}")
 
 
-def carried_bytes() -> list[int]:
-    """Bytes that each worker's link has carried so far, in both directions."""
+def count_link_bytes() -> list[int]:
+    """The bytes that each worker's link carried so far, in both directions."""
     listing = subprocess.run(
         ["ip", "-n", SERVER, "-s", "-j", "link"], capture_output=True, text=True, check=True
     )
@@ -140,37 +140,37 @@ def carried_bytes() -> list[int]:
 
 
 def run(scratch: Path, out: Path, chosen: Mapping[str, object], stack: ExitStack) -> int:
-    """Both runs, one after the other; gives the bytes that all links carried."""
+    """Make both runs, one after the other; return the bytes that all links carried."""
     hosts = [f"10.77.{number}.1" for number in range(WORKERS)]
     keys = scratch / "keys"
     flags = [word for host in hosts for word in ("--host", host)]
     call(*COMMAND, "keys", str(keys), "--workers", str(WORKERS), *flags)
     settings = [word for name, value in chosen.items() for word in (f"--{name}", str(value))]
     place = ["--tls", str(keys / "server"), "--listen", f"0.0.0.0:{PORT}", "--out", str(out)]
-    processes = [started(SERVER, ["server", *settings, *place], stack)]
+    processes = [start(SERVER, ["server", *settings, *place], stack)]
     for number, host in enumerate(hosts):
-        own = ["--tls", str(keys / f"worker-{number}"), "--memory", str(scratch / f"m{number}")]
-        words = ["worker", "--server", f"{host}:{PORT}", "--data", "fashion", "--deal", *own]
+        local = ["--tls", str(keys / f"worker-{number}"), "--memory", str(scratch / f"m{number}")]
+        words = ["worker", "--server", f"{host}:{PORT}", "--data", "fashion", "--deal", *local]
         log = (scratch / f"worker-{number}.txt").open("w")
         stack.callback(log.close)
-        processes.append(started(f"adaptcl-worker-{number}", words, stack, log.fileno()))
+        processes.append(start(f"adaptcl-worker-{number}", words, stack, log.fileno()))
     if processes[0].wait() != 0:
-        raise SystemExit("The server has failed; see above.")
-    return sum(carried_bytes())
+        raise SystemExit("The server failed; see above.")
+    return sum(count_link_bytes())
 
 
 COMMAND = (sys.executable, "-m", "adaptcl.cli.main")
 
 
-def started(
+def start(
     space: str, words: Sequence[str], stack: ExitStack, output: int | None = None
 ) -> subprocess.Popen[bytes]:
-    """A process in a namespace, which ends with the stack at the latest."""
+    """Start a process in a namespace; it ends with the stack at the latest."""
     process = subprocess.Popen(
         ["ip", "netns", "exec", space, *COMMAND, *words],
         stdout=output,
         stderr=output,
-        # Four trainings share this machine's cores; more threads would only be in the way.
+        # Four trainings share this machine's cores, so more threads would not help.
         env={**os.environ, "OMP_NUM_THREADS": "1"},
     )
 
@@ -187,11 +187,11 @@ def started(
     return process
 
 
-# What came of it -------------------------------------------------------------------------------
+# The result ------------------------------------------------------------------------------------
 
 
 def present(folders: Sequence[Path], rates: Sequence[float], carried: int) -> None:
-    """The figures this is about."""
+    """Print the comparison and draw the figures."""
     runs = [report.read_run(folder) for folder in folders]
     before, after = (each.rounds for each in runs)
     print("\nlinks    " + ", ".join(f"{rate * 1024:.0f} KiB/s" for rate in rates))
@@ -214,7 +214,7 @@ def present(folders: Sequence[Path], rates: Sequence[float], carried: int) -> No
 
 
 def mean_heterogeneity(rounds: Sequence[RoundRecord]) -> float:
-    """H of each worker's mean update time: a machine shared by five processes is never quiet."""
+    """H of the workers' mean update times; single times are noisy on a shared machine."""
     all_times: dict[int, list[float]] = {}
     for each in (worker for record in rounds for worker in record.workers):
         all_times.setdefault(each.worker, []).append(each.update_time_s)

@@ -87,7 +87,7 @@ def digits(file: Path) -> dict[str, NDArray[np.generic]]:
 
 
 def save(path: Path, arrays: dict[str, NDArray[np.generic]]) -> None:
-    """Write an .npz file compressed by LZMA, 15 % smaller than NumPy's own, without dates in it."""
+    """Write an .npz file with LZMA, 15 % smaller than NumPy's, and without dates in it."""
     with written_whole(path) as file, zipfile.ZipFile(file, "w") as archive:
         for name, array in arrays.items():
             member = io.BytesIO()
@@ -98,7 +98,6 @@ def save(path: Path, arrays: dict[str, NDArray[np.generic]]) -> None:
 
 
 def main() -> None:
-    """Make both files."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
     parser.add_argument("--fashion", type=Path, required=True, metavar="FOLDER")
     parser.add_argument("--digits", type=Path, required=True, metavar="FILE")

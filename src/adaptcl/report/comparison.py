@@ -181,7 +181,7 @@ class ComparisonRow:
     group: RunGroup
     outcomes: tuple[RunOutcome, ...]
     speed_ups: tuple[float | None, ...]
-    """Of each run over the baseline; a single 1 in the baseline's own row."""
+    """Of each run over the baseline; a single 1 in the baseline's row."""
     gains: tuple[float, ...] = ()
     """Accuracy above the baseline's, as a fraction, for each seed that both have."""
     against: str = ""
