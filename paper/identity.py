@@ -20,14 +20,13 @@ from typing import Any
 
 from adaptcl.codecs import CODECS
 from adaptcl.config import JobSettings
-from adaptcl.config.effects import has_effect
+from adaptcl.config.effects import WHERE_COMPUTED, settings_in_effect
 from adaptcl.engines.environment import EnvironmentSettings
 from adaptcl.settings import declared
 from adaptcl.strategies import STRATEGIES
 from adaptcl.strategies.aggregation import AggregationSettings
 from adaptcl.training import Recipe
 
-_WHERE_COMPUTED = ("data_dir", "device", "precision", "threads", "checkpoint_every")
 _ENVIRONMENT = tuple(field.name for field in dataclasses.fields(EnvironmentSettings))
 _FULL_BARRIER = ("fedavg", "fedavg-s")
 _STEADY = {
@@ -58,15 +57,13 @@ def clock_is_free(settings: Mapping[str, Any]) -> bool:
 
 def identifying_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     """The settings that set a run apart from other runs, sorted by name."""
-    without = (*_WHERE_COMPUTED, *(_ENVIRONMENT if clock_is_free(settings) else ()))
+    without = _ENVIRONMENT if clock_is_free(settings) else ()
     defaults = _defaults(settings)
-    plain = _BEFORE | plain_values(settings)
+    in_effect = settings_in_effect(_BEFORE | plain_values(settings))
     return {
-        name: plain[name]
-        for name in sorted(plain)
-        if name not in without
-        and has_effect(name, plain)
-        and plain[name] != defaults.get(name, _UNKNOWN)
+        name: in_effect[name]
+        for name in sorted(in_effect)
+        if name not in without and in_effect[name] != defaults.get(name, _UNKNOWN)
     }
 
 
@@ -77,7 +74,7 @@ def run_key(settings: Mapping[str, Any]) -> str:
 
 def recorded_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     """The settings that a result records: all but those of where and how it was computed."""
-    return {k: v for k, v in plain_values(settings).items() if k not in _WHERE_COMPUTED}
+    return {k: v for k, v in plain_values(settings).items() if k not in WHERE_COMPUTED}
 
 
 def run_id(settings: Mapping[str, Any], data_sha256: str) -> str:

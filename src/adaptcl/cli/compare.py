@@ -49,7 +49,9 @@ def show_runs_in_place(paths: Sequence[Path]) -> None:
     """
     runs = _read(paths)
     folders = _figure_folders(runs)
-    Console().print(comparison_table(runs, over_seeds=len(folders) == 1 and _has_several_seeds(runs)))
+    Console().print(
+        comparison_table(runs, over_seeds=len(folders) == 1 and _has_several_seeds(runs))
+    )
     _print_folders(runs)
     for folder, together in folders.items():
         _draw(together, folder / FIGURES, _has_several_seeds(together))

@@ -25,8 +25,6 @@ NONE = "none"
 ASIDE = ("seed", "device", "threads", "data_dir", "checkpoint_every")
 """Settings of where and how a run is computed; they belong to neither job nor method."""
 
-_SIMULATED = frozenset(each.name for each in declared(EnvironmentSettings))
-"""Settings that mean nothing to a run across a network."""
 _METHOD = ("strategy", "codec", "fixed", "averaging")
 """Settings of the job's group that belong to the method."""
 _WORK = ("epochs", "batch_size")
@@ -59,9 +57,7 @@ runs apart, and only where a run departs from most of the others."""
 
 def setting_text(run: Run, name: str) -> str | None:
     """The value of a setting as text; None if the setting has no effect in the run."""
-    if name in _SIMULATED and is_network_run(run.folder):
-        return None
-    if not has_effect(name, run.config):
+    if not has_effect(name, run.config, networked=is_network_run(run.folder)):
         return None
     return _value_text(run.config.get(name))
 
