@@ -45,6 +45,8 @@ _OF_NO_ACCOUNT = {field.name for field in dataclasses.fields(AggregationSettings
 Any other, also one that does not exist yet, is taken for one that might."""
 _ONCE = {"fading": 0.0}
 """What a setting with another default came to in results from before it existed."""
+_REMOVED = {"adapt_strength": False}
+"""Settings that no longer exist, at the value without effect; older results still name them."""
 
 
 def clock_is_free(settings: Mapping[str, Any]) -> bool:
@@ -59,7 +61,7 @@ def clock_is_free(settings: Mapping[str, Any]) -> bool:
 def what_matters(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Of the full settings of a run, those that tell it from other runs, sorted by name."""
     without = (*_WITHOUT_EFFECT, *(_ENVIRONMENT if clock_is_free(settings) else ()))
-    defaults = _defaults(settings)
+    defaults = _REMOVED | _defaults(settings)
     plain = _ONCE | plain_values(settings)
     return {
         name: plain[name]
