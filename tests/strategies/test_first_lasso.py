@@ -14,15 +14,15 @@ from adaptcl import storage as snapshot
 from adaptcl.engines.simulation import Simulation
 from adaptcl.strategies import STRATEGIES, Job, Reaction, Strategy
 from adaptcl.strategies.fedavg import FedAVGS
-from adaptcl.strategies.first_lasso import FirstLasso
+from adaptcl.strategies.lasso_coefficient import FirstCoefficients
 from adaptcl.strategies.ssp import SSP
 from adaptcl.training import Arrival, Task
 
 WHOLE, HALF = torch.ones(8, dtype=torch.bool), torch.arange(8) < 4
 
 
-def found(*values: float | None) -> FirstLasso:
-    lasso = FirstLasso()
+def found(*values: float | None) -> FirstCoefficients:
+    lasso = FirstCoefficients()
     for value in values:
         lasso.note(WHOLE, value)
     return lasso
@@ -47,7 +47,7 @@ def test_of_sub_models_of_another_size_only_if_there_are_none_of_this() -> None:
 
 
 def test_a_snapshot_holds_it(tmp_path: Path) -> None:
-    lasso, other = found(0.01, 0.03), FirstLasso()
+    lasso, other = found(0.01, 0.03), FirstCoefficients()
     lasso.note(HALF, 0.08)
     snapshot.save(tmp_path / "file", lasso.snapshot())
     other.restore(snapshot.load(tmp_path / "file"))

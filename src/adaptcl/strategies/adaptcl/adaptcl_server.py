@@ -174,7 +174,8 @@ class AdaptCL(Synchronous):
         self._speeds.average_times(self._size)
         known = {w: self._speeds.points(w) for w in workers if self._is_measured(w)}
         if settings.literal_algorithm_2:
-            rates, slow = pruned_rates(known, settings), ()
+            slow: tuple[int, ...] = ()
+            rates = pruned_rates(known, settings)
         else:
             pace = [worker for worker in known if self._is_waiting(worker)]
             stuck = [w for w, floor in self._floors.items() if floor == self._retention(w)]
