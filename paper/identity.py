@@ -42,6 +42,8 @@ _HARMLESS = {field.name for field in dataclasses.fields(AggregationSettings)} | 
 Any other setting, also a future one, might."""
 _BEFORE = {"fading": 0.0}
 """Settings that older results lack and that had another effect then than their default has."""
+_REMOVED = {"adapt_strength": False}
+"""Settings that no longer exist, at the value without effect; older results still name them."""
 
 
 def clock_is_free(settings: Mapping[str, Any]) -> bool:
@@ -58,7 +60,7 @@ def clock_is_free(settings: Mapping[str, Any]) -> bool:
 def identifying_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     """The settings that set a run apart from other runs, sorted by name."""
     without = _ENVIRONMENT if clock_is_free(settings) else ()
-    defaults = _defaults(settings)
+    defaults = _REMOVED | _defaults(settings)
     in_effect = settings_in_effect(_BEFORE | plain_values(settings))
     return {
         name: in_effect[name]

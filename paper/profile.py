@@ -19,7 +19,7 @@ import torch
 from adaptcl import models
 from adaptcl.data import Samples
 from adaptcl.pruning import ServerView, prune, server_order
-from adaptcl.strategies.adaptcl.server import AdaptCLSettings
+from adaptcl.strategies.adaptcl import AdaptCLSettings
 from adaptcl.training import Recipe
 from adaptcl.training.devices import trainer
 from adaptcl.units import Kept, UnitMap, flops, retention, trace

@@ -103,7 +103,6 @@ def test_which_units_go_hardly_matters() -> None:
         ({"training_time": "measured"}, "times are known only when they have passed"),
         ({"trace": "somewhere.csv"}, "there is a trace"),
         ({"codec": "dgc"}, "only what 'plain' sends"),
-        ({"strategy": "adaptcl", "adapt_strength": True}, "adapt_strength"),
     ],
 )
 def test_what_cannot_be_known_beforehand_is_refused(settings: dict[str, Any], reason: str) -> None:

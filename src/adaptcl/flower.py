@@ -44,7 +44,7 @@ from adaptcl.errors import SettingError, UpdateError
 from adaptcl.pruning import custom_worker_orders, server_order
 from adaptcl.settings import build, declared, is_custom
 from adaptcl.strategies import STRATEGIES, Closed, Job, Reaction, Strategy, strategy_class
-from adaptcl.strategies.adaptcl.guards import TYPICAL_NOISE
+from adaptcl.strategies.adaptcl.speed_history import TYPICAL_NOISE
 from adaptcl.strategies.synchronous import Synchronous
 from adaptcl.training import Arrival, Recipe, Task, Timing
 from adaptcl.training.devices import trainer

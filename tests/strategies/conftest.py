@@ -130,9 +130,9 @@ def answered() -> Callable[..., Arrival]:
 @pytest.fixture(scope="session")
 def one_weight() -> Callable[..., Job]:
     """A job whose model is a single number: `weight`, which begins at `start`."""
+    units = trace(nn.Linear(1, 1, bias=False), torch.zeros(1, 1))
 
     def job(workers: int, rounds: int, start: float = 0.0, recipe: Recipe | None = None) -> Job:
-        units = trace(nn.Linear(1, 1, bias=False), torch.zeros(1, 1))
         state = {"weight": torch.tensor([[start]])}
         return Job(units, state, workers, rounds, recipe or Recipe(), seed=1)
 
@@ -142,15 +142,15 @@ def one_weight() -> Callable[..., Job]:
 @pytest.fixture(scope="session")
 def with_batch_norm() -> Callable[..., Job]:
     """A job whose model has two layers of four and eight units, each with a batch norm."""
+    torch.manual_seed(0)
+    model = nn.Sequential(
+        nn.Linear(3, 4), nn.BatchNorm1d(4), nn.ReLU(),
+        nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU(),
+        nn.Linear(8, 2),
+    )  # fmt: skip
+    units = trace(model, torch.zeros(2, 3))
 
     def job(workers: int, rounds: int, recipe: Recipe | None = None) -> Job:
-        torch.manual_seed(0)
-        model = nn.Sequential(
-            nn.Linear(3, 4), nn.BatchNorm1d(4), nn.ReLU(),
-            nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU(),
-            nn.Linear(8, 2),
-        )  # fmt: skip
-        units = trace(model, torch.zeros(2, 3))
         state = {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
         return Job(units, state, workers, rounds, recipe or Recipe(), seed=1)
 

@@ -181,11 +181,10 @@ def drawn_updates(
     return updates
 
 
-@pytest.mark.parametrize("rule", ["by-worker", "by-unit", "by-change"])
 @settings(max_examples=25, deadline=None)
-@given(st.data())
+@given(st.data(), st.sampled_from(["by-worker", "by-unit", "by-change"]))
 def test_the_order_of_arrival_does_not_matter(
-    with_batch_norm: Jobs, rule: str, data: st.DataObject
+    with_batch_norm: Jobs, data: st.DataObject, rule: str
 ) -> None:
     job = with_batch_norm(1, 1)
     updates = drawn_updates(data.draw, job)
@@ -258,14 +257,14 @@ def test_an_update_can_be_forgotten_as_soon_as_it_is_added(with_batch_norm: Jobs
     assert [each() for each in alive] == [None] * len(alive)
 
 
-def test_a_sum_takes_no_more_memory_for_a_thousand_different_sub_models_than_for_two(
+def test_a_sum_takes_no_more_memory_for_hundreds_of_different_sub_models_than_for_two(
     with_batch_norm: Jobs,
 ) -> None:
     job = with_batch_norm(1, 1)
     total = Aggregation(job.units, job.state, AggregationSettings())
     dice = torch.Generator().manual_seed(1)
     sizes = []
-    for number in range(1000):
+    for number in range(400):
         kept = torch.rand(job.units.count, generator=dice) < 0.6
         for layer in job.units.layers:
             kept[layer.units.start] = True

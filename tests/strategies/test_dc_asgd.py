@@ -9,7 +9,6 @@ import torch
 from torch import Tensor, nn
 
 from adaptcl.errors import SettingError
-from adaptcl.runs.result import Result
 from adaptcl.strategies import Job
 from adaptcl.strategies.dc_asgd import DCASGD, DCASGDSettings
 from adaptcl.training import Arrival, Recipe
@@ -213,9 +212,3 @@ def test_a_lost_worker_is_not_waited_for(one_weight: Jobs, timeline: Timelines) 
     line.lose(0)
     line.run()
     assert strategy.done == [0, 4]
-
-
-def test_it_learns_the_digits(learn: Callable[..., Result]) -> None:
-    result = learn("dc-asgd-a-s", epochs=1.0, commit_epochs=0.5)
-    assert result.summary.rounds == 12
-    assert result.summary.accuracy > 0.85

@@ -52,13 +52,12 @@ def task(net: nn.Module, units: UnitMap) -> Tasks:
         state: State | None = None,
         worker: int = 0,
         round: int = 1,
-        lasso_scale: float = 1.0,
         pruning: Any = None,
         **recipe: Any,
     ) -> Task:
         kept = units.everything() if kept is None else kept
         state = cut(net.state_dict(), units, kept) if state is None else state
-        return Task(worker, round, state, kept, replace(RECIPE, **recipe), pruning, lasso_scale)
+        return Task(worker, round, state, kept, replace(RECIPE, **recipe), pruning)
 
     return make
 

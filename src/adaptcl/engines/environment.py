@@ -19,7 +19,7 @@ from adaptcl.engines.heterogeneity import MIB, bandwidths
 from adaptcl.errors import SettingError
 from adaptcl.seeds import generator
 from adaptcl.settings import Unless, With, setting
-from adaptcl.strategies.adaptcl.guards import TYPICAL_NOISE
+from adaptcl.strategies.adaptcl.speed_history import TYPICAL_NOISE
 from adaptcl.training import Task, Timing
 from adaptcl.units import Kept, UnitMap, flops, size_bytes
 

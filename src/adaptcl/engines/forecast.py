@@ -149,7 +149,5 @@ def _refuse(config: Config) -> None:
         reason = "training_time is 'measured', so times are known only when they have passed"
     elif config.job.codec != "plain":
         reason = f"codec is {config.job.codec!r}, and only what 'plain' sends is worked out"
-    elif getattr(config.strategy, "adapt_strength", False):
-        reason = "adapt_strength prunes when the group lasso has done its work"
     if reason is not None:
         raise SettingError(f"This run cannot be forecast: {reason}.")

@@ -29,7 +29,7 @@ from adaptcl.runs.materials import Materials, by_name
 from adaptcl.runs.result import Result
 from adaptcl.runs.session import Session, check
 from adaptcl.settings import declared
-from adaptcl.strategies.adaptcl.guards import TYPICAL_NOISE
+from adaptcl.strategies.adaptcl.speed_history import TYPICAL_NOISE
 
 TOLD = (
     *("model", "fixed", "workers", "seed", "precision", "codec"),

@@ -1,6 +1,6 @@
-"""What the server decides: one file a method.
+"""What the server decides: one file for each method.
 
-A strategy is one file and one line here; one of a user's own needs neither, it goes by
+A new strategy is one file and one line here. A custom strategy needs neither: it is named as
 `package.module:Class`.
 """
 
@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from adaptcl.custom import custom_class
 from adaptcl.errors import SettingError
 from adaptcl.settings import is_custom
-from adaptcl.strategies.adaptcl.server import AdaptCL
+from adaptcl.strategies.adaptcl import AdaptCL
 from adaptcl.strategies.dc_asgd import DCASGD
 from adaptcl.strategies.fedasync import FedAsync
 from adaptcl.strategies.fedavg import FedAVG, FedAVGS
@@ -24,26 +24,23 @@ from adaptcl.strategies.synchronous import SubModelPlan, Synchronous, Synchronou
 
 
 class StrategyClass(Protocol):
-    """A class of strategies, which says what can be set about it."""
+    """A class of strategies with the settings it declares."""
 
     summary: str
 
     @property
     def Settings(self) -> type[Any]:  # noqa: N802
-        """The group of settings it is made from."""
         ...
 
-    def __call__(self, job: Job, settings: Any) -> Strategy:
-        """A strategy for this job."""
-        ...
+    def __call__(self, job: Job, settings: Any) -> Strategy: ...
 
 
 class ShippedStrategyClass(StrategyClass, Protocol):
-    """One of this package's, of which is known what it does with settings that it shares."""
+    """A strategy of this package."""
 
     @property
     def unused(self) -> tuple[str, ...]:
-        """Settings that it has, as others do, and no use for."""
+        """Shared settings that have no effect on it."""
         ...
 
 
@@ -61,15 +58,15 @@ STRATEGIES: dict[str, ShippedStrategyClass] = {
 
 
 def strategy_class(name: str) -> StrategyClass:
-    """The strategy of that name, or the user's own that a `package.module:Class` leads to."""
+    """The strategy of that name, or a custom one named as `package.module:Class`."""
     if name in STRATEGIES:
         return STRATEGIES[name]
     if not is_custom(name):
         raise SettingError(f"There is no strategy {name!r}; there are {', '.join(STRATEGIES)}.")
-    own: StrategyClass = custom_class(
+    custom: StrategyClass = custom_class(
         name, "a strategy", ("job", "settings"), StrategyClass, Strategy
     )
-    return own
+    return custom
 
 
 __all__ = [

@@ -1,8 +1,35 @@
-"""Who holds what: the weight of those updates that hold each element of the model.
+"""Model aggregation: merge sub-models of different sizes into the global model.
 
-An element of a filter belongs to the unit that owns it and to the one it reads, and an update
-holds it if it holds both. Instead of adding to every element for every update, the kept units
-themselves are remembered for a while, and then all of them are counted in one product.
+Each arriving sub-model is added to one running sum, at the indexes of its units, and can then be
+forgotten. So memory does not depend on the number of workers. What is the sum divided by? The paper
+has two rules:
+
+- *by worker*: by the weight of all workers, as if a missing unit were zero. Pruned units fade.
+- *by unit*: by the weight of the workers that hold the unit.
+
+This package adds a third, *by change*: a missing unit counts as unchanged in the round, except that
+it loses a share `fading` of its value. With `fading` 1 this is by worker: a unit held by half of
+the workers loses half of its filter, scale and readers every round. Its effect on the next layer
+falls to a quarter, more than a round of training restores, so the workers that still hold it lose
+it too. With `fading` 0 nothing fades, and units that most workers have learned to do without
+disturb everybody for good. A slow fading gives workers time to learn without the units;
+`docs/how-it-works.md` has figures.
+
+The sum is kept in double precision. A float32 times a number of samples is exact in it, and so are
+most sums of such products. So the order of arrival changes the last bit of about one in 10⁸
+elements. A simulation always merges in the order of its virtual clock, so there it changes nothing.
+An element that no update holds keeps its value, so the units of a lost worker stay defined.
+
+Batch-norm statistics need care by worker. The filter of a unit held by w' of W workers is scaled by
+w'/W, so the *standard deviation* of its output is scaled by w'/W and its variance by the square.
+Averaging standard deviations is consistent with that; averaging variances is not. This concerns
+only the variances of units that can be cut; all others are averaged as they are. Some outputs scale
+with another power of w'/W (`units/growth.py`): the square after a depthwise convolution, not at all
+after a frozen filter. Their statistics are averaged over the workers that hold them and scaled by
+that power. By change the same holds, with the remaining share of the unit in place of w'/W.
+
+Of all whole numbers only counters of batches change in training; they take the largest value.
+Parameters that are not trained keep their value, however few workers hold them.
 """
 
 from __future__ import annotations
@@ -26,110 +53,8 @@ from adaptcl.units import (
     zero,
 )
 
-_AT_A_TIME = 64
-"""Different sub-models that are remembered before they are counted."""
-
-
-class Holders:
-    """The weights of sub-models by what they hold. Sums of whole numbers are exact."""
-
-    def __init__(self, units: UnitMap, device: torch.device) -> None:
-        self._units = units
-        self._device = device
-        self._wholes = 0.0
-        """The weight of whole models."""
-        self._waiting: dict[bytes, tuple[Kept, float]] = {}
-        self._counted: dict[str, Tensor] = {}
-
-    @property
-    def everything_is_held(self) -> bool:
-        """Whether somebody holds the whole model."""
-        return self._wholes > 0
-
-    def add(self, kept: Kept, weight: float) -> None:
-        """Count one sub-model."""
-        if bool(kept.all()):
-            self._wholes += weight
-            return
-        key = kept_key(kept)
-        _, before = self._waiting.get(key, (kept, 0.0))
-        self._waiting[key] = (kept, before + weight)
-        if len(self._waiting) == _AT_A_TIME:
-            self._count()
-
-    def weights(self) -> Mapping[str, Tensor]:
-        """For each tensor the weight of those who hold each element, in a shape that broadcasts.
-
-        A dimension that is never cut has the length 1. A tensor that nobody has cut is left out.
-        """
-        self._count()
-        return {name: counted + self._wholes for name, counted in self._counted.items()}
-
-    def _count(self) -> None:
-        if not self._waiting:
-            return
-        patterns = self._units.patterns
-        kept, weights = zip(*self._waiting.values(), strict=True)
-        self._waiting.clear()
-        flags = torch.stack([with_fixed(each) for each in kept])[:, patterns.ids]
-        by_pattern = flags.to(self._device, torch.float64).tensor_split(patterns.ends[:-1], dim=1)
-        places = zip(self._units.slots, patterns.of_slot, strict=True)
-        flags_of = {(slot.tensor, slot.dim): by_pattern[which] for slot, which in places}
-        weight = torch.tensor(weights, dtype=torch.float64).to(self._device)
-        for name, slots in self._units.by_tensor.items():
-            product = _product(weight, [flags_of[name, slot.dim] for slot in slots])
-            dims = {slot.dim for slot in slots}
-            whole = self._units.shapes[name]
-            shape = [size if dim in dims else 1 for dim, size in enumerate(whole)]
-            counted = self._counted.get(name)
-            self._counted[name] = product.view(shape) + (0.0 if counted is None else counted)
-
-
-def _product(weight: Tensor, held: list[Tensor]) -> Tensor:
-    """Over all sub-models the sum of weight × flags × flags × …, a dimension for each flags."""
-    letters = "abcdefgh"[: len(held)]
-    terms = ",".join(["z", *(f"z{letter}" for letter in letters)])
-    result: Tensor = torch.einsum(f"{terms}->{letters}", weight, *held)
-    return result
-
-
-# Merging sub-models of different sizes into the global model.
-#
-# Each arriving sub-model is added into one running sum at the indexes of its units and can then
-# be forgotten, so memory does not depend on the number of workers. What to divide by is the
-# question the paper asks:
-#
-# - *by worker*: by the weight of all workers, as if a missing unit were zero. Pruned units fade.
-# - *by unit*: by the weight of those workers that hold the unit.
-#
-# A third rule is ours: *by change*, as if a missing unit had not changed in the round but for a
-# share `fading` of its value. With 1 that is by worker: a unit that half of the workers hold
-# loses half of its filter, scale and readers in every round, so its part in the next layer falls
-# to a quarter, and what a round of training cannot bring back is lost to those who could still
-# afford it. With 0 nothing fades, and units that most have trained without stay in everybody's
-# way for good. Slowly faded, they leave time to learn without them; `docs/how-it-works.md` has
-# figures.
-#
-# The sum is kept in double precision. A float32 times a number of samples is exact in it, and so
-# are most sums of such products, so the order in which updates arrive can change a last bit in
-# about one of 10⁸ elements. In a simulation even that cannot happen, as updates arrive in the
-# order of the virtual clock; across machines there is no order to hold on to, and to wait for one
-# would mean to keep the updates. An element that no update holds keeps its previous value, so a
-# lost worker's units stay defined.
-#
-# Batch-norm statistics need care by worker: a unit held by w' of W workers gets its filter scaled
-# by w'/W, so its outputs' *standard deviation* scales by w'/W too, and its variance by the square
-# of that. Averaging standard deviations is consistent with it; averaging variances is not. So
-# this is about the variances of units that can be cut; all others are averaged as they are. Where
-# the outputs grow otherwise (`units/growth.py`), statistics are averaged over those who hold them
-# and scaled by that power of w'/W: its square behind a depthwise convolution, not at all behind a
-# frozen filter. By change it is the same, with what is left of the unit in the place of w'/W.
-#
-# Of whole numbers only counts of batches change in training; they take the largest value.
-# Parameters that are not trained stay as they are, also where few workers hold them.
-
 Rule = Callable[[Tensor, Tensor, float, Tensor], Tensor]
-"""(sum, weight of those who hold an element, weight of all, value before) → merged value.
+"""(sum, weight of the holders, weight of all workers, value before) → merged value.
 
 Where everybody holds an element, all rules give the weighted mean."""
 
@@ -151,16 +76,16 @@ def _by_change(fading: float) -> Rule:
 
 @dataclass(frozen=True)
 class _Merging:
-    """What a name of a rule stands for."""
+    """One way of merging, by the name that the setting `aggregation` has for it."""
 
     rule: Rule
     unfaded: Rule
-    """The same if units that are missing did not fade."""
+    """The same rule without fading."""
     fading: float
-    """The share of its value that a unit loses where it is missing."""
+    """The share of its value that a missing unit loses."""
 
     def of_powers(self, powers: Tensor) -> Rule:
-        """For statistics of what grows with these powers of what is left of the unit."""
+        """The rule for statistics that scale with these powers of the unit's remaining share."""
         return lambda total, held, weight, before: (
             self.unfaded(total, held, weight, before)
             * (1 - self.fading * (1 - held / weight)) ** powers
@@ -205,7 +130,7 @@ class AggregationSettings:
 
 
 class Aggregation:
-    """A running sum of sub-models, used again for one merge after the other."""
+    """A running sum of sub-models, reused for one merge after another."""
 
     def __init__(self, units: UnitMap, like: State, settings: AggregationSettings) -> None:
         self._units = units
@@ -219,11 +144,11 @@ class Aggregation:
         floats = {name: tensor for name, tensor in like.items() if tensor.is_floating_point()}
         sizes = [tensor.numel() for tensor in floats.values()]
         self._sum = torch.zeros(sum(sizes), dtype=torch.float64, device=self._device)
-        """All sums end to end; `_sums` are its parts."""
-        parts = torch.split(self._sum, sizes)
+        """All sums in one tensor; `_sums` are views of it."""
+        views = torch.split(self._sum, sizes)
         self._sums: State = {
-            name: part.view(tensor.shape)
-            for (name, tensor), part in zip(floats.items(), parts, strict=True)
+            name: view.view(tensor.shape)
+            for (name, tensor), view in zip(floats.items(), views, strict=True)
         }
         self._growth = {name: powers.to(self._device) for name, powers in units.growth.items()}
         self._weight = 0.0
@@ -231,7 +156,7 @@ class Aggregation:
         self._counters: State = {}
 
     def add(self, state: State, kept: Kept, weight: float) -> None:
-        """Add one sub-model, counted `weight` times (how many samples the worker holds)."""
+        """Add one sub-model, weighted by `weight` (the number of the worker's samples)."""
         self._weight += weight
         self._holders.add(kept, weight)
         values: State = {}
@@ -243,7 +168,7 @@ class Aggregation:
                 largest = self._counters.get(name, tensor)
                 self._counters[name] = torch.maximum(largest, tensor)
         if self._device.type != "cpu" and bool(kept.all()):
-            # There is no cache to fit, and launching one tensor after the other takes longest.
+            # On a GPU one operation on all tensors is faster than one launch for each.
             flat = torch.cat([values[name].flatten() for name in self._sums])
             self._sum.add_(flat, alpha=weight)
             return
@@ -252,10 +177,7 @@ class Aggregation:
             add_at(self._sums[name], value, places[name], weight)
 
     def result(self, previous: State) -> State:
-        """The merged model; the sum is empty again then.
-
-        What nobody held keeps its value from `previous`.
-        """
+        """The merged model; what nobody held keeps its value from `previous`. Empties the sum."""
         if self._weight == 0:
             return {name: tensor.clone() for name, tensor in previous.items()}
         held = self._holders.weights()
@@ -265,20 +187,19 @@ class Aggregation:
             else self._count(name, before)
             for name, before in previous.items()
         }
-        still = self._units.frozen | self._units.constants
-        merged |= {name: previous[name].clone() for name in still & merged.keys()}
+        untrained = self._units.frozen | self._units.constants
+        merged |= {name: previous[name].clone() for name in untrained & merged.keys()}
         self._weight = 0.0
         self._holders = Holders(self._units, self._device)
         self._counters.clear()
         return merged
 
     def _count(self, name: str, previous: Tensor) -> Tensor:
-        """The merged value of a tensor of whole numbers."""
         largest = self._counters.get(name)
         return previous.clone() if largest is None else torch.maximum(previous, largest)
 
     def _mean(self, name: str, previous: Tensor, held: Tensor | None) -> Tensor:
-        """The merged value of one tensor, whose sum is set to zero."""
+        """The merged value of one tensor; its sum is set to zero."""
         merged = torch.empty_like(previous, memory_format=torch.contiguous_format)
         total, before, into = (_with_rows(t) for t in (self._sums[name], previous, merged))
         powers, is_std = self._growth.get(name), name in self._as_std
@@ -309,20 +230,85 @@ def _with_rows(tensor: Tensor) -> Tensor:
     return tensor if tensor.dim() else tensor.view(1)
 
 
-# What no sub-model holds counts as cut in the model that is delivered.
-#
-# The server's own model keeps the last value of it, so that a lost worker's units stay defined
-# and a sub-model can grow. But nobody trains it any more, so whoever gets the model gets zeros
-# there.
+_AT_A_TIME = 64
+"""How many different sub-models are collected before they are counted."""
 
 
-def unheld_zeroed(
+class Holders:
+    """For each element of the model, the weight of the updates that hold it.
+
+    An element of a filter belongs to the unit that owns it and to the unit that it reads; an update
+    holds the element if it holds both. Sub-models are collected and then counted in one product,
+    which is faster than adding to every element for every update. Sums of whole numbers are exact.
+    """
+
+    def __init__(self, units: UnitMap, device: torch.device) -> None:
+        self._units = units
+        self._device = device
+        self._wholes = 0.0
+        """The weight of all whole models."""
+        self._waiting: dict[bytes, tuple[Kept, float]] = {}
+        self._counted: dict[str, Tensor] = {}
+
+    @property
+    def everything_is_held(self) -> bool:
+        return self._wholes > 0
+
+    def add(self, kept: Kept, weight: float) -> None:
+        if bool(kept.all()):
+            self._wholes += weight
+            return
+        key = kept_key(kept)
+        _, before = self._waiting.get(key, (kept, 0.0))
+        self._waiting[key] = (kept, before + weight)
+        if len(self._waiting) == _AT_A_TIME:
+            self._count()
+
+    def weights(self) -> Mapping[str, Tensor]:
+        """By tensor, the weight of the holders of each element, in a shape that broadcasts.
+
+        A dimension that is never cut has length 1. A tensor that nobody has cut is left out.
+        """
+        self._count()
+        return {name: counted + self._wholes for name, counted in self._counted.items()}
+
+    def _count(self) -> None:
+        if not self._waiting:
+            return
+        patterns = self._units.patterns
+        kept, weights = zip(*self._waiting.values(), strict=True)
+        self._waiting.clear()
+        flags = torch.stack([with_fixed(each) for each in kept])[:, patterns.ids]
+        by_pattern = flags.to(self._device, torch.float64).tensor_split(patterns.ends[:-1], dim=1)
+        places = zip(self._units.slots, patterns.of_slot, strict=True)
+        flags_of = {(slot.tensor, slot.dim): by_pattern[which] for slot, which in places}
+        weight = torch.tensor(weights, dtype=torch.float64).to(self._device)
+        for name, slots in self._units.by_tensor.items():
+            product = _product(weight, [flags_of[name, slot.dim] for slot in slots])
+            dims = {slot.dim for slot in slots}
+            whole = self._units.shapes[name]
+            shape = [size if dim in dims else 1 for dim, size in enumerate(whole)]
+            counted = self._counted.get(name)
+            self._counted[name] = product.view(shape) + (0.0 if counted is None else counted)
+
+
+def _product(weight: Tensor, held: list[Tensor]) -> Tensor:
+    """The sum over all sub-models of weight × flags × flags × …; each flags is a dimension."""
+    letters = "abcdefgh"[: len(held)]
+    terms = ",".join(["z", *(f"z{letter}" for letter in letters)])
+    result: Tensor = torch.einsum(f"{terms}->{letters}", weight, *held)
+    return result
+
+
+def zero_lost_units(
     state: State, units: UnitMap, sub_models: Sequence[Kept], *, by_worker: bool
 ) -> State:
-    """The model with zeros for the units that no sub-model holds.
+    """The model with zeros for the units that no sub-model holds, as it is delivered.
 
-    Merged by worker, also for what two units share that nobody holds together: held by one worker
-    of W it would be divided by W, so held by none it is nothing.
+    The server keeps the last values of these units, so that a sub-model can grow again. But nobody
+    trains them any more, so the delivered model does without them. Merged by worker, what two units
+    share is zero too if nobody holds both: with one holder of W it is divided by W, so with none it
+    is nothing.
     """
     held = torch.stack(list(sub_models)).any(0)
     state = state if bool(held.all()) else zero(state, units, held)

@@ -1,10 +1,10 @@
-"""No barrier: every arrival is merged at once, and its worker goes on with the result.
+"""Strategies without a barrier: merge every update at once and send the worker on.
 
-Each worker runs all rounds at its own pace, so there are W·T merges. For the record, W merges
-make one round. Subclasses say how an update is merged and, if they like, who has to wait.
+Each worker runs all rounds at its pace, so there are W·T merges. For the record, W merges make one
+round. Subclasses say how an update is merged and, if they like, who has to wait.
 
-The model has moved on while a worker trained, so most methods merge not the model it sends but
-its *change*: what it sends less what it pulled.
+The model moves on while a worker trains. So most methods do not merge the model that a worker
+sends but its *change*: what it sends minus what it pulled.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from torch import Tensor
 
 from adaptcl.records import WorkerRecord
 from adaptcl.storage import Tree
-from adaptcl.strategies.first_lasso import FirstLasso
+from adaptcl.strategies.lasso_coefficient import FirstCoefficients
 from adaptcl.strategies.strategy import (
     Closed,
     Job,
@@ -35,7 +35,7 @@ from adaptcl.units.unit_map import is_counter, is_variance
 
 @dataclass(frozen=True)
 class AsynchronousSettings:
-    """Settings of every strategy without a barrier: none are common to all."""
+    """Settings of every strategy without a barrier: there are none."""
 
 
 class Asynchronous(ABC):
@@ -43,45 +43,57 @@ class Asynchronous(ABC):
 
     Settings: ClassVar[type] = AsynchronousSettings
     unused: ClassVar[tuple[str, ...]] = ("beta",)
+    carries_fractions: ClassVar[bool] = False
+    """Whether workers carry fractions of a step over to their next round."""
 
     def __init__(self, job: Job, settings: AsynchronousSettings) -> None:
         self.job = job
         self.state: State = job.state
+        """The global model. Open tasks share its tensors, so nobody may write into them."""
         self.merges = 0
         self.done = [0] * job.workers
-        """Rounds each worker has finished."""
+        """How many rounds each worker has finished."""
+        self.slowest = 0
+        """Rounds that the slowest present worker had finished when tasks were last given out."""
         self._present = [True] * job.workers
         self._tasks: dict[int, Task] = {}
         self._pulled = [0] * job.workers
-        """The number of merges there had been when each worker got its task."""
+        """How many merges there had been when each worker got its task."""
         self._records: list[WorkerRecord] = []
-        self._lasso = FirstLasso()
+        self._coefficients = FirstCoefficients()
 
-    # What a subclass decides -------------------------------------------------------------------
+    # Hooks: what a subclass decides ------------------------------------------------------------
 
     @abstractmethod
     def merge(self, update: Update, task: Task, staleness: int) -> None:
-        """Take an update into the model; `staleness` counts the merges since it was pulled.
+        """Merge an update into the model; `staleness` counts the merges since it was pulled.
 
-        It must set `self.state` to new tensors: open tasks share the old ones.
+        It must set `self.state` to new tensors, because open tasks share the old ones.
         """
 
     def may_go(self, worker: int) -> bool:
-        """Whether a worker that is idle gets its next task now."""
+        """Whether a free worker gets its next task now."""
         return True
+
+    def returned(self, worker: int) -> None:  # noqa: B027
+        """Called when a worker that was away joins again, before it gets a task."""
+
+    # Views: what a subclass may ask ------------------------------------------------------------
+
+    def is_present(self, worker: int) -> bool:
+        return self._present[worker]
 
     # The strategy ------------------------------------------------------------------------------
 
     def start(self) -> Reaction:
-        """A task for everybody."""
         return Reaction(self._release())
 
     def receive(self, arrival: Arrival) -> Reaction:
-        """Merge one update and let whoever may go on."""
+        """Merge one update, and give tasks to all who may go on."""
         update = arrival.update
         task = self._tasks.pop(update.worker)
         if self._pulled[update.worker] == 0:
-            self._lasso.note(task.kept, update.lasso)
+            self._coefficients.add(task.kept, update.lasso)
         before = self.state
         self.merge(update, task, self.merges - self._pulled[update.worker])
         if constants := self.job.units.constants:
@@ -92,7 +104,7 @@ class Asynchronous(ABC):
         return Reaction(self._release(), self._close_if_complete())
 
     def expired(self) -> Reaction:
-        """No deadline is ever asked for."""
+        """Do nothing: no deadline is ever requested."""
         return Reaction()
 
     def lost(self, worker: int) -> Reaction:
@@ -102,27 +114,27 @@ class Asynchronous(ABC):
         return Reaction(self._release(), self._close_if_complete())
 
     def joined(self, worker: int) -> Reaction:
-        """Let a worker go on where it was."""
+        """Let a worker go on where it stopped."""
+        if not self._present[worker]:
+            self.returned(worker)
         self._present[worker] = True
         return Reaction(self._release())
 
     @property
     def rounds(self) -> int:
-        """How many rounds there will be."""
         return self.job.rounds
 
     @property
     def finished(self) -> bool:
-        """Whether every worker that is here has run all rounds.
+        """Whether every present worker has run all rounds.
 
-        While nobody is here and nobody has run them, there is somebody to wait for.
+        If nobody is present and nobody has run them all, the run waits for somebody to come.
         """
         complete = [done >= self.job.rounds for done in self.done]
         here = zip(complete, self._present, strict=True)
         return any(complete) and all(all_done for all_done, present in here if present)
 
     def model(self) -> State:
-        """The global model."""
         return self.state
 
     def sub_models(self) -> Sequence[Kept]:
@@ -130,13 +142,12 @@ class Asynchronous(ABC):
         return [self.job.units.everything()] * self.job.workers
 
     def outstanding(self) -> Sequence[Task]:
-        """The tasks given out and not answered."""
         return list(self._tasks.values())
 
     def snapshot(self) -> Tree:
-        """All that is needed to go on; every open task with the model it was given.
+        """Everything needed to go on, with the model that each open task was given.
 
-        Asked when a round has just closed, so no merge waits to be put on record.
+        Taken when a round has just closed, so no merge waits to be recorded.
         """
         return {
             "state": self.state,
@@ -144,23 +155,25 @@ class Asynchronous(ABC):
             "done": list(self.done),
             "present": list(self._present),
             "pulled": list(self._pulled),
-            "first_lasso": self._lasso.snapshot(),
+            "first_lasso": self._coefficients.snapshot(),
             "tasks": [task_to_tree(t, with_state=True) for t in self._tasks.values()],
         }
 
     def restore(self, tree: Tree) -> None:
-        """Go on from a snapshot."""
         self.state = tree["state"]
         self.merges = tree["merges"]
         self.done = list(tree["done"])
         self._present = list(tree["present"])
         self._pulled = list(tree["pulled"])
-        self._lasso.restore(tree["first_lasso"])
+        self._coefficients.restore(tree["first_lasso"])
         for each in tree["tasks"]:
             task = task_from_tree(each, self.job.recipe, lambda _: self.state)
             self._tasks[task.worker] = task
 
     def _release(self) -> tuple[Task, ...]:
+        """Tasks for all present workers that are free and may go on."""
+        here = zip(self.done, self._present, strict=True)
+        self.slowest = min((done for done, present in here if present), default=0)
         return tuple(
             self._task(worker)
             for worker in range(self.job.workers)
@@ -178,7 +191,8 @@ class Asynchronous(ABC):
             state=self.state,
             kept=whole,
             recipe=self.job.recipe,
-            lasso=self._lasso.mean(whole) if self.merges else None,
+            lasso=self._coefficients.mean(whole) if self.merges else None,
+            carries_fractions=self.carries_fractions,
         )
         self._tasks[worker] = task
         self._pulled[worker] = self.merges
@@ -196,19 +210,21 @@ def is_statistic(name: str) -> bool:
     return is_variance(name) or name.rpartition(".")[2] == "running_mean"
 
 
-def whole_numbers(name: str, state: State, sent: State) -> Tensor:
-    """What becomes of a tensor of whole numbers: counts take the largest value, and nothing else
-    that is no float changes in training."""
+def merge_integers(name: str, state: State, sent: State) -> Tensor:
+    """The merged value of a tensor of whole numbers.
+
+    Counters take the largest value. Nothing else that is not a float changes in training.
+    """
     return torch.maximum(state[name], sent[name]) if is_counter(name) else state[name]
 
 
 def add_change(state: State, sent: State, pulled: Mapping[str, Tensor], weight: float) -> State:
-    """A model moved by `weight` times a worker's change, `sent` less `pulled`, as new tensors.
+    """A model moved by `weight` times a worker's change, `sent` minus `pulled`, as new tensors.
 
-    Running variances need a floor: several workers that pulled the same variance may each report
-    that it fell, and the sum of their changes can be more than there was. The floor is `weight`
-    times what the worker sent. Where everybody pulled the same model it never binds, because the
-    sum is then an average with that very product among its terms.
+    Running variances need a lower limit. Several workers that pulled the same variance may each
+    report that it fell, and their changes can add up to more than the variance. The limit is
+    `weight` times what the worker sent. It has no effect where all workers pulled the same model,
+    because the sum is then an average that contains this product as a term.
     """
     return {name: _moved(name, state, sent, pulled, weight) for name in state}
 
@@ -217,7 +233,7 @@ def _moved(
     name: str, state: State, sent: State, pulled: Mapping[str, Tensor], weight: float
 ) -> Tensor:
     if not state[name].is_floating_point():
-        return whole_numbers(name, state, sent)
+        return merge_integers(name, state, sent)
     moved = torch.add(state[name], sent[name] - pulled[name], alpha=weight)
     if is_variance(name):
         moved = torch.maximum(moved, min(weight, 1.0) * sent[name])

@@ -1,25 +1,25 @@
-"""DC-ASGD-a: workers commit gradients, the server corrects stale ones (Zheng et al., 2017).
+"""DC-ASGD-a: workers commit gradients and the server corrects stale ones (Zheng et al., 2017).
 
-A gradient g computed at the model a worker pulled is a little wrong for the model as it is now.
-The first-order correction needs the Hessian, for which g⊙g is a cheap stand-in:
+A gradient g is computed on the model that a worker pulled, and the model has moved since. The
+first-order correction needs the Hessian, which g⊙g approximates cheaply:
 
     θ ← θ − η (g + λ_t ⊙ g⊙g⊙(θ − θ_pulled)),   λ_t = λ0 / √(MeanSquare + ε),
     MeanSquare ← m·MeanSquare + (1 − m) g⊙g     (which is what the *-a*, adaptive, stands for).
 
-The gradient of a worker that trains for some epochs is the mean of its steps, its change over its
-learning rate and their number: g = (θ_pulled − θ_w) / (learning_rate · steps). The AdaptCL paper
-does not say which it takes, but its grid does. With the *sum* of the steps η = 0.1 would add ten
-times the change of each of ten workers, and η = 0.01 all of it, with which VGG16 diverged here in
-the first rounds; the paper got 75 and 74 %. With the mean, to halve the epochs of a commit doubles
-how far the server moves in all, and accuracy rises with every halving there (68, 74 and 79 %).
+The gradient of a worker that trains for some epochs is the mean over its steps:
+g = (θ_pulled − θ_w) / (learning_rate · steps). The AdaptCL paper does not say whether it takes the
+mean or the sum, but its parameter grid does. With the *sum*, η = 0.1 would add ten times the change
+of each of ten workers and η = 0.01 all of it; VGG16 then diverged here in the first rounds, where
+the paper reports 75 and 74 %. With the mean, halving the epochs of a commit doubles how far the
+server moves in total, and in the paper accuracy rises with every halving (68, 74 and 79 %).
 
-Small commits suit the method, so it has its own number of epochs for a round, and more rounds in
-return: every worker sees its data as often as with any other strategy, to the step, as fractions of
-a step are carried over to the next commit. In the record of a run a round is still W merges, so
-there are more of them too.
+The method works best with small commits. So a round has `commit_epochs` epochs, and there are more
+rounds in return. Every worker trains exactly as many steps as with any other strategy, because
+fractions of a step are carried over to the next commit. In the record a round is still W merges, so
+there are more rounds there too.
 
-Running statistics of norm layers are measurements and have no gradient; of their changes a W-th
-is added, as in SSP. Every other tensor counts as trained, also a second name of a tied one.
+Running statistics of norm layers are measured and have no gradient; 1/W of their change is added,
+as in SSP. Every other tensor counts as trained, including the second name of a tied one.
 """
 
 from __future__ import annotations
@@ -71,12 +71,13 @@ class DCASGD(Asynchronous):
 
     summary = "whole model for everybody, sparse training; corrects stale gradients as they come"
     Settings: ClassVar[type[DCASGDSettings]] = DCASGDSettings
+    carries_fractions: ClassVar[bool] = True
 
     def __init__(self, job: Job, settings: DCASGDSettings) -> None:
         if job.recipe.optimizer != "sgd":
             raise SettingError(
-                "DC-ASGD-a takes what a worker changed for gradients of SGD, so optimizer must be "
-                f"'sgd' with it, not {job.recipe.optimizer!r}."
+                "DC-ASGD-a computes gradients from what SGD changed, so its optimizer must be "
+                f"'sgd', not {job.recipe.optimizer!r}."
             )
         epochs = settings.commit_epochs
         rounds = max(1, round(job.rounds * job.recipe.epochs / epochs))
@@ -91,9 +92,9 @@ class DCASGD(Asynchronous):
         }
 
     def merge(self, update: Update, task: Task, staleness: int) -> None:
-        """Take a step along the gradient, corrected for what changed since it was pulled."""
+        """Take a step along the gradient, corrected for how far the model has moved."""
         settings, recipe = self.settings, self.job.recipe.in_round(task.round)
-        # Of a commit without a step there is nothing but what a codec still had to send.
+        # A commit without a step holds only what a codec still had to send.
         length = recipe.learning_rate * max(1, task.steps(update.samples))
         server_step = settings.dc_learning_rate or recipe.learning_rate
         measured = {n: tensor for n, tensor in self.state.items() if n not in self._mean_square}
@@ -110,19 +111,12 @@ class DCASGD(Asynchronous):
             self._mean_square[name] = mean_square
         self.state = state
 
-    def _task(self, worker: int) -> Task:
-        task = replace(super()._task(worker), carries_fractions=True)
-        self._tasks[worker] = task
-        return task
-
     def snapshot(self) -> Tree:
-        """All that is needed to go on."""
         return {
             "asynchronous": super().snapshot(),
             "mean_square": dict(self._mean_square),
         }
 
     def restore(self, tree: Tree) -> None:
-        """Go on from a snapshot."""
         super().restore(tree["asynchronous"])
         self._mean_square = dict(tree["mean_square"])

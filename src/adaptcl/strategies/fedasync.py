@@ -1,7 +1,7 @@
-"""FedAsync: every arriving model is mixed into the global one, a stale one less (Xie et al., 2019).
+"""FedAsync: mix every arriving model into the global one, stale ones less (Xie et al., 2019).
 
-θ ← (1 − α_t) θ + α_t θ_w with α_t = α·s(τ), where the staleness τ counts the merges between the
-worker's pull and its arrival: 0 for a model that nobody overtook, which then weighs α in full.
+θ ← (1 − α_t) θ + α_t θ_w with α_t = α·s(τ). The staleness τ counts the merges between the worker's
+pull and its arrival. It is 0 for a model that nobody overtook, which has the full weight α.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import ClassVar
 import torch
 
 from adaptcl.settings import With, setting
-from adaptcl.strategies.asynchronous import Asynchronous, AsynchronousSettings, whole_numbers
+from adaptcl.strategies.asynchronous import Asynchronous, AsynchronousSettings, merge_integers
 from adaptcl.strategies.strategy import Job
 from adaptcl.training import Task, Update
 
@@ -61,18 +61,17 @@ class FedAsync(Asynchronous):
         self.settings = settings
 
     def merge(self, update: Update, task: Task, staleness: int) -> None:
-        """Mix in the worker's model."""
         weight = self.settings.mixing * staleness_weight(staleness, self.settings)
         self.state = {
             name: torch.lerp(tensor, update.state[name], weight)
             if tensor.is_floating_point()
-            else whole_numbers(name, self.state, update.state)
+            else merge_integers(name, self.state, update.state)
             for name, tensor in self.state.items()
         }
 
 
 def staleness_weight(staleness: int, settings: FedAsyncSettings) -> float:
-    """s(τ): the share of its full weight that a model of this staleness has, at most 1."""
+    """s(τ): the share of the full weight for a model of this staleness, at most 1."""
     if settings.staleness_weight == "polynomial":
         return float((1 + staleness) ** -settings.staleness_exponent)
     if settings.staleness_weight == "hinge":

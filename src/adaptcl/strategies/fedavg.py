@@ -1,8 +1,8 @@
-"""FedAVG: everybody trains the whole model, the server averages (McMahan et al., 2017).
+"""FedAVG: all workers train the whole model and the server averages (McMahan et al., 2017).
 
-The method was published without batch norm in view. Here the standard deviations of units are
-averaged rather than their variances, as for all strategies with a barrier, so that they can be
-compared; `bn_variance="variance"` averages every tensor alike.
+The published method does not treat batch norm. Here the standard deviations of units are averaged
+instead of their variances, as in all strategies with a barrier, so that results are comparable;
+`bn_variance="variance"` averages every tensor the same way.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class FedAVGS(Synchronous):
     """FedAVG with sparse training: the baseline that AdaptCL is measured against."""
 
     summary = "whole model for everybody, sparse training; waits for the slowest"
-    # Where everybody has every unit, all rules for missing ones come to the same.
+    # Everybody holds every unit, so the rules for missing units make no difference.
     unused: ClassVar[tuple[str, ...]] = (*Synchronous.unused, "aggregation", "fading")
 
 

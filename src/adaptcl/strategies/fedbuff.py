@@ -1,12 +1,12 @@
-"""FedBuff: changes gather in a buffer, and every K of them move the model (Nguyen et al., 2022).
+"""FedBuff: buffer the changes and move the model with every K of them (Nguyen et al., 2022).
 
 θ ← θ + η/K · Σ s(τ)·(θ_w − θ_pulled) with s(τ) = 1/√(1+τ). The staleness τ counts how often the
-*model* has moved between a worker's pull and its arrival, not how many changes have come. Workers
-never wait: until the buffer is full they go on from the model as it is.
+*model* has moved between a worker's pull and its arrival, not how many changes have arrived.
+Workers never wait: until the buffer is full they go on from the present model.
 
-What to weigh a change by is known when it comes. So the buffer need not hold K changes: it is the
-model to be, which each change moves and which becomes the model with the K-th. Changes that do
-not fill a buffer by the end of a run have no part in its model.
+The weight of a change is known when it arrives, so the buffer does not hold K changes. It holds the
+next model, which every change moves and which replaces the model with the K-th. Changes that do not
+fill a buffer by the end of a run are not part of its model.
 """
 
 from __future__ import annotations
@@ -51,10 +51,10 @@ class FedBuff(Asynchronous):
             )
         self.settings = settings
         self._next: State = job.state
-        """The model to be: the model, moved by the changes in the buffer."""
+        """The next model: the model moved by the changes in the buffer."""
 
     def merge(self, update: Update, task: Task, staleness: int) -> None:
-        """Put the worker's change into the buffer, and empty it if it is full."""
+        """Add the worker's change to the buffer, and empty the buffer if it is full."""
         size = self.settings.buffer_size
         moves = self.merges // size - (self.merges - staleness) // size
         weight = self.settings.server_learning_rate / math.sqrt(1 + moves) / size
@@ -63,10 +63,8 @@ class FedBuff(Asynchronous):
             self.state = self._next
 
     def snapshot(self) -> Tree:
-        """All that is needed to go on, the buffer included."""
         return {"asynchronous": super().snapshot(), "next": self._next}
 
     def restore(self, tree: Tree) -> None:
-        """Go on from a snapshot."""
         super().restore(tree["asynchronous"])
         self._next = tree["next"]

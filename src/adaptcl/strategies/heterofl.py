@@ -1,15 +1,14 @@
 """HeteroFL: sub-models of fixed widths, always the first units of a layer (Diao et al., 2020).
 
 A worker of width p holds the first ⌈p·n⌉ of the n units of every layer, so narrow sub-models are
-contained in wide ones. Each unit is averaged over those who hold it. HeteroFL has to be *told*
-each worker's width before the first round, when nothing is known about the workers; AdaptCL
-learns it.
+contained in wide ones. Each unit is averaged over the workers that hold it. HeteroFL needs each
+worker's width before the first round, when nothing is known about the workers; AdaptCL learns it.
 
-Left out of the published method, because they change what a worker trains rather than which
-sub-model it gets: the scaler (activations divided by p while training, which the batch norm that
-follows undoes), *static* batch norm (statistics measured over everybody's data at the end; here
-running statistics are averaged over those who hold the unit, variances as `bn_variance` says) and
-the loss masked to the labels a worker has.
+Three parts of the published method are left out, because they change how a worker trains and not
+which sub-model it gets: the scaler (activations divided by p in training, which the next batch norm
+undoes); *static* batch norm (statistics measured on everybody's data at the end; here running
+statistics are averaged over the workers that hold the unit); and the loss masked to the labels that
+a worker has.
 """
 
 from __future__ import annotations
@@ -51,26 +50,24 @@ class WidthSettings(SynchronousSettings):
 
 
 class HeteroFL(Synchronous):
-    """HeteroFL: each worker trains the first units of every layer."""
+    """Each worker trains the first units of every layer."""
 
     summary = "a sub-model of fixed width for each worker, always the same units"
     Settings: ClassVar[type[WidthSettings]] = WidthSettings
 
     def __init__(self, job: Job, settings: WidthSettings) -> None:
         super().__init__(job, settings)
-        self.widths = widths(settings, job.workers)
-        self.kept = windows(job.units, self.widths)
+        self.widths = deal_widths(settings, job.workers)
+        self.kept = initial_windows(job.units, self.widths)
 
     def plan(self, worker: int) -> SubModelPlan:
-        """The first units of every layer."""
         return SubModelPlan(window(self.units, self.widths[worker], first=0))
 
     def learn(self, records: Sequence[WorkerRecord]) -> tuple[str, ...]:
-        """Widths are fixed; there is nothing to learn."""
-        return self.nothing_to_cut()
+        return self.warn_nothing_to_cut()
 
 
-def widths(settings: WidthSettings, workers: int) -> Sequence[float]:
+def deal_widths(settings: WidthSettings, workers: int) -> Sequence[float]:
     """The width of each worker's sub-model, from the slowest worker to the fastest."""
     if settings.worker_widths:
         if len(settings.worker_widths) != workers:
@@ -82,18 +79,18 @@ def widths(settings: WidthSettings, workers: int) -> Sequence[float]:
     levels = sorted(settings.width_levels, reverse=True)
     if not levels:
         raise SettingError("width_levels is empty, but it must have at least one width.")
-    # Counted from the fastest, so that with fewer workers than levels the widest is still dealt.
+    # Dealt from the fastest on, so that the widest is used even with fewer workers than levels.
     return [levels[place * len(levels) // workers] for place in reversed(range(workers))]
 
 
-def windows(units: UnitMap, widths: Sequence[float]) -> list[Kept]:
-    """What each worker holds before the first round: also who is never drawn has its width."""
+def initial_windows(units: UnitMap, widths: Sequence[float]) -> list[Kept]:
+    """Each worker's sub-model before the first round; a worker that is never drawn keeps it."""
     by_width = {width: window(units, width, first=0) for width in set(widths)}
     return [by_width[width] for width in widths]
 
 
 def window(units: UnitMap, width: float, first: int) -> Kept:
-    """⌈width·n⌉ units of every layer of n: those from `first` on, and around the end."""
+    """⌈width·n⌉ of the n units of every layer: those from `first` on, wrapping around the end."""
     kept = units.everything()
     for layer in units.layers:
         n = len(layer.units)

@@ -1,10 +1,9 @@
-"""What a strategy is: a small state machine that turns arrivals into tasks.
+"""The contract of a strategy: a small state machine that turns arriving updates into tasks.
 
-It never asks for the time, never opens a socket and never trains. An engine hands it one arrival
-after the other and delivers the tasks it gives back; whether the clock is virtual or real, and
-whether workers are threads or hospitals, makes no difference to it. Because each arrival is
-answered on its own, a barrier is something a strategy may build, not something the loop imposes:
-synchronous and asynchronous methods are the same loop.
+A strategy never asks for the time, opens a socket or trains. An engine hands it one event at a
+time and delivers the tasks that it returns. The strategy does not see whether the clock is virtual
+or real, or whether workers are threads or hospitals. It answers each arrival separately, so a
+barrier is its choice: synchronous and asynchronous methods run on the same loop.
 """
 
 from __future__ import annotations
@@ -27,39 +26,38 @@ class Job:
 
     units: UnitMap
     state: State
-    """The global model's first tensors."""
+    """The tensors of the first global model."""
     workers: int
     rounds: int
     recipe: Recipe
     seed: int
     time_noise: float = 0.0
-    """The relative spread of update times of equal tasks, as it is expected before any are
-    measured; 0 on a clock that has none."""
+    """Expected relative spread of the update times of equal tasks; 0 on an exact clock."""
 
 
 @dataclass(frozen=True)
 class Closed:
-    """A round that is over. For asynchronous strategies: one merge for each worker."""
+    """A finished round. For asynchronous strategies: as many merges as there are workers."""
 
     round: int
     workers: tuple[WorkerRecord, ...]
     similarity: float | None = None
     missing: tuple[int, ...] = ()
     participants: tuple[int, ...] = ()
-    """Who was drawn to take part, where not everybody was asked."""
+    """The workers drawn to take part; empty where all were asked."""
     warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class Reaction:
-    """How a strategy answers: tasks to deliver, and a round that this closed, if it did."""
+    """A strategy's answer to an event: tasks to deliver, and the round that the event closed."""
 
     tasks: tuple[Task, ...] = ()
     closed: Closed | None = None
     deadline: float | None = None
     """Call `expired` this many seconds from now, unless another deadline replaces it."""
     dropped: bool = False
-    """The update that it answers was not used, so its worker's codec has sent nothing by it."""
+    """The update was not used, so the codec must treat it as never sent."""
 
 
 class Strategy(Protocol):
@@ -74,11 +72,11 @@ class Strategy(Protocol):
         ...
 
     def expired(self) -> Reaction:
-        """The deadline asked for has passed."""
+        """The requested deadline has passed."""
         ...
 
     def lost(self, worker: int) -> Reaction:
-        """A worker is gone; what it was working on will not arrive."""
+        """A worker has gone; its open task will not be answered."""
         ...
 
     def joined(self, worker: int) -> Reaction:
@@ -87,13 +85,11 @@ class Strategy(Protocol):
 
     @property
     def rounds(self) -> int:
-        """How many rounds there will be; not the job's number where a method counts otherwise."""
+        """How many rounds there will be; a method may count differently from the job."""
         ...
 
     @property
-    def finished(self) -> bool:
-        """Whether all rounds are done."""
-        ...
+    def finished(self) -> bool: ...
 
     def model(self) -> State:
         """The global model as it would be used now, in the shapes of the original model."""
@@ -104,11 +100,11 @@ class Strategy(Protocol):
         ...
 
     def outstanding(self) -> Sequence[Task]:
-        """The tasks given out and not answered, just as they were given."""
+        """The open tasks, exactly as they were given out."""
         ...
 
     def snapshot(self) -> Tree:
-        """All that is needed to go on from here."""
+        """Everything needed to go on from here."""
         ...
 
     def restore(self, tree: Tree) -> None:
@@ -116,11 +112,8 @@ class Strategy(Protocol):
         ...
 
 
-# From an arrival to the line of it in the round's record.
-
-
 def worker_record(units: UnitMap, arrival: Arrival, pruned_rate: float) -> WorkerRecord:
-    """What one worker did in one round."""
+    """One worker's line in the record of a round."""
     timing, update = arrival.timing, arrival.update
     cut = update.cut
     return WorkerRecord(
@@ -138,17 +131,13 @@ def worker_record(units: UnitMap, arrival: Arrival, pruned_rate: float) -> Worke
     )
 
 
-# Open tasks in a checkpoint: a task as a tree and back.
-
-
 def task_to_tree(task: Task, with_state: bool) -> Tree:
-    """A task for a checkpoint; without its tensors where they can be cut again."""
+    """An open task for a checkpoint, without its tensors where they can be cut again."""
     pruning = task.pruning
     return {
         "worker": task.worker,
         "round": task.round,
         "kept": task.kept,
-        "lasso_scale": task.lasso_scale,
         "lasso": task.lasso,
         "carries_fractions": task.carries_fractions,
         "pruning": None
@@ -165,7 +154,7 @@ def task_to_tree(task: Task, with_state: bool) -> Tree:
 
 
 def task_from_tree(tree: Tree, recipe: Recipe, cut: Callable[[Kept], Mapping[str, Tensor]]) -> Task:
-    """The task as it was given; `cut` makes the tensors that were left out."""
+    """The task as it was given out; `cut` makes the tensors that were left out."""
     pruning = tree["pruning"]
     return Task(
         worker=tree["worker"],
@@ -174,7 +163,6 @@ def task_from_tree(tree: Tree, recipe: Recipe, cut: Callable[[Kept], Mapping[str
         kept=tree["kept"],
         recipe=recipe,
         pruning=None if pruning is None else Pruning(**pruning),
-        lasso_scale=tree["lasso_scale"],
         lasso=tree["lasso"],
         carries_fractions=tree["carries_fractions"],
     )

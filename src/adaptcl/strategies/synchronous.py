@@ -1,8 +1,17 @@
-"""Who takes part in a round: some of the workers, drawn anew each time (McMahan et al., 2017).
+"""Strategies with a barrier: send tasks to all workers, wait for the answers, merge, next round.
 
-With thousands of workers a server asks only some of them in each round. The draw depends on the
-seed, the round and who could be asked, and on nothing else, so a run that was interrupted draws
-as it would have done.
+FedAVG is `Synchronous` and nothing more. AdaptCL, HeteroFL, FedRolex and custom strategies override
+its hooks: which sub-model a worker gets, what becomes of the merged model, what is learned from a
+round. They read its views and never its protected members.
+
+A round normally closes with the last answer. With a deadline it closes with those who have
+answered; a late update is then counted in the next round or dropped, by a setting. Of a dropped
+update only the tensors are lost. The sub-model that the worker pruned or grew to stays: otherwise a
+worker that is too slow would get the same task again, be late again, and never shrink.
+
+"All workers" may be a few that are drawn for each round (McMahan et al., 2017). A lost worker
+leaves a place in the round, which the next worker to join takes. Only when all of them are lost are
+others drawn for the same round.
 """
 
 from __future__ import annotations
@@ -15,13 +24,14 @@ import torch
 from torch import Tensor
 
 from adaptcl.errors import SettingError
+from adaptcl.pruning.budget import carried_out
 from adaptcl.pruning.similarity import mean_similarity
 from adaptcl.records import WorkerRecord
 from adaptcl.seeds import generator
 from adaptcl.settings import Beside, setting
 from adaptcl.storage import Tree
-from adaptcl.strategies.aggregation import Aggregation, AggregationSettings, unheld_zeroed
-from adaptcl.strategies.first_lasso import FirstLasso
+from adaptcl.strategies.aggregation import Aggregation, AggregationSettings, zero_lost_units
+from adaptcl.strategies.lasso_coefficient import FirstCoefficients
 from adaptcl.strategies.strategy import (
     Closed,
     Job,
@@ -33,38 +43,6 @@ from adaptcl.strategies.strategy import (
 from adaptcl.training import Arrival, Pruning, Task
 from adaptcl.units import CutOnDemand, Kept, State
 from adaptcl.units.finite import first_not_finite
-
-
-def draw(available: Sequence[int], count: int, seed: int, round_: int) -> list[int]:
-    """`count` of the available workers, or all if there are no more, in their order."""
-    if count >= len(available):
-        return list(available)
-    dice = generator(seed, "participants", round_)
-    places = torch.randperm(len(available), generator=dice)[:count].sort().values
-    return [available[place] for place in places.tolist()]
-
-
-def refuse_too_many(participants: int, workers: int) -> None:
-    """An error if more workers were to be asked than there are."""
-    if participants > workers:
-        raise SettingError(
-            f"participants is {participants}, but there are only {workers} workers; "
-            "0 asks all of them."
-        )
-
-
-# The barrier: tasks for everybody, wait for all (or for a deadline), merge, next round.
-#
-# FedAVG is this and nothing more; AdaptCL, HeteroFL and FedRolex only decide what each worker's
-# sub-model is, and methods that make something else of what is merged, such as server momentum,
-# only that. A round normally closes with the last answer. With a deadline it closes with whoever
-# has answered; what arrives late is dropped or counted in the next round, by a setting. Of an
-# update that is dropped the tensors go; the sub-model that it was pruned or grown to stays. Or a
-# worker that is too slow would be told the same again, be late again, and never become as small
-# as it has to be.
-#
-# "Everybody" may be a few workers drawn for each round. Who is lost leaves a place, which the
-# next worker to come takes; only if all of them are lost, others are drawn for the same round.
 
 
 @dataclass(frozen=True)
@@ -95,61 +73,88 @@ class SubModelPlan:
     kept: Kept
     pruning: Pruning | None = None
     rate: float = 0.0
-    """The pruned rate to put on record; negative where the sub-model has grown."""
+    """The pruned rate for the record; negative where the sub-model grows."""
 
 
 class Synchronous:
-    """A strategy with a barrier. Subclasses say which sub-model each worker gets."""
+    """A strategy with a barrier. Subclasses override the hooks and read the views below them."""
 
     Settings: ClassVar[type[SynchronousSettings]] = SynchronousSettings
     unused: ClassVar[tuple[str, ...]] = ("beta",)
 
     def __init__(self, job: Job, settings: SynchronousSettings) -> None:
-        refuse_too_many(settings.participants, job.workers)
+        if settings.participants > job.workers:
+            raise SettingError(
+                f"participants is {settings.participants}, but there are only {job.workers} "
+                "workers; 0 asks all of them."
+            )
         self.job = job
         self.units = job.units
         self.settings = settings
         self.state: State = job.state
+        """The global model. Open tasks share its tensors, so nobody may write into them."""
         self.kept: list[Kept] = [job.units.everything() for _ in range(job.workers)]
+        """The kept units of each worker's sub-model."""
         self.round = 0
+        """The round that is running, from 1 on."""
         self._present = [True] * job.workers
         self._tasks: dict[int, Task] = {}
         self._rates = [0.0] * job.workers
+        """The pruned rate of each worker's latest task."""
         self._records: list[WorkerRecord] = []
         self._drawn: set[int] = set()
-        """Who was asked to take part in this round, by the draw or by coming later."""
+        """The workers asked to take part in this round, by the draw or because they joined."""
         self._sum = Aggregation(job.units, job.state, settings)
-        self._lasso = FirstLasso()
+        self._coefficients = FirstCoefficients()
         self._slowest = 0.0
         self._overdue = False
 
-    # What a subclass may decide ---------------------------------------------------------------
+    # Hooks: what a subclass may decide ---------------------------------------------------------
 
     def plan(self, worker: int) -> SubModelPlan:
-        """The sub-model a worker gets, and whether it prunes it; asked as each round begins."""
+        """The sub-model of a worker's next task, and whether the worker prunes it."""
         return SubModelPlan(self.kept[worker])
 
-    def lasso_scale(self) -> float:
-        """What the group lasso's λ is multiplied by this round."""
-        return 1.0
-
     def next_model(self, merged: State) -> State:
-        """The next global model, of what a round's updates are merged to.
+        """The next global model, made from the merged updates when a round closes.
 
-        `self.state` is still the one before, only to be read: `merged[name] - self.state[name]` is
-        how far a round has moved a tensor. Asked once for every round that closes.
+        `self.state` is still the model before: `merged[name] - self.state[name]` is how far the
+        round moved a tensor.
         """
         return merged
 
     def learn(self, records: Sequence[WorkerRecord]) -> tuple[str, ...]:
-        """Called when a round's models are merged; gives warnings for the user, if any."""
+        """Called after a round is merged; returns warnings for the user."""
         return ()
 
-    def undone(self, worker: int, rate: float) -> None:
-        """Called when a task that was to change a sub-model by this rate comes to nothing."""
+    def received(self, task: Task, arrival: Arrival, rate: float) -> None:
+        """Called for every update, also for a late one that is dropped, before it is merged.
 
-    def nothing_to_cut(self) -> tuple[str, ...]:
-        """In the first round, the warning of a strategy that cuts a model that cannot be cut."""
+        `rate` is the pruned rate that the worker carried out. It can be less than the task asked
+        for, because γ_min can stop a pruning.
+        """
+
+    def returned(self, worker: int) -> None:
+        """Called when a worker that was away joins again, before it gets a task."""
+
+    def undone(self, worker: int, rate: float) -> None:
+        """Called when a task that was to change a sub-model by `rate` will not be answered."""
+
+    # Views: what a subclass may ask ------------------------------------------------------------
+
+    def is_present(self, worker: int) -> bool:
+        return self._present[worker]
+
+    def is_busy(self, worker: int) -> bool:
+        """Whether a worker has an open task. When a round has closed, only late workers have."""
+        return worker in self._tasks
+
+    def open_rate(self, worker: int) -> float:
+        """The pruned rate of a worker's open task; 0 if its sub-model keeps its size."""
+        return self._rates[worker] if worker in self._tasks else 0.0
+
+    def warn_nothing_to_cut(self) -> tuple[str, ...]:
+        """In the first round, a warning if the model cannot be cut at all."""
         if self.round > 1 or self.units.count > 0:
             return ()
         return (
@@ -160,68 +165,69 @@ class Synchronous:
     # The strategy ------------------------------------------------------------------------------
 
     def start(self) -> Reaction:
-        """The first round's tasks."""
         return self._begin_round()
 
     def receive(self, arrival: Arrival) -> Reaction:
-        """Add one update to the sum; close the round if it was the last."""
-        update = arrival.update
-        task = self._tasks[update.worker]
+        """Add one update to the sum, and close the round if it was the last."""
+        update, worker = arrival.update, arrival.update.worker
+        task = self._tasks.pop(worker)
+        if task.pruning is not None:
+            self._rates[worker] = carried_out(self.units, task.kept, update.kept, task.pruning.rate)
+        self.received(task, arrival, self._rates[worker])
+        self.kept[worker] = update.kept
         is_late = task.round < self.round
-        del self._tasks[update.worker]
-        self.kept[update.worker] = update.kept
         if is_late and self.settings.late_updates == "drop":
-            return replace(self._offer(update.worker), dropped=True)
+            return replace(self._offer(worker), dropped=True)
         if task.round == 1:
-            self._lasso.note(task.kept, update.lasso)
+            self._coefficients.add(task.kept, update.lasso)
         self._sum.add(update.state, update.kept, update.samples)
-        self._records.append(worker_record(self.units, arrival, self._rates[update.worker]))
+        self._records.append(worker_record(self.units, arrival, self._rates[worker]))
         return self._close() if self._overdue else self._close_if_complete()
 
     def expired(self) -> Reaction:
-        """Close the round with who has answered; where nobody has, with the first who does."""
+        """Close the round with those who have answered, or else with the first who does."""
         self._overdue = True
         return self._close() if self._records else Reaction()
 
     def lost(self, worker: int) -> Reaction:
-        """Go on without a worker. Its sub-model stays known, for when it comes back."""
+        """Go on without a worker. Its sub-model is kept for when it comes back."""
         self._present[worker] = False
-        self._abandon(worker)
+        if self._tasks.pop(worker, None) is not None and self._rates[worker] != 0:
+            self.undone(worker, self._rates[worker])
         if self._records or self._waits() or self.finished:
             return self._close_if_complete()
         return Reaction(self._ask())
 
     def joined(self, worker: int) -> Reaction:
-        """Give a newcomer its part in the round that is running, if there is a place for it."""
+        """Let a worker take part in the running round, if there is a place for it."""
+        if not self._present[worker]:
+            self.returned(worker)
         self._present[worker] = True
         answered = any(record.worker == worker for record in self._records)
         return Reaction() if answered else self._offer(worker)
 
     @property
     def rounds(self) -> int:
-        """How many rounds there will be."""
         return self.job.rounds
 
     @property
     def finished(self) -> bool:
-        """Whether all rounds are done."""
         return self.round > self.job.rounds
 
     def model(self) -> State:
         """The global model; what no worker holds any more counts as cut."""
         by_worker = self.settings.counts_as_zero
-        return unheld_zeroed(self.state, self.units, self.kept, by_worker=by_worker)
+        return zero_lost_units(self.state, self.units, self.kept, by_worker=by_worker)
 
     def sub_models(self) -> Sequence[Kept]:
-        """The kept units of each worker's sub-model."""
         return self.kept
 
     def outstanding(self) -> Sequence[Task]:
-        """The tasks given out and not answered, late ones included."""
+        """The open tasks, late ones included."""
         return list(self._tasks.values())
 
     def snapshot(self) -> Tree:
-        """All that is needed to go on. Asked between two rounds, when the sum is empty."""
+        """Everything needed to go on. Taken between two rounds, when the sum is empty."""
         return {
             "round": self.round,
             "state": self.state,
@@ -230,13 +236,12 @@ class Synchronous:
             "drawn": sorted(self._drawn),
             "rates": list(self._rates),
             "slowest": self._slowest,
-            "first_lasso": self._lasso.snapshot(),
-            # A task of this round is cut from the global model, which is here already.
+            "first_lasso": self._coefficients.snapshot(),
+            # The tensors of a task of this round can be cut from the global model again.
             "tasks": [task_to_tree(t, t.round < self.round) for t in self._tasks.values()],
         }
 
     def restore(self, tree: Tree) -> None:
-        """Go on from a snapshot."""
         self.round = tree["round"]
         self.state = tree["state"]
         self.kept = list(tree["kept"])
@@ -244,12 +249,12 @@ class Synchronous:
         self._present = tree["present"]
         self._rates = tree["rates"]
         self._slowest = tree["slowest"]
-        self._lasso.restore(tree["first_lasso"])
+        self._coefficients.restore(tree["first_lasso"])
         for each in tree["tasks"]:
             task = task_from_tree(each, self.job.recipe, self._cut)
             self._tasks[task.worker] = task
 
-    # The barrier -------------------------------------------------------------------------------
+    # Giving out tasks --------------------------------------------------------------------------
 
     def _begin_round(self) -> Reaction:
         self.round += 1
@@ -261,9 +266,10 @@ class Synchronous:
         return Reaction(self._ask(), deadline=limit if limit > 0 else None)
 
     def _ask(self) -> tuple[Task, ...]:
-        """Tasks for those who are to take part, among all who are here and not busy."""
+        """Tasks for this round's participants, drawn from all present workers that are free."""
         free = [w for w, here in enumerate(self._present) if here and w not in self._tasks]
-        return tuple(map(self._task, draw(free, self._places, self.job.seed, self.round)))
+        drawn = draw_participants(free, self._places, self.job.seed, self.round)
+        return tuple(map(self._task, drawn))
 
     @property
     def _places(self) -> int:
@@ -271,7 +277,7 @@ class Synchronous:
         return self.settings.participants or self.job.workers
 
     def _offer(self, worker: int) -> Reaction:
-        """A task for a worker that is free, if the round has a place left."""
+        """A task for a free worker, if the round has a place left."""
         taken = len(self._records) + sum(t.round == self.round for t in self._tasks.values())
         if self.finished or worker in self._tasks or taken >= self._places:
             return Reaction()
@@ -290,24 +296,20 @@ class Synchronous:
             kept=plan.kept,
             recipe=self.job.recipe,
             pruning=plan.pruning,
-            lasso_scale=self.lasso_scale(),
-            lasso=self._lasso.mean(plan.kept) if self.round > 1 else None,
+            lasso=self._coefficients.mean(plan.kept) if self.round > 1 else None,
         )
         self._tasks[worker] = task
         self._drawn.add(worker)
         return task
 
-    def _abandon(self, worker: int) -> None:
-        """Do without the answer to a worker's task, if it has one."""
-        if self._tasks.pop(worker, None) is not None and self._rates[worker] != 0:
-            self.undone(worker, self._rates[worker])
-
     def _cut(self, kept: Kept) -> Mapping[str, Tensor]:
         # Nobody writes into a task's tensors, so the whole model need not be copied.
         return self.state if bool(kept.all()) else CutOnDemand(self.state, self.units, kept)
 
+    # Closing a round ---------------------------------------------------------------------------
+
     def _waits(self) -> bool:
-        """Whether an answer to a task of this round is still to come."""
+        """Whether a task of this round is still open."""
         return any(task.round == self.round for task in self._tasks.values())
 
     def _close_if_complete(self) -> Reaction:
@@ -321,46 +323,52 @@ class Synchronous:
         self._slowest = max(record.update_time_s for record in records)
         pruned = any(record.pruned_rate for record in records)
         drawn = tuple(sorted(self._drawn)) if self.settings.participants else ()
+        compared = [self.kept[worker] for worker in drawn] or self.kept
+        expected = self._drawn | self._tasks.keys()
         closed = Closed(
             round=self.round,
             workers=records,
-            similarity=mean_similarity(self.units, self._sub_models_of(drawn)) if pruned else None,
-            missing=self._missing(records),
+            similarity=mean_similarity(self.units, compared) if pruned else None,
+            missing=tuple(sorted(expected - {record.worker for record in records})),
             participants=drawn,
             warnings=self.learn(records),
         )
         return replace(self._begin_round(), closed=closed)
 
     def _checked(self, model: State, like: State) -> State:
-        """The model that a subclass has made; all names of a tied tensor with the same values."""
+        """A subclass's model, refused if it is none; all names of a tied tensor get one value."""
         who = f"{type(self).__name__}.next_model"
         if not isinstance(model, dict) or model.keys() != like.keys():
-            raise SettingError(f"{who} must give a dict with all tensors of the model by name.")
+            raise SettingError(f"{who} must return a dict with all tensors of the model by name.")
         for name, wanted in like.items():
             found = model[name]
             if (found.dtype, found.shape) != (wanted.dtype, wanted.shape):
                 raise SettingError(
-                    f"{who} gives {name!r} as {found.dtype} of shape {list(found.shape)}, but it "
+                    f"{who} returns {name!r} as {found.dtype} of shape {list(found.shape)}, but it "
                     f"must be {wanted.dtype} of shape {list(wanted.shape)}."
                 )
-        # Updates were looked at as they came, so merged they are finite: who makes another model of
-        # them is looked at too, or the workers would be blamed for it.
-        own = type(self).next_model is not Synchronous.next_model
+        # Updates are checked on arrival, so the merged model is finite. A custom model is checked
+        # here, or the next error would blame the workers.
+        is_custom = type(self).next_model is not Synchronous.next_model
         numbers = {n: tensor for n, tensor in model.items() if n not in self.units.constants}
-        if own and (odd := first_not_finite(numbers)) is not None:
+        if is_custom and (odd := first_not_finite(numbers)) is not None:
             raise SettingError(
-                f"{who} gives {odd!r} with values that are not finite, in round {self.round}, of "
-                "updates that are."
+                f"{who} returns {odd!r} with values that are not finite in round {self.round}, "
+                "though all updates are finite."
             )
-        # Each name with a tensor of its own, as a state has them everywhere else.
+        # Every name has a separate tensor, as everywhere else in a state.
         again = {name: model[first].clone() for name, first in self.units.tied.items()}
         return {name: again.get(name, model[name]) for name in like}
 
-    def _missing(self, records: Sequence[WorkerRecord]) -> tuple[int, ...]:
-        """Those given this round's task or still at an earlier one whom it closes without."""
-        expected = self._drawn | self._tasks.keys()
-        return tuple(sorted(expected - {record.worker for record in records}))
 
-    def _sub_models_of(self, drawn: Sequence[int]) -> Sequence[Kept]:
-        """The sub-models of those who were drawn; all there are where nobody was."""
-        return [self.kept[worker] for worker in drawn] or self.kept
+def draw_participants(available: Sequence[int], count: int, seed: int, round_: int) -> list[int]:
+    """`count` of the available workers, or all if there are no more, in their order.
+
+    The draw depends only on the seed, the round and who is available, so a resumed run draws the
+    same workers.
+    """
+    if count >= len(available):
+        return list(available)
+    dice = generator(seed, "participants", round_)
+    places = torch.randperm(len(available), generator=dice)[:count].sort().values
+    return [available[place] for place in places.tolist()]

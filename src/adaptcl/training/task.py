@@ -89,8 +89,6 @@ class Task:
     kept: Kept
     recipe: Recipe
     pruning: Pruning | None = None
-    lasso_scale: float = 1.0
-    """Multiplies the group lasso's λ, where the server adapts the strength."""
     lasso: float | None = None
     """The group lasso's λ for a worker that has found none yet; None where it is to find it."""
     carries_fractions: bool = False
@@ -129,7 +127,7 @@ class Update:
     """Mean training loss over the round, without the group lasso."""
     cut: Cut | None = None
     lasso: float | None = None
-    """The group lasso's λ that the worker goes by, before the task's scale; None if it has none."""
+    """The group lasso's λ that the worker goes by; None if it has none."""
 
 
 @dataclass(frozen=True)

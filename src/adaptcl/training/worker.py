@@ -132,7 +132,7 @@ class Worker:
                 order[begin:end],
                 moves[begin:end] if moves else None,
                 recipe,
-                lasso * task.lasso_scale,
+                lasso,
                 towards,
             )
 

@@ -47,7 +47,7 @@ JSON = (
 
 def a_task(pruning: Pruning | None = None) -> Task:
     whole = UNITS.everything()
-    return Task(1, 7, MODEL.state_dict(), whole, Recipe(), pruning, 1.5, 0.0125, True)
+    return Task(1, 7, MODEL.state_dict(), whole, Recipe(), pruning, 0.0125, True)
 
 
 def an_update() -> Update:
@@ -62,7 +62,7 @@ def an_update() -> Update:
 def test_a_task_arrives_as_it_was_given(pruning: Pruning | None) -> None:
     sent = a_task(pruning)
     got = read_task(Frame.from_bytes(task_frame(sent).to_bytes()), UNITS)
-    assert (got.worker, got.round, got.recipe, got.lasso_scale) == (1, 7, sent.recipe, 1.5)
+    assert (got.worker, got.round, got.recipe) == (1, 7, sent.recipe)
     assert got.lasso == sent.lasso
     assert (got.carries_fractions, sent.carries_fractions) == (True, True)
     assert torch.equal(got.kept, sent.kept)
@@ -180,7 +180,7 @@ def test_figures_that_no_pruning_has_are_refused_by_their_name(name: str, value:
 
 
 @given(
-    st.sampled_from(["worker", "round", "lasso_scale", "lasso", "pruning", "recipe", "rate"]),
+    st.sampled_from(["worker", "round", "lasso", "pruning", "recipe", "rate"]),
     JSON | HUGE,
 )
 def test_tasks_made_by_hand_are_read_or_refused(name: str, value: object) -> None:

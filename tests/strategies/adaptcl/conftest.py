@@ -15,7 +15,7 @@ from adaptcl import storage as snapshot
 from adaptcl.engines.heterogeneity import heterogeneity
 from adaptcl.pruning import prune
 from adaptcl.strategies import Closed, Job, Reaction
-from adaptcl.strategies.adaptcl.server import AdaptCL, AdaptCLSettings
+from adaptcl.strategies.adaptcl import AdaptCL, AdaptCLSettings
 from adaptcl.training import Arrival, Cut, Recipe, Task, Timing, Update
 from adaptcl.units import State, UnitMap, recut, retention, trace
 

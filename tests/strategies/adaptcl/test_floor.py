@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from adaptcl.pruning.budget import smallest_retention
-from adaptcl.strategies.adaptcl.pruning_warnings import cannot_get_smaller
+from adaptcl.strategies.adaptcl.pruning_warnings import warn_cannot_get_smaller
 from adaptcl.units import State, UnitMap, retention, trace
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def start(engine: Engines, line: Lines) -> Starts:
     return begin
 
 
-@pytest.mark.parametrize("order", ["cig-bnscalor", "balanced-bnscalor", "no-constant", "taylor"])
+@pytest.mark.parametrize("order", ["balanced-bnscalor", "taylor"])
 def test_a_pruning_that_would_cut_nothing_is_not_asked_for_again_and_again(
     start: Starts, order: str
 ) -> None:
@@ -108,9 +108,9 @@ def test_what_cannot_be_cut_stops_a_worker_and_is_told_once(start: Starts, tmp_p
 
 
 def test_where_blocks_of_units_are_what_stops_a_worker_that_is_told_too() -> None:
-    told = cannot_get_smaller(0.41, 0.373, [0, 1])
+    told = warn_cannot_get_smaller(0.41, 0.373, [0, 1])
     assert "workers 0 and 1 cannot get below 41% (37% with `width_multiple` 1), but would" in told
-    assert "width_multiple" not in cannot_get_smaller(0.412, 0.408, [0])
+    assert "width_multiple" not in warn_cannot_get_smaller(0.412, 0.408, [0])
 
 
 def test_who_stops_at_the_smallest_retention_that_was_set_hears_nothing(start: Starts) -> None:

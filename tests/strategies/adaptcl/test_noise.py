@@ -30,7 +30,7 @@ def test_equal_workers_are_hardly_ever_pruned_for_what_is_noise(engine: Engines)
     # Among so many means one is off by three of its errors now and then: four times make it small.
     runs = [
         engine(noisy(1.0, seed), workers=4, pruning_interval=5, width_multiple=1).until(60)
-        for seed in range(12)
+        for seed in range(8)
     ]
     kept = [run.retentions() for run in runs]
     assert fmean(map(fmean, kept)) > 0.93
@@ -43,7 +43,7 @@ def test_nor_for_a_single_round_where_the_clock_is_known_to_be_noisy(engine: Eng
         engine(
             noisy(1.0, seed, 0.17), workers=4, first_pruning=2, width_multiple=1, time_noise=0.1
         ).until(8)
-        for seed in range(20)
+        for seed in range(12)
     ]
     kept = [run.retentions() for run in runs]
     assert fmean(map(fmean, kept)) > 0.97
@@ -58,8 +58,7 @@ def test_a_slow_worker_is_pruned_after_a_single_round_all_the_same(engine: Engin
     assert run.retentions()[0] < 0.5
 
 
-@pytest.mark.parametrize("seed", range(4))
-@pytest.mark.parametrize("grow", [False, True])
+@pytest.mark.parametrize(("seed", "grow"), [(0, False), (1, False), (2, True), (3, True)])
 def test_noise_is_not_taken_for_a_change_of_conditions(
     engine: Engines, seed: int, grow: bool
 ) -> None:
@@ -71,7 +70,7 @@ def test_noise_is_not_taken_for_a_change_of_conditions(
     assert fmean(run.retentions()[1:]) > 0.93
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(3))
 def test_a_slow_worker_is_pruned_all_the_same(engine: Engines, seed: int) -> None:
     run = engine(noisy(2.0, seed), workers=4, pruning_interval=5, width_multiple=1).until(60)
     assert run.retentions()[0] < 0.5

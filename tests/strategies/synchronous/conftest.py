@@ -50,9 +50,6 @@ class Halves(Synchronous):
             kept[0] = False
         return SubModelPlan(kept, rate=0.25 if self.round == 2 else 0.0)
 
-    def lasso_scale(self) -> float:
-        return 2.0 * self.round
-
     def learn(self, records: Sequence[WorkerRecord]) -> tuple[str, ...]:
         return (f"{len(records)} in round {self.round}",)
 

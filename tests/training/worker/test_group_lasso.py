@@ -54,20 +54,13 @@ def test_a_lambda_that_is_told_counts_where_none_is_known(
 def test_an_update_says_which_lambda_it_was_trained_with(worker: Worker, task: Tasks) -> None:
     found, memory = worker.carry_out(task(strength=0.3), WorkerMemory())
     told, _ = worker.carry_out(replace(task(strength=0.3), lasso=0.02), WorkerMemory())
-    known, _ = worker.carry_out(task(strength=0.3, lasso_scale=2.0), KNOWN)
+    known, _ = worker.carry_out(task(strength=0.3), KNOWN)
     assert (found.lasso, told.lasso, known.lasso) == (memory.lasso, 0.02, 0.001)
-
-
-def test_the_server_can_scale_lambda_for_a_round(same: Same, worker: Worker, task: Tasks) -> None:
-    doubled, memory = worker.carry_out(task(lasso_scale=2.0), WorkerMemory(lasso=0.01))
-    expected, _ = worker.carry_out(task(), WorkerMemory(lasso=0.02))
-    assert same(doubled.state, expected.state)
-    assert memory.lasso == 0.01
 
 
 def test_no_strength_means_no_lasso(same: Same, worker: Worker, task: Tasks) -> None:
     update, memory = worker.carry_out(task(strength=0.0), WorkerMemory())
-    plain, _ = worker.carry_out(task(strength=0.5, lasso_scale=0.0), KNOWN)
+    plain, _ = worker.carry_out(task(strength=0.5), WorkerMemory(lasso=0.0))
     assert memory.lasso in (None, 0.0)
     assert same(update.state, plain.state)
 

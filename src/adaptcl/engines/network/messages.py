@@ -132,7 +132,6 @@ def task_frame(task: Task, used: int | None = None) -> Frame:
         "round": task.round,
         "recipe": dataclasses.asdict(task.recipe),
         "pruning": pruning,
-        "lasso_scale": task.lasso_scale,
         "lasso": task.lasso,
         "carries_fractions": task.carries_fractions,
         "used": used,
@@ -163,7 +162,6 @@ def read_task(frame: Frame, units: UnitMap) -> Task:
                 _finite(pruning, "min_retention"),
                 _multiple(pruning),
             ),
-            lasso_scale=_finite(header, "lasso_scale"),
             lasso=_lasso(header),
             carries_fractions=header.get("carries_fractions") is True,
         )

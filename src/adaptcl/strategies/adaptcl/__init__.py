@@ -1,5 +1,5 @@
-"""AdaptCL: the paper's own strategy, Algorithms 1 (server side) and 2."""
+"""AdaptCL, the paper's strategy: Algorithm 1 (server side) and Algorithm 2."""
 
-from adaptcl.strategies.adaptcl.server import AdaptCL, AdaptCLSettings
+from adaptcl.strategies.adaptcl.adaptcl_server import AdaptCL, AdaptCLSettings
 
 __all__ = ["AdaptCL", "AdaptCLSettings"]

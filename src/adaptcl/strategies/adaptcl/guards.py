@@ -1,194 +1,304 @@
-"""What the server remembers of a worker's speed, and when it forgets.
+"""Guards around Algorithm 2: what it needs where measured times do not lie on a clean curve.
 
-Points make a curve only if they were measured under the same conditions. Nobody tells the server
-when a link gets slower or another program takes the processor; it has to see it in the times. So
-each new point is held against what is known already, and if it contradicts that, all the rest is
-forgotten and learning begins anew: two points of different conditions make a line that leads
-anywhere, and a worker that follows it may end far from its target and stay there.
-
-At a size that was measured before, the same time is expected. From other sizes bounds follow: a
-smaller sub-model takes less time than a larger one or the same, and hardly less than in proportion
-to its parameters, which travel, or its FLOPs, which are computed, unless the line through the last
-two sizes says so. Within these bounds curves may bend, as they do where layers that are cut first
-have many parameters and little to compute, or few and much.
+`guarded_pruned_rates` is the place where all guards come together; the functions below it are the
+guards, each with its reason. What the server remembers of a worker's times, and when it forgets
+them, is in `speed_history.py`. The setting `literal_algorithm_2` turns all of this off.
 """
 
 from __future__ import annotations
 
 import math
-import statistics
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
-from itertools import pairwise
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass
 
-from adaptcl.storage import Tree
 from adaptcl.strategies.adaptcl.pruned_rate import (
     Point,
     RateSettings,
-    curve,
-    follows_size,
-    on_line,
-    pruned_rate,
+    rate_to_reach,
+    target_retention,
 )
-from adaptcl.strategies.adaptcl.pruning_warnings import would_prune_in_vain
 
-_CHANGED = 0.1
-"""An update time that differs this much (relative) from what was expected means that the worker has
-changed, and not only its sub-model. Curves are not straight, so less may well be the curve."""
+_MEMORY = 4
+"""The polynomial goes through at most this many points."""
 
-_DOUBT = 2.0
-"""Against other sizes noise is taken for this much larger than the largest that was seen: of a few
-times the spread can be small by chance, and forgetting for nothing makes everybody smaller."""
+_REACH = 8.0
+"""The largest plausible ratio of the relative change of retention to the relative gap in time. A
+larger one would mean that less than an eighth of the time depends on the size. (On the paper's
+fastest links, B_max = 30, a seventh does.)"""
 
+_MOST_GROWTH = 1.5
+"""A retention above this is far beyond the whole model and no answer."""
 
-def remember(history: Sequence[Point], point: Point) -> list[Point]:
-    """A worker's history, oldest first, with its newest measurement at the end."""
-    size = (point.retention, point.flops)
-    same = [other for other in history if (other.retention, other.flops) == size]
-    others = [other for other in history if other.retention != point.retention]
-    has_changed = bool(same) and _contradicts(point, same[-1], same[-1])
-    if has_changed or _contradicts_curve(point, curve(others)):
-        return [point]
-    return [*others, point]
+_CERTAIN = 3.0
+"""Standard errors by which two mean times must differ to be taken for different."""
 
+_LIKELY = 2.0
+"""Standard errors by which the times of two sizes must differ for their line to count."""
 
-def _contradicts_curve(point: Point, known: Sequence[Point]) -> bool:
-    """Whether a time is not what the times at other sizes let expect."""
-    if not known or not point.usable:
-        return False
-    noise = _DOUBT * max(each.error / each.update_time for each in (*known, point))
-    point, *known = [replace(p, error=noise * p.update_time) for p in (point, *known)]
-    allowed = _allowed(known, point)
-    return _contradicts(point, min(allowed, key=_time), max(allowed, key=_time))
+_CLEARLY_SMALLER = 0.2
+"""Two sizes this far apart (relative) show whether the time depends on the size."""
+
+_NEGLIGIBLE = 0.05
+"""If only this share of the time depends on the size, a smaller sub-model is not worth it."""
+
+_SAME = 1e-6
+"""Times or retentions closer than this (relative) are equal."""
 
 
-def _allowed(known: Sequence[Point], size: Point) -> list[Point]:
-    """What another size may take: all between the shortest and the longest of these.
+@dataclass(frozen=True)
+class TargetTime:
+    """The update time that all workers should reach, with the standard error of whoever sets it."""
 
-    A time is a sum of parts that stay, that follow the parameters and that follow the FLOPs.
+    time: float
+    error: float = 0.0
+
+
+@dataclass(frozen=True)
+class GuardedRates:
+    """What pruned-rate learning decides for the workers that it knows."""
+
+    rates: Mapping[int, float]
+    """P by worker; negative where a sub-model grows."""
+    slow_at_any_size: tuple[int, ...]
+    """Workers that are too slow and would not be faster with a smaller sub-model."""
+
+
+# Algorithm 2 with all guards --------------------------------------------------------------------
+
+
+def guarded_pruned_rates(
+    histories: Mapping[int, Sequence[Point]],
+    setting_the_pace: Sequence[int],
+    at_their_floor: Container[int],
+    settings: RateSettings,
+) -> GuardedRates:
+    """P of every worker, from what is remembered of its speed, the newest point last.
+
+    Nobody waits for a worker that has left or is late, so only those in `setting_the_pace` decide
+    the target. A worker in `at_their_floor` could cut nothing at its present size, so it is not
+    asked again.
     """
-    last = known[-1]
-    shares = (1.0, size.retention / last.retention, size.flops / last.flops)
-    allowed = [
-        replace(last, update_time=last.update_time * share, error=last.error * share)
-        for share in shares
+    if not setting_the_pace:
+        return GuardedRates({}, ())
+    target = guarded_target_time([histories[w] for w in setting_the_pace], settings.grow)  # line 1
+    rates, slow = {}, []
+    for worker, history in histories.items():  # line 2
+        if not differs(history[-1], target.time, target.error):
+            rates[worker] = 0.0
+            continue
+        rate = guarded_pruned_rate(history, target.time, settings)  # lines 3 to 10
+        rates[worker] = min(rate, 0.0) if worker in at_their_floor else rate
+        if is_slow_at_any_size(history, target.time, settings):
+            slow.append(worker)
+    return GuardedRates(rates, tuple(slow))
+
+
+def guarded_pruned_rate(history: Sequence[Point], target: float, settings: RateSettings) -> float:
+    """P of one worker, in [0, ρ_max]; negative if it is faster than the target and may grow."""
+    now = history[-1]
+    if not now.usable or not math.isfinite(target) or target <= 0:
+        return 0.0
+    wanted = plausible_retention(distinct_points(history), target, settings.alpha)  # lines 4, 9
+    if now.update_time < target:
+        return growth_to_reach(wanted, now, settings) if settings.grow else 0.0
+    if not follows_size(history):
+        return 0.0
+    wanted = hold_min_retention(wanted, settings)
+    return min(rate_to_reach(wanted, now, settings), settings.max_pruned_rate)  # lines 5 to 7, 10
+
+
+# The target (line 1) ----------------------------------------------------------------------------
+
+
+def guarded_target_time(histories: Sequence[Sequence[Point]], grow: bool) -> TargetTime:
+    """φ_min, where a pruned worker counts with the time of its whole model.
+
+    A pruned worker never hits the target exactly and sometimes becomes the fastest. If it set the
+    pace, the others would be pruned after it, one of them would become the fastest, and noise of
+    one percent would drive everybody down to γ_min. A worker with a single point counts with its
+    time now, unless it may grow and so need not set the pace.
+    """
+    usable = [
+        whole_model_point(history) if grow or len(distinct_points(history)) > 1 else history[-1]
+        for history in histories
+        if history[-1].usable
     ]
-    if len(known) > 1:
-        straight = on_line(known[-2], last, size.retention)
-        allowed += [straight] if straight.usable else []
-    return allowed
+    fastest = min(usable, key=lambda point: point.update_time, default=None)
+    return (
+        TargetTime(math.nan) if fastest is None else TargetTime(fastest.update_time, fastest.error)
+    )
 
 
-def _time(point: Point) -> float:
-    return point.update_time
+def whole_model_point(history: Sequence[Point]) -> Point:
+    """The time of a worker's whole model: measured, or estimated from its smaller sizes."""
+    points = distinct_points(history)
+    now = points[-1]
+    measured = [p for p in history if p.usable and p.retention >= 1]
+    if measured:
+        return max(now, measured[-1], key=lambda point: point.update_time)
+    before = points_apart(points)[:-1]
+    if before and _rises(before[-1], now) and _likely_differ(before[-1], now):
+        return point_on_line(before[-1], now, 1.0)
+    # Without a credible slope: time in proportion to what shrank most is an upper bound.
+    share = min(now.retention, now.flops)
+    return Point(1.0, now.update_time / share, now.error / share)
 
 
-def _contradicts(point: Point, low: Point, high: Point) -> bool:
-    """Whether a time is outside its bounds by more than the curve's bend and noise explain."""
-    if low.update_time <= point.update_time <= high.update_time:
-        return False
-    bound = low if point.update_time < low.update_time else high
-    gap = abs(point.update_time - bound.update_time)
-    return gap > _CHANGED * bound.update_time and point.differs(bound.update_time, bound.error)
+# Whether to prune at all (line 3) ---------------------------------------------------------------
 
 
-# How far a mean update time may be off by chance, on a clock that is never twice the same.
-#
-# Of a few times their own spread says little: of one nothing at all, and of two it is small by
-# chance often enough that equal workers would be pruned for it. But how much times vary is much
-# the same for all workers of a run, so a worker's own spread counts together with what is typical
-# of everybody: at first an assumption, then what repeated times have shown. On a clock without
-# noise there is nothing to assume, and a spread is a change of conditions, which is a worker's
-# own.
+def differs(point: Point, time: float, error: float = 0.0, certainty: float = _CERTAIN) -> bool:
+    """Whether two mean times differ by more than noise.
 
-TYPICAL_NOISE = 0.1
-"""The relative spread that is assumed of a real clock until it is known: of a link that others use,
-of a processor that has other things to do."""
-
-_WORTH = 4.0
-"""What is typical of everybody counts as much as so many more times of the worker itself."""
-
-_ENOUGH = 8
-"""Pairs of times of the same task from which what is typical can be told."""
-
-_MEDIAN_STEP = 0.6745 * math.sqrt(2)
-"""The median distance of two draws from a normal distribution, in its standard deviations."""
+    On a real network equal workers take a little more or less time. Pruning for that would only
+    make models smaller.
+    """
+    return abs(point.update_time - time) > certainty * math.hypot(point.error, error)
 
 
-class Noise:
-    """What a run knows of the noise of its clock."""
+def follows_size(history: Sequence[Point]) -> bool:
+    """Whether a worker's time may depend on its sub-model's size: yes, unless it was seen not to.
 
-    def __init__(self, assumed: float) -> None:
-        """`assumed` is the relative spread of equal tasks' times; 0 for a clock without noise."""
-        self._typical = assumed
-        self._is_exact = assumed == 0
-        self._steps: list[float] = []
-        """From one time to the next of the same task, as absolute log ratios."""
-
-    def watch(self, repeated: Iterable[Sequence[float]]) -> None:
-        """Learn what is typical from each worker's times of one sub-model."""
-        if self._is_exact:
-            return
-        for times in repeated:
-            usable = [time for time in times if math.isfinite(time) and time > 0]
-            self._steps += [abs(math.log(second / first)) for first, second in pairwise(usable)]
-        if len(self._steps) >= _ENOUGH:
-            # The median, because a worker that has really changed must not speak for all.
-            self._typical = statistics.median(self._steps) / _MEDIAN_STEP
-            self._steps = []
-
-    def error(self, times: Sequence[float]) -> float:
-        """How far the mean of these times may be off, as a standard error."""
-        count = len(times)
-        spread = statistics.stdev(times) if count > 1 else 0.0
-        if not self._is_exact:
-            typical = self._typical * statistics.fmean(times)
-            own = (count - 1) * spread**2
-            spread = math.sqrt((_WORTH * typical**2 + own) / (_WORTH + count - 1))
-        return spread / math.sqrt(count)
-
-    def snapshot(self) -> Tree:
-        """All that is needed to go on."""
-        return {"typical": self._typical, "steps": list(self._steps)}
-
-    def restore(self, tree: Tree) -> None:
-        """Go on from a snapshot."""
-        self._typical = tree["typical"]
-        self._steps = tree["steps"]
+    Where it does not, pruning makes the model worse and nobody faster. The newest size that tells
+    decides, because the time may have followed the size only down to some size. A time that has
+    *risen* with a smaller size says that conditions change, and nothing about the size.
+    """
+    usable = [point for point in history if point.usable]
+    for older in reversed(usable[:-1]):
+        large, small = sorted((older, usable[-1]), key=lambda point: -point.retention)
+        cut = _share_cut(large, small)
+        if cut < _CLEARLY_SMALLER:
+            continue
+        share = (large.update_time - small.update_time) / large.update_time / cut
+        doubt = _LIKELY * math.hypot(large.error, small.error) / large.update_time / cut
+        if abs(share) < _NEGLIGIBLE and abs(share) + doubt < 1 / _REACH:
+            return False
+        if share - doubt > _NEGLIGIBLE:
+            return True
+    return True
 
 
-# Workers that are too slow and would be as slow with a smaller sub-model: the user is told once.
-#
-# Pruning them would only make the model worse (`rates.follows_size`), so the others wait for
-# them.
+def is_slow_at_any_size(history: Sequence[Point], target: float, settings: RateSettings) -> bool:
+    """Whether only `follows_size` keeps a worker from being pruned."""
+    return not follows_size(history) and guarded_pruned_rate(history[-1:], target, settings) > 0
 
 
-class InVain:
-    """Who is slow at any size, and of whom the user has been told."""
+def _share_cut(large: Point, small: Point) -> float:
+    """The share by which one size is smaller than another: of parameters or FLOPs what fell less.
 
-    def __init__(self) -> None:
-        self._told: set[int] = set()
-        self._new: list[int] = []
+    Parameters alone do not tell: the layers that are cut first may have many and compute little.
+    """
+    shares = [small.retention / large.retention]
+    if large.flops != small.flops:  # equal FLOPs may not have been counted
+        shares.append(small.flops / large.flops)
+    return 1 - max(shares)
 
-    def look(
-        self, worker: int, history: Sequence[Point], target: float, settings: RateSettings
-    ) -> None:
-        """Note a worker that its newest time would have pruned, were it not for those before."""
-        if worker in self._told or follows_size(history):
-            return
-        if pruned_rate(history[-1:], target, settings) > 0:
-            self._told.add(worker)
-            self._new.append(worker)
 
-    def warnings(self) -> tuple[str, ...]:
-        """What to tell the user of who was noted since the last time."""
-        new, self._new = self._new, []
-        return (would_prune_in_vain(new),) if new else ()
+# The curve (lines 4 and 9) ----------------------------------------------------------------------
 
-    def snapshot(self) -> Tree:
-        """All that is needed to go on, once warnings have been taken."""
-        return sorted(self._told)
 
-    def restore(self, tree: Tree) -> None:
-        """Go on from a snapshot."""
-        self._told = set(tree)
+def plausible_retention(points: Sequence[Point], target: float, alpha: float) -> float:
+    """γ_target, by the polynomial if that is plausible, else by a line, else by the first rule.
+
+    A polynomial through noisy points can ask for the impossible.
+    """
+    now = points[-1]
+    newest = latest_points(points_apart(points))
+    for used in (newest, newest[-2:]):
+        if len(used) > 1:
+            wanted = target_retention(used, target)
+            if is_within_reach(wanted, now, target):
+                return wanted
+    return cautious_retention(now, target, alpha)
+
+
+def distinct_points(history: Sequence[Point]) -> list[Point]:
+    """The usable points; of equal times or retentions only the newest, as they have no slope."""
+    chosen: list[Point] = []
+    for point in reversed([p for p in history if p.usable]):
+        is_equal = any(
+            math.isclose(point.update_time, other.update_time, rel_tol=_SAME)
+            or math.isclose(point.retention, other.retention, rel_tol=_SAME)
+            for other in chosen
+        )
+        if not is_equal:
+            chosen.append(point)
+    return chosen[::-1]
+
+
+def points_apart(points: Sequence[Point]) -> list[Point]:
+    """The points whose times noise cannot have made different, if there are several.
+
+    Between two sizes close together, as a small correction leaves them, noise can make any slope.
+    Along a flat one a worker would be cut far too much.
+    """
+    kept = [points[-1]]
+    for older in reversed(points[:-1]):
+        if all(_likely_differ(each, older) for each in kept):
+            kept.insert(0, older)
+    return kept if len(kept) > 1 else list(points)
+
+
+def latest_points(points: Sequence[Point]) -> Sequence[Point]:
+    """The newest four points: a polynomial through more invites Runge's phenomenon."""
+    return points[-_MEMORY:]
+
+
+def is_within_reach(wanted: float, now: Point, target: float) -> bool:
+    """Whether a change to this retention is plausible: in the right direction and not too far.
+
+    A curve that asks for a large change of size for a small gap in time was made by noise.
+    """
+    gap = (now.update_time - target) / now.update_time
+    furthest = now.retention * (1 - _REACH * gap)
+    low, high = sorted((now.retention, min(max(furthest, 0.0), _MOST_GROWTH)))
+    return low <= wanted <= high
+
+
+def cautious_retention(now: Point, target: float, alpha: float) -> float:
+    """γ_target by the rule of the first pruning: line 9, solved for the retention.
+
+    So ρ_min and γ_min hold for a first pruning too.
+    """
+    gap = (now.update_time - target) / now.update_time
+    return now.retention * (1 - gap / alpha)
+
+
+def point_on_line(first: Point, second: Point, retention: float) -> Point:
+    """The time at another retention on the line through two points, with its standard error."""
+    reach = (retention - second.retention) / (second.retention - first.retention)
+    return Point(
+        retention,
+        second.update_time + reach * (second.update_time - first.update_time),
+        math.hypot((1 + reach) * second.error, reach * first.error),
+    )
+
+
+def _likely_differ(one: Point, other: Point) -> bool:
+    return differs(one, other.update_time, other.error, _LIKELY)
+
+
+def _rises(first: Point, second: Point) -> bool:
+    """Whether more retention takes longer, as it should."""
+    return (second.update_time > first.update_time) == (second.retention > first.retention)
+
+
+# The rate (lines 5 to 10) -----------------------------------------------------------------------
+
+
+def hold_min_retention(wanted: float, settings: RateSettings) -> float:
+    """γ_target, but at least γ_min: as printed, line 5 lets the retention fall below it."""
+    if settings.literal_min_retention:
+        return wanted
+    return max(wanted, settings.min_retention)
+
+
+def growth_to_reach(wanted: float, now: Point, settings: RateSettings) -> float:
+    """The negative rate by which a sub-model grows towards γ_target, at most to the whole model.
+
+    Without it a worker that was slow for a while would keep its small sub-model for good.
+    """
+    wanted = min(1.0, wanted)
+    if wanted - now.retention < settings.min_pruned_rate:
+        return 0.0
+    return (now.retention - wanted) / now.retention

@@ -1,9 +1,9 @@
-"""What a user is told of prunings: that they have hurt, that the model or the settings forbid them.
+"""Warnings about prunings: one has done harm, or the model or the settings prevent them.
 
-Much importance can go without harm where the rest makes up for it, so of a moderate share the loss
-has to say that it was too much. But a model that has hardly learned anything has no loss to rise,
-and loses all the same what it was going to learn with. Beyond half of a sub-model's importance no
-loss is asked: what is left is then the smaller part of the model, whatever it can do today.
+A sub-model can lose much importance without harm if the rest makes up for it. So for a moderate
+share, the loss has to show that it was too much. But a model that has hardly learned anything has
+no loss to rise, and still loses what it was going to learn with. Beyond half of a sub-model's
+importance the loss is not asked: the pruning has left the smaller part of the model.
 """
 
 from __future__ import annotations
@@ -14,20 +14,22 @@ from collections.abc import Sequence
 from adaptcl.records import WorkerRecord
 
 _HARMFUL_JUMP = 1.0
-"""A loss that rises by this much in a pruning (in nats; guessing among ten classes costs 2.3)
-says that the sub-model has forgotten what it knew."""
+"""A loss that rises by this much in a pruning (in nats; guessing among ten classes costs 2.3) shows
+that the sub-model has forgotten what it knew."""
 
 _MOST_LOST = 0.5
-"""Share of the importance that no pruning should cut away at once. A parameter lies between two
-units, so half of the parameters, as much as goes at once by default, are about 30 % of the units
+"""The share of the importance that no pruning should cut away at once. A parameter lies between two
+units. So half of the parameters, the most that goes at once by default, are about 30 % of the units
 where all layers can be cut, and less of the importance. More than half is lost where few layers
-have to give all that is asked of the model."""
+have to give everything."""
 
 
-def harmful_prunings(round_: int, records: Sequence[WorkerRecord], limit: float) -> tuple[str, ...]:
+def warn_harmful_prunings(
+    round_: int, records: Sequence[WorkerRecord], limit: float
+) -> tuple[str, ...]:
     """One sentence on the most harmful pruning of a round, if any was.
 
-    `limit` is the share of importance above which a jump of the loss is taken for harm.
+    `limit` is the share of importance above which a jump of the loss counts as harm.
     """
     harmful = [
         record for record in records if _has_jumped(record, limit) or _is_gone(record, limit)
@@ -36,20 +38,20 @@ def harmful_prunings(round_: int, records: Sequence[WorkerRecord], limit: float)
         return ()
     worst = max(harmful, key=lambda record: (_has_jumped(record, limit), record.importance_lost))
     enough = max(_enough(record, limit) for record in harmful)
-    told = (
+    sentence = (
         f"Round {round_}: {len(harmful)} of {len(records)} workers pruned units that matter; "
         f"worker {worst.worker} cut away {worst.importance_lost:.0%} of its sub-model's importance"
     )
     if _has_jumped(worst, limit):
         return (
-            f"{told} and its loss rose by {worst.loss_jump:.2f}. Raise `min_retention` to "
+            f"{sentence} and its loss rose by {worst.loss_jump:.2f}. Raise `min_retention` to "
             f"{enough:.2f} to cut less or, in a run of many rounds, `strength`.",
         )
-    return (f"{told}. Raise `min_retention` to {enough:.2f} to cut less.",)
+    return (f"{sentence}. Raise `min_retention` to {enough:.2f} to cut less.",)
 
 
-def never_prunes(first: int, rounds: int) -> str:
-    """That a run ends before its first pruning."""
+def warn_never_prunes(first: int, rounds: int) -> str:
+    """The run ends before its first pruning."""
     remedy = "raise `rounds`" if rounds < 2 else f"set `first_pruning` to {rounds} or less"
     last = f"the last of {rounds} rounds" if rounds > 1 else "the only round"
     return (
@@ -57,29 +59,28 @@ def never_prunes(first: int, rounds: int) -> str:
     )
 
 
-def cannot_get_smaller(smallest: float, unit_by_unit: float, workers: Sequence[int]) -> str:
-    """That some workers would need a smaller sub-model than the model allows.
+def warn_cannot_get_smaller(smallest: float, unit_by_unit: float, workers: Sequence[int]) -> str:
+    """Some workers need a smaller sub-model than the model allows.
 
-    `unit_by_unit` is how small one could get if units were not cut in blocks.
+    `unit_by_unit` is the smallest retention if units were not cut in blocks.
     """
-    who = _names(workers)
-    coarse = f"{smallest:.0%}" != f"{unit_by_unit:.0%}"
-    finer = f" ({unit_by_unit:.0%} with `width_multiple` 1)" if coarse else ""
+    is_coarse = f"{smallest:.0%}" != f"{unit_by_unit:.0%}"
+    finer = f" ({unit_by_unit:.0%} with `width_multiple` 1)" if is_coarse else ""
     return (
-        f"Only {1 - smallest:.0%} of this model's parameters can be cut: {who} cannot get below "
-        f"{smallest:.0%}{finer}, but would have to in order to keep up; "
+        f"Only {1 - smallest:.0%} of this model's parameters can be cut: {_names(workers)} cannot "
+        f"get below {smallest:.0%}{finer}, but would have to in order to keep up; "
         "`adaptcl.describe(model, example)` says which layers are never cut, and why."
     )
 
 
-def would_prune_in_vain(workers: Sequence[int]) -> str:
-    """That some workers are too slow, and would be as slow with smaller sub-models."""
+def warn_slow_at_any_size(workers: Sequence[int]) -> str:
+    """Some workers are too slow, and would be as slow with smaller sub-models."""
     one = len(workers) == 1
     return (
         f"The update time of {_names(workers)} does not depend on the size of "
         f"{'its sub-model' if one else 'their sub-models'}, so {'it is' if one else 'they are'} "
-        "not pruned any further, and the others wait; what takes the time may be latency, or a "
-        "processor that is not faster with fewer units."
+        "not pruned any further, and the others wait; the cause may be latency, or a processor "
+        "that is not faster with fewer units."
     )
 
 
@@ -91,9 +92,9 @@ def _names(workers: Sequence[int]) -> str:
 def _enough(record: WorkerRecord, limit: float) -> float:
     """A retention at which this pruning would have cut away no more than is allowed.
 
-    What goes first is the least important, so a part of a pruning takes a smaller part of the
-    importance: between no pruning and this one, the straight line is on the safe side. Of a model
-    of which little can be cut, all of it lies between a floor and 1, far above any usual γ_min.
+    The least important units go first, so a part of a pruning takes a smaller part of the
+    importance. A straight line between no pruning and this one is therefore on the safe side. Where
+    little of a model can be cut, the result is far above any usual γ_min.
     """
     allowed = limit if _has_jumped(record, limit) else max(limit, _MOST_LOST)
     before = min(1.0, record.retention / (1 - record.pruned_rate))

@@ -1,4 +1,4 @@
-"""The time that everybody is to take, and how certain it is (`rates.target_time`)."""
+"""The update time that all workers should reach, and how certain it is."""
 
 from __future__ import annotations
 
@@ -8,22 +8,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adaptcl.strategies.adaptcl.pruned_rate import (
-    Point,
-    RateSettings,
-    Target,
-    pruned_rate,
-    target_time,
+from adaptcl.strategies.adaptcl.guards import (
+    TargetTime,
+    guarded_pruned_rate,
+    guarded_target_time,
 )
+from adaptcl.strategies.adaptcl.pruned_rate import Point, RateSettings
 
 GROWING = RateSettings(grow=True)
 points = st.builds(Point, st.floats(0.01, 1) | st.just(1.0), st.floats() | st.floats(0.1, 1000))
-"""Also measurements as they should not be: NaN, infinite, zero, negative."""
+"""Also broken measurements: NaN, infinite, zero, negative."""
 histories = st.lists(points, min_size=1, max_size=6)
 
 
 def target(histories: list[list[Point]], grow: bool) -> float:
-    return target_time([history[-1] for history in histories], histories, grow).time
+    return guarded_target_time(histories, grow).time
 
 
 def test_the_target_is_the_shortest_time_of_now() -> None:
@@ -50,14 +49,14 @@ def test_a_whole_model_that_was_measured_counts_as_measured_however_the_curve_be
 def test_the_target_is_as_uncertain_as_whoever_sets_it() -> None:
     fast = [Point(1.0, 50.0, error=4.0)]
     measured = [Point(1.0, 60.0, error=3.0), Point(0.5, 40.0, error=1.0)]
-    assert target_time([fast[-1], measured[-1]], [fast, measured], False) == Target(50.0, 4.0)
-    assert target_time([measured[-1]], [measured], False) == Target(60.0, 3.0)
+    assert guarded_target_time([fast, measured], False) == TargetTime(50.0, 4.0)
+    assert guarded_target_time([measured], False) == TargetTime(60.0, 3.0)
     # Twice as far as the points are apart: three times the newer time, less twice the older.
     line = [Point(0.6, 38.0, error=1.0), Point(0.4, 30.0, error=2.0)]
-    found = target_time([line[-1]], [line], False)
+    found = guarded_target_time([line], False)
     assert (found.time, found.error) == pytest.approx((54.0, math.hypot(3 * 1.0, 2 * 2.0)))
     # In proportion, the error grows with the time.
-    assert target_time([Point(0.5, 30.0, 2.0)], [[Point(0.5, 30.0, 2.0)]], True) == Target(60, 4)
+    assert guarded_target_time([[Point(0.5, 30.0, 2.0)]], True) == TargetTime(60, 4)
 
 
 def test_a_pruned_worker_that_has_become_faster_sets_the_pace_unless_it_may_grow() -> None:
@@ -87,8 +86,8 @@ def test_with_growth_and_one_point_time_is_taken_for_proportional() -> None:
 
 
 @given(st.lists(histories, max_size=4), st.booleans())
-def test_every_set_of_histories_gives_a_target(given_: list[list[Point]], grow: bool) -> None:
-    found = target(given_, grow)
+def test_every_set_of_histories_gives_a_target(drawn: list[list[Point]], grow: bool) -> None:
+    found = target(drawn, grow)
     assert math.isnan(found) or found > 0
 
 
@@ -97,9 +96,9 @@ def test_when_the_slowest_becomes_fast_it_grows_back_and_sets_no_pace() -> None:
     recovered = [Point(0.4, 30.0)]
     pace = target([[fast], recovered], grow=True)
     assert pace == 50
-    assert pruned_rate([fast], pace, GROWING) == 0
-    assert pruned_rate(recovered, pace, GROWING) < 0
-    assert pruned_rate(slow, pace, GROWING) == 0
+    assert guarded_pruned_rate([fast], pace, GROWING) == 0
+    assert guarded_pruned_rate(recovered, pace, GROWING) < 0
+    assert guarded_pruned_rate(slow, pace, GROWING) == 0
 
 
 def test_points_that_make_no_curve_set_no_pace() -> None:
@@ -114,4 +113,4 @@ def test_a_line_that_noise_can_have_made_sets_no_pace() -> None:
     recovered = [Point(0.262, 18.54, 3.54), Point(0.341, 18.74)]
     pace = target([recovered, [Point(1.0, 30.15)]], grow=True)
     assert pace == 30.15
-    assert pruned_rate(recovered, pace, GROWING) < -0.2
+    assert guarded_pruned_rate(recovered, pace, GROWING) < -0.2

@@ -11,20 +11,20 @@ import torch
 import adaptcl
 from adaptcl import data, models
 from adaptcl import storage as snapshot
-from adaptcl.engines.simulation import Simulation
-from adaptcl.strategies import STRATEGIES, Job, Reaction, Strategy
+from adaptcl.strategies import Job, Reaction, Strategy
 from adaptcl.strategies.fedavg import FedAVGS
-from adaptcl.strategies.first_lasso import FirstLasso
+from adaptcl.strategies.lasso_coefficient import FirstCoefficients
 from adaptcl.strategies.ssp import SSP
-from adaptcl.training import Arrival, Task
+from adaptcl.training import Arrival, Task, Update
+from adaptcl.training.worker import Worker, WorkerMemory
 
 WHOLE, HALF = torch.ones(8, dtype=torch.bool), torch.arange(8) < 4
 
 
-def found(*values: float | None) -> FirstLasso:
-    lasso = FirstLasso()
+def found(*values: float | None) -> FirstCoefficients:
+    lasso = FirstCoefficients()
     for value in values:
-        lasso.note(WHOLE, value)
+        lasso.add(WHOLE, value)
     return lasso
 
 
@@ -40,15 +40,15 @@ def test_nobody_is_told_anything_while_nothing_was_found() -> None:
 def test_of_sub_models_of_another_size_only_if_there_are_none_of_this() -> None:
     lasso = found(0.01, 0.03)
     assert lasso.mean(HALF) == pytest.approx(0.02)
-    lasso.note(HALF, 0.08)
+    lasso.add(HALF, 0.08)
     assert lasso.mean(HALF) == 0.08
     assert lasso.mean(WHOLE) == pytest.approx(0.02)
     assert lasso.mean(torch.arange(8) < 1) == pytest.approx(0.04)
 
 
 def test_a_snapshot_holds_it(tmp_path: Path) -> None:
-    lasso, other = found(0.01, 0.03), FirstLasso()
-    lasso.note(HALF, 0.08)
+    lasso, other = found(0.01, 0.03), FirstCoefficients()
+    lasso.add(HALF, 0.08)
     snapshot.save(tmp_path / "file", lasso.snapshot())
     other.restore(snapshot.load(tmp_path / "file"))
     assert [other.mean(kept) for kept in (WHOLE, HALF)] == [lasso.mean(WHOLE), 0.08]
@@ -114,37 +114,38 @@ def test_without_one_those_decide_who_began_with_the_first_model(
 # In runs ----------------------------------------------------------------------------------------
 
 
-def lassos_of(monkeypatch: pytest.MonkeyPatch, **settings: Any) -> list[float | None]:
-    """The λ that each worker of a simulation has in the end."""
-    engines: list[Simulation] = []
-    begin = Simulation.run
+def lassos_of(monkeypatch: pytest.MonkeyPatch, **settings: Any) -> dict[int, float | None]:
+    """The λ that each worker of a simulation went by in the end."""
+    lassos: dict[int, float | None] = {}
+    carry_out = Worker.carry_out
 
-    def run(self: Simulation, *arguments: Any) -> None:
-        engines.append(self)
-        begin(self, *arguments)
+    def watched(self: Worker, task: Task, memory: WorkerMemory) -> tuple[Update, WorkerMemory]:
+        update, memory = carry_out(self, task, memory)
+        lassos[self.number] = update.lasso
+        return update, memory
 
-    monkeypatch.setattr(Simulation, "run", run)
+    monkeypatch.setattr(Worker, "carry_out", watched)
     digits = data.load("digits")
     model = models.build("small", digits.train.shape, 10, 1)
     adaptcl.run(model, digits.train, digits.test, **settings)
-    return [memory.lasso for memory in engines[0]._memories]
+    return lassos
 
 
 def test_when_a_worker_is_first_drawn_hardly_matters(monkeypatch: pytest.MonkeyPatch) -> None:
     lassos = lassos_of(
         monkeypatch, strategy="fedavg-s", workers=8, participants=2, rounds=10, evaluate_every=10
     )
-    known = [each for each in lassos if each is not None]
+    known = [each for each in lassos.values() if each is not None]
     assert len(known) > 5
     assert max(known) < 1.1 * min(known)
 
 
-@pytest.mark.parametrize("strategy", [name for name in STRATEGIES if name != "fedavg"])
+@pytest.mark.parametrize("strategy", ["adaptcl", "ssp-s"])
 def test_where_everybody_is_there_from_the_start_each_has_its_own(
     monkeypatch: pytest.MonkeyPatch, strategy: str
 ) -> None:
     lassos = lassos_of(
         monkeypatch, strategy=strategy, workers=3, rounds=2, epochs=0.5, evaluate_every=2
     )
-    assert None not in lassos
-    assert len(set(lassos)) == 3
+    assert None not in lassos.values()
+    assert len(set(lassos.values())) == 3

@@ -1,11 +1,22 @@
+"""What the server remembers of a worker's times, when it forgets, and how it learns their noise."""
+
 from __future__ import annotations
+
+import math
+import random
+from statistics import stdev
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adaptcl.strategies.adaptcl.guards import remember
 from adaptcl.strategies.adaptcl.pruned_rate import Point
+from adaptcl.strategies.adaptcl.speed_history import (
+    TYPICAL_NOISE,
+    TimeNoise,
+    remember_every_size,
+    remember_same_conditions,
+)
 
 retentions = st.lists(st.floats(0.05, 1), min_size=1, max_size=8)
 wild = st.builds(Point, st.floats(0.01, 1), st.floats())
@@ -14,7 +25,7 @@ wild = st.builds(Point, st.floats(0.01, 1), st.floats())
 def history(*points: Point) -> list[Point]:
     known: list[Point] = []
     for point in points:
-        known = remember(known, point)
+        known = remember_same_conditions(known, point)
     return known
 
 
@@ -64,9 +75,9 @@ def test_less_than_in_proportion_is_believed_where_the_last_two_sizes_say_so() -
 def test_a_slow_drift_is_noticed_when_it_no_longer_fits_the_other_sizes() -> None:
     known = history(WHOLE, Point(0.9, 72.0))
     for time in (68.0, 66.0, 65.0):
-        known = remember(known, Point(0.9, time))
+        known = remember_same_conditions(known, Point(0.9, time))
     assert known[0] == WHOLE
-    assert remember(known, Point(0.9, 64.0)) == [Point(0.9, 64.0)]
+    assert remember_same_conditions(known, Point(0.9, 64.0)) == [Point(0.9, 64.0)]
 
 
 def test_what_noise_explains_is_no_change() -> None:
@@ -103,3 +114,83 @@ def test_of_what_travels_and_what_is_computed_any_mixture_is_a_steady_condition(
         for kept, flops in shrinking
     ]
     assert {p.retention for p in history(*points)} == {p.retention for p in points}
+
+
+def test_as_printed_every_size_is_remembered_whatever_its_time() -> None:
+    known = remember_every_size([WHOLE, SMALLER], Point(0.5, 900.0))
+    assert known == [WHOLE, SMALLER, Point(0.5, 900.0)]
+    assert remember_every_size(known, Point(0.8, 3.0))[1:] == [Point(0.5, 900.0), Point(0.8, 3.0)]
+    assert remember_every_size(known, Point(0.5, math.nan)) == known
+
+
+# Noise ------------------------------------------------------------------------------------------
+
+some_times = st.lists(st.floats(0.1, 100), min_size=1, max_size=8)
+
+
+def repeated(noise: float, workers: int, rounds: int) -> list[list[float]]:
+    """Times of workers that are up to three times as slow as others."""
+    draw = random.Random(1)
+    return [
+        [(1 + worker % 3) * math.exp(noise * draw.gauss(0, 1)) for _ in range(rounds)]
+        for worker in range(workers)
+    ]
+
+
+@given(some_times)
+def test_without_noise_only_a_worker_s_own_times_say_how_sure_their_mean_is(
+    times: list[float],
+) -> None:
+    exact = TimeNoise(0.0)
+    exact.learn(repeated(0.5, 4, 10))
+    expected = stdev(times) / math.sqrt(len(times)) if len(times) > 1 else 0.0
+    assert exact.error(times) == expected
+
+
+def test_a_single_time_may_be_off_by_what_is_assumed() -> None:
+    assert TimeNoise(TYPICAL_NOISE).error([20.0]) == pytest.approx(20 * TYPICAL_NOISE)
+
+
+def test_the_more_times_the_more_their_own_spread_counts() -> None:
+    noise = TimeNoise(0.1)
+    assert noise.error([10.0, 10.0]) == pytest.approx(0.9 / math.sqrt(2), rel=0.02)
+    many = [8.0, 12.0] * 200
+    assert noise.error(many) == pytest.approx(stdev(many) / math.sqrt(400), rel=0.02)
+
+
+@pytest.mark.parametrize("spread", [0.02, 0.3])
+def test_what_is_typical_is_learned_from_repeated_times(spread: float) -> None:
+    noise = TimeNoise(TYPICAL_NOISE)
+    noise.learn(repeated(spread, 10, 9))
+    assert noise.error([10.0]) == pytest.approx(10 * spread, rel=0.25)
+
+
+def test_a_worker_that_has_changed_does_not_speak_for_all() -> None:
+    noise = TimeNoise(TYPICAL_NOISE)
+    noise.learn([[10.0, 10.0, 90.0, 90.0], *repeated(0.02, 9, 4)])
+    assert noise.error([10.0]) < 0.4
+
+
+def test_few_pairs_of_times_are_kept_until_there_are_enough() -> None:
+    noise = TimeNoise(TYPICAL_NOISE)
+    for _ in range(3):
+        noise.learn([[10.0, 10.1], [20.0, 20.2]])
+        assert noise.error([10.0]) == pytest.approx(1.0)
+    noise.learn([[10.0, 10.1], [20.0, 20.2]])
+    assert noise.error([10.0]) == pytest.approx(10 * math.log(1.01) / (0.6745 * math.sqrt(2)))
+
+
+def test_times_that_cannot_be_are_not_learned_from() -> None:
+    noise = TimeNoise(TYPICAL_NOISE)
+    noise.learn([[0.0, math.nan, math.inf, 10.0]] * 20)
+    assert noise.error([10.0]) == pytest.approx(1.0)
+
+
+def test_a_snapshot_holds_what_was_learned() -> None:
+    noise, other = TimeNoise(0.1), TimeNoise(0.1)
+    noise.learn(repeated(0.3, 4, 4))
+    noise.learn([[10.0, 11.0]])
+    other.restore(noise.snapshot())
+    for each in (noise, other):
+        each.learn(repeated(0.05, 3, 4))
+    assert noise.error([1.0]) == other.error([1.0])

@@ -82,7 +82,7 @@ def test_growing_never_cuts_and_brings_back_the_values_of_the_global_model(
         pytest.fail("nothing grew")
 
 
-@pytest.mark.parametrize("at", [6, 7, 8, 9])
+@pytest.mark.parametrize("at", [6, 8])
 def test_a_change_before_the_new_size_is_measured_does_not_hide_in_the_curve(
     engine: Engines, changing: Lines, at: int
 ) -> None:
@@ -95,7 +95,7 @@ def test_a_change_before_the_new_size_is_measured_does_not_hide_in_the_curve(
     assert run.spread()[-1] < 0.03
 
 
-@pytest.mark.parametrize("at", [3, 4, 6, 7])
+@pytest.mark.parametrize("at", [3, 7])
 def test_nobody_is_cut_too_small_along_a_line_between_two_conditions(
     engine: Engines, changing: Lines, at: int
 ) -> None:
@@ -104,7 +104,7 @@ def test_nobody_is_cut_too_small_along_a_line_between_two_conditions(
     assert run.spread()[-1] < 0.05
 
 
-@pytest.mark.parametrize("order", ["cig-bnscalor", "balanced-bnscalor", "taylor"])
+@pytest.mark.parametrize("order", ["cig-bnscalor", "taylor"])
 def test_units_come_back_by_the_order_they_went_in_or_by_their_scales_where_workers_have_their_own(
     engine: Engines, changing: Lines, shuffled_scales: Changed, order: str
 ) -> None:
