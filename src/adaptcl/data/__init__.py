@@ -1,4 +1,4 @@
-"""Data to learn from: samples, the data sets known by name, and dealing them to workers."""
+"""Data sets: loading them, and splitting them among the workers."""
 
 from adaptcl.data.convert import as_samples
 from adaptcl.data.data_dir import OnProgress, silent
@@ -6,7 +6,7 @@ from adaptcl.data.download import Archive
 from adaptcl.data.packed import pack
 from adaptcl.data.partition import missing_classes
 from adaptcl.data.samples import DataSet, Samples
-from adaptcl.data.sources import DATASETS, DataSource, anchored, get, load
+from adaptcl.data.sources import DATASETS, DataSource, anchored, downloadable, get, load
 
 __all__ = [
     "DATASETS",
@@ -17,6 +17,7 @@ __all__ = [
     "Samples",
     "anchored",
     "as_samples",
+    "downloadable",
     "get",
     "load",
     "missing_classes",

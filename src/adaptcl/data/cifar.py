@@ -1,7 +1,7 @@
 """CIFAR-10 and CIFAR-100 (Krizhevsky, 2009): 50,000 + 10,000 RGB images of 32×32.
 
-Read from the official *binary* version, plain records of label bytes and 3,072 pixel bytes. The
-more common Python version is made of pickles, which can run any code, and is not read.
+Read from the official *binary* version: plain records of label bytes and 3,072 pixel bytes. The
+more common Python version consists of pickles, which can run any code, so it is not read.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from adaptcl.data import packed
 from adaptcl.data.data_dir import OnProgress, locate, read_lines, read_whole, silent
 from adaptcl.data.download import Archive
+from adaptcl.data.packed import read_packed
 from adaptcl.data.samples import DataSet, Samples
 from adaptcl.errors import DataError
 
@@ -25,7 +25,7 @@ PIXELS = 3 * 32 * 32
 
 @dataclass(frozen=True)
 class Cifar:
-    """What tells the two apart."""
+    """The files and constants in which the two differ."""
 
     name: str
     archive: Archive
@@ -35,15 +35,15 @@ class Cifar:
     names: str
     classes: int
     label_bytes: int
-    """How many precede the pixels; the last is the label, one before it the coarse label."""
+    """Bytes before the pixels. The last is the label; CIFAR-100 has a coarse label before it."""
     mean: tuple[float, ...]
     std: tuple[float, ...]
 
     def load(self, data_dir: Path | None, progress: OnProgress = silent) -> DataSet:
-        """All of it, from a packed file or the official folder in `data_dir`."""
+        """Read it from a packed file or from the official folder in `data_dir`."""
         path = locate(self.name, data_dir, self.packed, self.archive.folder)
         if path.is_file():
-            dataset = packed.read(path, self.name, self.mean, self.std, progress)
+            dataset = read_packed(path, self.name, self.mean, self.std, progress)
         else:
             names = tuple(read_lines(path / self.names))
             train = self._read([path / file for file in self.train])
@@ -67,7 +67,7 @@ class Cifar:
                 )
         records = np.frombuffer(b"".join(contents), dtype=np.uint8).reshape(-1, record)
         labels = torch.from_numpy(records[:, self.label_bytes - 1].astype(np.int64))
-        # A copy without the gaps of the labels, and writable, which a view of bytes is not.
+        # A copy: without the labels in between, and writable, which a view of bytes is not.
         images = torch.from_numpy(records[:, self.label_bytes :].copy().reshape(-1, *SHAPE))
         return Samples(images, labels, self.mean, self.std)
 

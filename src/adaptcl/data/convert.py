@@ -1,4 +1,4 @@
-"""Turning whatever a user's data comes as into `Samples`."""
+"""Custom data: turning tensors, arrays and torch-style data sets into `Samples`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Array: TypeAlias = Tensor | NDArray[Any]
 
 @runtime_checkable
 class MapDataSet(Protocol):
-    """A torch-style data set: its length, and (input, label) at every index."""
+    """A torch-style data set: a length, and a pair (input, label) at every index."""
 
     def __len__(self) -> int: ...
 
@@ -28,7 +28,7 @@ class MapDataSet(Protocol):
 
 
 def as_samples(source: Samples | tuple[Array, Array] | MapDataSet) -> Samples:
-    """`source` as Samples: already that, a pair (inputs, labels), or a torch-style data set."""
+    """Make Samples of a pair (inputs, labels) or a torch-style data set; return Samples as is."""
     if isinstance(source, Samples):
         return source
     if isinstance(source, tuple | list) and len(source) == 2 and _are_arrays(source):
@@ -84,7 +84,7 @@ def _one_label(label: object, index: int) -> Tensor:
 
 
 def _inputs(values: Tensor) -> Tensor:
-    """Floats of any width become float32, the type models are trained in, and integers int64."""
+    """Floats become float32, the type that models are trained in, and integers int64."""
     if values.dtype in (torch.int8, torch.int16, torch.int32):
         return values.long()
     return values.float() if values.dtype.is_floating_point else values
@@ -112,18 +112,15 @@ def _are_arrays(values: Iterable[object]) -> bool:
 
 
 def _are_numbers(values: object) -> bool:
-    """Whether this is a list of labels; the last of two samples would begin with an input."""
+    """Whether this is a list of labels rather than the last of two samples."""
     return isinstance(values, list | tuple) and len(values) > 0 and isinstance(values[0], int)
 
 
-# A user's own data set, named `package.module:factory`.
+def load_custom(name: str, data_dir: Path | None) -> DataSet:
+    """Load a data set with the function `package.module:factory`, which is given `data_dir`.
 
-
-def load_from_factory(name: str, data_dir: Path | None) -> DataSet:
-    """What the function called `name` returns for `data_dir`.
-
-    That is a DataSet, or a pair (train, test) of anything `as_samples` takes; its classes are
-    then called by their numbers.
+    It returns a DataSet, or a pair (train, test) of anything that `as_samples` accepts. Classes
+    of a pair are named by their numbers.
     """
     gives = "a DataSet or a pair (train, test)"
     factory = custom_function(name, "a data set", ("data_dir",), gives)

@@ -1,43 +1,26 @@
-"""How fetching and decoding tell how far they are: a plain callback, so anything can listen."""
+"""The data folder: finding a known data set in it and reading its files.
+
+A data set lies there either packed in one file or in its official layout.
+"""
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
-import torch
-from torch import Tensor
-
-from adaptcl.data.samples import Samples
 from adaptcl.errors import DataError
 
 OnProgress: TypeAlias = Callable[[int, int | None], None]
-"""Called with (done, total): bytes or images; total is None where it is not known."""
+"""Called with (done, total) in bytes or images; total is None if it is unknown."""
 
 
 def silent(done: int, total: int | None) -> None:
-    """Progress nobody watches."""
-
-
-# What data is recognised by, without being kept.
-
-
-def checksums(samples: Samples) -> tuple[int, int]:
-    """Of all inputs and of all labels, in their order."""
-    return _checksum(samples.inputs), _checksum(samples.labels)
-
-
-def _checksum(tensor: Tensor) -> int:
-    return zlib.crc32(tensor.detach().cpu().contiguous().view(torch.uint8).numpy().data)
-
-
-# Finding a known data set in a data folder, packed in one file or in its official layout.
+    """The progress callback that shows nothing."""
 
 
 def locate(name: str, data_dir: Path | None, packed: Sequence[str], folder: str) -> Path:
-    """The packed file (the first of `packed` that is there) or else the official folder."""
+    """The path of a data set: the first of the `packed` files that exists, or else `folder`."""
     if data_dir is None:
         raise DataError(
             f"{name} needs a data folder: get it with `adaptcl data get {name} --data-dir DIR` "
@@ -55,7 +38,7 @@ def locate(name: str, data_dir: Path | None, packed: Sequence[str], folder: str)
 
 
 def read_whole(path: Path) -> bytes:
-    """The content of a file that belongs to an official layout."""
+    """The content of a file of an official layout."""
     try:
         return path.read_bytes()
     except OSError as error:
@@ -65,6 +48,6 @@ def read_whole(path: Path) -> bytes:
 
 
 def read_lines(path: Path) -> list[str]:
-    """The non-empty lines of a text file that belongs to an official layout."""
+    """The non-empty lines of a text file of an official layout."""
     text = read_whole(path).decode("utf-8", errors="replace")
     return [line.strip() for line in text.splitlines() if line.strip()]

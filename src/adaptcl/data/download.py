@@ -1,4 +1,8 @@
-"""Fetching one file over the network: checked, and there only when it is whole."""
+"""Downloads: fetching the archive of an official data set and unpacking it safely.
+
+A fetched file takes its name only after its checksum is verified. Nothing of an archive lands
+outside its folder, and the folder appears only when it is complete.
+"""
 
 from __future__ import annotations
 
@@ -22,16 +26,15 @@ from adaptcl.storage import written_whole
 
 BLOCK = 1 << 18
 SILENCE = 30.0
-"""Seconds without a byte after which a server counts as gone."""
+"""Seconds without a byte after which a download fails."""
 ALGORITHMS = {32: "md5", 64: "sha256"}
 
 
 def fetch(url: str, checksum: str, destination: Path, progress: OnProgress = silent) -> Path:
-    """The file at `url` as `destination`, with the MD5 or SHA-256 `checksum` (hexadecimal).
+    """Download `url` to `destination` and verify its MD5 or SHA-256 `checksum` (hexadecimal).
 
-    A file that is already there with this checksum is left as it is. Otherwise the download goes
-    to a temporary file beside it and takes its name only after the check; on any error, Ctrl-C
-    included, nothing is left behind.
+    A file with this checksum that already exists is kept. Otherwise the download goes to a
+    temporary file, which any error, Ctrl-C included, removes.
     """
     if urlsplit(url).scheme not in ("http", "https", "file"):
         raise SettingError(f"{url} cannot be fetched: only http, https and file addresses can.")
@@ -57,7 +60,7 @@ def fetch(url: str, checksum: str, destination: Path, progress: OnProgress = sil
 
 
 def _blocks(url: str, progress: OnProgress) -> Iterator[bytes]:
-    """The body of `url`, piece by piece; whatever the network does wrong is a DataError."""
+    """The body of `url` in blocks. Every network failure becomes a DataError."""
     try:
         with urllib.request.urlopen(url, timeout=SILENCE) as response:
             yield from _read(response, url, progress)
@@ -88,14 +91,9 @@ def _checksum_of(file: Path, algorithm: str) -> str:
     return digest.hexdigest()
 
 
-# Archives of official data sets, and unpacking one so that it can do no harm.
-#
-# Nothing of an archive lands outside its folder, and the folder appears only when it is complete.
-
-
 @dataclass(frozen=True)
 class Archive:
-    """Where an official archive is, how to know it is the right one, and what it unpacks to."""
+    """An official archive: its address, its checksum and the folder it unpacks to."""
 
     url: str
     checksum: str
@@ -104,14 +102,13 @@ class Archive:
 
     @property
     def filename(self) -> str:
-        """Name of the archive file itself."""
         return self.url.rpartition("/")[2]
 
 
 def extract(archive: Path, folder: str, destination: Path) -> Path:
-    """Unpack the tar or zip file `archive` and put its `folder` into `destination`.
+    """Unpack the tar or zip file `archive` and move its `folder` into `destination`.
 
-    Unpacking happens in a temporary folder of `destination`, which is always removed.
+    It is unpacked in a temporary folder of `destination`, which is always removed.
     """
     target = destination / folder
     try:

@@ -1,11 +1,16 @@
-"""Decoding many small images at once into one uint8 tensor [N, C, H, W]."""
+"""Images sorted into folders, ROOT/train/CLASS/* and ROOT/test/CLASS/*, decoded into tensors.
+
+All images get one size: that of the first, unless another is asked for. They become RGB as soon as
+one of them has colour.
+"""
 
 from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
@@ -24,9 +29,10 @@ Pixels: TypeAlias = NDArray[np.uint8]
 
 IMAGES_A_TASK = 256
 FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "PPM")
-"""What is read, whatever a file is called: of others, Pillow starts programs to decode some."""
+"""The only formats that are read, whatever a file's name says: for some others, Pillow starts
+another program."""
 UNDECODABLE = (OSError, ValueError, SyntaxError, Image.DecompressionBombError)
-"""What Pillow raises on files that are no images, damaged, or suspiciously large."""
+"""What Pillow raises for files that are not images, damaged, or suspiciously large."""
 
 
 def decode_all(
@@ -36,11 +42,11 @@ def decode_all(
     threads: int,
     progress: OnProgress = silent,
 ) -> Tensor:
-    """`count` images of one shape (C, H, W), the i-th as `decode(i)` gives it.
+    """`count` images of one `shape` as a uint8 tensor [N, C, H, W]; `decode(i)` gives the i-th.
 
-    `progress` is called from the caller's thread, and the first error stops the rest.
+    `progress` is called in the caller's thread. The first error stops the decoding.
     """
-    refuse_beyond_memory(count, shape)
+    _check_memory(count, shape)
     images = np.empty((count, *shape), dtype=np.uint8)
 
     def decode_some(start: int) -> int:
@@ -60,10 +66,10 @@ def decode_all(
     return torch.from_numpy(images)
 
 
-def refuse_beyond_memory(count: int, shape: tuple[int, ...]) -> None:
-    """An error if so many images would take more than half of this machine's memory.
+def _check_memory(count: int, shape: tuple[int, ...]) -> None:
+    """Raise `DataError` if the images would take more than half of this machine's memory.
 
-    How large they are made can be another's decision, a server's or that of whoever packed them.
+    Their size may come from an untrusted source: a server, or a packed file.
     """
     needed = count * math.prod(shape)
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
@@ -75,10 +81,10 @@ def refuse_beyond_memory(count: int, shape: tuple[int, ...]) -> None:
 
 
 def useful_threads(width: int, height: int) -> int:
-    """How many threads decode images of this size fastest.
+    """The number of threads that decode images of this size fastest.
 
-    Pillow lets go of the interpreter only while it decompresses. Below about 100×100 pixels that
-    is the smaller part of the work, and threads would mostly wait for each other.
+    Pillow releases the interpreter lock only while it decompresses. Below about 100×100 pixels
+    that is the smaller part of the work, and threads would mostly wait for each other.
     """
     return min(8, os.cpu_count() or 1) if width * height >= 100 * 100 else 1
 
@@ -90,7 +96,7 @@ def channels_first(image: Image.Image) -> Pixels:
 
 
 def image_shape(image: Image.Image) -> tuple[int, int, int]:
-    """Channels, height and width of an image, known from its header."""
+    """Channels, height and width of an image, from its header."""
     return len(image.getbands()), image.height, image.width
 
 
@@ -102,17 +108,10 @@ def to_image(pixels: Tensor) -> Image.Image:
 
 def decode_file(file: Path, mode: str, size: tuple[int, int]) -> Image.Image:
     """The image in `file`, upright, in `mode` (L or RGB) and scaled to `size` (width, height)."""
-    try:
-        with Image.open(file, formats=FORMATS) as opened:
-            image = ImageOps.exif_transpose(opened).convert(mode)
-    except UNDECODABLE as error:
-        raise DataError(f"{file} cannot be decoded as an image: {error}") from error
+    with _opened(file) as opened:
+        image = ImageOps.exif_transpose(opened).convert(mode)
     return image if image.size == size else image.resize(size, Image.Resampling.BOX)
 
-
-# Any images sorted into folders: ROOT/train/CLASS/* and ROOT/test/CLASS/*.
-#
-# All become one size, the first image's unless told, and RGB as soon as one of them has colour.
 
 SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".ppm", ".pgm"})
 GRAY_MODES = frozenset({"1", "L", "LA"})
@@ -121,7 +120,7 @@ COLOUR_MODES = frozenset({"P", "PA", "RGB", "RGBA", "CMYK", "YCbCr", "LAB", "HSV
 
 @dataclass(frozen=True, eq=False)
 class ImageFolder:
-    """The images of FOLDER/CLASS/*, found and looked at, but not decoded yet."""
+    """The images of FOLDER/CLASS/*, found and inspected, but not decoded yet."""
 
     classes: tuple[str, ...]
     files: tuple[Path, ...]
@@ -131,21 +130,22 @@ class ImageFolder:
 
     @classmethod
     def look(cls, folder: Path, classes: tuple[str, ...] | None = None) -> ImageFolder:
-        """What is there, of all classes or of those named."""
+        """Find the images of all classes, or of the `classes` named."""
         classes = _class_names(folder) if classes is None else classes
         found = _files(folder, classes)
-        # Every header is read, so that the first colour image does not hide a broken one behind it.
+        # Read every header: after the first colour image, another one may still be broken.
         gray = [_is_gray(file) for file, _ in found]
         files = tuple(file for file, _ in found)
         return cls(classes, files, torch.tensor([label for _, label in found]), all(gray))
 
     @property
     def first_size(self) -> tuple[int, int]:
-        """Width and height of the first image."""
-        return _upright_size(self.files[0])
+        """Width and height of the first image, upright."""
+        with _opened(self.files[0]) as image:
+            return ImageOps.exif_transpose(image).size
 
     def decode(self, size: tuple[int, int], *, gray: bool, progress: OnProgress = silent) -> Tensor:
-        """All images [N, C, H, W], scaled to `size` (width, height)."""
+        """Decode all images to [N, C, H, W], scaled to `size` (width, height)."""
 
         def decode(index: int) -> Image.Image:
             return decode_file(self.files[index], "L" if gray else "RGB", size)
@@ -158,7 +158,7 @@ class ImageFolder:
 def read_folder(
     root: Path, size: tuple[int, int] | None = None, progress: OnProgress = silent
 ) -> DataSet:
-    """The images under `root`, scaled to `size` (width, height)."""
+    """Read the images under `root`, scaled to `size` (width, height)."""
     classes = _class_names(root / "train")
     unknown = sorted(set(_class_names(root / "test")) - set(classes))
     if unknown:
@@ -202,19 +202,18 @@ def _files(folder: Path, classes: tuple[str, ...]) -> list[tuple[Path, int]]:
 
 
 def _is_gray(file: Path) -> bool:
-    try:
-        with Image.open(file, formats=FORMATS) as image:
-            mode = image.mode
-    except UNDECODABLE as error:
-        raise DataError(f"{file} cannot be decoded as an image: {error}") from error
+    with _opened(file) as image:
+        mode = image.mode
     if mode not in GRAY_MODES | COLOUR_MODES:
         raise DataError(f"{file} has pixels of the kind {mode}; only 8-bit images can be used.")
     return mode in GRAY_MODES
 
 
-def _upright_size(file: Path) -> tuple[int, int]:
+@contextmanager
+def _opened(file: Path) -> Iterator[Image.Image]:
+    """Open an image file. What Pillow raises inside becomes a `DataError` that names the file."""
     try:
         with Image.open(file, formats=FORMATS) as image:
-            return ImageOps.exif_transpose(image).size
+            yield image
     except UNDECODABLE as error:
         raise DataError(f"{file} cannot be decoded as an image: {error}") from error

@@ -1,4 +1,14 @@
-"""Reading NumPy archives that nobody vouches for."""
+"""NumPy archives (.npz): reading untrusted ones, and data sets of four plain arrays.
+
+A data set as `numpy.savez` writes it and Keras ships it consists of
+
+    x_train, x_test    inputs: uint8 images, floats, or whole numbers such as tokens
+    y_train, y_test    whole class numbers from 0
+    classes            their names; may be left out
+
+uint8 images are [N, H, W] or [N, H, W, C], as is usual in NumPy, or [N, C, H, W]. They are
+normalised by the mean and the standard deviation of the training part.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +26,8 @@ from adaptcl.errors import DataError
 
 
 def read_npz(path: Path, names: Sequence[str]) -> dict[str, NDArray[Any]]:
-    """The arrays `names` of an .npz file, with one sentence on whatever is wrong with it."""
-    _refuse_others(path)
+    """The arrays `names` of an .npz file. Nothing in it is unpickled."""
+    _check_is_npz(path)
     try:
         with np.load(path, allow_pickle=False) as file:
             missing = [name for name in names if name not in file.files]
@@ -35,8 +45,8 @@ def read_npz(path: Path, names: Sequence[str]) -> dict[str, NDArray[Any]]:
 
 
 def names_in(path: Path) -> set[str]:
-    """The names of the arrays in an .npz file, none of which is read."""
-    _refuse_others(path)
+    """The names of the arrays in an .npz file, without reading any array."""
+    _check_is_npz(path)
     try:
         with zipfile.ZipFile(path) as file:
             return {name.removesuffix(".npy") for name in file.namelist()}
@@ -44,34 +54,24 @@ def names_in(path: Path) -> set[str]:
         raise DataError(f"{path} cannot be read: {error}") from error
 
 
-def _refuse_others(path: Path) -> None:
+def _check_is_npz(path: Path) -> None:
     if not path.is_file():
         raise DataError(f"There is no file {path}.")
     if not zipfile.is_zipfile(path):
         raise DataError(f"{path} is not an .npz file, or was cut short.")
 
 
-# A data set as four arrays in one .npz file, as `numpy.savez` writes them and Keras ships them.
-#
-#     x_train, x_test    inputs: uint8 images, floats, or whole numbers such as tokens
-#     y_train, y_test    whole class numbers from 0
-#     classes            their names; may be left out
-#
-# uint8 images are [N, H, W] or [N, H, W, C], as NumPy's users have them, or [N, C, H, W]. As in
-# any file of images they are normalised by the mean and the standard deviation of the training
-# part.
-
 _NAMES = ("x_train", "y_train", "x_test", "y_test")
 _CHANNELS = (1, 3)
 
 
 def holds_arrays(path: Path) -> bool:
-    """Whether a file looks as if it held such arrays, rather than a packed data set."""
+    """Whether a file seems to hold a data set of plain arrays rather than a packed one."""
     return not {"x_train", "x_test"}.isdisjoint(names_in(path))
 
 
-def read(path: Path) -> DataSet:
-    """The data set whose arrays are in `path`."""
+def read_arrays(path: Path) -> DataSet:
+    """Read the data set of plain arrays in `path`."""
     classes = ["classes"] if "classes" in names_in(path) else []
     arrays = read_npz(path, [*_NAMES, *classes])
     train, test = (

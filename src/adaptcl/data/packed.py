@@ -1,4 +1,4 @@
-"""A whole image data set in one .npz file: every image compressed, nothing to unpack.
+"""Packed data sets: all images of a data set compressed in one .npz file.
 
 Arrays of the file, for S in train and test:
 
@@ -7,8 +7,8 @@ Arrays of the file, for S in train and test:
     S_labels   an integer, N     class of image i
     classes    str               class names
 
-All images have one size and are all grayscale or all RGB. The file is read with
-`allow_pickle=False`, and nothing in it is believed before it is checked.
+All images have one size, and they are all grayscale or all RGB. The file is read with
+`allow_pickle=False`, and everything in it is checked before use.
 """
 
 from __future__ import annotations
@@ -35,22 +35,22 @@ PARTS = ("train", "test")
 FORMATS = ("JPEG", "PNG")
 
 
-def read(
+def read_packed(
     path: Path,
     name: str | None = None,
     mean: tuple[float, ...] | None = None,
     std: tuple[float, ...] | None = None,
     progress: OnProgress = silent,
 ) -> DataSet:
-    """The data set packed in `path`.
+    """Read the data set in `path`.
 
-    Without `mean` and `std` the training images' own are used; without `name` the file's.
+    `mean` and `std` default to those of the training images, `name` to that of the file.
     """
-    kinds = ("bytes", "offsets", "labels")
-    arrays = read_npz(path, ["classes", *(f"{part}_{kind}" for part in PARTS for kind in kinds)])
+    contents = ("bytes", "offsets", "labels")
+    arrays = read_npz(path, ["classes", *(f"{part}_{each}" for part in PARTS for each in contents)])
     classes = _check_classes(arrays["classes"], path)
     train, test = (
-        PackedPart(path, part, *(arrays[f"{part}_{kind}"] for kind in kinds)) for part in PARTS
+        PackedPart(path, part, *(arrays[f"{part}_{each}"] for each in contents)) for part in PARTS
     )
     for part in (train, test):
         part.check(len(classes))
@@ -73,8 +73,7 @@ def read(
 def pack(
     dataset: DataSet, path: Path, quality: int | None = None, progress: OnProgress = silent
 ) -> Path:
-    """Write `dataset` to the one file `path`: every image as it is, in PNG, or with a `quality` in
-    JPEG, which is smaller and loses a little."""
+    """Write `dataset` to the file `path`: as lossless PNG, or as JPEG of a `quality`."""
     if quality is not None and not 1 <= quality <= 100:
         raise SettingError(f"JPEG quality lies between 1 and 100, but is {quality}.")
     if path.suffix != ".npz":
@@ -116,7 +115,7 @@ def _encode(image: Image.Image, quality: int | None) -> bytes:
     if quality is None:
         image.save(stream, "PNG", optimize=True)
     else:
-        # Full colour resolution: half of it, the usual saving, is a lot to lose on small images.
+        # Full colour resolution: small images would lose a lot by the usual half of it.
         image.save(stream, "JPEG", quality=quality, optimize=True, subsampling="4:4:4")
     return stream.getvalue()
 
@@ -129,7 +128,7 @@ def _check_classes(classes: NDArray[Any], path: Path) -> tuple[str, ...]:
 
 @dataclass(frozen=True, eq=False)
 class PackedPart:
-    """The three arrays of one part, train or test, of the file `path`."""
+    """The three arrays of the train or the test part of the file `path`."""
 
     path: Path
     name: str
@@ -138,7 +137,7 @@ class PackedPart:
     labels: NDArray[Any]
 
     def check(self, classes: int) -> None:
-        """Refuse arrays that do not agree with each other or with the number of classes."""
+        """Raise `DataError` unless the arrays agree with each other and with `classes`."""
         where = f"{self.path}: {self.name}"
         if self.data.ndim != 1 or self.data.dtype != np.uint8:
             raise DataError(f"{where}_bytes must be a row of uint8.")
@@ -156,13 +155,13 @@ class PackedPart:
             raise DataError(f"{where}_labels must lie between 0 and {classes - 1}.")
 
     def decode(self, shape: tuple[int, int, int], progress: OnProgress) -> Tensor:
-        """All images of the part, which must have `shape`."""
+        """Decode all images of the part, which must have `shape`."""
         threads = useful_threads(shape[2], shape[1])
         count = len(self.labels)
         return decode_all(count, shape, lambda i: self._decode_one(i, shape), threads, progress)
 
     def open(self, index: int) -> Image.Image:
-        """The image at `index`, its header read but its pixels not yet decompressed."""
+        """Open the image at `index`: read its header, but do not decompress its pixels yet."""
         start, stop = int(self.offsets[index]), int(self.offsets[index + 1])
         try:
             image = Image.open(io.BytesIO(self.data[start:stop].tobytes()), formats=FORMATS)
@@ -177,7 +176,7 @@ class PackedPart:
 
     def _decode_one(self, index: int, shape: tuple[int, int, int]) -> Image.Image:
         image = self.open(index)
-        # Judged by the header, so that an image of another size is never decompressed.
+        # The header is enough, so an image of another size is never decompressed.
         if image_shape(image) != shape:
             raise DataError(
                 f"{self.path}: {self.name} image {index} has the shape "

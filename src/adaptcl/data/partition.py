@@ -1,7 +1,7 @@
-"""Dealing one data set out to the workers, evenly or by label.
+"""Partitions: splitting one data set among the workers, evenly or by label.
 
-Every function returns one int64 index tensor a worker; together they hold every sample once.
-Workers are in the run's order, which the paper sets to slowest first.
+Every split gives one int64 index tensor per worker; together they hold every sample once.
+Workers are in the order of the run, in the paper slowest first.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from adaptcl.data.samples import Samples
 from adaptcl.errors import SettingError
 
 _LEAST = 2
-"""Samples that everybody gets where there are enough: batch norm cannot train on one."""
+"""Samples that every worker gets if there are enough: batch norm cannot train on one."""
 
 
 def iid(labels: Tensor, workers: int, generator: Generator) -> list[Tensor]:
-    """Every worker an equal random part; sizes differ by one at most."""
+    """Give every worker an equal random part; sizes differ by at most one."""
     _check_workers(labels, workers)
     return list(torch.randperm(len(labels), generator=generator).tensor_split(workers))
 
@@ -33,8 +33,8 @@ def by_label_share(
     """The paper's non-IID setting, with `share` = s / 100.
 
     A random `share` of all samples is sorted by label and divided sequentially: the first worker
-    gets the lowest labels. The others are dealt at random, so that every worker ends with the
-    same number of samples (give or take one) but of different classes.
+    gets the lowest labels. The other samples are dealt at random. Every worker ends with the same
+    number of samples (give or take one), but of different classes.
     """
     _check_workers(labels, workers)
     if not 0 <= share <= 1:
@@ -48,8 +48,8 @@ def by_label_share(
     by_label, at_random = order[:border], order[border:]
     by_label = by_label[torch.argsort(labels.cpu()[by_label], stable=True)]
     sorted_parts = by_label.tensor_split(workers)
-    # Sized so that each worker's two parts together are its equal part of everything; that is
-    # never negative, because no part of a smaller whole exceeds the same part of a larger one.
+    # Each worker's two parts together are its equal part of everything. No size is negative,
+    # because no part of a smaller whole exceeds the same part of a larger one.
     sizes = [
         len(whole) - len(part)
         for whole, part in zip(order.tensor_split(workers), sorted_parts, strict=True)
@@ -61,17 +61,17 @@ def by_label_share(
 def dirichlet(
     labels: Tensor, workers: int, concentration: float, generator: Generator
 ) -> list[Tensor]:
-    """Each class split among the workers by proportions drawn from a Dirichlet distribution.
+    """Split each class among the workers by proportions from a Dirichlet distribution.
 
     A small `concentration` gives each class to few workers, a large one approaches an even
-    split. Workers differ in their number of samples too, but each has at least two, or one where
-    there are not enough: who would come away with less takes from whoever then has most.
+    split. Workers differ in their number of samples too, but each gets at least two, or one if
+    there are not enough: a worker with fewer takes from the one that has most.
     """
     _check_workers(labels, workers)
     if not (concentration > 0 and math.isfinite(concentration)):
         raise SettingError(f"The Dirichlet concentration must be above 0, but is {concentration}.")
-    # torch draws this distribution only from its global generator; NumPy's, seeded from ours,
-    # keeps the split a function of `generator` alone.
+    # PyTorch draws this distribution only from its global generator. NumPy's, seeded from
+    # `generator`, keeps the split a function of `generator` alone.
     random = np.random.default_rng(int(torch.randint(2**62, (1,), generator=generator)))
     order = torch.randperm(len(labels), generator=generator)
     shuffled = labels.cpu()[order]
@@ -82,19 +82,20 @@ def dirichlet(
         cuts = np.rint(np.cumsum(proportions)[:-1] * len(members)).astype(int)
         for part, piece in zip(parts, members.tensor_split(cuts.tolist()), strict=True):
             part.append(piece)
-    return _leave_nobody_alone([torch.cat(part) for part in parts])
+    return _with_minimum([torch.cat(part) for part in parts])
 
 
-def _leave_nobody_alone(parts: list[Tensor]) -> list[Tensor]:
+def _with_minimum(parts: list[Tensor]) -> list[Tensor]:
+    """Move samples from the largest parts until every part has the minimum."""
     least = min(_LEAST, sum(map(len, parts)) // len(parts))
-    # The richest first. As long as anybody has less than the least, somebody has more.
+    # As long as one worker has less than the least, another has more.
     rich = [(-len(part), worker) for worker, part in enumerate(parts) if len(part) > least]
     heapq.heapify(rich)
     for worker in range(len(parts)):
         while len(parts[worker]) < least:
             size, richest = rich[0]
-            given, parts[richest] = parts[richest][:1], parts[richest][1:]
-            parts[worker] = torch.cat([parts[worker], given])
+            moved, parts[richest] = parts[richest][:1], parts[richest][1:]
+            parts[worker] = torch.cat([parts[worker], moved])
             heapq.heapreplace(rich, (size + 1, richest))
     return parts
 
@@ -108,23 +109,18 @@ def _check_workers(labels: Tensor, workers: int) -> None:
         )
 
 
-# Classes that nothing can be learnt of, because no worker has a sample of them.
-#
-# One wrong label is enough to make a problem of four classes one of eighteen, and a class folder
-# may be empty. Neither is an error, as the rest can be learnt, but nobody should find out by a
-# low accuracy.
-
 _NAMED = 5
-"""How many classes a sentence names."""
+"""How many classes the warning names."""
 
 
 def missing_classes(
     parts: Sequence[Samples], test: Samples, names: Sequence[str] = ()
 ) -> str | None:
-    """A sentence on the classes without a training sample, and those of them in the test part.
+    """A warning about classes without a training sample, or None if there are no such classes.
 
-    None if there are no such classes. `names` are those of all classes; without them there are as
-    many as the highest label says.
+    One wrong label turns four classes into eighteen, and a class folder may be empty. The other
+    classes can still be learnt, so this is no error, but a low accuracy should not be the first
+    sign of it. `names` are the names of all classes; without them the highest label counts.
     """
     trained = set(torch.unique(torch.cat([part.labels for part in parts])).tolist())
     tested = set(torch.unique(test.labels).tolist())

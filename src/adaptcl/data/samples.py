@@ -1,12 +1,13 @@
-"""Inputs with their labels, held as two tensors and handed out as ready batches.
+"""Samples: inputs and labels as two tensors that give ready batches.
 
-Data sets here are small enough to live in memory, on whatever device trains on them. A batch is
-then one gather and one normalisation: no loader processes and no Python per sample.
+Data sets here are small enough to live in memory, on the device that trains on them. A batch is
+then one gather and one normalisation, without loader processes and without Python per sample.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -22,8 +23,8 @@ class Samples:
     """N inputs and their labels.
 
     `inputs` are uint8 images [N, C, H, W], or floats or int64 numbers (tokens, categories) of any
-    shape [N, ...]; `labels` are int64 [N]. `mean` and `std`, per channel of images scaled to
-    [0, 1], are what `batch` normalises images by; without them images are only scaled.
+    shape [N, ...]. `labels` are int64 [N]. `batch` scales images to [0, 1] and then normalises
+    them by `mean` and `std` per channel, if these are given.
     """
 
     inputs: Tensor
@@ -61,9 +62,9 @@ class Samples:
         )
 
     def batch(self, indexes: Tensor) -> tuple[Tensor, Tensor]:
-        """Inputs at `indexes` as a model takes them, images as normalised floats; and their labels.
+        """Inputs at `indexes` as a model takes them, with images as normalised floats; and labels.
 
-        `indexes` are int64 and on the samples' own device, so that nothing waits for a copy.
+        `indexes` are int64 and on the device of the samples, so that nothing waits for a copy.
         """
         # index_select copies whole rows; indexing by a tensor is an order of magnitude slower.
         inputs = self.inputs.index_select(0, indexes)
@@ -73,13 +74,12 @@ class Samples:
         return inputs.float().mul_(self.scale).add_(self.shift), labels
 
     def to(self, device: torch.device | str) -> Samples:
-        """The same samples on `device`."""
         return replace(self, inputs=self.inputs.to(device), labels=self.labels.to(device))
 
 
 @dataclass(frozen=True, eq=False)
 class DataSet:
-    """What a run learns from and what it is measured on."""
+    """A training part, a test part and the names of the classes."""
 
     name: str
     train: Samples
@@ -107,10 +107,7 @@ def scaling(
     std: tuple[float, ...] | None,
     device: torch.device | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """What uint8 images are multiplied by, and what is then added.
-
-    Scaling to [0, 1] and normalising, if there is a `mean` and a `std`, folded into one step.
-    """
+    """The factor and the summand that scale uint8 images to [0, 1] and normalise them."""
     means = torch.tensor(mean or (0.0,) * channels, dtype=torch.float64)
     stds = torch.tensor(std or (1.0,) * channels, dtype=torch.float64)
     scale = (1 / (255 * stds)).view(-1, 1, 1).to(device, torch.float32)
@@ -121,8 +118,8 @@ def scaling(
 def channel_statistics(images: Tensor) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Mean and standard deviation of every channel of uint8 images [N, C, H, W], in [0, 1].
 
-    Counted from histograms: exact for any number of images and without a float copy of them. A
-    constant channel gets the deviation 1, so that normalising by it stays possible.
+    Histograms give exact results for any number of images, without a float copy of them. A
+    constant channel gets the deviation 1, so that it can still be normalised.
     """
     levels = torch.arange(256, dtype=torch.float64) / 255
     means, stds = [], []
@@ -134,6 +131,15 @@ def channel_statistics(images: Tensor) -> tuple[tuple[float, ...], tuple[float, 
         means.append(mean)
         stds.append(variance**0.5 if variance > 1e-12 else 1.0)
     return tuple(means), tuple(stds)
+
+
+def checksums(samples: Samples) -> tuple[int, int]:
+    """Checksums of the inputs and of the labels, which identify data without storing it."""
+    return _checksum(samples.inputs), _checksum(samples.labels)
+
+
+def _checksum(tensor: Tensor) -> int:
+    return zlib.crc32(tensor.detach().cpu().contiguous().view(torch.uint8).numpy().data)
 
 
 def _check_inputs(inputs: Tensor) -> None:
@@ -195,8 +201,6 @@ def _check_normalisation(
         raise DataError(f"Every std must be above 0, but one is {min(std)}.")
 
 
-# What a trained model takes: needed by whoever trains it elsewhere or uses it later.
-
 _NUMBERS = (int, float, type(None))
 _FIELDS = (
     ("shape", (int,), True),
@@ -205,27 +209,25 @@ _FIELDS = (
     ("std", _NUMBERS, True),
     ("classes", (str,), True),
 )
-"""What each is made of, and whether of several."""
+"""By field of `Inputs`: the types of its elements, and whether it is a list."""
 
 
 @dataclass(frozen=True)
 class Inputs:
-    """The inputs a model was trained on."""
+    """The inputs that a model was trained on, for those who train it elsewhere or use it later."""
 
     shape: tuple[int, ...]
-    """Of one input."""
+    """Shape of one input."""
     kind: str
     """`uint8` images, `float32` numbers, or `int64` numbers such as tokens."""
     mean: tuple[float, ...] | None
     std: tuple[float, ...] | None
-    """By channel of images scaled to [0, 1], what training normalised them by; None if by
-    nothing."""
+    """Normalisation of images scaled to [0, 1], per channel; None if there is none."""
     classes: tuple[str, ...]
-    """What each score is for; empty where classes have no names."""
+    """Name of the class of each score; empty if classes have no names."""
 
     @classmethod
     def of(cls, samples: Samples, classes: tuple[str, ...] = ()) -> Inputs:
-        """Those of a data set."""
         kind = str(samples.inputs.dtype).removeprefix("torch.")
         return cls(samples.shape, kind, samples.mean, samples.std, classes)
 
@@ -235,16 +237,16 @@ class Inputs:
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Inputs:
-        """Read back what `to_json` gave, refusing anything else."""
+        """Read the object that `to_json` wrote, and refuse anything else."""
         try:
             listed = {name: tuple(each) for name, each in values.items() if isinstance(each, list)}
             found = cls(**{**values, **listed})
         except (TypeError, AttributeError) as error:
             raise RunFolderError(f"inputs.json does not describe inputs: {error}") from None
-        for name, kinds, several in _FIELDS:
+        for name, types, is_list in _FIELDS:
             value = getattr(found, name)
-            parts = value if several and isinstance(value, tuple) else (value,)
-            if not all(type(each) in kinds for each in parts):
+            elements = value if is_list and isinstance(value, tuple) else (value,)
+            if not all(type(each) in types for each in elements):
                 raise RunFolderError(
                     f"inputs.json does not describe inputs: {name} is {value!r:.50}"
                 )

@@ -1,7 +1,7 @@
-"""Tiny-ImageNet: 200 classes of 500 + 50 RGB images, 64×64, here scaled to 32×32 unless told.
+"""Tiny-ImageNet: 200 classes of 500 + 50 RGB images, scaled from 64×64 to 32×32.
 
-The labelled validation part serves as the test; the official test part has no labels. Classes are
-in the order of their WordNet ids, and so are those of a packed file.
+The validation part is used as the test part, because the official test part has no labels. Classes
+are in the order of their WordNet ids, in a packed file too.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from pathlib import Path
 import torch
 from PIL import Image
 
-from adaptcl.data import packed
 from adaptcl.data.data_dir import OnProgress, locate, read_lines, silent
 from adaptcl.data.download import Archive
 from adaptcl.data.image_folder import decode_all, decode_file, useful_threads
+from adaptcl.data.packed import read_packed
 from adaptcl.data.samples import DataSet, Samples
 from adaptcl.errors import DataError
 
@@ -32,21 +32,21 @@ ARCHIVE = Archive(
 PACKED = ("tiny-imagenet.npz", "tiny-imagenet-jpeg.npz", "tinyimagenet32-jpeg.npz")
 
 
-def load(data_dir: Path | None, progress: OnProgress = silent) -> DataSet:
-    """All 200 classes, from a packed file or the official folder in `data_dir`."""
+def load_tiny_imagenet(data_dir: Path | None, progress: OnProgress = silent) -> DataSet:
+    """All 200 classes, from a packed file or from the official folder in `data_dir`."""
     path = locate(NAME, data_dir, PACKED, ARCHIVE.folder)
     if path.is_file():
-        return packed.read(path, NAME, MEAN, STD, progress)
-    return read_folder(path, SIZE, progress)
+        return read_packed(path, NAME, MEAN, STD, progress)
+    return read_official(path, SIZE, progress)
 
 
 def load_first_100(data_dir: Path | None, progress: OnProgress = silent) -> DataSet:
     """The first 100 classes, as the data set `tiny-imagenet-100`."""
-    return first_classes(load(data_dir, progress), 100, f"{NAME}-100")
+    return first_classes(load_tiny_imagenet(data_dir, progress), 100, f"{NAME}-100")
 
 
 def first_classes(dataset: DataSet, count: int, name: str) -> DataSet:
-    """Only the samples of the first `count` classes."""
+    """The samples of the first `count` classes."""
     if len(dataset.classes) < count:
         raise DataError(f"{name} needs {count} classes, but there are {len(dataset.classes)}.")
     train, test = (
@@ -56,8 +56,8 @@ def first_classes(dataset: DataSet, count: int, name: str) -> DataSet:
     return DataSet(name, train, test, dataset.classes[:count])
 
 
-def read_folder(folder: Path, size: int = SIZE, progress: OnProgress = silent) -> DataSet:
-    """The official layout in `folder`, every image scaled to `size` × `size`."""
+def read_official(folder: Path, size: int = SIZE, progress: OnProgress = silent) -> DataSet:
+    """Read the official layout in `folder` and scale every image to `size` × `size`."""
     ids = sorted(set(read_lines(folder / "wnids.txt")))
     numbers = {wordnet_id: number for number, wordnet_id in enumerate(ids)}
     train = _training_files(folder, ids)
@@ -81,7 +81,7 @@ def read_folder(folder: Path, size: int = SIZE, progress: OnProgress = silent) -
 def _training_files(folder: Path, ids: Sequence[str]) -> list[tuple[Path, int]]:
     by_class = [sorted((folder / "train" / each / "images").glob("*.JPEG")) for each in ids]
     counts = {len(files) for files in by_class}
-    # The official set is balanced, so unequal classes are the mark of an unfinished copy.
+    # The official set is balanced, so unequal classes reveal an unfinished copy.
     if len(counts) != 1 or 0 in counts:
         raise DataError(
             f"{folder / 'train'} is incomplete: its classes hold from {min(counts, default=0)} to "
@@ -105,7 +105,7 @@ def _validation_files(folder: Path, numbers: dict[str, int]) -> list[tuple[Path,
 
 
 def _class_names(folder: Path, ids: Sequence[str]) -> tuple[str, ...]:
-    """First word of each class in words.txt; its id where there is none."""
+    """The first synonym of each class in words.txt, or its id if it has none."""
     words = {}
     if (folder / "words.txt").is_file():
         for line in read_lines(folder / "words.txt"):

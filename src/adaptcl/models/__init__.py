@@ -1,7 +1,7 @@
-"""The models that come with AdaptCL, and how to name one of your own.
+"""The models that ship with AdaptCL: a new one is one file and one line in `MODELS`.
 
-A model is a factory that takes the shape of one input and the number of classes and gives back an
-`nn.Module`. Those in `MODELS` go by a short name; `package.module:factory` names any other that can
+A model is a factory: it takes the shape of one input and the number of classes, and returns an
+`nn.Module`. Models in `MODELS` have a short name; `package.module:factory` names any other that can
 be imported.
 """
 
@@ -29,28 +29,28 @@ class ModelSpec:
 
     name: str
     build: Callable[[tuple[int, ...], int], nn.Module]
-    fixed: tuple[str, ...]
-    """Patterns for names of modules whose output is never cut."""
     summary: str
+    fixed: tuple[str, ...] = ()
+    """Patterns for names of modules whose output is never cut."""
 
 
 MODELS = {
     spec.name: spec
     for spec in (
-        ModelSpec("vgg16", vgg16, (), "VGG16 for small images, 15.0 M parameters (the paper's)"),
+        ModelSpec("vgg16", vgg16, "VGG16 for small images, 15.0 M parameters (the paper's)"),
         ModelSpec(
             "resnet50",
             resnet50,
-            PAPER_FIXED,
             "ResNet50 for small images, 23.5 M parameters, block outputs fixed (the paper's)",
+            fixed=PAPER_FIXED,
         ),
-        ModelSpec("small", small, (), "four convolutions, 66 k parameters, trains on a laptop"),
+        ModelSpec("small", small, "four convolutions, 66 k parameters, trains on a laptop"),
     )
 }
 
 
 def find(name: str) -> ModelSpec:
-    """The model of that name, or the factory a `package.module:factory` leads to."""
+    """The shipped model of that name, or the custom one that `package.module:factory` names."""
     if name in MODELS:
         return MODELS[name]
     if not is_custom(name):
@@ -64,11 +64,11 @@ def find(name: str) -> ModelSpec:
             f"The model {name!r} is an nn.Module already; name a function or class that builds "
             "one, so that its initial values can follow from the seed."
         )
-    return ModelSpec(name, factory, (), f"built by {name}")
+    return ModelSpec(name, factory, f"built by {name}")
 
 
 def build(name: str, shape: tuple[int, ...], classes: int, seed: int) -> nn.Module:
-    """Build a model whose initial values depend on `seed` alone."""
+    """Build a model. Its initial values depend on `seed` alone."""
     spec = find(name)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)

@@ -1,8 +1,8 @@
 """ResNet50 for small images: a 3×3 stem without max-pool, then the usual bottlenecks.
 
-As the paper prunes it, the stem and the last convolution of every block are never cut: their
-outputs are added to the shortcuts. Without those patterns tracing couples each stage's shortcut
-channels and cuts them together.
+The paper never cuts the stem and the last convolution of a block, because their outputs are added
+to the shortcuts. Without `PAPER_FIXED`, tracing couples the shortcut channels of each stage and
+cuts them together.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from adaptcl.errors import SettingError
 
 PAPER_FIXED = ("conv1", "layer*.*.conv3")
-"""What the paper never cuts. Projection shortcuts, being added to these, are then fixed too."""
+"""What the paper never cuts. Projection shortcuts are added to these, so they are fixed too."""
 
 BLOCKS = (3, 4, 6, 3)
 EXPANSION = 4
@@ -38,7 +38,6 @@ class Bottleneck(nn.Module):
             )
 
     def forward(self, x: Tensor) -> Tensor:
-        """Three convolutions added to the shortcut."""
         h = F.relu(self.bn1(self.conv1(x)))
         h = F.relu(self.bn2(self.conv2(h)))
         return F.relu(self.bn3(self.conv3(h)) + self.shortcut(x))
@@ -58,7 +57,6 @@ class ResNet50(nn.Module):
         self.fc = nn.Linear(2048, classes)
 
     def forward(self, images: Tensor) -> Tensor:
-        """The class scores of a batch of images."""
         x = F.relu(self.bn1(self.conv1(images)))
         x = self.layer4(self.layer3(self.layer2(self.layer1(x))))
         scores: Tensor = self.fc(x.mean(dim=(2, 3)))

@@ -35,11 +35,9 @@ class SmallVGG(nn.Module):
         self.classifier = nn.Linear(channels * height * width, classes)
 
     def forward(self, images: Tensor) -> Tensor:
-        """The class scores of a batch of images."""
         scores: Tensor = self.classifier(self.features(images).flatten(1))
         return scores
 
 
 def small(shape: tuple[int, ...], classes: int) -> SmallVGG:
-    """SmallVGG for images of `shape` (channels, height, width)."""
     return SmallVGG(shape, classes)

@@ -1,8 +1,8 @@
 """The paper's VGG16 for small images, in the form HRank gave it.
 
-Thirteen 3×3 convolutions with bias, each followed by batch norm and ReLU, four max-pools, then
-the average over what is left of the image and two linear layers. For 3×32×32 and ten classes:
-14,991,946 parameters and 313 million multiply-adds.
+Thirteen 3×3 convolutions with bias, each followed by batch norm and ReLU, and four max-pools; then
+the average over the rest of the image and two linear layers. For 3×32×32 and ten classes it has
+14,991,946 parameters and takes 313 million multiply-adds.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from adaptcl.errors import SettingError
 
 STAGES = ((64, 64), (128, 128), (256, 256, 256), (512, 512, 512), (512, 512, 512))
-"""Widths of the convolutions, a max-pool between one stage and the next."""
+"""Widths of the convolutions; a max-pool separates the stages."""
 
 SMALLEST = 2 ** (len(STAGES) - 1)
 """Pixels a side that the max-pools need."""
@@ -43,7 +43,6 @@ class VGG16(nn.Module):
         )
 
     def forward(self, images: Tensor) -> Tensor:
-        """The class scores of a batch of images."""
         scores: Tensor = self.classifier(self.features(images))
         return scores
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from adaptcl.config import Config
 from adaptcl.config.effects import WHERE_COMPUTED
-from adaptcl.data.data_dir import checksums
+from adaptcl.data.samples import checksums
 from adaptcl.errors import RunFolderError
 from adaptcl.runs.folder import RunFolder
 from adaptcl.runs.folder_reader import is_network_run, read_marks

@@ -15,7 +15,8 @@ from torch import Tensor, nn
 from adaptcl import models
 from adaptcl.config import JobSettings
 from adaptcl.data import Samples, as_samples, load, partition
-from adaptcl.data.data_dir import OnProgress, checksums, silent
+from adaptcl.data.data_dir import OnProgress, silent
+from adaptcl.data.samples import checksums
 from adaptcl.errors import DataError, SettingError, describe_type, suggest_instance
 from adaptcl.seeds import generator
 from adaptcl.units import UnitMap, trace
