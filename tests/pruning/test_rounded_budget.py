@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from adaptcl.pruning import fit, grow, prune
-from adaptcl.pruning.budget import blocks
+from adaptcl.pruning.budget import block_sizes
 from adaptcl.units import Kept, Layer, UnitMap, check_kept, parameters, retention, trace
 
 """A busy machine may take its time."""
@@ -40,7 +40,7 @@ class Residual(nn.Module):
 def model_units() -> UnitMap:
     units = trace(Residual(), torch.zeros(2, 8))
     assert [len(layer.units) for layer in units.layers] == [192, 202, 90]
-    assert blocks(units, 16).tolist() == [2, 4, 8]
+    assert block_sizes(units, 16).tolist() == [2, 4, 8]
     return units
 
 
@@ -50,7 +50,7 @@ UNITS = 192 + 202 + 90
 @cache
 def layer_blocks(multiple: int) -> tuple[tuple[Layer, int], ...]:
     units = model_units()
-    return tuple(zip(units.layers, blocks(units, multiple).tolist(), strict=True))
+    return tuple(zip(units.layers, block_sizes(units, multiple).tolist(), strict=True))
 
 
 @st.composite

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from adaptcl import models
-from adaptcl.pruning.budget import blocks
+from adaptcl.pruning.budget import block_sizes
 from adaptcl.units import UnitMap, parameters, trace
 
 """A busy machine may take its time."""
@@ -26,24 +26,24 @@ def perceptron(*widths: int) -> UnitMap:
 
 def test_large_models_have_whole_blocks_in_every_layer() -> None:
     for units in (units_of("vgg16", (3, 32, 32)), units_of("resnet50", (3, 32, 32))):
-        assert blocks(units, 16).tolist() == [16] * len(units.layers)
+        assert block_sizes(units, 16).tolist() == [16] * len(units.layers)
 
 
 def test_in_a_small_model_a_block_is_as_much_as_two_percent_of_it() -> None:
     # A unit of the first layer is 0.45 % of the model, those of the others about 1.3 %.
-    assert blocks(units_of("small", (1, 28, 28)), 16).tolist() == [4, 1, 1, 1]
+    assert block_sizes(units_of("small", (1, 28, 28)), 16).tolist() == [4, 1, 1, 1]
 
 
 def test_a_narrow_layer_of_a_large_model_still_has_four_blocks() -> None:
-    assert blocks(perceptron(500, 500, 6, 500, 10), 16).tolist()[1] == 1
-    assert blocks(perceptron(500, 500, 20, 500, 10), 16).tolist()[1] == 4
+    assert block_sizes(perceptron(500, 500, 6, 500, 10), 16).tolist()[1] == 1
+    assert block_sizes(perceptron(500, 500, 20, 500, 10), 16).tolist()[1] == 4
 
 
 @given(st.lists(st.integers(1, 80), min_size=3, max_size=5), st.integers(1, 40))
 def test_no_block_is_coarse(widths: list[int], multiple: int) -> None:
     units = perceptron(*widths)
     whole = parameters(units, units.everything())
-    for layer, block in zip(units.layers, blocks(units, multiple).tolist(), strict=True):
+    for layer, block in zip(units.layers, block_sizes(units, multiple).tolist(), strict=True):
         left = units.everything()
         left[layer.units.start : layer.units.start + block] = False
         assert 1 <= block <= multiple
@@ -54,7 +54,7 @@ def test_no_block_is_coarse(widths: list[int], multiple: int) -> None:
 @given(st.lists(st.integers(1, 80), min_size=3, max_size=5))
 def test_a_multiple_of_one_leaves_units_on_their_own(widths: list[int]) -> None:
     units = perceptron(*widths)
-    assert blocks(units, 1).tolist() == [1] * len(units.layers)
+    assert block_sizes(units, 1).tolist() == [1] * len(units.layers)
 
 
 def test_what_is_not_trained_weighs_nothing() -> None:
@@ -62,9 +62,9 @@ def test_what_is_not_trained_weighs_nothing() -> None:
     frozen[0].requires_grad_(False)
     frozen[1].requires_grad_(False)
     units = trace(frozen, torch.zeros(2, 4))
-    assert len(blocks(units, 16)) == len(units.layers)
+    assert len(block_sizes(units, 16)) == len(units.layers)
 
 
 @pytest.mark.parametrize("multiple", [1, 16])
 def test_a_model_without_units_has_no_blocks(multiple: int) -> None:
-    assert blocks(perceptron(2, 2), multiple).tolist() == []
+    assert block_sizes(perceptron(2, 2), multiple).tolist() == []

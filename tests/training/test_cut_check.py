@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from adaptcl.errors import UpdateError
 from adaptcl.pruning import fit, prune
-from adaptcl.pruning.budget import blocks
+from adaptcl.pruning.budget import block_sizes
 from adaptcl.training import Pruning
 from adaptcl.training.wire import check_cut, fewest_parameters
 from adaptcl.units import FIXED, Kept, Layer, Slot, UnitMap, parameters, retention, trace
@@ -76,7 +76,7 @@ def units_of(net: str) -> UnitMap:
 
 
 def test_one_of_the_nets_has_blocks_of_several_units() -> None:
-    assert min(blocks(units_of("wide"), 16).tolist()) == 4
+    assert min(block_sizes(units_of("wide"), 16).tolist()) == 4
 
 
 def random_part(units: UnitMap, dice: torch.Generator) -> Kept:

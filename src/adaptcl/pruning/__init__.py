@@ -1,7 +1,7 @@
-"""What is cut: the orders in which units go, and how far a pruned rate goes along them.
+"""Pruning: the orders in which units are cut, and how far a pruned rate cuts along them.
 
-An order is one file and one line here, in the dictionary of who computes it; one of a user's own
-needs neither, it goes by `package.module:Class`.
+A new order is one file and one line in `SERVER_ORDERS` or `WORKER_ORDERS`. A custom order needs
+neither: the user names it by `package.module:Class`.
 """
 
 from __future__ import annotations
@@ -37,27 +37,27 @@ ORDERS: dict[str, ServerOrder | WorkerOrder] = {**SERVER_ORDERS, **WORKER_ORDERS
 
 
 def server_order(name: str) -> ServerOrder | None:
-    """The order of that name; None if it is one that workers compute for themselves."""
+    """The order of that name, or None if workers compute it."""
     if is_custom(name):
         order = custom_order(name)
         return cast(ServerOrder, order) if hasattr(order, "frozen") else None
-    _known(name)
+    _check_known(name)
     return SERVER_ORDERS.get(name)
 
 
-def worker_order(name: str, own: Mapping[str, WorkerOrder] | None = None) -> WorkerOrder:
-    """The order of that name, which must be one that workers compute for themselves.
+def worker_order(name: str, custom: Mapping[str, WorkerOrder] | None = None) -> WorkerOrder:
+    """The order of that name, which must be one that workers compute.
 
-    A task says its name, and a task may come from elsewhere. So nothing is imported here: the
-    `own` orders are those that somebody on this side has named.
+    The name comes with a task, and a task may come from another machine. So nothing is imported
+    here: the `custom` orders are those that the owner of this worker has named.
     """
-    if own and name in own:
-        return own[name]
+    if custom and name in custom:
+        return custom[name]
     if is_custom(name):
         raise SettingError(
             f"The server prunes by {name!r:.200}, but a worker imports only what its owner names."
         )
-    _known(name)
+    _check_known(name)
     if name not in WORKER_ORDERS:
         raise SettingError(
             f"The pruning order {name!r} is computed by the server, so the task must carry it; "
@@ -67,13 +67,13 @@ def worker_order(name: str, own: Mapping[str, WorkerOrder] | None = None) -> Wor
 
 
 def custom_worker_orders(name: object) -> dict[str, WorkerOrder]:
-    """The order of the user's own of that name, by its name, if workers compute it; else none."""
+    """The custom order of that name, by its name, if workers compute it; otherwise nothing."""
     if not is_custom(name) or hasattr(order := custom_order(name), "frozen"):
         return {}
     return {name: order}
 
 
-def _known(name: str) -> None:
+def _check_known(name: str) -> None:
     if name not in ORDERS:
         raise SettingError(f"There is no pruning order {name!r}; there are {', '.join(ORDERS)}.")
 

@@ -1,10 +1,9 @@
-"""The feature maps of a sub-model's units on some of the worker's own samples.
+"""Orders that look at feature maps on some of the worker's samples: HRank and Taylor.
 
-A layer's map is first what its module puts out, then what the functions that directly follow
-make of it: its batch norm and, where asked for, its activation. These are recognised as they are
-called, so it does not matter whether the model has modules for them or calls `F.relu`. The
-tensor that is recorded stays out of the model's hands (it goes on with a copy), because an
-in-place activation would overwrite it.
+A layer's feature map is the output of its module, passed on through the functions that directly
+follow: its batch norm and, for HRank, its activation. These are recognised when they are called, so
+it does not matter whether the model has modules for them or calls `F.relu`. The model continues
+with a copy of the recorded tensor, because an in-place activation would overwrite it.
 """
 
 from __future__ import annotations
@@ -19,156 +18,45 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
-from adaptcl.pruning.filters import Tally, filter_slot, units_of_rows
+from adaptcl.pruning.measurements import UnitMeans, filter_slot, units_of_rows
 from adaptcl.pruning.order import WorkerView
 from adaptcl.seeds import generator
 
-BATCH_NORM = frozenset({"batch_norm"})
-ACTIVATIONS = frozenset(
+_BATCHES = 4
+"""How many batches are measured."""
+
+_BATCH_NORM = frozenset({"batch_norm"})
+_ACTIVATIONS = frozenset(
     f"{name}{inplace}"
     for name in ("relu", "relu6", "leaky_relu", "hardtanh", "hardswish", "elu", "gelu", "silu")
     for inplace in ("", "_")
 )
 
 
-@dataclass
-class FeatureMap:
-    """What one layer put out for one batch."""
-
-    ids: Tensor
-    """The unit each channel belongs to."""
-    channel: int
-    """Which dimension the channels are."""
-    values: Tensor
-
-    def maps(self, tensor: Tensor) -> Tensor:
-        """A tensor of the values' shape as [samples, channels, height, width].
-
-        What has no height or width has a height or width of 1.
-        """
-        by_channel = tensor.movedim(self.channel, 1)
-        if by_channel.ndim == 2:
-            return by_channel[:, :, None, None]
-        return by_channel.flatten(2, -2) if by_channel.ndim > 3 else by_channel[:, :, None, :]
-
-
-class _Recorder(TorchFunctionMode):
-    """Follows the outputs of some modules through the functions that come next."""
-
-    def __init__(self, follow: frozenset[str]) -> None:
-        super().__init__()
-        self.maps: list[FeatureMap] = []
-        self._follow = follow
-        self._passed_on: dict[int, tuple[Tensor, FeatureMap]] = {}
-
-    def watch(self, ids: Tensor) -> Callable[[nn.Module, Any, Any], Tensor | None]:
-        """A forward hook that starts recording at a module's output."""
-
-        def hook(module: nn.Module, inputs: Any, output: Any) -> Tensor | None:
-            if not isinstance(output, Tensor) or output.ndim < 2:
-                return None
-            channel = output.ndim - 1 if isinstance(module, nn.Linear) else 1
-            if output.shape[channel] != len(ids):
-                return None
-            recorded = FeatureMap(ids, channel, output)
-            self.maps.append(recorded)
-            return self._pass_on(recorded, output)
-
-        return hook
-
-    def __torch_function__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
-    ) -> Any:
-        result = func(*args, **(kwargs or {}))
-        if getattr(func, "__name__", "") in self._follow and args:
-            recorded = self._passed_on.pop(id(args[0]), (None, None))[1]
-            if recorded is not None:
-                return self._pass_on(recorded, result)
-        return result
-
-    def _pass_on(self, recorded: FeatureMap, values: Tensor) -> Tensor:
-        if torch.is_grad_enabled() and not values.requires_grad:
-            values = values.detach().requires_grad_()
-        recorded.values = values
-        copy = values.clone()
-        # Held here for as long as its identity is looked up, so that no other tensor gets it.
-        self._passed_on[id(copy)] = (copy, recorded)
-        return copy
-
-
-def feature_maps(
-    view: WorkerView, batches: int, follow: frozenset[str]
-) -> Iterator[tuple[list[FeatureMap], Tensor, Tensor]]:
-    """For each of some random batches: the feature maps, the model's output and the labels.
-
-    The model is in evaluation mode meanwhile, and as it was before when the iterator is done.
-    """
-    device = next((p.device for p in view.model.parameters()), torch.device("cpu"))
-    dice = generator(view.seed, "feature maps")
-    chosen = torch.randperm(len(view.samples), generator=dice)[: batches * view.batch_size]
-    modules = dict(view.model.named_modules())
-    with _evaluating(view.model):
-        for indexes in torch.split(chosen, view.batch_size):
-            inputs, labels = view.samples.batch(indexes.to(view.samples.labels.device))
-            recorder = _Recorder(follow)
-            hooks = []
-            for layer in view.units.layers:
-                slot = filter_slot(view.units, layer)
-                if slot is not None and slot.tensor == f"{layer.name}.weight":
-                    hook = recorder.watch(units_of_rows(slot, layer, view.kept))
-                    hooks.append(modules[layer.name].register_forward_hook(hook))
-            try:
-                with recorder:
-                    output = view.model(inputs.to(device))
-            finally:
-                for handle in hooks:
-                    handle.remove()
-            yield recorder.maps, output, labels.to(device)
-
-
-@contextmanager
-def _evaluating(model: nn.Module) -> Iterator[None]:
-    """Evaluation mode, and afterwards each module's own mode again."""
-    before = {module: module.training for module in model.modules()}
-    model.eval()
-    try:
-        yield
-    finally:
-        for module, training in before.items():
-            module.training = training
-
-
-# HRank (Lin et al. 2020, "HRank: Filter Pruning using High-Rank Feature Map").
-#
-# A feature map of low rank carries little information. The authors find the average rank of a map
-# nearly the same for any few batches of images, so a few batches are enough.
-
-_HRANK_BATCHES = 4
-
-
 class HRank:
-    """Mean rank of a unit's feature maps after batch norm and activation.
+    """Mean rank of a unit's feature maps after batch norm and activation, from 0 to 1.
 
-    The authors prune every layer at a rate chosen for it; here one order goes through all layers,
-    so a rank is divided by the highest possible one. A neuron's map is a single number: its mean
-    rank is the share of samples for which it is not zero.
+    From Lin et al. 2020, "HRank: Filter Pruning using High-Rank Feature Map": a feature map of low
+    rank carries little information. The authors find that the average rank of a map hardly depends
+    on the images, so a few batches are enough. They prune each layer at a rate of its own; here one
+    order covers all layers, so a rank is divided by the highest possible one. The map of a neuron
+    is a single number: its mean rank is the share of samples for which it is not zero.
     """
 
     summary = "mean rank of the feature maps (HRank, Lin et al. 2020)"
 
     def importance(self, view: WorkerView) -> Tensor:
-        """Mean over samples of a few batches, from 0 (always zero) to 1 (always of full rank)."""
-        tally = Tally(view.units)
+        means = UnitMeans(view.units)
         with torch.no_grad():
-            for recorded, _, _ in feature_maps(view, _HRANK_BATCHES, BATCH_NORM | ACTIVATIONS):
-                for each in recorded:
-                    tally.add(each.ids, _relative_rank(each.maps(each.values)))
-        return tally.means()
+            for maps, _, _ in _feature_maps(view, _BATCH_NORM | _ACTIVATIONS):
+                for each in maps:
+                    means.add(each.ids, _relative_rank(each.as_images(each.values)))
+        return means.by_unit()
 
 
 def _relative_rank(maps: Tensor) -> Tensor:
     full = min(maps.shape[2:])
-    # The decomposition fails on what is not finite; a diverged worker still gets an order.
+    # The decomposition fails for infinities and NaN; a diverged worker still gets an order.
     finite = torch.nan_to_num(maps.float(), posinf=0.0, neginf=0.0)
     if full == 1:
         return (finite != 0).any(-1).any(-1).float()
@@ -176,46 +64,37 @@ def _relative_rank(maps: Tensor) -> Tensor:
     return ranks / full
 
 
-# Taylor: Molchanov et al. 2017, "Pruning Convolutional Neural Networks for Resource Efficient
-# Inference".
-#
-# How much the loss changes when a feature map is set to zero, to first order: the sum over the
-# map of activation times gradient. It is the same before and after a ReLU, which passes both or
-# neither.
-
-_TAYLOR_BATCHES = 4
-
-
 class Taylor:
     """|Σ activation × gradient| of a unit's feature map, averaged over samples.
 
-    As the authors do, the values of each layer are divided by their L2 norm before layers are
-    compared. Gradients are taken with respect to the maps alone: those of the parameters, which
-    the optimiser may be using, are never touched.
+    From Molchanov et al. 2017, "Pruning Convolutional Neural Networks for Resource Efficient
+    Inference": to first order, this is how much the loss changes when the map is set to zero. It is
+    the same before and after a ReLU, which passes both factors or neither. As in the paper, the
+    values of each layer are divided by their L2 norm. Gradients are taken with respect to the maps
+    alone: those of the parameters, which the optimiser may be using, are never touched.
     """
 
     summary = "change of the loss without the unit, to first order (Taylor, Molchanov et al. 2017)"
 
     def importance(self, view: WorkerView) -> Tensor:
-        """Mean over samples of a few batches, normalised by layer."""
-        tally = Tally(view.units)
+        means = UnitMeans(view.units)
         with torch.enable_grad():
-            for recorded, output, labels in feature_maps(view, _TAYLOR_BATCHES, BATCH_NORM):
-                if not recorded or not output.requires_grad:
+            for maps, output, labels in _feature_maps(view, _BATCH_NORM):
+                if not maps or not output.requires_grad:
                     continue
                 # Summed, so that a sample's gradient does not depend on the size of its batch.
                 loss = F.cross_entropy(output, labels, reduction="sum")
                 gradients = torch.autograd.grad(
-                    loss, [each.values for each in recorded], materialize_grads=True
+                    loss, [each.values for each in maps], materialize_grads=True
                 )
-                for each, gradient in zip(recorded, gradients, strict=True):
-                    effect = each.maps(each.values.detach() * gradient).sum((2, 3))
-                    tally.add(*_together(each.ids, effect))
-        return _normalised(tally.means(), view)
+                for each, gradient in zip(maps, gradients, strict=True):
+                    effect = each.as_images(each.values.detach() * gradient).sum((2, 3))
+                    means.add(*_absolute_by_unit(each.ids, effect))
+        return _normalised(means.by_unit(), view)
 
 
-def _together(ids: Tensor, effect: Tensor) -> tuple[Tensor, Tensor]:
-    """|Σ effect| of a unit's channels: cutting the unit zeroes all of them at once."""
+def _absolute_by_unit(ids: Tensor, effect: Tensor) -> tuple[Tensor, Tensor]:
+    """The units, and |Σ effect| over the channels of each: cutting a unit zeroes all of them."""
     found, position = torch.unique(ids, return_inverse=True)
     sums = effect.new_zeros(len(effect), len(found))
     return found, sums.index_add_(1, position.to(effect.device), effect).abs_()
@@ -229,3 +108,107 @@ def _normalised(importance: Tensor, view: WorkerView) -> Tensor:
         if norm > 0:
             normalised[here] /= norm
     return normalised
+
+
+@dataclass
+class _FeatureMap:
+    """The output of one layer for one batch."""
+
+    ids: Tensor
+    """The unit of each channel."""
+    channel: int
+    """The dimension of the channels."""
+    values: Tensor
+
+    def as_images(self, tensor: Tensor) -> Tensor:
+        """Reshape a tensor like `values` to [samples, channels, height, width].
+
+        A missing height or width becomes 1.
+        """
+        by_channel = tensor.movedim(self.channel, 1)
+        if by_channel.ndim == 2:
+            return by_channel[:, :, None, None]
+        return by_channel.flatten(2, -2) if by_channel.ndim > 3 else by_channel[:, :, None, :]
+
+
+class _Recorder(TorchFunctionMode):
+    """Records the outputs of some modules, passed on through the functions `follow`."""
+
+    def __init__(self, follow: frozenset[str]) -> None:
+        super().__init__()
+        self.maps: list[_FeatureMap] = []
+        self._follow = follow
+        self._passed_on: dict[int, tuple[Tensor, _FeatureMap]] = {}
+
+    def hook(self, ids: Tensor) -> Callable[[nn.Module, Any, Any], Tensor | None]:
+        """A forward hook that records the output of a module with these units."""
+
+        def record(module: nn.Module, inputs: Any, output: Any) -> Tensor | None:
+            if not isinstance(output, Tensor) or output.ndim < 2:
+                return None
+            channel = output.ndim - 1 if isinstance(module, nn.Linear) else 1
+            if output.shape[channel] != len(ids):
+                return None
+            recorded = _FeatureMap(ids, channel, output)
+            self.maps.append(recorded)
+            return self._pass_on(recorded, output)
+
+        return record
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if getattr(func, "__name__", "") in self._follow and args:
+            recorded = self._passed_on.pop(id(args[0]), (None, None))[1]
+            if recorded is not None:
+                return self._pass_on(recorded, result)
+        return result
+
+    def _pass_on(self, recorded: _FeatureMap, values: Tensor) -> Tensor:
+        if torch.is_grad_enabled() and not values.requires_grad:
+            values = values.detach().requires_grad_()
+        recorded.values = values
+        copy = values.clone()
+        # The copy is kept alive while its id is looked up, so that no other tensor gets that id.
+        self._passed_on[id(copy)] = (copy, recorded)
+        return copy
+
+
+def _feature_maps(
+    view: WorkerView, follow: frozenset[str]
+) -> Iterator[tuple[list[_FeatureMap], Tensor, Tensor]]:
+    """Feature maps, model output and labels of each of some random batches."""
+    device = next((p.device for p in view.model.parameters()), torch.device("cpu"))
+    dice = generator(view.seed, "feature maps")
+    chosen = torch.randperm(len(view.samples), generator=dice)[: _BATCHES * view.batch_size]
+    modules = dict(view.model.named_modules())
+    with _evaluation_mode(view.model):
+        for indexes in torch.split(chosen, view.batch_size):
+            inputs, labels = view.samples.batch(indexes.to(view.samples.labels.device))
+            recorder = _Recorder(follow)
+            hooks = []
+            for layer in view.units.layers:
+                slot = filter_slot(view.units, layer)
+                if slot is not None and slot.tensor == f"{layer.name}.weight":
+                    hook = recorder.hook(units_of_rows(slot, layer, view.kept))
+                    hooks.append(modules[layer.name].register_forward_hook(hook))
+            try:
+                with recorder:
+                    output = view.model(inputs.to(device))
+            finally:
+                for handle in hooks:
+                    handle.remove()
+            yield recorder.maps, output, labels.to(device)
+
+
+@contextmanager
+def _evaluation_mode(model: nn.Module) -> Iterator[None]:
+    """Evaluate within; then restore the mode of every module."""
+    before = {module: module.training for module in model.modules()}
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, training in before.items():
+            module.training = training

@@ -1,8 +1,8 @@
-"""CIG-BNscalor, the paper's own order: constant, identical and global.
+"""CIG-BNscalor, the order of the paper: constant, identical and global; and a balanced variant.
 
-The BN scales of the aggregated global model at the first pruning order the units of all layers,
-for all workers and for ever after. The scales depend on no worker's data, and since they multiply
-whole feature maps they can be compared across layers.
+The BN scales of the global model at the first pruning rank the units of all layers, for all workers
+and all later prunings. The scales depend on no worker's data. They multiply whole feature maps, so
+they can be compared across layers.
 """
 
 from __future__ import annotations
@@ -10,35 +10,34 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from adaptcl.pruning.filters import Tally
+from adaptcl.pruning.measurements import UnitMeans
 from adaptcl.pruning.order import ServerView
 from adaptcl.units import FIXED
 
 
 class CIGBNscalor:
-    """|BN scale| of a unit in the global model; the mean of them if it passes several batch norms.
+    """|BN scale| of a unit in the global model, averaged if it passes several batch norms.
 
     Units without batch norm have no scale. They get the L2 norm of all they own, relative to the
-    mean of their layer, times the mean |BN scale| of the model (1 if it has none): a unit that is
-    average in its layer then stands beside an average scale.
+    mean of their layer, times the mean |BN scale| of the model (1 if it has none). So a unit that
+    is average in its layer ranks beside an average scale.
     """
 
     summary = "BN scales of the global model at the first pruning (the paper's own order)"
     frozen = True
 
     def importance(self, view: ServerView) -> Tensor:
-        """|BN scale| of every unit, or what stands in for it."""
         scales = _scales(view)
-        # Units without a scale get the mean of the others here, and their share of it below.
-        return scales.means() * torch.where(scales.measured, 1.0, _relative_norms(view))
+        # `by_unit` gives units without a scale the mean of the others.
+        return scales.by_unit() * torch.where(scales.measured, 1.0, _relative_norms(view))
 
 
-def _scales(view: ServerView) -> Tally:
-    tally = Tally(view.units)
+def _scales(view: ServerView) -> UnitMeans:
+    means = UnitMeans(view.units)
     for slot in view.units.slots:
         if slot.owned and slot.tensor in view.units.bn_scales:
-            tally.add(slot.ids, view.state[slot.tensor].abs())
-    return tally
+            means.add(slot.ids, view.state[slot.tensor].abs())
+    return means
 
 
 def _relative_norms(view: ServerView) -> Tensor:
@@ -58,37 +57,32 @@ def _relative_norms(view: ServerView) -> Tensor:
     return norms.float()
 
 
-# Balanced BNscalor: BN scales again, but no layer is emptied because all its scales are small.
-#
-# Across layers the size of a BN scale says little: a few rounds of the group lasso pull all
-# scales of one layer a little lower than those of another, and a global order then cuts that
-# whole layer before it touches the next. Of a small ResNet it left 1 of the 256 channels of the
-# last stage. So a unit is measured against those of its own layer that would outlive it, as in
-# LAMP (Lee et al. 2021, "Layer- adaptive sparsity for the magnitude-based pruning"), there for
-# single weights.
-
-
 class BalancedBNscalor:
-    """The square of a unit's BN scale, relative to its layer's units that are at least as large.
+    """BN scales again, but no layer is emptied because all its scales are small.
 
-    The sum of their squares stands for what of the layer is left when the unit goes, and its
-    number of units makes layers of different width comparable. Where all scales of a layer are
-    alike, the importance of a unit is one over the share of the layer that goes after it, so layers
-    without differences all give the same share; units near zero go first wherever they are.
+    A few rounds of group lasso pull all scales of one layer a little below those of another. A
+    global order then cuts that whole layer before it touches the next: of the last stage of a small
+    ResNet it left 1 of 256 channels. So a unit is compared with the units of its layer that outlive
+    it, as LAMP does for single weights (Lee et al. 2021, "Layer-adaptive sparsity for the
+    magnitude-based pruning").
+
+    The importance is the square of a unit's scale, divided by the sum of squares of the units that
+    are at least as large, times the number of units of the layer. That sum is what is left of the
+    layer when the unit is cut; the number makes layers of different width comparable. Layers whose
+    scales do not differ then all lose the same share, and units near zero are cut first anywhere.
     """
 
     summary = "BN scales, each against the larger ones of its layer, so that all layers shrink"
     frozen = True
 
     def importance(self, view: ServerView) -> Tensor:
-        """How much of what would be left of its layer each unit is, for layers of any width."""
         squares = CIGBNscalor().importance(view).double().square()
         importance = torch.zeros_like(squares)
         for layer in view.units.layers:
             numbers = torch.arange(layer.units.start, layer.units.stop)
             largest_first = numbers[squares[numbers].argsort(descending=True, stable=True)]
             left = squares[largest_first].cumsum(0)
-            # Of a layer whose scales are all zero nothing is left to compare with.
+            # In a layer whose scales are all zero there is nothing to compare with.
             share = torch.where(left > 0, squares[largest_first] / left, 0.0)
             importance[largest_first] = len(numbers) * share
         return importance.float()

@@ -1,9 +1,13 @@
-"""The two kinds of pruning order: those the server knows, and those only a worker can know.
+"""The two types of pruning order, and custom orders that the user brings.
 
-An order gives every unit an importance; the least important are cut first. The paper's finding
-is that an order works in distributed pruning if it is *identical* for all workers and *constant*
-over time. An order that looks at neither a worker's data nor a worker's weights can be both, and
-the server computes it; one that does look at them is computed by each worker for itself.
+An order gives every unit an importance; the least important units are cut first. The paper finds
+that an order works in distributed pruning if it is *identical* for all workers and *constant* over
+time. An order that needs no worker's data or weights can be both, and the server computes it. An
+order that needs them is computed by each worker.
+
+A custom order is named `package.module:Class`. If the class has an attribute `frozen`, the server
+computes it. What it returns is checked at once: a wrong size or NaN would otherwise show up only
+where units are cut.
 """
 
 from __future__ import annotations
@@ -22,11 +26,11 @@ from adaptcl.units import Kept, State, UnitMap
 
 @dataclass(frozen=True)
 class ServerView:
-    """What the server can look at when it decides an order for one worker."""
+    """What the server knows when it computes an order for one worker."""
 
     units: UnitMap
     state: State
-    """The aggregated global model, whole."""
+    """The whole global model."""
     worker: int
     pruning: int
     """The number of this pruning in the run, counted from 0."""
@@ -35,11 +39,11 @@ class ServerView:
 
 @dataclass(frozen=True)
 class WorkerView:
-    """What a worker can look at when it decides its own order."""
+    """What a worker knows when it computes its order."""
 
     units: UnitMap
     model: nn.Module
-    """The worker's sub-model as it is trained so far, physically cut to `kept`."""
+    """The worker's trained sub-model, physically cut to `kept`."""
     kept: Kept
     samples: Samples
     batch_size: int
@@ -51,7 +55,7 @@ class ServerOrder(Protocol):
 
     summary: str
     frozen: bool
-    """True: computed once, at the first pruning, and used for all workers ever after."""
+    """Whether it is computed once, at the first pruning, and then used for all prunings."""
 
     def importance(self, view: ServerView) -> Tensor:
         """Importance of every unit of the original model."""
@@ -59,7 +63,7 @@ class ServerOrder(Protocol):
 
 
 class WorkerOrder(Protocol):
-    """An order that depends on the worker's own data or weights."""
+    """An order that depends on the worker's data or weights."""
 
     summary: str
 
@@ -68,44 +72,31 @@ class WorkerOrder(Protocol):
         ...
 
 
-# A pruning order of the user's own, named `package.module:Class`.
-#
-# Whether the server or each worker computes it follows from the class: one that says whether it
-# is `frozen` is the server's. What it gives back is checked, as an order that is too short or
-# holds no numbers would be found out only where units are cut.
-
-
 def custom_order(name: str) -> ServerOrder | WorkerOrder:
-    """The order that a class leads to, made from nothing."""
+    """The order of the class `package.module:Class`, which is built without arguments."""
     found = custom_class(name, "a pruning order", (), WorkerOrder)
-    return _OwnServerOrder(name, found()) if hasattr(found, "frozen") else _OwnOrder(name, found())
+    custom = _CustomServerOrder if hasattr(found, "frozen") else _CustomOrder
+    return custom(name, found())
 
 
-class _OwnOrder:
-    """As each worker computes it."""
+class _CustomOrder:
+    """A custom order whose result is checked."""
 
     def __init__(self, name: str, order: Any) -> None:
         self.summary: str = order.summary
         self._name = name
         self._order = order
 
-    def importance(self, view: WorkerView) -> Tensor:
-        """Importance of every unit of the original model, checked."""
+    def importance(self, view: Any) -> Tensor:
         return _checked(self._name, self._order.importance(view), view.units)
 
 
-class _OwnServerOrder:
-    """As the server computes it."""
+class _CustomServerOrder(_CustomOrder):
+    """The same for an order that the server computes."""
 
     def __init__(self, name: str, order: Any) -> None:
-        self.summary: str = order.summary
+        super().__init__(name, order)
         self.frozen = bool(order.frozen)
-        self._name = name
-        self._order = order
-
-    def importance(self, view: ServerView) -> Tensor:
-        """Importance of every unit of the original model, checked."""
-        return _checked(self._name, self._order.importance(view), view.units)
 
 
 def _checked(name: str, importance: Any, units: UnitMap) -> Tensor:

@@ -1,4 +1,4 @@
-"""How alike two sub-models are (the paper's definition of similarity)."""
+"""Similarity of sub-models, as the paper defines it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _AT_A_TIME = 256
 def similarity(units: UnitMap, first: Kept, second: Kept) -> float:
     """Mean over the layers of |intersection| / |union| of the kept units.
 
-    Layers that are never pruned do not count. Two empty layers are alike.
+    Layers that are never pruned do not count. Two empty layers have the similarity 1.
     """
     ratios = []
     for layer in units.layers:
@@ -28,8 +28,8 @@ def similarity(units: UnitMap, first: Kept, second: Kept) -> float:
 def mean_similarity(units: UnitMap, sub_models: Sequence[Kept]) -> float:
     """Mean similarity over all pairs; 1 for fewer than two sub-models.
 
-    A thousand workers make half a million pairs, so they are counted by matrix products, some
-    sub-models against all at a time.
+    A thousand workers make half a million pairs, so matrix products count them, some sub-models
+    against all at a time.
     """
     count = len(sub_models)
     if count < 2 or not units.layers:

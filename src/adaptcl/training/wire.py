@@ -20,7 +20,7 @@ from torch import Tensor
 from adaptcl.codecs.codec import Codec, Memory, Parcel, Payload
 from adaptcl.errors import UpdateError
 from adaptcl.pruning import prune
-from adaptcl.pruning.budget import blocks
+from adaptcl.pruning.budget import block_sizes
 from adaptcl.training.batches import steps
 from adaptcl.training.task import Pruning, Task, Update
 from adaptcl.units import (
@@ -79,7 +79,7 @@ def _largest_block(units: UnitMap, kept: Kept, width_multiple: int) -> float:
     """
     costs = torch.where(kept, _costs(units, kept), 0.0)
     largest = 0.0
-    for layer, size in zip(units.layers, blocks(units, width_multiple).tolist(), strict=True):
+    for layer, size in zip(units.layers, block_sizes(units, width_multiple).tolist(), strict=True):
         here = costs[layer.units.start : layer.units.stop]
         largest = max(largest, float(here.topk(min(size, len(here))).values.sum()))
     return largest

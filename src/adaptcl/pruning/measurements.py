@@ -1,7 +1,7 @@
-"""Means by unit, gathered from measurements on rows and channels of a sub-model.
+"""From measurements on rows and channels of a sub-model to one mean per unit.
 
-A unit may have several rows in a tensor, a channel may belong to no unit, and a layer may offer
-nothing to measure. Every order that measures needs the same answers to that, so they are here.
+Every order that measures something has the same three problems: a unit may have several rows in a
+tensor, a channel may belong to no unit, and a layer may have nothing to measure.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from adaptcl.pruning.order import WorkerView
 from adaptcl.units import FIXED, Kept, Layer, Slot, UnitMap
 
 
-class Tally:
-    """Adds up measured values by unit of the original model."""
+class UnitMeans:
+    """Collects measured values and averages them per unit of the original model."""
 
     def __init__(self, units: UnitMap) -> None:
         self._sum = torch.zeros(units.count, dtype=torch.float64)
         self._times = torch.zeros(units.count, dtype=torch.float64)
 
     def add(self, ids: Tensor, values: Tensor) -> None:
-        """Values in the order of `ids`, one row of them or several; `FIXED` ids are left out.
+        """Add one or more rows of values, in the order of `ids`; `FIXED` ids are ignored.
 
-        A value that is no number counts as 0 and an infinite one as the largest float, so that
-        a diverged worker still gets an order.
+        NaN counts as 0 and infinity as the largest float, so that a diverged worker still gets
+        an order.
         """
         rows = torch.nan_to_num(values.detach().float()).reshape(-1, len(ids)).cpu().double()
         known = ids != FIXED
@@ -36,22 +36,19 @@ class Tally:
 
     @property
     def measured(self) -> Tensor:
-        """Which units have a value."""
+        """Flags of the units that have a value."""
         return self._times > 0
 
-    def means(self) -> Tensor:
-        """The mean of each unit; units nothing was measured of get the mean of the others."""
+    def by_unit(self) -> Tensor:
+        """The mean of each unit; units without a value get the mean of the others."""
         means = self._sum / self._times.clamp_min(1)
         others = means[self.measured].mean() if bool(self.measured.any()) else torch.tensor(1.0)
         return torch.where(self.measured, means, others.double()).float()
 
 
-# The filters of a sub-model: what each unit's own module multiplies its input with.
-
-
 @dataclass(frozen=True)
 class Filters:
-    """The filters of one layer, one a row."""
+    """The filters of one layer, one per row."""
 
     rows: Tensor
     ids: Tensor
@@ -59,23 +56,23 @@ class Filters:
 
 
 def filters(view: WorkerView) -> Iterator[Filters]:
-    """The filters of each layer that has any, as they are in the worker's sub-model."""
+    """The filters in the worker's sub-model, for each layer that has any."""
     state = view.model.state_dict()
     for layer in view.units.layers:
         slot = filter_slot(view.units, layer)
         if slot is None:
             continue
         ids = units_of_rows(slot, layer, view.kept)
-        own = ids != FIXED
+        of_layer = ids != FIXED
         rows = state[slot.tensor].movedim(slot.dim, 0).reshape(len(ids), -1)
-        if bool(own.any()):
-            yield Filters(rows[own.to(rows.device)].float(), ids[own])
+        if bool(of_layer.any()):
+            yield Filters(rows[of_layer.to(rows.device)].float(), ids[of_layer])
 
 
 def filter_slot(units: UnitMap, layer: Layer) -> Slot | None:
-    """Where a layer's filters are: the weight of the module the layer is named after.
+    """The slot of a layer's filters: the weight of the module that the layer is named after.
 
-    A module may call its weight otherwise; then it is the first trained tensor the units own.
+    If the module has no `weight`, it is the first trained tensor that the units own.
     """
     owned = [s for s in units.slots if s.owned and s.tensor in units.parameters]
     for slot in owned:
@@ -88,7 +85,7 @@ def filter_slot(units: UnitMap, layer: Layer) -> Slot | None:
 
 
 def units_of_rows(slot: Slot, layer: Layer, kept: Kept) -> Tensor:
-    """The unit of every index left of a slot in a sub-model; `FIXED` if it is none of the layer."""
+    """The unit of each index of a slot in a sub-model; `FIXED` for units of other layers."""
     ids = slot.ids[(slot.ids == FIXED) | kept.cpu()[slot.ids.clamp_min(0)]]
     inside = (ids >= layer.units.start) & (ids < layer.units.stop)
     return torch.where(inside, ids, FIXED)
