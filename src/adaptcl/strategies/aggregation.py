@@ -46,9 +46,9 @@ from adaptcl.units import (
     State,
     UnitMap,
     add_at,
-    blocks,
     kept_key,
     kept_places,
+    row_blocks,
     with_fixed,
     zero,
 )
@@ -203,7 +203,7 @@ class Aggregation:
         merged = torch.empty_like(previous, memory_format=torch.contiguous_format)
         total, before, into = (_with_rows(t) for t in (self._sums[name], previous, merged))
         powers, is_std = self._growth.get(name), name in self._as_std
-        for block in blocks(total):
+        for block in row_blocks(total):
             here = held[block] if held is not None and len(held) > 1 else held
             merging = self._merging
             rule = merging.rule if powers is None else merging.of_powers(powers[block])

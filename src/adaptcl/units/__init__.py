@@ -1,12 +1,21 @@
-"""What can be cut of a model: its units, and everything done with them.
+"""Units: what can be cut of a model, and how to cut it.
 
-`trace` finds the units of any `nn.Module`, and `describe` says which of them can be cut and why the
-rest cannot; `cut`, `put_back`, `zero` and `submodel` apply kept units to tensors and modules;
-`parameters`, `flops`, `retention` and `size_bytes` say what a sub-model costs.
+`trace` finds the units of any `nn.Module`; `describe` says which of them can be cut, and why the
+others cannot. `cut`, `put_back`, `zero` and `submodel` apply kept units to tensors and modules.
+`parameters`, `flops`, `retention` and `size_bytes` give the size of a sub-model.
 """
 
-from adaptcl.units.cut import CutOnDemand, add_at, blocks, cut, kept_indexes, put_back, recut, zero
-from adaptcl.units.describe import Described, Description, describe
+from adaptcl.units.cut import (
+    CutOnDemand,
+    add_at,
+    cut,
+    kept_indexes,
+    put_back,
+    recut,
+    row_blocks,
+    zero,
+)
+from adaptcl.units.describe import Description, ModuleDescription, describe
 from adaptcl.units.places import (
     Place,
     Places,
@@ -24,10 +33,10 @@ from adaptcl.units.unit_map import FIXED, Kept, Layer, Slot, State, UnitMap, Wor
 __all__ = [
     "FIXED",
     "CutOnDemand",
-    "Described",
     "Description",
     "Kept",
     "Layer",
+    "ModuleDescription",
     "Place",
     "Places",
     "Slot",
@@ -35,7 +44,6 @@ __all__ = [
     "UnitMap",
     "Work",
     "add_at",
-    "blocks",
     "check_kept",
     "cut",
     "cut_shapes",
@@ -48,6 +56,7 @@ __all__ = [
     "put_back",
     "recut",
     "retention",
+    "row_blocks",
     "size_bytes",
     "submodel",
     "trace",

@@ -1,11 +1,11 @@
-"""The check that always follows tracing: is a cut model the zeroed model, and can it train?
+"""The check after tracing: cutting must equal zeroing, and a cut model must train.
 
-Rules by operation cannot know everything a forward pass does with sizes: `x.view(-1, 256)`
-works until a unit is cut. So random units are both zeroed and cut, and the outputs compared; and,
-as a forward pass may look at sizes, all layers are cut to a single unit and to equally many too.
-Nor does tracing see what a model does in training alone, such as an auxiliary head. So a cut model
-also takes a pass in training mode. Where either goes wrong the layers to blame are found by halving
-and pinned.
+Rules per operation cannot know everything that a forward pass does with sizes: `x.view(-1, 256)`
+works until a unit is cut. So random units are both zeroed and cut, and the outputs are compared. As
+a forward pass may depend on sizes, all layers are also cut to a single unit and to equal widths.
+Nor does tracing see what a model does only in training, such as an auxiliary head. So a cut model
+also runs once in training mode. If either check fails, a search by halves finds the layers that are
+responsible and pins them.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from adaptcl.units.reconfigure import submodel
 from adaptcl.units.unit_map import FIXED, Kept, Layer, UnitMap
 
 _SETS = 3
-"""Random sets of kept units that must agree in a row."""
+"""How many random sets of kept units must pass in a row."""
 _TOLERANCE = 1e-3
-"""Allowed difference in proportion to the largest output. Rounding makes about 1e-6, a unit cut
-wrongly about 1e-1."""
+"""Allowed difference, relative to the largest output. Rounding causes about 1e-6, a wrong cut about
+1e-1."""
 
 
-def checked(model: nn.Module, units: UnitMap, example: Tensor) -> UnitMap:
-    """Pin every layer that cannot be cut after all. `model` is in eval mode and is spoilt."""
-    return able_to_train(model, same_as_zeroed(model, units, example), example)
+def pin_uncuttable(model: nn.Module, units: UnitMap, example: Tensor) -> UnitMap:
+    """Pin every layer that fails the check. `model` is in eval mode; its values are changed."""
+    return pin_untrainable(model, pin_unlike_zeroing(model, units, example), example)
 
 
-def same_as_zeroed(model: nn.Module, units: UnitMap, example: Tensor) -> UnitMap:
-    """Pin the layers whose cutting is not the same as zeroing. `model` is as for `checked`."""
+def pin_unlike_zeroing(model: nn.Module, units: UnitMap, example: Tensor) -> UnitMap:
+    """Pin the layers whose cutting does not equal zeroing. `model` is as for `pin_uncuttable`."""
     generator = torch.Generator().manual_seed(0)
     _randomise(model, generator)
     zeroed, state = copy.deepcopy(model), model.state_dict()
@@ -47,41 +47,41 @@ def same_as_zeroed(model: nn.Module, units: UnitMap, example: Tensor) -> UnitMap
         expected = list(tensors_in(zeroed(example)))
         try:
             outputs = list(tensors_in(submodel(model, units, kept)(example)))
-        except Exception:  # a user's forward pass may raise anything when its sizes change
+        except Exception:  # a user's forward pass may raise anything when sizes change
             return False
         return len(outputs) == len(expected) and all(map(_close, outputs, expected))
 
-    return _Search(agrees, generator).pinned(units, _SETS)
+    return _Search(agrees, generator).pin(units, _SETS)
 
 
-def able_to_train(model: nn.Module, units: UnitMap, example: Tensor) -> UnitMap:
-    """Pin the layers without which a pass in training mode fails.
+def pin_untrainable(model: nn.Module, units: UnitMap, example: Tensor) -> UnitMap:
+    """Pin the layers whose cutting makes a pass in training mode fail.
 
-    What the model returns there is not compared: it may be random. A model that cannot take such
-    a pass on two samples even when nothing is cut is left to those who train it.
+    The outputs are not compared, because they may be random. If even the whole model cannot train
+    on two samples, nothing is pinned: training itself will report that.
     """
     trains = partial(_trains, model, example)
     search = _Search(trains, torch.Generator().manual_seed(0))
     if search.passes(units, 1) or not trains(units, units.everything()):
         return units
-    return search.pinned(units, 1)
+    return search.pin(units, 1)
 
 
 def _trains(model: nn.Module, example: Tensor, units: UnitMap, kept: Kept) -> bool:
-    """Whether the sub-model takes a forward and a backward pass in training mode."""
+    """Whether a forward and a backward pass of the sub-model in training mode succeed."""
     pair = example[torch.arange(2) % len(example)]  # batch norm cannot train on one sample
     try:
         with torch.enable_grad():
             outputs = tensors_in(submodel(model, units, kept).train()(pair))
             roots = [each for each in outputs if each.requires_grad]
             torch.autograd.backward(roots, [torch.ones_like(each) for each in roots])
-    except Exception:  # as above
+    except Exception:
         return False
     return True
 
 
-def without(units: UnitMap, names: Collection[str]) -> UnitMap:
-    """The same model with some layers never cut."""
+def pin_layers(units: UnitMap, names: Collection[str]) -> UnitMap:
+    """The unit map in which these layers are never cut."""
     renumbered = torch.full((units.count + 1,), FIXED)
     layers: list[Layer] = []
     start = 0
@@ -98,51 +98,53 @@ def without(units: UnitMap, names: Collection[str]) -> UnitMap:
     return replace(units, slots=slots, layers=tuple(layers), bn_scales=scales)
 
 
-_Way = Callable[[UnitMap, Sequence[Layer]], Kept]
-"""Cuts some units of each of these layers and keeps all of the others."""
+_Selection = Callable[[UnitMap, Sequence[Layer]], Kept]
+"""Selects kept units: some of each of these layers, and all of the others."""
 
 
 class _Search:
-    """Looks for layers that cannot be cut, by a test of a model cut in several ways."""
+    """Finds the layers that cannot be cut, by testing a model that is cut in several ways."""
 
     def __init__(self, test: Callable[[UnitMap, Kept], bool], generator: torch.Generator) -> None:
         self._test = test
         self._generator = generator
 
     def passes(self, units: UnitMap, sets: int) -> bool:
-        """Whether a model of which some units of every layer are cut passes the test."""
-        ways = self._ways(sets)
-        return not units.layers or all(self._test(units, way(units, units.layers)) for way in ways)
+        """Whether the model passes the test when every layer is cut."""
+        selections = self._selections(sets)
+        return not units.layers or all(
+            self._test(units, select(units, units.layers)) for select in selections
+        )
 
-    def pinned(self, units: UnitMap, sets: int) -> UnitMap:
-        """The units that are left when all ways to cut, `sets` of them random, pass in a row."""
-        ways = self._ways(sets)
+    def pin(self, units: UnitMap, sets: int) -> UnitMap:
+        """Pin layers until all selections, `sets` of them random, pass the test in a row."""
+        selections = self._selections(sets)
         passed = 0
-        while units.layers and passed < len(ways):
-            culprits = self._culprits(units, units.layers, ways[passed])
-            units = without(units, {layer.name for layer in culprits})
+        while units.layers and passed < len(selections):
+            culprits = self._culprits(units, units.layers, selections[passed])
+            units = pin_layers(units, {layer.name for layer in culprits})
             passed = 0 if culprits else passed + 1
         return units
 
-    def _ways(self, sets: int) -> list[_Way]:
-        # Single units last: they are equally many too, but blame more layers than need be.
-        return [*[self._some_of] * sets, _equally_many_of, _one_of]
+    def _selections(self, sets: int) -> list[_Selection]:
+        # Single units last: these are equal widths too, but they blame more layers than needed.
+        return [*[self._random_units] * sets, _equal_widths, _single_units]
 
-    def _culprits(self, units: UnitMap, layers: Sequence[Layer], way: _Way) -> list[Layer]:
-        """The layers, of those given, whose cutting fails the test."""
-        if self._test(units, way(units, layers)):
+    def _culprits(self, units: UnitMap, layers: Sequence[Layer], select: _Selection) -> list[Layer]:
+        """Those of the layers whose cutting fails the test."""
+        if self._test(units, select(units, layers)):
             return []
         if len(layers) == 1:
             return list(layers)
         half = len(layers) // 2
         found = [
-            *self._culprits(units, layers[:half], way),
-            *self._culprits(units, layers[half:], way),
+            *self._culprits(units, layers[:half], select),
+            *self._culprits(units, layers[half:], select),
         ]
-        return found or list(layers)  # harmless alone, harmful together
+        return found or list(layers)  # each half passes, but both together fail
 
-    def _some_of(self, units: UnitMap, layers: Sequence[Layer]) -> Kept:
-        """Keep some units of each of these layers, at least one but never all."""
+    def _random_units(self, units: UnitMap, layers: Sequence[Layer]) -> Kept:
+        """Keep at least one unit of each of these layers, but never all."""
         kept = units.everything()
         share = 0.2 + 0.6 * float(torch.rand((), generator=self._generator))
         for layer in layers:
@@ -154,13 +156,13 @@ class _Search:
         return kept
 
 
-def _one_of(units: UnitMap, layers: Sequence[Layer]) -> Kept:
-    """As small as a sub-model gets, where `squeeze` takes a dimension for none."""
+def _single_units(units: UnitMap, layers: Sequence[Layer]) -> Kept:
+    """The smallest sub-model, in which `squeeze` removes a dimension of units."""
     return _first_of(units, layers, 1)
 
 
-def _equally_many_of(units: UnitMap, layers: Sequence[Layer]) -> Kept:
-    """Widths that differ in the whole model are the same, which some models choose their way by."""
+def _equal_widths(units: UnitMap, layers: Sequence[Layer]) -> Kept:
+    """Equal widths of layers that differ in the whole model: some models branch on that."""
     return _first_of(units, layers, max(2, min(len(layer.units) for layer in layers) // 2))
 
 
@@ -181,12 +183,11 @@ def _close(output: Tensor, expected: Tensor) -> bool:
 
 
 def _randomise(model: nn.Module, generator: torch.Generator) -> None:
-    """Give every unit something to lose, whatever the model was initialised with.
+    """Replace initial values that would hide a wrong cut.
 
-    Fresh models hold zeros and ones where a wrong cut would not show: biases, batch-norm
-    statistics, residual branches that start at zero. Whatever is a single vector becomes
-    positive, so that no ReLU swallows it. Weights keep their values but get a scale that neither
-    fades nor explodes over many layers.
+    Fresh models hold zeros and ones in biases, batch-norm statistics and residual branches. All
+    vectors become positive, so that no ReLU hides them. Weights keep their values, but get a scale
+    that neither vanishes nor explodes over many layers.
     """
     for parameter in model.parameters():
         if not parameter.is_floating_point():

@@ -1,7 +1,6 @@
-"""Cutting the tensors of a model down to its kept units, and putting them back.
+"""Cutting the tensors of a model to its kept units, and putting them back or adding them up.
 
 Everything rests on `kept_places`: for each dimension of each tensor, the indexes that stay.
-`cut` and `put_back` are inverse to each other on what is kept.
 """
 
 from __future__ import annotations
@@ -17,11 +16,11 @@ from adaptcl.units.places import Place, Places, check_kept, cut_shapes, kept_pla
 from adaptcl.units.unit_map import Kept, State, UnitMap
 
 Indexes = tuple[Tensor | None, ...]
-"""For each dimension of a tensor the indexes kept, or None where all of them are."""
+"""For each dimension of a tensor the kept indexes, or None if all are kept."""
 
 
 def kept_indexes(units: UnitMap, kept: Kept) -> dict[str, Indexes]:
-    """The indexes that stay, for each tensor of the model, in the order of its state dict."""
+    """The kept indexes of each tensor of the model, in the order of its state dict."""
     return {
         name: tuple(None if place is None else place.index for place in places)
         for name, places in kept_places(units, kept).items()
@@ -29,15 +28,15 @@ def kept_indexes(units: UnitMap, kept: Kept) -> dict[str, Indexes]:
 
 
 def cut(state: Mapping[str, Tensor], units: UnitMap, kept: Kept) -> State:
-    """The tensors of the sub-model: contiguous copies without what belongs to no kept unit."""
+    """The tensors of the sub-model, as contiguous copies."""
     return {name: _cut_one(name, tensor, units, kept) for name, tensor in state.items()}
 
 
 class CutOnDemand(Mapping[str, Tensor]):
-    """The tensors of a sub-model, each cut from the whole model's when it is asked for.
+    """The tensors of a sub-model, each cut from the whole model when it is read.
 
-    A server that has given a thousand workers their tasks thus holds one model, not a thousand.
-    The whole model's tensors must not be written to as long as this is used.
+    So a server with tasks for a thousand workers holds one model, not a thousand. The tensors of
+    the whole model must not be changed while this is in use.
     """
 
     def __init__(self, state: State, units: UnitMap, kept: Kept) -> None:
@@ -55,7 +54,7 @@ class CutOnDemand(Mapping[str, Tensor]):
         return len(self._state)
 
     def without_values(self) -> State:
-        """Tensors of the same shapes and types on PyTorch's meta device; nothing is cut."""
+        """Tensors of the same shapes and types on PyTorch's meta device, without cutting."""
         shapes = cut_shapes(self._units, self._kept)
         return {
             name: torch.empty(shapes[name], dtype=tensor.dtype, device="meta")
@@ -64,7 +63,7 @@ class CutOnDemand(Mapping[str, Tensor]):
 
 
 def put_back(sub: Mapping[str, Tensor], units: UnitMap, kept: Kept, into: State) -> None:
-    """Write a sub-model's tensors at their places in full-size tensors."""
+    """Write a sub-model's tensors to their places in full-size tensors: the inverse of `cut`."""
     for name, tensor in sub.items():
         if name not in units.shapes or name not in into:
             raise UpdateError(f"The model has no tensor {name!r}.")
@@ -73,10 +72,10 @@ def put_back(sub: Mapping[str, Tensor], units: UnitMap, kept: Kept, into: State)
 
 
 def zero(state: State, units: UnitMap, kept: Kept) -> State:
-    """A full-size copy in which every unit that is not kept gives exactly zero.
+    """A full-size copy in which every unit that is not kept outputs exactly zero.
 
-    Zeros in all that a unit owns do that: a batch norm with scale, shift and mean zero turns
-    zero into zero whatever its variance, which `eps` keeps from dividing by zero.
+    For that, all that the unit owns is zeroed. A batch norm with scale, shift and mean zero maps
+    zero to zero, whatever its variance; `eps` prevents a division by zero.
     """
     check_kept(units, kept)
     copies = {name: tensor.detach().clone() for name, tensor in state.items()}
@@ -91,7 +90,7 @@ def zero(state: State, units: UnitMap, kept: Kept) -> State:
 
 def select(tensor: Tensor, indexes: Indexes) -> Tensor:
     """A contiguous copy of the kept part of one tensor."""
-    # The dimension that loses most goes first, so that the others move less.
+    # The dimension that loses most comes first, so that the others copy less.
     order = sorted(
         (len(index) / tensor.shape[dim], dim)
         for dim, index in enumerate(indexes)
@@ -154,11 +153,8 @@ def _column(dim: int, dims: int) -> Sequence[int]:
     return [-1 if d == dim else 1 for d in range(dims)]
 
 
-# From a sub-model to a smaller one inside it, without the whole model at hand.
-
-
 def recut(state: Mapping[str, Tensor], units: UnitMap, kept: Kept, smaller: Kept) -> State:
-    """Cut a sub-model that has the units `kept` down to the units `smaller`, all among them."""
+    """Cut a sub-model with the units `kept` further, to the units `smaller` among them."""
     if bool((smaller & ~kept).any()):
         raise UpdateError("A sub-model can only be cut to units that it has.")
     have, want = kept_indexes(units, kept), kept_indexes(units, smaller)
@@ -166,20 +162,12 @@ def recut(state: Mapping[str, Tensor], units: UnitMap, kept: Kept, smaller: Kept
 
 
 def _within(have: Indexes, want: Indexes) -> Indexes:
-    """Where the wanted indexes stand among those that are there; both are ascending."""
+    """The positions of the wanted indexes among the present ones; both are ascending."""
     return tuple(
         inner if outer is None or inner is None else torch.searchsorted(outer, inner)
         for outer, inner in zip(have, want, strict=True)
     )
 
-
-# Adding a sub-model's tensors into sums of the whole model's size: the way back of a cut.
-#
-# This is all that a server does with an update, so it should cost little more than reading it. In
-# blocks that stay in the cache of a CPU, what is cut is filled up with zeros (a gather, which
-# copies whole rows) and the block added; adding zero changes nothing. The obvious ways (an
-# indexed assignment, `index_add_` along both dimensions) take several times as long and, on a
-# CPU, a temporary copy of the sum.
 
 _BLOCK = 2**18
 """Elements that each thread of a CPU adds at a time."""
@@ -188,7 +176,10 @@ _BLOCK = 2**18
 def add_at(total: Tensor, value: Tensor, places: Places, weight: float) -> None:
     """total[places] += weight × value, in place and in the precision of `total`.
 
-    It needs no memory but for one block, and on a GPU it never waits.
+    This is all that a server does with an update, so it should cost little more than reading it.
+    In blocks that fit in the cache of a CPU, a gather fills up cut indexes with zeros, and the
+    block is added. The obvious ways (indexed assignment, `index_add_` along both dimensions) take
+    several times as long and need a temporary copy of the sum. On a GPU this never waits.
     """
     if total.dim() <= 1:  # most tensors of a model are small vectors
         place = places[0] if places else None
@@ -221,30 +212,30 @@ def add_at(total: Tensor, value: Tensor, places: Places, weight: float) -> None:
             target.index_add_(0, rows.index[block], part, alpha=weight)
 
 
-def blocks(tensor: Tensor) -> Iterator[slice]:
-    """Rows of a tensor that are worked on together; all of them where there is no cache to fit."""
+def row_blocks(tensor: Tensor) -> Iterator[slice]:
+    """Rows of a tensor that fit in the cache of a CPU together; on a GPU all rows."""
     return _blocks(len(tensor), _step(tensor))
 
 
 class _Spread:
-    """Puts parts of tensors at their indexes of a whole dimension, with zeros between them."""
+    """Spreads the rows of a sub-model's tensor over a whole dimension, with zeros in between."""
 
     def __init__(self, total: Tensor, shape: list[int], dim: int, place: Place) -> None:
-        """For parts of that shape or of fewer rows; `shape` becomes that of what is given."""
+        """`shape` is the largest shape of an input; it becomes that of the output."""
         self._dim = dim
         self._length = shape[dim]
         self._spread = place.spread
         shape[dim] += 1
-        # What is cut is taken from here, one past the end.
+        # Cut indexes read this zero, one past the end.
         self._padded = total.new_empty(shape)
         self._padded.select(dim, self._length).zero_()
         shape[dim] = len(place.spread)
         self._wide = total.new_empty(shape)
-        # Single numbers are faster gathered row by row than copied column by column.
+        # Along the last dimension, a gather is faster than copying column by column.
         self._each = place.spread.expand(shape) if dim == len(shape) - 1 else None
 
     def __call__(self, part: Tensor) -> Tensor:
-        """The part as wide as the whole; valid until the next call."""
+        """The spread tensor, which is valid until the next call."""
         padded, wide = self._padded[: len(part)], self._wide[: len(part)]
         padded.narrow(self._dim, 0, self._length).copy_(part)
         if self._each is not None:

@@ -1,8 +1,8 @@
-"""Weights that are computed anew in every forward pass: weight norm, spectral norm and the like.
+"""Description: which units of a model can be cut, layer by layer, and why the others cannot.
 
-What such a layer multiplies by is no parameter but made of some, and a cut would change all of it:
-without some of its columns a filter has another norm. So these layers are never cut, and a user is
-told how to get plain ones.
+Tracing alone says which units there are. To say why the others are pinned, `pinning.py` observes
+the same forward pass; and the units are compared before the `fixed` patterns, after them, and after
+each half of the check.
 """
 
 from __future__ import annotations
@@ -15,36 +15,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.parametrize import ParametrizationList
 
-from adaptcl.units.check import same_as_zeroed
-from adaptcl.units.forward import StepsShown, running_in_training
-from adaptcl.units.pinning import LONE, PinWatch, joined, watched
+from adaptcl.units.check import pin_unlike_zeroing
+from adaptcl.units.forward import WithoutFusedLayers, running_in_training
+from adaptcl.units.pinning import LONE, PinObserver, joined, observe_pinning
 from adaptcl.units.size import parameters, smallest
-from adaptcl.units.trace import claimed, trace, uncompiled
+from adaptcl.units.trace import trace, uncompiled, units_by_rules
 from adaptcl.units.unit_map import FIXED, UnitMap
-
-
-def computed_weight(module: nn.Module) -> str | None:
-    """Why a module's weight has no units and what to do, if the weight is computed; else None."""
-    if isinstance(module, ParametrizationList):
-        kinds = " and ".join(type(each).__name__.strip("_") for each in module)
-        remove = "torch.nn.utils.parametrize.remove_parametrizations"
-    else:
-        # The older functions leave nothing but a hook and these names behind.
-        own = dict(module.named_parameters(recurse=False))
-        if "weight_v" in own:
-            kinds, remove = "weight_norm", "torch.nn.utils.remove_weight_norm"
-        elif "weight_orig" in own:
-            kinds, remove = "spectral_norm or pruning", "the function that goes with it"
-        else:
-            return None
-    return f"its weight is computed in every pass by {kinds}; take that off with {remove} to cut it"
-
-
-# What can be cut of a user's own model, layer by layer, and why the rest cannot.
-#
-# Tracing alone says which units there are. To say what became of the others, the same forward
-# pass is watched operation by operation, and the units are compared as they were before the
-# `fixed` patterns, after them, and after each half of the check.
 
 BY_PATTERN = "fixed by a pattern"
 UNLIKE_ZEROING = "in a trial, cutting was not the same as zeroing"
@@ -55,37 +31,37 @@ UNUSED = "not used for the example"
 
 
 @dataclass(frozen=True)
-class Described:
-    """The units of one module: a layer with weights of its own."""
+class ModuleDescription:
+    """The units of one module that has weights itself."""
 
     name: str
     kind: str
     """The module's class."""
     units: int
-    """Outputs that can only be cut together count as one. None are known of a module whose
-    outputs cannot be followed."""
+    """Outputs that can only be cut together count as one. 0 for a module whose outputs cannot be
+    followed."""
     cuttable: int
     """How many of the units can be cut."""
     coupled: tuple[str, ...]
-    """The other modules that lose outputs with them."""
+    """The other modules that lose outputs with these units."""
     pinned: tuple[str, ...]
     """Why the other units are never cut."""
     uses: int
-    """In how many layers of the forward pass its weights are: more than one if it is applied again
-    or shares them."""
+    """How often the forward pass uses its weights: more than once if the module is applied again or
+    shares them."""
 
 
 @dataclass(frozen=True)
 class Description:
-    """What can be cut of a model. As text it is a table."""
+    """What can be cut of a model. Its string form is a table."""
 
-    modules: tuple[Described, ...]
-    """Every module with weights of its own, in the order of `named_modules`."""
+    modules: tuple[ModuleDescription, ...]
+    """Every module that has weights itself, in the order of `named_modules`."""
     parameters: int
     cuttable_parameters: int
-    """How many of them can be cut at most. A sub-model keeps a unit of every layer."""
+    """How many of them can be cut at most: a sub-model keeps a unit of every layer."""
     unscaled: int
-    """Units that can be cut but have no batch norm."""
+    """How many units can be cut but have no batch norm."""
 
     @property
     def least_retention(self) -> float:
@@ -129,26 +105,26 @@ class Description:
 def describe(model: nn.Module, example: Tensor, fixed: Sequence[str] = ()) -> Description:
     """Which units of a model can be cut, which cannot, and why.
 
-    The arguments are those of `trace`, and the units the very ones that training will cut. The
-    model is left as it is.
+    The arguments are those of `trace`, and the units are those that training will cut. The model
+    stays unchanged.
     """
     model = uncompiled(model)
     units = trace(model, example, fixed)
     sample = example.detach()[:2]
     devices = [example.device] if example.is_cuda else []
-    with torch.random.fork_rng(devices=devices), torch.no_grad(), StepsShown():
+    with torch.random.fork_rng(devices=devices), torch.no_grad(), WithoutFusedLayers():
         probe = copy.deepcopy(model).eval()
-        watch = watched(probe, sample, units.alike)
-        unfixed, uncertain = (claimed(probe, sample, patterns) for patterns in ((), fixed))
+        pinning = observe_pinning(probe, sample, units.alike)
+        unfixed, unchecked = (units_by_rules(probe, sample, patterns) for patterns in ((), fixed))
         stages = (
             (LONE, _by_dimension(unfixed)),
-            (BY_PATTERN, _by_dimension(uncertain)),
-            (UNLIKE_ZEROING, _by_dimension(same_as_zeroed(probe, uncertain, sample))),
+            (BY_PATTERN, _by_dimension(unchecked)),
+            (UNLIKE_ZEROING, _by_dimension(pin_unlike_zeroing(probe, unchecked, sample))),
             (UNTRAINABLE, _by_dimension(units)),
         )
         training = running_in_training(probe, sample)
     whole, least = (parameters(units, each) for each in (units.everything(), smallest(units)))
-    described = _described(probe, watch, stages, training)
+    described = _describe_modules(probe, pinning, stages, training)
     return Description(described, whole, whole - least, _unscaled(units))
 
 
@@ -160,7 +136,7 @@ def _unscaled(units: UnitMap) -> int:
 
 _Dimension = tuple[str, int]
 _Stages = Sequence[tuple[str, Mapping[_Dimension, list[int]]]]
-"""What makes units uncuttable, one after the other, and the units that are left after each."""
+"""The reasons that pin units, one after the other, and the units that are left after each."""
 
 
 def _by_dimension(units: UnitMap) -> dict[_Dimension, list[int]]:
@@ -168,8 +144,8 @@ def _by_dimension(units: UnitMap) -> dict[_Dimension, list[int]]:
 
 
 @dataclass
-class _Found:
-    """What is found out about one module."""
+class _Findings:
+    """What is known about the units of one module."""
 
     seen: bool = False
     cuttable: set[int] = field(default_factory=set)
@@ -178,24 +154,24 @@ class _Found:
     uses: int = 0
 
 
-def _described(
-    model: nn.Module, watch: PinWatch, stages: _Stages, training: Collection[str]
-) -> tuple[Described, ...]:
+def _describe_modules(
+    model: nn.Module, pinning: PinObserver, stages: _Stages, training: Collection[str]
+) -> tuple[ModuleDescription, ...]:
     first_name: dict[int, str] = {}
     for name, parameter in model.named_parameters():
         first_name.setdefault(id(parameter), name)
     modules = dict(model.named_modules())
-    found: dict[str, _Found] = {}
+    found: dict[str, _Findings] = {}
     for name, module in modules.items():
         weights = [each for each in module.parameters(recurse=False) if each.dim() > 1]
         if weights:
-            found[name] = _found([first_name[id(each)] for each in weights], watch, stages)
+            found[name] = _examine([first_name[id(each)] for each in weights], pinning, stages)
     holders: dict[int, list[str]] = {}
     for name, each in found.items():
         for unit in each.cuttable:
             holders.setdefault(unit, []).append(name)
     return tuple(
-        Described(
+        ModuleDescription(
             name,
             type(modules[name]).__name__,
             len(each.cuttable) + len(each.pinned),
@@ -215,23 +191,23 @@ def _described(
     )
 
 
-def _found(weights: Sequence[str], watch: PinWatch, stages: _Stages) -> _Found:
-    """The units that the dimensions of these weights consist of."""
-    result = _Found(uses=max(watch.uses[each] for each in weights))
+def _examine(weights: Sequence[str], pinning: PinObserver, stages: _Stages) -> _Findings:
+    """What is known about the units that own these weights."""
+    result = _Findings(uses=max(pinning.uses[each] for each in weights))
     _, left = stages[-1]
-    for (tensor, dim), (ids, owned) in watch.flow.slots.items():
+    for (tensor, dim), (ids, owned) in pinning.flow.slots.items():
         if tensor not in weights:
             continue
         result.seen = True
         if not owned:
             continue
-        together = watch.bound(ids.tolist())
+        together = pinning.bound(ids.tolist())
         for place, one in enumerate(ids.tolist()):
             unit = left[tensor, dim][place] if (tensor, dim) in left else FIXED
             if unit != FIXED:
                 result.cuttable.add(unit)
                 continue
-            why = LONE if len(ids) == 1 else watch.why(one)
+            why = LONE if len(ids) == 1 else pinning.why(one)
             why = why or next(
                 reason
                 for reason, units in stages
@@ -239,27 +215,48 @@ def _found(weights: Sequence[str], watch: PinWatch, stages: _Stages) -> _Found:
             )
             if why == LONE and together is not None:
                 why = together
-            if why == UNLIKE_ZEROING and (told := watch.sized(one)) is not None:
-                why = f"{why}: {told}; if it is a fixed number, say flatten(1) or -1 instead"
+            if why == UNLIKE_ZEROING and (size_given := pinning.sized(one)) is not None:
+                why = f"{why}: {size_given}; if it is a fixed number, say flatten(1) or -1 instead"
             result.pinned[one] = why
     return result
 
 
-def _reasons(module: nn.Module, found: _Found, unseen: str) -> tuple[str, ...]:
+def _reasons(module: nn.Module, found: _Findings, unseen: str) -> tuple[str, ...]:
     if found.cuttable or found.pinned:
         return tuple(dict.fromkeys(found.pinned.values()))
-    return (computed_weight(module) or (_unknown(module) if found.seen else unseen),)
+    return (_reparametrized(module) or (_unknown(module) if found.seen else unseen),)
+
+
+def _reparametrized(module: nn.Module) -> str | None:
+    """The reason and the remedy if a weight is reparametrized, by weight norm or the like.
+
+    Such a layer is never cut: the weight is computed in every forward pass, and without some of its
+    columns a filter would have another norm.
+    """
+    if isinstance(module, ParametrizationList):
+        by = " and ".join(type(each).__name__.strip("_") for each in module)
+        remove = "torch.nn.utils.parametrize.remove_parametrizations"
+    else:
+        # The older functions leave only a hook and these names behind.
+        names = dict(module.named_parameters(recurse=False))
+        if "weight_v" in names:
+            by, remove = "weight_norm", "torch.nn.utils.remove_weight_norm"
+        elif "weight_orig" in names:
+            by, remove = "spectral_norm or pruning", "the function that goes with it"
+        else:
+            return None
+    return f"its weight is computed in every pass by {by}; take that off with {remove} to cut it"
 
 
 def _unknown(module: nn.Module) -> str:
-    """That nothing is known of a module's units; where it is no layer, by its parameters' names."""
+    """The reason if units are unknown; for a module that is no layer, with its parameters."""
     if type(module).__module__.startswith("torch.nn."):
         return UNKNOWN
     names = [name for name, each in module.named_parameters(recurse=False) if each.dim() > 1]
     return f"no units are known in the bare parameter{'s' * (len(names) > 1)} {joined(names)}"
 
 
-def _remarks(module: Described) -> str:
+def _remarks(module: ModuleDescription) -> str:
     remarks = list(module.pinned)
     if module.coupled:
         first, *others = module.coupled

@@ -1,8 +1,8 @@
-"""Whether all numbers of many tensors are finite, and how large: asked once for all of them.
+"""Finite numbers: a fast check of many tensors for NaN, infinities and large values.
 
-To look at every tensor by itself would make a GPU stop and wait a hundred times for an update.
-The sum of a tensor is enough: it is finite only if all of its numbers are. The other way round it
-may not be so, as numbers of 10³⁸ add up to infinity; only then each number is looked at.
+Checking tensors one by one would make a GPU wait a hundred times per update. One sum over all of
+them is enough: if it is finite, all numbers are. The converse may fail, because numbers of 10³⁸ add
+up to infinity; only then is every number checked.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from torch import Tensor
 
 
 def first_not_finite(tensors: Mapping[str, Tensor]) -> str | None:
-    """The name of the first tensor that holds NaN or an infinity; None if there is none."""
+    """The name of the first tensor that holds NaN or an infinity, or None."""
     floats = {name: tensor for name, tensor in tensors.items() if tensor.is_floating_point()}
     if not floats or math.isfinite(_sum(list(floats.values()))):
         return None
@@ -25,11 +25,11 @@ def first_not_finite(tensors: Mapping[str, Tensor]) -> str | None:
 
 
 def largest(tensors: list[Tensor]) -> list[float]:
-    """By tensor its largest number, whatever its sign; none of them may be empty."""
+    """The largest absolute value of each tensor; no tensor may be empty."""
     if tensors and tensors[0].device.type != "cpu":
         found: list[float] = torch.stack(torch._foreach_norm(tensors, math.inf)).tolist()
         return found
-    # A norm takes ten times as long on a processor.
+    # On a CPU a norm takes ten times as long.
     return [max(map(abs, _ends(tensor))) for tensor in tensors]
 
 
@@ -41,5 +41,5 @@ def _ends(tensor: Tensor) -> tuple[float, float]:
 def _sum(tensors: list[Tensor]) -> float:
     if tensors[0].device.type == "cpu":
         return sum(tensor.sum().item() for tensor in tensors)
-    # Of absolute values, because that is what a GPU can do for all tensors at once.
+    # A GPU can sum absolute values of all tensors at once.
     return torch.stack(torch._foreach_norm(tensors, 1)).sum().item()

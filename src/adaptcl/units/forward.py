@@ -1,10 +1,10 @@
-"""Running a user's forward pass so that every failure names the module it happened in."""
+"""The forward pass of a user's model: running it so that every error names its module."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from typing import Any
@@ -12,37 +12,29 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
-from torch.overrides import TorchFunctionMode
+from torch.overrides import BaseTorchFunctionMode
 
 from adaptcl.errors import TraceError, describe_type, suggest_instance
 from adaptcl.units.flow import tensors_in
 
 
 def called(name: str, module: nn.Module) -> str:
-    """How an error speaks of a module."""
+    """The name of a module in an error message."""
     kind = type(module).__name__
     return f"Module {name!r} ({kind})" if name else f"The model ({kind})"
 
 
-class StepsShown(TorchFunctionMode):
-    """As long as this lasts, transformer layers take the steps in eval mode that they train with.
+class WithoutFusedLayers(BaseTorchFunctionMode):
+    """Makes transformer layers run the same steps in eval mode as in training mode.
 
-    Without anybody watching PyTorch runs such a layer as one operation then, and packs padded texts
-    into nested tensors, which can be neither followed nor compared.
+    In eval mode, PyTorch runs such a layer as one fused operation and packs padded texts into
+    nested tensors. Neither can be traced. Any active function mode, even one that does nothing,
+    prevents that.
     """
 
-    def __torch_function__(
-        self,
-        func: Callable[..., Any],
-        types: Any,
-        args: tuple[Any, ...] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
-        return func(*args, **(kwargs or {}))
 
-
-def refuse_hidden(model: nn.Module) -> None:
-    """Raise `TraceError` for modules whose operations cannot be seen or tensors not be trained."""
+def check_traceable(model: nn.Module) -> None:
+    """Raise `TraceError` for modules with invisible operations or with unsupported state."""
     if not isinstance(model, nn.Module):
         raise TraceError(
             f"The model is {describe_type(model)}, but it must be an "
@@ -54,13 +46,13 @@ def refuse_hidden(model: nn.Module) -> None:
                 f"{called(name, module)} is TorchScript, whose operations cannot be seen; "
                 "use the Python module it was made from."
             )
-        own = (*module.parameters(recurse=False), *module.buffers(recurse=False))
-        if any(is_lazy(tensor) for tensor in own):
+        tensors = (*module.parameters(recurse=False), *module.buffers(recurse=False))
+        if any(is_lazy(tensor) for tensor in tensors):
             raise TraceError(f"{called(name, module)} is lazy; run a batch through it first.")
-        for own_name, parameter in module.named_parameters(recurse=False):
+        for inner, parameter in module.named_parameters(recurse=False):
             if parameter.is_complex() and parameter.requires_grad:
                 raise TraceError(
-                    f"{called(name, module)} has a parameter {own_name!r} of complex numbers, "
+                    f"{called(name, module)} has a parameter {inner!r} of complex numbers, "
                     "which cannot be trained here; keep its real and imaginary parts as one of "
                     "real numbers (torch.view_as_real) and join them in the forward pass."
                 )
@@ -71,8 +63,8 @@ def refuse_hidden(model: nn.Module) -> None:
             )
 
 
-def refuse_unsteady(model: nn.Module, sample: Tensor) -> None:
-    """Raise `TraceError` for a model that gives different outputs to the same input."""
+def check_deterministic(model: nn.Module, sample: Tensor) -> None:
+    """Raise `TraceError` for a model that gives different outputs for the same input."""
     passes: list[list[list[Tensor]]] = [[], []]
     names: list[str] = []
     for results in passes:
@@ -121,7 +113,7 @@ def run(
 
 @contextmanager
 def failures_named(model: nn.Module, sample: Tensor, when: str = "") -> Iterator[None]:
-    """Whatever the model raises is a `TraceError` that names the module it happened in."""
+    """Turn whatever the model raises into a `TraceError` that names the failing module."""
     with running_modules(model) as running:
         try:
             yield
@@ -135,7 +127,7 @@ def failures_named(model: nn.Module, sample: Tensor, when: str = "") -> Iterator
 
 
 def running_in_training(model: nn.Module, sample: Tensor) -> set[str]:
-    """The names of the modules that run in training mode, until one fails if one does."""
+    """The names of the modules that run in training mode, up to one that fails."""
     names: set[str] = set()
     with before_each_module(model.train(), names.add), suppress(Exception):
         model(sample)
@@ -143,9 +135,9 @@ def running_in_training(model: nn.Module, sample: Tensor) -> set[str]:
 
 
 def unable_alone(model: nn.Module, sample: Tensor) -> str | None:
-    """What cannot train on a single sample, as an error speaks of it, in a model that can on two.
+    """The module that cannot train on a single sample, of a model that can train on two.
 
-    It is tried on copies, with the first sample of the batch.
+    Copies of the model are tried with the first sample of the batch.
     """
     devices = [sample.device] if sample.is_cuda else []
     with torch.random.fork_rng(devices=devices), torch.no_grad():
@@ -156,7 +148,7 @@ def unable_alone(model: nn.Module, sample: Tensor) -> str | None:
 
 
 def _failing_in_training(model: nn.Module, sample: Tensor) -> str | None:
-    """The name of the module in which a pass in training mode fails, if it does."""
+    """The name of the module that fails in training mode, if one does."""
     tried = copy.deepcopy(model).train()
     with running_modules(tried) as running:
         try:
@@ -167,7 +159,7 @@ def _failing_in_training(model: nn.Module, sample: Tensor) -> str | None:
 
 
 def _matching(model: nn.Module, patterns: Sequence[str]) -> set[str]:
-    """The names, as `named_modules` gives them, of modules that any pattern matches."""
+    """The names in `named_modules` of the modules that match any pattern."""
     first_names = {id(module): name for name, module in model.named_modules()}
     found: set[str] = set()
     for pattern in patterns:
@@ -186,14 +178,14 @@ def _matching(model: nn.Module, patterns: Sequence[str]) -> set[str]:
 
 
 _NAMED = 5
-"""How many names an error gives to choose from."""
+"""How many names an error message suggests."""
 
 
 def _names_near(pattern: str, names: Collection[str]) -> str:
-    """The end of a sentence: the names a pattern may have meant, or the first there are."""
+    """The end of an error message: names that are similar to the pattern, or the first names."""
     if not names:
         return "there are no modules inside it."
-    # Whoever writes `conv1` means a `body.conv1` at least as often as a `conv2`.
+    # `conv1` means `body.conv1` at least as often as `conv2`.
     inside = [name for name in names if fnmatchcase(name, f"*.{pattern.strip('.')}")]
     near = list(dict.fromkeys((*inside, *get_close_matches(pattern, names, _NAMED))))
     listed = ", ".join(map(repr, (near or list(names))[:_NAMED]))
@@ -204,7 +196,7 @@ def _names_near(pattern: str, names: Collection[str]) -> str:
 
 @contextmanager
 def running_modules(model: nn.Module) -> Iterator[list[str]]:
-    """The names of the modules that are running at any moment, the innermost last."""
+    """A list of the modules that are running, the innermost last; it changes during the pass."""
     names: list[str] = []
 
     def leave(*_: object) -> None:
@@ -217,26 +209,18 @@ def running_modules(model: nn.Module) -> Iterator[list[str]]:
 @contextmanager
 def before_each_module(model: nn.Module, act: Callable[[str], None]) -> Iterator[None]:
     """Call `act(name)` whenever a module starts."""
-    handles = [
-        module.register_forward_pre_hook(lambda *_, name=name: act(name))
-        for name, module in model.named_modules()
-    ]
-    try:
+    with ExitStack() as stack:
+        for name, module in model.named_modules():
+            handle = module.register_forward_pre_hook(lambda *_, name=name: act(name))
+            stack.callback(handle.remove)
         yield
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 @contextmanager
 def after_each_module(model: nn.Module, act: Callable[[str, Any], None]) -> Iterator[None]:
-    """Call `act(name, output)` whenever a module is done."""
-    handles = [
-        module.register_forward_hook(lambda *seen, name=name: act(name, seen[2]))
-        for name, module in model.named_modules()
-    ]
-    try:
+    """Call `act(name, output)` whenever a module returns."""
+    with ExitStack() as stack:
+        for name, module in model.named_modules():
+            handle = module.register_forward_hook(lambda *seen, name=name: act(name, seen[2]))
+            stack.callback(handle.remove)
         yield
-    finally:
-        for handle in handles:
-            handle.remove()

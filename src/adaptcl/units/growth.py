@@ -1,27 +1,26 @@
-"""How fast an activation grows with what its unit owns, which merging statistics has to know.
+"""Growth: the power with which an activation grows when all that its unit owns is scaled.
 
-Merged by worker, all that a unit owns and that is trained is scaled by the share s of the workers
-that hold the unit; where it fades slowly, by the share s that is left of it. What a convolution
-gives is scaled by s then; behind a depthwise convolution, which belongs to the same unit, by s²;
-and not at all where the filter is frozen. The statistics of a batch norm must be scaled like the
-activation in front of it, so its *power* of s is found here.
+By-worker aggregation scales everything trained that a unit owns by the share s of the workers that
+hold the unit (or by what is left of it while it fades). The output of a convolution is then scaled
+by s; behind a depthwise convolution, which belongs to the same unit, by s²; and not at all if the
+filter is frozen. The statistics of a batch norm must be scaled like the activation in front of it,
+so tracing finds its *power* of s.
 
-A layer that mixes units gives the power of its own row, 1 or 0, and a norm with a scale that of its
-scale, whatever comes in. Any other operation is asked: it runs on stand-ins, and again on the same
-stand-ins as s = ½ would make them. A power that is no whole number (of a SiLU about 1.2) is
-rounded: exact powers stay exact, and for the others the nearest is better than none.
+A layer that mixes units has the power of its row, 1 or 0, and a norm has the power of its scale,
+whatever their input. Every other operation is tried: it runs on random inputs, and again on the
+same inputs scaled as s = ½ would scale them. A power that is not whole (about 1.2 for a SiLU) is
+rounded: the nearest is better than none.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Mapping, MutableMapping, Sequence
 
 import torch
 from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from adaptcl.units.flow import Flow, FlowMode, OperationCall, Tag, tensors_in
-from adaptcl.units.rules import HARMLESS, RULES
+from adaptcl.units.flow import Flow, OperationCall, Tag, tensors_in
 
 _CONVOLUTIONS = {f"conv{n}d" for n in (1, 2, 3)}
 _TRANSPOSED = {f"conv_transpose{n}d" for n in (1, 2, 3)}
@@ -31,58 +30,58 @@ _WEIGHT = {
     **dict.fromkeys(_TRACKING, 3),
     "group_norm": 2,
 }
-"""By layer, which of its arguments is the weight."""
+"""By layer, the position of its weight among the arguments."""
 
 
-class GrowthMode(FlowMode):
-    """Lets units flow through a forward pass, and follows the power of each activation."""
+class GrowthObserver:
+    """Finds the power of each activation of a forward pass."""
 
     def __init__(self, flow: Flow) -> None:
-        super().__init__(flow, RULES, HARMLESS)
+        self._flow = flow
         self.statistics: dict[str, Tensor] = {}
-        """By running statistic, the power in front of it at each index."""
+        """By running statistic, the power of its input at each index."""
         self._powers: MutableMapping[Tensor, Tensor] = WeakTensorKeyDictionary()
-        """By activation, the power at each index of its units; 1 where nothing is known."""
+        """By activation, the power at each index of its units; 1 if it is missing."""
         self._dice = torch.Generator().manual_seed(0)
 
-    def _passes(self, call: OperationCall) -> bool:
-        passed = super()._passes(call)
-        if passed:
-            outputs = [(out, self._flow.tag(out)) for out in tensors_in(call.out)]
-            tagged = {place: tag for place, (_, tag) in enumerate(outputs) if tag is not None}
-            powers = self._of_layer if call.name in _WEIGHT else self._asked
+    def before(self, name: str, operands: Sequence[Tensor]) -> None:
+        pass
+
+    def after(self, call: OperationCall, passed: bool) -> None:
+        outputs = list(tensors_in(call.out))
+        tags = [self._flow.tag(each) for each in outputs]
+        tagged = {place: tag for place, tag in enumerate(tags) if tag is not None}
+        if passed and tagged:
+            powers = self._of_layer if call.name in _WEIGHT else self._of_operation
             for place, power in powers(call, tagged).items():
-                self._powers[outputs[place][0]] = power
-        return passed
+                self._powers[outputs[place]] = power
 
     def _of_layer(self, call: OperationCall, outputs: Mapping[int, Tag]) -> dict[int, Tensor]:
-        """By result the power that a layer gives it; what stands before a norm is noted."""
+        """The power of each output of a layer; notes the power of the input of a norm."""
         weight = call.get(_WEIGHT[call.name], "weight")
-        own = int(weight is not None and weight.requires_grad)
-        found = {place: torch.full_like(tag.ids, own) for place, tag in outputs.items()}
-        given = self._power(call.get(0, "input"))
-        if given is None:
+        trained = int(weight is not None and weight.requires_grad)
+        found = {place: torch.full_like(tag.ids, trained) for place, tag in outputs.items()}
+        power_in = self._power(call.get(0, "input"))
+        if power_in is None:
             return found
         if call.name in _TRACKING:
             for statistic in (call.get(1, "running_mean"), call.get(2, "running_var")):
                 if statistic is not None:
-                    self._note(self._flow.name(statistic), given)
+                    self._note(self._flow.name(statistic), power_in)
         groups = call.get(6, "groups", 1) if call.name in _CONVOLUTIONS else 1
         if groups > 1 and self._flow.name(weight) not in self._flow.alike:
-            # Each group reads the channels of one unit, and gives channels of the same.
-            by_group = given.reshape(groups, -1).amin(1)
+            # Each group reads and writes channels of the same unit.
+            by_group = power_in.reshape(groups, -1).amin(1)
             for power in found.values():
                 power += by_group.repeat_interleave(len(power) // groups)
         return found
 
     def _note(self, statistic: str, powers: Tensor) -> None:
-        # Before a norm that is used twice there may be two powers; the lower one changes less.
+        # A norm that is used twice may have inputs of two powers; the lower one changes less.
         self.statistics[statistic] = torch.minimum(powers, self.statistics.get(statistic, powers))
 
-    def _asked(self, call: OperationCall, outputs: Mapping[int, Tag]) -> dict[int, Tensor]:
-        """By result the power that the operation itself shows."""
-        if not outputs:
-            return {}
+    def _of_operation(self, call: OperationCall, outputs: Mapping[int, Tag]) -> dict[int, Tensor]:
+        """The power of each output of an operation without weights, found by running it."""
         whole: dict[int, Tensor] = {}
         scaled: dict[int, Tensor] = {}
         for tensor in tensors_in((call.args, call.kwargs)):
@@ -92,7 +91,7 @@ class GrowthMode(FlowMode):
                 scaled[id(tensor)] = (values * scale).to(tensor)
         try:
             before, after = (_sizes(call, each, outputs) for each in (whole, scaled))
-        except (RuntimeError, IndexError):  # a shape changed in place cannot be changed again
+        except (RuntimeError, IndexError):  # an in-place change of shape cannot be repeated
             return {}
         ratios = {place: before[place] / after[place] for place in outputs}
         return {
@@ -109,7 +108,7 @@ class GrowthMode(FlowMode):
         return torch.ones_like(tag.ids) if known is None else known
 
     def _scale(self, tensor: Tensor) -> Tensor | None:
-        """What s = ½ multiplies an operand by; None if it is not of the units."""
+        """The factor of an operand if s = ½; None if it has no units."""
         tag, powers = self._flow.tag(tensor), self._power(tensor)
         if tag is not None and powers is not None and tensor.is_floating_point():
             shape = [1] * tensor.dim()
@@ -124,11 +123,11 @@ class GrowthMode(FlowMode):
 
 
 def _sizes(
-    call: OperationCall, given: Mapping[int, Tensor], outputs: Mapping[int, Tag]
+    call: OperationCall, inputs: Mapping[int, Tensor], outputs: Mapping[int, Tag]
 ) -> dict[int, Tensor]:
-    """How large each result is at each index of its units when some operands are given ones."""
-    # What an operation writes into has units afterwards, so that is never the model's own.
-    results = list(tensors_in(call.replay(lambda tensor: given.get(id(tensor), tensor))))
+    """How large each output is at each index of its units, for these inputs."""
+    # An operand that the operation writes into has units, so a stand-in replaces it here.
+    results = list(tensors_in(call.replay(lambda tensor: inputs.get(id(tensor), tensor))))
     return {place: _size(results[place], tag.dim) for place, tag in outputs.items()}
 
 

@@ -1,8 +1,8 @@
-"""Where the kept units of a sub-model stand in every tensor of the whole model.
+"""Places: the indexes of a sub-model's kept units in every tensor of the whole model.
 
-Cutting, putting back and aggregating all need the same answer, round after round and for every
-worker. So it is worked out once for each set of kept units and each device, and remembered: on a
-GPU nothing then has to travel or be waited for between one tensor and the next.
+Cutting, putting back and aggregating all need them, in every round and for every worker. So they
+are computed once for each set of kept units and each device, and cached: on a GPU nothing is then
+copied or waited for between one tensor and the next.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ class Place:
     """The indexes that stay in one dimension of a tensor."""
 
     index: Tensor
-    """Ascending."""
+    """In ascending order."""
     start: int | None
-    """The first of them, where they follow one another without a gap; else None."""
+    """The first index if there are no gaps; otherwise None."""
     spread: Tensor
-    """For every index of the whole dimension its place in `index`; `len(index)` if it is cut."""
+    """For every index of the whole dimension its position in `index`; `len(index)` if it is cut."""
 
     def __len__(self) -> int:
         return len(self.index)
 
 
 Places = tuple[Place | None, ...]
-"""For each dimension of a tensor what stays of it, or None where all does."""
+"""For each dimension of a tensor the indexes that stay, or None if all stay."""
 
 
 def check_kept(units: UnitMap, kept: Kept) -> None:
@@ -47,26 +47,25 @@ def check_kept(units: UnitMap, kept: Kept) -> None:
 
 
 def kept_places(units: UnitMap, kept: Kept, device: torch.device = CPU) -> Mapping[str, Places]:
-    """What stays of each tensor of the model, in the order of its state dict."""
+    """The indexes that stay in each tensor of the model, in the order of its state dict."""
     _check_form(units, kept)
-    return units.recent.get(
-        ("places", device, kept_key(kept)), lambda: _work_out(units, kept, device)
-    )
+    key = ("places", device, kept_key(kept))
+    return units.cache.get(key, lambda: _find_places(units, kept, device))
 
 
 def cut_shapes(units: UnitMap, kept: Kept) -> Mapping[str, tuple[int, ...]]:
     """The shape of every tensor of a sub-model."""
     _check_form(units, kept)
-    return units.recent.get(("shapes", kept_key(kept)), lambda: _shapes(units, kept))
+    return units.cache.get(("shapes", kept_key(kept)), lambda: _shapes(units, kept))
 
 
 def kept_key(kept: Kept) -> bytes:
-    """Kept units as something to look up by."""
+    """Kept units as a dictionary key."""
     return kept.cpu().numpy().tobytes()
 
 
 def with_fixed(kept: Kept) -> Tensor:
-    """Kept flags with one more at the end, which is where the index `FIXED` leads."""
+    """Kept flags with a True at the end, so that the index `FIXED` is always kept."""
     assert FIXED == -1
     return torch.cat([kept.cpu(), torch.ones(1, dtype=torch.bool)])
 
@@ -79,7 +78,7 @@ def _check_form(units: UnitMap, kept: Kept) -> None:
         )
 
 
-def _work_out(units: UnitMap, kept: Kept, device: torch.device) -> Mapping[str, Places]:
+def _find_places(units: UnitMap, kept: Kept, device: torch.device) -> Mapping[str, Places]:
     check_kept(units, kept)
     patterns = units.patterns
     stays = with_fixed(kept)[patterns.ids].tensor_split(patterns.ends[:-1])
@@ -106,7 +105,7 @@ def _shapes(units: UnitMap, kept: Kept) -> Mapping[str, tuple[int, ...]]:
 def _place(stays: Tensor, device: torch.device) -> Place:
     index = stays.nonzero().flatten()
     count = len(index)
-    # What is cut points one past the end, where whoever spreads a tensor puts zeros.
+    # Cut indexes point one past the end, where `add_at` puts zeros.
     spread = torch.where(stays, stays.cumsum(0) - 1, count)
     first = int(index[0]) if count else 0
     is_range = count > 0 and int(index[-1]) - first + 1 == count

@@ -1,4 +1,4 @@
-"""From kept units to a physically smaller module that trains and runs like any other."""
+"""Network reconfiguration: a physically smaller module that holds only the kept units."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ def submodel(
 ) -> nn.Module:
     """A copy of the model cut to its kept units.
 
-    It holds copies of the tensors in `state` (a sub-model's, as `cut` gives them), or of the
-    model's own values. Training mode, device and `requires_grad` are those of the model.
+    It holds copies of the sub-model's tensors in `state` (see `cut`), or else of the model's
+    values. Training mode, device and `requires_grad` are those of the model.
     """
     indexes = kept_indexes(units, kept)
-    # `deepcopy` takes what it finds in its memo for the copy, so the full-size tensors are
-    # never copied, and tensors with two names stay one.
+    # `deepcopy` uses the copies that it finds in its memo, so the full-size tensors are never
+    # copied, and a tensor with two names stays one tensor.
     memo: dict[int, Any] = {}
     for name, tensor in model.state_dict(keep_vars=True).items():
         if id(tensor) not in memo:
@@ -52,14 +52,14 @@ def _copied(
 
 
 def _resize(module: nn.Module, *, whole_groups: bool) -> None:
-    """Make the sizes that a module remembers those of its tensors."""
+    """Set the sizes that a module stores to those of its tensors."""
     if isinstance(module, nn.Linear):
         module.out_features, module.in_features = module.weight.shape
     elif isinstance(module, _ConvNd) and module.transposed:
         module.in_channels = module.weight.shape[0]
         module.out_channels = module.weight.shape[1] * module.groups
     elif isinstance(module, _ConvNd):
-        if module.groups > 1 and whole_groups:  # what is left of a group is unchanged
+        if module.groups > 1 and whole_groups:  # the groups that are left have their old size
             module.groups = module.weight.shape[0] // (module.out_channels // module.groups)
         module.out_channels = module.weight.shape[0]
         module.in_channels = module.weight.shape[1] * module.groups

@@ -1,7 +1,7 @@
-"""How big a sub-model is: parameters, floating-point operations and bytes that travel.
+"""The size of a sub-model: parameters, retention γ, floating-point operations and bytes.
 
-The pruned rate is found by searching over kept units, so these are asked thousands of times:
-they count kept indexes, and never cut anything.
+Finding the units for a pruned rate asks for sizes thousands of times, so they are computed by
+counting kept indexes, without cutting anything.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from adaptcl.units.unit_map import Kept, UnitMap
 
 @dataclass(frozen=True)
 class _Sizes:
-    """What is asked again for every task of a sub-model."""
+    """The sizes that every task of a sub-model asks for again."""
 
     retention: float
     flops: int
@@ -26,7 +26,7 @@ class _Sizes:
 
 
 def smallest(units: UnitMap) -> Kept:
-    """One unit of every layer; which one does not matter, as those of a layer are alike."""
+    """The smallest sub-model: one unit of every layer. All units of a layer have the same size."""
     kept = torch.zeros_like(units.everything())
     for layer in units.layers:
         kept[layer.units.start] = True
@@ -34,7 +34,7 @@ def smallest(units: UnitMap) -> Kept:
 
 
 def parameters(units: UnitMap, kept: Kept) -> int:
-    """How many parameters the sub-model has."""
+    """The number of parameters of the sub-model."""
     return _elements(units, kept, units.parameters)
 
 
@@ -46,21 +46,21 @@ def retention(units: UnitMap, kept: Kept) -> float:
 def flops(units: UnitMap, kept: Kept) -> int:
     """Floating-point operations of the sub-model's forward pass for one sample.
 
-    A multiplication and an addition for every element of a weight at every output position.
+    Every element of a weight counts as a multiplication and an addition at every output position.
     """
     return _sizes(units, kept).flops
 
 
 def size_bytes(units: UnitMap, kept: Kept) -> int:
-    """Bytes of all tensors of the sub-model, each in its own type, and a tied one once."""
+    """Bytes of all tensors of the sub-model; a tied tensor counts once."""
     return _sizes(units, kept).bytes
 
 
 def _sizes(units: UnitMap, kept: Kept) -> _Sizes:
-    return units.recent.get(("sizes", kept_key(kept)), lambda: _work_out(units, kept))
+    return units.cache.get(("sizes", kept_key(kept)), lambda: _compute_sizes(units, kept))
 
 
-def _work_out(units: UnitMap, kept: Kept) -> _Sizes:
+def _compute_sizes(units: UnitMap, kept: Kept) -> _Sizes:
     counts = _kept_counts(units, kept)
     whole = sum(math.prod(units.shapes[name]) for name in units.parameters)
     return _Sizes(
@@ -79,7 +79,7 @@ def _elements(units: UnitMap, kept: Kept, names: Iterable[str]) -> int:
 
 
 def _size(units: UnitMap, counts: dict[str, dict[int, int]], name: str) -> int:
-    """The elements of one tensor in the sub-model."""
+    """The number of elements of one tensor in the sub-model."""
     size = math.prod(units.shapes[name])
     for dim, count in counts.get(name, {}).items():
         size = size // units.shapes[name][dim] * count
@@ -87,7 +87,7 @@ def _size(units: UnitMap, counts: dict[str, dict[int, int]], name: str) -> int:
 
 
 def _kept_counts(units: UnitMap, kept: Kept) -> dict[str, dict[int, int]]:
-    """For each tensor and dimension with units, how many indexes stay."""
+    """The number of kept indexes, by tensor and dimension that has units."""
     patterns = units.patterns
     stays = with_fixed(kept)[patterns.ids]
     before = torch.cat([torch.zeros(1, dtype=torch.int64), stays.cumsum(0)])

@@ -1,8 +1,4 @@
-"""Models that went through `torch.compile`.
-
-Each cut gives a model other shapes, for which it would be compiled anew, and its units are found by
-what its operations do one by one. So the module inside is used, and its owner compiles the result.
-"""
+"""Tracing: finding the units of any `nn.Module` from one forward pass."""
 
 from __future__ import annotations
 
@@ -15,67 +11,74 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 
 from adaptcl.errors import TraceError
-from adaptcl.units.check import checked
-from adaptcl.units.finite import first_not_finite
+from adaptcl.units.check import pin_uncuttable
 from adaptcl.units.flow import PINNED, Flow
-from adaptcl.units.forward import StepsShown, called, refuse_hidden, refuse_unsteady, run
-from adaptcl.units.growth import GrowthMode
+from adaptcl.units.forward import (
+    WithoutFusedLayers,
+    called,
+    check_deterministic,
+    check_traceable,
+    run,
+)
+from adaptcl.units.growth import GrowthObserver
+from adaptcl.units.rules import FollowUnits
 from adaptcl.units.size import parameters, smallest
 from adaptcl.units.unit_map import FIXED, Layer, Slot, UnitMap, Work
 
+_NORMS = (_NormBase, nn.GroupNorm)
+"""Batch, instance and group norm: each of their scales belongs to one unit."""
+
 
 def uncompiled(model: Any) -> Any:
-    """The module that was compiled, whose tensors are the same; anything else as it is."""
+    """The module inside a model of `torch.compile`; anything else is returned as it is.
+
+    Tracing has to see every operation. And every cut changes the shapes, so the model would be
+    compiled again each time. The user can compile the result.
+    """
     return getattr(model, "_orig_mod", model)
-
-
-# Finding the units of any `nn.Module` from one forward pass.
-
-_NORMS = (_NormBase, nn.GroupNorm)
-"""Batch, instance and group norm: those whose scale is a unit's own."""
 
 
 def trace(model: nn.Module, example: Tensor, fixed: Sequence[str] = ()) -> UnitMap:
     """Find all units of a model that can be cut, and what belongs to each.
 
-    `example` is a batch the model takes. `fixed` are patterns such as `layer*.conv3` for names
-    of modules whose output is never cut. What the model returns is never cut, nor is anything
-    whose cutting would not be the same as zeroing; that is checked on a copy before the units
-    are handed out. The model itself is left as it is. Raises `TraceError`, naming the module,
-    if the model cannot be traced at all.
+    `example` is a batch of inputs. `fixed` are patterns such as `layer*.conv3` for names of modules
+    whose output is never cut. The output of the model is never cut, nor is anything whose cutting
+    does not equal zeroing, which is checked on a copy. The model stays unchanged. Raises
+    `TraceError`, with the name of the module, if the model cannot be traced.
     """
     if example.dim() == 0 or len(example) == 0:
         raise TraceError("The example must be a batch of at least one sample.")
-    refuse_hidden(model)
+    check_traceable(model)
     sample = example.detach()[:2]
     devices = [example.device] if example.is_cuda else []
-    with torch.random.fork_rng(devices=devices), torch.no_grad(), StepsShown():
+    with torch.random.fork_rng(devices=devices), torch.no_grad(), WithoutFusedLayers():
         probe = _copied(model).eval()
-        units = claimed(probe, sample, fixed)
-        refuse_unsteady(probe, sample)
-        return checked(probe, units, sample)
+        units = units_by_rules(probe, sample, fixed)
+        check_deterministic(probe, sample)
+        return pin_uncuttable(probe, units, sample)
 
 
-def claimed(model: nn.Module, sample: Tensor, fixed: Sequence[str]) -> UnitMap:
-    """The units that can be cut by the rules alone, before the check.
+def units_by_rules(model: nn.Module, sample: Tensor, fixed: Sequence[str]) -> UnitMap:
+    """The units that can be cut according to the rules, before the check.
 
-    A grouped convolution loses whole groups. Where none could be cut so, as between channel
+    A grouped convolution loses whole groups. If none of its groups can be cut, as between channel
     shuffles, all its groups lose the same channels instead, if that makes smaller sub-models.
     """
-    units, grouped = _followed(model, sample, fixed, frozenset())
+    units, grouped = _follow(model, sample, fixed, frozenset())
     uncut = grouped - units.by_tensor.keys()
     if not uncut:
         return units
-    narrower, _ = _followed(model, sample, fixed, uncut)
+    narrower, _ = _follow(model, sample, fixed, uncut)
     return min(units, narrower, key=lambda each: parameters(each, smallest(each)))
 
 
-def _followed(
+def _follow(
     model: nn.Module, sample: Tensor, fixed: Sequence[str], alike: frozenset[str]
 ) -> tuple[UnitMap, frozenset[str]]:
     """The units, and the weights of grouped convolutions; `alike` is as for `Flow`."""
     flow = Flow(model, len(sample), alike)
-    with GrowthMode(flow) as growth:
+    growth = GrowthObserver(flow)
+    with FollowUnits(flow, growth):
         run(model, sample, fixed, flow.pin)
     return _unit_map(model, flow, growth.statistics), frozenset(flow.grouped)
 
@@ -83,12 +86,12 @@ def _followed(
 def _copied(model: nn.Module) -> nn.Module:
     try:
         return copy.deepcopy(model)
-    except Exception as error:  # whatever a user's class does in its own copying
+    except Exception as error:  # a user's class may raise anything
         raise TraceError(f"{called('', model)} cannot be copied: {error}") from error
 
 
 def _unit_map(model: nn.Module, flow: Flow, growth: Mapping[str, Tensor]) -> UnitMap:
-    """Number what was found: consecutively by layer, layers in forward order."""
+    """Number the units consecutively, with layers in forward order."""
     layers, numbers = _numbered(flow)
     found = {
         key: torch.tensor([numbers.get(root, FIXED) for root in flow.coupling.roots(ids)])
@@ -106,7 +109,7 @@ def _unit_map(model: nn.Module, flow: Flow, growth: Mapping[str, Tensor]) -> Uni
         and bool((ids != FIXED).any())
     )
     cuttable = {slot.tensor for slot in slots}
-    still = {name for name, parameter in model.named_parameters() if not parameter.requires_grad}
+    untrained = {name for name, each in model.named_parameters() if not each.requires_grad}
     return UnitMap(
         slots=slots,
         layers=layers,
@@ -120,11 +123,11 @@ def _unit_map(model: nn.Module, flow: Flow, growth: Mapping[str, Tensor]) -> Uni
         work=tuple(Work(weight, positions) for weight, positions in flow.positions.items()),
         integers=frozenset(n for n, tensor in state.items() if not tensor.is_floating_point()),
         tied=(tied := _tied(model, state)),
-        frozen=frozenset(name for name in state if tied.get(name, name) in still),
+        frozen=frozenset(name for name in state if tied.get(name, name) in untrained),
         constants=frozenset(
             name
             for name, tensor in model.named_buffers()
-            if name in state and first_not_finite({name: tensor})
+            if name in state and tensor.is_floating_point() and not bool(tensor.isfinite().all())
         ),
         item_bytes={name: tensor.element_size() for name, tensor in state.items()},
         alike=flow.alike,
@@ -138,16 +141,16 @@ def _unit_map(model: nn.Module, flow: Flow, growth: Mapping[str, Tensor]) -> Uni
 
 
 def _tied(model: nn.Module, state: Mapping[str, Tensor]) -> dict[str, str]:
-    """For each further name of a tensor in the state dict its first."""
+    """The first name of a tensor, by each of its further names in the state dict."""
     first: dict[int, str] = {}
-    # Only of what is in the state dict, in which a buffer that is not saved does not stand.
+    # The names in the state dict, which holds no buffers that are not saved.
     for name, tensor in (*model.named_parameters(), *state.items()):
         first.setdefault(id(tensor), name)
     return {n: first[id(tensor)] for n, tensor in state.items() if first[id(tensor)] != n}
 
 
 def _numbered(flow: Flow) -> tuple[tuple[Layer, ...], dict[int, int]]:
-    """The layers, and the unit number of each set of coupled candidates that can be cut."""
+    """The layers, and the unit number of each root that can be cut."""
     layers: list[Layer] = []
     numbers: dict[int, int] = {}
     for name, roots in _safe_layers(flow).items():
@@ -158,11 +161,11 @@ def _numbered(flow: Flow) -> tuple[tuple[Layer, ...], dict[int, int]]:
 
 
 def _safe_layers(flow: Flow) -> dict[str, list[int]]:
-    """The units by the module that brings them forth, with none that could empty a tensor.
+    """The units by the module that creates them, without any that could empty a tensor.
 
-    A sub-model keeps at least one unit of every layer, and that must be enough for every
-    dimension of every tensor to keep an index. So a layer of a single unit is pinned, and so is
-    a dimension that holds neither something pinned nor the whole of any layer.
+    A sub-model keeps at least one unit of every layer. Every dimension of every tensor must then
+    keep an index. So a layer of a single unit is pinned, and so is a dimension that holds neither
+    something pinned nor a whole layer.
     """
     while True:
         created: dict[str, list[int]] = {}

@@ -1,4 +1,12 @@
-"""The last few results of something worth working out only once, safe to share among threads."""
+"""The unit map: which slices of which tensors of a model belong together.
+
+A *unit* is an out-channel or a neuron together with everything that exists only because of it: its
+filter, bias and batch-norm entries (which it *owns*) and the columns of later layers that *read*
+it. Pruning needs only one fact about a model: for each dimension of each tensor, the unit of every
+index. Cutting is then an `index_select`, putting back is an indexed assignment, and no graph is
+needed after tracing. Unit numbers are always those of the original model, so sub-models of
+different workers can be compared and merged.
+"""
 
 from __future__ import annotations
 
@@ -14,45 +22,6 @@ from torch import Tensor
 
 Value = TypeVar("Value")
 
-
-class Recent:
-    """Remembers the results asked for most recently, and forgets the others."""
-
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._known: OrderedDict[Hashable, Any] = OrderedDict()
-        self._lock = threading.Lock()
-
-    def get(self, key: Hashable, make: Callable[[], Value]) -> Value:
-        """What `make` gave for this key, now or before.
-
-        Two threads may both make it; one of the results is then kept.
-        """
-        with self._lock:
-            if key in self._known:
-                self._known.move_to_end(key)
-                found: Value = self._known[key]
-                return found
-        made = make()
-        with self._lock:
-            self._known[key] = made
-            if len(self._known) > self._most:
-                self._known.popitem(last=False)
-        return made
-
-    def __len__(self) -> int:
-        return len(self._known)
-
-
-# The units of a model: which slices of which tensors belong together.
-#
-# A *unit* is an out-channel or a neuron together with everything that exists only because of it:
-# its filter, bias and batch-norm entries (which it *owns*) and the columns of later layers that
-# *read* it. The whole of pruning needs one fact about a model: for each dimension of each tensor,
-# which unit every index belongs to. Cutting is then an `index_select`, putting back an indexed
-# assignment, and no graph is needed after tracing. Unit numbers are those of the original model
-# for ever, so sub-models of different workers can be compared and merged.
-
 FIXED = -1
 """The unit number of an index that is never cut."""
 
@@ -64,30 +33,30 @@ Kept = Tensor
 
 
 def is_variance(name: str) -> bool:
-    """Whether a tensor is a running variance, which all normalisations call the same."""
+    """Whether a tensor is a running variance; all normalisations use this name."""
     return name.rpartition(".")[2] == "running_var"
 
 
 def is_counter(name: str) -> bool:
-    """Whether a tensor counts the batches that a normalisation has seen in training."""
+    """Whether a tensor counts the training batches of a normalisation; all use this name."""
     return name.rpartition(".")[2] == "num_batches_tracked"
 
 
 @dataclass(frozen=True)
 class Slot:
-    """One dimension of one tensor, with the unit that each of its indexes belongs to."""
+    """One dimension of one tensor, with the unit of each of its indexes."""
 
     tensor: str
     dim: int
     ids: Tensor
-    """int64, one entry for each index along the dimension; `FIXED` where it is never cut."""
+    """int64, one entry per index of the dimension; `FIXED` for an index that is never cut."""
     owned: bool
     """True if the slices are part of the unit; False if they only read its output."""
 
 
 @dataclass(frozen=True)
 class Layer:
-    """The units that one module brings into being, numbered consecutively."""
+    """The units that one module creates, numbered consecutively."""
 
     name: str
     units: range
@@ -95,7 +64,7 @@ class Layer:
 
 @dataclass(frozen=True)
 class Work:
-    """How often each element of a weight is multiplied for one sample."""
+    """How often each element of a weight is used in the forward pass of one sample."""
 
     weight: str
     positions: int
@@ -103,67 +72,97 @@ class Work:
 
 @dataclass(frozen=True)
 class Patterns:
-    """The different vectors of unit numbers among all slots, end to end.
+    """The distinct vectors of unit numbers among all slots, concatenated.
 
-    A filter, its bias, its batch-norm entries and the columns that read it repeat the same
-    vector, so what is worked out for each pattern is worked out several times less often.
+    A filter, its bias, its batch-norm entries and the columns that read it have the same vector, so
+    computing something per pattern is several times cheaper than per slot.
     """
 
     ids: Tensor
     ends: Tensor
-    """Where each pattern ends in `ids`."""
+    """The end of each pattern in `ids`."""
     of_slot: tuple[int, ...]
-    """The pattern of each slot."""
+    """The number of the pattern of each slot."""
+
+
+class ResultCache:
+    """Keeps the results asked for most recently. Threads can share it."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._results: OrderedDict[Hashable, Any] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, key: Hashable, make: Callable[[], Value]) -> Value:
+        """The result for this key; `make` computes it if it is not there.
+
+        Two threads may both compute it; then one of the results is kept.
+        """
+        with self._lock:
+            if key in self._results:
+                self._results.move_to_end(key)
+                found: Value = self._results[key]
+                return found
+        made = make()
+        with self._lock:
+            self._results[key] = made
+            if len(self._results) > self._size:
+                self._results.popitem(last=False)
+        return made
+
+    def __len__(self) -> int:
+        return len(self._results)
 
 
 @dataclass(frozen=True)
 class UnitMap:
-    """All units of one model. Made by `adaptcl.units.trace`, read by everything else."""
+    """All units of one model, as `adaptcl.units.trace` finds them."""
 
     slots: tuple[Slot, ...]
     layers: tuple[Layer, ...]
     shapes: Mapping[str, tuple[int, ...]]
     """The shape of every tensor of the original model's state dict, in its order."""
     parameters: frozenset[str]
-    """Names of the tensors that are trained; the rest are buffers. A tied tensor counts under the
-    first of its names only."""
+    """Names of the parameters; all other tensors are buffers. A tied tensor counts under its first
+    name only."""
     bn_scales: frozenset[str]
     """Names of the scales of batch, instance and group norm whose units can be cut."""
     work: tuple[Work, ...]
     integers: frozenset[str] = frozenset()
-    """Names of the buffers that count or index and are not floating point."""
+    """Names of the buffers that are not floating point."""
     tied: Mapping[str, str] = field(default_factory=dict)
-    """For each further name of a tied tensor its first."""
+    """The first name of a tied tensor, by each of its further names."""
     frozen: frozenset[str] = frozenset()
     """Names of the parameters that are not trained (`requires_grad` is False)."""
     constants: frozenset[str] = frozenset()
-    """Names of the buffers with an infinity or NaN in them, such as the mask of causal attention.
-    Nothing can be added to them, so they stay as they are and do not travel."""
+    """Names of the buffers that hold an infinity or NaN, such as the mask of causal attention. They
+    cannot be averaged, so they never change and are never sent."""
     item_bytes: Mapping[str, int] = field(default_factory=dict)
-    """Bytes of one element of each tensor; 4 where it is not said."""
+    """Bytes of one element of each tensor; 4 if it is missing."""
     alike: frozenset[str] = frozenset()
-    """Names of the weights of grouped convolutions that keep all groups and make them narrower."""
+    """Names of the weights of grouped convolutions whose groups all lose the same channels; other
+    grouped convolutions lose whole groups."""
     growth: Mapping[str, Tensor] = field(default_factory=dict)
-    """By running statistic, at each index, the power with which what it describes grows with all
-    that its unit owns; 1 where it is not said."""
+    """By running statistic and index, the power of the unit's scale with which the activation
+    grows (see `growth.py`); 1 if it is missing."""
 
     @property
     def count(self) -> int:
-        """How many units can be cut at all."""
+        """The number of units that can be cut."""
         return self.layers[-1].units.stop if self.layers else 0
 
     def everything(self) -> Kept:
-        """The kept units of a sub-model that is the whole model."""
+        """The kept units of the whole model."""
         return torch.ones(self.count, dtype=torch.bool)
 
     @cached_property
     def variances(self) -> frozenset[str]:
-        """Names of all running variances, whether or not their units can be cut."""
+        """Names of all running variances, of units that can be cut or not."""
         return frozenset(name for name in self.shapes if is_variance(name))
 
     @cached_property
     def counters(self) -> frozenset[str]:
-        """Names of the buffers that count batches, the only ones of whole numbers that change."""
+        """Names of the buffers that count batches: the only integer buffers that change."""
         return frozenset(name for name in self.integers if is_counter(name))
 
     @cached_property
@@ -175,16 +174,15 @@ class UnitMap:
         return {name: tuple(sorted(slots, key=lambda s: s.dim)) for name, slots in found.items()}
 
     @cached_property
-    def recent(self) -> Recent:
-        """What was worked out for the sub-models in use, from the indexes of their units on.
+    def cache(self) -> ResultCache:
+        """Indexes, shapes and sizes of the sub-models in use.
 
-        As many as take part in a round of any size at the same moment, not as there are workers.
+        It is large enough for the workers that train at the same time, not for all workers.
         """
-        return Recent(256)
+        return ResultCache(256)
 
     @cached_property
     def patterns(self) -> Patterns:
-        """The different `ids` among the slots."""
         order: dict[bytes, int] = {}
         of_slot = []
         vectors: list[Tensor] = []

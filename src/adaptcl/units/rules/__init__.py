@@ -1,15 +1,26 @@
-"""All rules by the name of the operation, and the operations that concern no unit at all."""
+"""Rules: how unit candidates pass through each operation of a forward pass.
+
+Operations without a rule, or whose rule declines, pin whatever reaches them. So a model that does
+something unknown is cut less, not wrongly.
+"""
 
 from __future__ import annotations
 
-from adaptcl.units.flow import Rule
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+from adaptcl.units.flow import Flow, OperationCall, Rule, operation_name, tensors_in
 from adaptcl.units.rules.layers import LAYER_RULES
 from adaptcl.units.rules.movements import MOVEMENT_RULES
 from adaptcl.units.rules.values import VALUE_RULES
 
 RULES: dict[str, Rule] = {**LAYER_RULES, **MOVEMENT_RULES, **VALUE_RULES}
+"""All rules by the name of the operation."""
 
-_ASKS_FOR_NO_VALUE = """
+_INSPECTING = """
     shape size dim ndim ndimension numel nelement stride storage_offset dtype device layout names
     is_contiguous is_floating_point is_complex is_cuda is_cpu is_sparse is_quantized is_nested
     is_leaf is_meta is_mkldnn is_mps is_inference requires_grad grad grad_fn len itemsize
@@ -17,6 +28,59 @@ _ASKS_FOR_NO_VALUE = """
     nested_tensor_from_mask_left_aligned
 """
 
-HARMLESS = frozenset(_ASKS_FOR_NO_VALUE.split())
-"""Operations that only ask what a tensor is like. What a model does with a size that changes
-when it is cut is left to the check."""
+_INSPECTIONS = frozenset(_INSPECTING.split())
+"""Operations that only inspect a tensor. The check after tracing covers what a model does with a
+size that changes when it is cut."""
+
+
+class Observer(Protocol):
+    """Sees every operation of a forward pass before it runs and after its rule was applied."""
+
+    def before(self, name: str, operands: Sequence[Tensor]) -> None: ...
+
+    def after(self, call: OperationCall, passed: bool) -> None:
+        """`passed` is False if the operation pinned its operands and outputs."""
+        ...
+
+
+class FollowUnits(TorchFunctionMode):
+    """Applies its rule to every operation of a forward pass."""
+
+    def __init__(self, flow: Flow, observer: Observer) -> None:
+        super().__init__()
+        self._flow = flow
+        self._observer = observer
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        kwargs = kwargs or {}
+        name = operation_name(func)
+        if name in _INSPECTIONS:
+            return func(*args, **kwargs)
+        operands = list(tensors_in((args, kwargs)))
+        self._observer.before(name, operands)
+        call = OperationCall(name, func, args, kwargs, func(*args, **kwargs))
+        reached = [each for each in operands if self._concerns(each)]
+        passed = not reached or self._passes(call)
+        if not passed:
+            for tensor in [*reached, *tensors_in(call.out)]:
+                self._flow.pin(tensor)
+        self._observer.after(call, passed)
+        return call.out
+
+    def _concerns(self, tensor: Tensor) -> bool:
+        return self._flow.tag(tensor) is not None or self._flow.is_state(tensor)
+
+    def _passes(self, call: OperationCall) -> bool:
+        rule = RULES.get(call.name)
+        if rule is None or "out" in call.kwargs:
+            return False
+        try:
+            return rule(self._flow, call)
+        except (TypeError, ValueError, IndexError, KeyError, RuntimeError):
+            return False  # the rule does not know this way of calling the operation

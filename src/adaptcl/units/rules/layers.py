@@ -1,8 +1,8 @@
-"""How unit candidates pass through layers that have weights of their own.
+"""Rules for layers: operations with weights.
 
-A layer *reads* the units of its input along one dimension of its weight and *brings forth* new
-ones along another. Layers that keep channels apart (batch norm, depthwise convolution, PReLU)
-bring forth nothing: their entries belong to the units they are given.
+A layer *reads* the units of its input along one dimension of its weight and *creates* new ones
+along another. Layers that keep channels apart (batch norm, depthwise convolution, PReLU) create
+none: their entries belong to the units of their input.
 """
 
 from __future__ import annotations
@@ -14,37 +14,37 @@ from adaptcl.units.flow import PINNED, Flow, OperationCall, Rule
 
 
 def linear(flow: Flow, call: OperationCall) -> bool:
-    """Columns read the last dimension, rows are new units."""
-    given, weight, bias = call.get(0, "input"), call.get(1, "weight"), call.get(2, "bias")
-    if not flow.is_parameter(weight) or not _trained_or_none(flow, bias):
+    """Columns read the last dimension; rows are new units."""
+    activation, weight, bias = call.get(0, "input"), call.get(1, "weight"), call.get(2, "bias")
+    if not flow.is_parameter(weight) or not _parameter_or_none(flow, bias):
         return False
     flow.count_work(weight, call.out.numel() // weight.shape[0])
-    if not _read(flow, given, given.dim() - 1, weight, 1):
+    if not _read(flow, activation, activation.dim() - 1, weight, 1):
         return False
-    _bring_forth(flow, call.out, call.out.dim() - 1, weight, 0, bias)
+    _create(flow, call.out, call.out.dim() - 1, weight, 0, bias)
     return True
 
 
 def convolution(flow: Flow, call: OperationCall) -> bool:
-    """Dimension 1 of the weight reads the channels, dimension 0 holds new units."""
-    given, weight, bias = call.get(0, "input"), call.get(1, "weight"), call.get(2, "bias")
-    if not flow.is_parameter(weight) or not _trained_or_none(flow, bias):
+    """Dimension 1 of the weight reads the channels; dimension 0 holds new units."""
+    activation, weight, bias = call.get(0, "input"), call.get(1, "weight"), call.get(2, "bias")
+    if not flow.is_parameter(weight) or not _parameter_or_none(flow, bias):
         return False
     flow.count_work(weight, call.out.numel() // weight.shape[0])
-    channel = given.dim() - weight.dim() + 1
+    channel = activation.dim() - weight.dim() + 1
     groups = call.get(6, "groups", 1)
     if groups > 1:
         return _grouped(flow, call, channel, groups)
-    if not _read(flow, given, channel, weight, 1):
+    if not _read(flow, activation, channel, weight, 1):
         return False
-    _bring_forth(flow, call.out, channel, weight, 0, bias)
+    _create(flow, call.out, channel, weight, 0, bias)
     return True
 
 
 def _grouped(flow: Flow, call: OperationCall, channel: int, groups: int) -> bool:
-    """A group of channels, read and written, is one unit: equal groups must stay equal."""
-    given, weight, bias = call.get(0, "input"), call.get(1, "weight"), call.get(2, "bias")
-    tag = flow.tag(given)
+    """A group of channels, both read and written, is one unit: groups must stay equally large."""
+    activation, weight, bias = call.get(0, "input"), call.get(1, "weight"), call.get(2, "bias")
+    tag = flow.tag(activation)
     if tag is None or tag.dim != channel:
         return False
     read, written = len(tag.ids) // groups, weight.shape[0] // groups
@@ -61,9 +61,9 @@ def _grouped(flow: Flow, call: OperationCall, channel: int, groups: int) -> bool
 
 
 def _alike(flow: Flow, call: OperationCall, channel: int, groups: int) -> bool:
-    """Channels at the same place of every group are one unit: equal groups get narrower alike."""
-    given, weight, bias = call.get(0, "input"), call.get(1, "weight"), call.get(2, "bias")
-    tag = flow.tag(given)
+    """Channels at the same position in every group are one unit: all groups get narrower alike."""
+    activation, weight, bias = call.get(0, "input"), call.get(1, "weight"), call.get(2, "bias")
+    tag = flow.tag(activation)
     assert tag is not None
     split = tag.ids.reshape(groups, -1)
     flow.coupling.couple(split.flatten(), split[:1].expand_as(split).flatten())
@@ -77,24 +77,24 @@ def _alike(flow: Flow, call: OperationCall, channel: int, groups: int) -> bool:
 
 
 def transposed_convolution(flow: Flow, call: OperationCall) -> bool:
-    """As a convolution, with the first two dimensions of the weight exchanged."""
-    given, weight, bias = call.get(0, "input"), call.get(1, "weight"), call.get(2, "bias")
-    if not flow.is_parameter(weight) or not _trained_or_none(flow, bias):
+    """Like a convolution, with the first two dimensions of the weight swapped."""
+    activation, weight, bias = call.get(0, "input"), call.get(1, "weight"), call.get(2, "bias")
+    if not flow.is_parameter(weight) or not _parameter_or_none(flow, bias):
         return False
-    flow.count_work(weight, given.numel() // weight.shape[0])
-    channel = given.dim() - weight.dim() + 1
-    if call.get(6, "groups", 1) > 1 or not _read(flow, given, channel, weight, 0):
+    flow.count_work(weight, activation.numel() // weight.shape[0])
+    channel = activation.dim() - weight.dim() + 1
+    if call.get(6, "groups", 1) > 1 or not _read(flow, activation, channel, weight, 0):
         return False
-    _bring_forth(flow, call.out, channel, weight, 1, bias)
+    _create(flow, call.out, channel, weight, 1, bias)
     return True
 
 
 def embedding(flow: Flow, call: OperationCall) -> bool:
-    """Columns are new units: each row of the table, one token's, has an entry of every unit."""
+    """Columns are new units: the row of each token has an entry for every unit."""
     weight = call.get(1, "weight")
     if not flow.is_parameter(weight) or call.get(3, "max_norm") is not None:
         return False
-    _bring_forth(flow, call.out, call.out.dim() - 1, weight, 1, None)
+    _create(flow, call.out, call.out.dim() - 1, weight, 1, None)
     return True
 
 
@@ -113,7 +113,7 @@ def channel_norm(flow: Flow, call: OperationCall) -> bool:
 
 
 def group_norm(flow: Flow, call: OperationCall) -> bool:
-    """A group of channels, normalised together, is one unit; one group of all is none."""
+    """A group of channels, normalised together, is one unit; a single group cannot be cut."""
     groups, weight, bias = call.get(1, "num_groups"), call.get(2, "weight"), call.get(3, "bias")
     tag = flow.tag(call.get(0, "input"))
     if tag is None or tag.dim != 1 or groups < 2 or weight is None or bias is None:
@@ -128,9 +128,9 @@ def group_norm(flow: Flow, call: OperationCall) -> bool:
 
 
 def prelu(flow: Flow, call: OperationCall) -> bool:
-    """A slope for each channel belongs to its unit; one slope for all belongs to nobody."""
-    given, weight = call.get(0, "input"), call.get(1, "weight")
-    tag = flow.tag(given)
+    """A slope per channel belongs to its unit; a single slope belongs to none."""
+    activation, weight = call.get(0, "input"), call.get(1, "weight")
+    tag = flow.tag(activation)
     if tag is None or not flow.is_parameter(weight):
         return False
     if weight.numel() > 1:
@@ -142,7 +142,7 @@ def prelu(flow: Flow, call: OperationCall) -> bool:
 
 
 def recurrent(flow: Flow, call: OperationCall) -> bool:
-    """LSTM and GRU are not cut, but each weight is multiplied once for every step of a text."""
+    """LSTM and GRU are not cut, but each weight is used once for every step of a sequence."""
     output = call.out[0]
     for weight in call.get(2, "params"):
         if weight.dim() == 2 and flow.is_parameter(weight):
@@ -151,7 +151,7 @@ def recurrent(flow: Flow, call: OperationCall) -> bool:
 
 
 def product(flow: Flow, call: OperationCall) -> bool:
-    """A product with a bare parameter is not cut, but is work like that of a linear layer."""
+    """A product with a bare parameter is not cut, but counts as work like a linear layer."""
     for weight in (call.get(0, "input"), call.get(1, "other")):
         if isinstance(weight, Tensor) and weight.dim() == 2 and flow.is_parameter(weight):
             flow.count_work(weight, call.out.numel() // call.out.shape[-1])
@@ -159,7 +159,7 @@ def product(flow: Flow, call: OperationCall) -> bool:
 
 
 def attention(flow: Flow, call: OperationCall) -> bool:
-    """Fused attention is not cut, but its projections are work like any other."""
+    """Fused attention is not cut, but its projections count as work."""
     query = call.get(0, "query")
     for position, name in ((5, "in_proj_weight"), (11, "out_proj_weight")):
         weight = call.get(position, name)
@@ -168,13 +168,13 @@ def attention(flow: Flow, call: OperationCall) -> bool:
     return False
 
 
-def _trained_or_none(flow: Flow, bias: Tensor | None) -> bool:
+def _parameter_or_none(flow: Flow, bias: Tensor | None) -> bool:
     return bias is None or flow.is_parameter(bias)
 
 
-def _read(flow: Flow, given: Tensor, dim: int, weight: Tensor, weight_dim: int) -> bool:
-    """Let a dimension of a weight follow the units it is multiplied with."""
-    tag = flow.tag(given)
+def _read(flow: Flow, activation: Tensor, dim: int, weight: Tensor, weight_dim: int) -> bool:
+    """Let a dimension of a weight follow the units that it is multiplied with."""
+    tag = flow.tag(activation)
     if tag is None:
         fixed = torch.full((weight.shape[weight_dim],), PINNED)
         flow.claim(weight, weight_dim, fixed, owned=False)
@@ -187,7 +187,7 @@ def _read(flow: Flow, given: Tensor, dim: int, weight: Tensor, weight_dim: int) 
     return True
 
 
-def _bring_forth(
+def _create(
     flow: Flow, out: Tensor, dim: int, weight: Tensor, weight_dim: int, bias: Tensor | None
 ) -> None:
     rows = flow.rows(weight, weight_dim)

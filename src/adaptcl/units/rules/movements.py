@@ -1,10 +1,10 @@
-"""How unit candidates pass through operations that only move elements about.
+"""Rules for movements: operations that only move elements.
 
-Most of them run on the candidates themselves, spread out to the shape of the activation: what
-happens to the elements happens to their candidates. What comes out must again consist of units
-along a single dimension, and must be what the same operation gives on a cut activation. Where
-that holds only if units are cut together (two halves of a `chunk`, the groups of a channel
-shuffle), they are coupled.
+Most rules run the operation on the candidates themselves, expanded to the shape of the activation:
+what happens to the elements happens to their candidates. The result must again consist of units
+along a single dimension, and must be what the operation gives for a cut activation. If that holds
+only when units are cut together (the two halves of a `chunk`, the groups of a channel shuffle),
+they are coupled.
 """
 
 from __future__ import annotations
@@ -27,76 +27,76 @@ def same(flow: Flow, call: OperationCall) -> bool:
 
 
 def moved(flow: Flow, call: OperationCall) -> bool:
-    """Whole dimensions change places, or are repeated in order."""
-    given = call.get(0, "input")
-    tag = flow.tag(given)
+    """Whole dimensions are permuted or repeated."""
+    operand = call.get(0, "input")
+    tag = flow.tag(operand)
     if tag is None:
         return False
-    full = call.func(_spread(tag, given.shape), *call.args[1:], **call.kwargs)
+    full = call.func(_spread(tag, operand.shape), *call.args[1:], **call.kwargs)
     return _put_settled(flow, call.out, full, tag.zero, prefer=None)
 
 
 def reshaped(flow: Flow, call: OperationCall) -> bool:
     """Dimensions are merged or split; the order of the elements stays.
 
-    Splitting channels into (groups, channels of a group) survives a cut if every group loses
-    the same channels. Which of the new dimensions gives way cannot be seen from one pass; it is
-    taken to be one given as -1, otherwise the second of two and the first of more. The check
-    after tracing pins the units where that guess is wrong.
+    Splitting channels into (groups, channels of a group) survives a cut if every group loses the
+    same channels. Which of the new dimensions shrinks cannot be seen in one pass. The guess is the
+    one given as -1, or else the second of two and the first of more. If it is wrong, the check
+    after tracing pins the units.
     """
-    given = call.get(0, "input")
-    tag = flow.tag(given)
-    if tag is None or call.out.dtype != given.dtype:
+    operand = call.get(0, "input")
+    tag = flow.tag(operand)
+    if tag is None or call.out.dtype != operand.dtype:
         return False
-    full = _spread(tag, given.shape).reshape(call.out.shape)
+    full = _spread(tag, operand.shape).reshape(call.out.shape)
     return _put_settled(flow, call.out, full, tag.zero, prefer=_open_dimension(call))
 
 
-def parts(flow: Flow, call: OperationCall) -> bool:
-    """A part or several: indexing, `chunk`, `split`, `narrow`, `unbind`.
+def split(flow: Flow, call: OperationCall) -> bool:
+    """Indexing, `chunk`, `split`, `narrow` and `unbind`.
 
-    Parts along the dimension of the units must be equal and cover it without gap; units at the
-    same place in different parts are then coupled, so that the parts stay equal.
+    Pieces along the dimension of the units must be equally large and cover it without a gap. Units
+    at the same position in different pieces are coupled, so that the pieces stay equally large.
     """
-    given = call.get(0, "input")
-    tag = flow.tag(given)
+    operand = call.get(0, "input")
+    tag = flow.tag(operand)
     if tag is None or len(list(tensors_in((call.args[1:], call.kwargs)))) > 0:
         return False
-    results = call.func(_spread(tag, given.shape), *call.args[1:], **call.kwargs)
+    results = call.func(_spread(tag, operand.shape), *call.args[1:], **call.kwargs)
     for full, out in zip(tensors_in(results), tensors_in(call.out), strict=True):
         varying = _varying(full)
         if len(varying) != 1:
             return False
         ids = _vector(full, varying[0])
-        if not torch.equal(ids, tag.ids) and not _couple_parts(flow, tag.ids, ids):
+        if not torch.equal(ids, tag.ids) and not _couple_pieces(flow, tag.ids, ids):
             return False
         flow.put(out, ids, varying[0], tag.zero)
     return True
 
 
 def rolled(flow: Flow, call: OperationCall) -> bool:
-    """A shift by a given number of places must leave the dimension of the units alone."""
-    given = call.get(0, "input")
-    tag = flow.tag(given)
+    """A shift by a fixed number must leave the dimension of the units alone."""
+    operand = call.get(0, "input")
+    tag = flow.tag(operand)
     if tag is None:
         return False
-    full = call.func(_spread(tag, given.shape), *call.args[1:], **call.kwargs)
-    if not torch.equal(full, _spread(tag, given.shape)):
+    full = call.func(_spread(tag, operand.shape), *call.args[1:], **call.kwargs)
+    if not torch.equal(full, _spread(tag, operand.shape)):
         return False
     flow.put(call.out, tag.ids, tag.dim, tag.zero)
     return True
 
 
 def concatenated(flow: Flow, call: OperationCall) -> bool:
-    """Side by side along the units, or end to end along another dimension."""
-    given = list(call.get(0, "tensors"))
+    """Concatenation along the units, or along another dimension."""
+    operands = list(call.get(0, "tensors"))
     dim = call.get(1, "dim", 0) % call.out.dim()
-    dims = {tag.dim for t in given if (tag := flow.tag(t)) is not None}
-    if len(dims) != 1 or any(flow.is_state(t) for t in given):
+    dims = {tag.dim for t in operands if (tag := flow.tag(t)) is not None}
+    if len(dims) != 1 or any(flow.is_state(t) for t in operands):
         return False
     (unit_dim,) = dims
-    zero = all(tag.zero for t in given if (tag := flow.tag(t)) is not None)
-    vectors = [_vector_or_pinned(flow, t, unit_dim) for t in given]
+    zero = all(tag.zero for t in operands if (tag := flow.tag(t)) is not None)
+    vectors = [_vector_or_pinned(flow, t, unit_dim) for t in operands]
     if unit_dim == dim:
         flow.put(call.out, torch.cat(vectors), dim, zero)
     else:
@@ -107,14 +107,14 @@ def concatenated(flow: Flow, call: OperationCall) -> bool:
 
 def stacked(flow: Flow, call: OperationCall) -> bool:
     """A new dimension, along which the units repeat."""
-    given = list(call.get(0, "tensors"))
+    operands = list(call.get(0, "tensors"))
     dim = call.get(1, "dim", 0) % call.out.dim()
-    tags = [flow.tag(t) for t in given]
+    tags = [flow.tag(t) for t in operands]
     found = [tag for tag in tags if tag is not None]
-    if any(flow.is_state(t) for t in given) or len({tag.dim for tag in found}) != 1:
+    if any(flow.is_state(t) for t in operands) or len({tag.dim for tag in found}) != 1:
         return False
     unit_dim = found[0].dim
-    vectors = [_vector_or_pinned(flow, t, unit_dim) for t in given]
+    vectors = [_vector_or_pinned(flow, t, unit_dim) for t in operands]
     _couple_all(flow, vectors)
     shifted = unit_dim + 1 if dim <= unit_dim else unit_dim
     flow.put(call.out, vectors[0], shifted, all(tag.zero for tag in found))
@@ -122,26 +122,26 @@ def stacked(flow: Flow, call: OperationCall) -> bool:
 
 
 def shuffled(flow: Flow, call: OperationCall) -> bool:
-    """`channel_shuffle`: as splitting into groups, exchanging and merging again."""
+    """`channel_shuffle`: channels are split into groups, transposed and merged."""
     tag = flow.tag(call.get(0, "input"))
     groups = call.get(1, "groups")
     if tag is None or tag.dim != 1:
         return False
-    split = tag.ids.reshape(groups, -1)
-    flow.coupling.couple(split.flatten(), split[:1].expand_as(split).flatten())
-    flow.put(call.out, split.t().flatten(), 1, tag.zero)
+    by_group = tag.ids.reshape(groups, -1)
+    flow.coupling.couple(by_group.flatten(), by_group[:1].expand_as(by_group).flatten())
+    flow.put(call.out, by_group.t().flatten(), 1, tag.zero)
     return True
 
 
 def _spread(tag: Tag, shape: torch.Size) -> Tensor:
-    """The candidate of every element, as a view of the candidates along one dimension."""
+    """The candidate of every element of an activation, as a view."""
     aligned = [1] * len(shape)
     aligned[tag.dim] = len(tag.ids)
     return tag.ids.reshape(aligned).expand(shape)
 
 
 def _varying(full: Tensor) -> list[int]:
-    """The dimensions along which the candidates are not all the same."""
+    """The dimensions along which the candidates differ."""
     return [
         dim
         for dim in range(full.dim())
@@ -156,7 +156,7 @@ def _vector(full: Tensor, dim: int) -> Tensor:
 
 
 def _put_settled(flow: Flow, out: Tensor, full: Tensor, zero: bool, prefer: int | None) -> bool:
-    """Tag an activation, coupling units until they lie along a single dimension."""
+    """Tag an activation, and couple units until they vary along a single dimension."""
     varying = _varying(full)
     if not varying:
         return False
@@ -175,7 +175,7 @@ def _put_settled(flow: Flow, out: Tensor, full: Tensor, zero: bool, prefer: int 
 
 
 def sizes_asked(call: OperationCall) -> list[int]:
-    """The sizes that a `view` or `reshape` is given, one for each dimension; else none."""
+    """The sizes passed to a `view` or `reshape`, if there is one for each dimension."""
     sizes: list[Any] = list(call.args[1:])
     if len(sizes) == 1 and isinstance(sizes[0], tuple | list):
         sizes = list(sizes[0])
@@ -184,18 +184,18 @@ def sizes_asked(call: OperationCall) -> list[int]:
 
 
 def _open_dimension(call: OperationCall) -> int | None:
-    """The place of a -1 among the sizes asked for."""
+    """The dimension of a -1 among the sizes."""
     sizes = sizes_asked(call)
     return sizes.index(-1) if -1 in sizes else None
 
 
-def _couple_parts(flow: Flow, whole: Tensor, part: Tensor) -> bool:
-    if len(whole) % len(part) != 0:
+def _couple_pieces(flow: Flow, whole: Tensor, piece: Tensor) -> bool:
+    if len(whole) % len(piece) != 0:
         return False
-    split = whole.reshape(-1, len(part))
-    if not bool((split == part).all(dim=1).any()):
+    pieces = whole.reshape(-1, len(piece))
+    if not bool((pieces == piece).all(dim=1).any()):
         return False
-    flow.coupling.couple(split.flatten(), part.expand_as(split).flatten())
+    flow.coupling.couple(pieces.flatten(), piece.expand_as(pieces).flatten())
     return True
 
 
@@ -215,13 +215,13 @@ _MOVED = """
     broadcast_to repeat repeat_interleave tile flip
 """
 _RESHAPED = "reshape reshape_as view view_as flatten unflatten squeeze unsqueeze ravel"
-_PARTS = "getitem chunk split narrow select unbind"
+_SPLIT = "getitem chunk split narrow select unbind"
 
 MOVEMENT_RULES: dict[str, Rule] = {
     **dict.fromkeys(_SAME.split(), same),
     **dict.fromkeys(_MOVED.split(), moved),
     **dict.fromkeys(_RESHAPED.split(), reshaped),
-    **dict.fromkeys(_PARTS.split(), parts),
+    **dict.fromkeys(_SPLIT.split(), split),
     **dict.fromkeys(("cat", "concat", "concatenate"), concatenated),
     "roll": rolled,
     "stack": stacked,

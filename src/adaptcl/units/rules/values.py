@@ -1,9 +1,8 @@
-"""How unit candidates pass through operations that compute new values without weights.
+"""Rules for values: operations that compute new values without weights.
 
-Cutting a unit equals zeroing it only while its activation *is* zero once the unit is zeroed:
-ReLU keeps that, a sigmoid does not, and a product has it if one factor has it. Instead of
-lists of functions with and without that property, the operation itself is asked, by running it
-on zeros.
+Cutting a unit equals zeroing it only if a zeroed unit has a zero activation. A ReLU preserves that,
+a sigmoid does not, and a product has it if one factor has it. No list says which functions have
+this property: each operation is run on zeros to find out.
 """
 
 from __future__ import annotations
@@ -18,15 +17,14 @@ from torch import Tensor
 from adaptcl.units.flow import PINNED, Flow, OperationCall, Rule, tensors_in
 
 _ANYTHING = (2.0, -1.0)
-"""Stand-ins for a value that may be anything: one of either sign."""
+"""Test values, one of either sign, for an operand that may be anything."""
 
 
 def pointwise(flow: Flow, call: OperationCall) -> bool:
-    """A function of each element, or of the elements at the same place of several operands.
+    """A function of each element, or of the elements at the same position of several operands.
 
-    Operands of full width are cut together. One that is broadcast along the units is never cut
-    itself and leaves them alone. A free parameter belongs to the units if they are its only
-    dimension.
+    Operands of full width are cut together. An operand that is broadcast along the units is never
+    cut and does not pin them. A bare parameter belongs to the units if they are its only dimension.
     """
     out: Tensor = call.out
     operands = list(tensors_in((call.args, call.kwargs)))
@@ -42,8 +40,8 @@ def pointwise(flow: Flow, call: OperationCall) -> bool:
     ids = next(tag.ids for tag in tags if tag is not None)
     zero: dict[int, bool] = {}
     for tensor, tag in zip(operands, tags, strict=True):
-        own_dim = dim - out.dim() + tensor.dim()
-        if own_dim < 0 or tensor.shape[own_dim] == 1:
+        operand_dim = dim - out.dim() + tensor.dim()
+        if operand_dim < 0 or tensor.shape[operand_dim] == 1:
             if flow.is_state(tensor):
                 flow.pin(tensor)
             zero[id(tensor)] = False
@@ -51,7 +49,7 @@ def pointwise(flow: Flow, call: OperationCall) -> bool:
             flow.coupling.couple(ids, tag.ids)
             zero[id(tensor)] = tag.zero
         elif flow.is_parameter(tensor) and tensor.numel() == len(ids):
-            flow.claim(tensor, own_dim, ids, owned=True)
+            flow.claim(tensor, operand_dim, ids, owned=True)
             zero[id(tensor)] = True
         else:
             flow.pin(tensor)
@@ -62,7 +60,7 @@ def pointwise(flow: Flow, call: OperationCall) -> bool:
 
 
 def _gives_zero(call: OperationCall, zero: dict[int, bool]) -> bool:
-    """Whether the result is zero where some operands are, whatever the others."""
+    """Whether the result is zero where these operands are zero, whatever the others are."""
     free = [key for key, is_zero in zero.items() if not is_zero]
     for values in product(_ANYTHING, repeat=len(free)):
         chosen = dict(zip(free, values, strict=True))
@@ -72,55 +70,55 @@ def _gives_zero(call: OperationCall, zero: dict[int, bool]) -> bool:
 
 
 def _filled(chosen: dict[int, float], tensor: Tensor) -> Tensor:
-    """A single element of the value chosen for a tensor, or zero."""
+    """One element with the value chosen for a tensor, or zero."""
     return torch.full([1] * tensor.dim(), chosen.get(id(tensor), 0.0)).to(tensor.dtype)
 
 
 def reduced(flow: Flow, call: OperationCall) -> bool:
     """Mean, sum, maximum, softmax and the like over dimensions other than that of the units.
 
-    A sum over units is the one exception: what is zero adds as little as what is not there.
+    A sum over the units is the one exception: adding zero equals adding nothing.
     """
-    given = call.get(0, "input")
+    operand = call.get(0, "input")
     other = call.get(1, "dim")
     if isinstance(other, Tensor):
         return pointwise(flow, call)
-    tag = flow.tag(given)
+    tag = flow.tag(operand)
     if tag is None:
         return False
-    over = range(given.dim()) if other is None else [other] if isinstance(other, int) else other
-    dims = {dim % given.dim() for dim in over}
+    over = range(operand.dim()) if other is None else [other] if isinstance(other, int) else other
+    dims = {dim % operand.dim() for dim in over}
     if tag.dim in dims:
         return call.name == "sum" and tag.zero
-    return _put_outputs(flow, call, given, sum(dim < tag.dim for dim in dims))
+    return _put_outputs(flow, call, operand, sum(dim < tag.dim for dim in dims))
 
 
 def spatial(flow: Flow, call: OperationCall) -> bool:
-    """Pooling, padding and resizing of everything behind the dimension of the units."""
-    given = call.get(0, "input")
-    tag = flow.tag(given)
-    if tag is None or tag.dim >= given.dim() - _trailing(call, given):
+    """Pooling, padding and resizing of the dimensions behind that of the units."""
+    operand = call.get(0, "input")
+    tag = flow.tag(operand)
+    if tag is None or tag.dim >= operand.dim() - _trailing(call, operand):
         return False
-    return _put_outputs(flow, call, given, 0)
+    return _put_outputs(flow, call, operand, 0)
 
 
-def _trailing(call: OperationCall, given: Tensor) -> int:
-    """How many of the last dimensions the operation works on."""
+def _trailing(call: OperationCall, operand: Tensor) -> int:
+    """How many of the last dimensions the operation changes."""
     if call.name == "pad":
         pads = call.get(1, "pad")
         return max((i // 2 + 1 for i, size in enumerate(pads) if size != 0), default=0)
     if (found := re.search(r"([123])d", call.name)) is not None:
         return int(found[1])
-    return given.dim() - 2
+    return operand.dim() - 2
 
 
-def _put_outputs(flow: Flow, call: OperationCall, given: Tensor, lost: int) -> bool:
-    """Tag each result; dimensions before that of the units may have been `lost`."""
-    tag = flow.tag(given)
+def _put_outputs(flow: Flow, call: OperationCall, operand: Tensor, lost: int) -> bool:
+    """Tag each output; `lost` dimensions before that of the units may be gone."""
+    tag = flow.tag(operand)
     assert tag is not None
-    on_zero = call.replay(lambda t: torch.zeros_like(t) if t is given else t)
+    on_zero = call.replay(lambda t: torch.zeros_like(t) if t is operand else t)
     for out, result in zip(tensors_in(call.out), tensors_in(on_zero), strict=True):
-        dim = tag.dim if out.dim() == given.dim() else tag.dim - lost
+        dim = tag.dim if out.dim() == operand.dim() else tag.dim - lost
         flow.put(out, tag.ids, dim, tag.zero and bool((result == 0).all()))
     return True
 
