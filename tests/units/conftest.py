@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+
+from adaptcl.units import Description, describe, trace
 
 IMAGE = (3, 8, 8)
 CLASSES = 5
@@ -350,7 +353,7 @@ def mlp(*norm: nn.Module) -> nn.Module:
 
 @dataclass(frozen=True)
 class Animal:
-    """A net and the units tracing must find: the number in each layer."""
+    """A net and the units that tracing must find: the number in each layer."""
 
     build: Callable[[], nn.Module]
     layers: dict[str, int]
@@ -414,25 +417,65 @@ ZOO = {
 }
 
 
-@pytest.fixture(params=ZOO)
-def animal(request: pytest.FixtureRequest) -> Animal:
-    """Every net of the zoo, or one by its name with `parametrize(..., indirect=True)`."""
-    return ZOO[request.param]
+class Traced:
+    """A net of the zoo in eval mode, traced and described once. Tests must not change it."""
+
+    def __init__(self, animal: Animal) -> None:
+        self.layers = animal.layers
+        self.images = example()
+        self.net = built(animal).eval()
+        self.units = trace(self.net, self.images)
+
+    @cached_property
+    def description(self) -> Description:
+        return describe(self.net, self.images)
 
 
-@pytest.fixture
-def net(animal: Animal) -> nn.Module:
+class Zoo(Mapping[str, Traced]):
+    """All nets by name; each is traced when it is first asked for."""
+
+    def __init__(self) -> None:
+        self._traced: dict[str, Traced] = {}
+
+    def __getitem__(self, name: str) -> Traced:
+        if name not in self._traced:
+            self._traced[name] = Traced(ZOO[name])
+        return self._traced[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(ZOO)
+
+    def __len__(self) -> int:
+        return len(ZOO)
+
+
+def built(animal: Animal) -> nn.Module:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         return animal.build()
 
 
+def example() -> Tensor:
+    return torch.randn(2, *IMAGE, generator=torch.Generator().manual_seed(1))
+
+
+@pytest.fixture(scope="session")
+def zoo() -> Zoo:
+    return Zoo()
+
+
 @pytest.fixture
-def layers(animal: Animal) -> dict[str, int]:
-    """How many units tracing must find in each layer of `net`."""
-    return animal.layers
+def animal(request: pytest.FixtureRequest) -> Animal:
+    """One net of the zoo by its name, with `parametrize("animal", [...], indirect=True)`."""
+    return ZOO[request.param]
+
+
+@pytest.fixture
+def net(animal: Animal) -> nn.Module:
+    """A fresh copy of the net, which a test may change."""
+    return built(animal)
 
 
 @pytest.fixture
 def images() -> Tensor:
-    return torch.randn(2, *IMAGE, generator=torch.Generator().manual_seed(1))
+    return example()

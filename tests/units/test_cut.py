@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import importlib
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -9,15 +11,22 @@ from torch import Tensor, nn
 
 from adaptcl.errors import UpdateError
 from adaptcl.units import (
+    CutOnDemand,
     Kept,
+    Place,
     State,
     UnitMap,
+    add_at,
     check_kept,
     cut,
+    cut_shapes,
     flops,
     kept_indexes,
+    kept_places,
     parameters,
     put_back,
+    recut,
+    row_blocks,
     size_bytes,
     submodel,
     trace,
@@ -135,27 +144,35 @@ def example_model() -> tuple[State, UnitMap, Kept]:
     return model.state_dict(), units, torch.tensor([1, 0, 1, 1] + [0, 1] * 3, dtype=torch.bool)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=40)
 @given(cut_models())
-def test_a_cut_model_gives_what_the_zeroed_model_gives(
+def test_any_cut_model_equals_the_zeroed_one_has_its_size_and_can_be_put_back(
     drawn: tuple[nn.Module, UnitMap, Kept],
 ) -> None:
     model, units, kept = drawn
-    zeroed = submodel(model, units, units.everything(), zero(model.state_dict(), units, kept))
     smaller = submodel(model, units, kept)
-    with torch.no_grad():
-        expected = zeroed(images())
-        scale = float(expected.abs().max())
-        torch.testing.assert_close(smaller(images()), expected, rtol=0, atol=1e-4 * scale + 1e-6)
+    check_equals_zeroing(model, units, kept, smaller)
+    check_sizes(units, kept, smaller)
+    check_putting_back(model.state_dict(), units, kept)
 
 
-@settings(max_examples=50, deadline=None)
-@given(cut_models())
-def test_putting_back_is_the_inverse_of_cutting_and_touches_nothing_else(
-    drawn: tuple[nn.Module, UnitMap, Kept],
-) -> None:
-    model, units, kept = drawn
-    state = model.state_dict()
+@torch.no_grad()
+def check_equals_zeroing(model: nn.Module, units: UnitMap, kept: Kept, smaller: nn.Module) -> None:
+    zeroed = submodel(model, units, units.everything(), zero(model.state_dict(), units, kept))
+    expected = zeroed(images())
+    scale = float(expected.abs().max())
+    torch.testing.assert_close(smaller(images()), expected, rtol=0, atol=1e-4 * scale + 1e-6)
+
+
+def check_sizes(units: UnitMap, kept: Kept, smaller: nn.Module) -> None:
+    assert parameters(units, kept) == sum(p.numel() for p in smaller.parameters())
+    assert size_bytes(units, kept) == sum(each.nbytes for each in smaller.state_dict().values())
+    again = trace(smaller, images())
+    assert flops(units, kept) == flops(again, again.everything())
+
+
+def check_putting_back(state: State, units: UnitMap, kept: Kept) -> None:
+    """It is the inverse of cutting and touches nothing else."""
     marked = {name: torch.full_like(tensor, 77) for name, tensor in state.items()}
     sub = cut(state, units, kept)
     put_back(sub, units, kept, into=marked)
@@ -165,20 +182,6 @@ def test_putting_back_is_the_inverse_of_cutting_and_touches_nothing_else(
         written = marked[name] != 77
         assert int(written.sum()) == sub[name].numel()
         assert torch.equal(marked[name][written], tensor[written])
-
-
-@settings(max_examples=50, deadline=None)
-@given(cut_models())
-def test_sizes_are_those_of_the_module_that_is_built(
-    drawn: tuple[nn.Module, UnitMap, Kept],
-) -> None:
-    model, units, kept = drawn
-    smaller = submodel(model, units, kept)
-    state = smaller.state_dict()
-    assert parameters(units, kept) == sum(p.numel() for p in smaller.parameters())
-    assert size_bytes(units, kept) == sum(tensor.nbytes for tensor in state.values())
-    again = trace(smaller, images())
-    assert flops(units, kept) == flops(again, again.everything())
 
 
 def test_cut_tensors_are_contiguous_copies() -> None:
@@ -216,14 +219,11 @@ def test_zeroing_leaves_the_columns_that_read_a_unit() -> None:
     assert state["parts.0.weight"][1].any()
 
 
-@pytest.mark.parametrize(
-    "kept",
-    [torch.ones(10), torch.ones(9, dtype=torch.bool), torch.ones(1, 10, dtype=torch.bool)],
-)
-def test_kept_units_must_be_a_boolean_for_each_unit(kept: Tensor) -> None:
+def test_kept_units_must_be_a_boolean_for_each_unit() -> None:
     _, units, _ = example_model()
-    with pytest.raises(UpdateError, match="must be 10 booleans"):
-        check_kept(units, kept)
+    for kept in (torch.ones(10), torch.ones(9).bool(), torch.ones(1, 10).bool()):
+        with pytest.raises(UpdateError, match="must be 10 booleans"):
+            check_kept(units, kept)
 
 
 def test_a_layer_without_unit_is_named() -> None:
@@ -253,3 +253,122 @@ def test_a_tensor_that_there_is_no_place_for_cannot_be_put_back() -> None:
     del state["head.bias"]
     with pytest.raises(UpdateError, match=r"no tensor 'head\.bias'"):
         put_back(sub, units, kept, into=state)
+
+
+def test_cutting_a_sub_model_to_all_of_its_units_is_a_copy() -> None:
+    state, units, kept = example_model()
+    sub = cut(state, units, kept)
+    for name, tensor in recut(sub, units, kept, kept).items():
+        assert torch.equal(tensor, sub[name])
+        assert tensor.data_ptr() != sub[name].data_ptr()
+
+
+def test_a_sub_model_cannot_be_cut_to_units_that_it_lacks_or_to_none() -> None:
+    state, units, kept = example_model()
+    sub = cut(state, units, kept)
+    with pytest.raises(UpdateError, match="units that it has"):
+        recut(sub, units, kept, units.everything())
+    with pytest.raises(UpdateError, match="without any unit"):
+        recut(sub, units, kept, kept & False)
+
+
+def test_tensors_cut_on_demand_are_those_that_a_cut_gives() -> None:
+    state, units, kept = example_model()
+    lazy, eager = CutOnDemand(state, units, kept), cut(state, units, kept)
+    assert list(lazy) == list(eager)
+    assert len(lazy) == len(eager)
+    assert all(torch.equal(tensor, eager[name]) for name, tensor in lazy.items())
+    assert lazy["head.weight"] is not lazy["head.weight"]
+    nothing = lazy.without_values()
+    assert {name: tuple(t.shape) for name, t in nothing.items()} == cut_shapes(units, kept)
+    assert all(nothing[name].dtype == tensor.dtype for name, tensor in state.items())
+    assert all(tensor.is_meta for tensor in nothing.values())
+
+
+class Additions:
+    """The sums of three layers, for tests of `add_at`."""
+
+    def __init__(self) -> None:
+        torch.manual_seed(0)
+        net = nn.Sequential(
+            nn.Conv2d(1, 6, 3, padding=1), nn.BatchNorm2d(6), nn.ReLU(),
+            nn.Conv2d(6, 5, 3, padding=1), nn.BatchNorm2d(5), nn.ReLU(),
+            nn.Flatten(), nn.Linear(5 * 16, 7), nn.ReLU(), nn.Linear(7, 3),
+        )  # fmt: skip
+        self.units = trace(net, torch.zeros(2, 1, 4, 4))
+        dice = torch.Generator().manual_seed(3)
+        shapes = self.units.shapes
+        self.state = {n: torch.randn(shape, generator=dice) for n, shape in shapes.items()}
+
+    def sums(self, fill: float) -> State:
+        shapes = self.units.shapes
+        return {n: torch.full(shape, fill, dtype=torch.float64) for n, shape in shapes.items()}
+
+    def added(self, sub: State, kept: Kept, weight: float) -> State:
+        totals, places = self.sums(1), kept_places(self.units, kept)
+        for name, value in sub.items():
+            add_at(totals[name], value, places[name], weight)
+        return totals
+
+
+ADDITIONS = Additions()
+
+
+@st.composite
+def sub_models(draw: st.DrawFn) -> Kept:
+    """Any units, or the first of each layer as fixed widths have them."""
+    kept = torch.tensor(draw(st.lists(st.booleans(), min_size=18, max_size=18)))
+    first = draw(st.booleans())
+    for layer in ADDITIONS.units.layers:
+        here = slice(layer.units.start, layer.units.stop)
+        if first:
+            kept[here] = torch.arange(len(layer.units)) < int(kept[here].sum())
+        kept[layer.units.start] = True
+    return kept
+
+
+@given(sub_models(), st.sampled_from([1, 50, 2**17]), st.sampled_from([1.0, 3.0, 5000.0]))
+def test_adding_is_the_inverse_of_cutting_for_any_sub_model_and_any_size_of_blocks(
+    kept: Kept, block: int, weight: float
+) -> None:
+    sub = cut(ADDITIONS.state, ADDITIONS.units, kept)
+    expected = ADDITIONS.sums(0)
+    put_back(sub, ADDITIONS.units, kept, expected)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(importlib.import_module("adaptcl.units.cut"), "_BLOCK", block)
+        totals = ADDITIONS.added(sub, kept, weight)
+    for name, total in totals.items():
+        assert torch.equal(total, 1 + weight * expected[name])
+
+
+def test_a_value_in_another_memory_layout_is_added_all_the_same() -> None:
+    kept = ADDITIONS.units.everything()
+    kept[[1, 7, 12]] = False
+    plain = cut(ADDITIONS.state, ADDITIONS.units, kept)
+    other = {
+        name: tensor.to(memory_format=torch.channels_last) if tensor.dim() == 4 else tensor
+        for name, tensor in plain.items()
+    }
+    one, two = ADDITIONS.added(plain, kept, 2.0), ADDITIONS.added(other, kept, 2.0)
+    assert all(torch.equal(one[name], two[name]) for name in one)
+
+
+def test_three_cut_dimensions_are_added_too() -> None:
+    total = torch.zeros(4, 5, 6, dtype=torch.float64)
+    kept = [torch.tensor([0, 3]), torch.tensor([1, 2, 4]), torch.tensor([0, 2, 5])]
+    places = []
+    for index, size in zip(kept, total.shape, strict=True):
+        spread = torch.full((size,), len(index))
+        spread[index] = torch.arange(len(index))
+        places.append(Place(index, None, spread))
+    value = torch.rand(2, 3, 3)
+    add_at(total, value, tuple(places), 1.0)
+    assert torch.equal(total[kept[0][:, None, None], kept[1][:, None], kept[2]], value.double())
+    assert float(total.sum()) == pytest.approx(float(value.double().sum()))
+
+
+def test_blocks_of_rows_cover_every_row_once() -> None:
+    tensor = torch.zeros(1000, 700)
+    covered = torch.cat([torch.arange(1000)[block] for block in row_blocks(tensor)])
+    assert torch.equal(covered, torch.arange(1000))
+    assert len(list(row_blocks(tensor))) > 1

@@ -5,13 +5,12 @@ import torch
 from torch import nn
 
 from adaptcl.errors import UpdateError
-from adaptcl.units import CutOnDemand, cut, cut_shapes, kept_places, trace
+from adaptcl.units import kept_places, trace
 
 MODEL = nn.Sequential(
     nn.Linear(3, 6), nn.BatchNorm1d(6), nn.ReLU(), nn.Linear(6, 4), nn.Linear(4, 2)
 )
 UNITS = trace(MODEL, torch.zeros(2, 3))
-STATE = {name: tensor.detach() for name, tensor in MODEL.state_dict().items()}
 
 
 def kept(*units: int) -> torch.Tensor:
@@ -49,27 +48,9 @@ def test_places_are_worked_out_once_for_each_sub_model_and_device() -> None:
     assert (rows.start, len(rows)) == (0, 2)
 
 
-@pytest.mark.parametrize("wrong", [torch.ones(3, dtype=torch.bool), torch.ones(10)])
-def test_what_is_no_sub_model_is_refused_every_time(wrong: torch.Tensor) -> None:
-    for _ in range(2):
+def test_what_is_no_sub_model_is_refused_every_time() -> None:
+    for wrong in (torch.ones(3, dtype=torch.bool), torch.ones(10), torch.ones(10)):
         with pytest.raises(UpdateError, match="10 booleans"):
             kept_places(UNITS, wrong)
         with pytest.raises(UpdateError, match="without any unit"):
             kept_places(UNITS, kept(0, 1))
-
-
-def test_tensors_cut_on_demand_are_those_that_a_cut_gives() -> None:
-    some = kept(1, 4, 8)
-    lazy, eager = CutOnDemand(STATE, UNITS, some), cut(STATE, UNITS, some)
-    assert list(lazy) == list(eager)
-    assert len(lazy) == len(eager)
-    assert all(torch.equal(tensor, eager[name]) for name, tensor in lazy.items())
-    assert lazy["0.weight"] is not lazy["0.weight"]
-
-
-def test_without_values_they_still_have_shape_and_type() -> None:
-    some = kept(1, 4, 8)
-    nothing = CutOnDemand(STATE, UNITS, some).without_values()
-    assert {name: tuple(t.shape) for name, t in nothing.items()} == cut_shapes(UNITS, some)
-    assert all(nothing[name].dtype == tensor.dtype for name, tensor in STATE.items())
-    assert all(tensor.is_meta for tensor in nothing.values())

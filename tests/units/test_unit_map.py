@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 import torch
 from torch import Tensor, nn
 
 from adaptcl.units import trace
+from adaptcl.units.unit_map import ResultCache
 
 
 @pytest.mark.parametrize("animal", ["MLP with batch norm"], indirect=True)
@@ -66,3 +69,33 @@ def test_a_model_in_which_nothing_is_tied_has_no_further_names(
     net: nn.Module, images: Tensor
 ) -> None:
     assert trace(net, images).tied == {}
+
+
+def test_a_result_is_made_once() -> None:
+    made: list[str] = []
+    cache = ResultCache(2)
+
+    def make() -> str:
+        made.append("a")
+        return "result"
+
+    assert [cache.get("a", make) for _ in range(3)] == ["result"] * 3
+    assert made == ["a"]
+
+
+def test_what_was_asked_for_longest_ago_is_forgotten() -> None:
+    cache = ResultCache(2)
+    for key in (1, 2, 1, 3):
+        cache.get(key, lambda: "first")
+    assert cache.get(1, lambda: "again") == "first"
+    assert cache.get(3, lambda: "again") == "first"
+    assert cache.get(2, lambda: "again") == "again"
+    assert len(cache) == 2
+
+
+def test_threads_can_share_it() -> None:
+    cache = ResultCache(3)
+    with ThreadPoolExecutor(4) as pool:
+        found = pool.map(lambda n: cache.get(n % 7, lambda: n % 7), range(700))
+        assert list(found) == [n % 7 for n in range(700)]
+    assert len(cache) <= 3

@@ -1,10 +1,14 @@
 from __future__ import annotations
 
+import copy
+from collections.abc import Mapping
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor, nn
 
-from adaptcl.units import Kept, UnitMap, cut, submodel, trace
+from adaptcl.units import Kept, UnitMap, cut, cut_shapes, recut, submodel, trace, zero
 
 
 def half(units: UnitMap) -> Kept:
@@ -14,12 +18,45 @@ def half(units: UnitMap) -> Kept:
     return kept
 
 
-def test_a_submodel_trains_and_remembers_its_sizes(net: nn.Module, images: Tensor) -> None:
-    units = trace(net, images)
-    smaller = submodel(net, units, half(units))
-    output = smaller(images)
-    scores = output if isinstance(output, Tensor) else output["scores"][0]
-    scores.sum().backward()
+def some_units(units: UnitMap, seed: int) -> Kept:
+    generator = torch.Generator().manual_seed(seed)
+    kept = torch.rand(units.count, generator=generator) < 0.6
+    for layer in units.layers:
+        kept[layer.units.start + seed % len(layer.units)] = True
+    return kept
+
+
+def randomised(model: nn.Module) -> nn.Module:
+    """A copy without zeros and ones, which could hide a wrong cut."""
+    model, generator = copy.deepcopy(model), torch.Generator().manual_seed(3)
+    for tensor in model.state_dict().values():
+        if tensor.is_floating_point() and tensor.dim() <= 1:
+            tensor.copy_(torch.rand(tensor.shape, generator=generator) + 0.3)
+    return model
+
+
+@torch.no_grad()
+def test_in_every_net_cutting_units_equals_zeroing_them(zoo: Mapping[str, Any]) -> None:
+    for each in zoo.values():
+        net, units = randomised(each.net), each.units
+        for seed in range(3):
+            kept = some_units(units, seed)
+            zeroed = submodel(net, units, units.everything(), zero(net.state_dict(), units, kept))
+            torch.testing.assert_close(
+                submodel(net, units, kept)(each.images), zeroed(each.images), rtol=1e-4, atol=1e-5
+            )
+
+
+def test_every_submodel_trains_and_knows_its_sizes(zoo: Mapping[str, Any]) -> None:
+    for each in zoo.values():
+        smaller = submodel(each.net, each.units, half(each.units)).train()
+        output = smaller(each.images)
+        scores = output if isinstance(output, Tensor) else output["scores"][0]
+        scores.sum().backward()
+        check_sizes(smaller)
+
+
+def check_sizes(smaller: nn.Module) -> None:
     for module in smaller.modules():
         if isinstance(module, nn.Conv2d):
             assert module.out_channels == module.weight.shape[0]
@@ -33,14 +70,20 @@ def test_a_submodel_trains_and_remembers_its_sizes(net: nn.Module, images: Tenso
             assert module.num_parameters == len(module.weight)
 
 
-def test_the_tensors_of_a_submodel_are_those_of_cut(net: nn.Module, images: Tensor) -> None:
-    units = trace(net, images)
-    kept = half(units)
-    expected = cut(net.state_dict(), units, kept)
-    for state in (None, expected):
-        built = submodel(net, units, kept, state).state_dict()
-        assert list(built) == list(expected)
-        assert all(torch.equal(built[name], tensor) for name, tensor in expected.items())
+def equal(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> bool:
+    return list(one) == list(other) and all(torch.equal(one[n], other[n]) for n in other)
+
+
+def test_building_cutting_and_cutting_twice_give_the_same_tensors(zoo: Mapping[str, Any]) -> None:
+    for each in zoo.values():
+        units, state = each.units, each.net.state_dict()
+        kept = half(units)
+        larger = kept | some_units(units, 1)
+        expected = cut(state, units, kept)
+        assert {name: tuple(t.shape) for name, t in expected.items()} == cut_shapes(units, kept)
+        assert equal(submodel(each.net, units, kept).state_dict(), expected)
+        assert equal(submodel(each.net, units, kept, expected).state_dict(), expected)
+        assert equal(recut(cut(state, units, larger), units, larger, kept), expected)
 
 
 @pytest.mark.parametrize(
@@ -90,11 +133,3 @@ def test_tied_weights_stay_tied(net: nn.Module, images: Tensor) -> None:
     a, b = smaller.get_parameter("a.weight"), smaller.get_parameter("b.weight")
     assert a is b
     assert a.shape == (3, 3)
-
-
-@pytest.mark.parametrize("animal", ["grouped convolution"], indirect=True)
-def test_a_grouped_convolution_loses_whole_groups(net: nn.Module, images: Tensor) -> None:
-    units = trace(net, images)
-    grouped = submodel(net, units, half(units)).get_submodule("between.0")
-    assert isinstance(grouped, nn.Conv2d)
-    assert (grouped.groups, grouped.in_channels, grouped.out_channels) == (2, 4, 6)
