@@ -420,11 +420,15 @@ ZOO = {
 class Traced:
     """A net of the zoo in eval mode, traced and described once. Tests must not change it."""
 
-    def __init__(self, animal: Animal) -> None:
+    def __init__(self, name: str, animal: Animal) -> None:
+        self.name = name
         self.layers = animal.layers
         self.images = example()
         self.net = built(animal).eval()
         self.units = trace(self.net, self.images)
+
+    def __repr__(self) -> str:
+        return self.name
 
     @cached_property
     def description(self) -> Description:
@@ -439,7 +443,7 @@ class Zoo(Mapping[str, Traced]):
 
     def __getitem__(self, name: str) -> Traced:
         if name not in self._traced:
-            self._traced[name] = Traced(ZOO[name])
+            self._traced[name] = Traced(name, ZOO[name])
         return self._traced[name]
 
     def __iter__(self) -> Iterator[str]:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from adaptcl.units import FIXED, Kept, UnitMap, submodel, trace
-from adaptcl.units.check import checked, without
+from adaptcl.units.check import pin_layers, pin_uncuttable
 from adaptcl.units.cut import zero
 
 
@@ -64,7 +64,7 @@ def test_a_layer_whose_slots_are_wrong_is_pinned_and_the_others_stay(
     units = trace(net, images)
     follow = tuple(s for s in units.slots if (s.tensor, s.dim) != ("c.weight", 1))
     lying = replace(units, slots=follow)
-    assert claimed(checked(net.eval(), lying, images)) == {"a.0", "c"}
+    assert claimed(pin_uncuttable(net.eval(), lying, images)) == {"a.0", "c"}
 
 
 @pytest.mark.parametrize("animal", ["VGG-like"], indirect=True)
@@ -76,13 +76,13 @@ def test_a_unit_that_is_cut_but_not_silent_is_found_by_its_output(
     units = trace(net, images)
     slots = (replace(s, owned=s.owned and s.tensor != "b.1.bias") for s in units.slots)
     lying = replace(units, slots=tuple(slots))
-    assert claimed(checked(net.eval(), lying, images)) == {"a.0", "c"}
+    assert claimed(pin_uncuttable(net.eval(), lying, images)) == {"a.0", "c"}
 
 
 @pytest.mark.parametrize("animal", ["VGG-like"], indirect=True)
 def test_pinning_a_layer_renumbers_the_rest(net: nn.Module, images: Tensor) -> None:
     units = trace(net, images)
-    fewer = without(units, {"b.0"})
+    fewer = pin_layers(units, {"b.0"})
     assert [(layer.name, layer.units) for layer in fewer.layers] == [
         ("a.0", range(6)),
         ("c", range(6, 16)),

@@ -1,12 +1,17 @@
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn.utils import parametrizations, parametrize
+from torch.nn.utils import spectral_norm as older_spectral_norm
 
 from adaptcl.errors import TraceError
 from adaptcl.pruning.budget import fit
-from adaptcl.units import parameters, trace
+from adaptcl.units import parameters
 from adaptcl.units.describe import (
     BY_PATTERN,
     TRAINING_ONLY,
@@ -14,49 +19,40 @@ from adaptcl.units.describe import (
     UNLIKE_ZEROING,
     UNTRAINABLE,
     UNUSED,
-    Described,
+    ModuleDescription,
     describe,
 )
 from adaptcl.units.pinning import LONE, RETURNED
 
 
-def by_name(model: nn.Module, images: Tensor, *fixed: str) -> dict[str, Described]:
+def by_name(model: nn.Module, images: Tensor, *fixed: str) -> dict[str, ModuleDescription]:
     return {each.name: each for each in describe(model, images, fixed).modules}
 
 
-def test_as_many_units_can_be_cut_as_tracing_finds(
-    net: nn.Module, layers: dict[str, int], images: Tensor
-) -> None:
-    described = by_name(net, images)
-    assert {name: described[name].cuttable for name in layers} == layers
-    for each in described.values():
-        assert each.cuttable <= each.units
-        assert each.cuttable == 0 or each.name in layers or each.coupled
-
-
-def test_whatever_is_not_cut_has_a_reason_and_nothing_else_has(
-    net: nn.Module, images: Tensor
-) -> None:
-    for each in describe(net, images).modules:
-        assert bool(each.pinned) == (each.cuttable < each.units or each.units == 0)
-
-
-def test_coupling_is_mutual(net: nn.Module, images: Tensor) -> None:
-    described = by_name(net, images)
-    for name, each in described.items():
-        assert name not in each.coupled
-        assert all(name in described[other].coupled for other in each.coupled)
+def test_every_net_of_the_zoo_is_described_as_it_is_traced(zoo: Mapping[str, Any]) -> None:
+    for traced in zoo.values():
+        described = {each.name: each for each in traced.description.modules}
+        cuttable = {name: described[name].cuttable for name in traced.layers}
+        assert cuttable == traced.layers
+        for name, each in described.items():
+            assert each.cuttable <= each.units
+            assert each.cuttable == 0 or name in traced.layers or each.coupled
+            # Whatever is not cut has a reason, and nothing else has.
+            assert bool(each.pinned) == (each.cuttable < each.units or each.units == 0)
+            # Coupling is mutual.
+            assert name not in each.coupled
+            assert all(name in described[other].coupled for other in each.coupled)
 
 
 def test_the_parameters_that_can_be_cut_are_those_that_pruning_can_take(
-    net: nn.Module, images: Tensor
+    zoo: Mapping[str, Any],
 ) -> None:
-    described, units = describe(net, images), trace(net, images)
-    assert described.parameters == sum(each.numel() for each in net.parameters())
-    left = described.parameters - described.cuttable_parameters
-    assert left == pytest.approx(described.least_retention * described.parameters)
-    for seed in range(5):
-        importance = torch.rand(units.count, generator=torch.Generator().manual_seed(seed))
+    for traced in zoo.values():
+        described, units = traced.description, traced.units
+        assert described.parameters == sum(each.numel() for each in traced.net.parameters())
+        left = described.parameters - described.cuttable_parameters
+        assert left == pytest.approx(described.least_retention * described.parameters)
+        importance = torch.rand(units.count, generator=torch.Generator().manual_seed(0))
         assert parameters(units, fit(units, units.everything(), importance, 0)) == left
 
 
@@ -69,9 +65,8 @@ def test_units_without_batch_norm_are_counted() -> None:
         assert f"\n{unscaled} units have no batch norm" in str(described)
 
 
-@pytest.mark.parametrize(
-    ("animal", "module", "reason"),
-    [
+def test_the_reason_is_the_one_there_is(zoo: Mapping[str, Any]) -> None:
+    for animal, module, reason in [
         ("VGG-like", "head", RETURNED),
         (
             "hard-coded view",
@@ -96,13 +91,9 @@ def test_units_without_batch_norm_are_counted() -> None:
         ),
         ("softmax over channels", "b.0", "a cut is not known to pass through softmax"),
         ("sigmoid that is read", "b.0", "even zeroed, they are not zero at linear in head"),
-    ],
-    indirect=["animal"],
-)
-def test_the_reason_is_the_one_there_is(
-    net: nn.Module, images: Tensor, module: str, reason: str
-) -> None:
-    assert by_name(net, images)[module].pinned == (reason,)
+    ]:
+        (described,) = (each for each in zoo[animal].description.modules if each.name == module)
+        assert described.pinned == (reason,)
 
 
 @pytest.mark.parametrize("animal", ["ResNet-like"], indirect=True)
@@ -151,8 +142,8 @@ def test_what_a_head_for_training_reads_and_the_head_itself_are_said_to_be_for_t
     }
 
 
-class Own(nn.Module):
-    """Parameters of its own beside a layer."""
+class Bare(nn.Module):
+    """Bare parameters beside a layer."""
 
     def __init__(self, *names: str) -> None:
         super().__init__()
@@ -167,16 +158,14 @@ class Own(nn.Module):
         return scores
 
 
-@pytest.mark.parametrize(
-    ("names", "told"),
-    [
-        (("cls",), "no units are known in the bare parameter cls"),
-        (("cls", "pos"), "no units are known in the bare parameters cls and pos"),
-        (("a", "b", "c"), "no units are known in the bare parameters a, b and c"),
-    ],
-)
-def test_bare_parameters_are_named(names: tuple[str, ...], told: str) -> None:
-    assert by_name(Own(*names), torch.randn(2, 3))[""].pinned == (told,)
+def test_bare_parameters_are_named() -> None:
+    for names, listed in [
+        (("cls",), "parameter cls"),
+        (("cls", "pos"), "parameters cls and pos"),
+        (("a", "b", "c"), "parameters a, b and c"),
+    ]:
+        described = by_name(Bare(*names), torch.randn(2, 3))[""]
+        assert described.pinned == (f"no units are known in the bare {listed}",)
 
 
 @pytest.mark.parametrize("animal", ["ResNet-like"], indirect=True)
@@ -215,6 +204,7 @@ def test_the_table_shortens_long_couplings_and_names_the_model_itself() -> None:
     assert "more.0       Linear      4           4  coupled with the model and 1 more" in text
 
 
+@pytest.mark.parametrize("animal", ["transformer layer"], indirect=True)
 def test_describing_leaves_the_model_and_the_random_numbers_as_they_were(
     net: nn.Module, images: Tensor
 ) -> None:
@@ -230,3 +220,26 @@ def test_describing_leaves_the_model_and_the_random_numbers_as_they_were(
 def test_what_cannot_be_traced_cannot_be_described() -> None:
     with pytest.raises(TraceError, match=r"The model is a str, but it must be an nn\.Module\.$"):
         describe("vgg16", torch.randn(2, 3))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("norm", "name", "kind"),
+    [
+        (parametrizations.weight_norm, "0.parametrizations.weight", "WeightNorm"),
+        (parametrizations.spectral_norm, "0.parametrizations.weight", "SpectralNorm"),
+        (older_spectral_norm, "0", "spectral_norm or pruning"),
+    ],
+)
+def test_a_weight_that_is_computed_is_said_to_be_and_what_to_do(
+    norm: Callable[[nn.Module], nn.Module], name: str, kind: str
+) -> None:
+    model = nn.Sequential(norm(nn.Linear(3, 4)), nn.Linear(4, 2))
+    (why,) = by_name(model, torch.randn(2, 3))[name].pinned
+    assert why.startswith(f"its weight is computed in every pass by {kind}; take that off with ")
+
+
+def test_once_it_is_taken_off_the_layer_can_be_cut() -> None:
+    model = nn.Sequential(parametrizations.weight_norm(nn.Linear(3, 4)), nn.Linear(4, 2))
+    assert describe(model, torch.randn(2, 3)).cuttable_parameters == 0
+    parametrize.remove_parametrizations(model[0], "weight")
+    assert describe(model, torch.randn(2, 3)).modules[0].cuttable == 4

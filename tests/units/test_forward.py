@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from adaptcl.errors import TraceError
 from adaptcl.units import describe, submodel, trace
-from adaptcl.units.forward import StepsShown
+from adaptcl.units.forward import WithoutFusedLayers
 
 
 class Padded(nn.Module):
@@ -48,7 +48,7 @@ def test_a_cut_encoder_of_padded_texts_takes_the_shortcut_again() -> None:
     smaller = submodel(model, units, kept)
     with torch.no_grad():
         fast = smaller(TEXTS)
-        with StepsShown():
+        with WithoutFusedLayers():
             slow = smaller(TEXTS)
     torch.testing.assert_close(fast, slow, rtol=1e-4, atol=1e-5)
 

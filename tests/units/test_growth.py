@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
-import pytest
 import torch
 from torch import Tensor, nn
 
@@ -32,51 +32,46 @@ def depthwise() -> nn.Module:
     return nn.Conv2d(4, 4, 1, groups=4, bias=False)
 
 
-def test_a_convolution_grows_as_its_filter_does(net: nn.Module, images: Tensor) -> None:
-    norms = {f"{n}.running_var" for n, m in net.named_modules() if isinstance(m, nn.BatchNorm2d)}
-    grouped = any(isinstance(m, nn.Conv2d) and m.groups > 1 for m in net.modules())
-    squashed = any(isinstance(m, nn.Sigmoid) for m in net.modules())
-    assert grouped or squashed or not norms & growth(net, images).keys()
+def test_a_plain_convolution_grows_as_its_filter_does(zoo: Mapping[str, Any]) -> None:
+    for each in zoo.values():
+        modules = dict(each.net.named_modules())
+        norms = {f"{n}.running_var" for n, m in modules.items() if isinstance(m, nn.BatchNorm2d)}
+        grouped = any(isinstance(m, nn.Conv2d) and m.groups > 1 for m in modules.values())
+        squashed = any(isinstance(m, nn.Sigmoid) for m in modules.values())
+        assert grouped or squashed or not norms & each.units.growth.keys()
+    # Groups that all lose the same channels grow as any other filter.
+    assert zoo["shuffled groups"].units.growth == {}
 
 
-@pytest.mark.parametrize(
-    ("between", "power"),
-    [
-        ([depthwise], 2),
-        ([depthwise, depthwise], 3),
-        ([nn.ReLU, depthwise], 2),
-        ([nn.SiLU, depthwise], 2),
-        ([nn.ReLU6, depthwise], 2),
-        ([lambda: nn.BatchNorm2d(4), nn.ReLU, depthwise], 2),
-        ([lambda: nn.BatchNorm2d(4, affine=False), nn.ReLU], 0),
-        ([lambda: nn.GroupNorm(4, 4), depthwise], 2),
-        ([lambda: nn.PReLU(4), lambda: nn.AvgPool2d(2), depthwise], 2),
-        ([nn.Sigmoid], 0),
-    ],
-)
-def test_what_belongs_to_the_same_unit_adds_its_power(
-    between: Sequence[Callable[[], nn.Module]], power: int
-) -> None:
-    found = growth(before_a_norm(*(make() for make in between)))
-    norm = len(between) + 1
-    assert found[f"{norm}.running_mean"] == found[f"{norm}.running_var"] == [power] * 4
+def test_what_belongs_to_the_same_unit_adds_its_power() -> None:
+    for between, power in [
+        ([depthwise()], 2),
+        ([depthwise(), depthwise()], 3),
+        ([nn.ReLU(), depthwise()], 2),
+        ([nn.SiLU(), depthwise()], 2),
+        ([nn.ReLU6(), depthwise()], 2),
+        ([nn.BatchNorm2d(4), nn.ReLU(), depthwise()], 2),
+        ([nn.BatchNorm2d(4, affine=False), nn.ReLU()], 0),
+        ([nn.GroupNorm(4, 4), depthwise()], 2),
+        ([nn.PReLU(4), nn.AvgPool2d(2), depthwise()], 2),
+        ([nn.Sigmoid()], 0),
+    ]:
+        found = growth(before_a_norm(*between))
+        norm = len(between) + 1
+        assert found[f"{norm}.running_mean"] == found[f"{norm}.running_var"] == [power] * 4
 
 
-@pytest.mark.parametrize(
-    ("between", "frozen", "power"),
-    [
+def test_what_is_frozen_adds_nothing() -> None:
+    for between, frozen, power in [
         ([], ["0.weight", "0.bias"], 0),
-        ([depthwise], ["1.weight"], None),
-        ([depthwise], ["0.weight", "0.bias"], None),
-        ([depthwise], ["0.weight", "0.bias", "1.weight"], 0),
-        ([lambda: nn.BatchNorm2d(4), depthwise], ["1.weight", "1.bias", "2.weight"], 0),
-    ],
-)
-def test_what_is_frozen_adds_nothing(
-    between: Sequence[Callable[[], nn.Module]], frozen: Sequence[str], power: int | None
-) -> None:
-    found = growth(before_a_norm(*(make() for make in between), frozen=frozen))
-    assert found.get(f"{len(between) + 1}.running_var") == (None if power is None else [power] * 4)
+        ([depthwise()], ["1.weight"], None),
+        ([depthwise()], ["0.weight", "0.bias"], None),
+        ([depthwise()], ["0.weight", "0.bias", "1.weight"], 0),
+        ([nn.BatchNorm2d(4), depthwise()], ["1.weight", "1.bias", "2.weight"], 0),
+    ]:
+        found = growth(before_a_norm(*between, frozen=frozen))
+        expected = None if power is None else [power] * 4
+        assert found.get(f"{len(between) + 1}.running_var") == expected
 
 
 class Joined(nn.Module):
@@ -103,13 +98,6 @@ def test_units_side_by_side_have_powers_of_their_own() -> None:
 def test_a_sum_keeps_the_power_and_a_product_adds_them() -> None:
     assert growth(Joined(torch.add, 4)) == {}
     assert growth(Joined(torch.mul, 4))["norm.running_var"] == [2] * 4
-
-
-@pytest.mark.parametrize("animal", ["shuffled groups"], indirect=True)
-def test_groups_that_get_narrower_alike_grow_as_any_other_filter(
-    net: nn.Module, images: Tensor
-) -> None:
-    assert growth(net, images) == {}
 
 
 def test_a_norm_before_two_layers_takes_the_lower_power() -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import pytest
 import torch
@@ -11,7 +12,7 @@ from torch.nn import functional as F
 
 from adaptcl.units import describe
 from adaptcl.units.flow import PINNED
-from adaptcl.units.pinning import LONE, RETURNED, watched
+from adaptcl.units.pinning import LONE, RETURNED, observe_pinning
 
 SAMPLES = torch.randn(2, 6)
 
@@ -21,7 +22,7 @@ def reasons(model: nn.Module, sample: Tensor = SAMPLES) -> dict[str, tuple[str, 
 
 
 class Net(nn.Module):
-    """Three layers, for a forward pass of each test's own."""
+    """Three layers; each test adds a forward pass."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -33,12 +34,14 @@ class Net(nn.Module):
 
 
 @torch.no_grad()
-def test_all_that_a_forward_pass_pins_has_a_cause(net: nn.Module, images: Tensor) -> None:
-    watch = watched(net.eval(), images)
-    for ids, owned in watch.flow.slots.values():
-        for one, root in zip(ids.tolist(), watch.flow.coupling.roots(ids), strict=True):
-            assert (root == PINNED and owned) <= (watch.why(one) is not None or one == PINNED)
-            assert (root == PINNED) >= (watch.why(one) is not None)
+def test_all_that_a_forward_pass_pins_has_a_cause(zoo: Mapping[str, Any]) -> None:
+    for each in zoo.values():
+        pinning = observe_pinning(each.net, each.images)
+        for ids, owned in pinning.flow.slots.values():
+            for one, root in zip(ids.tolist(), pinning.flow.coupling.roots(ids), strict=True):
+                explained = pinning.why(one) is not None
+                assert (root == PINNED and owned) <= (explained or one == PINNED)
+                assert (root == PINNED) >= explained
 
 
 def test_what_is_added_to_the_input_of_a_layer_norm_is_coupled_with_who_made_it() -> None:

@@ -43,7 +43,11 @@ def test_in_every_net_cutting_units_equals_zeroing_them(zoo: Mapping[str, Any]) 
             kept = some_units(units, seed)
             zeroed = submodel(net, units, units.everything(), zero(net.state_dict(), units, kept))
             torch.testing.assert_close(
-                submodel(net, units, kept)(each.images), zeroed(each.images), rtol=1e-4, atol=1e-5
+                submodel(net, units, kept)(each.images),
+                zeroed(each.images),
+                rtol=1e-4,
+                atol=1e-5,
+                msg=lambda text, each=each: f"{each}: {text}",
             )
 
 

@@ -65,9 +65,8 @@ class Mixed(nn.Module):
         return scores
 
 
-@pytest.mark.parametrize("weights", [torch.float64, torch.float32, torch.bfloat16])
-def test_every_tensor_has_the_size_of_its_own_type(weights: torch.dtype) -> None:
-    net = Mixed(weights)
+def test_every_tensor_has_the_size_of_its_type() -> None:
+    net = Mixed(torch.bfloat16)
     units = trace(net, torch.zeros(2, 3))
     assert units.count > 0
     kept = units.everything()
