@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from adaptcl.data import DataSet, Samples
-from adaptcl.data.packed import pack, read
+from adaptcl.data.packed import pack, read_packed
 from adaptcl.data.samples import channel_statistics
 from adaptcl.errors import DataError, SettingError
 
@@ -38,14 +39,14 @@ def test_packing_without_loss_gives_the_same_images_back(
     kind: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
     original: DataSet = request.getfixturevalue(kind)
-    read_back = read(pack(original, tmp_path / "waves.npz", quality=None))
+    read_back = read_packed(pack(original, tmp_path / "waves.npz", quality=None))
     assert_same_images(read_back, original, tolerance=0)
     assert read_back.classes == original.classes
     assert read_back.name == "waves"
 
 
 def test_packing_as_jpeg_gives_nearly_the_same_images_back(colour: DataSet, tmp_path: Path) -> None:
-    assert_same_images(read(pack(colour, tmp_path / "waves.npz", 95)), colour, tolerance=12)
+    assert_same_images(read_packed(pack(colour, tmp_path / "waves.npz", 95)), colour, tolerance=12)
 
 
 def test_lower_quality_makes_a_smaller_file(tmp_path: Path) -> None:
@@ -60,26 +61,28 @@ def test_images_are_normalised_by_their_own_statistics_unless_others_are_given(
     colour: DataSet, tmp_path: Path
 ) -> None:
     path = pack(colour, tmp_path / "waves.npz", None)
-    own = read(path)
-    assert (own.train.mean, own.train.std) == channel_statistics(colour.train.inputs)
-    assert (own.test.mean, own.test.std) == (own.train.mean, own.train.std)
-    given = read(path, "other", (0.5,) * 3, (0.25,) * 3)
-    assert given.name == "other"
-    assert given.test.mean == (0.5,) * 3
+    default = read_packed(path)
+    assert (default.train.mean, default.train.std) == channel_statistics(colour.train.inputs)
+    assert (default.test.mean, default.test.std) == (default.train.mean, default.train.std)
+    other = read_packed(path, "other", (0.5,) * 3, (0.25,) * 3)
+    assert other.name == "other"
+    assert other.test.mean == (0.5,) * 3
 
 
 def test_more_than_256_classes_can_be_packed(tmp_path: Path) -> None:
     images = torch.zeros(300, 1, 2, 2, dtype=torch.uint8)
     samples = Samples(images, torch.arange(300))
     dataset = DataSet("many", samples, samples, tuple(str(n) for n in range(300)))
-    assert torch.equal(read(pack(dataset, tmp_path / "many.npz")).test.labels, torch.arange(300))
+    assert torch.equal(
+        read_packed(pack(dataset, tmp_path / "many.npz")).test.labels, torch.arange(300)
+    )
 
 
 def test_progress_rises_to_the_number_of_all_images(colour: DataSet, tmp_path: Path) -> None:
     written: list[tuple[int, int | None]] = []
     path = pack(colour, tmp_path / "x.npz", progress=lambda *call: written.append(call))
     seen: list[tuple[int, int | None]] = []
-    read(path, progress=lambda *call: seen.append(call))
+    read_packed(path, progress=lambda *call: seen.append(call))
     assert written[-1] == (18, 18)
     assert seen == [(12, 18), (18, 18)]
 
@@ -193,36 +196,35 @@ DAMAGES: dict[str, tuple[Any, str]] = {
 }
 
 
-@pytest.mark.parametrize(("damage", "sentence"), DAMAGES.values(), ids=DAMAGES.keys())
-def test_a_file_that_contradicts_itself_is_refused(
-    damage: Any, sentence: str, arrays: Arrays, tmp_path: Path
-) -> None:
+def test_a_file_that_contradicts_itself_is_refused(arrays: Arrays, tmp_path: Path) -> None:
     path = tmp_path / "damaged.npz"
-    np.savez(path, **damage(arrays))
-    with pytest.raises(DataError, match=sentence):
-        read(path)
+    for name, (damage, sentence) in DAMAGES.items():
+        np.savez(path, **damage(arrays))
+        with pytest.raises(DataError) as refused:
+            read_packed(path)
+        assert re.search(sentence, str(refused.value)), name
 
 
 def test_a_file_that_is_no_npz_is_refused(tmp_path: Path, colour: DataSet) -> None:
     with pytest.raises(DataError, match="There is no file"):
-        read(tmp_path / "absent.npz")
+        read_packed(tmp_path / "absent.npz")
     sound = pack(colour, tmp_path / "x.npz")
     cut = tmp_path / "cut.npz"
     cut.write_bytes(sound.read_bytes()[:-100])
     with pytest.raises(DataError, match="cut short"):
-        read(cut)
+        read_packed(cut)
     flipped = bytearray(sound.read_bytes())
     flipped[len(flipped) // 2] ^= 0xFF
     cut.write_bytes(flipped)
     with pytest.raises(DataError, match="cannot be read"):
-        read(cut)
+        read_packed(cut)
 
 
 def test_statistics_for_another_number_of_channels_are_refused(
     gray: DataSet, tmp_path: Path
 ) -> None:
     with pytest.raises(DataError, match="1 channels, not 3"):
-        read(pack(gray, tmp_path / "x.npz"), None, (0.5,) * 3, (0.5,) * 3)
+        read_packed(pack(gray, tmp_path / "x.npz"), None, (0.5,) * 3, (0.5,) * 3)
 
 
 def test_what_cannot_be_packed_is_refused_and_leaves_no_file(

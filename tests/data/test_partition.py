@@ -1,14 +1,20 @@
+"""Splitting data among workers, and classes that no worker has."""
+
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch import Generator, Tensor
+from torch import Generator, Tensor, nn
 
-from adaptcl.data.partition import by_label_share, dirichlet, iid
+import adaptcl
+from adaptcl.cli.main import main
+from adaptcl.data import Samples
+from adaptcl.data.partition import by_label_share, dirichlet, iid, missing_classes
 from adaptcl.errors import SettingError
 
 
@@ -107,42 +113,106 @@ def test_a_small_concentration_gives_each_worker_fewer_classes_than_a_large_one(
     assert classes_a_worker(1000) == 10
 
 
-Deal = Callable[[Tensor, int, Generator], list[Tensor]]
-DEALS: dict[str, Deal] = {
-    "iid": iid,
-    "by_label_share": lambda labels, workers, g: by_label_share(labels, workers, 0.5, g),
-    "dirichlet": lambda labels, workers, g: dirichlet(labels, workers, 0.5, g),
-}
+DEALS: tuple[Callable[[Tensor, int, Generator], list[Tensor]], ...] = (
+    iid,
+    lambda labels, workers, g: by_label_share(labels, workers, 0.5, g),
+    lambda labels, workers, g: dirichlet(labels, workers, 0.5, g),
+)
 
 
-@pytest.mark.parametrize("deal", DEALS.values(), ids=DEALS.keys())
-def test_a_split_depends_on_the_generator_alone(deal: Deal) -> None:
+def test_a_split_depends_on_the_generator_alone() -> None:
     labels = torch.arange(200) % 7
-
-    def dealt(seed: int) -> list[list[int]]:
-        return [part.tolist() for part in deal(labels, 5, seeded(seed))]
-
-    torch.manual_seed(1)
-    first = dealt(3)
-    torch.manual_seed(2)
-    assert dealt(3) == first
-    assert dealt(4) != first
+    for deal in DEALS:
+        first, again, other = (
+            [part.tolist() for part in deal(labels, 5, seeded(seed))] for seed in (3, 3, 4)
+        )
+        assert again == first != other
 
 
-@pytest.mark.parametrize("deal", DEALS.values(), ids=DEALS.keys())
-@pytest.mark.parametrize("workers", [0, -1, 6])
-def test_a_number_of_workers_that_cannot_be_served_is_refused(deal: Deal, workers: int) -> None:
-    with pytest.raises(SettingError, match="at least one"):
-        deal(torch.arange(5), workers, seeded())
+def test_a_number_of_workers_that_cannot_be_served_is_refused() -> None:
+    for deal in DEALS:
+        for workers in (0, -1, 6):
+            with pytest.raises(SettingError, match="at least one"):
+                deal(torch.arange(5), workers, seeded())
 
 
-@pytest.mark.parametrize("share", [-0.1, 80, float("nan")])
-def test_a_share_outside_0_to_1_is_refused(share: float) -> None:
-    with pytest.raises(SettingError, match=r"0\.8 for the paper's s = 80"):
-        by_label_share(torch.arange(5), 2, share, seeded())
+def test_a_share_outside_0_to_1_is_refused() -> None:
+    for share in (-0.1, 80, float("nan")):
+        with pytest.raises(SettingError, match=r"0\.8 for the paper's s = 80"):
+            by_label_share(torch.arange(5), 2, share, seeded())
 
 
-@pytest.mark.parametrize("concentration", [0, -1, float("nan"), float("inf")])
-def test_a_concentration_that_is_not_above_0_is_refused(concentration: float) -> None:
-    with pytest.raises(SettingError, match="concentration"):
-        dirichlet(torch.arange(5), 2, concentration, seeded())
+def test_a_concentration_that_is_not_above_0_is_refused() -> None:
+    for concentration in (0, -1, float("nan"), float("inf")):
+        with pytest.raises(SettingError, match="concentration"):
+            dirichlet(torch.arange(5), 2, concentration, seeded())
+
+
+def labelled(*labels: int) -> Samples:
+    return Samples(torch.zeros(len(labels), 2), torch.tensor(labels))
+
+
+def test_a_label_that_only_the_test_part_has_is_named() -> None:
+    parts = [labelled(0, 1), labelled(2, 3)]
+    assert missing_classes(parts, labelled(0, 1, 2, 17)) == (
+        "14 of 18 classes have no training sample (4, 5, 6, 7, 8, …), so nothing can be learnt of "
+        "them, yet 1 test sample is labelled 17; are the labels right?"
+    )
+
+
+def test_a_class_between_others_that_nobody_has_is_named() -> None:
+    assert missing_classes([labelled(0, 5)], labelled(0, 5)) == (
+        "4 of 6 classes have no training sample (1, 2, 3, 4), so nothing can be learnt of them; "
+        "are the labels right?"
+    )
+
+
+def test_classes_are_called_by_their_names() -> None:
+    names = ("cat", "dog", "owl")
+    assert missing_classes([labelled(0, 1)], labelled(0, 2, 2), names) == (
+        "1 of 3 classes has no training sample (owl), so nothing can be learnt of it, yet 2 test "
+        "samples are labelled owl; are the labels right?"
+    )
+
+
+def test_a_named_class_that_no_sample_has_is_missing_too() -> None:
+    sentence = missing_classes([labelled(0, 1)], labelled(0, 1), ("cat", "dog", "owl"))
+    assert sentence is not None
+    assert "(owl)" in sentence
+
+
+@given(
+    st.lists(st.lists(st.integers(0, 6), min_size=1), min_size=1),
+    st.lists(st.integers(0, 6), min_size=1),
+)
+def test_nothing_is_said_if_and_only_if_every_class_is_trained_on(
+    parts: list[list[int]], test: list[int]
+) -> None:
+    trained = {label for part in parts for label in part}
+    complete = trained | set(test) == trained == set(range(1 + max(trained)))
+    sentence = missing_classes([labelled(*part) for part in parts], labelled(*test))
+    assert (sentence is None) == complete
+
+
+def test_a_run_from_python_warns_of_them() -> None:
+    train, test = labelled(*[0, 2] * 4), labelled(0, 2)
+    with pytest.warns(adaptcl.AdaptCLWarning, match="1 of 3 classes has no training sample"):
+        adaptcl.run(nn.Linear(2, 3), train, test, strategy="fedavg", workers=2, rounds=1)
+
+
+def test_a_run_of_the_command_line_says_so_whatever_its_data_comes_from(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "seventeen.py").write_text(
+        "import torch\n"
+        "def load(data_dir):\n"
+        "    inputs, labels = torch.rand(8, 1, 8, 8), torch.arange(8) % 4\n"
+        "    return (inputs, labels), (inputs, labels.clone().put_(torch.tensor(0), "
+        "torch.tensor(17)))\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    words = "run --data seventeen:load --model small --strategy fedavg --workers 2 --rounds 1"
+    assert main([*words.split(), "--out", "run"]) == 0
+    said = " ".join("".join(capsys.readouterr()).split())
+    assert "14 of 18 classes have no training sample" in said
+    assert "1 test sample is labelled 17" in said

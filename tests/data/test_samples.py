@@ -72,9 +72,8 @@ def test_samples_give_the_same_batches_on_any_device() -> None:
     torch.testing.assert_close(there.cpu(), here)
 
 
-@pytest.mark.parametrize(
-    ("inputs", "labels", "sentence"),
-    [
+def test_samples_that_do_not_fit_are_refused() -> None:
+    for inputs, labels, sentence in [
         (IMAGES, LABELS[:4], "5 inputs but 4 labels"),
         (IMAGES[:0], LABELS[:0], "no samples"),
         (torch.tensor([[1.0], [float("nan")]]), LABELS[:2], "NaN"),
@@ -84,32 +83,20 @@ def test_samples_give_the_same_batches_on_any_device() -> None:
         (IMAGES, LABELS.view(5, 1), "one int64 class number"),
         (IMAGES[:, 0], LABELS, r"\[N, C, H, W\]"),
         (IMAGES.bool(), LABELS, "uint8 images, floats, or int64 numbers"),
-    ],
-)
-def test_samples_that_do_not_fit_are_refused(
-    inputs: torch.Tensor, labels: torch.Tensor, sentence: str
-) -> None:
-    with pytest.raises(DataError, match=sentence):
-        Samples(inputs, labels)
+    ]:
+        with pytest.raises(DataError, match=sentence):
+            Samples(inputs, labels)
 
 
-@pytest.mark.parametrize(
-    ("inputs", "mean", "std", "sentence"),
-    [
+def test_a_normalisation_that_does_not_fit_is_refused() -> None:
+    for inputs, mean, std, sentence in [
         (IMAGES, (0.5,) * 3, None, "go together"),
         (IMAGES, (0.5,), (0.5,), "3 means"),
         (IMAGES, (0.5,) * 3, (0.5, 0.0, 0.5), "above 0"),
         (IMAGES.float(), (0.5,) * 3, (0.5,) * 3, "uint8 images"),
-    ],
-)
-def test_a_normalisation_that_does_not_fit_is_refused(
-    inputs: torch.Tensor,
-    mean: tuple[float, ...] | None,
-    std: tuple[float, ...] | None,
-    sentence: str,
-) -> None:
-    with pytest.raises(DataError, match=sentence):
-        Samples(inputs, LABELS, mean, std)
+    ]:
+        with pytest.raises(DataError, match=sentence):
+            Samples(inputs, LABELS, mean, std)
 
 
 def test_channel_statistics_are_those_of_the_float_images() -> None:

@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 
-from adaptcl.data import DataSet, digits, fashion
+from adaptcl.data import DataSet
+from adaptcl.data.shipped import load_digits, load_fashion
 
 
 def counts(labels: torch.Tensor) -> list[int]:
@@ -17,7 +20,7 @@ def assert_normalised(dataset: DataSet) -> None:
 
 
 def test_fashion_is_6000_and_2000_balanced_images() -> None:
-    dataset = fashion.load()
+    dataset = load_fashion()
     assert dataset.train.shape == (1, 28, 28)
     assert counts(dataset.train.labels) == [600] * 10
     assert counts(dataset.test.labels) == [200] * 10
@@ -26,7 +29,7 @@ def test_fashion_is_6000_and_2000_balanced_images() -> None:
 
 
 def test_digits_are_all_1797_with_a_balanced_test_part() -> None:
-    dataset = digits.load()
+    dataset = load_digits()
     assert dataset.train.shape == (1, 8, 8)
     assert len(dataset.train) == 1437
     assert counts(dataset.test.labels) == [36] * 10
@@ -34,18 +37,14 @@ def test_digits_are_all_1797_with_a_balanced_test_part() -> None:
     assert_normalised(dataset)
 
 
-SHIPPED = pytest.mark.parametrize("dataset", [fashion.load(), digits.load()], ids=lambda d: d.name)
-
-
-@SHIPPED
-def test_a_prefix_of_a_shipped_data_set_is_a_fair_sample(dataset: DataSet) -> None:
+@pytest.mark.parametrize("load", [load_fashion, load_digits])
+def test_a_prefix_of_a_shipped_data_set_is_a_fair_sample_and_labels_fit(
+    load: Callable[[], DataSet],
+) -> None:
+    dataset = load()
     assert sorted(dataset.train.labels[:10].tolist()) == list(range(10))
     assert counts(dataset.test.labels[:100]) == [10] * 10
-
-
-@SHIPPED
-def test_no_class_mean_image_is_far_from_its_test_images(dataset: DataSet) -> None:
-    """Classifying by the nearest class mean works, so images and labels belong together."""
+    # Classifying by the nearest class mean works, so images and labels belong together.
     train, labels = dataset.train.batch(torch.arange(len(dataset.train)))
     means = torch.stack([train[labels == label].mean(0) for label in range(10)]).flatten(1)
     test, truth = dataset.test.batch(torch.arange(len(dataset.test)))

@@ -40,11 +40,11 @@ number = 3
 
 
 @pytest.fixture
-def own_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    (tmp_path / "own_models_for_test.py").write_text(FACTORY)
+def custom_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    (tmp_path / "custom_models_for_test.py").write_text(FACTORY)
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.delitem(sys.modules, "own_models_for_test", raising=False)
-    return "own_models_for_test"
+    monkeypatch.delitem(sys.modules, "custom_models_for_test", raising=False)
+    return "custom_models_for_test"
 
 
 def test_the_seed_alone_decides_the_initial_values() -> None:
@@ -68,14 +68,14 @@ def test_an_unknown_name_lists_what_there_is() -> None:
         build("vgg17", (3, 32, 32), 10, seed=0)
 
 
-def test_models_go_by_their_own_names() -> None:
+def test_models_are_found_by_their_names() -> None:
     assert all(find(name).name == name for name in MODELS)
 
 
-def test_a_factory_of_ones_own_is_built_the_same_way(own_module: str) -> None:
-    model = build(f"{own_module}:net", (4, 5), 3, seed=0)
+def test_a_custom_factory_is_built_the_same_way(custom_module: str) -> None:
+    model = build(f"{custom_module}:net", (4, 5), 3, seed=0)
     assert model(torch.randn(2, 4, 5)).shape == (2, 3)
-    assert find(f"{own_module}:net").fixed == ()
+    assert find(f"{custom_module}:net").fixed == ()
 
 
 @pytest.mark.parametrize(
@@ -90,9 +90,9 @@ def test_a_factory_of_ones_own_is_built_the_same_way(own_module: str) -> None:
         ("{}:class_given", r"gives the class Net, .* an instance: Net\(\) instead of Net\.$"),
     ],
 )
-def test_a_factory_that_is_none_is_an_error(own_module: str, name: str, complaint: str) -> None:
+def test_a_factory_that_is_none_is_an_error(custom_module: str, name: str, complaint: str) -> None:
     with pytest.raises(SettingError, match=complaint):
-        build(name.format(own_module), (4, 5), 3, seed=0)
+        build(name.format(custom_module), (4, 5), 3, seed=0)
 
 
 @pytest.mark.parametrize(
@@ -100,25 +100,25 @@ def test_a_factory_that_is_none_is_an_error(own_module: str, name: str, complain
     [("nothing_taken", "nothing_taken()"), ("one_taken", "one_taken(shape, *, classes)")],
 )
 def test_a_factory_that_takes_something_else_is_told_how_it_is_called(
-    own_module: str, function: str, defined: str
+    custom_module: str, function: str, defined: str
 ) -> None:
     with pytest.raises(SettingError) as refused:
-        find(f"{own_module}:{function}")
+        find(f"{custom_module}:{function}")
     assert str(refused.value) == (
-        f"{own_module}:{function} is called as {function}(shape, classes) and must return an "
+        f"{custom_module}:{function} is called as {function}(shape, classes) and must return an "
         f"nn.Module, but it is defined as {defined}."
     )
 
 
-def test_a_class_is_a_factory_too(own_module: str) -> None:
-    assert build(f"{own_module}:Net", (4,), 3, seed=0)(torch.randn(2, 4)).shape == (2, 3)
+def test_a_class_is_a_factory_too(custom_module: str) -> None:
+    assert build(f"{custom_module}:Net", (4,), 3, seed=0)(torch.randn(2, 4)).shape == (2, 3)
 
 
 def test_an_error_inside_a_factory_is_shown_as_it_is_with_a_note_of_the_call(
-    own_module: str,
+    custom_module: str,
 ) -> None:
     with pytest.raises(TypeError, match="tuple indices") as failed:
-        build(f"{own_module}:fails", (4, 5), 3, seed=0)
+        build(f"{custom_module}:fails", (4, 5), 3, seed=0)
     assert failed.value.__notes__ == [
-        f"This happened in {own_module}:fails, which was called as fails((4, 5), 3)."
+        f"This happened in {custom_module}:fails, which was called as fails((4, 5), 3)."
     ]

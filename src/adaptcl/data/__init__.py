@@ -6,7 +6,7 @@ from adaptcl.data.download import Archive
 from adaptcl.data.packed import pack
 from adaptcl.data.partition import missing_classes
 from adaptcl.data.samples import DataSet, Samples
-from adaptcl.data.sources import DATASETS, DataSource, anchored, downloadable, get, load
+from adaptcl.data.sources import DATASETS, DataSource, anchored, get, load
 
 __all__ = [
     "DATASETS",
@@ -17,7 +17,6 @@ __all__ = [
     "Samples",
     "anchored",
     "as_samples",
-    "downloadable",
     "get",
     "load",
     "missing_classes",

@@ -95,11 +95,6 @@ def anchored(name: str) -> str:
     return os.path.abspath(name) if name.endswith(".npz") else name
 
 
-def downloadable() -> str:
-    """The names of the data sets that `get` can download, as a list to print."""
-    return ", ".join(each.name for each in DATASETS.values() if each.archive)
-
-
 def get(name: str, data_dir: Path, url: str | None = None, progress: OnProgress = silent) -> Path:
     """Download the official archive of `name`, unpack it into `data_dir` and return its folder.
 
@@ -109,7 +104,8 @@ def get(name: str, data_dir: Path, url: str | None = None, progress: OnProgress 
     archive = DATASETS[name].archive if name in DATASETS else None
     if archive is None:
         reason = "is shipped with AdaptCL" if name in DATASETS else "is not known"
-        raise SettingError(f"The data set {name!r} {reason}; those to get are {downloadable()}.")
+        gettable = ", ".join(each.name for each in DATASETS.values() if each.archive)
+        raise SettingError(f"The data set {name!r} {reason}; those to get are {gettable}.")
     target = data_dir / archive.folder
     if target.is_dir():
         return target

@@ -39,10 +39,12 @@ def test_floats_are_used_as_they_are(tmp_path: Path) -> None:
     assert (read.name, read.classes, read.train.mean) == ("mine", ("0", "1", "2"), None)
 
 
-@pytest.mark.parametrize("shape", [(12, 8, 6), (12, 8, 6, 1), (12, 8, 6, 3), (12, 3, 8, 6)])
-def test_images_come_in_every_usual_layout_and_are_normalised(
-    tmp_path: Path, shape: tuple[int, ...]
-) -> None:
+def test_images_come_in_every_usual_layout_and_are_normalised(tmp_path: Path) -> None:
+    for shape in ((12, 8, 6), (12, 8, 6, 1), (12, 8, 6, 3), (12, 3, 8, 6)):
+        check_layout(tmp_path, shape)
+
+
+def check_layout(tmp_path: Path, shape: tuple[int, ...]) -> None:
     images = DRAW.integers(256, size=shape, dtype=np.uint8)
     path = written(tmp_path / "x.npz", x_train=images, x_test=images, y_train=LABELS[:, None])
     read = load(path)
@@ -59,22 +61,18 @@ def test_classes_may_have_names(tmp_path: Path) -> None:
     assert load(path).classes == ("cat", "dog", "eel")
 
 
-@pytest.mark.parametrize(
-    ("changes", "sentence"),
-    [
+def test_what_is_wrong_with_a_file_is_said(tmp_path: Path) -> None:
+    wrong: list[tuple[dict[str, Any], str]] = [
         ({"y_test": None}, r"x\.npz has no array y_test; it must be a data set as"),
         ({"y_train": LABELS[:-1]}, r"x_train and y_train cannot be used: There are 12 inputs but"),
         ({"y_test": LABELS + 0.5}, r"x_test and y_test cannot be used: Labels must be integer"),
         ({"x_test": np.zeros((12, 4), np.float32)}, r"training inputs have the shape \[5\] but"),
         ({"x_test": np.zeros((12, 5), np.int64)}, r"x_train is float32 but x_test int64"),
         ({"classes": np.array(["cat"])}, r"a training label is 2, but with 1 classes"),
-    ],
-)
-def test_what_is_wrong_with_a_file_is_said(
-    tmp_path: Path, changes: dict[str, Any], sentence: str
-) -> None:
-    with pytest.raises(DataError, match=sentence):
-        load(written(tmp_path / "x.npz", **changes))
+    ]
+    for changes, sentence in wrong:
+        with pytest.raises(DataError, match=sentence):
+            load(written(tmp_path / "x.npz", **changes))
 
 
 def test_nothing_in_a_file_is_ever_unpickled(tmp_path: Path) -> None:
