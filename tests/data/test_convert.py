@@ -45,7 +45,7 @@ def test_pairs_and_map_data_sets_become_the_same_samples() -> None:
         Listed(*zip(INPUTS, LABELS.numpy(), strict=True)),
         list(zip(INPUTS, LABELS, strict=True)),
     ):
-        samples = as_samples(source)  # type: ignore[arg-type]
+        samples = as_samples(source)
         assert torch.equal(samples.inputs, INPUTS)
         assert torch.equal(samples.labels, LABELS)
 

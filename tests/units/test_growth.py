@@ -44,7 +44,7 @@ def test_a_plain_convolution_grows_as_its_filter_does(zoo: Mapping[str, Any]) ->
 
 
 def test_what_belongs_to_the_same_unit_adds_its_power() -> None:
-    for between, power in [
+    cases: list[tuple[list[nn.Module], int]] = [
         ([depthwise()], 2),
         ([depthwise(), depthwise()], 3),
         ([nn.ReLU(), depthwise()], 2),
@@ -55,20 +55,22 @@ def test_what_belongs_to_the_same_unit_adds_its_power() -> None:
         ([nn.GroupNorm(4, 4), depthwise()], 2),
         ([nn.PReLU(4), nn.AvgPool2d(2), depthwise()], 2),
         ([nn.Sigmoid()], 0),
-    ]:
+    ]
+    for between, power in cases:
         found = growth(before_a_norm(*between))
         norm = len(between) + 1
         assert found[f"{norm}.running_mean"] == found[f"{norm}.running_var"] == [power] * 4
 
 
 def test_what_is_frozen_adds_nothing() -> None:
-    for between, frozen, power in [
+    cases: list[tuple[list[nn.Module], list[str], int | None]] = [
         ([], ["0.weight", "0.bias"], 0),
         ([depthwise()], ["1.weight"], None),
         ([depthwise()], ["0.weight", "0.bias"], None),
         ([depthwise()], ["0.weight", "0.bias", "1.weight"], 0),
         ([nn.BatchNorm2d(4), depthwise()], ["1.weight", "1.bias", "2.weight"], 0),
-    ]:
+    ]
+    for between, frozen, power in cases:
         found = growth(before_a_norm(*between, frozen=frozen))
         expected = None if power is None else [power] * 4
         assert found.get(f"{len(between) + 1}.running_var") == expected

@@ -47,7 +47,7 @@ def test_in_every_net_cutting_units_equals_zeroing_them(zoo: Mapping[str, Any]) 
                 zeroed(each.images),
                 rtol=1e-4,
                 atol=1e-5,
-                msg=lambda text, each=each: f"{each}: {text}",
+                msg=f"{each}: {{}}".format,
             )
 
 
