@@ -38,7 +38,7 @@ from adaptcl.pruning import (
 from adaptcl.pruning.cig_bnscalor import CIGBNscalor
 from adaptcl.seeds import derive, generator
 from adaptcl.training.batches import batches, draw_moves, smallest_batch
-from adaptcl.training.randomness import Draws, Follow, seeded
+from adaptcl.training.randomness import Draws, SeedModel, seeded
 from adaptcl.training.task import Cut, Pruning, Task, Update
 from adaptcl.training.trainer import PlainTrainer, Trainer, first_coefficient
 from adaptcl.units import Kept, UnitMap, put_back, recut
@@ -105,8 +105,8 @@ class Worker:
         seed = derive(self._seed, "model", self.number, task.round)
         trainer = self._trainer.for_a_task()
         try:
-            with seeded(self._draws_randomness, seed) as follow:
-                return self._carry_out(task, memory, trainer, follow)
+            with seeded(self._draws_randomness, seed) as seed_model:
+                return self._carry_out(task, memory, trainer, seed_model)
         except Exception:
             refuse_lone_sample(self.number, self._model, self.samples, task.recipe.batch_size)
             raise
@@ -114,7 +114,7 @@ class Worker:
             trainer.release()
 
     def _carry_out(
-        self, task: Task, memory: WorkerMemory, trainer: Trainer, follow: Follow
+        self, task: Task, memory: WorkerMemory, trainer: Trainer, seed_model: SeedModel
     ) -> tuple[Update, WorkerMemory]:
         recipe = task.recipe.in_round(task.round)
         total = task.steps(len(self.samples))
@@ -125,7 +125,7 @@ class Worker:
         )
 
         # Line 1: θ, I and P are the task's.
-        model, kept = follow(trainer.load(task.kept, dict(task.state))), task.kept
+        model, kept = seed_model(trainer.load(task.kept, dict(task.state))), task.kept
         start = dict(task.state) if recipe.proximal else None
         lasso = task.lasso if memory.lasso is None else memory.lasso
         if lasso is None:
@@ -157,7 +157,7 @@ class Worker:
             losses = sparse_train(0, first_steps)  # Line 2.
             left = self._units_left(model, task, task.pruning)  # Line 4.
             model, cut = self._reconfigured(trainer, model, task, left)  # Line 5.
-            follow(model)
+            seed_model(model)
             start = start and recut(start, self._units, kept, left)
             kept = left
             losses = torch.cat([losses, sparse_train(first_steps, total)])  # Line 9.
