@@ -15,6 +15,7 @@ from torch.nn import functional as F
 from adaptcl.data import Samples
 from adaptcl.training.batches import crop_and_flip
 from adaptcl.training.gpu.captured_buffers import CAPTURING, Table, Tensors
+from adaptcl.training.gpu.slices import TwoOwnersError
 from adaptcl.training.task import Recipe
 from adaptcl.units import Kept, State, UnitMap, kept_key
 
@@ -25,7 +26,7 @@ try:
     from adaptcl.training.gpu.batch_norm_pool import batch_norm_pool
     from adaptcl.training.gpu.convolution import convolve
     from adaptcl.training.gpu.convolution import fits as convolves
-    from adaptcl.training.gpu.descent import Descent, Gradients, TwoOwnersError
+    from adaptcl.training.gpu.descent import Descent, Gradients
     from adaptcl.training.gpu.max_pool import halve, halves
     from adaptcl.training.gpu.shortcuts import OperationRecorder, Operations, Shortcuts, Shortened
 except ImportError:  # Triton comes with PyTorch for GPUs on most systems, not on all

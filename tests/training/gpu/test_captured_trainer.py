@@ -1,5 +1,4 @@
-"""Who has which captured model: what of it needs no GPU. The steps are held to the plain loop in
-`tests/gpu`."""
+"""Which task has which captured model. This needs no GPU; `tests/gpu` compares the steps."""
 
 from __future__ import annotations
 
@@ -78,7 +77,7 @@ def on_a_cpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.fixture
 def hire(net: nn.Module, units: UnitMap, digits: Samples) -> Callable[[], Worker]:
-    """A worker with captured models of its own, and the last thirty digits of all."""
+    """A worker with new captured models, and the last thirty digits of all."""
 
     def make() -> Worker:
         part = digits.take(torch.arange(50, 80))

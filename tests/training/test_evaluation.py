@@ -1,3 +1,5 @@
+"""Accuracy of a model, class by class, and batch-norm statistics that are measured again."""
+
 from __future__ import annotations
 
 import pytest
@@ -7,9 +9,17 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from adaptcl.data import Samples
+from adaptcl.errors import SettingError
 from adaptcl.models import build
 from adaptcl.runs.sub_models import SubModels
-from adaptcl.training.evaluation import Judge, Score, accuracy, sub_model_accuracies
+from adaptcl.training.evaluation import (
+    FreshStatistics,
+    Judge,
+    Score,
+    accuracy,
+    sub_model_accuracies,
+)
+from adaptcl.training.layout import cpu_layout
 from adaptcl.units import trace
 
 
@@ -20,11 +30,11 @@ class Echo(nn.Module):
         return -x if self.training else x
 
 
-@pytest.mark.parametrize("batch_size", [1, 2, 5, 512])
-def test_accuracy_is_the_share_of_labels_with_the_highest_score(batch_size: int) -> None:
+def test_accuracy_is_the_share_of_labels_with_the_highest_score() -> None:
     scores = torch.eye(3)[torch.tensor([0, 1, 2, 2, 0])]
     samples = Samples(scores, torch.tensor([0, 1, 2, 0, 1]))
-    assert accuracy(Echo().train(), samples, batch_size) == 3 / 5
+    for batch_size in (1, 2, 5, 512):
+        assert accuracy(Echo().train(), samples, batch_size) == 3 / 5
 
 
 def test_batch_norm_statistics_stay_as_they_are() -> None:
@@ -34,15 +44,25 @@ def test_batch_norm_statistics_stay_as_they_are() -> None:
     assert all(torch.equal(before[name], t) for name, t in model.state_dict().items())
 
 
+def strided(stride: int, seed: int) -> nn.Module:
+    torch.manual_seed(seed)
+    return nn.Sequential(
+        nn.Conv2d(1, 8, 3, stride, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Flatten(), nn.Linear(8 * (4 // stride) ** 2, 10),
+    )  # fmt: skip
+
+
 def test_a_judge_finds_what_a_plain_test_finds() -> None:
     draw = torch.Generator().manual_seed(0)
-    images = torch.rand(200, 3, 32, 32, generator=draw)
-    samples = Samples(images, torch.randint(10, (200,), generator=draw))
-    for name in ("small", "resnet50"):  # with channels last, and without
-        model = build(name, (3, 32, 32), 10, seed=1)
+    samples = Samples(
+        torch.rand(200, 1, 8, 8, generator=draw), torch.randint(10, (200,), generator=draw)
+    )
+    for stride, layout in ((1, torch.channels_last), (2, torch.contiguous_format)):
+        model = strided(stride, seed=1)
+        assert cpu_layout(model, samples.inputs[:2]) is layout
         judge = Judge(model, samples)
         for seed in (2, 3):
-            state = build(name, (3, 32, 32), 10, seed=seed).state_dict()
+            state = strided(stride, seed).state_dict()
             model.load_state_dict(state)
             # A tie may fall either way.
             assert abs(judge.accuracy(state) - accuracy(model, samples)) <= 1 / 200
@@ -57,7 +77,7 @@ def test_a_judge_changes_neither_the_model_nor_the_state() -> None:
     assert all(t.is_contiguous() for t in model.state_dict().values())
 
 
-# Class by class --------------------------------------------------------------------------------
+# Class by class.
 
 
 def test_a_test_counts_the_samples_of_each_class_that_were_recognised() -> None:
@@ -117,3 +137,71 @@ def test_sub_models_are_tested_each_once_and_the_whole_one_as_the_model() -> Non
     found = sub_model_accuracies(model, sub_models, samples)
     assert found[0] == found[2] == accuracy(model, samples)
     assert found[1] == found[3] == accuracy(sub_models.cut(model, 1), samples)
+
+
+# Fresh statistics.
+
+NORM = nn.Sequential(nn.BatchNorm1d(3), nn.Dropout(0.5), nn.Linear(3, 2), nn.BatchNorm1d(2))
+
+
+def some_samples(begin: float, count: int) -> Samples:
+    """Samples around `begin`, each feature of another spread."""
+    draw = torch.Generator().manual_seed(int(begin))
+    inputs = begin + torch.randn(count, 3, generator=draw) * torch.tensor([0.1, 1.0, 3.0])
+    return Samples(inputs, torch.zeros(count, dtype=torch.int64))
+
+
+def test_statistics_are_those_of_the_samples_whatever_was_there_before() -> None:
+    workers = [some_samples(0, 400), some_samples(5, 400)]
+    state = {**NORM.state_dict(), "0.running_mean": torch.full((3,), 77.0)}
+    found = FreshStatistics(NORM, workers, 1000).of(state)
+    inputs = torch.cat([each.inputs for each in workers])
+    torch.testing.assert_close(found["0.running_mean"], inputs.mean(0))
+    # The mean of the variances of mixed batches.
+    torch.testing.assert_close(found["0.running_var"], inputs.var(0), rtol=0.05, atol=0)
+
+
+def test_later_layers_are_measured_behind_the_fresh_statistics_of_earlier_ones() -> None:
+    workers = [some_samples(3, 500)]
+    measured = FreshStatistics(NORM, workers, 500).of(NORM.state_dict())
+    model = nn.Sequential(*NORM).eval()
+    model.load_state_dict(measured)
+    with torch.no_grad():
+        before_last = model[:3](workers[0].inputs)
+    torch.testing.assert_close(measured["3.running_mean"], before_last.mean(0), atol=0.01, rtol=0)
+
+
+def test_nothing_else_changes_and_nothing_is_drawn() -> None:
+    state = {name: tensor.clone() for name, tensor in NORM.state_dict().items()}
+    given = dict(state)
+    torch.manual_seed(3)
+    before = torch.get_rng_state()
+    found = FreshStatistics(NORM, [some_samples(1, 30)], 20).of(state)
+    assert torch.equal(torch.get_rng_state(), before)
+    assert {name for name in state if found[name] is not given[name]} == {
+        *("0.running_mean", "0.running_var", "3.running_mean", "3.running_var"),
+    }
+    assert all(torch.equal(tensor, NORM.state_dict()[name]) for name, tensor in state.items())
+
+
+def test_every_worker_gives_its_share_of_the_samples_and_all_are_mixed() -> None:
+    workers = [some_samples(0, 100), some_samples(50, 300), some_samples(1000, 100)]
+    samples = FreshStatistics(NORM, workers, 50)._samples
+    groups = (samples.inputs.mean(1) / 40).round().clamp(max=2)
+    assert [int((groups == group).sum()) for group in (0, 1, 2)] == [10, 30, 10]
+    assert set(groups[:15].tolist()) == {0, 1, 2}
+
+
+def test_a_model_without_such_layers_is_returned_unchanged() -> None:
+    plain = nn.Sequential(
+        nn.Linear(3, 2), nn.LayerNorm(2), nn.BatchNorm1d(2, track_running_stats=False)
+    )
+    state = plain.state_dict()
+    assert FreshStatistics(plain, [some_samples(0, 10)], 10).of(state) is state
+
+
+def test_no_batch_has_a_single_sample() -> None:
+    measured = FreshStatistics(NORM, [some_samples(0, 251)], 251).of(NORM.state_dict())
+    assert all(torch.isfinite(tensor).all() for tensor in measured.values())
+    with pytest.raises(SettingError, match="2 samples or more"):
+        FreshStatistics(NORM, [some_samples(0, 10)], 1)
