@@ -23,8 +23,8 @@ from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from adaptcl.training.cpu.convolution import skip_padding
 from adaptcl.training.cpu.pooling import pool_by_halves, pool_channels_last
+from adaptcl.training.cpu.small_images import skip_padding
 
 _TOLERANCE = 1e-3
 """How far scores may differ, relative to the largest. A misread layout gives quite other scores."""

@@ -8,13 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from adaptcl.training.gpu.captured_buffers import Table, Tensors
+from adaptcl.training.gpu.captured_buffers import BatchTable, ModelTensors
 from adaptcl.units import State
 
 CPU = torch.device("cpu")
 
 
-def read(table: Table, sizes: list[int]) -> list[tuple[Tensor, Tensor]]:
+def read(table: BatchTable, sizes: list[int]) -> list[tuple[Tensor, Tensor]]:
     """What steps on batches of these sizes see, one after the other."""
     seen = []
     for number, size in enumerate(sizes):
@@ -28,7 +28,7 @@ def read(table: Table, sizes: list[int]) -> list[tuple[Tensor, Tensor]]:
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=8), st.integers(0, 1000))
 def test_steps_see_the_batches_in_their_order(sizes: list[int], begin: int) -> None:
     batches = [torch.randperm(20)[:size] for size in sizes]
-    table = Table(8, 9, moves=False, device=CPU)
+    table = BatchTable(8, 9, moves=False, device=CPU)
     for _ in range(2):  # the second round begins at the first row again
         table.fill(batches, None, begin)
         seen = read(table, sizes)
@@ -41,7 +41,7 @@ def test_steps_see_the_batches_in_their_order(sizes: list[int], begin: int) -> N
 def test_moves_stand_beside_their_batch(sizes: list[int]) -> None:
     batches = [torch.arange(size) for size in sizes]
     moves = [torch.randint(0, 9, (3, size)) for size in sizes]
-    table = Table(4, 5, moves=True, device=CPU)
+    table = BatchTable(4, 5, moves=True, device=CPU)
     table.fill(batches, moves, 100)
     seen = read(table, sizes)
     assert all(map(torch.equal, (found for _, found in seen), moves))
@@ -49,14 +49,14 @@ def test_moves_stand_beside_their_batch(sizes: list[int]) -> None:
 
 
 def test_a_table_knows_how_much_it_holds() -> None:
-    table = Table(4, 5, moves=False, device=CPU)
+    table = BatchTable(4, 5, moves=False, device=CPU)
     assert table.holds(4, 5)
     assert not table.holds(5, 5)
     assert not table.holds(4, 6)
 
 
 def test_losses_stay_when_the_next_round_comes() -> None:
-    table = Table(4, 5, moves=False, device=CPU)
+    table = BatchTable(4, 5, moves=False, device=CPU)
     batches = [torch.arange(2)] * 2
     table.fill(batches, None, 0)
     read(table, [2, 2])
@@ -96,7 +96,7 @@ def test_the_model_takes_on_the_values_where_its_tensors_lie() -> None:
     net = model()
     places = [tensor.data_ptr() for tensor in net.state_dict().values()]
     state = a_state(net, 1)
-    Tensors(net).load(state)
+    ModelTensors(net).load(state)
     assert same(dict(net.state_dict()), state)
     assert [tensor.data_ptr() for tensor in net.state_dict().values()] == places
     assert not net[0].weight.is_contiguous()  # type: ignore[index]
@@ -104,7 +104,7 @@ def test_the_model_takes_on_the_values_where_its_tensors_lie() -> None:
 
 def test_copies_are_in_the_usual_layout_and_stay_when_the_model_goes_on() -> None:
     net = model()
-    tensors = Tensors(net)
+    tensors = ModelTensors(net)
     first = a_state(net, 1)
     tensors.load(first)
     copies = tensors.copied()
@@ -116,7 +116,7 @@ def test_copies_are_in_the_usual_layout_and_stay_when_the_model_goes_on() -> Non
 def test_what_was_loaded_is_left_alone_when_the_model_goes_on() -> None:
     net = model()
     state, untouched = a_state(net, 1), a_state(net, 1)
-    Tensors(net).load(state)
+    ModelTensors(net).load(state)
     with torch.no_grad():
         for tensor in net.state_dict().values():
             tensor.add_(1)

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from adaptcl.data import Samples
 from adaptcl.training import Pruning, Recipe, Task
 from adaptcl.training.gpu import captured_trainer as module
-from adaptcl.training.gpu.captured_buffers import Tensors
+from adaptcl.training.gpu.captured_buffers import ModelTensors
 from adaptcl.training.gpu.captured_trainer import CapturedModels, CapturedTrainer
 from adaptcl.training.trainer import PlainTrainer
 from adaptcl.training.worker import Worker, WorkerMemory
@@ -41,7 +41,7 @@ class InPlace:
         self.last_worker = -1
         self._kept = kept
         self._plain = PlainTrainer(model, units, samples)
-        self._tensors = Tensors(model)
+        self._tensors = ModelTensors(model)
 
     def load(self, state: State) -> None:
         self._tensors.load(state)

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd
 
-from adaptcl.training.gpu.kernels import descent as kernels
+from adaptcl.training.gpu.kernels import descent_kernels as kernels
 from adaptcl.training.gpu.slices import lay_out, slices
 from adaptcl.training.group_lasso import SMALLEST_NORM
 from adaptcl.training.task import Recipe

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from adaptcl.training.gpu.kernels import dropout as kernels
+from adaptcl.training.gpu.kernels import dropout_kernels as kernels
 
 _BLOCK, _WARPS = 512, 4
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from adaptcl.training.cpu.convolution import PaddingSkippingConv2d, skip_padding
+from adaptcl.training.cpu.small_images import PaddingSkippingConv2d, skip_padding
 
 LAST = torch.channels_last
 
