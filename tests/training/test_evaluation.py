@@ -11,16 +11,13 @@ from torch import Tensor, nn
 from adaptcl.data import Samples
 from adaptcl.errors import SettingError
 from adaptcl.models import build
-from adaptcl.runs.sub_models import SubModels
 from adaptcl.training.evaluation import (
     FreshStatistics,
     Judge,
     Score,
     accuracy,
-    sub_model_accuracies,
 )
 from adaptcl.training.layout import cpu_layout
-from adaptcl.units import trace
 
 
 class Echo(nn.Module):
@@ -122,21 +119,6 @@ def test_classes_that_were_not_tested_are_left_out() -> None:
     assert tested.on([4]) == 0.5
     assert tested.on([0, 5]) is None
     assert tested.on([]) is None
-
-
-def test_sub_models_are_tested_each_once_and_the_whole_one_as_the_model() -> None:
-    model = build("small", (1, 8, 8), 3, seed=1).eval()
-    draw = torch.Generator().manual_seed(0)
-    images = torch.rand(60, 1, 8, 8, generator=draw)
-    samples = Samples(images, torch.randint(3, (60,), generator=draw))
-    units = trace(model, images[:2])
-    half = units.everything().clone()
-    half[::2] = False
-    everything = units.everything()
-    sub_models = SubModels.of(units, [everything, half, everything, half])
-    found = sub_model_accuracies(model, sub_models, samples)
-    assert found[0] == found[2] == accuracy(model, samples)
-    assert found[1] == found[3] == accuracy(sub_models.cut(model, 1), samples)
 
 
 # Fresh statistics.

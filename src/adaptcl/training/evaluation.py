@@ -15,7 +15,6 @@ from torch.nn.modules.batchnorm import _NormBase
 
 from adaptcl.data import Samples
 from adaptcl.errors import SettingError
-from adaptcl.runs.sub_models import SubModels
 from adaptcl.training.layout import cpu_layout, gpu_layout, in_layout, laid_out, speed_up_on_cpu
 from adaptcl.units import State
 
@@ -98,17 +97,6 @@ def accuracy(
 ) -> float:
     """The share of samples whose label gets the highest score."""
     return int(_recognised(model, samples, batch_size, layout).sum()) / len(samples)
-
-
-def sub_model_accuracies(
-    model: nn.Module, sub_models: SubModels, samples: Samples
-) -> tuple[float, ...]:
-    """The accuracy of each worker's sub-model; those that are the same are tested once."""
-    found: dict[int, float] = {}
-    for worker, which in enumerate(sub_models.of_worker):
-        if which not in found:
-            found[which] = accuracy(sub_models.cut(model, worker), samples)
-    return tuple(found[which] for which in sub_models.of_worker)
 
 
 @torch.no_grad()
