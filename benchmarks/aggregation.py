@@ -16,7 +16,7 @@ import torch
 
 from adaptcl.strategies.aggregation import Aggregation, AggregationSettings
 from adaptcl.training import Update
-from adaptcl.training.wire import check_tensors
+from adaptcl.training.worker import refuse_diverged
 from adaptcl.units import Kept, State, UnitMap, cut, kept_places
 from benchmarks.benchmark import Bar, BenchmarkReport, Measurement, Request
 from benchmarks.subjects import Subject, subject
@@ -44,7 +44,7 @@ def measure(request: Request) -> BenchmarkReport:
         read[label] = _READ * sum(tensor.numel() for tensor in sub.values())
         added[label] = read[label] + _SUMMED * _touched(vgg.units, kept)
         runs[label] = partial(total.add, sub, kept, 5000)
-        runs[_checked(label)] = partial(check_tensors, Update(0, 1, sub, kept, 1, 1.0), vgg.units)
+        runs[_checked(label)] = partial(refuse_diverged, Update(0, 1, sub, kept, 1, 1.0), vgg.units)
     runs["result"] = partial(total.result, state)
     times = interleaved(runs, repeats, request.device)
     copied = _COPIED * sum(tensor.numel() for tensor in state.values()) / times["copy"].best

@@ -7,7 +7,10 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
+from adaptcl.data import Samples
+from adaptcl.models import build
 from adaptcl.runs.sub_models import Savings, SubModels
+from adaptcl.training.evaluation import accuracy
 from adaptcl.units import trace
 from adaptcl.units.size import smallest
 
@@ -45,3 +48,18 @@ def test_what_is_read_back_from_a_file_is_cut_as_before() -> None:
 def test_where_no_flops_can_be_counted_none_are_said_to_be_saved() -> None:
     units = replace(trace(shuffling(), IMAGES), work=())
     assert Savings.of(units, [units.everything(), smallest(units)]).flops_saved == 0
+
+
+def test_sub_models_are_tested_each_once_and_the_whole_one_as_the_model() -> None:
+    model = build("small", (1, 8, 8), 3, seed=1).eval()
+    draw = torch.Generator().manual_seed(0)
+    images = torch.rand(60, 1, 8, 8, generator=draw)
+    samples = Samples(images, torch.randint(3, (60,), generator=draw))
+    units = trace(model, images[:2])
+    half = units.everything().clone()
+    half[::2] = False
+    everything = units.everything()
+    sub_models = SubModels.of(units, [everything, half, everything, half])
+    found = sub_models.accuracies(model, samples)
+    assert found[0] == found[2] == accuracy(model, samples)
+    assert found[1] == found[3] == accuracy(sub_models.cut(model, 1), samples)

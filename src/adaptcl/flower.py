@@ -38,8 +38,9 @@ from adaptcl.data import as_samples
 from adaptcl.engines.flower_grid import Moments, TimedGrid
 from adaptcl.engines.heterogeneity import heterogeneity
 from adaptcl.engines.network.frames import Frame, from_record, printable, to_record
+from adaptcl.engines.network.gate import read_answer
 from adaptcl.engines.network.messages import read_task, read_used, task_frame, update_frame
-from adaptcl.engines.network.server.conduct import Conduct, read_answer
+from adaptcl.engines.network.server.conduct import Conduct
 from adaptcl.errors import SettingError, UpdateError
 from adaptcl.pruning import custom_worker_orders, server_order
 from adaptcl.settings import build, declared, is_custom
@@ -49,7 +50,7 @@ from adaptcl.strategies.synchronous import Synchronous
 from adaptcl.training import Arrival, Recipe, Task, Timing
 from adaptcl.training.devices import trainer
 from adaptcl.training.randomness import draws_randomness
-from adaptcl.training.wire import pack
+from adaptcl.training.wire import encode
 from adaptcl.training.worker import Worker, WorkerMemory
 from adaptcl.units import trace
 
@@ -282,7 +283,7 @@ def train(
     began = time.perf_counter()
     known = _remembered(context, read_used(frame, task))
     update, memory = worker.carry_out(task, known)
-    payload, of_codec = pack(update, task, units, chosen, memory.codec)
+    payload, of_codec = encode(update, task, units, chosen, memory.codec)
     seconds = time.perf_counter() - began
     # Whether the server can use this update turns out with the next message.
     context.state[_BEFORE] = _as_record(replace(known, lasso=memory.lasso), task.round)

@@ -27,10 +27,10 @@ def test_nothing_can_be_taken_twice() -> None:
         wire.take("a", torch.float32, (2, 3))
 
 
-@pytest.mark.parametrize("shape", [(3, 2), (6,), (2, 3, 1), (), (None, 2)])
-def test_another_shape_is_refused_and_both_are_named(shape: tuple[int | None, ...]) -> None:
-    with pytest.raises(UpdateError, match=r"'a' in the shape \[2, 3\], but it must be \["):
-        reader().take("a", torch.float32, shape)
+def test_another_shape_is_refused_and_both_are_named() -> None:
+    for shape in ((3, 2), (6,), (2, 3, 1), (), (None, 2)):
+        with pytest.raises(UpdateError, match=r"'a' in the shape \[2, 3\], but it must be \["):
+            reader().take("a", torch.float32, shape)
 
 
 def test_another_type_is_refused() -> None:

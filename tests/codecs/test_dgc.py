@@ -1,3 +1,5 @@
+"""DGC sends the largest changes, remembers the rest, and packs both values and places."""
+
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
@@ -5,12 +7,14 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
 from adaptcl.codecs import Memory, Parcel, Payload
-from adaptcl.codecs.dgc import DGC, DGCSettings
+from adaptcl.codecs.changes import Reader
+from adaptcl.codecs.dgc import DGC, DGCSettings, pack_sparse, saves_bytes, unpack_sparse
+from adaptcl.errors import UpdateError
 from adaptcl.settings import build
 from adaptcl.units import State, UnitMap, put_back
 
@@ -82,6 +86,7 @@ def test_without_momentum_none_is_remembered(make_parcel: Parcels) -> None:
     }
 
 
+@settings(max_examples=25)
 @given(
     sparsity=st.floats(0, 0.999),
     warmup=st.integers(0, 5),
@@ -176,11 +181,11 @@ def descend(
     dice = torch.Generator().manual_seed(0)
     curvature = torch.rand(workers, 24, 20, generator=dice) * 0.9 + 0.1
     optimum = torch.randn(24, 20, generator=dice)
-    own = optimum + 0.1 * torch.randn(workers, 24, 20, generator=dice)
-    best = (curvature * own).sum(0) / curvature.sum(0)
+    optima = optimum + 0.1 * torch.randn(workers, 24, 20, generator=dice)
+    best = (curvature * optima).sum(0) / curvature.sum(0)
 
     def loss(at: Tensor) -> float:
-        return float((curvature * (at - own) ** 2).sum())
+        return float((curvature * (at - optima) ** 2).sum())
 
     weights = torch.zeros(24, 20)
     memories = [Memory()] * workers
@@ -189,7 +194,7 @@ def descend(
         for worker in range(workers):
             trained, velocity = weights.clone(), torch.zeros(24, 20)
             for _ in range(5):
-                velocity = 0.9 * velocity + curvature[worker] * (trained - own[worker])
+                velocity = 0.9 * velocity + curvature[worker] * (trained - optima[worker])
                 trained -= learning_rate * velocity
             reference: State = {WEIGHT: weights}
             update = Parcel(parcel.units, parcel.kept, {WEIGHT: trained}, reference, number)
@@ -199,7 +204,7 @@ def descend(
     return (loss(weights) - loss(best)) / (loss(torch.zeros(24, 20)) - loss(best))
 
 
-@pytest.mark.parametrize(("sparsity", "left"), [(0.7, 1e-3), (0.9, 1e-3), (0.99, 0.05)])
+@pytest.mark.parametrize(("sparsity", "left"), [(0.7, 1e-3), (0.99, 0.05)])
 def test_workers_learn_together_at_the_papers_sparsities(
     make_parcel: Parcels, sparsity: float, left: float
 ) -> None:
@@ -216,3 +221,77 @@ def test_momentum_on_top_of_local_momentum_diverges_where_none_converges(
 
     assert left(momentum=0.0) < 0.02
     assert left(momentum=0.9) > 1
+
+
+# Sparse tensors.
+
+
+def unpacked(packed: State, size: int) -> torch.Tensor:
+    reader = Reader(Payload(packed))
+    tensor = unpack_sparse(reader, "w", (size,))
+    reader.close()
+    return tensor
+
+
+@given(size=st.integers(1, 400), data=st.data())
+def test_what_is_packed_is_unpacked(size: int, data: st.DataObject) -> None:
+    chosen = data.draw(st.sets(st.integers(0, size - 1)))
+    indexes = torch.tensor(sorted(chosen), dtype=torch.int64)
+    expected = torch.zeros(size)
+    expected[indexes] = torch.arange(1.0, len(indexes) + 1)
+    packed = pack_sparse("w", expected[indexes], indexes, size)
+    assert torch.equal(unpacked(packed, size), expected)
+
+
+@given(size=st.integers(1, 5000), data=st.data())
+def test_places_take_the_smaller_of_indexes_and_mask(size: int, data: st.DataObject) -> None:
+    count = data.draw(st.integers(0, size - 1))
+    indexes = torch.arange(count)
+    nbytes = Payload(pack_sparse("w", torch.zeros(count), indexes, size)).nbytes
+    assert nbytes == 4 * count + min(4 * count, (size + 7) // 8)
+    assert saves_bytes(count, size) == (nbytes < 4 * size)
+
+
+def test_a_mask_has_the_first_place_in_its_lowest_bit() -> None:
+    packed = pack_sparse("w", torch.ones(4), torch.tensor([0, 1, 7, 9]), 10)
+    assert packed["mask:w"].tolist() == [0b1000_0011, 0b10]
+
+
+def test_when_all_is_sent_no_places_are() -> None:
+    assert pack_sparse("w", torch.ones(3), torch.arange(3), 3).keys() == {"values:w"}
+
+
+@pytest.mark.parametrize(
+    ("indexes", "complaint"),
+    [
+        ([0, 100], "outside"),
+        ([-1, 3], "outside"),
+        ([3, 3], "twice"),
+        ([5, 3], "twice or out of order"),
+        ([5, 200, 7], "twice or out of order"),
+    ],
+)
+def test_impossible_indexes_are_refused(indexes: list[int], complaint: str) -> None:
+    packed = {
+        "values:w": torch.ones(len(indexes)),
+        "indexes:w": torch.tensor(indexes, dtype=torch.int32),
+    }
+    with pytest.raises(UpdateError, match=complaint):
+        unpacked(packed, 100)
+
+
+def test_values_and_places_must_belong_together() -> None:
+    one, mask = torch.ones(1), torch.tensor([1, 0]).byte()
+    for packed, complaint in (
+        ({"values:w": torch.ones(2)}, "2 values for 10 places"),
+        ({"values:w": torch.ones(3), "mask:w": torch.tensor([3, 0]).byte()}, "3 values for 2"),
+        ({"values:w": one, "mask:w": torch.tensor([0, 128]).byte()}, "outside"),
+        ({"values:w": one, "mask:w": torch.tensor([1]).byte()}, "shape"),
+        ({"values:w": one, "indexes:w": torch.tensor([1])}, "int64"),
+        ({"values:w": torch.ones(2), "indexes:w": torch.tensor([1]).int()}, "shape"),
+        ({"values:w": torch.ones(10).double()}, "float64"),
+        ({"indexes:w": torch.tensor([1]).int()}, "lacks 'values:w'"),
+        ({"values:w": one, "indexes:w": torch.tensor([0]).int(), "mask:w": mask}, "'mask:w'"),
+    ):
+        with pytest.raises(UpdateError, match=complaint):
+            unpacked(packed, 10)

@@ -8,13 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adaptcl.codecs import Memory, Parcel, Payload, codec
-from adaptcl.codecs.fp16 import FP16, FP16Settings
 
 Parcels = Callable[..., Parcel]
 
 
 def sent(parcel: Parcel) -> Payload:
-    return FP16(FP16Settings()).encode(parcel, Memory())[0]
+    return codec("fp16", {}).encode(parcel, Memory())[0]
 
 
 def test_a_change_is_scaled_to_its_largest_entry(make_parcel: Parcels) -> None:

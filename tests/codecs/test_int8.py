@@ -8,13 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adaptcl.codecs import Memory, Parcel, Payload, codec
-from adaptcl.codecs.int8 import Int8, Int8Settings
 
 Parcels = Callable[..., Parcel]
 
 
 def sent(parcel: Parcel) -> Payload:
-    return Int8(Int8Settings()).encode(parcel, Memory())[0]
+    return codec("int8", {}).encode(parcel, Memory())[0]
 
 
 def from_zero(parcel: Parcel) -> Parcel:

@@ -153,9 +153,9 @@ def test_workers_of_one_shape_share_a_captured_model(
 ) -> None:
     kept, state = units.everything(), dict(net.state_dict())
     parts = [images.take(torch.arange(i, i + 100)) for i in range(0, 400, 100)]
-    own = trainers(net, units, parts, "float32")
+    each_trainer = trainers(net, units, parts, "float32")
     seen = set()
-    for part, each in zip(parts, own, strict=True):
+    for part, each in zip(parts, each_trainer, strict=True):
         model = each.load(kept, state)
         losses = each.run(model, kept, order(100, 4), None, RECIPE, 1e-4)
         plain = PlainTrainer(net, units, part)

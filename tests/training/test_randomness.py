@@ -1,3 +1,5 @@
+"""Where a model draws from, and that a task draws the same numbers whatever runs beside it."""
+
 from __future__ import annotations
 
 import copy
@@ -13,7 +15,7 @@ from torch.utils.checkpoint import checkpoint
 
 from adaptcl.training import randomness
 from adaptcl.training.gpu.task_dropout import Drop
-from adaptcl.training.randomness import Draws, draws_randomness, follows_dice, seeded
+from adaptcl.training.randomness import Draws, draws_randomness, follows_seed, seeded
 
 
 class Applied(nn.Module):
@@ -33,7 +35,7 @@ def recomputed(x: Tensor) -> Tensor:
     return found
 
 
-def through_its_own_door(x: Tensor) -> Tensor:
+def unseen(x: Tensor) -> Tensor:
     """Draws in no operation that can be seen."""
     torch.default_generator.manual_seed(int(torch.default_generator.get_state()[8]) + 1)
     return x + torch.default_generator.seed() % 100
@@ -60,21 +62,22 @@ DROPPING = {
 }
 
 
-@pytest.mark.parametrize("layer", [nn.Dropout(0.0), nn.ReLU(), nn.BatchNorm1d(40)])
-def test_a_model_that_draws_nothing_needs_no_generator(layer: nn.Module) -> None:
-    assert draws_randomness(Applied(layer).eval(), torch.randn(2, 3)) is Draws.NOTHING
+def test_a_model_that_draws_nothing_needs_no_generator() -> None:
+    for layer in (nn.Dropout(0.0), nn.ReLU(), nn.BatchNorm1d(40)):
+        assert draws_randomness(Applied(layer).eval(), torch.randn(2, 3)) is Draws.NOTHING
 
 
-@pytest.mark.parametrize("name", DROPPING)
-def test_what_operations_draw_can_come_from_a_generator_of_its_own(name: str) -> None:
-    assert draws_randomness(Applied(DROPPING[name]).eval(), torch.randn(2, 3)) is Draws.OWN
+def test_what_operations_draw_can_come_from_the_tasks_generator() -> None:
+    for name, layer in DROPPING.items():
+        found = draws_randomness(Applied(layer).eval(), torch.randn(2, 3))
+        assert found is Draws.TASK_GENERATOR, name
 
 
 @pytest.mark.parametrize(
     "middle",
     [
         recomputed,
-        through_its_own_door,
+        unseen,
         lambda x: F.dropout(x) * random.random(),
         lambda x: x if random.random() < 2 else -x,
         lambda x: x * np.random.rand(),
@@ -82,9 +85,9 @@ def test_what_operations_draw_can_come_from_a_generator_of_its_own(name: str) ->
     ids=[
         "recomputing activations",
         "no operation",
-        "PyTorch's and Python's dice",
-        "Python's dice",
-        "NumPy's dice",
+        "PyTorch's and Python's generators",
+        "Python's generator",
+        "NumPy's generator",
     ],
 )
 def test_what_cannot_be_told_apart_takes_turns(middle: object) -> None:
@@ -96,7 +99,7 @@ def test_a_model_that_cannot_train_on_the_example_takes_turns() -> None:
     assert draws_randomness(Applied(fours), torch.randn(2, 3)) is Draws.SHARED
 
 
-def everybodys_dice() -> tuple[float, float, float]:
+def from_each_generator() -> tuple[float, float, float]:
     """A number from each of the process's generators."""
     return random.random(), float(np.random.rand()), float(torch.rand(()))
 
@@ -114,7 +117,7 @@ def test_who_takes_turns_draws_by_its_own_seed_and_leaves_all_generators_alone()
         torch.manual_seed(others)
         states = all_generators()
         with seeded(Draws.SHARED, seed):
-            drawn.append(everybodys_dice())
+            drawn.append(from_each_generator())
         assert all_generators() == states
     assert drawn[0] == drawn[1]
     assert not set(drawn[0]) & set(drawn[2])
@@ -138,7 +141,7 @@ def test_looking_changes_neither_the_model_nor_the_generator() -> None:
     assert all(parameter.grad is None for parameter in model.parameters())
 
 
-@pytest.mark.parametrize("name", DROPPING)
+@pytest.mark.parametrize("name", ["dropout", "rrelu", "randperm", "multinomial", "attention"])
 def test_a_task_draws_by_its_seed_alone_and_leaves_the_shared_generator_as_it_was(
     name: str,
 ) -> None:
@@ -147,8 +150,8 @@ def test_a_task_draws_by_its_seed_alone_and_leaves_the_shared_generator_as_it_wa
     for seed, shared in ((3, 1), (3, 2), (4, 1)):
         torch.manual_seed(shared)
         before = torch.get_rng_state()
-        with seeded(Draws.OWN, seed) as follow:
-            tried = follow(copy.deepcopy(model))
+        with seeded(Draws.TASK_GENERATOR, seed) as seed_model:
+            tried = seed_model(copy.deepcopy(model))
             found.append([tried(x), tried(x)])
         assert torch.equal(before, torch.get_rng_state())
     assert all(map(torch.equal, found[0], found[1]))
@@ -163,62 +166,62 @@ def test_a_forward_pass_that_fails_leaves_no_generator_behind() -> None:
     torch.manual_seed(11)
     expected = torch.rand(3)
     torch.manual_seed(11)
-    with seeded(Draws.OWN, 3) as follow, pytest.raises(ValueError):  # noqa: PT011
-        follow(Applied(fail))(torch.randn(2, 3))
+    with seeded(Draws.TASK_GENERATOR, 3) as seed_model, pytest.raises(ValueError):  # noqa: PT011
+        seed_model(Applied(fail))(torch.randn(2, 3))
     torch.manual_seed(11)
     assert torch.equal(torch.rand(3), expected)
 
 
-# On a GPU dropout draws by a seed of the task's own. All but the kernel can be tried here.
+# On a GPU dropout draws by a seed of the task. All but the kernel can be tried here.
 
 KINDS_OF_DROPOUT = ("dropout", "dropout of whole channels", "alpha dropout", "attention")
 
 
-@pytest.mark.parametrize("name", DROPPING)
-def test_with_dice_dropout_of_every_kind_is_followed_and_nothing_else(
-    name: str, drop: Drop
-) -> None:
-    with torch.random.fork_rng():
-        follows = follows_dice(Applied(DROPPING[name]), torch.randn(2, 3), drop)
-    assert follows == (name in KINDS_OF_DROPOUT)
+def test_dropout_of_every_kind_follows_a_seed_and_nothing_else_does(drop: Drop) -> None:
+    for name, layer in DROPPING.items():
+        with torch.random.fork_rng():
+            follows = follows_seed(Applied(layer), torch.randn(2, 3), drop)
+        assert follows == (name in KINDS_OF_DROPOUT), name
 
 
 @pytest.mark.parametrize(
     "middle",
     [recomputed, lambda x: F.dropout(x) * random.random(), lambda x: F.dropout(x) * torch.rand(40)],
-    ids=["recomputing activations", "Python's own dice", "another operation that draws"],
+    ids=["recomputing activations", "Python's generator too", "another operation that draws"],
 )
-def test_with_dice_what_draws_elsewhere_too_is_found_out(middle: object, drop: Drop) -> None:
+def test_a_model_that_also_draws_elsewhere_does_not_follow_a_seed(
+    middle: object, drop: Drop
+) -> None:
     with torch.random.fork_rng():
-        assert not follows_dice(Applied(middle), torch.randn(20, 3), drop)
+        assert not follows_seed(Applied(middle), torch.randn(20, 3), drop)
 
 
-def test_without_the_kernel_nothing_is_followed() -> None:
+def test_without_the_kernel_no_model_follows_a_seed() -> None:
     with torch.random.fork_rng():
-        assert not follows_dice(Applied(nn.Dropout()), torch.randn(2, 3), None)
+        assert not follows_seed(Applied(nn.Dropout()), torch.randn(2, 3), None)
 
 
 @pytest.fixture
-def with_dice(monkeypatch: pytest.MonkeyPatch, drop: Drop) -> None:
+def without_a_gpu(monkeypatch: pytest.MonkeyPatch, drop: Drop) -> None:
     monkeypatch.setattr(randomness, "_DROP", drop)
 
 
-@pytest.mark.usefixtures("with_dice")
-def test_with_dice_the_seed_alone_says_what_a_task_draws() -> None:
+@pytest.mark.usefixtures("without_a_gpu")
+def test_the_seed_alone_says_what_a_task_draws() -> None:
     model, x = Applied(nn.Dropout()).train(), torch.randn(5, 3)
 
     def drawn(seed: int) -> list[Tensor]:
-        with seeded(Draws.DICE, seed) as follow:
-            return [follow(model)(x), model(x)]
+        with seeded(Draws.TASK_SEED, seed) as seed_model:
+            return [seed_model(model)(x), model(x)]
 
     first, other, again = drawn(3), drawn(4), drawn(3)  # the same model, lent three times
     assert all(map(torch.equal, first, again))
     assert not any(map(torch.equal, first, other))
 
 
-@pytest.mark.usefixtures("with_dice")
-def test_with_dice_a_task_with_two_models_does_not_draw_the_same_for_both() -> None:
+@pytest.mark.usefixtures("without_a_gpu")
+def test_a_task_with_two_models_does_not_draw_the_same_for_both() -> None:
     one, x = Applied(nn.Dropout()).train(), torch.randn(5, 3)
     other = copy.deepcopy(one)
-    with seeded(Draws.DICE, 3) as follow:
-        assert not torch.equal(follow(one)(x), follow(other)(x))
+    with seeded(Draws.TASK_SEED, 3) as seed_model:
+        assert not torch.equal(seed_model(one)(x), seed_model(other)(x))

@@ -1,6 +1,6 @@
-"""How updates become bytes on the way to the server.
+"""Codecs: how an update is encoded on its way to the server.
 
-A codec is one file and one line here; one of a user's own needs neither, it goes by
+A new codec is one file here and one line in `CODECS`. A custom codec needs neither: its name is
 `package.module:Class`.
 """
 
@@ -21,18 +21,14 @@ from adaptcl.settings import build, is_custom
 
 
 class CodecClass(Protocol):
-    """A class of codecs, which says what can be set about it."""
+    """What a class of codecs offers: a summary, and the settings it is made from."""
 
     summary: str
 
     @property
-    def Settings(self) -> type[Any]:  # noqa: N802
-        """The group of settings it is made from."""
-        ...
+    def Settings(self) -> type[Any]: ...  # noqa: N802
 
-    def __call__(self, settings: Any) -> Codec:
-        """Make the codec."""
-        ...
+    def __call__(self, settings: Any) -> Codec: ...
 
 
 CODECS: dict[str, CodecClass] = {
@@ -44,17 +40,17 @@ CODECS: dict[str, CodecClass] = {
 
 
 def codec_class(name: str) -> CodecClass:
-    """The codec of that name, or the user's own that a `package.module:Class` leads to."""
+    """The class of a shipped codec, or of a custom one by its `package.module:Class`."""
     if name in CODECS:
         return CODECS[name]
     if not is_custom(name):
         raise SettingError(f"There is no codec {name!r}; there are {', '.join(CODECS)}.")
-    own: CodecClass = custom_class(name, "a codec", ("settings",), CodecClass, Codec)
-    return own
+    custom: CodecClass = custom_class(name, "a codec", ("settings",), CodecClass, Codec)
+    return custom
 
 
 def codec(name: str, values: Mapping[str, Any]) -> Codec:
-    """The codec of that name, set by those of the raw values that are its own."""
+    """The codec of that name, made from those of the raw values that are settings of it."""
     chosen = codec_class(name)
     return chosen(build(chosen.Settings, values))
 

@@ -1,8 +1,8 @@
-"""Changes of tensors on a wire: putting them there, and reading them with no trust in them.
+"""Write the changes of tensors into a payload, and read them back without trust.
 
-A payload holds named tensors that another machine made. Whatever is not exactly as agreed is
-refused in one sentence before it can reach the global model. What the numbers are is looked at
-later, in the sub-model they make: finite changes can still add up to infinity.
+Another machine made the payload. An entry with another name, type or shape than agreed is refused
+in one sentence. Values are checked later, in the decoded sub-model: finite changes can still add
+up to infinity.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from adaptcl.errors import UpdateError
 from adaptcl.units import State
 
 WHOLE = "whole"
-"""The part that is a tensor itself rather than something about its change."""
-_NAMED = 3
-"""How many entries that nobody asked for are named: whoever sends them chooses how many."""
+"""Label of a tensor that travels itself, not its change."""
 CHANGE, SCALE = "change", "scale"
-"""The parts that are a change in few bits, and what to multiply it with."""
+"""Labels of a change in few bits, and of the factor to multiply it with."""
+_MAX_NAMED = 3
+"""How many unexpected entries an error names: the sender chooses how many there are."""
 
 
-def entry(part: str, name: str) -> str:
-    """The name under which a part of a tensor travels."""
-    return f"{part}:{name}"
+def entry(label: str, name: str) -> str:
+    """The name under which something about a tensor travels."""
+    return f"{label}:{name}"
 
 
 def scaled_changes(
@@ -34,7 +34,7 @@ def scaled_changes(
     shrinks: Callable[[Parcel, str], bool],
     scaled: Callable[[Tensor], tuple[Tensor, Tensor]],
 ) -> Payload:
-    """The change of each tensor that shrinks, as `scaled` gives it, and all other tensors whole."""
+    """Encode the change of each tensor that shrinks by `scaled`; send the other tensors whole."""
     tensors: State = {}
     for name, trained in parcel.state.items():
         if shrinks(parcel, name):
@@ -47,17 +47,16 @@ def scaled_changes(
 
 
 class Reader:
-    """Takes the entries of a payload one by one, checked; at the end nothing may be left."""
+    """Takes the entries of a payload one by one and checks them; in the end none may be left."""
 
     def __init__(self, payload: Payload) -> None:
         self._left = dict(payload.tensors)
 
     def holds(self, name: str) -> bool:
-        """Whether there is such an entry, not taken yet."""
         return name in self._left
 
     def take(self, name: str, dtype: torch.dtype, shape: tuple[int | None, ...]) -> Tensor:
-        """The entry of that name; a length of None may be any."""
+        """The entry of that name. A length of None in `shape` stands for any."""
         if name not in self._left:
             raise UpdateError(f"An update lacks {name!r}; all that was sent out must come back.")
         tensor = self._left.pop(name)
@@ -72,9 +71,9 @@ class Reader:
         return tensor
 
     def close(self) -> None:
-        """Refuse what nobody asked for."""
+        """Refuse a payload with entries that nobody took."""
         if self._left:
-            unknown = [f"{name!r:.100}" for name in sorted(self._left)[:_NAMED]]
+            unknown = [f"{name!r:.100}" for name in sorted(self._left)[:_MAX_NAMED]]
             if more := len(self._left) - len(unknown):
                 unknown.append(f"and {more} more")
             raise UpdateError(f"An update holds what was never sent out: {', '.join(unknown)}.")
@@ -83,10 +82,10 @@ class Reader:
 def add_changes(
     payload: Payload, reference: State, change: Callable[[Reader, str, tuple[int, ...]], Tensor]
 ) -> State:
-    """The sub-model that a payload of changes means, given what they are changes of.
+    """The sub-model that a payload of changes makes of `reference`.
 
-    Tensors that travelled whole are taken as they are; for the others `change` reads the change
-    of one name and shape. What is not a float has no change and must have travelled whole.
+    Tensors that travelled whole are taken as they are; `change` reads the change of the others.
+    Only floats have changes.
     """
     reader = Reader(payload)
     state: State = {}

@@ -1,8 +1,8 @@
-"""How a trained sub-model becomes bytes on the way to the server.
+"""What a codec is, and what it is given.
 
-A codec may send the change against what the worker received instead of the tensors themselves,
-and may remember what it left unsent. What it remembers belongs to the worker (its *memory*), so
-that a codec itself has no state and can be shared.
+A codec turns a trained sub-model into the tensors that travel to the server, and back. It may send
+the change against what the worker received, and it may remember what it did not send. What it
+remembers belongs to the worker (`Memory`), so a codec has no state and all workers share one.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ class Payload:
 
     @property
     def nbytes(self) -> int:
-        """Bytes on the wire."""
         return sum(t.nbytes for t in self.tensors.values())
 
 
@@ -29,8 +28,8 @@ class Payload:
 class Memory:
     """What a codec remembers for one worker between rounds, in the shapes of the whole model.
 
-    It is what the latest update has left that the server *used*: by one that was dropped, refused
-    or given up, nothing was sent, and the codec goes on from what it knew before it.
+    It is the memory after the latest update that the server *used*. An update that was dropped,
+    refused or given up sent nothing, so the codec continues from what it knew before it.
     """
 
     tensors: State = field(default_factory=dict)
@@ -38,7 +37,7 @@ class Memory:
 
 @dataclass(frozen=True)
 class Parcel:
-    """All a codec may look at: the trained sub-model and what the worker had received."""
+    """All a codec may look at: the trained sub-model and what the worker received."""
 
     units: UnitMap
     kept: Kept
@@ -49,33 +48,37 @@ class Parcel:
     round: int
 
     def has_change(self, name: str) -> bool:
-        """Whether a tensor is trained, so that its change may be sent in its place."""
+        """Whether the change of a tensor may be sent in its place: only of what is trained."""
         return name in self.units.parameters and self.state[name].is_floating_point()
 
 
+@dataclass(frozen=True)
+class NoSettings:
+    """The settings of a codec that has none."""
+
+
 class Codec(Protocol):
-    """One way to put an update on the wire."""
+    """One way to encode updates."""
 
     summary: str
 
     def encode(self, parcel: Parcel, memory: Memory) -> tuple[Payload, Memory]:
-        """The bytes to send, and the memory for the worker's next round."""
+        """What to send, and the memory for the worker's next round."""
         ...
 
     def size(self, parcel: Parcel) -> int | None:
-        """Bytes that `encode` sends for a parcel of such tensors, whatever their values are.
+        """Bytes that `encode` sends for a parcel of such tensors, whatever their values.
 
-        So it can be asked before anything is trained, with tensors that have no values. It must be
-        exact; None where it depends on the values. A simulation then learns when an update arrives
-        by training it.
+        The simulation asks this before training, with tensors that have no values. The answer
+        must be exact. It is None if the size depends on the values; the simulation then has to
+        train an update before it knows when it arrives.
         """
         ...
 
     def decode(self, payload: Payload, reference: State) -> State:
-        """The sub-model the server understands, given what it had sent (cut to the same units).
+        """The sub-model that the payload means, given what the worker received.
 
-        Names, shapes and types are checked here. Whether the numbers are finite is asked once of
-        what comes out, whatever the codec, in `training/wire.py`; so what is not finite must not
-        be hidden.
+        Names, shapes and types are checked here. Values are not: the network's gate checks what
+        comes out, so a codec must not hide what is not finite.
         """
         ...

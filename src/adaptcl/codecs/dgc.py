@@ -1,8 +1,15 @@
-"""Some entries of a tensor and where they were, in as few bytes as they take.
+"""DGC: send the largest changes and save up the rest.
 
-The places are either indexes, four bytes for each entry sent, or a mask, one bit for each entry
-of the tensor: indexes are smaller when less than one entry in 32 is sent. When almost all are
-sent, all are, because places then cost more than they save.
+Lin et al. 2018, "Deep Gradient Compression". The paper's AdaptCL+DGC applies it to the change of
+the weights over a round. Of each tensor only the largest entries travel. What is not sent is
+remembered and added to the next round's change, so nothing is lost but time. If the server does
+not use an update, that round's change is lost, as with any codec; what was waiting before it
+keeps waiting. Entries are chosen tensor by tensor, as the authors do: layers with small changes
+would otherwise hardly ever have a turn.
+
+The places of the entries travel as indexes, four bytes for each entry sent, or as a mask, one bit
+for each entry of the tensor. Indexes are smaller if less than one entry in 32 is sent. If almost
+all entries are sent, all are, because places would cost more than they save.
 """
 
 from __future__ import annotations
@@ -21,22 +28,149 @@ from adaptcl.settings import setting
 from adaptcl.units import State, cut, put_back
 
 VALUES, INDEXES, MASK = "values", "indexes", "mask"
+"""Labels of what travels of a change."""
+UNSENT, MOMENTUM = "unsent", "momentum"
+"""Labels of what is remembered."""
 
 _VALUE_BYTES = _INDEX_BYTES = 4
 
+_SMALL = 256
+"""Tensors with fewer entries are sent entirely: there is nothing to save on them."""
 
-def worth_places(chosen: int, size: int) -> bool:
-    """Whether sending `chosen` of `size` entries with their places is less than sending all."""
+
+@dataclass(frozen=True)
+class DGCSettings:
+    """Settings of DGC."""
+
+    dgc_sparsity: float = setting(
+        0.9, "share of each tensor that is not sent in a round", at_least=0, below=1
+    )
+    dgc_momentum: float = setting(
+        0.0, "momentum correction, on top of the momentum of local training", at_least=0, below=1
+    )
+    dgc_warmup: int = setting(
+        4, "number of rounds in which the sparsity rises to its full value", at_least=0
+    )
+
+
+class DGC:
+    """Sparse changes with momentum correction, momentum factor masking and warm-up.
+
+    Momentum correction makes the sum that waits to be sent behave as in momentum SGD. It is off
+    by default: DGC means it for plain gradients, but the change of a round already comes from SGD
+    with momentum, and a second one enlarges every step by up to 1/(1 − momentum). On quadratic
+    problems where a round goes far towards its optimum, a momentum of 0.9 diverges at a sparsity
+    of 0.9, and 0 does not.
+
+    There is a limit without momentum too. While an entry waits, every round finds nearly the same
+    change again and adds it, so what is sent in the end overshoots. The higher the sparsity, the
+    less a round may change: at 0.99 keep the learning rate or the epochs small.
+    """
+
+    summary = "the largest changes, the rest saved up for later rounds (DGC, Lin et al. 2018)"
+    Settings = DGCSettings
+
+    def __init__(self, settings: DGCSettings) -> None:
+        self._settings = settings
+
+    def sparsity(self, round: int) -> float:
+        """The share of entries not sent in a round, counted from 1.
+
+        During warm-up the share sent falls by the same factor each round. For a sparsity of 0.999
+        and 4 rounds that gives the authors' 75 %, 93.75 %, 98.4 % and 99.6 %.
+        """
+        progress = min(1.0, round / (self._settings.dgc_warmup + 1))
+        return 1 - math.pow(1 - self._settings.dgc_sparsity, progress)
+
+    def encode(self, parcel: Parcel, memory: Memory) -> tuple[Payload, Memory]:
+        factor = self._settings.dgc_momentum
+        names = [name for name in parcel.state if parcel.has_change(name)]
+        unsent = _recall(UNSENT, names, parcel, memory)
+        momentum = _recall(MOMENTUM, names, parcel, memory) if factor else {}
+        tensors = {
+            entry(WHOLE, name): tensor
+            for name, tensor in parcel.state.items()
+            if name not in unsent
+        }
+        for name in names:
+            change = parcel.state[name].float() - parcel.reference[name].float()
+            if factor:
+                change = momentum[name] = momentum[name] * factor + change
+            waiting = unsent[name] + change
+            indexes = _largest(waiting.flatten(), self.sparsity(parcel.round))
+            tensors |= pack_sparse(name, waiting.flatten()[indexes], indexes, waiting.numel())
+            unsent[name] = _zeroed(waiting, indexes)
+            if factor:
+                # Momentum factor masking: an entry that was sent starts from rest.
+                momentum[name] = _zeroed(change, indexes)
+        remembered = _remember(UNSENT, unsent, parcel, memory)
+        return Payload(tensors), Memory(remembered | _remember(MOMENTUM, momentum, parcel, memory))
+
+    def size(self, parcel: Parcel) -> int:
+        sparsity = self.sparsity(parcel.round)
+        return sum(
+            sparse_bytes(_entries_sent(tensor.numel(), sparsity), tensor.numel())
+            if parcel.has_change(name)
+            else tensor.nbytes
+            for name, tensor in parcel.state.items()
+        )
+
+    def decode(self, payload: Payload, reference: State) -> State:
+        return add_changes(payload, reference, unpack_sparse)
+
+
+def _largest(waiting: Tensor, sparsity: float) -> Tensor:
+    """Rising indexes of the entries to send."""
+    count = _entries_sent(waiting.numel(), sparsity)
+    if count == waiting.numel():
+        return torch.arange(count, device=waiting.device)
+    return waiting.abs().topk(count, sorted=False).indices.sort().values
+
+
+def _entries_sent(size: int, sparsity: float) -> int:
+    """How many of a tensor's entries are sent."""
+    # Products such as 0.7 × 1000 miss their whole number by a rounding error.
+    count = max(1, size - math.floor(sparsity * size + 1e-6))
+    return size if size < _SMALL or not saves_bytes(count, size) else count
+
+
+def _zeroed(tensor: Tensor, indexes: Tensor) -> Tensor:
+    return tensor.flatten().index_fill(0, indexes, 0.0).view(tensor.shape)
+
+
+def _recall(label: str, names: Iterable[str], parcel: Parcel, memory: Memory) -> State:
+    """What is remembered of some tensors, cut to the worker's present sub-model."""
+    whole = {name: _whole(label, name, parcel, memory) for name in names}
+    return cut(whole, parcel.units, parcel.kept)
+
+
+def _remember(label: str, sub: State, parcel: Parcel, memory: Memory) -> State:
+    """The new memory, in which units that are cut at present keep what they had."""
+    whole = {name: _whole(label, name, parcel, memory).clone() for name in sub}
+    put_back(sub, parcel.units, parcel.kept, into=whole)
+    return {entry(label, name): tensor for name, tensor in whole.items()}
+
+
+def _whole(label: str, name: str, parcel: Parcel, memory: Memory) -> Tensor:
+    device = parcel.state[name].device
+    remembered = memory.tensors.get(entry(label, name))
+    if remembered is not None:
+        return remembered.to(device)  # a memory read from a file is on the CPU
+    return torch.zeros(parcel.units.shapes[name], dtype=torch.float32, device=device)
+
+
+def saves_bytes(chosen: int, size: int) -> bool:
+    """Whether `chosen` of `size` entries with their places take fewer bytes than all entries."""
     return chosen * _VALUE_BYTES + _place_bytes(chosen, size) < size * _VALUE_BYTES
 
 
-def packed_bytes(chosen: int, size: int) -> int:
+def sparse_bytes(chosen: int, size: int) -> int:
     """Bytes of `chosen` of `size` entries, with their places unless they are all."""
     return chosen * _VALUE_BYTES + (_place_bytes(chosen, size) if chosen < size else 0)
 
 
-def pack(name: str, values: Tensor, indexes: Tensor, size: int) -> State:
-    """The entries of a payload for float32 `values` at rising `indexes` of a tensor of `size`."""
+def pack_sparse(name: str, values: Tensor, indexes: Tensor, size: int) -> State:
+    """Payload entries for float32 `values` at rising `indexes` of a tensor of `size`."""
     packed = {entry(VALUES, name): values}
     if len(indexes) == size:
         return packed
@@ -47,8 +181,8 @@ def pack(name: str, values: Tensor, indexes: Tensor, size: int) -> State:
     return packed
 
 
-def unpack(reader: Reader, name: str, shape: tuple[int, ...]) -> Tensor:
-    """The tensor with zeros where nothing was sent; places that cannot be are refused."""
+def unpack_sparse(reader: Reader, name: str, shape: tuple[int, ...]) -> Tensor:
+    """The tensor, with zeros where nothing was sent; impossible places are refused."""
     size = math.prod(shape)
     values = reader.take(entry(VALUES, name), torch.float32, (None,))
     if reader.holds(entry(INDEXES, name)):
@@ -76,7 +210,7 @@ def _place_bytes(chosen: int, size: int) -> int:
 
 
 def _bits(indexes: Tensor, size: int) -> Tensor:
-    """Eight places a byte, the first in the lowest bit."""
+    """A mask with eight places a byte, the first in the lowest bit."""
     mask = torch.zeros(math.ceil(size / 8) * 8, dtype=torch.uint8, device=indexes.device)
     mask[indexes] = 1
     return (mask.view(-1, 8) << _shifts(mask)).sum(1, dtype=torch.uint8)
@@ -88,142 +222,3 @@ def _set_bits(mask: Tensor) -> Tensor:
 
 def _shifts(like: Tensor) -> Tensor:
     return torch.arange(8, dtype=torch.uint8, device=like.device)
-
-
-# DGC (Lin et al. 2018, "Deep Gradient Compression"): send the largest changes, save up the rest.
-#
-# The paper's AdaptCL+DGC applies it to the change of the weights over a round. Of each tensor
-# only the largest entries travel; what is not sent is remembered and added to the next round's
-# change, so that nothing is lost but time. Where the server does not use an update, that round's
-# change is lost, as with any codec, but what had been waiting before it waits on. The entries are
-# chosen tensor by tensor, as the authors do: over all tensors together, layers with small changes
-# would hardly ever have their turn.
-
-UNSENT, MOMENTUM = "unsent", "momentum"
-
-_SMALL = 256
-"""Tensors below this many entries are sent entirely: there is nothing to save on them."""
-
-
-@dataclass(frozen=True)
-class DGCSettings:
-    """Settings of the DGC codec."""
-
-    dgc_sparsity: float = setting(
-        0.9, "share of each tensor that is not sent in a round", at_least=0, below=1
-    )
-    dgc_momentum: float = setting(
-        0.0, "momentum correction, on top of the momentum of local training", at_least=0, below=1
-    )
-    dgc_warmup: int = setting(
-        4, "number of rounds in which the sparsity rises to its full value", at_least=0
-    )
-
-
-class DGC:
-    """Sparse changes with momentum correction, momentum factor masking and warm-up.
-
-    Momentum correction makes the sum that waits to be sent behave like momentum SGD would. It is
-    off by default: DGC means it for plain gradients, whereas the change of a round comes out of
-    local SGD that has its own momentum already, and a second one enlarges every step up to
-    1/(1 − momentum) times. On quadratic problems where a round goes far towards its optimum, a
-    momentum of 0.9 diverges at a sparsity of 0.9, which 0 survives.
-
-    There is a limit without momentum too. While an entry waits, every round finds nearly the same
-    change again and adds it, so that what is sent in the end overshoots. The higher the sparsity,
-    the shorter a round's way has to be: at 0.99 keep the learning rate or the epochs small.
-    """
-
-    summary = "the largest changes, the rest saved up for later rounds (DGC, Lin et al. 2018)"
-    Settings = DGCSettings
-
-    def __init__(self, settings: DGCSettings) -> None:
-        self._settings = settings
-
-    def sparsity(self, round: int) -> float:
-        """The share not sent in a round, counted from 1.
-
-        During warm-up the share sent falls by the same factor each round; for a sparsity of 0.999
-        and 4 rounds these are the authors' 75 %, 93.75 %, 98.4 % and 99.6 %.
-        """
-        progress = min(1.0, round / (self._settings.dgc_warmup + 1))
-        return 1 - math.pow(1 - self._settings.dgc_sparsity, progress)
-
-    def encode(self, parcel: Parcel, memory: Memory) -> tuple[Payload, Memory]:
-        """The largest entries of all that is unsent; buffers whole."""
-        factor = self._settings.dgc_momentum
-        names = [name for name in parcel.state if parcel.has_change(name)]
-        unsent = _recall(UNSENT, names, parcel, memory)
-        momentum = _recall(MOMENTUM, names, parcel, memory) if factor else {}
-        tensors = {
-            entry(WHOLE, name): tensor
-            for name, tensor in parcel.state.items()
-            if name not in unsent
-        }
-        for name in names:
-            change = parcel.state[name].float() - parcel.reference[name].float()
-            if factor:
-                change = momentum[name] = momentum[name] * factor + change
-            waiting = unsent[name] + change
-            indexes = _largest(waiting.flatten(), self.sparsity(parcel.round))
-            tensors |= pack(name, waiting.flatten()[indexes], indexes, waiting.numel())
-            unsent[name] = _zeroed(waiting, indexes)
-            if factor:
-                # Momentum factor masking: what was sent is not pushed on by its own past.
-                momentum[name] = _zeroed(change, indexes)
-        kept_back = _remember(UNSENT, unsent, parcel, memory)
-        return Payload(tensors), Memory(kept_back | _remember(MOMENTUM, momentum, parcel, memory))
-
-    def size(self, parcel: Parcel) -> int:
-        """Values and places of as many entries as are sent in this round; buffers whole."""
-        sparsity = self.sparsity(parcel.round)
-        return sum(
-            packed_bytes(_how_many(tensor.numel(), sparsity), tensor.numel())
-            if parcel.has_change(name)
-            else tensor.nbytes
-            for name, tensor in parcel.state.items()
-        )
-
-    def decode(self, payload: Payload, reference: State) -> State:
-        """The reference with the entries that were sent added."""
-        return add_changes(payload, reference, unpack)
-
-
-def _largest(waiting: Tensor, sparsity: float) -> Tensor:
-    """Rising indexes of the entries to send."""
-    count = _how_many(waiting.numel(), sparsity)
-    if count == waiting.numel():
-        return torch.arange(count, device=waiting.device)
-    return waiting.abs().topk(count, sorted=False).indices.sort().values
-
-
-def _how_many(size: int, sparsity: float) -> int:
-    """How many of a tensor's entries are sent."""
-    # Products such as 0.7 × 1000 miss the whole number they mean by a rounding error.
-    count = max(1, size - math.floor(sparsity * size + 1e-6))
-    return size if size < _SMALL or not worth_places(count, size) else count
-
-
-def _zeroed(tensor: Tensor, indexes: Tensor) -> Tensor:
-    return tensor.flatten().index_fill(0, indexes, 0.0).view(tensor.shape)
-
-
-def _recall(part: str, names: Iterable[str], parcel: Parcel, memory: Memory) -> State:
-    """What is remembered of some tensors, cut to the worker's sub-model of now."""
-    whole = {name: _whole(part, name, parcel, memory) for name in names}
-    return cut(whole, parcel.units, parcel.kept)
-
-
-def _remember(part: str, sub: State, parcel: Parcel, memory: Memory) -> State:
-    """All that is remembered, including of units that are cut at present and may come back."""
-    whole = {name: _whole(part, name, parcel, memory).clone() for name in sub}
-    put_back(sub, parcel.units, parcel.kept, into=whole)
-    return {entry(part, name): tensor for name, tensor in whole.items()}
-
-
-def _whole(part: str, name: str, parcel: Parcel, memory: Memory) -> Tensor:
-    device = parcel.state[name].device
-    remembered = memory.tensors.get(entry(part, name))
-    if remembered is not None:
-        return remembered.to(device)  # what was kept in a file comes back to the processor
-    return torch.zeros(parcel.units.shapes[name], dtype=torch.float32, device=device)

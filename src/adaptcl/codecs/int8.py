@@ -1,52 +1,42 @@
-"""Eight bits: the change of every trained matrix or filter bank in one byte a parameter.
+"""Send the change of every trained matrix or filter bank in eight bits.
 
-Every row (an out-channel's filter) has a scale of its own, because the changes of different units
-differ far more than those within a unit. Vectors and buffers, a thousandth of the bytes, travel
-whole.
+Each row (the filter of an output channel) has its own scale, because changes differ far more
+between units than within one. Vectors and buffers are a thousandth of the bytes and travel whole.
 """
 
 from __future__ import annotations
-
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from adaptcl.codecs.changes import CHANGE, SCALE, Reader, add_changes, entry, scaled_changes
-from adaptcl.codecs.codec import Memory, Parcel, Payload
+from adaptcl.codecs.codec import Memory, NoSettings, Parcel, Payload
 from adaptcl.units import State
 
 _LARGEST = 127
-"""Symmetric: −128 is not used, so that both signs reach equally far."""
-
-
-@dataclass(frozen=True)
-class Int8Settings:
-    """Nothing to set."""
+"""−128 is not used, so that both signs reach equally far."""
 
 
 class Int8:
-    """int8 changes with one float32 scale a row."""
+    """Changes in int8, with one float32 scale a row."""
 
     summary = "changes in eight bits"
-    Settings = Int8Settings
+    Settings = NoSettings
 
-    def __init__(self, settings: Int8Settings) -> None:
+    def __init__(self, settings: NoSettings) -> None:
         pass
 
     def encode(self, parcel: Parcel, memory: Memory) -> tuple[Payload, Memory]:
-        """Change and scales of what is trained and has rows, the rest whole."""
         return scaled_changes(parcel, _has_rows, _quantised), memory
 
     def size(self, parcel: Parcel) -> int:
-        """One byte for each entry of a change, and four for the scale of each row."""
         return sum(
             tensor.numel() + 4 * len(tensor) if _has_rows(parcel, name) else tensor.nbytes
             for name, tensor in parcel.state.items()
         )
 
     def decode(self, payload: Payload, reference: State) -> State:
-        """What was encoded, each change within 1/254 of the largest in its row."""
+        """Each change comes back within 1/254 of the largest in its row."""
         return add_changes(payload, reference, _read)
 
 

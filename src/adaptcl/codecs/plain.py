@@ -1,38 +1,28 @@
-"""The tensors of the sub-model as they are: four bytes a parameter, nothing lost."""
+"""Send the tensors of the sub-model as they are, as the paper's methods do."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from adaptcl.codecs.changes import Reader
-from adaptcl.codecs.codec import Memory, Parcel, Payload
+from adaptcl.codecs.codec import Memory, NoSettings, Parcel, Payload
 from adaptcl.units import State
 
 
-@dataclass(frozen=True)
-class PlainSettings:
-    """Nothing to set."""
-
-
 class Plain:
-    """What the paper's methods send."""
+    """Four bytes a parameter, and nothing lost."""
 
     summary = "the tensors as they are"
-    Settings = PlainSettings
+    Settings = NoSettings
 
-    def __init__(self, settings: PlainSettings) -> None:
+    def __init__(self, settings: NoSettings) -> None:
         pass
 
     def encode(self, parcel: Parcel, memory: Memory) -> tuple[Payload, Memory]:
-        """The trained tensors under their own names."""
         return Payload(dict(parcel.state)), memory
 
     def size(self, parcel: Parcel) -> int:
-        """All of the tensors."""
         return sum(tensor.nbytes for tensor in parcel.state.values())
 
     def decode(self, payload: Payload, reference: State) -> State:
-        """Exactly what was encoded."""
         reader = Reader(payload)
         state = {
             name: reader.take(name, tensor.dtype, tensor.shape)

@@ -22,8 +22,8 @@ from adaptcl.engines.thread_executor import Expected, Trainings
 from adaptcl.errors import AdaptCLError, CodecError
 from adaptcl.storage import Tree
 from adaptcl.training import Arrival, Task, Timing, Update
-from adaptcl.training.wire import pack, payload_bytes, unpack
-from adaptcl.training.worker import Worker, WorkerMemory
+from adaptcl.training.wire import decode, encode, payload_bytes
+from adaptcl.training.worker import Worker, WorkerMemory, refuse_diverged
 from adaptcl.units import UnitMap, size_bytes
 
 
@@ -66,7 +66,8 @@ class LocalWorkers:
         began = time.perf_counter()
         update, memory = self._workers[task.worker].carry_out(task, memory)
         seconds = time.perf_counter() - began
-        payload, codec_memory = pack(update, task, self._units, self._codec, memory.codec)
+        refuse_diverged(update, self._units)
+        payload, codec_memory = encode(update, task, self._units, self._codec, memory.codec)
         size = payload.nbytes
         expected = size if task.pruning is not None else self.expected_bytes(task)
         if expected not in (None, size):
@@ -76,7 +77,7 @@ class LocalWorkers:
                 f"takes {expected:,} bytes, but it takes {size:,}; its `size` must be exact, or "
                 "give None where that depends on the values."
             )
-        received = unpack(payload, update, task, self._units, self._codec)
+        received = decode(payload, update, task, self._units, self._codec)
         return Answer(received, size, seconds, WorkerMemory(memory.lasso, codec_memory))
 
 

@@ -17,7 +17,6 @@ from adaptcl.records import RoundRecord, Summary
 from adaptcl.runs.delivered import Delivered
 from adaptcl.runs.folder_reader import read_delivered, read_settings
 from adaptcl.runs.sub_models import SubModels
-from adaptcl.training.evaluation import sub_model_accuracies
 from adaptcl.units.trace import uncompiled
 
 
@@ -48,7 +47,7 @@ class Result:
     def sub_model_accuracies(self, test: Any) -> tuple[float, ...]:
         """Of each worker's sub-model, on a data set in any form that `adaptcl.run` takes."""
         device = next(self.model.parameters()).device
-        return sub_model_accuracies(self.model, self.sub_models, as_samples(test).to(device))
+        return self.sub_models.accuracies(self.model, as_samples(test).to(device))
 
     def __repr__(self) -> str:
         """A line; all rounds of all workers would fill screens."""

@@ -13,8 +13,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from adaptcl.data import Samples
 from adaptcl.errors import AdaptCLError, RunFolderError
 from adaptcl.storage import Tree
+from adaptcl.training.evaluation import accuracy
 from adaptcl.units import Kept, Layer, Slot, UnitMap, flops, kept_key, retention, submodel
 
 
@@ -80,6 +82,14 @@ class SubModels:
         layers = (Layer("", range(len(kept))),) if len(kept) else ()
         units = UnitMap(self.slots, layers, shapes, frozenset(), frozenset(), (), alike=self.alike)
         return submodel(model, units, kept)
+
+    def accuracies(self, model: nn.Module, samples: Samples) -> tuple[float, ...]:
+        """The accuracy of each worker's sub-model; equal sub-models are tested once."""
+        found: dict[int, float] = {}
+        for worker, which in enumerate(self.of_worker):
+            if which not in found:
+                found[which] = accuracy(self.cut(model, worker), samples)
+        return tuple(found[which] for which in self.of_worker)
 
     def to_tree(self) -> Tree:
         """What is written to a file."""

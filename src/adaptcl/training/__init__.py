@@ -1,4 +1,4 @@
-"""What a worker does, and the words it exchanges with the server."""
+"""Training on a worker, and the messages that it exchanges with the server."""
 
 from adaptcl.training.task import Arrival, Cut, Pruning, Recipe, Task, Timing, Update
 

@@ -1,4 +1,8 @@
-"""Which samples make up each mini-batch of a round."""
+"""Mini-batches of a round: which samples they hold, and how their images are augmented.
+
+All random numbers of a round are drawn beforehand. So the plain loop and a step captured on a GPU
+see the same images.
+"""
 
 from __future__ import annotations
 
@@ -9,27 +13,29 @@ from torch import Tensor
 from torch.nn import functional as F
 
 _SMALLEST_BATCH = 2
-"""Batch norm cannot train on a single sample, so a rest of one joins the batch before it."""
+"""Batch norm cannot train on a single sample, so a leftover one joins the batch before it."""
+MARGIN = 4
+"""Pixels of zero padding around an image before it is cropped back to its size."""
 
 
 def steps(samples: int, batch_size: int, epochs: float) -> int:
-    """How many mini-batches make `epochs` epochs; at least one."""
+    """The number of mini-batches in `epochs` epochs; at least one."""
     return max(1, round(epochs * _per_epoch(samples, batch_size)))
 
 
 def steps_of_round(samples: int, batch_size: int, epochs: float, round_: int) -> int:
-    """The same where rounds are to add up: what rounding leaves of one goes to the next.
+    """The number of mini-batches of one round, with rounding errors carried to the next round.
 
-    Where an epoch is a few batches, some rounds then have a step more than others, or none.
+    If an epoch has few batches, some rounds then have one step more than others, or none.
     """
-    each = epochs * _per_epoch(samples, batch_size)
-    return round(round_ * each) - round((round_ - 1) * each)
+    per_round = epochs * _per_epoch(samples, batch_size)
+    return round(round_ * per_round) - round((round_ - 1) * per_round)
 
 
 def batches(
     samples: int, batch_size: int, count: int, generator: torch.Generator
 ) -> Iterator[Tensor]:
-    """`count` mini-batches of indexes: epochs in a new random order each, one after the other."""
+    """`count` mini-batches of sample indexes, in a new random order each epoch."""
     while count > 0:
         order = torch.randperm(samples, generator=generator)
         cuts = [batch_size * i for i in range(1, _per_epoch(samples, batch_size))]
@@ -39,7 +45,6 @@ def batches(
 
 
 def smallest_batch(samples: int, batch_size: int) -> int:
-    """How many samples the smallest mini-batch of an epoch has."""
     count = _per_epoch(samples, batch_size)
     last = samples - (count - 1) * batch_size
     return last if count == 1 else min(last, batch_size)
@@ -50,27 +55,15 @@ def _per_epoch(samples: int, batch_size: int) -> int:
     return max(1, whole + (1 if rest >= _SMALLEST_BATCH else 0))
 
 
-# Random crops and flips, as whole-batch tensor operations.
-#
-# What is drawn and what is done are kept apart: the random numbers of a round are drawn
-# beforehand, so that a step captured on a GPU and the plain loop see the same images.
-
-MARGIN = 4
-"""Pixels of zero padding around an image before it is cropped back to its size."""
-
-
 def draw_moves(count: int, generator: torch.Generator) -> Tensor:
-    """For each image of a batch how far it moves down and right, and whether it is mirrored."""
+    """Draw for each image of a batch how far it moves down and right, and if it is mirrored."""
     shifts = torch.randint(0, 2 * MARGIN + 1, (2, count), generator=generator)
     mirrored = torch.randint(0, 2, (1, count), generator=generator)
     return torch.cat([shifts, mirrored])
 
 
 def crop_and_flip(images: Tensor, moves: Tensor) -> Tensor:
-    """Each image of [N, C, H, W] moved by up to 4 pixels either way, and mirrored half the time.
-
-    Anything that is not a batch of images comes back as it is.
-    """
+    """Apply the moves to a batch of images [N, C, H, W]; any other input is returned unchanged."""
     if images.dim() != 4:
         return images
     count, _, height, width = images.shape

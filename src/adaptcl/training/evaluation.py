@@ -1,4 +1,7 @@
-"""Top-1 accuracy of a model on samples: of all of them, and class by class."""
+"""Top-1 accuracy of a model, over all samples and class by class.
+
+`FreshStatistics` measures batch-norm statistics again before a merged model is tested.
+"""
 
 from __future__ import annotations
 
@@ -12,37 +15,39 @@ from torch.nn.modules.batchnorm import _NormBase
 
 from adaptcl.data import Samples
 from adaptcl.errors import SettingError
-from adaptcl.runs.sub_models import SubModels
-from adaptcl.training.layout import cpu_layout, gpu_layout, in_layout, laid_out, quickened
+from adaptcl.training.layout import cpu_layout, gpu_layout, in_layout, laid_out, speed_up_on_cpu
 from adaptcl.units import State
+
+USUAL_COUNT = 2000
+"""Samples that make the statistics of 512 channels on 2×2 pixels steady."""
+_BATCH = 250
 
 
 @dataclass(frozen=True)
 class Score:
-    """What came of one test, class by class."""
+    """The result of one test, class by class."""
 
     right: tuple[int, ...]
-    """Samples of each class that were recognised."""
+    """How many samples of each class were recognised."""
     samples: tuple[int, ...]
-    """Samples of each class that there were."""
+    """How many samples each class has."""
 
     @property
     def accuracy(self) -> float:
-        """Of all samples."""
         return sum(self.right) / sum(self.samples)
 
     @property
     def by_class(self) -> tuple[float | None, ...]:
-        """Of the samples of each class; None where there was none."""
+        """The accuracy on each class; None where there are no samples."""
         pairs = zip(self.right, self.samples, strict=True)
         return tuple(right / samples if samples else None for right, samples in pairs)
 
     def on(self, labels: Sequence[int]) -> float | None:
-        """The accuracy to expect on data with so many samples of each class.
+        """The accuracy to expect on data with this many samples of each class.
 
-        Classes that were not tested are left out; None where no other is there.
+        Classes that were not tested are left out; None if no other is left.
         """
-        # Shorter and longer: either side may lack the last classes.
+        # Not strict: either side may lack the last classes.
         known = [(n, each) for n, each in zip(labels, self.by_class, strict=False) if n]
         tested = [(n, each) for n, each in known if each is not None]
         total = sum(n for n, _ in tested)
@@ -50,10 +55,10 @@ class Score:
 
 
 class Judge:
-    """Tests one state of a model after the other on the same samples.
+    """Tests many states of one model on the same samples.
 
-    The model is a copy, in the form in which the device computes it fastest: on a busy server a
-    test takes cores from workers that train.
+    It works on a copy of the model, in the form that is fastest on the device: on a busy machine
+    a test takes cores from workers that train.
     """
 
     def __init__(self, model: nn.Module, samples: Samples) -> None:
@@ -67,15 +72,13 @@ class Judge:
             in_layout(self._model, self._layout)
         elif device.type == "cpu":
             self._layout = cpu_layout(model, example)
-            quickened(self._model, self._layout)
+            speed_up_on_cpu(self._model, self._layout)
 
     def accuracy(self, state: State) -> float:
-        """Of the model with these tensors."""
         self._model.load_state_dict(state)
         return accuracy(self._model, self._samples, layout=self._layout)
 
     def test(self, state: State) -> Score:
-        """The model with these tensors, class by class."""
         self._model.load_state_dict(state)
         right = _recognised(self._model, self._samples, layout=self._layout)
         labels = self._samples.labels
@@ -92,19 +95,8 @@ def accuracy(
     batch_size: int = 512,
     layout: torch.memory_format = torch.contiguous_format,
 ) -> float:
-    """The fraction of samples whose label gets the highest score."""
+    """The share of samples whose label gets the highest score."""
     return int(_recognised(model, samples, batch_size, layout).sum()) / len(samples)
-
-
-def sub_model_accuracies(
-    model: nn.Module, sub_models: SubModels, samples: Samples
-) -> tuple[float, ...]:
-    """The accuracy of each worker's sub-model; those that are the same are tested once."""
-    found: dict[int, float] = {}
-    for worker, which in enumerate(sub_models.of_worker):
-        if which not in found:
-            found[which] = accuracy(sub_models.cut(model, worker), samples)
-    return tuple(found[which] for which in sub_models.of_worker)
 
 
 @torch.no_grad()
@@ -114,7 +106,7 @@ def _recognised(
     batch_size: int = 512,
     layout: torch.memory_format = torch.contiguous_format,
 ) -> Tensor:
-    """For each sample whether its label gets the highest score; nothing waits for a GPU here."""
+    """For each sample whether its label gets the highest score. Does not wait for a GPU."""
     model.eval()
     right = []
     for start in range(0, len(samples), batch_size):
@@ -124,25 +116,19 @@ def _recognised(
     return torch.cat(right)
 
 
-# Statistics of norm layers, measured anew on the model that is tested and delivered.
-#
-# Batch norm keeps running means and variances, which a worker measures on its own model while it
-# trains. Merged, they are those of the workers' models and not of the merged one: averaged
-# weights make smaller activations than any of theirs, and without a barrier they are of different
-# ages besides. Usually a point or two is lost by that, and sometimes far more: a model of SSP was
-# right about 22 % with merged statistics and 63 % with its own. Whoever has some training samples
-# where the model is tested can measure them again; training never sees them.
-
-USUAL_COUNT = 2000
-"""Samples that suffice for statistics of 512 channels on 2×2 pixels to be steady."""
-_BATCH = 250
-
-
 class FreshStatistics:
-    """Measures the statistics of one state of a model after the other on the same samples."""
+    """Measures batch-norm statistics of many states of one model on the same samples.
 
-    def __init__(self, model: nn.Module, parts: Sequence[Samples], count: int) -> None:
-        """On so many samples, or all if there are fewer, spread evenly over the parts."""
+    Batch norm keeps running means and variances, which each worker measures on its model while it
+    trains. Merged, they do not fit the merged model: averaged weights make smaller activations
+    than those of any worker, and without a barrier they are of different ages besides. Usually
+    that costs a point or two of accuracy, and sometimes far more: a model of SSP had 22 % with
+    merged statistics and 63 % with fresh ones. With some training samples at hand the statistics
+    can be measured again. Training never sees the fresh ones.
+    """
+
+    def __init__(self, model: nn.Module, samples: Sequence[Samples], count: int) -> None:
+        """Take `count` samples, or all if there are fewer, spread evenly over the workers."""
         if count == 1:
             raise SettingError("fresh_statistics is 1, but a variance needs 2 samples or more.")
         self._model = copy.deepcopy(model).eval()
@@ -152,24 +138,24 @@ class FreshStatistics:
             if isinstance(module, _NormBase) and module.running_mean is not None
         }
         self._statistics = {
-            f"{name}.running_{what}" for name in self._norms for what in ("mean", "var")
+            f"{name}.running_{kind}" for name in self._norms for kind in ("mean", "var")
         }
         for module in self._norms.values():
-            module.momentum = None  # all batches count alike
-        self._samples = _spread(parts, count)
+            module.momentum = None  # all batches count the same
+        self._samples = _spread(samples, count)
 
     @torch.no_grad()
     def of(self, state: State) -> State:
-        """The same model with statistics of its own, as new tensors."""
+        """The state with fresh statistics in new tensors."""
         if not self._norms:
             return state
         self._model.load_state_dict(state)
         for module in self._norms.values():
             module.reset_running_stats()
             module.train()
-        places = torch.arange(len(self._samples), device=self._samples.labels.device)
-        # In equal chunks: a rest of one sample would have no variance.
-        for chunk in places.tensor_split(-(-len(places) // _BATCH)):
+        indexes = torch.arange(len(self._samples), device=self._samples.labels.device)
+        # In equal chunks: a last chunk of one sample would have no variance.
+        for chunk in indexes.tensor_split(-(-len(indexes) // _BATCH)):
             self._model(self._samples.batch(chunk)[0])
         measured = self._model.state_dict()
         return {
@@ -178,16 +164,16 @@ class FreshStatistics:
         }
 
 
-def _spread(parts: Sequence[Samples], count: int) -> Samples:
-    """Some of the samples of all parts, mixed: a batch has something of every worker."""
-    lengths = [len(part) for part in parts]
+def _spread(samples: Sequence[Samples], count: int) -> Samples:
+    """Some of the samples of every worker, mixed so that each batch has some of all."""
+    lengths = [len(each) for each in samples]
     total = sum(lengths)
     number = min(count, total)
     chosen = torch.arange(number) * total // number
     taken = [
-        part.take(own - begin)
-        for part, begin, length in zip(parts, _begins(lengths), lengths, strict=True)
-        if len(own := chosen[(chosen >= begin) & (chosen < begin + length)])
+        each.take(here - begin)
+        for each, begin, length in zip(samples, _begins(lengths), lengths, strict=True)
+        if len(here := chosen[(chosen >= begin) & (chosen < begin + length)])
     ]
     together = replace(
         taken[0],

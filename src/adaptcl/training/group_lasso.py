@@ -1,12 +1,12 @@
-"""The group lasso of sparse training: pushes whole units towards zero so that they can go.
+"""Sparse training: a group lasso pushes whole units towards zero so that they can be pruned.
 
-The penalty is λ·Σ √|g|·‖θ_g‖ over the units' groups (Eq. 1 of the paper). A group holds *all* the
-unit owns: filter, bias, batch-norm scale and shift. Leaving out the batch norm would do nothing:
-a filter followed by batch norm can shrink without the output changing, so no BN scale would tell
-which units are dispensable.
+The penalty is λ·Σ √|g|·‖θ_g‖ over the units' groups (Eq. 1 of the paper). A group holds *all*
+parameters of a unit: filter, bias, batch-norm scale and shift. Without the batch norm the penalty
+would do nothing: a filter followed by batch norm can shrink without changing the output, and no
+BN scale would show which units are dispensable.
 
-The gradient λ·√|g|·θ/‖θ_g‖ is added to the loss's by hand: no second graph, a few operations a
-tensor, and one pass over the parameters.
+The gradient λ·√|g|·θ/‖θ_g‖ is added to the gradient of the loss by hand: no second graph, a few
+operations a tensor, and one pass over the parameters.
 """
 
 from __future__ import annotations
@@ -17,26 +17,26 @@ from torch import Tensor, nn
 from adaptcl.units import FIXED, Kept, UnitMap, with_fixed
 
 SMALLEST_NORM = 1e-6
-"""Norms are clamped here, so that a unit that has reached zero has a gradient of zero."""
+"""Norms are clamped to this, so that a unit at zero has a gradient of zero."""
 
 
 class GroupLasso:
-    """The penalty over the units of one sub-model, bound to its parameters.
+    """The penalty over the units of one sub-model.
 
-    The slices of all parameters (filter rows, biases, batch-norm entries) are treated as one long
-    list with a group number each, so that a step needs few operations however many layers there
-    are. Slices that are never cut belong to a last group that has no penalty.
+    The slices of all parameters (filter rows, biases, batch-norm entries) form one long list with
+    a group number each, so that a step needs few operations however many layers there are. Slices
+    that are never cut belong to a last group without penalty.
     """
 
     def __init__(self, model: nn.Module, units: UnitMap, kept: Kept) -> None:
         named = dict(model.named_parameters())
         first = next(iter(named.values()))
-        # Squares of half-precision numbers would overflow, those of doubles lose digits.
+        # Squares of half-precision numbers would overflow; doubles must not lose digits.
         self._dtype = torch.promote_types(first.dtype, torch.float32)
         count = int(kept.sum())
         position = torch.cat([torch.cumsum(kept.long(), 0) - 1, torch.tensor([count])])
         stays = with_fixed(kept)
-        self._parts: list[tuple[nn.Parameter, int]] = []
+        self._slices: list[tuple[nn.Parameter, int]] = []
         groups = []
         sizes = torch.zeros(count + 1, dtype=self._dtype)
         for slot in units.slots:
@@ -48,7 +48,7 @@ class GroupLasso:
             each = parameter.numel() // parameter.shape[slot.dim]
             sizes.index_add_(0, group, torch.full((len(group),), each, dtype=self._dtype))
             groups.append(group)
-            self._parts.append((parameter, slot.dim))
+            self._slices.append((parameter, slot.dim))
         sizes[count] = 0
         self._lengths = [len(group) for group in groups]
         self._group = torch.cat(groups or [torch.empty(0, dtype=torch.long)]).to(first.device)
@@ -65,13 +65,13 @@ class GroupLasso:
 
     @torch.no_grad()
     def add_gradient(self, coefficient: float | Tensor) -> None:
-        """Add λ times the penalty's gradient to the gradients that are there."""
-        if not self._parts:
+        """Add λ times the penalty's gradient to the parameters' gradients."""
+        if not self._slices:
             return
         factor = self._root_size * coefficient / self._norms().clamp_min_(SMALLEST_NORM)
         scales = torch.split(factor[self._group], self._lengths)
         vectors: list[tuple[Tensor, Tensor, Tensor]] = []
-        for (parameter, dim), scale in zip(self._parts, scales, strict=True):
+        for (parameter, dim), scale in zip(self._slices, scales, strict=True):
             if parameter.grad is None:
                 continue
             if parameter.dim() == 1:
@@ -85,24 +85,24 @@ class GroupLasso:
     @torch.no_grad()
     def _norms(self) -> Tensor:
         squares = torch.zeros_like(self._root_size)
-        if self._parts:
-            lengths = [self._slice_norms(parameter, dim) for parameter, dim in self._parts]
+        if self._slices:
+            lengths = [self._slice_norms(parameter, dim) for parameter, dim in self._slices]
             squares.index_add_(0, self._group, torch.cat(lengths).square_())
         return squares.sqrt_()
 
     def _slice_norms(self, parameter: Tensor, dim: int) -> Tensor:
-        # Reshaping to rows would copy weights in any other layout than the usual one.
+        # Reshaping to rows would copy weights that are channels-last.
         others = [d for d in range(parameter.dim()) if d != dim]
         if not others:
             return parameter.to(self._dtype)
-        # Doubles beside floats: PyTorch takes no norm in fewer digits than there are.
+        # PyTorch takes no norm of doubles in float32.
         wide = torch.promote_types(parameter.dtype, self._dtype)
         norms: Tensor = torch.linalg.vector_norm(parameter, dim=others, dtype=wide)
         return norms.to(self._dtype)
 
 
 def coefficient(strength: float, loss: float, penalty: float) -> float:
-    """λ such that the lasso makes up `strength` of the whole loss, as PruneTrain sets it."""
+    """λ that makes the lasso the share `strength` of the whole loss, as in PruneTrain."""
     if strength == 0 or penalty == 0:
         return 0.0
     return strength * loss / ((1 - strength) * penalty)

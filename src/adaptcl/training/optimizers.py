@@ -1,9 +1,4 @@
-"""SGD with momentum and weight decay: one fused operation over all parameters.
-
-PyTorch's optimizer uses the same operation, but on a CPU it copies every gradient whose channels
-are last, and looks at each parameter in Python before each step. Here parameters are handed over
-as what they are in memory, one row of numbers after the other, and looked at once.
-"""
+"""The optimizers of local training, and FedProx's pull towards the model that a task began with."""
 
 from __future__ import annotations
 
@@ -17,12 +12,25 @@ from torch import Tensor, nn
 from adaptcl.training.task import Recipe
 
 _FUSED = (torch.float32, torch.float64)
-"""On a CPU PyTorch 2.13 leaves parameters of other types as they are, without a word."""
+"""On a CPU, PyTorch 2.13 silently leaves parameters of other types unchanged."""
+
+
+def optimizer(model: nn.Module, recipe: Recipe) -> Optimizer:
+    """A fresh optimizer of the kind that the recipe names."""
+    return AdamW(model, recipe) if recipe.optimizer == "adamw" else SGD(model, recipe)
+
+
+class Optimizer(Protocol):
+    """Updates a model's parameters by their gradients."""
+
+    def step(self) -> None:
+        """Update all parameters that have a gradient, and drop the gradients."""
+        ...
 
 
 @dataclass
 class _Group:
-    """Parameters of one type on one device, which is what a fused operation takes."""
+    """Parameters of one type on one device, as a fused operation needs them."""
 
     is_fused: bool
     parameters: list[nn.Parameter] = field(default_factory=list)
@@ -31,7 +39,12 @@ class _Group:
 
 
 class SGD:
-    """The optimizer of a recipe, for a model that begins from rest and without gradients."""
+    """SGD with momentum and weight decay, as one fused operation over all parameters.
+
+    PyTorch's optimizer uses the same operation, but on a CPU it copies every channels-last
+    gradient and checks each parameter in Python before each step. Here parameters are passed in
+    the order of their memory and checked once.
+    """
 
     def __init__(self, model: nn.Module, recipe: Recipe) -> None:
         self._recipe = recipe
@@ -39,9 +52,9 @@ class SGD:
         for parameter in model.parameters():
             parameter.grad = None
             if parameter.requires_grad:
-                kind = (parameter.device, parameter.dtype)
+                key = (parameter.device, parameter.dtype)
                 fused = parameter.device.type != "cpu" or parameter.dtype in _FUSED
-                group = groups.setdefault(kind, _Group(fused))
+                group = groups.setdefault(key, _Group(fused))
                 values = _in_memory_order(parameter.detach())
                 group.parameters.append(parameter)
                 group.values.append(values)
@@ -49,7 +62,6 @@ class SGD:
 
     @torch.no_grad()
     def step(self) -> None:
-        """Move all parameters that have a gradient, and let go of the gradients."""
         for group in self._groups:
             found = [(n, p.grad) for n, p in enumerate(group.parameters) if p.grad is not None]
             for parameter in group.parameters:
@@ -58,8 +70,8 @@ class SGD:
                 continue
             first = False
             if self._recipe.momentum and not group.velocities:
-                # What moves for the first time has its gradient for a velocity. Only where all
-                # do can the operation be told so, and nothing needs to be set to zero before.
+                # In its first step a parameter's velocity is its gradient. If all parameters take
+                # their first step, the operation can be told so and needs no zeros.
                 first = group.is_fused and len(found) == len(group.parameters)
                 make = torch.empty_like if first else torch.zeros_like
                 group.velocities = [make(values) for values in group.values]
@@ -67,11 +79,11 @@ class SGD:
             velocities = [group.velocities[n] for n, _ in found] if group.velocities else []
             gradients = [_in_memory_order(gradient) for _, gradient in found]
             if group.is_fused:
-                self._move_fused(values, gradients, velocities, first=first)
+                self._step_fused(values, gradients, velocities, first=first)
             else:
-                self._move(values, gradients, velocities)
+                self._step_plain(values, gradients, velocities)
 
-    def _move_fused(
+    def _step_fused(
         self,
         values: list[Tensor],
         gradients: list[Tensor],
@@ -92,7 +104,7 @@ class SGD:
             is_first_step=first,
         )
 
-    def _move(
+    def _step_plain(
         self, values: list[Tensor], gradients: list[Tensor], velocities: list[Tensor]
     ) -> None:
         torch._foreach_add_(gradients, values, alpha=self._recipe.weight_decay)
@@ -103,65 +115,44 @@ class SGD:
 
 
 def _in_memory_order(tensor: Tensor) -> Tensor:
-    """The same memory with its dimensions in the order in which they lie there."""
+    """A view of the tensor with its dimensions in memory order."""
     return tensor if tensor.is_contiguous() or tensor.dim() != 4 else tensor.permute(0, 2, 3, 1)
 
 
-# The optimizers of local training, by name. Each task begins with a fresh one, from rest.
-
-_FUSED_ADAMW = (torch.float32, torch.float64)
-
-
-class Optimizer(Protocol):
-    """Moves a model's parameters along their gradients."""
-
-    def step(self) -> None:
-        """Move all parameters that have a gradient, and let go of the gradients."""
-        ...
-
-
 class AdamW:
-    """PyTorch's AdamW, with the group lasso among the gradients that it scales."""
+    """PyTorch's AdamW. The group lasso is part of the gradients that it scales."""
 
     def __init__(self, model: nn.Module, recipe: Recipe) -> None:
         trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
         for parameter in trained:
             parameter.grad = None
-        # An empty group is refused, and a model may have nothing to train.
+        # PyTorch refuses an empty group, and a model may have nothing to train.
         self._inner = (
             torch.optim.AdamW(
                 trained,
                 lr=recipe.learning_rate,
                 weight_decay=recipe.weight_decay,
-                fused=all(parameter.dtype in _FUSED_ADAMW for parameter in trained),
+                fused=all(parameter.dtype in _FUSED for parameter in trained),
             )
             if trained
             else None
         )
 
     def step(self) -> None:
-        """Move all parameters that have a gradient, and let go of the gradients."""
         if self._inner is not None:
             self._inner.step()
             self._inner.zero_grad()
 
 
-def optimizer(model: nn.Module, recipe: Recipe) -> Optimizer:
-    """The one that the recipe names."""
-    return AdamW(model, recipe) if recipe.optimizer == "adamw" else SGD(model, recipe)
-
-
-# FedProx's term: a pull of the parameters back to those the task began with (Li et al., 2020).
-#
-# It adds μ/2 · ‖θ − θ_begin‖² to a worker's loss, so that workers with unequal data drift less
-# far apart in a round. With `fedavg` that is FedProx; any other strategy can have it too.
-
-
 class Proximal:
-    """The pull on one model."""
+    """FedProx's term (Li et al., 2020): a pull back to the parameters the task began with.
+
+    It adds μ/2 · ‖θ − θ_begin‖² to a worker's loss, so that workers with unequal data drift less
+    far apart in a round. With `fedavg` that is FedProx; any other strategy can use it too.
+    """
 
     def __init__(self, model: nn.Module, towards: Mapping[str, Tensor], weight: float) -> None:
-        """`towards` holds a tensor of the same shape for each parameter of the model."""
+        """`towards` holds θ_begin, by parameter name."""
         self._weight = weight
         self._pairs = [
             (parameter, towards[name].to(parameter.device))
@@ -171,7 +162,7 @@ class Proximal:
 
     @torch.no_grad()
     def add_gradient(self) -> None:
-        """Add the pull to the gradients that are there."""
+        """Add the pull to the parameters' gradients."""
         for parameter, begin in self._pairs:
             if parameter.grad is not None:
                 parameter.grad.add_(parameter - begin, alpha=self._weight)

@@ -1,11 +1,14 @@
-"""Dropout and its like: random numbers that a model draws while it trains.
+"""Random numbers of a task, for models that draw some while they train (dropout and its like).
 
-PyTorch hands them out from one generator for the whole process, but workers train side by side in
-threads, and what one draws must not depend on the others. So in a model's forward pass every
-operation that draws is given the task's own generator (`own_generator.py`); on a GPU, dropout draws
-by the task's own seed (`own_dice.py`). Whether that works for a model is tried out beforehand;
-where it does not, tasks take turns with the process's generators: PyTorch's, and Python's and
-NumPy's too, from which some models draw which of their layers to leave out.
+PyTorch has one generator for the whole process. Workers train side by side in threads, and what
+one draws must not depend on the others. So each task has its own random numbers:
+
+- on a CPU, each operation that draws gets the task's generator (`task_generator.py`);
+- on a GPU, dropout draws from the task's seed (`gpu/task_dropout.py`);
+- a model for which neither works takes turns with the process's generators: PyTorch's, Python's
+  and NumPy's, from which some models draw which layers to skip.
+
+Which of these a model needs is found out by trying.
 """
 
 from __future__ import annotations
@@ -32,24 +35,24 @@ else:
     _DROP = drop
 
 _ROUNDING = 1e-2
-"""How far two passes with the same numbers may differ: on a GPU, sums have no fixed order."""
+"""Tolerance between two passes with the same numbers: on a GPU, sums have no fixed order."""
 
 
 class Draws(Enum):
     """Where a model's random numbers come from while it trains."""
 
     NOTHING = "it draws none"
-    OWN = "a generator of the task's own"
-    DICE = "a seed of the task's own, on the GPU"
+    TASK_GENERATOR = "a generator of the task"
+    TASK_SEED = "a seed of the task, on a GPU"
     SHARED = "the process's generators, one task at a time"
 
 
 def draws_randomness(model: nn.Module, example: Tensor) -> Draws:
-    """Try it: a step's forward and backward pass on copies of the model.
+    """Find out where a model draws from, by forward and backward passes on copies of it.
 
-    Models that draw where no operation shows, or that save and restore the process's generator by
-    themselves, as recomputing activations does, are found out by it. Of one that cannot take the
-    step, as it trains on larger batches only, nothing is known.
+    This also detects models that draw outside of any operation, or that save and restore the
+    process's generator, as recomputing activations does. A model that cannot take the step, for
+    instance because it needs larger batches, takes turns.
     """
     with _forked():
         before, before_elsewhere = _states(example.device), _states_elsewhere()
@@ -60,29 +63,29 @@ def draws_randomness(model: nn.Module, example: Tensor) -> Draws:
             if _same(before, _states(example.device)):
                 return Draws.NOTHING
             if example.device.type == "cpu":
-                return Draws.OWN if follows_generator(model, example) else Draws.SHARED
-            return Draws.DICE if follows_dice(model, example) else Draws.SHARED
-        except Exception:  # whatever a model does that cannot be followed
+                return Draws.TASK_GENERATOR if follows_generator(model, example) else Draws.SHARED
+            return Draws.TASK_SEED if follows_seed(model, example) else Draws.SHARED
+        except Exception:  # a model may do anything
             return Draws.SHARED
 
 
 def follows_generator(model: nn.Module, example: Tensor) -> bool:
-    """Whether a model draws from a generator of its own, and from no other.
+    """Whether a model draws from a task's generator, and from no other.
 
-    From the same seed, the process's generator and one of its own must lead it to the very same
-    scores and gradients.
+    With the same seed, the process's generator and the task's must give the very same scores and
+    gradients.
     """
     torch.manual_seed(0)
     expected = _pass(model, example)
     before = _states(example.device)
-    found = _pass(model, example, TaskGenerator(0).lead)
+    found = _pass(model, example, TaskGenerator(0).attach)
     return _same(before, _states(example.device)) and _same(expected, found)
 
 
-def follows_dice(model: nn.Module, example: Tensor, drop: Drop | None = _DROP) -> bool:
-    """Whether all that a model draws, it draws by a seed of its own.
+def follows_seed(model: nn.Module, example: Tensor, drop: Drop | None = _DROP) -> bool:
+    """Whether everything a model draws comes from the task's seed.
 
-    Then neither do the process's generators change, nor does it matter what they were.
+    Then the process's generators do not change, and their state does not matter.
     """
     if drop is None:
         return False
@@ -90,54 +93,56 @@ def follows_dice(model: nn.Module, example: Tensor, drop: Drop | None = _DROP) -
     for seed in (1, 2):
         torch.manual_seed(seed)
         before = _states(example.device)
-        found.append(_pass(model, example, _Seeded(0, drop).lead))
+        found.append(_pass(model, example, _TaskSeed(0, drop).attach))
         if not _same(before, _states(example.device)):
             return False
-    return all(map(_alike, *found))
+    return all(map(_close, *found))
 
 
-Follow = Callable[[nn.Module], nn.Module]
-"""Makes a model draw from the generator it should, and gives it back."""
+SeedModel = Callable[[nn.Module], nn.Module]
+"""Makes a model draw the task's random numbers, and returns it."""
 
 
 @contextmanager
-def seeded(draws: Draws, seed: int) -> Iterator[Follow]:
-    """A seed of its own for what models draw inside, if they are put through what this gives."""
+def seeded(draws: Draws, seed: int) -> Iterator[SeedModel]:
+    """Random numbers from this seed for all models that go through the function it yields."""
     if draws is Draws.SHARED:
         with SHARED, _forked():
             torch.manual_seed(seed)
             random.seed(seed)
-            np.random.seed(seed % 2**32)  # it takes no larger ones
-            yield _as_it_is
-    elif draws is Draws.DICE:
+            np.random.seed(seed % 2**32)  # NumPy takes no larger ones
+            yield _unchanged
+    elif draws is Draws.TASK_SEED:
         assert _DROP is not None
-        yield _Seeded(seed, _DROP).lead
+        yield _TaskSeed(seed, _DROP).attach
+    elif draws is Draws.TASK_GENERATOR:
+        yield QuickGenerator(seed).attach
     else:
-        yield QuickGenerator(seed).lead if draws is Draws.OWN else _as_it_is
+        yield _unchanged
 
 
-class _Seeded:
-    """The dice of one task's models."""
+class _TaskSeed:
+    """The seeds of one task's models, on a GPU."""
 
     def __init__(self, seed: int, drop: Drop) -> None:
         self._seed = seed
         self._drop = drop
         self._models = 0
 
-    def lead(self, model: nn.Module) -> nn.Module:
-        """Give the model a seed; the next one, which is this one cut, gets another."""
+    def attach(self, model: nn.Module) -> nn.Module:
+        """Seed a model. The task's next model, which is this one pruned, gets another seed."""
         TaskDropout.of(model, self._drop).seed(derive(self._seed, "dice", self._models))
         self._models += 1
         return model
 
 
-def _as_it_is(model: nn.Module) -> nn.Module:
+def _unchanged(model: nn.Module) -> nn.Module:
     return model
 
 
-def _pass(model: nn.Module, example: Tensor, follow: Follow = _as_it_is) -> list[Tensor]:
-    """The scores and gradients of one pass in training mode, on a copy."""
-    tried = follow(copy.deepcopy(model).train())
+def _pass(model: nn.Module, example: Tensor, seed_model: SeedModel = _unchanged) -> list[Tensor]:
+    """Scores and gradients of one pass in training mode, on a copy."""
+    tried = seed_model(copy.deepcopy(model).train())
     scores = tried(example)
     if not isinstance(scores, Tensor):
         return []
@@ -148,32 +153,32 @@ def _pass(model: nn.Module, example: Tensor, follow: Follow = _as_it_is) -> list
 
 
 def _states(device: torch.device) -> list[Tensor]:
-    """The states of the generators that a model on this device could draw from."""
+    """The states of PyTorch's generators that a model on this device could draw from."""
     states = [torch.get_rng_state()]
     return [*states, torch.cuda.get_rng_state(device)] if device.type == "cuda" else states
 
 
 def _states_elsewhere() -> tuple[object, ...]:
-    """The states of Python's and NumPy's generators, to be compared."""
+    """The states of Python's and NumPy's generators, in a form that can be compared."""
     kind, words, *rest = np.random.get_state(legacy=True)
     return random.getstate(), kind, np.asarray(words).tobytes(), *rest
 
 
 @contextmanager
 def _forked() -> Iterator[None]:
-    """Afterwards the process's generators are as they were."""
-    pythons, numpys = random.getstate(), np.random.get_state()
+    """Restore the process's generators afterwards."""
+    python_state, numpy_state = random.getstate(), np.random.get_state()
     try:
         with torch.random.fork_rng():
             yield
     finally:
-        random.setstate(pythons)
-        np.random.set_state(numpys)
+        random.setstate(python_state)
+        np.random.set_state(numpy_state)
 
 
 def _same(ones: list[Tensor], others: list[Tensor]) -> bool:
     return len(ones) == len(others) and all(map(torch.equal, ones, others))
 
 
-def _alike(one: Tensor, other: Tensor) -> bool:
+def _close(one: Tensor, other: Tensor) -> bool:
     return bool((one - other).norm() <= _ROUNDING * other.norm())

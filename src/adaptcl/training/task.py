@@ -1,4 +1,8 @@
-"""How a worker trains: the numbers of local training, the same for every worker of a run."""
+"""What server and worker exchange: a task goes out, an update comes back.
+
+A worker is a function of its task. It knows neither the strategy that chose the task nor the
+engine that delivered it, so the same worker serves a simulation and a network.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +20,10 @@ OPTIMIZERS = ("sgd", "adamw")
 
 @dataclass(frozen=True)
 class Recipe:
-    """Settings of local training (Sec. III-B and the configurations of the paper's appendix)."""
+    """Settings of local training, the same for every worker of a run.
+
+    They are those of Sec. III-B and of the configurations in the paper's appendix.
+    """
 
     epochs: float = setting(
         2.0, "local epochs per round (E); fractions are allowed", above=0, at_most=1000
@@ -46,34 +53,28 @@ class Recipe:
     augmentation: bool = setting(False, "random crops and flips of training images")
 
     def in_round(self, number: int) -> Recipe:
-        """The recipe of a worker's round, counted from 1, with the learning rate of that round."""
+        """The recipe with the learning rate of a worker's round, counted from 1."""
         if self.learning_rate_decay == 1:
             return self
         rate = self.learning_rate * self.learning_rate_decay ** (number - 1)
         return replace(self, learning_rate=rate)
 
 
-# What goes to a worker and what comes back: the only words between server and worker.
-#
-# A worker is a function of its task. It knows neither the strategy that asked nor the engine that
-# carried the question, so the same worker serves a simulation and a network.
-
-
 @dataclass(frozen=True)
 class Pruning:
-    """The part of a task that tells a worker to prune."""
+    """Tells a worker to prune its sub-model."""
 
     rate: float
-    """The pruned rate P: the fraction of the sub-model's parameters to cut."""
+    """The pruned rate P: the share of the sub-model's parameters to cut."""
     order: str
     """The name of the pruning order."""
     importance: Tensor | None = None
-    """Importance of every unit of the original model, where the server computes the order;
-    None where the worker does, from its own data and weights."""
+    """Importance of every unit of the global model, if the server computes the order; None if the
+    worker does, from its data and weights."""
     min_retention: float = 0.0
-    """The retention γ_min that the pruning must leave, even if the rate is missed by a unit."""
+    """The retention γ_min that must stay, even if the rate is missed by a unit."""
     width_multiple: int = 1
-    """What the widths that the pruning leaves are multiples of."""
+    """The widths that the pruning leaves are multiples of this."""
 
 
 @dataclass(frozen=True)
@@ -84,19 +85,19 @@ class Task:
     round: int
     """Counted from 1 for each worker; together with the seed it fixes the worker's randomness."""
     state: Mapping[str, Tensor]
-    """The tensors of the worker's sub-model; cut from the global model when they are asked for,
-    where a server has many tasks open."""
+    """The tensors of the worker's sub-model. A server with many open tasks cuts them from the
+    global model on demand."""
     kept: Kept
     recipe: Recipe
     pruning: Pruning | None = None
     lasso: float | None = None
-    """The group lasso's λ for a worker that has found none yet; None where it is to find it."""
+    """The group lasso's λ for a worker that has none yet; None if the worker is to find it."""
     carries_fractions: bool = False
-    """Whether fractions of a step are carried over to the worker's next round, so that all its
-    rounds together are as many epochs as they should be, however few batches an epoch is."""
+    """Whether fractions of a step are carried to the worker's next round, so that its rounds add up
+    to the right number of epochs even if an epoch has few batches."""
 
     def steps(self, samples: int) -> int:
-        """How many mini-batches a worker with so many samples trains on."""
+        """How many mini-batches a worker with this many samples trains on."""
         recipe = self.recipe
         if self.carries_fractions:
             return steps_of_round(samples, recipe.batch_size, recipe.epochs, self.round)
@@ -105,34 +106,34 @@ class Task:
 
 @dataclass(frozen=True)
 class Cut:
-    """What one pruning did, as the worker saw it."""
+    """What a pruning cost, measured by the worker."""
 
     importance_lost: float
-    """Share of the sub-model's importance that was cut away."""
+    """The share of the sub-model's importance that was cut away."""
     loss_before: float
     loss_after: float
 
 
 @dataclass(frozen=True)
 class Update:
-    """What a worker gives back for a task."""
+    """A worker's answer to a task."""
 
     worker: int
     round: int
     state: State
     kept: Kept
     samples: int
-    """How many samples the worker holds: its weight in the aggregation."""
+    """How many samples the worker has: its weight in the aggregation."""
     loss: float
     """Mean training loss over the round, without the group lasso."""
     cut: Cut | None = None
     lasso: float | None = None
-    """The group lasso's λ that the worker goes by; None if it has none."""
+    """The group lasso's λ of the worker; None if it has none."""
 
 
 @dataclass(frozen=True)
 class Timing:
-    """Where the update time of one task went, in seconds of the engine's clock."""
+    """The update time of one task in seconds of the engine's clock, and the bytes it took."""
 
     send: float
     train: float
@@ -148,7 +149,7 @@ class Timing:
 
 @dataclass(frozen=True)
 class Arrival:
-    """An update as it reaches the server, with the time it took."""
+    """An update that has reached the server, with the time it took."""
 
     update: Update
     timing: Timing

@@ -1,4 +1,8 @@
-"""A look at every operation of a model's forward pass, and at nothing else."""
+"""Random numbers from a generator of the task, on a CPU.
+
+A dispatch mode sees every operation of a model's forward pass and gives those that draw the task's
+generator. `QuickGenerator` also draws dropout masks faster than PyTorch.
+"""
 
 from __future__ import annotations
 
@@ -10,27 +14,33 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
+SHARED = threading.Lock()
+"""Held while a thread draws from the process's generator, which all threads share."""
+_BITS = 16
+_QUICK = (0.002, 0.998)
+"""Probabilities for which 16 bits are enough: they are met to within a third of a per cent, and
+those of usual dropout far better."""
+
 
 class ForwardMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """A dispatch mode that is active in every forward pass of the models it leads.
+    """A dispatch mode that is active in the forward passes of the models it is attached to.
 
-    Only there: to look at each operation costs time, and the backward pass draws nothing.
+    It is active only there: seeing each operation costs time, and the backward pass draws nothing.
     """
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
 
-    def lead(self, model: nn.Module) -> nn.Module:
-        """Be active in every forward pass of the model."""
+    def attach(self, model: nn.Module) -> nn.Module:
         model.register_forward_pre_hook(self._begin)
         model.register_forward_hook(self._end, always_call=True)
         return model
 
     def begin(self) -> None:
-        """A forward pass is about to begin."""
+        """Called before a forward pass."""
 
     def end(self) -> None:
-        """A forward pass is over."""
+        """Called after a forward pass."""
 
     def _begin(self, *_: object) -> None:
         self.begin()
@@ -41,18 +51,8 @@ class ForwardMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.end()
 
 
-# Random numbers for one task's models on a CPU, from a generator of the task's own.
-
-SHARED = threading.Lock()
-"""Held by whoever draws from the process's generator, which all threads share."""
-_BITS = 16
-_QUICK = (0.002, 0.998)
-"""Probabilities that 16 bits are enough for: they are met to a third of a per cent, and those of
-the usual dropout far better."""
-
-
 class TaskGenerator(ForwardMode):  # type: ignore[no-untyped-call]
-    """While it is active, what this thread draws on the CPU comes from a generator of its own."""
+    """While it is active, what this thread draws on the CPU comes from one generator."""
 
     def __init__(self, seed: int) -> None:
         super().__init__()
@@ -61,13 +61,12 @@ class TaskGenerator(ForwardMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
-        """Run the operation, with the generator if it draws."""
         kwargs = kwargs or {}
         if not _is_random(func):
             return func(*args, **kwargs)
         position = _generator_argument(func)
         if position is None:
-            return self._by_exchange(func, args, kwargs)
+            return self._run_swapped(func, args, kwargs)
         if len(args) > position:
             if args[position] is None:
                 args = (*args[:position], self._generator, *args[position + 1 :])
@@ -75,8 +74,8 @@ class TaskGenerator(ForwardMode):  # type: ignore[no-untyped-call]
             kwargs = {**kwargs, "generator": self._generator}
         return func(*args, **kwargs)
 
-    def _by_exchange(self, func: Any, args: tuple[Any, ...], kwargs: Any) -> Any:
-        """Run an operation that takes no generator with the process's one in our state."""
+    def _run_swapped(self, func: Any, args: tuple[Any, ...], kwargs: Any) -> Any:
+        """Run an operation that takes no generator, with the process's generator in our state."""
         shared = torch.default_generator
         with SHARED:
             before = shared.get_state()
@@ -91,16 +90,15 @@ class TaskGenerator(ForwardMode):  # type: ignore[no-untyped-call]
 class QuickGenerator(TaskGenerator):  # type: ignore[no-untyped-call]
     """The same with a faster dropout.
 
-    PyTorch draws a number for each entry of a mask, one after the other where no vector library
-    does it; in a small net that can be 6 % of a training step. Here one of 64 bits decides on four
-    entries. A probability is then a multiple of 1/65,536, which no training can tell from the one
-    asked for; very small and very large ones are left to PyTorch.
+    PyTorch draws a number for each entry of a mask, one after the other where there is no vector
+    library. In a small net that can be 6 % of a training step. Here one number of 64 bits decides
+    on four entries. Probabilities are then multiples of 1/65,536, which makes no difference to
+    training. Very small and very large ones are left to PyTorch.
     """
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
-        """Run the operation, or fill a mask in its place."""
         if func is torch.ops.aten.bernoulli_.float and not kwargs and _is_dense(args[0]):
             tensor, probability = args if len(args) == 2 else (args[0], 0.5)
             if _QUICK[0] <= probability <= _QUICK[1]:
@@ -108,11 +106,11 @@ class QuickGenerator(TaskGenerator):  # type: ignore[no-untyped-call]
         return super().__torch_dispatch__(func, types, args, kwargs)
 
     def _filled(self, tensor: Tensor, below: int) -> Tensor:
-        """Ones where a number of 16 bits, from −32,768 on, is below; zeros elsewhere."""
+        """Fill with ones where a signed number of 16 bits is less than `below`, else zeros."""
         count = tensor.numel()
         words = torch.empty(-(-count * _BITS // 64), dtype=torch.int64)
         words.random_(-(2**63), None, generator=self._generator)
-        # Whatever the layout, the entries lie one after the other.
+        # In any dense layout the entries lie one after the other.
         entries = tensor.as_strided((count,), (1,))
         torch.lt(words.view(torch.int16)[:count], below, out=entries)
         return tensor
@@ -131,6 +129,6 @@ def _is_random(func: Any) -> bool:
 
 @cache
 def _generator_argument(func: Any) -> int | None:
-    """Where an operation takes its generator, or None where it takes none."""
+    """The position of an operation's generator argument; None if it takes none."""
     names = [argument.name for argument in func._schema.arguments]
     return names.index("generator") if "generator" in names else None

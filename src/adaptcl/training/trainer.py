@@ -1,7 +1,7 @@
-"""Sparse SGD on a worker's sub-model: the loop in which all the time goes.
+"""The training loop on a worker's sub-model, in which all the time goes.
 
-There are two trainers with one meaning. This one is the plain loop, right everywhere; the one in
-`captured.py` records a step once on a GPU and replays it.
+Two trainers do the same. `PlainTrainer` is the plain loop and works everywhere;
+`gpu/captured_trainer.py` captures a step once on a GPU and replays it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torch.nn import functional as F
 from adaptcl.data import Samples
 from adaptcl.training.batches import crop_and_flip
 from adaptcl.training.group_lasso import GroupLasso, coefficient
-from adaptcl.training.layout import laid_out, quickened
+from adaptcl.training.layout import laid_out, speed_up_on_cpu
 from adaptcl.training.optimizers import Proximal, optimizer
 from adaptcl.training.task import Recipe
 from adaptcl.units import Kept, State, UnitMap, submodel
@@ -26,14 +26,14 @@ class Trainer(Protocol):
     """Holds the sub-model of one worker's task and trains it."""
 
     def for_a_task(self) -> Trainer:
-        """One that no other task has, with no sub-model loaded.
+        """A trainer that no other task uses, with no sub-model loaded.
 
-        A worker that left and came back may still be busy with an older task.
+        A worker that left and came back may still be training an older task.
         """
         ...
 
     def load(self, kept: Kept, state: State) -> nn.Module:
-        """The sub-model with these units and tensors, ready to be trained."""
+        """The sub-model with these units and tensors, ready to train."""
         ...
 
     def run(
@@ -46,18 +46,18 @@ class Trainer(Protocol):
         lasso: float,
         towards: State | None = None,
     ) -> Tensor:
-        """One step on each batch of indexes, from a fresh optimizer; the losses.
+        """Take one step on each batch of sample indexes, with a fresh optimizer; the losses.
 
-        `towards` is what the recipe's proximal term pulls to, where there is one.
+        `towards` are the tensors that the recipe's proximal term pulls to, if it has one.
         """
         ...
 
     def state(self, model: nn.Module) -> State:
-        """The tensors of a sub-model that was loaded, apart from it and in the usual layout."""
+        """Copies of a loaded sub-model's tensors, contiguous."""
         ...
 
     def release(self) -> None:
-        """The sub-model that was loaded is not needed any more."""
+        """Let go of the loaded sub-model."""
         ...
 
 
@@ -77,14 +77,12 @@ class PlainTrainer:
         self._layout = layout
 
     def for_a_task(self) -> PlainTrainer:
-        """Itself: it holds nothing of a task."""
         return self
 
     def load(self, kept: Kept, state: State) -> nn.Module:
-        """A fresh sub-model."""
         model = submodel(self._model, self._units, kept, state)
         on_cpu = self._samples.labels.device.type == "cpu"
-        return quickened(model, self._layout) if on_cpu else model
+        return speed_up_on_cpu(model, self._layout) if on_cpu else model
 
     def run(
         self,
@@ -96,7 +94,6 @@ class PlainTrainer:
         lasso: float,
         towards: State | None = None,
     ) -> Tensor:
-        """One step after the other."""
         penalty = GroupLasso(model, self._units, kept) if lasso > 0 else None
         proximal = Proximal(model, towards, recipe.proximal) if towards is not None else None
         chosen = optimizer(model, recipe)
@@ -118,14 +115,13 @@ class PlainTrainer:
         return losses
 
     def state(self, model: nn.Module) -> State:
-        """Copies of the model's tensors."""
         return {
             name: tensor.detach().clone(memory_format=torch.contiguous_format)
             for name, tensor in model.state_dict().items()
         }
 
     def release(self) -> None:
-        """Nothing to do: a sub-model is gone with its last user."""
+        """Nothing to do: it holds no sub-model."""
 
 
 def first_coefficient(
@@ -136,9 +132,9 @@ def first_coefficient(
     indexes: Tensor,
     strength: float,
 ) -> float:
-    """The group lasso's λ for a model that is about to see its very first batch.
+    """The group lasso's λ, from the loss on a worker's very first batch.
 
-    Batch-norm statistics are put back, so the look costs the model nothing.
+    Batch-norm statistics are restored, so the model does not change.
     """
     if strength == 0:
         return 0.0

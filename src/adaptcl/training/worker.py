@@ -1,11 +1,22 @@
-"""What a worker does between receiving a task and sending its update (Algorithm 1, worker side).
+"""One round on a worker: the worker's side of Algorithm 1.
 
-Build the sub-model, train βE epochs sparsely, prune and rebuild it smaller if told to, train the
-rest, give back tensors and kept units.
+The paper prints it so; `Worker.carry_out` follows the lines.
+
+    1  receive θ and P from the server                  a `Task`
+    2  θ ← SparseTrain(β·E, θ, D)                       the group lasso makes it sparse
+    3  if P > 0:
+    4      mask ← NetworkPrune(P)                       `_units_left`
+    5      θ, I ← NetworkReconfigure(θ, mask)           `_reconfigured`
+    6  else: I stays as it was
+    9  θ ← SparseTrain((1 − β)·E, θ, D)
+    10 send θ and I to the server                       an `Update`
+
+θ are the tensors of the sub-model, I its kept units, D the worker's samples and P the pruned rate.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -15,7 +26,7 @@ from torch.nn import functional as F
 
 from adaptcl.codecs.codec import Memory
 from adaptcl.data import Samples
-from adaptcl.errors import DataError, SettingError
+from adaptcl.errors import DataError, SettingError, UpdateError
 from adaptcl.pruning import (
     ServerView,
     WorkerOrder,
@@ -27,27 +38,28 @@ from adaptcl.pruning import (
 from adaptcl.pruning.cig_bnscalor import CIGBNscalor
 from adaptcl.seeds import derive, generator
 from adaptcl.training.batches import batches, draw_moves, smallest_batch
-from adaptcl.training.randomness import Draws, Follow, seeded
+from adaptcl.training.randomness import Draws, SeedModel, seeded
 from adaptcl.training.task import Cut, Pruning, Task, Update
 from adaptcl.training.trainer import PlainTrainer, Trainer, first_coefficient
 from adaptcl.units import Kept, UnitMap, put_back, recut
+from adaptcl.units.finite import first_not_finite
 from adaptcl.units.forward import unable_alone
 
-_JUDGED_SAMPLES = 256
-"""How many of its samples a worker uses to see what a pruning did to the loss."""
+_LOSS_SAMPLES = 256
+"""How many samples a worker measures the loss on before and after a pruning."""
 
 
 @dataclass(frozen=True)
 class WorkerMemory:
-    """What a worker remembers from task to task. But for λ it never leaves the worker."""
+    """What a worker remembers from task to task. Only λ ever leaves the worker."""
 
     lasso: float | None = None
-    """The group lasso's λ, found on the worker's very first batch or told with its first task."""
+    """The group lasso's λ, from the worker's very first batch or from its first task."""
     codec: Memory = field(default_factory=Memory)
 
 
 def refuse_lone_sample(worker: int, model: nn.Module, samples: Samples, batch_size: int) -> None:
-    """An error if a step would be on a single sample and the model cannot train on one."""
+    """Raise an error if a batch has a single sample and the model cannot train on one."""
     if smallest_batch(len(samples), batch_size) > 1:
         return
     first = torch.zeros(1, dtype=torch.int64, device=samples.labels.device)
@@ -65,7 +77,7 @@ def refuse_lone_sample(worker: int, model: nn.Module, samples: Samples, batch_si
 
 
 class Worker:
-    """One holder of data. It has no state of its own: the same task gives the same update."""
+    """One holder of data. It keeps no state: the same task gives the same update."""
 
     def __init__(
         self,
@@ -86,15 +98,15 @@ class Worker:
         self._seed = seed
         self._trainer = trainer or PlainTrainer(model, units, samples)
         self._draws_randomness = draws_randomness
-        self._own_orders = custom_orders or {}
+        self._custom_orders = custom_orders or {}
 
     def carry_out(self, task: Task, memory: WorkerMemory) -> tuple[Update, WorkerMemory]:
-        """Do what the task says; the update, and the memory for the next task."""
+        """Do one round's work; the update, and the memory for the next task."""
         seed = derive(self._seed, "model", self.number, task.round)
         trainer = self._trainer.for_a_task()
         try:
-            with seeded(self._draws_randomness, seed) as follow:
-                return self._carry_out(task, memory, trainer, follow)
+            with seeded(self._draws_randomness, seed) as seed_model:
+                return self._carry_out(task, memory, trainer, seed_model)
         except Exception:
             refuse_lone_sample(self.number, self._model, self.samples, task.recipe.batch_size)
             raise
@@ -102,7 +114,7 @@ class Worker:
             trainer.release()
 
     def _carry_out(
-        self, task: Task, memory: WorkerMemory, trainer: Trainer, follow: Follow
+        self, task: Task, memory: WorkerMemory, trainer: Trainer, seed_model: SeedModel
     ) -> tuple[Update, WorkerMemory]:
         recipe = task.recipe.in_round(task.round)
         total = task.steps(len(self.samples))
@@ -112,20 +124,20 @@ class Worker:
             [draw_moves(len(each), randomness) for each in order] if recipe.augmentation else None
         )
 
-        model = follow(trainer.load(task.kept, dict(task.state)))
+        # Line 1: θ, I and P are the task's.
+        model, kept = seed_model(trainer.load(task.kept, dict(task.state))), task.kept
+        start = dict(task.state) if recipe.proximal else None
         lasso = task.lasso if memory.lasso is None else memory.lasso
         if lasso is None:
-            # A round of no steps has no batch of its own to find λ on.
-            first = next(
-                iter(order or batches(len(self.samples), recipe.batch_size, 1, randomness))
-            )
+            # A round without steps has no batch to find λ on.
+            spare = batches(len(self.samples), recipe.batch_size, 1, randomness)
+            first = order[0] if order else next(spare)
             lasso = first_coefficient(
-                model, self._units, task.kept, self.samples, first, recipe.strength
+                model, self._units, kept, self.samples, first, recipe.strength
             )
 
-        towards = dict(task.state) if recipe.proximal else None
-
-        def train(model: nn.Module, kept: Kept, begin: int, end: int) -> Tensor:
+        def sparse_train(begin: int, end: int) -> Tensor:
+            """Take these steps of the round; the loss of each."""
             return trainer.run(
                 model,
                 kept,
@@ -133,17 +145,24 @@ class Worker:
                 moves[begin:end] if moves else None,
                 recipe,
                 lasso,
-                towards,
+                start,
             )
 
-        before = round(recipe.beta * total) if task.pruning else total
-        losses = train(model, task.kept, 0, before)
-        kept, cut = task.kept, None
-        if task.pruning:
-            model, kept, cut = self._prune(trainer, model, task, task.pruning)
-            follow(model)
-            towards = towards and recut(towards, self._units, task.kept, kept)
-            losses = torch.cat([losses, train(model, kept, before, total)])
+        cut = None
+        if task.pruning is None:
+            # Lines 2 and 9 in one go: the optimizer keeps its momentum.
+            losses = sparse_train(0, total)
+        else:
+            first_steps = round(recipe.beta * total)
+            losses = sparse_train(0, first_steps)  # Line 2.
+            left = self._units_left(model, task, task.pruning)  # Line 4.
+            model, cut = self._reconfigured(trainer, model, task, left)  # Line 5.
+            seed_model(model)
+            start = start and recut(start, self._units, kept, left)
+            kept = left
+            losses = torch.cat([losses, sparse_train(first_steps, total)])  # Line 9.
+
+        # Line 10.
         update = Update(
             worker=self.number,
             round=task.round,
@@ -156,9 +175,8 @@ class Worker:
         )
         return update, WorkerMemory(lasso=lasso, codec=memory.codec)
 
-    def _prune(
-        self, trainer: Trainer, model: nn.Module, task: Task, pruning: Pruning
-    ) -> tuple[nn.Module, Kept, Cut]:
+    def _units_left(self, model: nn.Module, task: Task, pruning: Pruning) -> Kept:
+        """The units that stay (NetworkPrune)."""
         importance = pruning.importance
         if importance is None:
             view = WorkerView(
@@ -169,8 +187,8 @@ class Worker:
                 batch_size=task.recipe.batch_size,
                 seed=derive(self._seed, "order", self.number, task.round),
             )
-            importance = worker_order(pruning.order, self._own_orders).importance(view)
-        kept = prune(
+            importance = worker_order(pruning.order, self._custom_orders).importance(view)
+        return prune(
             self._units,
             task.kept,
             importance,
@@ -178,14 +196,19 @@ class Worker:
             pruning.min_retention,
             pruning.width_multiple,
         )
-        lost = importance_lost(task.kept, kept, self._importance_now(model, task))
-        before = self._loss(model)
-        trained = trainer.state(model)
-        smaller = trainer.load(kept, recut(trained, self._units, task.kept, kept))
-        return smaller, kept, Cut(lost, before, self._loss(smaller))
 
-    def _importance_now(self, model: nn.Module, task: Task) -> Tensor:
-        """BN scales as they are now: what is lost is judged by them, whatever the order."""
+    def _reconfigured(
+        self, trainer: Trainer, model: nn.Module, task: Task, left: Kept
+    ) -> tuple[nn.Module, Cut]:
+        """The smaller model with its trained tensors (NetworkReconfigure), and what it cost."""
+        lost = importance_lost(task.kept, left, self._bn_importance(model, task))
+        loss_before = self._loss(model)
+        trained = trainer.state(model)
+        smaller = trainer.load(left, recut(trained, self._units, task.kept, left))
+        return smaller, Cut(lost, loss_before, self._loss(smaller))
+
+    def _bn_importance(self, model: nn.Module, task: Task) -> Tensor:
+        """Importance by the present BN scales, by which every cut is measured."""
         whole = {name: torch.zeros_like(t) for name, t in self._model.state_dict().items()}
         put_back(model.state_dict(), self._units, task.kept, whole)
         view = ServerView(self._units, whole, self.number, 0, self._seed)
@@ -193,11 +216,28 @@ class Worker:
 
     @torch.no_grad()
     def _loss(self, model: nn.Module) -> float:
-        """Loss on the first few samples, in evaluation mode; training mode is put back."""
+        """Loss on the first few samples, in evaluation mode."""
         was_training = model.training
         model.eval()
-        chosen = torch.arange(min(_JUDGED_SAMPLES, len(self.samples)))
+        chosen = torch.arange(min(_LOSS_SAMPLES, len(self.samples)))
         inputs, labels = self.samples.batch(chosen.to(self.samples.labels.device))
         loss = F.cross_entropy(model(inputs), labels)
         model.train(was_training)
         return float(loss)
+
+
+def refuse_diverged(update: Update, units: UnitMap) -> None:
+    """Raise an error if the loss or a trained tensor is NaN or infinite."""
+    if not math.isfinite(update.loss):
+        raise divergence(update, f"its loss is {update.loss}")
+    tensors = {name: t for name, t in update.state.items() if name not in units.constants}
+    if (odd := first_not_finite(tensors)) is not None:
+        raise divergence(update, f"{odd!r} is not finite")
+
+
+def divergence(update: Update, sign: str) -> UpdateError:
+    """The error for an update whose training diverged, with the sign of it."""
+    return UpdateError(
+        f"The training of worker {update.worker} diverged in round {update.round} ({sign}); "
+        "a lower learning_rate may help."
+    )

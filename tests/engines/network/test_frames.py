@@ -11,7 +11,14 @@ from hypothesis import strategies as st
 
 pytest.importorskip("flwr", reason="the network engine needs flwr: pip install 'adaptcl[network]'")
 
-from adaptcl.engines.network.frames import Frame, from_record, pack_kept, to_record, unpack_kept
+from adaptcl.engines.network.frames import (
+    Frame,
+    from_record,
+    pack_kept,
+    printable,
+    to_record,
+    unpack_kept,
+)
 from adaptcl.errors import UpdateError
 
 
@@ -55,3 +62,10 @@ def test_a_frame_with_one_byte_changed_is_read_or_refused(where: int, change: in
     except UpdateError:
         return
     assert isinstance(frame.header, dict)
+
+
+def test_a_text_is_shown_without_what_is_not_printable_and_not_at_any_length() -> None:
+    assert printable("a\x1b]0;b\x07\nc") == "a]0;bc"
+    assert printable("φ × 3") == "φ × 3"
+    assert printable("x" * 500) == "x" * 500
+    assert printable("x" * 10**6) == "x" * 500 + "…"

@@ -109,7 +109,7 @@ def test_answers_that_cannot_be_used_change_nothing_but_the_log(site: Site) -> N
         "without being told to",
         "not those of 176 units",
         "answered for round 0",
-        "a loss of inf",
+        "its loss is inf",
         "cannot be read",
         "loss is 1000",
         "samples is True",

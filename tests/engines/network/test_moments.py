@@ -30,7 +30,7 @@ from adaptcl.strategies import Job
 from adaptcl.strategies.fedavg import FedAVG
 from adaptcl.strategies.synchronous import SynchronousSettings
 from adaptcl.training import Recipe, Task, Update
-from adaptcl.training.wire import pack
+from adaptcl.training.wire import encode
 from adaptcl.units import UnitMap, trace
 
 MODEL = nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(4 * 36, 10))
@@ -66,7 +66,7 @@ class Timetable:
             seconds = self._seconds(task)
             state = {key: tensor + worker + 1 for key, tensor in task.state.items()}
             update = Update(worker, task.round, state, task.kept, self._samples(task), 1.0)
-            answer = update_frame(update, pack(update, task, UNITS, PLAIN, Memory())[0], 0.0)
+            answer = update_frame(update, encode(update, task, UNITS, PLAIN, Memory())[0], 0.0)
         at = self.time + seconds
         self._coming.append((at, Replied(worker, name, answer.to_bytes(), self.time, at)))
         return name

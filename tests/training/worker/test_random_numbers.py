@@ -39,8 +39,6 @@ class Dropping(nn.Module):
 
 
 BEFORE_DRAWING: dict[str, Callable[[], object]] = {}
-
-
 """What happens in a thread of that name just before dropout draws."""
 
 
@@ -53,7 +51,7 @@ def impatient_threads() -> Iterator[None]:
     sys.setswitchinterval(before)
 
 
-@pytest.fixture(params=[Draws.OWN, Draws.SHARED], ids=["own generator", "shared generator"])
+@pytest.fixture(params=[Draws.TASK_GENERATOR, Draws.SHARED], ids=["task's", "shared"])
 def dropping(
     digits: Samples, request: pytest.FixtureRequest
 ) -> tuple[list[Worker], Callable[[int], Task]]:

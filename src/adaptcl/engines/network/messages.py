@@ -2,7 +2,7 @@
 
 The server invites a worker that has come, gives it tasks, and tells it when all is over; the
 worker answers each. Whoever reads trusts nothing: a task is checked by the worker, an update by
-the server, first here for its form and then by `adaptcl.training.wire` for its sense.
+the server, first here for its form and then by `adaptcl.engines.network.gate` for its sense.
 """
 
 from __future__ import annotations

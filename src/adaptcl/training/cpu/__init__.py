@@ -1,1 +1,1 @@
-"""What a CPU computes faster than PyTorch does by itself."""
+"""Operations that are faster on a CPU than PyTorch's."""

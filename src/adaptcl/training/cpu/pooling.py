@@ -1,14 +1,14 @@
-"""Max-pooling as fast as a CPU can do it, in either memory layout.
+"""Faster max-pooling on a CPU, in either memory layout.
 
-With channels first, PyTorch's own max-pool walks through each window and writes an 8-byte index
-for it; in a small net that is a quarter of a training step. The usual pool, 2×2 with stride 2, is
-also the maximum of neighbouring columns and then of neighbouring rows, which are vector
-operations, with one bit each to remember which was taken. Values and gradients are PyTorch's to
-the last bit, ties included (of two equal maxima the first in reading order counts).
+With channels first, PyTorch's max-pool walks through each window and writes an 8-byte index for
+it. In a small net that is a quarter of a training step. The usual pool, 2×2 with stride 2, is also
+the maximum of neighbouring columns and then of neighbouring rows. Those are vector operations,
+with one bit each to remember which was taken. Values and gradients equal PyTorch's to the last
+bit, ties included (of two equal maxima the first in reading order counts).
 
-With channels last, PyTorch's own is a vector operation over the channels and faster than halves.
-But a gradient that comes from a flattened image has its channels first, and then it copies what
-it reads and what it writes; it is enough to turn the gradient round before.
+With channels last, PyTorch's max-pool is a vector operation over the channels and faster than
+that. But a gradient that comes from a flattened image has its channels first, and then the pool
+copies what it reads and writes. It is enough to change the layout of the gradient before.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from torch import Tensor, nn
 
 
 def pool_by_halves(model: nn.Module) -> nn.Module:
-    """Make those max-pools of a model that halve an image do it in the fast way."""
+    """Make the max-pools of a model that halve an image faster, in place."""
     for module in model.modules():
         if type(module) is nn.MaxPool2d and _halves(module):
-            # Still the same module: hooks, names and isinstance all stay as they were.
+            # Still the same module: hooks, names and isinstance are unchanged.
             module.__class__ = HalvingMaxPool2d
     return model
 
 
 def pool_channels_last(model: nn.Module) -> nn.Module:
-    """Make the max-pools of a channels-last model hand on gradients with channels last."""
+    """Make the max-pools of a channels-last model pass on channels-last gradients, in place."""
     for module in model.modules():
         if type(module) is nn.MaxPool2d and not module.return_indices:
             module.__class__ = ChannelsLastMaxPool2d
@@ -40,7 +40,6 @@ class ChannelsLastMaxPool2d(nn.MaxPool2d):
     """Any max-pool, with a gradient in the layout of its input."""
 
     def forward(self, input: Tensor) -> Tensor:
-        """What the pool gives."""
         pooled: Tensor = super().forward(input)
         if pooled.dim() == 4 and pooled.requires_grad:
             pooled.register_hook(_with_channels_last)  # type: ignore[no-untyped-call]
@@ -48,7 +47,7 @@ class ChannelsLastMaxPool2d(nn.MaxPool2d):
 
 
 def _with_channels_last(gradient: Tensor | None) -> Tensor | None:
-    # There is none where nothing behind the pool depends on it.
+    # There is no gradient if nothing behind the pool depends on it.
     return None if gradient is None else gradient.contiguous(memory_format=torch.channels_last)
 
 
@@ -56,7 +55,6 @@ class HalvingMaxPool2d(nn.MaxPool2d):
     """A 2×2 max-pool with stride 2."""
 
     def forward(self, input: Tensor) -> Tensor:
-        """The largest of each 2×2 square; a last odd row or column is left out."""
         if not input.is_contiguous() or min(input.shape[-2:]) < 2:
             return super().forward(input)  # type: ignore[no-any-return]
         pooled: Tensor = _Halve.apply(input)  # type: ignore[no-untyped-call]
@@ -83,7 +81,7 @@ class _Halve(torch.autograd.Function):
 
 
 class _Spread(torch.autograd.Function):
-    """The gradient of `_Halve`; a function of its own so that it has a gradient in turn."""
+    """The gradient of `_Halve`, as a function that has a gradient itself."""
 
     @staticmethod
     def forward(

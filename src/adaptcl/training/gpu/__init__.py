@@ -1,5 +1,5 @@
-"""A training step on a GPU in few, large operations.
+"""Training on a GPU: a step in few, large operations, captured once and replayed.
 
-What PyTorch does in hundreds of small kernels (casting every weight, normalising, clipping,
-penalising, updating, tensor by tensor) is done here in a handful, with the same arithmetic.
+PyTorch casts, normalises, rectifies, penalises and updates tensor by tensor, in hundreds of small
+kernels. Here a handful of kernels do the same arithmetic.
 """

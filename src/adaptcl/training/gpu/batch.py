@@ -1,4 +1,4 @@
-"""A batch of images in one kernel: gathered, moved, normalised and laid out channels-last."""
+"""Make a batch of images in one kernel: gathered, augmented, normalised and channels-last."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from torch import Tensor
 
 from adaptcl.data import Samples
 from adaptcl.training.batches import MARGIN
-from adaptcl.training.gpu.kernels import batch as kernels
+from adaptcl.training.gpu.kernels import batch_kernels as kernels
 
 _COLOURS = 8
-"""Channels of an image, at most: a program goes through them one by one."""
+"""Most channels of an image: a program goes through them one by one."""
 _PIXELS = 512
 """Pixels of an image that one program takes."""
 
 
 def fits(samples: Samples, size: int) -> bool:
-    """Whether the kernel can make batches of that size: images in bytes, on a GPU."""
+    """Whether the kernel can make batches of this size: it takes images in bytes, on a GPU."""
     inputs = samples.inputs
     return (
         inputs.is_cuda
@@ -31,10 +31,10 @@ def fits(samples: Samples, size: int) -> bool:
 def batch(
     samples: Samples, table: Tensor, counter: Tensor, size: int, *, moved: bool
 ) -> tuple[Tensor, Tensor]:
-    """The images and labels of the batch that the counter points at in a table.
+    """The images and labels of the batch that the counter points at in the table.
 
-    `table` is [batches, 1 or 4, widest batch]: sample numbers, and if images are `moved` what
-    `draw_moves` drew for them.
+    `table` is [batches, 1 or 4, widest batch]: sample numbers, and what `draw_moves` drew for them
+    if images are `moved`.
     """
     assert samples.scale is not None
     assert samples.shift is not None

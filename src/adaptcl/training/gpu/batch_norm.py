@@ -1,7 +1,7 @@
-"""Batch norm in training, with the ReLU behind it, in two kernels a direction.
+"""Batch norm in training together with the ReLU behind it, in two kernels a direction.
 
-PyTorch takes seven or eight for the two, most of them too small to fill a GPU. Inputs are images
-in channels-last layout or plain rows; the caller asks `fits` first.
+PyTorch takes seven or eight kernels, most of them too small to fill a GPU. Inputs are
+channels-last images or plain rows; callers ask `fits` first.
 """
 
 from __future__ import annotations
@@ -13,31 +13,31 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from adaptcl.training.gpu.kernels import batch_norm as kernels
+from adaptcl.training.gpu.kernels import batch_norm_kernels as kernels
 
 WIDE = 64
 """Channels that one program takes: 128 bytes of a row in half precision."""
 MOST_PARTS = 64
-"""Stretches that sums are taken over, at most: everyone adds them all up."""
+"""Most stretches that sums are taken over: every program adds them all up."""
 _FEWEST_ROWS = 128
-"""Rows of a stretch, at least."""
+"""Fewest rows of a stretch."""
 _PROGRAMS = 128
-"""Programs that share the rest, if there are rows enough: each of them adds up all the sums first,
-so more would read more of sums than of rows."""
+"""Programs that share the rest if there are enough rows. Each adds up all the sums first, so more
+programs would read more sums than rows."""
 _FEW_ROWS = 1024
-"""Up to so many rows are taken by one program from beginning to end."""
+"""Up to this many rows are handled by one program from beginning to end."""
 
 
 @dataclass(frozen=True)
 class LaunchPlan:
-    """How the rows and channels are dealt to programs."""
+    """How rows and channels are divided among programs."""
 
     rows: int
     channels: int
     stretch: int
     """Rows that one sum goes over."""
     parts: int
-    """How many sums that makes; none where there are few rows."""
+    """How many sums that makes; 0 if there are few rows."""
 
     @classmethod
     def of(cls, x: Tensor) -> LaunchPlan:
@@ -48,7 +48,7 @@ class LaunchPlan:
 
     @classmethod
     def in_parts(cls, rows: int, channels: int) -> LaunchPlan:
-        """With sums over stretches, however few the rows."""
+        """With sums over stretches, even for few rows."""
         stretch = max(_FEWEST_ROWS, -(-rows // MOST_PARTS))
         return cls(rows, channels, stretch, -(-rows // stretch))
 
@@ -58,7 +58,7 @@ class LaunchPlan:
         return self.parts == 0
 
     def sums(self, device: torch.device) -> Tensor:
-        """Room for both sums of every stretch."""
+        """Memory for both sums of every stretch."""
         return torch.empty(max(1, self.parts), 2, self.channels, device=device)
 
     def sum_grid(self) -> tuple[int, int]:
@@ -79,7 +79,7 @@ class LaunchPlan:
         return -(-self.channels // wide), -(-self.rows // self.share)
 
     def shape(self) -> dict[str, Any]:
-        """What the kernels that need the sums are compiled for."""
+        """Compile-time arguments of the kernels that need the sums."""
         if self.alone:
             return {"ALONE": True, "PARTS": 1, "BLOCK": 128, "WIDE": 16, "num_warps": 4}
         block = {"BLOCK": 64, "WIDE": WIDE, "num_warps": 8}
@@ -107,10 +107,10 @@ def batch_norm(
     relu: bool,
     bias: Tensor | None,
 ) -> Tensor:
-    """Normalise by the batch, moving the running statistics; with ReLU if asked.
+    """Normalise by the batch and update the running statistics; with ReLU if asked.
 
-    `bias` is one that was left out before: a constant that batch norm takes away again, and that
-    only the running mean remembers.
+    `bias` is the bias of the layer before, which was left out: batch norm would subtract it
+    again, so that only the running mean needs it.
     """
     y: Tensor = _BatchNorm.apply(  # type: ignore[no-untyped-call]
         x, running_mean, running_var, scale, shift, momentum, eps, relu, bias

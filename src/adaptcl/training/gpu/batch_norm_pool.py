@@ -1,7 +1,7 @@
-"""Batch norm in training with the ReLU and the halving max-pool behind it, as one operation.
+"""Batch norm in training together with the ReLU and the halving max-pool behind it.
 
-Networks of convolutions do the three in a row again and again, each reading what the one before
-has written. Together they read their input twice and write a quarter of it.
+Convolutional networks do these three in a row, and each reads what the one before has written.
+As one operation they read their input twice and write a quarter of it.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from torch import Tensor
 from torch.autograd import Function
 
 from adaptcl.training.gpu.batch_norm import MOST_PARTS, WIDE, LaunchPlan
-from adaptcl.training.gpu.kernels import batch_norm as sums_kernels
-from adaptcl.training.gpu.kernels import batch_norm_pool as kernels
+from adaptcl.training.gpu.kernels import batch_norm_kernels as sums_kernels
+from adaptcl.training.gpu.kernels import batch_norm_pool_kernels as kernels
 
 _BLOCK, _WARPS = 32, 8
-"""Squares that a program looks at together."""
+"""Squares that a program handles together, and its warps."""
 
 
 def batch_norm_pool(
@@ -32,7 +32,7 @@ def batch_norm_pool(
     relu: bool,
     bias: Tensor | None,
 ) -> Tensor:
-    """As `batch_norm`, with a ReLU always, and of each 2×2 square the largest."""
+    """As `batch_norm`, always with a ReLU, and the largest of each 2×2 square."""
     assert relu
     y: Tensor = _BatchNormPool.apply(  # type: ignore[no-untyped-call]
         x, running_mean, running_var, scale, shift, momentum, eps, bias

@@ -1,10 +1,14 @@
-"""The memory of a GPU on which steps are captured, and how it is given back.
+"""The memory that captured steps use: what they read and write, and how it is freed.
 
-Every graph has memory of its own. PyTorch keeps it when the graph is gone, gives it to no later
-capture, and lets other processes have none of it; nor may it ask for it back while a capture is
-under way. An AdaptCL run, which captures anew after every pruning, would fill a GPU with what
-nobody uses and then fail in the middle of a capture, from which CUDA does not recover well. So room
-is made before a capture, and whatever a run has left is given back at its end.
+A captured step takes no arguments: it repeats what it did when it was captured. So it reads its
+batch from a table on the GPU (`BatchTable`), and a task's tensors are copied into the model in
+place (`ModelTensors`).
+
+Every graph has its own memory. PyTorch keeps it when the graph is gone, gives it to no later
+capture and to no other process, and cannot free it while a capture is under way. An AdaptCL run
+captures again after every pruning. It would fill a GPU with unused memory and then fail in the
+middle of a capture, from which CUDA does not recover well. So room is made before a capture, and
+at its end a run frees what it has left.
 """
 
 from __future__ import annotations
@@ -19,9 +23,9 @@ from torch import Tensor, nn
 from adaptcl.units import State
 
 CAPTURING = threading.Lock()
-"""One capture at a time: memory that another thread frees meanwhile would end up in the graph."""
+"""Held during a capture: memory that another thread frees meanwhile would end up in the graph."""
 _ROOM = 0.25
-"""Of the memory, what must be free for a capture."""
+"""The share of the memory that must be free for a capture."""
 
 
 def is_short(device: torch.device) -> bool:
@@ -31,105 +35,99 @@ def is_short(device: torch.device) -> bool:
 
 
 def give_back() -> None:
-    """Give the system all memory that PyTorch keeps and nobody uses."""
+    """Free all memory that PyTorch keeps and nobody uses."""
     gc.collect()  # a captured model and its steps refer to each other
     with CAPTURING:
         torch.cuda.empty_cache()
 
 
-# The table that the captured steps of a sub-model read their batches from.
-#
-# A captured step takes no arguments: it does again what it did when it was captured. So all
-# batches of a round are put into a table on the GPU beforehand, in one copy, and each step takes
-# the row that a counter points at, writes its loss beside it and moves the counter on.
+class BatchTable:
+    """The batches of a round: a row of sample numbers each, with the moves of its images.
 
-
-class Table:
-    """Rows of sample numbers, each with the moves of its images where they are augmented."""
+    All batches are copied to the GPU at once. Each step takes the row that a counter points at,
+    writes its loss beside it and raises the counter.
+    """
 
     def __init__(self, capacity: int, width: int, moves: bool, device: torch.device) -> None:
-        """Room for that many batches of up to `width` samples."""
+        """Make room for `capacity` batches of up to `width` samples."""
         self.rows = torch.zeros(capacity, 4 if moves else 1, width, dtype=torch.long)
         self.rows = self.rows.to(device)
         self.noted = torch.zeros(capacity, device=device)
         """The losses of the steps."""
         self.counter = torch.zeros(1, dtype=torch.long, device=device)
-        """The row that is due."""
+        """The number of the next row."""
 
     def holds(self, count: int, width: int) -> bool:
-        """Whether there is room for that many batches of that many samples."""
+        """Whether there is room for this many batches of this many samples."""
         return count <= self.rows.shape[0] and width <= self.rows.shape[2]
 
     def fill(self, batches: Sequence[Tensor], moves: Sequence[Tensor] | None, begin: int) -> None:
-        """Put in a round's batches, whose samples are counted from `begin` on."""
+        """Write a round's batches; the worker's first sample is number `begin`."""
         rows = torch.zeros(len(batches), *self.rows.shape[1:], dtype=torch.long)
         samples = rows[:, 0]
         _put(batches, samples)
         samples.add_(begin)
         if moves is not None:
             _put(moves, rows[:, 1:])
-        # The host's memory is read before this returns; it only does not wait for the GPU.
+        # This reads the host's memory before it returns; it only does not wait for the GPU.
         self.rows[: len(batches)].copy_(rows, non_blocking=True)
         self.rewind()
 
     def rewind(self) -> None:
-        """The next step takes the first row."""
+        """Let the next step take the first row."""
         self.counter.zero_()
 
     def row(self, size: int) -> tuple[Tensor, Tensor]:
-        """The samples of the batch that is due, which has that many, and their moves."""
+        """The samples of the next batch, which has `size` of them, and their moves."""
         row = self.rows.index_select(0, self.counter)[0, :, :size]
         return row[0], row[1:]
 
     def note(self, loss: Tensor) -> None:
-        """The loss of the batch that is due."""
+        """Write down the loss of this batch."""
         self.noted.index_copy_(0, self.counter, loss.view(1))
 
     def move_on(self) -> None:
-        """The step is done; the next batch is due."""
+        """Go to the next batch."""
         self.counter += 1
 
     def losses(self, count: int) -> Tensor:
-        """Those of the first steps."""
+        """The losses of the first `count` steps."""
         return self.noted[:count].clone()
 
 
-def _put(parts: Sequence[Tensor], rows: Tensor) -> None:
-    """Each part at the beginning of its row."""
-    lengths = {part.shape[-1] for part in parts}
+def _put(values: Sequence[Tensor], rows: Tensor) -> None:
+    """Write each tensor to the beginning of its row."""
+    lengths = {each.shape[-1] for each in values}
     if len(lengths) == 1:
-        torch.stack(list(parts), out=rows[..., : lengths.pop()])
+        torch.stack(list(values), out=rows[..., : lengths.pop()])
     else:
-        for row, part in zip(rows, parts, strict=True):
-            row[..., : part.shape[-1]] = part
+        for row, each in zip(rows, values, strict=True):
+            row[..., : each.shape[-1]] = each
 
 
-# The tensors of a captured sub-model: filled in before a task, copied out after it.
-#
-# A task of a few steps is over in a millisecond, so the modules are gone through once and not for
-# every task, and tensors are copied many at a time. A GPU can do that for tensors of one type
-# that have the layout of what they are copied from; a filter, whose channels are last here, has
-# not.
+class ModelTensors:
+    """The tensors of a captured sub-model: filled before a task, copied out after it.
 
-
-class Tensors:
-    """The tensors of a model as long as they lie where they are."""
+    A task of a few steps takes a millisecond, so the modules are visited once and not for every
+    task, and tensors are copied many at a time. A GPU can do that for tensors of one type whose
+    layout is that of their source. Filters are not, because their channels are last here.
+    """
 
     def __init__(self, model: nn.Module) -> None:
         self._by_name: State = model.state_dict()
         alike: dict[tuple[torch.dtype, bool], list[str]] = {}
         for name, tensor in self._by_name.items():
-            # Not `is_contiguous`: of a filter of one pixel it is true of both layouts.
+            # Not `is_contiguous`: for a filter of one pixel it is true in both layouts.
             usual = torch.empty(tensor.shape, device="meta").stride()
             alike.setdefault((tensor.dtype, tensor.stride() == usual), []).append(name)
         self._together = list(alike.values())
 
     def load(self, state: State) -> None:
-        """Take on the values of a state of these names and shapes."""
+        """Copy a state of the same names and shapes into the model."""
         self._copy(state, self._by_name)
 
     def copied(self) -> State:
-        """Copies of all of them, in the usual layout."""
+        """Contiguous copies of all tensors."""
         copies = {
             name: torch.empty_like(tensor, memory_format=torch.contiguous_format)
             for name, tensor in self._by_name.items()

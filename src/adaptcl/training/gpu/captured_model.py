@@ -1,4 +1,4 @@
-"""One sub-model on a GPU with its captured steps."""
+"""A sub-model on a GPU with its captured training steps."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from torch.nn import functional as F
 
 from adaptcl.data import Samples
 from adaptcl.training.batches import crop_and_flip
-from adaptcl.training.gpu.captured_buffers import CAPTURING, Table, Tensors
+from adaptcl.training.gpu.captured_buffers import CAPTURING, BatchTable, ModelTensors
+from adaptcl.training.gpu.slices import TwoOwnersError
 from adaptcl.training.task import Recipe
 from adaptcl.units import Kept, State, UnitMap, kept_key
 
@@ -25,7 +26,7 @@ try:
     from adaptcl.training.gpu.batch_norm_pool import batch_norm_pool
     from adaptcl.training.gpu.convolution import convolve
     from adaptcl.training.gpu.convolution import fits as convolves
-    from adaptcl.training.gpu.descent import Descent, Gradients, TwoOwnersError
+    from adaptcl.training.gpu.descent import Descent, Gradients
     from adaptcl.training.gpu.max_pool import halve, halves
     from adaptcl.training.gpu.shortcuts import OperationRecorder, Operations, Shortcuts, Shortened
 except ImportError:  # Triton comes with PyTorch for GPUs on most systems, not on all
@@ -34,7 +35,7 @@ else:
     _HAS_TRITON = True
 
 _WARM_UP = 1
-"""Steps before a capture, in which libraries choose their kernels and ours are compiled."""
+"""Steps before a capture, in which libraries choose kernels and ours are compiled."""
 
 
 class CannotCaptureError(Exception):
@@ -42,7 +43,7 @@ class CannotCaptureError(Exception):
 
 
 class CapturedModel:
-    """A sub-model, its parameters as they are trained, and its steps by batch size."""
+    """A sub-model, its parameters in the form in which they train, and its steps by batch size."""
 
     def __init__(
         self, model: nn.Module, units: UnitMap, kept: Kept, samples: Samples, *, half: bool
@@ -59,28 +60,27 @@ class CapturedModel:
         self._device = samples.labels.device
         self._lasso = torch.zeros((), device=self._device)
         self._rate = torch.zeros((), device=self._device)
-        """The learning rate, which may be another in each round."""
+        """The learning rate, which may differ from round to round."""
         self._recipe: Recipe | None = None
         self._descent: Descent | None = None
         self._shortcuts: Shortcuts | None = None
         self._pool: Any = None
-        self._table: Table | None = None
+        self._table: BatchTable | None = None
         self._steps: dict[int, _Step] = {}
-        """By batch size: the last batch of an epoch is a smaller one."""
-        self._tensors = Tensors(model)
-        # Of its own: a graph remembers where cuBLAS worked when it was captured, which goes by
-        # stream, and steps that run at the same time must not work in the same place. PyTorch deals
-        # its 32 streams out in turn, so only models that are long out of use share one.
+        """By batch size: the last batch of an epoch is smaller."""
+        self._tensors = ModelTensors(model)
+        # Each model has its own stream. A graph remembers cuBLAS's workspace, which belongs to the
+        # stream of the capture, and steps that run at the same time must not share one. PyTorch
+        # deals out its 32 streams in turn, so only models that are long unused share one.
         self._stream: torch.cuda.Stream = torch.cuda.Stream(  # type: ignore[no-untyped-call]
             self._device
         )
 
     def load(self, state: State) -> None:
-        """Take on other tensors of the same shapes."""
         self._tensors.load(state)
 
     def state(self) -> State:
-        """Copies of its tensors, in the usual layout."""
+        """Contiguous copies of its tensors."""
         return self._tensors.copied()
 
     def run(
@@ -91,14 +91,17 @@ class CapturedModel:
         recipe: Recipe,
         lasso: float,
     ) -> Tensor:
-        """One step of SGD on each batch of indexes from `begin` on, from rest; the losses."""
+        """Take one step of SGD on each batch, with no momentum at first; the losses.
+
+        The worker's samples begin at number `begin`.
+        """
         stream = self._stream
         stream.wait_stream(torch.cuda.current_stream(self._device))
         try:
             with torch.cuda.stream(stream):
                 return self._run(batches, moves, begin, recipe, lasso)
         finally:
-            # To make the stream of all threads wait for this one would hold up the others.
+            # Making the common stream wait for this one would hold up the other threads.
             stream.synchronize()
 
     def _run(
@@ -120,21 +123,21 @@ class CapturedModel:
             self._steps[size].graph.replay()
         return table.losses(len(batches))
 
-    def _prepared(self, sizes: Sequence[int], recipe: Recipe) -> tuple[Table, Descent]:
-        """All that steps on batches of these sizes need, captured anew only where it must be."""
+    def _prepared(self, sizes: Sequence[int], recipe: Recipe) -> tuple[BatchTable, Descent]:
+        """What steps on batches of these sizes need; captures only what is missing."""
         if recipe != self._recipe or self._descent is None:
             self._recipe = recipe
             self._descent = self._new_descent(recipe)
-            self._tensors = Tensors(self.model)
+            self._tensors = ModelTensors(self.model)
             self._table = None
-        # A rest of one sample joins the batch before it.
+        # A leftover sample joins the batch before it.
         widest = max(recipe.batch_size + 1, *sizes)
         if self._table is None or not self._table.holds(len(sizes), widest):
-            # With room to spare: not every worker has as many samples.
+            # With room to spare: other workers may have more samples.
             capacity = 1 << max(len(sizes), _WARM_UP + 1).bit_length()
-            self._table = Table(capacity, widest, recipe.augmentation, self._device)
+            self._table = BatchTable(capacity, widest, recipe.augmentation, self._device)
             self._steps.clear()
-            self._pool = None  # the memory goes with the last graph that used it
+            self._pool = None  # its memory is freed with the last graph that used it
         for size in set(sizes) - self._steps.keys():
             self._steps[size] = self._captured(size, self._table, recipe)
         return self._table, self._descent
@@ -145,8 +148,8 @@ class CapturedModel:
         except TwoOwnersError as error:
             raise CannotCaptureError(f"units share the tensor {error}") from None
 
-    def _captured(self, size: int, table: Table, recipe: Recipe) -> _Step:
-        """Capture the step for one batch size, leaving the model as it was."""
+    def _captured(self, size: int, table: BatchTable, recipe: Recipe) -> _Step:
+        """Capture the step for one batch size; the model's values do not change."""
         assert self._descent is not None
         step = _Step(size, table, self._descent.gradients())
         self.model.train()
@@ -175,9 +178,9 @@ class CapturedModel:
         return step
 
     def _do(self, step: _Step, recipe: Recipe) -> tuple[Tensor, Tensor]:
-        """One step of SGD on the batch that the step's counter points at.
+        """Take one step of SGD on the batch that the table's counter points at.
 
-        Gives the places of the gradients, which a capture can point at only when it is over.
+        Returns the places of the gradients, which can be set only when a capture is over.
         """
         assert self._descent is not None
         assert self._shortcuts is not None
@@ -236,7 +239,7 @@ class CapturedModel:
         return scores
 
     def _loss(self, step: _Step, scores: Tensor, labels: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Notes the loss; what the backward pass begins at, and the gradient there if not one."""
+        """Write down the loss; where the backward pass begins, and the gradient there if not 1."""
         table = step.table
         if loss.fits(scores):
             return scores, loss.loss_gradient(scores, labels, table.noted, table.counter)
@@ -246,7 +249,7 @@ class CapturedModel:
         return mean, None
 
     def _autocast(self) -> torch.autocast:
-        # The cache would keep casts of weights from before the capture.
+        # The cache would keep casts of weights made before the capture.
         return torch.autocast("cuda", torch.bfloat16, enabled=self._half, cache_enabled=False)
 
     def _counters(self) -> list[Tensor]:
@@ -258,9 +261,9 @@ class CapturedModel:
 
 
 class _Step:
-    """A captured step for batches of one size, and where its gradients lie."""
+    """A captured step for batches of one size, and the places of its gradients."""
 
-    def __init__(self, size: int, table: Table, gradients: Gradients) -> None:
+    def __init__(self, size: int, table: BatchTable, gradients: Gradients) -> None:
         self.size = size
         self.table = table
         self.gradients = gradients
@@ -269,10 +272,10 @@ class _Step:
 
 @contextmanager
 def _capture(graph: torch.cuda.CUDAGraph, pool: Any) -> Iterator[None]:
-    """What is launched on this thread's stream inside becomes the graph.
+    """Capture what this thread launches on its stream into the graph.
 
-    PyTorch's own context for this waits for the whole GPU and empties its cache, which would hold
-    up the other workers.
+    PyTorch's context manager for this waits for the whole GPU and empties its cache, which would
+    hold up the other workers.
     """
     graph.capture_begin(pool, capture_error_mode="thread_local")
     try:
@@ -282,7 +285,7 @@ def _capture(graph: torch.cuda.CUDAGraph, pool: Any) -> Iterator[None]:
 
 
 def _free_generator(device: torch.device) -> None:
-    """A capture that fails leaves the GPU's generator bound to it, and unable to draw again."""
+    """Free the GPU's generator: a failed capture leaves it bound and unable to draw."""
     generator = torch.cuda.default_generators[device.index or 0]
     fresh = torch.Generator(device).manual_seed(generator.initial_seed())
     generator.graphsafe_set_state(fresh.graphsafe_get_state())

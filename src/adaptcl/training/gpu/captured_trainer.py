@@ -1,11 +1,10 @@
-"""Training on a GPU without the cost of launching: a step is captured once and replayed.
+"""The trainer on a GPU: a step is captured once and replayed.
 
-A small network's step is hundreds of tiny kernels, and launching them from Python takes longer
+A step of a small network is hundreds of tiny kernels, and launching them from Python takes longer
 than running them. Here the whole step (gathering the batch, forward, backward, group lasso,
-update) is captured as one CUDA graph for each sub-model shape and batch size; a round is then a
-series of replays that read their batches from a table on the GPU. Captured sub-models are kept
-and lent to whichever worker has a task of that shape, so a new graph is needed only after a
-pruning.
+update) is captured as one CUDA graph for each sub-model shape and batch size. A round is then a
+series of replays that read their batches from a table on the GPU. Captured sub-models are kept and
+lent to any worker with a task of that shape, so a new graph is needed only after a pruning.
 """
 
 from __future__ import annotations
@@ -28,20 +27,20 @@ _log = logging.getLogger(__name__)
 
 
 class CapturedModels:
-    """All captured models of one process, each lent to one task's trainer at a time."""
+    """All captured models of a process, each lent to one task's trainer at a time."""
 
     def __init__(self, model: nn.Module, units: UnitMap, samples: Samples, *, half: bool) -> None:
         self.model = model
         self.units = units
         self.possible = True
-        """False once a model could not be captured: then no other is tried."""
+        """False once a model could not be captured; then no other is tried."""
         self._samples = samples
         self._half = half
         self._lock = threading.Lock()
-        self._idle: list[CapturedModel] = []
+        self._unused: list[CapturedModel] = []
 
     def borrow(self, kept: Kept, state: State, worker: int) -> CapturedModel:
-        """A captured model of this shape with these tensors; best the one this worker had."""
+        """A captured model of this shape with these tensors; preferably this worker's last one."""
         captured = self._take(kept_key(kept), worker)
         if captured is None:
             self._make_room()
@@ -53,33 +52,33 @@ class CapturedModels:
         return captured
 
     def give_back(self, captured: CapturedModel) -> None:
-        """Nobody needs it for now."""
+        """Let other tasks have a model."""
         with self._lock:
-            self._idle.append(captured)
+            self._unused.append(captured)
 
     def _take(self, shape: bytes, worker: int) -> CapturedModel | None:
         with self._lock:
-            fitting = [each for each in self._idle if each.shape == shape]
+            fitting = [each for each in self._unused if each.shape == shape]
             if not fitting:
                 return None
             chosen = next((each for each in fitting if each.last_worker == worker), fitting[0])
-            self._idle.remove(chosen)
+            self._unused.remove(chosen)
             return chosen
 
     def _make_room(self) -> None:
-        """Let the older half of the captured models go that nobody uses, where memory is short."""
+        """Drop the older half of the unused models if memory is short."""
         if not is_short(self._samples.labels.device):
             return
         with self._lock:
-            del self._idle[: len(self._idle) // 2 + 1]
+            del self._unused[: len(self._unused) // 2 + 1]
         give_back()
 
 
 class CapturedTrainer:
-    """One worker's trainer on a GPU; falls back to the plain loop where capture is impossible.
+    """One worker's trainer on a GPU; falls back to the plain loop if capturing is impossible.
 
-    The worker's samples are those of `models` from `begin` on, which `samples` repeats. What it
-    has borrowed is its own until it loads or releases: two tasks never share one trainer.
+    The worker's samples are those of `models` from number `begin` on; `samples` holds the same.
+    Two tasks never share a trainer, and it keeps a borrowed model until it loads or releases.
     """
 
     def __init__(self, models: CapturedModels, samples: Samples, begin: int, worker: int) -> None:
@@ -91,11 +90,9 @@ class CapturedTrainer:
         self._lent: CapturedModel | None = None
 
     def for_a_task(self) -> CapturedTrainer:
-        """Another that borrows for the same worker from the same captured models."""
         return CapturedTrainer(self._models, self._samples, self._begin, self._worker)
 
     def load(self, kept: Kept, state: State) -> nn.Module:
-        """The sub-model, in the place where one of this shape was before, if any was."""
         self.release()
         if self._models.possible:
             try:
@@ -115,7 +112,7 @@ class CapturedTrainer:
         lasso: float,
         towards: State | None = None,
     ) -> Tensor:
-        """Replay the step for each batch, or take it in the plain loop where it is not SGD's."""
+        """Replay the step for each batch; only plain SGD is captured."""
         if not batches:
             return torch.empty(0, device=next(model.parameters()).device)
         is_plain_sgd = recipe.optimizer == "sgd" and towards is None
@@ -128,18 +125,18 @@ class CapturedTrainer:
         return self._plain.run(model, kept, batches, moves, recipe, lasso, towards)
 
     def state(self, model: nn.Module) -> State:
-        """Copies of the sub-model's tensors."""
         if self._lent is not None and model is self._lent.model:
             return self._lent.state()
         return self._plain.state(model)
 
     def release(self) -> None:
-        """Let another task have the captured model."""
         if self._lent is not None:
             self._models.give_back(self._lent)
             self._lent = None
 
     def _give_up(self, reason: CannotCaptureError) -> None:
         if self._models.possible:
-            _log.warning("Steps of this model cannot be captured (%s); going on without.", reason)
+            _log.warning(
+                "Steps of this model cannot be captured (%s); going on without capture.", reason
+            )
         self._models.possible = False

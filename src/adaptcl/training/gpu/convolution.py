@@ -1,9 +1,9 @@
-"""Convolutions in bfloat16 with filter gradients of our own.
+"""Convolutions in bfloat16 with our kernels for filter gradients.
 
-A library takes the kernel that ends soonest when it has the GPU to itself. For the gradient of
-filters that means small tiles which read everything many times; while other workers train beside
-it, larger tiles get more done. And no library is made for images of three colours: here all
-weights of such a filter go into one product. Everything else is left to the library.
+cuDNN takes the kernel that is fastest when it has the GPU to itself. For filter gradients that
+means small tiles that read everything many times. While other workers train at the same time,
+larger tiles get more done. And no library is made for images of three colours: here all weights
+of such a filter go into one product. Everything else is left to cuDNN.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from adaptcl.training.gpu.kernels import convolution as kernels
+from adaptcl.training.gpu.kernels import convolution_kernels as kernels
 from adaptcl.training.gpu.shortcuts import Convolution
 
 _COLOURS = 8
-"""Images with fewer channels are made for looking at; libraries want at least so many."""
+"""Images with fewer channels are photographs; libraries want at least this many."""
 _WEIGHTS = 256
-"""Such a filter's weights must fit into one product."""
+"""Most weights of a filter over colours: they must fit into one product."""
 _PROGRAMS = 64
-"""A filter's gradient is split until it keeps this many programs busy."""
+"""A filter gradient is split until it keeps this many programs busy."""
 _ADDED = 1024
-"""Entries of a filter's gradient that one program adds up."""
+"""Entries of a filter gradient that one program adds up."""
 
 
 def fits(call: Convolution) -> bool:
-    """Whether this convolution can be done here."""
+    """Whether our kernels can do this convolution."""
     x, filters = call.input, call.weight
     if not (
         x.is_cuda
@@ -158,7 +158,7 @@ def filter_gradient(
 
 
 def _size(call: Convolution) -> tuple[int, int]:
-    """Height and width of what comes out."""
+    """Height and width of the result."""
     (stride, _), padding = _pair(call.stride), _pair(call.padding)
     down, right = (
         (size + 2 * edge - filter_) // stride + 1
@@ -170,7 +170,7 @@ def _size(call: Convolution) -> tuple[int, int]:
 
 
 def _parts(filters: Tensor, pixels: int, programs: int, depth: int) -> tuple[Tensor, Tensor, int]:
-    """Room for the sums of each part and for their total, and how many pixels a part has."""
+    """Memory for the sums of each part and for their total, and the pixels of a part."""
     wanted = max(1, min(-(-_PROGRAMS // programs), pixels // (4 * depth)))
     each = -(-pixels // (wanted * depth)) * depth
     parts = -(-pixels // each)
@@ -188,7 +188,7 @@ def _added(sums: Tensor, total: Tensor) -> Tensor:
 
 
 def _tile(size: int) -> int:
-    """128, or 64 where that leaves clearly less of the last tile empty."""
+    """128, or 64 if that leaves clearly less of the last tile empty."""
     return 128 if -(-size // 128) * 128 <= 1.15 * (-(-size // 64) * 64) else 64
 
 

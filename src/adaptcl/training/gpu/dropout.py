@@ -1,11 +1,11 @@
-"""Dropout by a seed and a count that lie on the GPU (`own_dice.py` says what for)."""
+"""Dropout by a seed and a count that lie on the GPU, for `task_dropout.py`."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
-from adaptcl.training.gpu.kernels import dropout as kernels
+from adaptcl.training.gpu.kernels import dropout_kernels as kernels
 
 _BLOCK, _WARPS = 512, 4
 
@@ -13,7 +13,7 @@ _BLOCK, _WARPS = 512, 4
 def drop(
     x: Tensor, probability: float, scale: float, dice: Tensor, number: int
 ) -> tuple[Tensor, Tensor]:
-    """The entries times `scale`, with zeros in place of some, and a mask of those that are left."""
+    """The entries times `scale`, some of them set to zero, and a mask of those that are left."""
     channels, area = 1, max(1, x.numel())
     if x.dim() == 4 and x.is_contiguous(memory_format=torch.channels_last):
         channels, area = x.shape[1], x.shape[2] * x.shape[3]

@@ -1,11 +1,11 @@
-"""Cross entropy of a batch and its gradient in one kernel, where PyTorch takes ten small ones."""
+"""Cross entropy of a batch and its gradient in one kernel; PyTorch takes ten small ones."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
-from adaptcl.training.gpu.kernels import loss as kernels
+from adaptcl.training.gpu.kernels import loss_kernels as kernels
 
 _MOST = 2**15
 """Scores that one program can hold."""
@@ -23,9 +23,9 @@ def fits(scores: Tensor) -> bool:
 
 
 def loss_gradient(scores: Tensor, labels: Tensor, losses: Tensor, counter: Tensor) -> Tensor:
-    """The gradient of the mean loss by the scores.
+    """The gradient of the mean loss with respect to the scores.
 
-    The loss itself goes into `losses`, where `counter` points at.
+    The loss itself is written to `losses` at the place that `counter` points at.
     """
     scores = scores.detach()
     gradient = torch.empty_like(scores)

@@ -1,7 +1,7 @@
 """The usual max-pool, 2×2 with stride 2, without an index for every square.
 
-PyTorch writes eight bytes for each square to remember where its maximum was; here the backward
-pass looks again.
+PyTorch writes eight bytes for each square to remember where its maximum was. Here the backward
+pass searches again.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from adaptcl.training.gpu.kernels import max_pool as kernels
+from adaptcl.training.gpu.kernels import max_pool_kernels as kernels
 
 _SQUARES, _WIDE, _WARPS = 32, 64, 4
-"""What one program takes: squares, and channels of each."""
+"""Squares of a program, channels of each, and its warps."""
 
 
 def halves(x: Tensor) -> bool:
@@ -54,7 +54,7 @@ class _Halve(Function):
             WIDE=_WIDE,
             num_warps=_WARPS,
         )
-        # Not what comes out: an operation behind may change it in place.
+        # Not the result: a later operation may change it in place.
         ctx.save_for_backward(x)
         return y
 

@@ -1,18 +1,16 @@
-"""Finds where a forward pass takes several operations for what can be done in one, and does it so.
+"""Replace operations of a model's forward pass by fewer and faster ones.
 
-Any model is watched once while it runs, operation by operation, and then runs with shortcuts:
+A model is recorded once while it runs, operation by operation. Then it runs with shortcuts:
 
-- a batch norm whose output goes into a ReLU and nowhere else becomes one operation with it, and
-  with a max-pool that halves the image if one follows in the same way;
-- the bias of a convolution or linear layer whose output goes into a batch norm and nowhere else
-  is left out: the batch norm takes it away again, its gradient is zero, and only the running mean
-  has to know of it;
-- the counters of batches in batch norms are raised all at once;
-- other max-pools that halve an image are done by our own operation;
-- convolutions are done by our own operation where it can do them.
+- a batch norm whose output goes only into a ReLU becomes one operation with it, and with a
+  max-pool that halves the image if one follows in the same way;
+- the bias of a convolution or linear layer whose output goes only into a batch norm is left out:
+  the batch norm subtracts it again, its gradient is zero, and only the running mean needs it;
+- the batch counters of all batch norms are raised at once;
+- other max-pools that halve an image, and convolutions, use our kernels where they fit.
 
-Operations are told apart by their order, so a model that does not do the same in every pass must
-not be run this way; nor could it be captured.
+Operations are identified by their order. So a model must do the same in every pass, as it must to
+be captured.
 """
 
 from __future__ import annotations
@@ -34,11 +32,11 @@ _BIASED: frozenset[Any] = frozenset({torch.conv1d, torch.conv2d, torch.conv3d, F
 _LOOKS: frozenset[Any] = frozenset(
     {Tensor.dim, Tensor.size, Tensor.shape.__get__, Tensor.dtype.__get__, Tensor.device.__get__}  # type: ignore[attr-defined]
 )
-"""What asks about a tensor without using its values."""
+"""Functions that ask about a tensor without using its values."""
 
 
 class BatchNorm(Protocol):
-    """A batch norm in training with what can be done along with it (see `batch_norm.py`)."""
+    """A batch norm in training with what is fused with it (see `batch_norm.py`)."""
 
     def __call__(
         self,
@@ -52,14 +50,12 @@ class BatchNorm(Protocol):
         *,
         relu: bool,
         bias: Tensor | None,
-    ) -> Tensor:
-        """The normalised input, through ReLU if asked."""
-        ...
+    ) -> Tensor: ...
 
 
 @dataclass(frozen=True)
 class Convolution:
-    """The arguments of `torch.conv2d`, by its own names."""
+    """The arguments of `torch.conv2d`."""
 
     input: Tensor
     weight: Tensor
@@ -72,7 +68,7 @@ class Convolution:
 
 @dataclass(frozen=True)
 class Operations:
-    """Our own operations, and what they can take."""
+    """Our operations, and which inputs they can take."""
 
     batch_norm: BatchNorm
     normalises: Callable[[Tensor], bool]
@@ -88,10 +84,10 @@ class Operations:
 
 @dataclass(frozen=True)
 class Shortcuts:
-    """What was found. Operations are numbered in the order in which they come."""
+    """What can be shortened. Operations are numbered in their order."""
 
     norms: frozenset[int] = frozenset()
-    """Batch norms that can be done by our own operation."""
+    """Batch norms that our operation can do."""
     with_relu: frozenset[int] = frozenset()
     """Those of them that a ReLU follows."""
     with_pool: frozenset[int] = frozenset()
@@ -102,7 +98,7 @@ class Shortcuts:
 
 @dataclass(frozen=True)
 class _Call:
-    """The arguments of `F.batch_norm`, by its own names."""
+    """The arguments of `F.batch_norm`."""
 
     input: Tensor
     running_mean: Tensor | None
@@ -123,7 +119,7 @@ class _Call:
 
 
 class OperationRecorder(TorchFunctionMode):
-    """Watches one forward pass in training mode; `found()` then says what can be shortened."""
+    """Records one forward pass in training mode; `found()` then tells what can be shortened."""
 
     def __init__(self, fits: Callable[[Tensor], bool], halves: Callable[[Tensor], bool]) -> None:
         super().__init__()
@@ -132,25 +128,24 @@ class OperationRecorder(TorchFunctionMode):
         self._made: dict[int, tuple[str, int]] = {}
         self._users: dict[tuple[str, int], list[Any]] = {}
         self._looked_at: set[int] = set()
-        """Norms whose output's shape was asked for, by them or behind their ReLU."""
-        self._alive: list[Tensor] = []  # a tensor that is gone could lend its id to another
+        """Norms of which somebody asked for the shape of the output, or of the ReLU's behind."""
+        self._alive: list[Tensor] = []  # the id of a freed tensor could be reused
         self._norms = 0
         self._biased = 0
 
     def found(self) -> Shortcuts:
-        """What was seen to be used in one way only."""
         norm_of = {
             number: users[0][1]
             for (kind, number), users in self._users.items()
             if kind == "biased" and len(users) == 1 and users[0][0] == "norm"
         }
         norms = {number for kind, number in self._users if kind == "norm"}
-        # A pool that is done already shows in the shape, even to who only looks.
+        # A fused pool changes the shape, so nobody may have asked for it.
         pooled = self._only("rectified", "pool") - self._looked_at
         return Shortcuts(frozenset(norms), self._only("norm", "relu"), pooled, norm_of)
 
     def _only(self, kind: str, user: str) -> frozenset[int]:
-        """Numbers of those whose output goes into one such user and nowhere else."""
+        """Numbers of the operations whose output goes into one such user and nowhere else."""
         return frozenset(
             number
             for (made, number), users in self._users.items()
@@ -171,13 +166,13 @@ class OperationRecorder(TorchFunctionMode):
             if user == "look":
                 if source[0] != "biased":
                     self._looked_at.add(source[1])
-            else:  # what scales or shifts is not what is normalised
+            else:  # the scale and shift of a batch norm are not its input
                 as_input = user if value is taken else "other"
                 self._users[source].append((as_input, self._norms))
         kind, number = self._made.get(id(args[0]), ("", 0)) if user == "relu" else ("", 0)
         result = func(*args, **kwargs)
         if user == "relu":
-            # In place, what comes out is the same tensor, no longer a batch norm's.
+            # In place, the result is the same tensor, but no longer a batch norm's output.
             self._made.pop(id(result), None)
             if kind == "norm":
                 self._note(result, "rectified", number)
@@ -206,7 +201,7 @@ class OperationRecorder(TorchFunctionMode):
 
 
 class Shortened(TorchFunctionMode):
-    """Runs a forward pass with shortcuts; afterwards `finish` does what was put off."""
+    """Runs a forward pass with shortcuts; `finish` then does what was postponed."""
 
     def __init__(
         self, shortcuts: Shortcuts, operations: Operations, counters: Sequence[Tensor]
@@ -260,7 +255,7 @@ class Shortened(TorchFunctionMode):
         if number not in self._shortcuts.norms:
             return F.batch_norm(**vars(call))
         if not self._operations.normalises(call.input):
-            raise RuntimeError("it does not do the same with every batch")
+            raise RuntimeError("the model does not do the same with every batch")
         assert call.running_mean is not None
         assert call.running_var is not None
         assert call.weight is not None
@@ -306,12 +301,12 @@ class Shortened(TorchFunctionMode):
 
 
 def _along_channels(func: Any, result: Tensor) -> bool:
-    """Whether a layer's bias runs along the dimension that a batch norm goes by."""
+    """Whether a layer's bias lies along the channels of a batch norm."""
     return func is not F.linear or result.dim() == 2
 
 
 def _taken_out(tensors: list[Tensor], wanted: Any) -> bool:
-    """Whether a tensor was in the list; it is not any more."""
+    """Whether a tensor was in the list, from which it is removed."""
     for number, each in enumerate(tensors):
         if each is wanted:
             del tensors[number]
@@ -333,7 +328,7 @@ def _halving(
     ceil_mode: bool = False,
     return_indices: bool = False,
 ) -> bool:
-    """Whether a max-pool, called so, takes squares of 2×2 side by side."""
+    """Whether these arguments of a max-pool mean 2×2 squares side by side."""
     plain = padding in (0, (0, 0)) and dilation in (1, (1, 1))
     two = kernel_size in (2, (2, 2)) and stride in (None, 2, (2, 2))
     return two and plain and not ceil_mode and not return_indices

@@ -7,17 +7,9 @@ samples. No server can check that number, but it can see to it that it stays the
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from adaptcl.codecs.codec import Codec
-from adaptcl.custom import note_custom_code
-from adaptcl.engines.network.frames import Frame, printable
-from adaptcl.engines.network.messages import read_update
 from adaptcl.errors import AdaptCLError, UpdateError
 from adaptcl.storage import Tree
-from adaptcl.training import Task, Update
-from adaptcl.training.wire import unpack
-from adaptcl.units import UnitMap
+from adaptcl.training import Update
 
 STRIKES = 3
 """How many useless answers in a row a worker may give before the run goes on without it."""
@@ -98,40 +90,3 @@ class Conduct:
         """Go on from a checkpoint. Whoever resumes a run may have mended what made workers fail,
         so none of that is held against them."""
         self._samples = tree["samples"]
-
-
-# From the bytes of an answer to an update that can be used; whatever is wrong is one error.
-#
-# A worker may have made its answer by hand, and with a codec of the user's own it is read by code
-# that is not AdaptCL's. Neither may end a server that others work with: what cannot be read is
-# refused, in a sentence that is fit to be shown.
-
-
-@dataclass(frozen=True)
-class Reading:
-    """A checked update, and how long the worker says it trained."""
-
-    update: Update
-    seconds: float
-
-
-def read_answer(content: bytes, task: Task, units: UnitMap, codec: Codec) -> Reading:
-    """The update in an answer to a task."""
-    try:
-        report = read_update(Frame.from_bytes(content), units)
-        with note_custom_code(_own(codec)):
-            update = unpack(report.payload, report.header, task, units, codec)
-    except UpdateError as error:
-        raise UpdateError(printable(str(error))) from None
-    except Exception as error:
-        said = f"it cannot be decoded ({type(error).__name__}: {error})."
-        sentences = [said, *getattr(error, "__notes__", ())]
-        raise UpdateError(" ".join(map(printable, sentences))) from error
-    return Reading(update, report.seconds)
-
-
-def _own(codec: Codec) -> list[str]:
-    """The codec's name, if it is the user's own."""
-    kind = type(codec)
-    ours = kind.__module__.split(".")[0] == "adaptcl"
-    return [] if ours else [f"{kind.__module__}:{kind.__qualname__}"]

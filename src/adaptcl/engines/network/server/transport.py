@@ -10,6 +10,7 @@ from adaptcl.codecs.codec import Codec
 from adaptcl.data.samples import Inputs
 from adaptcl.engines.loop import Deadline, Traffic, tell_round
 from adaptcl.engines.network.frames import Frame
+from adaptcl.engines.network.gate import read_answer
 from adaptcl.engines.network.messages import (
     END,
     INVITE,
@@ -20,7 +21,7 @@ from adaptcl.engines.network.messages import (
     task_frame,
 )
 from adaptcl.engines.network.server.admission import TurnedAway
-from adaptcl.engines.network.server.conduct import STRIKES, Conduct, OtherDataError, read_answer
+from adaptcl.engines.network.server.conduct import STRIKES, Conduct, OtherDataError
 from adaptcl.engines.network.server.fleet import Came, Fleet, Happening, Left, Replied
 from adaptcl.engines.network.server.waiting import Reminder, going_on_without, longest_wait
 from adaptcl.errors import UpdateError

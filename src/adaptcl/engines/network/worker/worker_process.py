@@ -40,7 +40,7 @@ from adaptcl.pruning import WorkerOrder
 from adaptcl.training import Recipe, Task
 from adaptcl.training.devices import trainer
 from adaptcl.training.randomness import draws_randomness
-from adaptcl.training.wire import pack
+from adaptcl.training.wire import encode
 from adaptcl.training.worker import Worker, WorkerMemory
 from adaptcl.units import State, UnitMap
 
@@ -202,7 +202,7 @@ class _TakingPart:
         update = dataclasses.replace(
             update, state={name: tensor.cpu() for name, tensor in update.state.items()}
         )
-        payload, of_codec = pack(update, task, self._own.units, self._own.codec, memory.codec)
+        payload, of_codec = encode(update, task, self._own.units, self._own.codec, memory.codec)
         seconds = time.perf_counter() - began
         self.memories.after(task.round, WorkerMemory(memory.lasso, of_codec), used)
         return update_frame(update, payload, seconds).to_bytes()

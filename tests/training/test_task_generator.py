@@ -1,19 +1,20 @@
-"""Random numbers from a generator of one's own, those of dropout at a fraction of the cost."""
+"""A task's generator serves what its models draw in their forward passes, and nothing else."""
 
 from __future__ import annotations
 
 import math
 import threading
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from adaptcl.training.task_generator import QuickGenerator, TaskGenerator
+from adaptcl.training.task_generator import ForwardMode, QuickGenerator, TaskGenerator
 
 KINDS = (TaskGenerator, QuickGenerator)
 DRAWING: dict[str, Callable[[Tensor], Tensor]] = {
@@ -29,17 +30,17 @@ DRAWING: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
-@pytest.mark.parametrize("name", DRAWING)
-def test_an_own_generator_draws_what_the_shared_one_would_and_leaves_it_alone(name: str) -> None:
-    draw, x = DRAWING[name], torch.randn(5, 40)
-    torch.manual_seed(3)
-    expected = [draw(x), draw(x)]
-    before = torch.get_rng_state()
-    with TaskGenerator(3):
-        found = [draw(x), draw(x)]
-    assert torch.equal(before, torch.get_rng_state())
-    assert all(map(torch.equal, expected, found))
-    assert not torch.equal(found[0], found[1])
+def test_a_tasks_generator_draws_what_the_shared_one_would_and_leaves_it_alone() -> None:
+    x = torch.randn(5, 40)
+    for name, draw in DRAWING.items():
+        torch.manual_seed(3)
+        expected = [draw(x), draw(x)]
+        before = torch.get_rng_state()
+        with TaskGenerator(3):
+            found = [draw(x), draw(x)]
+        assert torch.equal(before, torch.get_rng_state()), name
+        assert all(map(torch.equal, expected, found)), name
+        assert not torch.equal(found[0], found[1]), name
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -74,9 +75,10 @@ def test_another_thread_draws_from_the_shared_generator_all_the_same(
     assert torch.equal(drawn[0], expected)
 
 
-# The quick one's dropout ---------------------------------------------------------------------
+# The faster dropout.
 
 
+@settings(max_examples=50)
 @given(
     probability=st.one_of(st.floats(0, 1), st.sampled_from([0.0, 1.0, 1e-9, 1 - 1e-9, 0.25])),
     seed=st.integers(0, 2**63 - 1),
@@ -90,11 +92,11 @@ def test_as_many_ones_as_the_probability_says(probability: float, seed: int) -> 
     assert abs(float(mask.mean()) - probability) <= 6 * deviation + 2**-16
 
 
-@pytest.mark.parametrize("count", [0, 1, 2, 3, 4, 5, 127])
-def test_masks_of_any_length_are_filled(count: int) -> None:
-    with QuickGenerator(1):
-        mask = torch.full((count,), 7.0).bernoulli_(0.5)
-    assert bool((mask < 2).all())
+def test_masks_of_any_length_are_filled() -> None:
+    for count in (0, 1, 2, 3, 4, 5, 127):
+        with QuickGenerator(1):
+            mask = torch.full((count,), 7.0).bernoulli_(0.5)
+        assert bool((mask < 2).all())
 
 
 def test_neighbours_are_drawn_apart_from_each_other() -> None:
@@ -136,3 +138,52 @@ def test_gradients_go_where_the_values_went() -> None:
     assert torch.equal(x.grad, y.detach())
     assert bool(torch.isclose(y, y.new_tensor(4 / 3))[y != 0].all())
     assert 0 < int((y == 0).sum()) < y.numel()
+
+
+# Forward passes.
+
+
+class Diary(ForwardMode):  # type: ignore[no-untyped-call]
+    """Writes down what it sees."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[str] = []
+
+    def begin(self) -> None:
+        self.seen.append("begin")
+
+    def end(self) -> None:
+        self.seen.append("end")
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        self.seen.append(func.overloadpacket.__name__)
+        return func(*args, **(kwargs or {}))
+
+
+class Twice(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x * 2
+
+
+def test_it_sees_the_operations_of_every_forward_pass_and_no_others() -> None:
+    diary = Diary()
+    model = diary.attach(Twice())
+    for _ in range(2):
+        x = torch.ones(3, requires_grad=True)
+        model(x).sum().backward()
+    assert diary.seen == ["begin", "mul", "end"] * 2
+
+
+def test_a_pass_that_fails_is_over_too() -> None:
+    class Failing(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            raise ValueError
+
+    diary = Diary()
+    with pytest.raises(ValueError):  # noqa: PT011
+        diary.attach(Failing())(torch.ones(3))
+    torch.ones(3).relu()
+    assert diary.seen == ["begin", "end"]

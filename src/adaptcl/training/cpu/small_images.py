@@ -1,10 +1,10 @@
-"""Convolutions of images as small as their kernel: only those taps that meet the image.
+"""Convolutions of images as small as their kernel, without the products with padding.
 
 Where pooling has left 2×2 pixels, a 3×3 kernel mostly reads the zeros of the padding: 20 of its 36
-products are with them, and of 4×4 pixels still 44 of 144. oneDNN computes most of them all the
-same. Here each tap that meets the image is a matrix product with the pixels it meets. In
-channels-last a tap of the kernel is a matrix as it lies in memory, so nothing is copied but the
-images, which are small. The sums are the same ones in another order.
+products are with zeros, and on 4×4 pixels still 44 of 144. oneDNN computes most of them all the
+same. Here each tap of the kernel that meets the image is a matrix product with the pixels it
+meets. In channels-last a tap is a matrix in memory, so only the images are copied, which are
+small. The sums are the same in another order.
 """
 
 from __future__ import annotations
@@ -17,26 +17,25 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 _ENOUGH = 2**16
-"""Weights from which it pays to begin a dozen operations instead of one."""
+"""Number of weights from which a dozen operations instead of one pay off."""
 
 _BEYOND = 1
-"""How many pixels an image may be larger than the kernel for the gradient of the weights."""
+"""By how many pixels an image may exceed the kernel for the gradient of the weights."""
 
 
 def skip_padding(model: nn.Module) -> nn.Module:
-    """Make convolutions of a channels-last model leave out what only meets padding."""
+    """Make convolutions of a channels-last model skip the padding, in place."""
     for module in model.modules():
         if type(module) is nn.Conv2d and _can_skip(module):
-            # Still the same module: hooks, names and isinstance all stay as they were.
+            # Still the same module: hooks, names and isinstance are unchanged.
             module.__class__ = PaddingSkippingConv2d
     return model
 
 
 class PaddingSkippingConv2d(nn.Conv2d):
-    """A convolution with stride 1 that is quick on small images."""
+    """A convolution with stride 1 that is fast on small images."""
 
     def forward(self, input: Tensor) -> Tensor:
-        """What the convolution gives; larger images go the usual way."""
         if input.dim() != 4 or not _is_below(input, self.weight, 1 + _BEYOND):
             return super().forward(input)
         result: Tensor = _ByTaps.apply(  # type: ignore[no-untyped-call]
@@ -46,7 +45,7 @@ class PaddingSkippingConv2d(nn.Conv2d):
 
 
 class _ByTaps(torch.autograd.Function):
-    """Inside, pixels come first, [H, W, N, C]: neighbours in a row are then rows of a matrix."""
+    """Works on [H, W, N, C]: neighbouring pixels of a row are then rows of a matrix."""
 
     @staticmethod
     def forward(
@@ -79,7 +78,7 @@ class _ByTaps(torch.autograd.Function):
             )  # fmt: skip
             return found
 
-        if torch.is_grad_enabled():  # the gradient is to have a gradient in turn
+        if torch.is_grad_enabled():  # for a gradient of the gradient
             return (*usual(of_images, of_weight, of_bias), None)
         pixels, gradient = _pixels_first(images), _pixels_first(gradients[0])
         meetings = list(_meetings(pixels, weight, ctx.padding))
@@ -97,7 +96,7 @@ class _ByTaps(torch.autograd.Function):
 
 
 class _Stretch(NamedTuple):
-    """Neighbouring pixels of one row."""
+    """Neighbouring pixels of a row."""
 
     row: int
     begin: int
@@ -105,14 +104,14 @@ class _Stretch(NamedTuple):
 
 
 class _Meeting(NamedTuple):
-    """A tap of the kernel, pixels of the image that it meets, and of the result that they go to."""
+    """A tap of the kernel, the pixels it reads, and the pixels of the result it adds to."""
 
     down: int
     right: int
     out_of: _Stretch
     into: _Stretch
     is_first: bool
-    """Whether it is the tap's first one."""
+    """Whether it is the first meeting of this tap."""
 
 
 def _of_pixels(
@@ -147,7 +146,7 @@ def _meetings(pixels: Tensor, weight: Tensor, padding: tuple[int, int]) -> Itera
 
 
 def _shifts(size: int, taps: int, padding: int) -> list[tuple[int, int, int]]:
-    """For each tap along one dimension where its pixels begin, where they go to, and how many."""
+    """For each tap along one dimension: where it reads, where it writes, and how many pixels."""
     result = size + 2 * padding - taps + 1
     found = []
     for tap in range(taps):
@@ -158,7 +157,7 @@ def _shifts(size: int, taps: int, padding: int) -> list[tuple[int, int, int]]:
 
 
 def _is_below(images: Tensor, weight: Tensor, more: int) -> bool:
-    """Whether images are smaller than the kernel with some more pixels, both ways."""
+    """Whether height and width are less than those of the kernel plus `more` pixels."""
     sizes = zip(images.shape[2:], weight.shape[2:], strict=True)
     return all(size < kernel + more for size, kernel in sizes)
 

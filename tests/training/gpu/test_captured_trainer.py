@@ -1,5 +1,4 @@
-"""Who has which captured model: what of it needs no GPU. The steps are held to the plain loop in
-`tests/gpu`."""
+"""Which task has which captured model. This needs no GPU; `tests/gpu` compares the steps."""
 
 from __future__ import annotations
 
@@ -16,7 +15,7 @@ from torch import Tensor, nn
 from adaptcl.data import Samples
 from adaptcl.training import Pruning, Recipe, Task
 from adaptcl.training.gpu import captured_trainer as module
-from adaptcl.training.gpu.captured_buffers import Tensors
+from adaptcl.training.gpu.captured_buffers import ModelTensors
 from adaptcl.training.gpu.captured_trainer import CapturedModels, CapturedTrainer
 from adaptcl.training.trainer import PlainTrainer
 from adaptcl.training.worker import Worker, WorkerMemory
@@ -42,7 +41,7 @@ class InPlace:
         self.last_worker = -1
         self._kept = kept
         self._plain = PlainTrainer(model, units, samples)
-        self._tensors = Tensors(model)
+        self._tensors = ModelTensors(model)
 
     def load(self, state: State) -> None:
         self._tensors.load(state)
@@ -78,7 +77,7 @@ def on_a_cpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.fixture
 def hire(net: nn.Module, units: UnitMap, digits: Samples) -> Callable[[], Worker]:
-    """A worker with captured models of its own, and the last thirty digits of all."""
+    """A worker with new captured models, and the last thirty digits of all."""
 
     def make() -> Worker:
         part = digits.take(torch.arange(50, 80))

@@ -1,13 +1,14 @@
+"""Convolutions of small images skip the padding and give what PyTorch's give."""
+
 from __future__ import annotations
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from adaptcl.training.cpu import convolution as small_images
-from adaptcl.training.cpu.convolution import PaddingSkippingConv2d, skip_padding
+from adaptcl.training.cpu.small_images import PaddingSkippingConv2d, skip_padding
 
 LAST = torch.channels_last
 
@@ -26,6 +27,7 @@ def both(
     return usual, ours, images
 
 
+@settings(max_examples=60)
 @given(data=st.data(), bias=st.booleans())
 def test_values_and_gradients_are_those_of_pytorch(data: st.DataObject, bias: bool) -> None:
     size = data.draw(st.tuples(st.integers(1, 5), st.integers(1, 5)))
@@ -46,7 +48,7 @@ def test_values_and_gradients_are_those_of_pytorch(data: st.DataObject, bias: bo
         torch.testing.assert_close(found, expected)
 
 
-@pytest.mark.parametrize("size", [(2, 2), (4, 4), (3, 1)])
+@pytest.mark.parametrize("size", [(2, 2), (4, 4)])
 def test_results_and_gradients_have_their_channels_last(size: tuple[int, int]) -> None:
     _, ours, images = both(size, (3, 3), (1, 1), bias=True)
     given_ = images.requires_grad_()
@@ -65,7 +67,7 @@ def test_the_gradient_has_a_gradient(size: tuple[int, int]) -> None:
     assert torch.autograd.gradgradcheck(lambda x: ours(x).pow(3), images.requires_grad_())
 
 
-def test_only_the_gradients_that_are_wanted_are_worked_out() -> None:
+def test_only_the_gradients_that_are_needed_are_computed() -> None:
     _, ours, images = both((2, 2), (3, 3), (1, 1), bias=True)
     ours.weight.requires_grad_(False)
     ours(images).sum().backward()
@@ -74,16 +76,15 @@ def test_only_the_gradients_that_are_wanted_are_worked_out() -> None:
     assert ours.bias.grad is not None
 
 
-@pytest.mark.parametrize("shape", [(3, 5, 8, 8), (3, 5, 2, 8), (5, 2, 2)])
-def test_larger_images_and_single_ones_go_the_usual_way(shape: tuple[int, ...]) -> None:
+def test_larger_images_and_single_ones_go_the_usual_way() -> None:
     usual, ours, _ = both((2, 2), (3, 3), (1, 1), bias=True)
-    images = torch.randn(shape, dtype=torch.double)
-    torch.testing.assert_close(ours(images), usual(images))
+    for shape in ((3, 5, 8, 8), (3, 5, 2, 8), (5, 2, 2)):
+        images = torch.randn(shape, dtype=torch.double)
+        torch.testing.assert_close(ours(images), usual(images))
 
 
-@pytest.mark.parametrize(
-    "layer",
-    [
+def test_other_convolutions_stay_as_they_are() -> None:
+    for layer in (
         nn.Conv2d(128, 128, 3, stride=2),
         nn.Conv2d(128, 128, 3, dilation=2),
         nn.Conv2d(128, 128, 3, groups=2),
@@ -91,15 +92,12 @@ def test_larger_images_and_single_ones_go_the_usual_way(shape: tuple[int, ...]) 
         nn.Conv2d(128, 128, 3, padding=1, padding_mode="circular"),
         nn.Conv2d(2, 2, 3, padding=1),
         nn.Conv1d(128, 128, 9),
-    ],
-)
-def test_other_convolutions_stay_as_they_are(layer: nn.Module) -> None:
-    before = type(layer)
-    assert type(skip_padding(nn.Sequential(layer))[0]) is before  # type: ignore[index]
+    ):
+        before = type(layer)
+        assert type(skip_padding(nn.Sequential(layer))[0]) is before  # type: ignore[index]
 
 
-def test_a_convolution_with_many_weights_is_the_same_module_with_another_way() -> None:
+def test_a_convolution_with_many_weights_stays_the_same_module() -> None:
     layer = nn.Conv2d(128, 128, 3, padding=1)
-    assert layer.weight.numel() >= small_images._ENOUGH
     assert skip_padding(layer) is layer
     assert isinstance(layer, PaddingSkippingConv2d)

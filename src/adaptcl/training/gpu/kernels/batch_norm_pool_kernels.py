@@ -9,7 +9,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from adaptcl.training.gpu.kernels.batch_norm import added_up, line, settled
+from adaptcl.training.gpu.kernels.batch_norm_kernels import added_up, line, settled
 
 
 @triton.jit

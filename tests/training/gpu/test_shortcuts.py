@@ -1,3 +1,5 @@
+"""Which operations of a model our kernels may do together, and that it computes the same."""
+
 from __future__ import annotations
 
 import copy
@@ -123,13 +125,6 @@ def test_vgg_has_every_batch_norm_with_its_relu_and_without_the_bias_before() ->
     assert found.without_bias == {number: number for number in range(14)}
 
 
-def test_resnet_has_relus_only_where_nothing_is_added_in_between() -> None:
-    found = watched(build("resnet50", (3, 32, 32), 10, 1), torch.randn(4, 3, 32, 32))
-    assert len(found.norms) == 53
-    assert len(found.with_relu) == 1 + 2 * 16  # the third of each block and the shortcuts add up
-    assert found.without_bias == {}
-
-
 def test_what_is_used_twice_is_left_alone() -> None:
     found = watched(Skips(), torch.randn(4, 3, 8, 8))
     assert found == Shortcuts(frozenset({0, 1, 2}), frozenset({2}), frozenset(), {0: 0, 1: 1})
@@ -214,12 +209,12 @@ def test_a_batch_norm_that_does_not_train_is_left_alone() -> None:
     assert watch.found() == Shortcuts()
 
 
-@pytest.mark.parametrize("name", ["skips", "pools", "small", "resnet50"])
+@pytest.mark.parametrize("name", ["skips", "pools", "small"])
 def test_with_shortcuts_a_pass_gives_the_same_outputs_gradients_and_statistics(name: str) -> None:
     torch.manual_seed(0)
     shape = (1, 28, 28) if name == "small" else (3, 32, 32) if name == "pools" else (3, 16, 16)
-    own = {"skips": Skips, "pools": Pools}
-    model = (own[name]() if name in own else build(name, shape, 10, 1)).double()
+    nets = {"skips": Skips, "pools": Pools}
+    model = (nets[name]() if name in nets else build(name, shape, 10, 1)).double()
     inputs = torch.randn(4, *shape, dtype=torch.double)
     # The watch looks for float32; what it finds does not depend on the precision.
     shortcuts = watched(copy.deepcopy(model).float(), inputs.float())
@@ -245,21 +240,7 @@ def test_with_shortcuts_a_pass_gives_the_same_outputs_gradients_and_statistics(n
         assert torch.allclose(one, other), key
 
 
-@pytest.mark.parametrize(
-    ("pool", "ours"),
-    [
-        (nn.MaxPool2d(2), True),
-        (nn.MaxPool2d((2, 2), stride=(2, 2)), True),
-        (nn.MaxPool2d(3), False),
-        (nn.MaxPool2d(2, stride=1), False),
-        (nn.MaxPool2d(2, padding=1), False),
-        (nn.MaxPool2d(2, dilation=2), False),
-        (nn.MaxPool2d(2, ceil_mode=True), False),
-    ],
-)
-def test_only_the_usual_max_pool_is_done_by_our_own_operation(
-    pool: nn.MaxPool2d, ours: bool
-) -> None:
+def test_only_the_usual_max_pool_is_done_by_our_operation() -> None:
     seen = []
 
     def spy(images: Tensor) -> Tensor:
@@ -267,7 +248,17 @@ def test_only_the_usual_max_pool_is_done_by_our_own_operation(
         return halve(images)
 
     images = torch.randn(2, 3, 8, 8)
-    with Shortened(Shortcuts(), replace(OPERATIONS, halve=spy, halves=lambda x: True), ()):
-        pooled = pool(images)
-    assert torch.equal(pooled, pool(images))
-    assert bool(seen) is ours
+    for pool, ours in (
+        (nn.MaxPool2d(2), True),
+        (nn.MaxPool2d((2, 2), stride=(2, 2)), True),
+        (nn.MaxPool2d(3), False),
+        (nn.MaxPool2d(2, stride=1), False),
+        (nn.MaxPool2d(2, padding=1), False),
+        (nn.MaxPool2d(2, dilation=2), False),
+        (nn.MaxPool2d(2, ceil_mode=True), False),
+    ):
+        seen.clear()
+        with Shortened(Shortcuts(), replace(OPERATIONS, halve=spy, halves=lambda x: True), ()):
+            pooled = pool(images)
+        assert torch.equal(pooled, pool(images))
+        assert bool(seen) is ours

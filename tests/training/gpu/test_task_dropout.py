@@ -1,3 +1,5 @@
+"""Dropout by a task's seed; the GPU's kernel is replaced by a function of the CPU."""
+
 from __future__ import annotations
 
 import pytest
@@ -30,20 +32,13 @@ def test_as_many_entries_as_were_asked_for_are_dropped_and_the_others_made_up_fo
 ) -> None:
     dropping = model(layer)
     TaskDropout.of(dropping, drop).seed(5)
-    y = dropping(X)
+    x = X.clone().requires_grad_()
+    y = dropping(x)
     left = y != 0
     assert float(left.float().mean()) == pytest.approx(0.75, abs=0.05)
     assert torch.allclose(y[left], X[left] / 0.75)
-
-
-@pytest.mark.parametrize("layer", [nn.Dropout(0.25), Fused()], ids=["composed", "fused"])
-def test_gradients_go_where_the_values_went(layer: nn.Module, drop: Drop) -> None:
-    dropping = model(layer)
-    TaskDropout.of(dropping, drop).seed(5)
-    x = X.clone().requires_grad_()
-    y = dropping(x)
     (gradient,) = torch.autograd.grad(y.sum(), x)
-    assert torch.allclose(gradient, (y != 0) / 0.75)
+    assert torch.allclose(gradient, left / 0.75)
 
 
 def test_every_operation_and_every_pass_draws_others() -> None:
@@ -67,12 +62,14 @@ def test_every_operation_and_every_pass_draws_others() -> None:
     assert numbers == [([6, 0], 0), ([6, 0], 1)]
 
 
-def test_a_model_keeps_its_dice(drop: Drop) -> None:
+def test_a_model_keeps_its_dropout(drop: Drop) -> None:
     dropping = model(nn.Dropout())
     assert TaskDropout.of(dropping, drop) is TaskDropout.of(dropping, drop)
 
 
-def test_dice_are_no_part_of_a_models_state_but_are_put_back_with_its_buffers(drop: Drop) -> None:
+def test_seed_and_count_are_no_part_of_a_models_state_but_are_put_back_with_its_buffers(
+    drop: Drop,
+) -> None:
     dropping = model(nn.Dropout())
     names = dropping.state_dict().keys()
     TaskDropout.of(dropping, drop).seed(5)
@@ -102,18 +99,18 @@ def test_in_evaluation_nothing_is_dropped_and_no_pass_counted(drop: Drop) -> Non
 
 
 def test_a_generator_that_is_given_is_used(drop: Drop) -> None:
-    class Own(nn.Module):
+    class Given(nn.Module):
         def forward(self, x: Tensor) -> Tensor:
             mine = torch.Generator().manual_seed(1)
             return x * torch.empty_like(x).bernoulli_(0.5, generator=mine)
 
-    dropping = model(Own())
+    dropping = model(Given())
     expected = dropping(X)
     TaskDropout.of(dropping, drop).seed(5)
     assert torch.equal(dropping(X), expected)
 
 
-def test_outside_of_forward_passes_dropout_is_as_ever(drop: Drop) -> None:
+def test_outside_of_forward_passes_dropout_is_unchanged(drop: Drop) -> None:
     TaskDropout.of(model(nn.Dropout()), drop).seed(5)
     torch.manual_seed(1)
     found = F.dropout(X)

@@ -1,0 +1,276 @@
+"""Check everything a worker sends before it can touch the global model.
+
+A worker may be broken or hostile. Its answer has to fit the task it was given:
+
+- it answers for the right worker and round;
+- its kept units are those it was given, less what it was told to prune;
+- its tensors have the names and shapes of those units;
+- every number is finite and of a size that training can lead to, no variance is negative, and
+  whole numbers are unchanged, except that batch norm counts batches.
+
+The numbers are checked once, after decoding. So the checks hold for any codec, and they find
+finite changes that add up to infinity.
+
+Whatever is wrong becomes one `UpdateError`, a sentence that can be shown to a user. That includes
+what a custom codec raises: one bad answer must not end a server that others work with.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from adaptcl.codecs.codec import Codec, Payload
+from adaptcl.custom import note_custom_code
+from adaptcl.engines.network.frames import Frame, printable
+from adaptcl.engines.network.messages import read_update
+from adaptcl.errors import UpdateError
+from adaptcl.pruning import prune
+from adaptcl.pruning.budget import blocks
+from adaptcl.training import Pruning, Task, Update
+from adaptcl.training.batches import steps
+from adaptcl.training.wire import decode, received_tensors
+from adaptcl.training.worker import divergence, refuse_diverged
+from adaptcl.units import FIXED, Kept, State, UnitMap, check_kept, cut_shapes, parameters
+from adaptcl.units.finite import largest
+
+_MAX_FIRST_LOSS = 1e6
+"""Limit of the loss on a first batch over the group lasso's penalty. It is usually around a
+thousandth, and above this only if the first weights are nearly zero or the outputs absurd."""
+
+_MAX_CALLS_PER_STEP = 1000
+"""How often a step may call the same norm layer. Layers can share one, a sequence can run through
+it, and activations can be computed again to save memory."""
+
+_MAX_GROWTH = 1e6
+"""By how much the largest number of a parameter (or 1, if that is more) may grow in a round."""
+
+_MAX_STATISTIC = 1e15
+"""The same for measured statistics: the variance of raw inputs may be as large as 1e12."""
+
+_MAX_COUNTED = 2**40
+"""Batches that a worker may have counted in a round, however many samples it claims. Counters
+then never overflow in a run."""
+
+_ROUNDING = 1e-9
+"""Relative tolerance where a computed budget is compared with a whole number of parameters."""
+
+
+@dataclass(frozen=True)
+class CheckedUpdate:
+    """An update that passed, and how many seconds the worker says it trained."""
+
+    update: Update
+    seconds: float
+
+
+def read_answer(content: bytes, task: Task, units: UnitMap, codec: Codec) -> CheckedUpdate:
+    """Read, decode and check the bytes with which a worker answers a task."""
+    try:
+        report = read_update(Frame.from_bytes(content), units)
+        with note_custom_code(_custom_name(codec)):
+            update = checked(report.payload, report.header, task, units, codec)
+    except UpdateError as error:
+        raise UpdateError(printable(str(error))) from None
+    except Exception as error:
+        said = f"it cannot be decoded ({type(error).__name__}: {error})."
+        sentences = [said, *getattr(error, "__notes__", ())]
+        raise UpdateError(" ".join(map(printable, sentences))) from error
+    return CheckedUpdate(update, report.seconds)
+
+
+def checked(payload: Payload, header: Update, task: Task, units: UnitMap, codec: Codec) -> Update:
+    """Decode an update and check it against its task; `header` is the update without tensors."""
+    check_header(header, task, units)
+    update = decode(payload, header, task, units, codec)
+    check_shapes(update, units)
+    refuse_diverged(update, units)
+    reference = received_tensors(task, update.kept, units)
+    check_magnitudes(update, reference, units)
+    check_variances(update, units)
+    check_whole_numbers(update, task, reference, units)
+    return update
+
+
+def check_header(update: Update, task: Task, units: UnitMap) -> None:
+    """Refuse an update that does not answer the task."""
+    who = f"worker {update.worker}"
+    if (update.worker, update.round) != (task.worker, task.round):
+        raise UpdateError(
+            f"{who} answered for round {update.round}, "
+            f"but worker {task.worker} was asked for round {task.round}."
+        )
+    check_kept(units, update.kept)
+    if bool((update.kept & ~task.kept).any()):
+        raise UpdateError(f"{who} sent units that were not part of its sub-model.")
+    if task.pruning is not None:
+        check_pruning(who, task.kept, update.kept, task.pruning, units)
+    elif not torch.equal(update.kept, task.kept):
+        raise UpdateError(f"{who} pruned its sub-model without being told to.")
+    elif update.cut is not None:
+        raise UpdateError(f"{who} sent the figures of a pruning that it was not told to do.")
+    if update.samples < 1:
+        raise UpdateError(f"{who} reported {update.samples} samples, but it must have at least 1.")
+    _check_lasso(who, update.lasso, task.recipe.strength)
+
+
+def check_pruning(who: str, before: Kept, after: Kept, pruning: Pruning, units: UnitMap) -> None:
+    """Refuse kept units that the pruning cannot have left.
+
+    Units that are gone never come back, so a worker that cuts at will could empty the model.
+    Where the server sent the importance of the units, it can compute which of them stay, with the
+    same result on every machine. Where the worker orders units by its data, nobody else knows
+    which ones go, but the size that stays is known to within one block of units. Cutting less
+    than asked costs nothing but time and is then accepted.
+    """
+    if pruning.importance is not None:
+        expected = prune(
+            units,
+            before,
+            pruning.importance,
+            pruning.rate,
+            pruning.min_retention,
+            pruning.width_multiple,
+        )
+        if not torch.equal(after, expected):
+            raise UpdateError(
+                f"{who} kept {int(after.sum())} units, which are not the {int(expected.sum())} "
+                "that the pruning it was told to do leaves."
+            )
+        return
+    left, fewest = parameters(units, after), fewest_parameters(units, before, pruning)
+    if left < fewest * (1 - _ROUNDING):
+        raise UpdateError(
+            f"{who} was told to prune {pruning.rate:.1%} and cut away far more: of "
+            f"{parameters(units, before)} parameters it kept {left}, and at least "
+            f"{math.ceil(fewest)} stay."
+        )
+
+
+def fewest_parameters(units: UnitMap, kept: Kept, pruning: Pruning) -> float:
+    """The least that a pruning of the units `kept` can leave, whatever the order.
+
+    Blocks of units go until the rest fits the budget, and the last block may take more than was
+    missing. A block that would take the rest below γ_min stays.
+    """
+    budget = (1 - pruning.rate) * parameters(units, kept)
+    least = pruning.min_retention * parameters(units, units.everything())
+    return max(budget - _largest_block(units, kept, pruning.width_multiple), min(budget, least))
+
+
+def _largest_block(units: UnitMap, kept: Kept, width_multiple: int) -> float:
+    """An upper bound for the parameters of a block cut from the units `kept`.
+
+    The units of a layer need not be equal: a later layer may read only some of them.
+    """
+    costs = torch.where(kept, _unit_costs(units, kept), 0.0)
+    most = 0.0
+    for layer, size in zip(units.layers, blocks(units, width_multiple).tolist(), strict=True):
+        in_layer = costs[layer.units.start : layer.units.stop]
+        most = max(most, float(in_layer.topk(min(size, len(in_layer))).values.sum()))
+    return most
+
+
+def _unit_costs(units: UnitMap, kept: Kept) -> Tensor:
+    """How many parameters go with each unit; those that go with two units count for both."""
+    shapes = cut_shapes(units, kept)
+    costs = torch.zeros(units.count, dtype=torch.float64)
+    for slot in units.slots:
+        if slot.tensor in units.parameters:
+            shape = shapes[slot.tensor]
+            others = math.prod(shape) // shape[slot.dim]
+            cuttable = slot.ids[slot.ids != FIXED]
+            costs.index_add_(0, cuttable, torch.full((len(cuttable),), float(others)).double())
+    return costs
+
+
+def _check_lasso(who: str, lasso: float | None, strength: float) -> None:
+    """The server may give this worker's λ to others, so it has to be a sensible one."""
+    most = _MAX_FIRST_LOSS * strength / (1 - strength)
+    if lasso is not None and not 0 <= lasso <= most:
+        raise UpdateError(
+            f"{who} reported a λ of {lasso:g} for its group lasso, but with a strength of "
+            f"{strength:g} it is between 0 and {most:g}."
+        )
+
+
+def check_shapes(update: Update, units: UnitMap) -> None:
+    """Refuse tensors of other names and shapes than the kept units make."""
+    who = f"worker {update.worker}"
+    expected = cut_shapes(units, update.kept)
+    if update.state.keys() != expected.keys():
+        differing = min(update.state.keys() ^ expected.keys())
+        raise UpdateError(f"{who} sent a state that differs in the tensor {differing!r}.")
+    for name, tensor in update.state.items():
+        if tensor.shape != expected[name]:
+            raise UpdateError(
+                f"{who} sent {name!r} of shape {tuple(tensor.shape)}, "
+                f"but its units make {expected[name]}."
+            )
+
+
+def check_magnitudes(update: Update, reference: State, units: UnitMap) -> None:
+    """Refuse finite numbers that no training leads to.
+
+    Merged, they would ruin the model, and the others' training would be blamed for it.
+    """
+    floats = {
+        name: tensor
+        for name, tensor in update.state.items()
+        if tensor.is_floating_point() and tensor.numel() and name not in units.constants
+    }
+    for name, found in zip(floats, largest(list(floats.values())), strict=True):
+        limit = _MAX_GROWTH if name in units.parameters else _MAX_STATISTIC
+        if found > limit and found > limit * largest([reference[name]])[0]:
+            raise divergence(update, f"{name!r} holds numbers of up to {found:.0e}")
+
+
+def check_variances(update: Update, units: UnitMap) -> None:
+    """Refuse negative variances."""
+    variances = {name: update.state[name] for name in update.state if name in units.variances}
+    if (odd := _first_outside(variances, 0.0, math.inf)) is not None:
+        raise UpdateError(f"worker {update.worker} sent {odd!r} with negative variances.")
+
+
+def check_whole_numbers(update: Update, task: Task, reference: State, units: UnitMap) -> None:
+    """Refuse whole numbers that training cannot have made of those in `reference`.
+
+    Training changes no index, and one that points elsewhere would break everybody's model.
+    """
+    who = f"worker {update.worker}"
+    rises: State = {}
+    for name, tensor in update.state.items():
+        if name in units.counters:
+            rises[name] = tensor.long() - reference[name].to(tensor.device).long()
+        elif name in units.integers and not torch.equal(tensor, reference[name].to(tensor.device)):
+            raise UpdateError(
+                f"{who} sent {name!r} with other whole numbers than it was given; "
+                "if the model changes them in training, make it a buffer of floats."
+            )
+    recipe = task.recipe
+    most = _MAX_CALLS_PER_STEP * steps(update.samples, recipe.batch_size, recipe.epochs)
+    if (odd := _first_outside(rises, 0, min(most, _MAX_COUNTED))) is not None:
+        raise UpdateError(
+            f"{who} sent {odd!r} with a number of batches that it cannot have seen in a round."
+        )
+
+
+def _first_outside(tensors: State, least: float, most: float) -> str | None:
+    """The name of the first tensor with an entry out of range; None if there is none."""
+    if not tensors or _is_within(torch.cat([t.flatten() for t in tensors.values()]), least, most):
+        return None
+    return next(name for name, tensor in tensors.items() if not _is_within(tensor, least, most))
+
+
+def _is_within(tensor: Tensor, least: float, most: float) -> bool:
+    return bool(((tensor >= least) & (tensor <= most)).all())
+
+
+def _custom_name(codec: Codec) -> list[str]:
+    """The name of a codec that the user brought."""
+    kind = type(codec)
+    ours = kind.__module__.split(".")[0] == "adaptcl"
+    return [] if ours else [f"{kind.__module__}:{kind.__qualname__}"]

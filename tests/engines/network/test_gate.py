@@ -1,0 +1,548 @@
+"""Whatever a worker sends is used as it was sent, or refused in one sentence."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+pytest.importorskip("flwr", reason="the network engine needs flwr: pip install 'adaptcl[network]'")
+
+from adaptcl.codecs import CODECS, Codec, codec
+from adaptcl.codecs.codec import Memory, NoSettings, Payload
+from adaptcl.codecs.plain import Plain
+from adaptcl.engines.network.frames import Frame
+from adaptcl.engines.network.gate import (
+    check_header,
+    check_pruning,
+    check_shapes,
+    checked,
+    fewest_parameters,
+    read_answer,
+)
+from adaptcl.engines.network.messages import update_frame
+from adaptcl.errors import AdaptCLError, UpdateError
+from adaptcl.pruning import fit, prune
+from adaptcl.pruning.budget import blocks
+from adaptcl.training import Cut, Pruning, Recipe, Task, Update
+from adaptcl.training.wire import encode
+from adaptcl.units import (
+    FIXED,
+    Kept,
+    Layer,
+    Slot,
+    State,
+    UnitMap,
+    cut,
+    parameters,
+    recut,
+    retention,
+    trace,
+)
+from adaptcl.units.finite import first_not_finite
+
+PLAIN = Plain(NoSettings())
+
+
+def small_net() -> nn.Module:
+    """Six and eight filters with batch norm: fourteen units."""
+    torch.manual_seed(0)
+    return nn.Sequential(
+        nn.Conv2d(1, 6, 3, padding=1), nn.BatchNorm2d(6), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Conv2d(6, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten(),
+        nn.Linear(128, 10),
+    )  # fmt: skip
+
+
+NET = small_net()
+UNITS = trace(NET, torch.zeros(2, 1, 8, 8))
+
+
+@pytest.fixture(scope="session")
+def asked() -> Task:
+    """A task for a worker whose sub-model lacks units 1 and 9."""
+    kept = UNITS.everything()
+    kept[[1, 9]] = False
+    return Task(3, 5, cut(NET.state_dict(), UNITS, kept), kept, Recipe(strength=0.3))
+
+
+@pytest.fixture
+def answer(asked: Task) -> Update:
+    """What an honest worker sends."""
+    return Update(3, 5, {name: t + 1 for name, t in asked.state.items()}, asked.kept, 40, 1.5)
+
+
+def sent(update: Update, task: Task, units: UnitMap = UNITS, by: Codec = PLAIN) -> Update:
+    payload, _ = encode(update, task, units, by, Memory())
+    return checked(payload, update, task, units, by)
+
+
+def as_frame(update: Update) -> Frame:
+    return update_frame(update, Payload(update.state), seconds=2.5)
+
+
+# What arrives.
+
+
+@pytest.mark.parametrize("lasso", [None, 0.0, 10.0])
+def test_an_honest_answer_arrives_as_it_was_sent(
+    answer: Update, asked: Task, lasso: float | None
+) -> None:
+    content = as_frame(replace(answer, lasso=lasso)).to_bytes()
+    received = read_answer(content, asked, UNITS, PLAIN)
+    assert received.update.state.keys() == answer.state.keys()
+    assert all(torch.equal(received.update.state[name], t) for name, t in answer.state.items())
+    assert torch.equal(received.update.kept, asked.kept)
+    assert received.seconds == 2.5
+    found = received.update
+    assert (found.worker, found.round, found.samples, found.loss) == (3, 5, 40, 1.5)
+    assert (found.cut, found.lasso) == (None, lasso)
+
+
+@pytest.mark.parametrize("importance", [torch.arange(14.0), None])
+def test_only_a_worker_that_was_told_to_may_have_pruned(
+    answer: Update, asked: Task, importance: Tensor | None
+) -> None:
+    smaller = prune(UNITS, asked.kept, torch.arange(14.0), 0.2)
+    pruned = replace(answer, kept=smaller, state=recut(answer.state, UNITS, asked.kept, smaller))
+    told = replace(asked, pruning=Pruning(0.2, "index", importance))
+    assert torch.equal(sent(pruned, told).kept, smaller)
+    with pytest.raises(UpdateError, match="without being told"):
+        sent(pruned, asked)
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "value"),
+    [("0.weight", 0.1, 1e5), ("0.weight", 1e8, 1e9), ("1.running_var", 1.0, 1e12)],
+    ids=["large", "large already", "a variance of raw inputs"],
+)
+def test_large_numbers_are_accepted(
+    answer: Update, asked: Task, name: str, given: float, value: float
+) -> None:
+    before = {**asked.state, name: torch.full_like(asked.state[name], given)}
+    answer.state[name].fill_(value)
+    sent(answer, replace(asked, state=before))
+
+
+@pytest.mark.parametrize(("samples", "batches"), [(40, 3), (40, 300), (1, 1), (10**9, 10**8)])
+def test_batches_may_be_counted_several_times_in_a_step(
+    answer: Update, asked: Task, samples: int, batches: int
+) -> None:
+    counted = {**answer.state, "1.num_batches_tracked": torch.tensor(batches)}
+    received = sent(replace(answer, state=counted, samples=samples), asked)
+    assert received.state["1.num_batches_tracked"].item() == batches
+
+
+# What is refused before the payload is read.
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"round": 4}, "was asked for round 5"),
+        ({"worker": 2}, "was asked for round 5"),
+        ({"samples": 0}, "worker 3 reported 0 samples"),
+        ({"samples": -5}, "worker 3 reported -5 samples"),
+        ({"lasso": float("nan")}, "worker 3 reported a λ of"),
+        ({"lasso": float("inf")}, "worker 3 reported a λ of"),
+        ({"lasso": -1e-9}, "worker 3 reported a λ of"),
+        ({"lasso": 1e30}, "worker 3 reported a λ of"),
+        ({"cut": Cut(0.1, 1.0, 2.0)}, "worker 3 sent the figures of a pruning that it was not"),
+        ({"kept": UNITS.everything()}, "worker 3 sent units that were not part"),
+        ({"kept": torch.ones(3, dtype=torch.bool)}, "14 booleans"),
+        ({"kept": torch.ones(14)}, "14 booleans"),
+        ({"kept": torch.ones(2, 14, dtype=torch.bool)}, "14 booleans"),
+        ({"kept": torch.arange(14) >= 6}, "without any unit"),
+    ],
+)
+def test_a_header_that_does_not_answer_the_task_is_refused(
+    answer: Update, asked: Task, change: dict[str, object], sentence: str
+) -> None:
+    with pytest.raises(UpdateError, match=sentence):
+        checked(Payload({}), replace(answer, **change), asked, UNITS, PLAIN)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("importance", [torch.arange(14.0), None])
+def test_a_worker_that_pruned_to_one_unit_a_layer_is_refused(
+    answer: Update, asked: Task, importance: Tensor | None
+) -> None:
+    told = replace(asked, pruning=Pruning(0.05, "index", importance, min_retention=0.1))
+    smallest = torch.zeros_like(asked.kept)
+    smallest[[0, 6]] = True
+    with pytest.raises(UpdateError, match="worker 3"):
+        check_header(replace(answer, kept=smallest), told, UNITS)
+
+
+def test_a_worker_that_was_told_which_units_to_cut_may_not_keep_them(
+    answer: Update, asked: Task
+) -> None:
+    told = replace(asked, pruning=Pruning(0.2, "index", torch.arange(14.0)))
+    with pytest.raises(UpdateError, match="kept 12 units, which are not the"):
+        check_header(answer, told, UNITS)
+
+
+# What is refused after it was decoded.
+
+
+@pytest.mark.parametrize("broken", [float("nan"), float("inf"), -float("inf")])
+def test_a_training_that_diverged_is_refused(answer: Update, asked: Task, broken: float) -> None:
+    with pytest.raises(UpdateError, match=r"worker 3 diverged in round 5 .*a lower learning_rate"):
+        sent(replace(answer, loss=broken), asked)
+    for name in ("0.weight", "1.running_mean", "8.bias"):
+        state = {key: tensor.clone() for key, tensor in answer.state.items()}
+        state[name].view(-1)[-1] = broken
+        for each in CODECS:
+            with pytest.raises(UpdateError, match=f"worker 3 diverged .*'{name}' is not finite"):
+                sent(replace(answer, state=state), asked, by=codec(each, {}))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("0.weight", 1e7), ("8.bias", -1e30), ("1.running_mean", 1e16)]
+)
+def test_numbers_that_no_training_leads_to_are_refused(
+    answer: Update, asked: Task, name: str, value: float
+) -> None:
+    answer.state[name].view(-1)[-1] = value
+    with pytest.raises(UpdateError, match=f"worker 3 diverged .*'{name}' holds numbers of up to"):
+        sent(answer, asked)
+
+
+@pytest.mark.parametrize("name", ["fp16", "int8", "dgc"])
+def test_finite_changes_that_add_up_to_infinity_are_refused(
+    answer: Update, asked: Task, name: str
+) -> None:
+    before = {**asked.state, "8.weight": torch.full_like(asked.state["8.weight"], 3e38)}
+    moved = replace(asked, state=before)
+    small = {**answer.state, "8.weight": before["8.weight"] / 2}
+    payload, _ = encode(replace(answer, state=small), moved, UNITS, codec(name, {}), Memory())
+    for entry, tensor in payload.tensors.items():
+        if entry.startswith(("change:8.weight", "values:8.weight")):
+            tensor.abs_()
+    assert first_not_finite(payload.tensors) is None
+    with pytest.raises(UpdateError, match=r"'8\.weight' is not finite"):
+        checked(payload, answer, moved, UNITS, codec(name, {}))
+
+
+@pytest.mark.parametrize("fixed", [(), ("4",)])
+def test_negative_variances_are_refused_also_of_units_that_are_never_cut(
+    fixed: tuple[str, ...],
+) -> None:
+    # The aggregation or the next forward pass takes their root, which would be NaN.
+    units = trace(NET, torch.zeros(2, 1, 8, 8), fixed)
+    task = Task(3, 5, dict(NET.state_dict()), units.everything(), Recipe())
+    for name in ("1.running_var", "5.running_var"):
+        state = {key: tensor.clone() for key, tensor in task.state.items()}
+        state[name][0] = -1e-3
+        with pytest.raises(UpdateError, match=f"worker 3 sent '{name}' with negative"):
+            sent(Update(3, 5, state, task.kept, 40, 1.5), task, units)
+
+
+@pytest.mark.parametrize(
+    ("name", "shape"), [("0.weight", (6, 1, 3, 3)), ("8.weight", (10, 128)), ("8.bias", (1,))]
+)
+def test_tensors_of_wrong_shape_are_refused(
+    answer: Update, asked: Task, name: str, shape: tuple[int, ...]
+) -> None:
+    answer.state[name] = torch.zeros(shape)
+    with pytest.raises(UpdateError, match=f"'{name}' of shape"):
+        check_shapes(answer, UNITS)
+    with pytest.raises(UpdateError, match=name):
+        sent(answer, asked)
+
+
+def test_a_missing_an_unknown_and_a_retyped_tensor_are_refused(answer: Update, asked: Task) -> None:
+    bias = answer.state["8.bias"]
+    missing = {name: tensor for name, tensor in answer.state.items() if name != "8.bias"}
+    retyped = {**answer.state, "1.num_batches_tracked": torch.tensor(0.5)}
+    for name, state in {
+        r"8\.bias": missing,
+        "extra": {**answer.state, "extra": bias},
+        "num_batches_tracked": retyped,
+    }.items():
+        with pytest.raises(UpdateError, match=name):
+            checked(Payload(state), answer, asked, UNITS, PLAIN)
+        if state is not retyped:
+            with pytest.raises(UpdateError, match=name):
+                check_shapes(replace(answer, state=state), UNITS)
+
+
+class Reordered(nn.Module):
+    """A net whose scores are put into another order by a buffer of indexes."""
+
+    order: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.hidden, self.norm, self.scores = nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 3)
+        self.register_buffer("order", torch.tensor([2, 0, 1]))
+
+    def forward(self, x: Tensor) -> Tensor:
+        scores: Tensor = self.scores(self.norm(self.hidden(x)))
+        return scores[:, self.order]
+
+
+@pytest.mark.parametrize("name", CODECS)
+def test_an_index_that_is_not_what_was_sent_out_is_refused(name: str) -> None:
+    model = Reordered()
+    units = trace(model, torch.zeros(2, 3))
+    task = Task(0, 1, dict(model.state_dict()), units.everything(), Recipe())
+    honest = Update(0, 1, dict(task.state), task.kept, 40, 1.5)
+    assert sent(honest, task, units, codec(name, {})).state["order"].tolist() == [2, 0, 1]
+    for order in ([2, 0, 1000], [2, 0, -1], [0, 1, 2]):
+        lying = replace(honest, state={**task.state, "order": torch.tensor(order)})
+        with pytest.raises(UpdateError, match="worker 0 sent 'order' with other whole numbers"):
+            sent(lying, task, units, codec(name, {}))
+
+
+@pytest.mark.parametrize(
+    ("samples", "batches"),
+    [(40, -1), (40, 10**6), (40, 2**63 - 1), (2**53 - 1, 2**41), (40, -(2**63))],
+)
+def test_batches_that_cannot_have_been_seen_are_refused(
+    answer: Update, asked: Task, samples: int, batches: int
+) -> None:
+    counted = {**answer.state, "1.num_batches_tracked": torch.tensor(batches)}
+    with pytest.raises(UpdateError, match=r"worker 3 sent '1\.num_batches_tracked' with a number"):
+        sent(replace(answer, state=counted, samples=samples), asked)
+
+
+def test_a_name_that_a_worker_makes_up_neither_steers_a_terminal_nor_fills_it(
+    answer: Update, asked: Task
+) -> None:
+    frame = as_frame(answer)
+    names = {f"payload:\x1b[2J{n}" + 10_000 * "x": torch.zeros(1) for n in range(100)}
+    content = Frame(frame.header, {**frame.tensors, **names}).to_bytes()
+    with pytest.raises(UpdateError) as refused:
+        read_answer(content, asked, UNITS, PLAIN)
+    assert str(refused.value).isprintable()
+    assert len(str(refused.value)) < 600
+
+
+# Custom codecs.
+
+
+class Careless(Plain):
+    """Its arithmetic fails."""
+
+    def decode(self, payload: Payload, reference: State) -> State:
+        return {name: t / 0 if t.is_floating_point() else t for name, t in reference.items()}
+
+
+class Zip(Plain):
+    """It does not expect what others send."""
+
+    def decode(self, payload: Payload, reference: State) -> State:
+        zlib.decompress(b"\x1b[2J no zip")
+        return reference
+
+
+class Forgetful(Plain):
+    def decode(self, payload: Payload, reference: State) -> State:
+        return dict.fromkeys(reference, "no tensor")  # type: ignore[arg-type]
+
+
+class Strict(Plain):
+    def decode(self, payload: Payload, reference: State) -> State:
+        raise AdaptCLError("not \x1b[2J mine" + 1000 * "!")
+
+
+def test_an_error_in_a_custom_codec_is_a_refusal_that_names_it(answer: Update, asked: Task) -> None:
+    with pytest.raises(UpdateError) as refused:
+        read_answer(as_frame(answer).to_bytes(), asked, UNITS, Zip(NoSettings()))
+    assert str(refused.value) == (
+        "it cannot be decoded (error: Error -3 while decompressing data: incorrect header check). "
+        f"This happened in {__name__}:Zip, in Zip.decode, which is not AdaptCL's code."
+    )
+
+
+@pytest.mark.parametrize("custom", [Careless, Forgetful, Strict])
+def test_whatever_a_custom_codec_does_is_a_refusal_fit_to_be_shown(
+    answer: Update, asked: Task, custom: Callable[[NoSettings], Plain]
+) -> None:
+    with pytest.raises(UpdateError, match=r"it cannot be decoded|is not finite") as refused:
+        read_answer(as_frame(answer).to_bytes(), asked, UNITS, custom(NoSettings()))
+    assert str(refused.value).isprintable()
+    assert len(str(refused.value)) < 600
+
+
+# How far a worker may prune.
+
+
+class Repeated(nn.Module):
+    """The same square layer over and over: a unit of it is a row and a column at once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem, self.again, self.head = nn.Linear(4, 20), nn.Linear(20, 20), nn.Linear(20, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = torch.relu(self.stem(x))
+        for _ in range(3):
+            x = torch.relu(self.again(x))
+        scores: Tensor = self.head(x)
+        return scores
+
+
+def deep() -> nn.Module:
+    return nn.Sequential(
+        nn.Conv2d(1, 16, 3), nn.BatchNorm2d(16), nn.ReLU(), nn.Conv2d(16, 48, 3), nn.ReLU(),
+        nn.Conv2d(48, 32, 3), nn.BatchNorm2d(32), nn.Flatten(), nn.Linear(32 * 4, 10),
+    )  # fmt: skip
+
+
+def wide() -> nn.Module:
+    layers = [nn.Linear(64, 64) for _ in range(8)]
+    return nn.Sequential(nn.Linear(4, 64), *layers, nn.Linear(64, 3))
+
+
+UNEQUAL = UnitMap(
+    slots=(
+        Slot("first", 0, torch.arange(12), owned=True),
+        Slot("second", 1, torch.tensor([FIXED, *range(6, 12)]), owned=False),
+    ),
+    layers=(Layer("first", range(12)),),
+    shapes={"first": (12, 4), "second": (500, 7)},
+    parameters=frozenset({"first", "second"}),
+    bn_scales=frozenset(),
+    work=(),
+)
+"""One layer, of whose units only half are read by the next."""
+
+
+@cache
+def units_of(net: str) -> UnitMap:
+    match net:
+        case "unequal":
+            return UNEQUAL
+        case "repeated":
+            return trace(Repeated(), torch.zeros(2, 4))
+        case "deep":
+            return trace(deep(), torch.zeros(2, 1, 8, 8))
+        case _:
+            return trace(wide(), torch.zeros(2, 4))
+
+
+def test_one_of_the_nets_has_blocks_of_several_units() -> None:
+    assert min(blocks(units_of("wide"), 16).tolist()) == 4
+
+
+def random_sub_model(units: UnitMap, dice: torch.Generator) -> Kept:
+    kept = torch.rand(units.count, generator=dice) < 0.8
+    for layer in units.layers:
+        kept[layer.units.start] = True
+    return kept
+
+
+any_pruning = given(
+    net=st.sampled_from(["unequal", "repeated", "deep", "wide"]),
+    seed=st.integers(0, 10**6),
+    rate=st.floats(0.001, 0.999),
+    least=st.sampled_from([0.0, 0.1, 0.3, 0.8]),
+    multiple=st.sampled_from([1, 2, 8, 16]),
+    levels=st.sampled_from([1, 3, 10**6]),
+)
+
+
+@settings(deadline=None, max_examples=150)
+@any_pruning
+def test_whatever_an_honest_worker_cuts_is_accepted(
+    net: str, seed: int, rate: float, least: float, multiple: int, levels: int
+) -> None:
+    units = units_of(net)
+    dice = torch.Generator().manual_seed(seed)
+    before = random_sub_model(units, dice)
+    # With few levels most units are equally important.
+    importance = torch.randint(levels, (units.count,), generator=dice).float() / levels
+    after = prune(units, before, importance, rate, least, multiple)
+    for known in (importance, None):
+        pruning = Pruning(rate, "any", known, least, multiple)
+        check_pruning("worker 1", before, after, pruning, units)
+
+
+@settings(deadline=None, max_examples=150)
+@any_pruning
+def test_what_keeps_fewer_parameters_than_any_order_leaves_is_refused(
+    net: str, seed: int, rate: float, least: float, multiple: int, levels: int
+) -> None:
+    units = units_of(net)
+    dice = torch.Generator().manual_seed(seed)
+    before = random_sub_model(units, dice)
+    pruning = Pruning(rate, "any", None, least, multiple)
+    fewest = fewest_parameters(units, before, pruning)
+    after = fit(units, before, torch.rand(units.count, generator=dice), fewest - 1)
+    if parameters(units, after) < fewest:
+        with pytest.raises(UpdateError, match=r"worker 1 was told to prune .* and cut away far"):
+            check_pruning("worker 1", before, after, pruning, units)
+
+
+@pytest.mark.parametrize(("rate", "least"), [(0.05, 0.1), (0.5, 0.1), (0.5, 0.5), (0.9, 0.0)])
+def test_what_may_be_left_is_close_to_what_was_asked(rate: float, least: float) -> None:
+    units = units_of("deep")
+    everything = units.everything()
+    fewest = fewest_parameters(units, everything, Pruning(rate, "l1", None, least, 16))
+    # A block has at most 2 % of the model, except that a single unit of this one has 2.1 %.
+    assert 1 - rate - 0.022 <= fewest / parameters(units, everything) <= 1 - rate
+
+
+def test_where_the_least_retention_ends_the_pruning_no_block_may_go_below_it() -> None:
+    units = units_of("deep")
+    everything = units.everything()
+    at_least = Pruning(0.5, "l1", None, 0.499, 16)
+    after = fit(units, everything, torch.rand(units.count), 0.495 * parameters(units, everything))
+    assert retention(units, after) > 0.48
+    check_pruning("worker 1", everything, after, Pruning(0.5, "l1", None, 0.0, 16), units)
+    with pytest.raises(UpdateError, match=r"told to prune 50\.0%"):
+        check_pruning("worker 1", everything, after, at_least, units)
+
+
+def test_a_unit_that_is_not_there_makes_no_room_for_cutting_more() -> None:
+    kept = UNEQUAL.everything()
+    kept[6:] = False  # those that are read: 504 parameters each where they are kept, not 4
+    assert parameters(UNEQUAL, kept) == 6 * 4 + 500
+    fewest = fewest_parameters(UNEQUAL, kept, Pruning(0.25, "l1"))
+    assert fewest == 0.75 * (6 * 4 + 500) - 4
+
+
+def test_a_rounding_error_in_the_least_retention_does_not_refuse_what_keeps_it() -> None:
+    units = UnitMap(
+        slots=(Slot("only", 0, torch.arange(100), owned=True),),
+        layers=(Layer("only", range(100)),),
+        shapes={"only": (100,)},
+        parameters=frozenset({"only"}),
+        bn_scales=frozenset(),
+        work=(),
+    )
+    told = Pruning(0.925, "l1", None, 0.07)
+    after = prune(units, units.everything(), torch.arange(100.0), told.rate, told.min_retention)
+    assert int(after.sum()) == 7 < fewest_parameters(units, units.everything(), told)
+    check_pruning("worker 1", units.everything(), after, told, units)
+
+
+def test_where_the_server_sent_the_order_one_other_unit_is_refused() -> None:
+    units = units_of("deep")
+    importance = torch.arange(float(units.count))
+    pruning = Pruning(0.2, "index", importance)
+    after = prune(units, units.everything(), importance, 0.2)
+    swapped = after.clone()
+    layer = units.layers[0].units
+    swapped[layer.start], swapped[layer.stop - 1] = True, False
+    assert int(swapped.sum()) == int(after.sum())
+    with pytest.raises(UpdateError, match=r"worker 1 kept \d+ units, which are not the"):
+        check_pruning("worker 1", units.everything(), swapped, pruning, units)
+
+
+def test_where_the_worker_orders_units_it_may_cut_less_than_asked() -> None:
+    units = units_of("deep")
+    check_pruning("worker 1", units.everything(), units.everything(), Pruning(0.3, "l1"), units)
+
+
+def test_a_model_of_which_nothing_can_be_cut_is_left_as_it_is() -> None:
+    units = trace(nn.Linear(2, 2), torch.zeros(1, 2))
+    check_pruning("worker 1", units.everything(), units.everything(), Pruning(0.3, "l1"), units)
