@@ -30,7 +30,7 @@ from adaptcl.engines.network.gate import (
 from adaptcl.engines.network.messages import update_frame
 from adaptcl.errors import AdaptCLError, UpdateError
 from adaptcl.pruning import fit, prune
-from adaptcl.pruning.budget import blocks
+from adaptcl.pruning.budget import block_sizes
 from adaptcl.training import Cut, Pruning, Recipe, Task, Update
 from adaptcl.training.wire import encode
 from adaptcl.units import (
@@ -430,7 +430,7 @@ def units_of(net: str) -> UnitMap:
 
 
 def test_one_of_the_nets_has_blocks_of_several_units() -> None:
-    assert min(blocks(units_of("wide"), 16).tolist()) == 4
+    assert min(block_sizes(units_of("wide"), 16).tolist()) == 4
 
 
 def random_sub_model(units: UnitMap, dice: torch.Generator) -> Kept:

@@ -29,7 +29,7 @@ from adaptcl.engines.network.frames import Frame, printable
 from adaptcl.engines.network.messages import read_update
 from adaptcl.errors import UpdateError
 from adaptcl.pruning import prune
-from adaptcl.pruning.budget import blocks
+from adaptcl.pruning.budget import block_sizes
 from adaptcl.training import Pruning, Task, Update
 from adaptcl.training.batches import steps
 from adaptcl.training.wire import decode, received_tensors
@@ -168,7 +168,7 @@ def _largest_block(units: UnitMap, kept: Kept, width_multiple: int) -> float:
     """
     costs = torch.where(kept, _unit_costs(units, kept), 0.0)
     most = 0.0
-    for layer, size in zip(units.layers, blocks(units, width_multiple).tolist(), strict=True):
+    for layer, size in zip(units.layers, block_sizes(units, width_multiple).tolist(), strict=True):
         in_layer = costs[layer.units.start : layer.units.stop]
         most = max(most, float(in_layer.topk(min(size, len(in_layer))).values.sum()))
     return most
