@@ -1,11 +1,11 @@
-"""Your own nn.Module and your own data, with nothing to subclass: FedAVG-S against AdaptCL."""
+"""Train your own nn.Module on your own data: FedAVG-S against AdaptCL, nothing to subclass."""
 
 import torch
 from torch import nn
 
 import adaptcl
 
-# Any data will do; here, 3,000 points on three arms of a spiral, seen through 16 noisy features.
+# Any data works. Here: 3,000 points on three arms of a spiral, seen through 16 noisy features.
 torch.manual_seed(0)
 arm = torch.randint(3, (3000,))
 radius = torch.rand(3000)
@@ -14,7 +14,7 @@ spiral = torch.stack([radius * angle.cos(), radius * angle.sin()], dim=1)
 points = torch.cat([4 * spiral @ torch.randn(2, 8), 0.5 * torch.randn(3000, 8)], dim=1)
 train, test = (points[:2400], arm[:2400]), (points[2400:], arm[2400:])
 
-# Any module will do; AdaptCL finds out which of its units can be cut, and how.
+# Any module works. AdaptCL finds out which of its units can be cut.
 model = nn.Sequential(
     nn.Linear(16, 96), nn.BatchNorm1d(96), nn.ReLU(),
     nn.Linear(96, 96), nn.BatchNorm1d(96), nn.ReLU(),

@@ -1,4 +1,4 @@
-"""A node's side: Flower's ClientApp, whose train function is AdaptCL's."""
+"""The node: Flower's ClientApp with AdaptCL's training."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The server's side: Flower's ServerApp with AdaptCL as its strategy."""
+"""The server: Flower's ServerApp with AdaptCL as its strategy."""
 
 from __future__ import annotations
 

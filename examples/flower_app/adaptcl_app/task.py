@@ -1,4 +1,4 @@
-"""What the app is about: a model, and each node's data. Replace both by your own."""
+"""The model and each node's data. Replace both with your own."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def build_model() -> nn.Module:
 
 
 def test_data() -> Samples:
-    """What the server measures the global model on."""
+    """The data on which the server tests the global model."""
     return load("digits", None).test
 
 
