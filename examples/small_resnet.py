@@ -1,7 +1,7 @@
 """A ResNet that trains on two cores: three stages of two bottlenecks, 220 thousand parameters.
 
-It shows how residual nets are cut. A channel of a block's output also belongs to the shortcut and to
-all other blocks of its stage, so AdaptCL cuts it from all of them at once.
+It shows how residual nets are cut. A channel of a block's output also belongs to the shortcut and
+to all other blocks of its stage, so AdaptCL cuts it from all of them at once.
 
     adaptcl run --model examples.small_resnet:small_resnet --data cifar10 --data-dir DIR
 """
