@@ -11,7 +11,6 @@ from torch import Tensor, nn
 
 import adaptcl
 from adaptcl import Result
-from adaptcl.engines.loop import Traffic
 from adaptcl.events import Event, RoundFinished, UpdateArrived, WorkerLost
 from adaptcl.strategies import STRATEGIES
 
@@ -43,17 +42,6 @@ def used(result: Result) -> tuple[int, int]:
 
 def moved(result: Result) -> tuple[int, int]:
     return result.summary.bytes_sent, result.summary.bytes_received
-
-
-def test_each_round_is_told_what_came_since_the_one_before() -> None:
-    traffic = Traffic()
-    traffic.task_ended(5)
-    traffic.task_ended(2)
-    traffic.answered(3)
-    assert traffic.of_round() == (7, 3)
-    traffic.answered(4)
-    assert traffic.of_round() == (0, 4)
-    assert traffic.of_round() == (0, 0)
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
