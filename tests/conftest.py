@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 import torch
 from hypothesis import settings
+from matplotlib.figure import Figure
 
 from adaptcl.cli.main import main
+from tests import blank_pictures
 
 # How long an example takes says more about how busy the machine is than about the code.
 settings.register_profile("unhurried", deadline=None)
@@ -31,6 +33,18 @@ def _one_thread() -> None:
     """Sums depend on how many threads share them, and trainings of an earlier test, which nobody
     can stop, may have changed their number for the whole process."""
     torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _blank_pictures() -> None:
+    Figure.savefig = blank_pictures.blank  # type: ignore[method-assign]
+
+
+@pytest.fixture(autouse=True)
+def _pictures(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only tests of the report, and those that ask for it, draw what the pictures show."""
+    if "report" in request.path.parts or request.node.get_closest_marker("pictures"):
+        monkeypatch.setattr(Figure, "savefig", blank_pictures.DRAW)
 
 
 @pytest.fixture

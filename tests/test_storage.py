@@ -15,6 +15,7 @@ from torch import Tensor
 
 from adaptcl import storage as snapshot
 from adaptcl.errors import RunFolderError, SettingError
+from adaptcl.storage import written_whole
 
 TYPES = (torch.float32, torch.float64, torch.int64, torch.bool, torch.bfloat16, torch.uint8)
 TENSORS = st.builds(
@@ -203,3 +204,33 @@ def test_what_would_not_come_back_as_it_was_is_refused(
     with pytest.raises(SettingError, match=sentence):
         snapshot.save(tmp_path / "file", tree)
     assert not (tmp_path / "file").exists()
+
+
+# One file ----------------------------------------------------------------------------------------
+
+
+def test_a_file_appears_under_its_name_only_when_it_is_complete(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "file"
+    with written_whole(path) as file:
+        file.write(b"whole")
+        assert not path.exists()
+    assert path.read_bytes() == b"whole"
+    assert list(path.parent.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
+def test_an_error_leaves_the_old_file_and_nothing_else(
+    tmp_path: Path, error: type[BaseException]
+) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"old")
+
+    def write_half() -> None:
+        with written_whole(path) as file:
+            file.write(b"half")
+            raise error
+
+    with pytest.raises(error):
+        write_half()
+    assert path.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [path]
