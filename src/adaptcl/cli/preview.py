@@ -10,7 +10,7 @@ from adaptcl import report
 from adaptcl.cli import say
 from adaptcl.cli.requested_runs import ineffective_settings, requested_configs
 from adaptcl.cli.run import materials_by_name
-from adaptcl.engines.forecast import forecast
+from adaptcl.runs.forecast import forecast
 from adaptcl.units import describe
 
 

@@ -22,7 +22,6 @@ from adaptcl.engines.network.server.transport import Network, RunInvitation
 from adaptcl.errors import SettingError
 from adaptcl.events import Listener
 from adaptcl.pruning import custom_worker_orders
-from adaptcl.report.wording import number_of
 from adaptcl.runs.folder import RunFolder
 from adaptcl.runs.folder_reader import NAME, NetworkFile
 from adaptcl.runs.materials import Materials, by_name
@@ -93,7 +92,7 @@ def _config(path: Path) -> Config:
 
 def _run_all(sessions: Sequence[_NetworkSession], fleet: Fleet, say: Say) -> list[Result]:
     host, port = fleet.address
-    say(f"listening at {host}:{port} for {number_of(sessions[0].workers, 'worker')}")
+    say(f"listening at {host}:{port} for {sessions[0].workers} workers")
     # Who is connected when a run begins was seen to come in the run before.
     results = [session.run_with(fleet, fleet.connected) for session in sessions]
     sessions[-1].network.say_goodbye()
