@@ -92,7 +92,8 @@ def _config(path: Path) -> Config:
 
 def _run_all(sessions: Sequence[_NetworkSession], fleet: Fleet, say: Say) -> list[Result]:
     host, port = fleet.address
-    say(f"listening at {host}:{port} for {sessions[0].workers} workers")
+    count = sessions[0].workers
+    say(f"listening at {host}:{port} for {count} worker{'' if count == 1 else 's'}")
     # Who is connected when a run begins was seen to come in the run before.
     results = [session.run_with(fleet, fleet.connected) for session in sessions]
     sessions[-1].network.say_goodbye()
