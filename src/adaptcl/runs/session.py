@@ -30,9 +30,10 @@ from adaptcl.pruning import WorkerOrder, custom_worker_orders
 from adaptcl.records import RoundRecord, Summary, summarise
 from adaptcl.runs.evaluator import RunEvaluator, TestSetEvaluator
 from adaptcl.runs.folder import RunFolder
-from adaptcl.runs.identity import lengthen, marks, may_go_further, refuse_others
+from adaptcl.runs.identity import marks, refuse_other_run
 from adaptcl.runs.materials import Materials
 from adaptcl.runs.misfit import refuse_misfit, refuse_tables
+from adaptcl.runs.more_rounds import can_be_extended, extend_run
 from adaptcl.runs.result import Result
 from adaptcl.runs.sub_models import Savings, SubModels
 from adaptcl.storage import Tree
@@ -150,7 +151,7 @@ def _run(
     sub_models = SubModels.of(materials.units, strategy.sub_models())
     inputs = Inputs.of(materials.test, materials.classes)
     if folder:
-        keep = checkpoints.may_go_further
+        keep = checkpoints.extendable
         folder.finish(summary, final, inputs, sub_models, keep_checkpoint=keep)
     tell(RunFinished(summary))
     trained = copy.deepcopy(materials.model)
@@ -176,7 +177,7 @@ class _Checkpoints:
         self._evaluator = evaluator
         self._records = records
         self._began = time.perf_counter() - (last["wall_time_s"] if last else 0.0)
-        self.may_go_further = bool(last and last["may_go_further"])
+        self.extendable = bool(last and last["may_go_further"])
         """Whether a run of more rounds could go on from the last checkpoint."""
 
     def wall_time(self) -> float:
@@ -185,12 +186,12 @@ class _Checkpoints:
     def save(self, loop: Tree) -> None:
         if self._folder is None or len(self._records) % self._job.checkpoint_every:
             return
-        if self._strategy.finished and self.may_go_further:
+        if self._strategy.finished and self.extendable:
             self._folder.keep_checkpoint()
-        self.may_go_further = may_go_further(self._folder.path, self._strategy, self._job.strategy)
+        self.extendable = can_be_extended(self._folder.path, self._strategy, self._job.strategy)
         self._folder.save_checkpoint(
             {
-                "may_go_further": self.may_go_further,
+                "may_go_further": self.extendable,
                 "wall_time_s": self.wall_time(),
                 "evaluator": self._evaluator.snapshot(),
                 "loop": loop,
@@ -268,6 +269,6 @@ def recognise(folder: RunFolder, config: Config, materials: Materials) -> None:
     if before is None:
         folder.save_marks(now)
     else:
-        refuse_others(before, now)
+        refuse_other_run(before, now)
         if before["settings"]["rounds"] != now["settings"]["rounds"]:
-            lengthen(folder, config, now)
+            extend_run(folder, config, now)
