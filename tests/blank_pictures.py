@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 from matplotlib.figure import Figure
 
-DRAW = Figure.savefig
+_DRAW = Figure.savefig
 
 
-def blank(self: Figure, file: Any, **options: Any) -> None:
-    """In place of `Figure.savefig`: a PNG file is written, but nothing is drawn."""
-    if options.get("format") == "png":
-        file.write(f"{self.get_suptitle()}, {len(self.axes)} axes".encode())
+def savefig(self: Figure, fname: Any, **options: Any) -> None:
+    """In place of `Figure.savefig`: only tests of the report draw what a PNG file shows."""
+    test = os.environ.get("PYTEST_CURRENT_TEST", "")
+    if options.get("format") == "png" and "tests/report" not in test:
+        fname.write(f"{self.get_suptitle()}, {len(self.axes)} axes".encode())
     else:
-        DRAW(self, file, **options)
+        _DRAW(self, fname, **options)

@@ -23,6 +23,8 @@ settings.load_profile("unhurried")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+Figure.savefig = blank_pictures.savefig  # type: ignore[assignment, method-assign]
+
 Told = tuple[int, str, str]
 SMALL = ["--model", "small", "--data", "digits", "--workers", "2", "--rounds", "2",
          "--epochs", "0.2"]  # fmt: skip
@@ -33,18 +35,6 @@ def _one_thread() -> None:
     """Sums depend on how many threads share them, and trainings of an earlier test, which nobody
     can stop, may have changed their number for the whole process."""
     torch.set_num_threads(1)
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _blank_pictures() -> None:
-    Figure.savefig = blank_pictures.blank  # type: ignore[method-assign]
-
-
-@pytest.fixture(autouse=True)
-def _pictures(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only tests of the report, and those that ask for it, draw what the pictures show."""
-    if "report" in request.path.parts or request.node.get_closest_marker("pictures"):
-        monkeypatch.setattr(Figure, "savefig", blank_pictures.DRAW)
 
 
 @pytest.fixture

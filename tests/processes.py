@@ -26,8 +26,10 @@ from tests import blank_pictures
 PATIENCE_S = 120.0
 
 _CONTEXT = multiprocessing.get_context("forkserver")
-# The first step of an optimizer imports the second of them, which takes seconds.
-_CONTEXT.set_forkserver_preload(["adaptcl.cli.main", "torch._dynamo"])
+# What a run imports by and by; the first step of an optimizer imports the last of them.
+_CONTEXT.set_forkserver_preload(
+    ["adaptcl.cli.resume", "adaptcl.cli.compare", "adaptcl.runs.session", "torch._dynamo"]
+)
 
 
 @contextmanager
@@ -71,7 +73,7 @@ def command(
 ) -> None:
     """What `finished` calls in the process it starts."""
     torch.set_num_threads(1)
-    Figure.savefig = blank_pictures.blank  # type: ignore[method-assign]
+    Figure.savefig = blank_pictures.savefig  # type: ignore[assignment, method-assign]
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     os.dup2(os.open(errors, os.O_WRONLY), 2)
     if cwd is not None:
@@ -86,7 +88,7 @@ def command(
 def _kill_at_write(number: int) -> None:
     left, fsync = number, os.fsync
 
-    def counted(handle: int) -> None:
+    def counted(handle: Any) -> None:
         nonlocal left
         left -= 1
         if left == 0:

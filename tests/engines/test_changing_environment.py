@@ -34,7 +34,7 @@ def rounds(folder: Path, *, grow: bool) -> tuple[RoundRecord, ...]:
         **{"strategy": "adaptcl", "rounds": ROUNDS, "workers": WORKERS, "grow": grow},
         **{"pruning": "index", "pruning_interval": INTERVAL, "trace": str(path)},
     }
-    chosen = config.configure(config.over(config.preset("default"), values))
+    chosen = config.configure(config.override(config.preset("default"), values))
     job, recipe = chosen.job, chosen.recipe
     units = trace(models.build("small", (1, 8, 8), 10, seed=1), torch.zeros(2, 1, 8, 8))
     samples = [100] * WORKERS

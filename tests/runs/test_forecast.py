@@ -163,7 +163,7 @@ def test_in_a_steady_world_the_fastest_worker_is_never_pruned(alpha: float) -> N
 
 def foreseen(model: nn.Module, **settings: object) -> Forecast:
     values = {"workers": 4, "rounds": 9, "sigma": 10.0, "strategy": "adaptcl", **settings}
-    chosen = config.configure(config.over(config.preset("default"), values))
+    chosen = config.configure(config.override(config.preset("default"), values))
     return forecast(chosen, trace(model, torch.zeros(2, 20)), [10] * 4)
 
 
