@@ -85,7 +85,7 @@ def test_momentum_changes_what_is_learned_and_none_of_it_does_not(command: Comma
 
 def test_the_codec_sends_as_much_as_it_says() -> None:
     import torch
-    from my_methods import Signs, SignsSettings
+    from my_methods import Signs, SignsSettings  # type: ignore[import-not-found]
 
     from adaptcl.codecs import Memory, Parcel
     from adaptcl.models import build
