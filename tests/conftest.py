@@ -23,7 +23,7 @@ settings.load_profile("unhurried")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-Figure.savefig = blank_pictures.savefig  # type: ignore[assignment, method-assign]
+Figure.savefig = blank_pictures.savefig  # type: ignore[method-assign]
 
 Told = tuple[int, str, str]
 SMALL = ["--model", "small", "--data", "digits", "--workers", "2", "--rounds", "2",

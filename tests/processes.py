@@ -73,7 +73,7 @@ def command(
 ) -> None:
     """What `finished` calls in the process it starts."""
     torch.set_num_threads(1)
-    Figure.savefig = blank_pictures.savefig  # type: ignore[assignment, method-assign]
+    Figure.savefig = blank_pictures.savefig  # type: ignore[method-assign]
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     os.dup2(os.open(errors, os.O_WRONLY), 2)
     if cwd is not None:
@@ -88,11 +88,11 @@ def command(
 def _kill_at_write(number: int) -> None:
     left, fsync = number, os.fsync
 
-    def counted(handle: Any) -> None:
+    def counted(fd: Any) -> None:
         nonlocal left
         left -= 1
         if left == 0:
             os.kill(os.getpid(), signal.SIGKILL)
-        fsync(handle)
+        fsync(fd)
 
     os.fsync = counted
