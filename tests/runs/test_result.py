@@ -120,7 +120,7 @@ def test_what_cannot_be_loaded_is_told_in_a_sentence(finished: Path, tmp_path: P
     (tmp_path / "begun").mkdir()
     (tmp_path / "begun" / "config.toml").write_text('model = "small"\n')
     for words, sentence in [
-        ((finished, None, None), r"was trained with a model of its own, .* give that"),
+        ((finished, None, None), r"was trained with a custom model, .* give it"),
         ((finished, nn.Linear(6, 3), None), "holds another model than this"),
         ((finished, net(), 2), "There is no worker 2: they are numbered 0 to 1"),
         ((tmp_path / "nowhere", None, None), "is not a run folder"),
@@ -138,7 +138,7 @@ def test_what_a_folder_names_is_not_imported(
     (tmp_path / "harmful.py").write_text("raise SystemExit('imported')")
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "run" / "config.toml").write_text('model = "harmful:build"\nseed = 1\n')
-    with pytest.raises(AdaptCLError, match=r"a model of its own, 'harmful:build'; give that"):
+    with pytest.raises(AdaptCLError, match=r"a custom model, 'harmful:build'; give it"):
         adaptcl.load(tmp_path / "run")
     assert adaptcl.load(tmp_path / "run", model=net()).training is False
 

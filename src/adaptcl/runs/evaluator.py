@@ -7,7 +7,7 @@ from typing import Protocol
 from adaptcl.config import JobSettings
 from adaptcl.engines.loop import Evaluator
 from adaptcl.runs.averaging import Averaging
-from adaptcl.runs.materials import Materials
+from adaptcl.runs.workload import Workload
 from adaptcl.storage import Tree
 from adaptcl.strategies.strategy import Closed, Strategy
 from adaptcl.training.evaluation import FreshStatistics, Judge, Score
@@ -36,14 +36,16 @@ class TestSetEvaluator:
     """Tests on the server's test set: the mean of the latest models, with fresh statistics if the
     job asks for them."""
 
-    def __init__(self, job: JobSettings, materials: Materials) -> None:
+    def __init__(self, job: JobSettings, workload: Workload) -> None:
         self._every = job.evaluate_every
         # Before workers train: building a judge may draw from a generator that they share.
-        self._judge = Judge(materials.model, materials.test)
-        self._averaging = Averaging(job.averaging, materials.units.constants)
+        self._judge = Judge(workload.model, workload.test)
+        self._averaging = Averaging(job.averaging, workload.units.constants)
         self._fresh = None
         if job.fresh_statistics:
-            self._fresh = FreshStatistics(materials.model, materials.parts, job.fresh_statistics)
+            self._fresh = FreshStatistics(
+                workload.model, workload.worker_samples, job.fresh_statistics
+            )
 
     def judge(self, strategy: Strategy, closed: Closed) -> float | None:
         model = self._averaging.add(strategy.model(), closed)

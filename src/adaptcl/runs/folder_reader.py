@@ -30,7 +30,7 @@ KEPT = "longer.safetensors"
 SUMMARY = "summary.json"
 FIGURES = "figures"
 """The folder of figures beside a run, or beside the runs of several strategies."""
-NAME = "network.toml"
+NETWORK_FILE = "network.toml"
 
 
 @dataclass(frozen=True)
@@ -53,16 +53,16 @@ class NetworkFile:
     @classmethod
     def read(cls, folder: Path) -> NetworkFile:
         try:
-            return cls(**tomllib.loads((folder / NAME).read_text(encoding="utf-8")))
+            return cls(**tomllib.loads((folder / NETWORK_FILE).read_text(encoding="utf-8")))
         except FileNotFoundError:
             raise RunFolderError(f"{folder} does not hold a run of `adaptcl server`.") from None
         except (OSError, TypeError, ValueError) as error:
-            raise RunFolderError(f"{folder / NAME} cannot be read: {error}.") from None
+            raise RunFolderError(f"{folder / NETWORK_FILE} cannot be read: {error}.") from None
 
 
 def is_network_run(folder: Path) -> bool:
     """Whether `adaptcl server` began the run in this folder."""
-    return (folder / NAME).is_file()
+    return (folder / NETWORK_FILE).is_file()
 
 
 _TRACES = (LOCK, ROUNDS)

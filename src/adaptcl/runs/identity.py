@@ -16,7 +16,7 @@ from adaptcl.config import Config
 from adaptcl.config.effects import WHERE_COMPUTED
 from adaptcl.data.samples import checksums
 from adaptcl.errors import RunFolderError
-from adaptcl.runs.materials import Materials
+from adaptcl.runs.workload import Workload
 
 Marks = dict[str, Any]
 """What a run is recognised by, as JSON gives it back."""
@@ -25,24 +25,24 @@ _PLACES = ("data", "trace", *WHERE_COMPUTED)
 """Settings that may change when files are moved, or when a run goes on on another machine."""
 
 
-def marks(config: Config, materials: Materials) -> Marks:
+def marks(config: Config, workload: Workload) -> Marks:
     """What a run is recognised by.
 
     The first values of the model do not count: a resumed run goes on from its checkpoint.
     """
     settings = {name: value for name, value in config.values().items() if name not in _PLACES}
-    tensors = materials.model.state_dict()
+    tensors = workload.model.state_dict()
     found = {
         "settings": settings,
         "model": {
             "tensors": {name: list(tensor.shape) for name, tensor in tensors.items()},
-            "code": zlib.crc32(str(materials.model).encode()),
-            "name": type(materials.model).__name__,
+            "code": zlib.crc32(str(workload.model).encode()),
+            "name": type(workload.model).__name__,
         },
-        "samples": [len(part) for part in materials.parts],
-        "data": [checksums(part) for part in materials.parts],
-        "test": checksums(materials.test),
-        "origin": materials.origin,
+        "samples": [len(part) for part in workload.worker_samples],
+        "data": [checksums(part) for part in workload.worker_samples],
+        "test": checksums(workload.test),
+        "origin": workload.origin,
     }
     as_read: Marks = json.loads(json.dumps(found))
     return as_read

@@ -76,7 +76,7 @@ def load(
         trained = copy.deepcopy(uncompiled(model))
     elif settings["model"] not in models.MODELS:
         raise SettingError(
-            f"{path} was trained with a model of its own, {settings['model']!r:.100}; give that: "
+            f"{path} was trained with a custom model, {settings['model']!r:.100}; give it: "
             "adaptcl.load(folder, model=...)."
         )
     else:

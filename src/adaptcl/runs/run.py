@@ -17,10 +17,10 @@ from adaptcl.errors import warn_user
 from adaptcl.events import Event, Listener, Warned
 from adaptcl.runs.folder import RunFolder
 from adaptcl.runs.folder_reader import read_delivered, read_finished
-from adaptcl.runs.materials import given, given_parts
 from adaptcl.runs.more_rounds import asks_for_more_rounds
 from adaptcl.runs.result import Result
 from adaptcl.runs.session import recognise, run_session, simulated_session
+from adaptcl.runs.workload import datasets_by_worker, workload_from_python
 from adaptcl.units.trace import uncompiled
 
 
@@ -54,7 +54,7 @@ def run(
     """
     listeners = [_as_warning, *listeners]
     values = {**configuration.preset(preset), "model": FROM_PYTHON, "data": FROM_PYTHON}
-    parts = given_parts(train)
+    parts = datasets_by_worker(train)
     if parts is not None:
         values["workers"] = len(parts)
     named = settings_from_python(settings, dealt=parts is not None)
@@ -62,23 +62,23 @@ def run(
     for sentence in explain_ineffective(named, [config]):
         warn_user(sentence)
     trained = copy.deepcopy(uncompiled(model))
-    materials = given(trained, train if parts is None else parts, test, config.job)
+    workload = workload_from_python(trained, train if parts is None else parts, test, config.job)
     path = Path(out) if out is not None else None
     if path is None:
-        return run_session(simulated_session(config, materials), None, listeners)
+        return run_session(simulated_session(config, workload), None, listeners)
     config = config.with_absolute_paths()
     if not (resume and (path / "config.toml").exists()):
-        session = simulated_session(config, materials)
+        session = simulated_session(config, workload)
         return run_session(session, RunFolder.create(path, config.to_toml()), listeners)
     finished = None if asks_for_more_rounds(path, config) else read_finished(path)
     if finished is None:
-        session = simulated_session(config, materials)
+        session = simulated_session(config, workload)
         return run_session(session, RunFolder.open(path), listeners)
     with closing(RunFolder.open(path)) as folder:
-        recognise(folder, config, materials)
+        recognise(folder, config, workload)
     state, inputs, sub_models = read_delivered(path)
-    materials.model.load_state_dict(state)
-    return Result(*finished, materials.model.eval(), sub_models, path, inputs)
+    workload.model.load_state_dict(state)
+    return Result(*finished, workload.model.eval(), sub_models, path, inputs)
 
 
 def _as_warning(event: Event) -> None:
