@@ -2,13 +2,22 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: run test test-gpu check format catalogue clean demo-network
+.PHONY: run test test-quick test-gpu check format catalogue clean demo-network
 
 run: .venv/installed
 	$(BIN)/adaptcl run --strategy fedavg-s,adaptcl
 
+# One thread a process: several would only be in each other's way. Work is stolen in whole stretches,
+# so that tests which share a fixture mostly run where it was made.
+PYTEST = OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist worksteal
+
 test: .venv/installed-dev
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto
+	$(PYTEST)
+
+# For everyday work: all but what is marked slow, the network and what lies beside the package.
+test-quick: .venv/installed-dev
+	$(PYTEST) -m "not slow" --ignore=tests/engines/network --ignore=tests/network \
+		--ignore=tests/paper --ignore=tests/benchmarks
 
 # Captured steps and their kernels against the plain loop; needs a CUDA GPU. PYTHONPATH lets it run
 # in an environment that has a CUDA build of PyTorch: make test-gpu GPU_PYTHON=python3

@@ -18,8 +18,8 @@ from adaptcl.records import RoundRecord
 from adaptcl.runs.averaging import USUAL_SHARE, Averaging
 from adaptcl.runs.evaluator import TestSetEvaluator
 from adaptcl.runs.folder import RunFolder
-from adaptcl.runs.materials import Materials, given
 from adaptcl.runs.session import Session, run_session, simulated_session
+from adaptcl.runs.workload import Workload, workload_from_python
 from adaptcl.storage import Tree
 from adaptcl.strategies.strategy import Closed, Strategy
 from adaptcl.training.evaluation import USUAL_COUNT, FreshStatistics, Score
@@ -45,7 +45,7 @@ def carry_out(
 
     `report` is called with the rounds done and the total. The folder is removed at the end.
     """
-    session = simulated_session(config, _materials(config))
+    session = simulated_session(config, _workload(config))
     evaluator = ObservingEvaluator(session)
 
     def listen(event: Event) -> None:
@@ -53,7 +53,7 @@ def carry_out(
             report(event.record.round, session.strategy.rounds)
 
     done = run_session(session, _folder(work, config), [listen], evaluator)
-    units = session.materials.units
+    units = session.workload.units
     result = RunResult(
         settings=recorded_settings(config.values()),
         provenance=provenance,
@@ -82,11 +82,11 @@ class ObservingEvaluator:
     """
 
     def __init__(self, session: Session) -> None:
-        materials = session.materials
-        self._usual = TestSetEvaluator(session.config.job, materials)
-        self._units = materials.units
-        self._mean = Averaging(USUAL_SHARE, materials.units.constants)
-        self._fresh = FreshStatistics(materials.model, materials.parts, USUAL_COUNT)
+        workload = session.workload
+        self._usual = TestSetEvaluator(session.config.job, workload)
+        self._units = workload.units
+        self._mean = Averaging(USUAL_SHARE, workload.units.constants)
+        self._fresh = FreshStatistics(workload.model, workload.worker_samples, USUAL_COUNT)
         self.warnings: list[str] = []
         self.similarity: dict[int, float] = {}
         self.averaged: dict[int, float] = {}
@@ -153,13 +153,13 @@ def _folder(work: Path, config: Config) -> RunFolder:
     return RunFolder.create(work, config.to_toml())
 
 
-def _materials(config: Config) -> Materials:
+def _workload(config: Config) -> Workload:
     """Model and data as `adaptcl run` makes them, but each process reads the data only once."""
     job = config.job
     read = _read(job.data, job.data_dir)
     model = models.build(job.model, read.train.shape, len(read.classes), job.seed)
     fixed = (*models.find(job.model).fixed, *job.fixed)
-    return given(model, read.train, read.test, replace(job, fixed=fixed))
+    return workload_from_python(model, read.train, read.test, replace(job, fixed=fixed))
 
 
 @lru_cache(maxsize=2)

@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 import torch
 from hypothesis import settings
+from matplotlib.figure import Figure
 
 from adaptcl.cli.main import main
+from tests import blank_pictures
 
 # How long an example takes says more about how busy the machine is than about the code.
 settings.register_profile("unhurried", deadline=None)
@@ -20,6 +22,8 @@ settings.load_profile("unhurried")
 # A shell lets what it starts in the background ignore Ctrl-C, and so would all that tests start.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+Figure.savefig = blank_pictures.savefig  # type: ignore[method-assign]
 
 Told = tuple[int, str, str]
 SMALL = ["--model", "small", "--data", "digits", "--workers", "2", "--rounds", "2",

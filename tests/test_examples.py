@@ -1,11 +1,10 @@
 from __future__ import annotations
 
-import os
 import re
 import runpy
-import subprocess
-import sys
 from pathlib import Path
+
+import pytest
 
 import adaptcl
 from adaptcl import data
@@ -15,15 +14,15 @@ EXAMPLE = EXAMPLES / "bring_your_own_model.py"
 RESNET = EXAMPLES / "small_resnet.py"
 
 
-def test_bring_your_own_model_runs_and_adaptcl_is_faster(tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_bring_your_own_model_runs_and_adaptcl_is_faster(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert len(EXAMPLE.read_text(encoding="utf-8").splitlines()) < 40
-    # The threads of several tests side by side would only be in each other's way.
-    quiet = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONIOENCODING": "utf-8"}
-    told = subprocess.run(
-        [sys.executable, str(EXAMPLE)], capture_output=True, cwd=tmp_path, env=quiet, timeout=120
-    )
-    assert told.returncode == 0, told.stderr.decode()
-    rows = re.findall(r"^(\S+) +accuracy ([\d.]+)% +([\d.]+)×", told.stdout.decode(), re.MULTILINE)
+    monkeypatch.chdir(tmp_path)
+    runpy.run_path(str(EXAMPLE), run_name="__main__")
+    output = capsys.readouterr().out
+    rows = re.findall(r"^(\S+) +accuracy ([\d.]+)% +([\d.]+)×", output, re.MULTILINE)
     assert [name for name, _, _ in rows] == ["fedavg-s", "adaptcl"]
     accuracies = [float(accuracy) for _, accuracy, _ in rows]
     assert min(accuracies) > 90
@@ -32,6 +31,7 @@ def test_bring_your_own_model_runs_and_adaptcl_is_faster(tmp_path: Path) -> None
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_the_small_resnet_is_cut_through_its_additions() -> None:
     small_resnet = runpy.run_path(str(RESNET))["small_resnet"]
     digits = data.load("digits", None)

@@ -1,8 +1,7 @@
 """Independent randomness for every (seed, purpose, worker, round), without shared state.
 
-A run's numbers must not depend on which thread comes first, nor on whether it was interrupted.
-So no generator lives longer than the task that uses it: each is made from the seed and the names
-of what it is for.
+The numbers of a run must not depend on which thread is faster, nor on interruptions. So no
+generator outlives the task that uses it: each is made from the seed and the names of its purpose.
 """
 
 from __future__ import annotations

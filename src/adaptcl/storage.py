@@ -1,4 +1,10 @@
-"""Files that appear whole or not at all."""
+"""Files that appear whole or not at all, and trees of tensors and plain values in one file.
+
+Checkpoints are such trees. Tensors go into a safetensors file and everything else into its JSON
+header. So reading never runs code, and one rename makes the whole file appear at once. The header
+also holds a checksum of all the rest, so that a damaged file is noticed when it is read, not when a
+model has been trained on from there.
+"""
 
 from __future__ import annotations
 
@@ -22,10 +28,10 @@ from adaptcl.errors import RunFolderError, SettingError, describe_type
 
 @contextmanager
 def written_whole(path: Path) -> Iterator[BinaryIO]:
-    """A file to write to that takes the name `path` only when the block ends without an error.
+    """Open a file that gets the name `path` only when the block ends without an error.
 
-    Until then it is a temporary file in the same folder; on any error, Ctrl-C included, it is
-    removed and whatever `path` was before stays.
+    Until then it is a temporary file in the same folder. On any error, Ctrl-C included, it is
+    removed and the old file at `path` stays.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.part")
@@ -38,27 +44,20 @@ def written_whole(path: Path) -> Iterator[BinaryIO]:
         raise
 
 
-# A tree of plain values and tensors in one file, written whole or not at all.
-#
-# Checkpoints are such trees. Tensors go into a safetensors file and everything else into its JSON
-# header, so reading one never runs code, and one rename makes the whole of it appear at once. The
-# header also holds a checksum of all the rest: a disk that gives back other bytes than it was
-# given is noticed when the file is read, not when a model has been trained on from there.
-
 Tree = Any
 """None, bool, int, float, str, Tensor, and lists and string-keyed dictionaries of these."""
 
 _TENSOR = "__tensor__"
 _ACCELERATOR = "accelerator"
-"""Beside the name of a tensor that lay on a GPU or the like, not in the memory of the processor."""
+"""Marks a tensor that lay on a GPU or the like."""
 _HEADER = "tree"
 _DIGITS = 8
-"""Of the checksum, before the tree. Several entries of a header would come in any order, and the
-same tree would not always be the same file."""
+"""Length of the checksum, which stands before the tree in one header entry. Several entries would
+come in any order, and the same tree would not always make the same file."""
 
 
 def save(path: Path, tree: Tree) -> None:
-    """Write a tree; whatever was at `path` stays until the new file is complete."""
+    """Write a tree; the old file at `path` stays until the new one is complete."""
     tensors: dict[str, Tensor] = {}
     text = json.dumps(_without_tensors(tree, tensors))
     save_tensors(path, tensors, {_HEADER: _checksum(text, tensors) + text})
@@ -68,7 +67,7 @@ def save_tensors(path: Path, tensors: dict[str, Tensor], header: dict[str, str])
     """Write a safetensors file that appears whole or not at all."""
     partial = path.with_name(path.name + ".partial")
     try:
-        # safetensors puts a file in its place that nobody else may read, whatever the umask says.
+        # safetensors makes a file that nobody else may read, whatever the umask says.
         partial.unlink(missing_ok=True)
         partial.touch()
         mode = stat.S_IMODE(partial.stat().st_mode)
@@ -77,16 +76,16 @@ def save_tensors(path: Path, tensors: dict[str, Tensor], header: dict[str, str])
         with partial.open("rb") as written:
             os.fsync(written.fileno())
         partial.replace(path)
-    except (OSError, SafetensorError) as error:  # a full disk is either, by where it is met
+    except (OSError, SafetensorError) as error:  # a full disk may raise either
         partial.unlink(missing_ok=True)
         reason = getattr(error, "strerror", None) or error
         raise RunFolderError(f"{path} cannot be written: {reason}.") from None
 
 
 def load(path: Path, accelerator: torch.device | None = None) -> Tree:
-    """Read back what `save` wrote, if it is still what it was.
+    """Read what `save` wrote; an error if it is damaged.
 
-    Tensors that lay on an accelerator go to this one, all others stay with the processor.
+    Tensors that lay on an accelerator go to this one, all others to the CPU.
     """
     try:
         with safe_open(path, framework="pt") as file:
@@ -108,7 +107,7 @@ def load(path: Path, accelerator: torch.device | None = None) -> Tree:
 
 
 def _checksum(text: str, tensors: Mapping[str, Tensor]) -> str:
-    """Over all that is read back; a CRC, which costs little beside writing it every round."""
+    """Covers all that is read back. A CRC costs little compared to writing the file."""
     shapes = [(name, str(t.dtype), list(t.shape)) for name, t in sorted(tensors.items())]
     crc = zlib.crc32(json.dumps([text, shapes]).encode())
     for _, tensor in sorted(tensors.items()):
@@ -123,7 +122,7 @@ def _without_tensors(tree: Tree, tensors: dict[str, Tensor]) -> Tree:
         return {_TENSOR: name} if tree.device.type == "cpu" else {_TENSOR: name, _ACCELERATOR: True}
     if isinstance(tree, dict):
         for key in tree:
-            if type(key) is not str:  # JSON would silently make a text of a number
+            if type(key) is not str:  # JSON would silently turn a number into a text
                 raise SettingError(
                     f"A snapshot holds a dictionary with the key {key!r:.50}, but keys must be "
                     "texts; give list(dictionary.items()) and make a dictionary of it again."

@@ -6,36 +6,51 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+import torch
 
-import adaptcl
-from adaptcl.data import load
-from adaptcl.models import build
+from adaptcl import config, models
+from adaptcl.engines.environment import Environment
+from adaptcl.engines.loop import Loop
+from adaptcl.engines.simulation import Simulation
+from adaptcl.events import Event, RoundFinished
 from adaptcl.records import RoundRecord
+from adaptcl.runs.forecast import Untested, Untrained
+from adaptcl.strategies import Job, strategy_class
+from adaptcl.units import trace
 
 INTERVAL = 2
 ROUNDS = 42
+WORKERS = 10
 FALLS, RECOVERS = 500, 1000
 
 
 def rounds(folder: Path, *, grow: bool) -> tuple[RoundRecord, ...]:
-    trace = folder / "trace.csv"
-    trace.write_text(
+    """Nothing is trained: what is looked at are sizes and times, which do not depend on it."""
+    path = folder / "trace.csv"
+    path.write_text(
         f"time_s,worker,bandwidth,speed,available\n{FALLS},4,0.3333,1,1\n{RECOVERS},4,1,1,1\n"
     )
-    digits = load("digits")
-    # Hardly any training: what is looked at are sizes and times, and they do not depend on it.
-    return adaptcl.run(
-        build("small", (1, 8, 8), 10, seed=1),
-        digits.train,
-        digits.test,
-        rounds=ROUNDS,
-        pruning_interval=INTERVAL,
-        epochs=0.2,
-        profile_epochs=0.2,
-        trace=str(trace),
-        grow=grow,
-        max_importance_lost=1.0,
-    ).rounds
+    values: dict[str, object] = {
+        **{"strategy": "adaptcl", "rounds": ROUNDS, "workers": WORKERS, "grow": grow},
+        **{"pruning": "index", "pruning_interval": INTERVAL, "trace": str(path)},
+    }
+    chosen = config.configure(config.override(config.preset("default"), values))
+    job, recipe = chosen.job, chosen.recipe
+    units = trace(models.build("small", (1, 8, 8), 10, seed=1), torch.zeros(2, 1, 8, 8))
+    samples = [100] * WORKERS
+    environment = Environment(chosen.environment, units, WORKERS, recipe.epochs, job.seed, samples)
+    strategy = strategy_class(job.strategy)(
+        Job(units, {}, WORKERS, ROUNDS, recipe, job.seed), chosen.strategy
+    )
+    transport = Simulation(Untrained(units, samples), units, environment, WORKERS, threads=1)
+    found: list[RoundRecord] = []
+
+    def listen(event: Event) -> None:
+        if isinstance(event, RoundFinished):
+            found.append(event.record)
+
+    Loop(strategy, transport, WORKERS, Untested(), [listen]).run()
+    return tuple(found)
 
 
 @pytest.fixture(scope="module")
@@ -81,7 +96,7 @@ def test_the_sub_model_shrinks_and_grows_back_to_the_size_it_had(
 
 def test_it_does_not_oscillate(growing: tuple[RoundRecord, ...]) -> None:
     """Each worker's size turns round at most twice: once for each change."""
-    for worker in range(10):
+    for worker in range(WORKERS):
         sizes = [record.workers[worker].retention for record in growing]
         steps = [b - a for a, b in pairwise(sizes) if abs(b - a) > 1e-9]
         turns = sum(1 for a, b in pairwise(steps) if a * b < 0)

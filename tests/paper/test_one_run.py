@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from adaptcl.config import Config, configure
-from adaptcl.runs.materials import by_name
 from adaptcl.runs.session import run_session, simulated_session
+from adaptcl.runs.workload import load_workload
 from paper import one_run
 from paper.one_run import carry_out
 from paper.provenance import Provenance
@@ -90,9 +90,9 @@ def test_a_result_holds_the_series_and_the_prunings(result: RunResult) -> None:
 
 
 def test_the_run_is_the_one_that_the_settings_mean_anywhere_else(result: RunResult) -> None:
-    materials = by_name(CONFIG.job)
-    assert sum(len(part) for part in materials.parts) == 400
-    other = run_session(simulated_session(CONFIG, materials))
+    workload = load_workload(CONFIG.job)
+    assert sum(len(part) for part in workload.worker_samples) == 400
+    other = run_session(simulated_session(CONFIG, workload))
     assert [record.virtual_time_s for record in other.rounds] == pytest.approx(
         result.course.virtual_time_s, abs=1e-3
     )

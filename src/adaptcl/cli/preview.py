@@ -9,8 +9,8 @@ from rich.console import Console
 from adaptcl import report
 from adaptcl.cli import say
 from adaptcl.cli.requested_runs import ineffective_settings, requested_configs
-from adaptcl.cli.run import materials_by_name
-from adaptcl.engines.forecast import forecast
+from adaptcl.cli.run import load_with_progress
+from adaptcl.runs.forecast import forecast
 from adaptcl.units import describe
 
 
@@ -18,16 +18,16 @@ def forecast_job(options: argparse.Namespace) -> None:
     configs = requested_configs(options)
     for sentence in ineffective_settings(options, configs):
         say(sentence)
-    materials = materials_by_name(configs[0])
-    samples = [len(part) for part in materials.parts]
+    workload = load_with_progress(configs[0])
+    samples = [len(part) for part in workload.worker_samples]
     with report.bar("computing times") as progress:
         forecasts = []
         for number, each in enumerate(configs):
-            forecasts.append(forecast(each, materials.units, samples))
+            forecasts.append(forecast(each, workload.units, samples))
             progress(number + 1, len(configs))
     Console().print(report.forecast_table(forecasts))
 
 
 def describe_job(options: argparse.Namespace) -> None:
-    materials = materials_by_name(requested_configs(options)[0])
-    print(describe(materials.model, materials.example(), materials.fixed))
+    workload = load_with_progress(requested_configs(options)[0])
+    print(describe(workload.model, workload.example(), workload.fixed))

@@ -12,7 +12,7 @@ from typing import Any
 from adaptcl import config, report
 from adaptcl.cli import network
 from adaptcl.cli.compare import named_runs, show_runs_in_place
-from adaptcl.cli.run import materials_by_name, saying_how_to_resume, unfinished
+from adaptcl.cli.run import load_with_progress, saying_how_to_resume, unfinished
 from adaptcl.config.config import FROM_PYTHON
 from adaptcl.errors import AdaptCLError, RunFolderError, SettingError
 from adaptcl.runs.folder import RunFolder
@@ -76,9 +76,9 @@ def _go_on(together: Sequence[Path], paths: Sequence[Path], rounds: int | None) 
         return
     for path, settings in left.items():
         chosen = config.configure(settings)
-        materials = materials_by_name(chosen)
+        workload = load_with_progress(chosen)
         with saying_how_to_resume(paths), report.Progress() as progress:
-            run_session(simulated_session(chosen, materials), RunFolder.open(path), [progress])
+            run_session(simulated_session(chosen, workload), RunFolder.open(path), [progress])
 
 
 def _settings(path: Path, rounds: int | None) -> dict[str, Any]:

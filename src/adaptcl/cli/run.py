@@ -14,17 +14,17 @@ from adaptcl.cli.compare import show_runs
 from adaptcl.cli.requested_runs import requested_runs
 from adaptcl.config import Config
 from adaptcl.runs.folder import RunFolder
-from adaptcl.runs.materials import Materials, by_name
 from adaptcl.runs.session import run_session, simulated_session
+from adaptcl.runs.workload import Workload, load_workload
 
 
 def run_job(options: argparse.Namespace) -> None:
     asked = requested_runs(options, seeds=True)
     for sentence in asked.ineffective:
         say(sentence)
-    materials = _materials_by_seed()
+    workload = _workload_by_seed()
     configs = [each.with_absolute_paths() for each in asked.configs]
-    sessions = [simulated_session(each, materials(each)) for each in configs]
+    sessions = [simulated_session(each, workload(each)) for each in configs]
     for each, path in zip(configs, asked.folders, strict=True):
         RunFolder.create(path, each.to_toml()).close()
     with saying_how_to_resume(asked.folders):
@@ -35,10 +35,10 @@ def run_job(options: argparse.Namespace) -> None:
     show_runs(asked.folders, asked.figures, over_seeds=asked.over_seeds)
 
 
-def materials_by_name(chosen: Config) -> Materials:
+def load_with_progress(chosen: Config) -> Workload:
     """Read the model and the data that the settings name, with a progress bar."""
     with report.bar(f"reading {chosen.job.data}") as progress:
-        return by_name(chosen.job, progress)
+        return load_workload(chosen.job, progress)
 
 
 @contextmanager
@@ -56,13 +56,13 @@ def unfinished(paths: Sequence[Path]) -> list[Path]:
     return [path for path in paths if not (path / "summary.json").exists()]
 
 
-def _materials_by_seed() -> Callable[[Config], Materials]:
-    """Make materials for runs that differ in strategy and seed only: one for each seed."""
-    kept: dict[int, Materials] = {}
+def _workload_by_seed() -> Callable[[Config], Workload]:
+    """Load workloads for runs that differ in strategy and seed only: one for each seed."""
+    kept: dict[int, Workload] = {}
 
-    def made(chosen: Config) -> Materials:
+    def made(chosen: Config) -> Workload:
         if chosen.job.seed not in kept:
-            kept[chosen.job.seed] = materials_by_name(chosen)
+            kept[chosen.job.seed] = load_with_progress(chosen)
         return kept[chosen.job.seed]
 
     return made

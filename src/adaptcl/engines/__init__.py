@@ -1,1 +1,1 @@
-"""How tasks reach workers, and what time it is."""
+"""The loop of a run, and the transports that carry its tasks."""

@@ -1,8 +1,8 @@
-"""The simulated world: how long sending, training and receiving take for each worker.
+"""Bandwidth and compute speed of each worker over time, and the update times that follow.
 
-Training time comes either from a profile (a fixed part plus a part in proportion to FLOPs), which
-makes runs reproducible, or from the measured wall time of the real training. Conditions may
-change while something is under way; a transfer then goes on at the new rate.
+Training time comes from a profile (a fixed part plus a part in proportion to FLOPs), which makes
+runs reproducible, or from the measured wall time of the real training. When conditions change in
+the middle of a transfer or a training, it goes on at the new rate.
 """
 
 from __future__ import annotations
@@ -24,13 +24,12 @@ from adaptcl.training import Task, Timing
 from adaptcl.units import Kept, UnitMap, flops, size_bytes
 
 _UNEQUAL = 2.0
-"""How many times the samples of another a worker may have before a clock that ignores it is
-remarked upon."""
+"""The ratio of two workers' sample counts above which ignoring it is worth a warning."""
 
 
 @dataclass(frozen=True)
 class EnvironmentSettings:
-    """Who is how fast."""
+    """Bandwidth and compute speed of each worker over time."""
 
     sigma: float = setting(
         2.0,
@@ -86,13 +85,13 @@ class EnvironmentSettings:
 
     @property
     def time_noise(self) -> float:
-        """How much the times of equal tasks vary by chance, as far as that is known before."""
-        is_real = self.training_time == "measured"
-        return max(self.jitter, TYPICAL_NOISE) if is_real else self.jitter
+        """The relative spread of equal tasks' times, as expected before the run."""
+        measured = self.training_time == "measured"
+        return max(self.jitter, TYPICAL_NOISE) if measured else self.jitter
 
 
 class Environment:
-    """The clockwork of a simulation; all times in virtual seconds."""
+    """Says how long tasks take in a simulation, in virtual seconds."""
 
     def __init__(
         self,
@@ -103,13 +102,13 @@ class Environment:
         seed: int,
         samples: Sequence[int] = (),
     ) -> None:
-        """`samples` says how many each worker has; nothing where all have as many."""
+        """`samples` is each worker's number of samples; empty means that all have equally many."""
         self._settings = settings
         self._units = units
         self._seed = seed
         self._whole_flops = flops(units, units.everything())
         size = size_bytes(units, units.everything()) / MIB
-        # σ is about whole rounds, so t_train is that of the run's epochs, not of the profile's.
+        # σ compares whole rounds, so t_train covers the run's epochs, not the profile's.
         train_time = settings.train_time * epochs / settings.profile_epochs
         self.bandwidths = _by_worker("bandwidths", settings.bandwidths, workers) or bandwidths(
             size, settings.bandwidth_max, train_time, settings.sigma, workers
@@ -123,11 +122,11 @@ class Environment:
 
     @property
     def measured(self) -> bool:
-        """Whether training times are those of this machine."""
+        """Whether training times are measured on this machine."""
         return self._settings.training_time == "measured"
 
     def ignores_samples(self) -> str | None:
-        """A sentence on parts of very different size that all take equally long, if it is so."""
+        """A warning if workers have very unequal numbers of samples but equal training times."""
         least, most = min(self._relative_samples), max(self._relative_samples)
         if self.measured or self._settings.samples_share or most <= _UNEQUAL * least:
             return None
@@ -146,7 +145,7 @@ class Environment:
         received: int,
         measured_seconds: float,
     ) -> Timing:
-        """How long a task takes that is sent at `start` and leaves the units `after`."""
+        """How long a task takes if it is sent at `start` and leaves the kept units `after`."""
         worker = task.worker
         jitter = self._jitter(task)
         rate = self.bandwidths[worker] * MIB / jitter
@@ -166,14 +165,14 @@ class Environment:
         return Timing(arrived - start, trained - arrived, back - trained, sent, received)
 
     def earliest(self, task: Task, start: float, sent: int) -> float:
-        """A time before which the task's update cannot arrive, known before it is trained."""
+        """A lower bound on the arrival of the task's update, known before the training."""
         if self.measured:
             return start
         smallest = self._units.everything() & False
         return start + self.timing(task, smallest, start, sent, 0, 0.0).update_time
 
     def _profiled(self, task: Task, after: Kept) -> float:
-        """Seconds by the profile: β of the epochs at the size received, the rest at `after`."""
+        """Training seconds by the profile: β of the epochs before the pruning, the rest after."""
         first = task.recipe.beta if task.pruning else 1.0
         work = first * self._relative_flops(task.kept)
         if first < 1:
@@ -185,7 +184,7 @@ class Environment:
         return seconds * (1 - by_samples + by_samples * self._relative_samples[task.worker])
 
     def _relative_flops(self, kept: Kept) -> float:
-        # Where none can be counted, nothing is known to be saved either.
+        # Where FLOPs cannot be counted, assume that pruning saves none.
         return flops(self._units, kept) / self._whole_flops if self._whole_flops else 1.0
 
     def _jitter(self, task: Task) -> float:
@@ -198,7 +197,7 @@ class Environment:
     def _finish(
         self, worker: int, start: float, amount: float, rate: Callable[[float], float]
     ) -> float:
-        """When `amount` is done that begins at `start` and goes on at changing rates."""
+        """When an `amount` of work that begins at `start` is done, at changing rates."""
         time = start
         while True:
             change, pace = self.trace.after(worker, time), rate(time)

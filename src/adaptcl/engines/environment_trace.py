@@ -1,8 +1,8 @@
-"""How an environment changes over time: bandwidth, speed and presence of each worker.
+"""A CSV file of how each worker's bandwidth, speed and presence change over time.
 
-A trace is a CSV file with the header `time_s,worker,bandwidth,speed,available`. Each line says
-what holds for a worker (`*` for all) from that moment on, as factors of its base bandwidth and
-speed; `available` is 1 or 0. A worker without a line is always there and never changes.
+The header is `time_s,worker,bandwidth,speed,available`. Each line applies to a worker (`*` for all)
+from that moment on. Bandwidth and speed are factors of the worker's base values; `available` is 1
+or 0. A worker without a line is always there and never changes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _HEADER = ["time_s", "worker", "bandwidth", "speed", "available"]
 
 @dataclass(frozen=True)
 class WorkerCondition:
-    """What holds for a worker from `since` on."""
+    """The condition of a worker from `since` on."""
 
     since: float
     bandwidth: float = 1.0
@@ -31,28 +31,27 @@ class WorkerCondition:
 
 @dataclass(frozen=True)
 class Trace:
-    """The conditions of each worker, in order of time, the first since 0."""
+    """The conditions of each worker in order of time, beginning at 0."""
 
     by_worker: tuple[tuple[WorkerCondition, ...], ...]
 
     @classmethod
     def steady(cls, workers: int) -> Trace:
-        """Nothing ever changes."""
+        """A trace in which nothing changes."""
         return cls(((WorkerCondition(0.0),),) * workers)
 
     def at(self, worker: int, time: float) -> WorkerCondition:
-        """What holds for a worker at a time."""
         conditions = self.by_worker[worker]
         return conditions[max(0, bisect_right(conditions, time, key=lambda c: c.since) - 1)]
 
     def after(self, worker: int, time: float) -> float:
-        """When the condition that holds at `time` ends."""
+        """When the condition at `time` ends."""
         conditions = self.by_worker[worker]
         index = bisect_right(conditions, time, key=lambda c: c.since)
         return conditions[index].since if index < len(conditions) else math.inf
 
     def changes_of_presence(self) -> list[tuple[float, int, bool]]:
-        """Every moment a worker leaves or comes back: (time, worker, whether it is there)."""
+        """Each time a worker leaves or comes back, as (time, worker, whether it is there)."""
         changes = []
         for worker, conditions in enumerate(self.by_worker):
             there = True
@@ -64,7 +63,6 @@ class Trace:
 
 
 def read_trace(path: Path, workers: int) -> Trace:
-    """Read a trace; one sentence on the first line that is not one."""
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
             rows = list(csv.reader(file))

@@ -1,11 +1,10 @@
-"""Flower's grid with an eye on the clock: when each node was asked, and when its answer was there.
+"""A Flower grid that measures when each node is asked and when its answer arrives.
 
-Flower pushes all messages of a round before it looks for answers, and fetches those it finds one
-after the other, each until its node has sent all of it. With times taken around that, each node's
-would have the others' waits in it, and the one with the slowest link could pass for the fastest.
-So here each message goes by itself, and has a thread that waits for its answer. Flower's grids
-bear that: they make HTTP calls with a client that they use from many threads themselves, or ask a
-link state that has locks.
+Flower pushes all messages of a round before it looks for answers, and then fetches the answers one
+after the other. Times taken around that would include the waits for other nodes, and the node with
+the slowest link could look like the fastest. So here each message is pushed on its own and has a
+thread that waits for its answer. Flower's grids allow that: they call HTTP with a client that
+Flower itself uses from many threads, or ask a link state that has locks.
 """
 
 from __future__ import annotations
@@ -21,27 +20,27 @@ from flwr.app import Message
 from flwr.serverapp import Grid
 
 _LOOK_S = 0.2
-"""Between two looks for an answer; Flower's own loop looks every three seconds."""
+"""Seconds between two looks for an answer; Flower's loop looks every three seconds."""
 _LOOKS_PER_S = 50.0
-"""Of all threads together; where there are many nodes, each is looked for less often."""
+"""Looks of all threads together. With many nodes, each thread looks less often."""
 
 
 @dataclass(frozen=True)
 class Moments:
-    """When things happened to one message, by the monotonic clock."""
+    """The times of one message, on the monotonic clock."""
 
     began: float
-    """When it began to be pushed."""
+    """When the push began."""
     pushed: float
-    """When all of it was there for its node."""
+    """When the push was complete."""
     arrived: float
-    """When all of the answer was here."""
+    """When the whole answer had arrived."""
 
     def elapsed(self, worked: float) -> float:
-        """How long it took a node that says to have worked so many seconds.
+        """The update time of a node that reports `worked` seconds of work.
 
-        What it takes to push a message is not its node's time: of tensors that several messages
-        share, the first of them carries all. But a node may begin before it is all there.
+        The push does not count: of tensors that several messages share, the first message carries
+        all. But a node may begin before the push is complete.
         """
         return max(self.arrived - self.pushed, min(worked, self.arrived - self.began))
 
@@ -58,7 +57,7 @@ class _Question:
 
 @dataclass(frozen=True)
 class _Outcome:
-    """What has become of a message: its answer, or an error of the grid."""
+    """The answer to a message, or an error of the grid."""
 
     question: _Question
     result: Message | Exception
@@ -67,8 +66,8 @@ class _Outcome:
 
 @dataclass(frozen=True)
 class _Round:
-    """What the threads of one round share. A thread that is left behind, because its answer came
-    too late, has nothing in common with those of the next."""
+    """What the threads of one round share. A thread whose answer comes too late stays behind with
+    its round and does not disturb the next one."""
 
     pause: float
     outcomes: SimpleQueue[_Outcome] = field(default_factory=SimpleQueue)
@@ -76,7 +75,7 @@ class _Round:
 
 
 class TimedGrid:
-    """A grid that notes the moments of each node's message in a dictionary."""
+    """A grid that records the moments of each node's message in a dictionary."""
 
     def __init__(self, grid: Grid, moments: dict[int, Moments]) -> None:
         self._grid = grid
@@ -88,7 +87,7 @@ class TimedGrid:
     def send_and_receive(
         self, messages: Iterable[Message], *, timeout: float | None = None
     ) -> Iterable[Message]:
-        """What Flower's grids do, but the timeout holds also while an answer is on its way."""
+        """As Flower's grids do, but the timeout also ends an answer that is on its way."""
         all_messages = list(messages)
         this = _Round(max(_LOOK_S, len(all_messages) / _LOOKS_PER_S))
         try:
@@ -99,16 +98,16 @@ class TimedGrid:
             this.over.set()
 
     def _ask(self, message: Message, this: _Round) -> int:
-        """Push a message and have its answer waited for; gives how many answers there will be,
-        which is none if Flower does not take the message."""
+        """Push a message and start to wait for its answer. Returns the number of answers to expect,
+        0 if Flower refuses the message."""
         node = message.metadata.dst_node_id
         began = time.monotonic()
         names = [name for name in self._grid.push_messages([message]) if name]
         pushed = time.monotonic()
         for name in names:
             question = _Question(name, node, began, pushed)
-            # A daemon, because it may wait for hours on a node that has gone silent in the middle
-            # of its answer, and the round and the app may be over before.
+            # A daemon, because it may wait for hours on a node that fell silent in the middle of
+            # its answer, and the app may end before that.
             threading.Thread(target=self._wait, args=(question, this), daemon=True).start()
         return len(names)
 
@@ -119,7 +118,7 @@ class TimedGrid:
                     this.outcomes.put(_Outcome(question, reply, time.monotonic()))
                     return
                 this.over.wait(this.pause)
-        except Exception as error:  # It is raised where the app can see it.
+        except Exception as error:  # raised again where the app can see it
             this.outcomes.put(_Outcome(question, error, time.monotonic()))
 
     def _collect(self, waiting: int, this: _Round, until: float | None) -> list[Message]:

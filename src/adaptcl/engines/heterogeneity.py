@@ -1,6 +1,6 @@
-"""Heterogeneity: how unequal workers are, and bandwidths that make them so (paper's appendix B).
+"""The paper's heterogeneity H, and bandwidths that produce a given one (its appendix B).
 
-Sizes and bandwidths are in MiB and MiB/s, which is what the paper's MB turn out to be.
+Sizes and bandwidths are in MiB and MiB/s, which is what the paper means by MB.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ MIB = 2**20
 
 
 def heterogeneity(update_times: Sequence[float]) -> float:
-    """H = 1 − mean of φ_min/φ_w over all workers but the fastest: 0 if all are equal."""
+    """H = 1 − mean of φ_min / φ_w over all workers but the fastest; 0 if all are equal."""
     times = sorted(t for t in update_times if math.isfinite(t) and t > 0)
     if len(times) < 2:
         return 0.0
@@ -22,17 +22,16 @@ def heterogeneity(update_times: Sequence[float]) -> float:
 def of_those_present(
     update_times: Sequence[float], asked: Iterable[int], away: Container[int]
 ) -> float | None:
-    """H of the workers asked, but for those away; None while the time of one is not known (0).
+    """H of the workers asked who are not away; None while one of them has no update time yet (0).
 
-    Without a barrier the first rounds are those of the fastest workers: of them alone, H would be
-    too small.
+    Without a barrier the first rounds hold only the fastest workers, whose H would be too small.
     """
     times = [update_times[worker] for worker in asked if worker not in away]
     return heterogeneity(times) if all(time > 0 for time in times) else None
 
 
 def update_times(fastest: float, sigma: float, workers: int) -> list[float]:
-    """Update times spread evenly from σ times the fastest (worker 0) down to the fastest."""
+    """Update times spread evenly, from σ × `fastest` for worker 0 to `fastest` for the last."""
     if workers == 1:
         return [fastest]
     step = (sigma - 1) / (workers - 1)
@@ -42,7 +41,7 @@ def update_times(fastest: float, sigma: float, workers: int) -> list[float]:
 def bandwidths(
     size: float, bandwidth_max: float, train_time: float, sigma: float, workers: int
 ) -> list[float]:
-    """Bandwidths that give those update times, for a model of `size` that trains equally fast
-    everywhere. The fastest worker, the last one, gets `bandwidth_max`."""
+    """Bandwidths that give these update times for a model of `size` that trains equally fast
+    everywhere. The last worker is the fastest and gets `bandwidth_max`."""
     fastest = 2 * size / bandwidth_max + train_time
     return [2 * size / (time - train_time) for time in update_times(fastest, sigma, workers)]

@@ -18,7 +18,7 @@ import torch
 from adaptcl.codecs.codec import Codec, Memory
 from adaptcl.engines.environment import Environment
 from adaptcl.engines.loop import Arrived, Expired, Happening, Joined, Lost, Traffic
-from adaptcl.engines.thread_executor import Expected, Trainings
+from adaptcl.engines.thread_executor import ExpectedUpdate, ThreadExecutor
 from adaptcl.errors import AdaptCLError, CodecError
 from adaptcl.storage import Tree
 from adaptcl.training import Arrival, Task, Timing, Update
@@ -141,7 +141,7 @@ class Simulation:
         if resume is not None:
             self._restore(resume)
         self._cores = torch.get_num_threads()
-        self._trainings = Trainings[_Trained](self._threads, self._cores_for_each())
+        self._trainings = ThreadExecutor[_Trained](self._threads, self._cores_for_each())
         # Workers hold all cores. An operation that the server splits among them waits for its turn
         # on each, which takes a hundred times as long as the operation.
         torch.set_num_threads(1)
@@ -235,7 +235,7 @@ class Simulation:
             return self._cores
         return max(1, self._cores // self._count)
 
-    def _receive(self, expected: Expected) -> Happening:
+    def _receive(self, expected: ExpectedUpdate) -> Happening:
         worker = expected.worker
         trained = self._trainings.take(expected)
         self._end_task(worker)

@@ -1,11 +1,10 @@
-"""The trainings of a simulation: which of them run, and whose update comes next.
+"""Runs the trainings of a simulation in threads, and hands out updates in virtual order.
 
-Trainings run in threads, but the order of their updates is that of the virtual clock and never
-depends on which thread was faster. Mostly the moment an update will arrive is known before it is
-trained. Trainings then begin in the order of arrival, and only a few of them ahead of the clock:
-of a thousand workers a handful of updates is in memory, not a thousand. Where the moment depends
-on what the training does (a pruning, a measured time, a codec whose bytes depend on the values),
-all that could come next are trained before the next one is known.
+The order of updates follows the virtual clock and never depends on which thread is faster. Usually
+the time of an update's arrival is known before it is trained. Then trainings begin in the order of
+arrival, and only a few ahead of the clock: of a thousand workers, few updates are in memory. If the
+time depends on the training (a pruning, a measured time, a codec whose bytes depend on the values),
+all trainings that could arrive next are run before the next update is known.
 """
 
 from __future__ import annotations
@@ -24,19 +23,19 @@ _AHEAD = 3
 
 
 class Timed(Protocol):
-    """What a training gives: all that matters here is how long it took on the virtual clock."""
+    """The result of a training. Only its time on the virtual clock matters here."""
 
     @property
     def update_time(self) -> float:
-        """Virtual seconds from the beginning to the arrival."""
+        """Virtual seconds from the start to the arrival."""
         ...
 
 
 Outcome = TypeVar("Outcome", bound=Timed)
 
 
-class Expected(NamedTuple):
-    """When an update arrives, or the earliest moment it could; unknown moments sort first."""
+class ExpectedUpdate(NamedTuple):
+    """When an update arrives, or the earliest it could arrive. Unknown times sort first."""
 
     time: float
     is_known: bool
@@ -53,8 +52,8 @@ class _Training(Generic[Outcome]):
     future: Future[Outcome] | None = None
 
 
-class Trainings(Generic[Outcome]):
-    """The trainings under way, one a worker."""
+class ThreadExecutor(Generic[Outcome]):
+    """Runs at most one training for each worker at a time."""
 
     def __init__(self, threads: int, cores_for_each: int) -> None:
         self._pool = ThreadPoolExecutor(
@@ -62,10 +61,10 @@ class Trainings(Generic[Outcome]):
         )
         self._most = _AHEAD * threads
         self._under_way: dict[int, _Training[Outcome]] = {}
-        self._next: list[Expected] = []
-        self._to_begin: list[Expected] = []
+        self._next: list[ExpectedUpdate] = []
+        self._to_begin: list[ExpectedUpdate] = []
         self._ahead = 0
-        """Trainings with a known moment that have begun and are not taken yet."""
+        """Trainings with a known time of arrival that have begun and are not taken yet."""
         self._count = 0
 
     def add(
@@ -77,18 +76,18 @@ class Trainings(Generic[Outcome]):
         earliest: float,
         is_known: bool,
     ) -> None:
-        """A task was given: its update arrives at `earliest` if that is known, else not before.
+        """Add a worker's training. Its update arrives at `earliest` if that is known, else later.
 
-        It begins when all tasks of the moment have been added and `begin` is called.
+        The training begins once all tasks of the moment are added and `begin` is called.
         """
         self._count += 1
         self._under_way[worker] = _Training(start, self._count, work, is_known)
-        expected = Expected(earliest, is_known, worker, self._count)
+        expected = ExpectedUpdate(earliest, is_known, worker, self._count)
         heapq.heappush(self._next, expected)
         heapq.heappush(self._to_begin, expected)
 
     def begin(self) -> None:
-        """Begin those that are due first, as many as may run ahead of the clock."""
+        """Start the trainings that are due first, as many as may run ahead of the clock."""
         while self._to_begin:
             training = self._current(self._to_begin[0])
             if training is not None and training.future is None:
@@ -97,8 +96,8 @@ class Trainings(Generic[Outcome]):
                 self._submit(training)
             heapq.heappop(self._to_begin)
 
-    def first(self, horizon: float = math.inf) -> Expected | None:
-        """The next update to arrive, if one does by the horizon."""
+    def first(self, horizon: float = math.inf) -> ExpectedUpdate | None:
+        """The next update to arrive, if one arrives by the horizon."""
         self.begin()
         while self._next and self._next[0].time <= horizon:
             expected = self._next[0]
@@ -112,8 +111,8 @@ class Trainings(Generic[Outcome]):
                 heapq.heapreplace(self._next, expected._replace(time=time, is_known=True))
         return None
 
-    def take(self, expected: Expected) -> Outcome:
-        """What the training of an update gave; the training is over then."""
+    def take(self, expected: ExpectedUpdate) -> Outcome:
+        """The result of a training, which is over then."""
         training = self._under_way[expected.worker]
         outcome = self._outcome(training)
         assert training.start + outcome.update_time == expected.time
@@ -121,9 +120,9 @@ class Trainings(Generic[Outcome]):
         return outcome
 
     def drop(self, worker: int) -> None:
-        """Forget a training: nobody waits for its update any more.
+        """Forget a worker's training.
 
-        One that has begun goes on to its end, perhaps beside its worker's next.
+        A training that has begun still runs to its end, perhaps beside the worker's next one.
         """
         training = self._under_way.pop(worker, None)
         if training is None or training.future is None:
@@ -132,7 +131,7 @@ class Trainings(Generic[Outcome]):
         self._ahead -= training.is_known
 
     def close(self) -> None:
-        """Let go of the threads, without waiting for trainings that nobody wants any more."""
+        """Release the threads without waiting for trainings that nobody wants any more."""
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def _submit(self, training: _Training[Outcome]) -> Future[Outcome]:
@@ -143,7 +142,7 @@ class Trainings(Generic[Outcome]):
     def _outcome(self, training: _Training[Outcome]) -> Outcome:
         return (training.future or self._submit(training)).result()
 
-    def _current(self, expected: Expected) -> _Training[Outcome] | None:
-        """The training that is meant, unless it was dropped or another took its place."""
+    def _current(self, expected: ExpectedUpdate) -> _Training[Outcome] | None:
+        """The training that is expected, unless it was dropped or replaced by another."""
         training = self._under_way.get(expected.worker)
         return training if training is not None and training.number == expected.number else None

@@ -15,7 +15,6 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from adaptcl.engines.forecast import Forecast
 from adaptcl.records import first_and_last_heterogeneity
 from adaptcl.report.comparison import BASELINE_STRATEGY, ComparisonRow, comparison_rows, interval
 from adaptcl.report.labels import distinct_labels, job_differences
@@ -30,6 +29,7 @@ from adaptcl.report.wording import (
     number_of,
     volume,
 )
+from adaptcl.runs.forecast import Forecast
 
 _TIME = "virtual time"
 COLUMNS = (

@@ -1,13 +1,12 @@
-"""The model that a run tests and delivers: the mean of its latest global models.
+"""The model that a run tests and delivers: a running mean of its latest global models.
 
-Single rounds of a job with unequal data can be bad ones: VGG16 on CIFAR-10 (s = 80, σ = 20) was at
-61 % in one test between two of 73 %, and whoever stops there has bad luck. A mean over some rounds
-hardly notices, is usually a little better than its models, and costs the workers nothing: they go
-on from the latest model, not from the mean.
+With unequal data a single round can be bad: VGG16 on CIFAR-10 (s = 80, σ = 20) had 61 % in one test
+between two of 73 %. A mean over some rounds hardly notices, is usually a little better than its
+models, and costs the workers nothing: they go on from the latest model, not from the mean.
 
-How many rounds is a share of those so far, because a model that still learns fast is better than
-its past. The newest model has the weight 1 / (share × round) and older ones fade, so that in the
-first 1 / share rounds there is no averaging at all.
+The mean covers a share of the rounds so far, because a model that still learns fast is better than
+its past. The newest model has the weight 1 / (share × round) and older ones fade. So there is no
+averaging in the first 1 / share rounds.
 """
 
 from __future__ import annotations
@@ -21,32 +20,32 @@ from adaptcl.strategies.strategy import Closed
 from adaptcl.units import State
 
 USUAL_SHARE = 0.05
-"""Five per cent: the rounds that a run of 150 averages over are about seven."""
+"""Five per cent: at the end of 150 rounds the mean covers about seven."""
 
 
 class Averaging:
-    """A running mean of global models that forgets."""
+    """A running mean of global models in which older models fade."""
 
     def __init__(self, share: float, constants: Container[str] = ()) -> None:
-        """Over this share of the rounds so far; 0 is no averaging. Tensors named as `constants`
-        have no mean."""
+        """Average over this share of the rounds so far; 0 switches it off. Tensors named in
+        `constants` are never averaged."""
         self._share = share
         self._constants = constants
         self._model: State | None = None
         self._round = 0
         self._rounds = 0
-        """Since sub-models last changed."""
+        """Rounds since sub-models last changed."""
 
     @property
     def model(self) -> State | None:
-        """The mean; None where it is not known, because it is the global model itself."""
+        """The mean; None if it is just the global model."""
         return self._model
 
     def add(self, state: State, closed: Closed) -> State:
-        """Take in the global model of a round; the mean, whose tensors nobody may write into.
+        """Add the global model of a round and return the mean, whose tensors must not be changed.
 
-        Models of before a pruning have units that were cut since, and the statistics of the round
-        of a pruning are those of neither, so the mean begins anew behind it.
+        Models from before a pruning have units that are cut now, and the statistics of the pruning
+        round fit neither model. So the mean starts again after a pruning.
         """
         pruned = any(record.pruned_rate for record in closed.workers)
         self._rounds = 0 if pruned else self._rounds + 1
@@ -55,7 +54,7 @@ class Averaging:
         if window <= 1 or self._model is None:
             self._model = state
         else:
-            # A mean from a checkpoint may be in another place than the models that follow it.
+            # A mean from a checkpoint may be on another device than the next models.
             self._model = {
                 name: torch.lerp(self._model[name].to(tensor.device), tensor, 1 / window)
                 if tensor.is_floating_point() and name not in self._constants
@@ -65,7 +64,7 @@ class Averaging:
         return self._model
 
     def snapshot(self) -> Tree:
-        """All that is needed to go on; the mean only where the next round needs it."""
+        """All that `restore` needs; the mean only if the next round uses it."""
         needed = self._share * (self._round + 1) > 1
         return {
             "model": self._model if needed else None,
@@ -74,7 +73,6 @@ class Averaging:
         }
 
     def restore(self, tree: Tree) -> None:
-        """Go on from a snapshot."""
         self._model = tree["model"]
         self._round = tree["round"]
         self._rounds = tree["rounds"]

@@ -1,7 +1,7 @@
-"""A trained model as others use it: with the step from images to what the model takes.
+"""A trained model together with the step from images to the floats it was trained on.
 
-A model is trained on floats that were made of images, batch by batch. Whoever uses it later has
-images, and would have to know how that was done.
+Training turns images into floats batch by batch. Who uses the model later has images, and should
+not need to know how that was done.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from adaptcl.errors import DataError, warn_user
 class Delivered(nn.Module):
     """A trained model that takes what it was trained on.
 
-    uint8 images [N, C, H, W] are scaled and normalised as they were in training. Anything else goes
-    to the model as it is; so floats, where the model was trained on images, must be scaled and
-    normalised already. Those that all lie between 0 and 1 although training normalised its images,
-    or far outside of what it had, are warned of. `model` is the model itself, which takes no uint8
-    images, and `inputs` says what it was trained on.
+    uint8 images [N, C, H, W] are scaled and normalised as in training. Anything else goes to the
+    model as it is, so floats must be scaled and normalised already. There is a warning if floats
+    look as if they were not: all between 0 and 1 although training normalised its images, or far
+    outside the range of training. `model` is the model itself, which takes no uint8 images, and
+    `inputs` describes what it was trained on.
     """
 
     scale: Tensor
@@ -32,7 +32,7 @@ class Delivered(nn.Module):
         self.inputs = inputs
         self._images = inputs.kind == "uint8"
         self._trusted = not self._images
-        """Whether a batch was looked at already. One is enough, and looking makes a GPU wait."""
+        """Whether a batch was checked already. One is enough, and checking makes a GPU wait."""
         if self._images:
             device = next((each.device for each in model.parameters()), None)
             scale, shift = scaling(inputs.shape[0], inputs.mean, inputs.std, device)
@@ -40,15 +40,14 @@ class Delivered(nn.Module):
             self.register_buffer("shift", shift, persistent=False)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Scores for each class."""
-        # What is recorded to run elsewhere must not depend on the values it is recorded with.
-        recorded = torch.compiler.is_compiling() or _traced()
+        # An exported model must not depend on the values it was exported with.
+        exporting = torch.compiler.is_compiling() or _traced()
         if self._images and inputs.dtype == torch.uint8:
-            if not recorded:
+            if not exporting:
                 self._refuse_other_shape(inputs)
             inputs = inputs.to(self.scale.dtype) * self.scale + self.shift
-        elif not self._trusted and not recorded:
-            self._look_at(inputs)
+        elif not self._trusted and not exporting:
+            self._check_range(inputs)
         scores: Tensor = self.model(inputs)
         return scores
 
@@ -60,20 +59,19 @@ class Delivered(nn.Module):
                 f"shape {list(images.shape)}."
             )
 
-    def _look_at(self, floats: Tensor) -> None:
-        """Warn of floats that are hardly what training had."""
+    def _check_range(self, floats: Tensor) -> None:
+        """Warn if floats are outside the range of training."""
         if floats.numel() == 0:
             return
         low, high = (float(each) for each in floats.aminmax())
         if low == high:
-            return  # made up, to try the model or to warm it up
+            return  # a dummy input, to try the model or to warm it up
         self._trusted = True
-        sentence = self._doubt(low, high)
+        sentence = self._range_warning(low, high)
         if sentence is not None:
             warn_user(sentence)
 
-    def _doubt(self, low: float, high: float) -> str | None:
-        """What is odd about floats in this range, if anything is."""
+    def _range_warning(self, low: float, high: float) -> str | None:
         mean, std = self.inputs.mean, self.inputs.std
         black, white = self.shift, 255 * self.scale + self.shift
         least, most = float(black.min()), float(white.max())
@@ -83,7 +81,7 @@ class Delivered(nn.Module):
                 f"but the model was trained on normalised ones, from {least:.3g} to {most:.3g}; "
                 f"give it uint8 images, or subtract {_numbers(mean)} and divide by {_numbers(std)}."
             )
-        # Twice the range: what somebody adds to an image on purpose is not worth a word.
+        # Twice the range: small changes to an image on purpose need no warning.
         if low < 2 * least - 1 or high > 2 * most + 1:
             return (
                 f"These floats lie between {low:.3g} and {high:.3g}, but the images that the model "
@@ -98,6 +96,5 @@ def _traced() -> bool:
 
 
 def _numbers(values: tuple[float, ...]) -> str:
-    """One for each channel."""
     shown = ", ".join(f"{each:.4g}" for each in values)
     return shown if len(values) == 1 else f"({shown})"

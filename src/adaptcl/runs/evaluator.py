@@ -1,4 +1,4 @@
-"""The model that a run tests and delivers, and how right it is."""
+"""Tests the model of a run round by round, and decides which model the run delivers."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Protocol
 from adaptcl.config import JobSettings
 from adaptcl.engines.loop import Evaluator
 from adaptcl.runs.averaging import Averaging
-from adaptcl.runs.materials import Materials
+from adaptcl.runs.workload import Workload
 from adaptcl.storage import Tree
 from adaptcl.strategies.strategy import Closed, Strategy
 from adaptcl.training.evaluation import FreshStatistics, Judge, Score
@@ -15,7 +15,7 @@ from adaptcl.units import State
 
 
 class RunEvaluator(Evaluator, Protocol):
-    """Tests a run's model round by round, and at the end says which model it delivers."""
+    """Tests the model round by round, and says at the end which model the run delivers."""
 
     def delivered(self, strategy: Strategy) -> State:
         """The model to deliver now."""
@@ -36,18 +36,20 @@ class TestSetEvaluator:
     """Tests on the server's test set: the mean of the latest models, with fresh statistics if the
     job asks for them."""
 
-    def __init__(self, job: JobSettings, materials: Materials) -> None:
+    def __init__(self, job: JobSettings, workload: Workload) -> None:
         self._every = job.evaluate_every
-        # Before workers train: to look at a model may draw from the generator they may share.
-        self._judge = Judge(materials.model, materials.test)
-        self._averaging = Averaging(job.averaging, materials.units.constants)
+        # Before workers train: building a judge may draw from a generator that they share.
+        self._judge = Judge(workload.model, workload.test)
+        self._averaging = Averaging(job.averaging, workload.units.constants)
         self._fresh = None
         if job.fresh_statistics:
-            self._fresh = FreshStatistics(materials.model, materials.parts, job.fresh_statistics)
+            self._fresh = FreshStatistics(
+                workload.model, workload.worker_samples, job.fresh_statistics
+            )
 
     def judge(self, strategy: Strategy, closed: Closed) -> float | None:
         model = self._averaging.add(strategy.model(), closed)
-        # Not `round < rounds`: with workers lost for good, fewer rounds may be the last ones.
+        # Not `round < rounds`: if workers are lost for good, a run may end earlier.
         if closed.round % self._every and not strategy.finished:
             return None
         return self.accuracy(self._with_statistics(model))

@@ -1,4 +1,4 @@
-"""The folder of a run that is under way: locked, and complete at every moment."""
+"""Writes the folder of a run: locked while the run goes on, and complete at every moment."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from adaptcl import storage as snapshot
+from adaptcl import storage
 from adaptcl.data.samples import Inputs
 from adaptcl.errors import RunFolderError
 from adaptcl.events import Event, RoundFinished
@@ -35,19 +35,19 @@ from adaptcl.units import State
 
 
 class RunFolder:
-    """One run's folder, locked while a run writes to it."""
+    """The folder of one run, locked while the run writes to it."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._lock = _lock(path)
         self._rounds, self._rounds_crc32 = 0, 0
-        """Of `rounds.jsonl`: how many lines, and the checksum of them all."""
+        """How many lines `rounds.jsonl` has, and the checksum of all of them."""
 
     @classmethod
     def create(cls, path: Path, config: str, before: Mapping[str, str] | None = None) -> RunFolder:
-        """A new folder for a run with this configuration; never over an older run.
+        """Make a folder for a new run with this configuration; never over an older run.
 
-        It is a run's folder once `config.toml` is there, so files that say what kind of run it is
+        A folder holds a run once `config.toml` is there. So files that say what kind of run it is
         are written `before` that, by name.
         """
         cls.refuse_occupied(path)
@@ -57,7 +57,7 @@ class RunFolder:
             raise RunFolderError(f"{path} cannot be made: {error.strerror}.") from None
         folder = cls(path)
         try:
-            # Asked again: another process may have been quicker, before the lock.
+            # Check again: another process may have been faster, before the lock.
             cls.refuse_occupied(path)
             for name, text in {**(before or {}), CONFIG: config}.items():
                 folder._write_text(name, text)
@@ -68,11 +68,11 @@ class RunFolder:
 
     @classmethod
     def open(cls, path: Path) -> RunFolder:
-        """The folder of a run that was begun before."""
+        """Open the folder of a run to continue it."""
         if not is_run_folder(path):
             raise RunFolderError(f"{path} is not a run folder: it has no config.toml.")
         folder = cls(path)
-        # What a process killed in the middle of writing left: ours, and safetensors' own.
+        # Leftovers of a process that was killed while writing: ours and those of safetensors.
         for pattern in ("*.partial", ".tmp*"):
             for leftover in path.glob(pattern):
                 leftover.unlink(missing_ok=True)
@@ -80,13 +80,13 @@ class RunFolder:
 
     @staticmethod
     def refuse_occupied(path: Path) -> None:
-        """An error if a new run cannot go to `path` because one is there, or just below."""
+        """An error if there is a run at `path` or just below it."""
         if (path / CONFIG).exists():
             raise RunFolderError(
                 f"{path} already holds a run; choose another folder, or go on with it by "
                 f"`adaptcl resume {path}`, from Python by resume=True."
             )
-        # Other programs have a config.toml too, but not our lock.
+        # Other programs use config.toml too, but not our lock.
         if below := [each for each in run_folders(path) if (each / LOCK).exists()]:
             raise RunFolderError(
                 f"{path} already holds runs ({_names(below)}); choose another folder, or go on "
@@ -97,15 +97,15 @@ class RunFolder:
         """Let another process write to the folder."""
         os.close(self._lock)
 
-    # Going on ----------------------------------------------------------------------------------
+    # Resuming ----------------------------------------------------------------------------------
 
     def left_off(
         self, accelerator: torch.device | None = None
     ) -> tuple[Tree | None, list[RoundRecord]]:
         """The checkpoint to go on from and the rounds before it; rounds after it are dropped.
 
-        Before the first checkpoint there are None and no rounds. What lay on an accelerator goes to
-        the one given.
+        Before the first checkpoint this is None and no rounds. Tensors that lay on an accelerator
+        go to the one given.
         """
         stored = self._stored(accelerator)
         if stored is None:
@@ -113,28 +113,27 @@ class RunFolder:
         return stored["run"], self._keep_rounds(stored["rounds"], stored["rounds_crc32"])
 
     def _stored(self, accelerator: torch.device | None = None) -> Tree | None:
-        # The kept one alone is there if the process ended before another was in its place.
+        # Only the kept one is there if the process ended before it wrote the next.
         found = [path for name in (CHECKPOINT, KEPT) if (path := self.path / name).exists()]
-        return snapshot.load(found[0], accelerator) if found else None
+        return storage.load(found[0], accelerator) if found else None
 
     @property
     def finished(self) -> bool:
-        """Whether the run came to its end."""
         return (self.path / SUMMARY).exists()
 
     def keep_checkpoint(self) -> None:
-        """Put the checkpoint by, for a run of more rounds."""
+        """Set the checkpoint aside, for a run of more rounds."""
         if (self.path / CHECKPOINT).exists():
             (self.path / CHECKPOINT).replace(self.path / KEPT)
 
     def checkpoint_for_more(self) -> Tree | None:
-        """The checkpoint that a run of more rounds would go on from; None if there is none."""
+        """The checkpoint that a run of more rounds can go on from, if there is one."""
         found = [path for name in (KEPT, CHECKPOINT) if (path := self.path / name).exists()]
-        return snapshot.load(found[0])["run"] if found else None
+        return storage.load(found[0])["run"] if found else None
 
     def begin_again(self, config: str, marks: dict[str, Any]) -> None:
-        """Make a run, even a finished one, one of more rounds that is still to end."""
-        # In this order: marks that agree with the configuration say that all of it is done.
+        """Turn a run, even a finished one, into an unfinished run of more rounds."""
+        # In this order: marks that agree with the configuration show that all steps are done.
         if (self.path / KEPT).exists():
             (self.path / KEPT).replace(self.path / CHECKPOINT)
         self._write_text(CONFIG, config)
@@ -142,9 +141,9 @@ class RunFolder:
         self.save_marks(marks)
 
     def save_checkpoint(self, run: Tree) -> None:
-        """Replace the checkpoint by one after the rounds that are on record."""
+        """Replace the checkpoint by one that follows the recorded rounds."""
         stored = {"rounds": self._rounds, "rounds_crc32": self._rounds_crc32, "run": run}
-        snapshot.save(self.path / CHECKPOINT, stored)
+        storage.save(self.path / CHECKPOINT, stored)
 
     def _keep_rounds(self, count: int, crc32: int) -> list[RoundRecord]:
         path = self.path / ROUNDS
@@ -162,17 +161,17 @@ class RunFolder:
         return records
 
     def marks(self) -> dict[str, Any] | None:
-        """What the run was begun with, if that was noted."""
+        """What the run was begun with, if that is on record."""
         return read_marks(self.path)
 
     def save_marks(self, marks: dict[str, Any]) -> None:
-        """Note what the run is begun with, for when it goes on."""
+        """Record what the run is begun with, for when it is resumed."""
         self._write_text(MARKS, json.dumps(marks) + "\n")
 
     # Writing -----------------------------------------------------------------------------------
 
     def __call__(self, event: Event) -> None:
-        """Listen: a finished round is a line of `rounds.jsonl`."""
+        """Listen to events: each finished round becomes a line of `rounds.jsonl`."""
         if isinstance(event, RoundFinished):
             line = json.dumps(event.record.to_json(), allow_nan=False).encode() + b"\n"
             try:
@@ -196,13 +195,13 @@ class RunFolder:
         *,
         keep_checkpoint: bool = False,
     ) -> None:
-        """Write what the run ends with; the checkpoint is of use only to a run of more rounds."""
+        """Write the results. The checkpoint is kept only for a run of more rounds."""
         tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in model.items()}
-        snapshot.save_tensors(self.path / "model.safetensors", tensors, {"format": "pt"})
+        storage.save_tensors(self.path / "model.safetensors", tensors, {"format": "pt"})
         self._write_text("inputs.json", json.dumps(inputs.to_json(), indent=2) + "\n")
-        snapshot.save(self.path / "sub-models.safetensors", sub_models.to_tree())
-        told = json.dumps(summary.to_json(), indent=2, allow_nan=False)
-        self._write_text(SUMMARY, told + "\n")
+        storage.save(self.path / "sub-models.safetensors", sub_models.to_tree())
+        text = json.dumps(summary.to_json(), indent=2, allow_nan=False)
+        self._write_text(SUMMARY, text + "\n")
         if keep_checkpoint:
             self.keep_checkpoint()
         (self.path / CHECKPOINT).unlink(missing_ok=True)
@@ -226,13 +225,13 @@ class RunFolder:
 
 
 def _names(folders: Sequence[Path], most: int = 3) -> str:
-    """The first few by name; a folder of runs may hold hundreds."""
+    """The first few names; there may be hundreds of runs."""
     named = ", ".join(folder.name for folder in folders[:most])
     return f"{named}, …" if len(folders) > most else named
 
 
 def _lock(path: Path) -> int:
-    """Hold the folder for this process; the system lets go when the process ends, however."""
+    """Lock the folder for this process; the system unlocks it however the process ends."""
     try:
         handle = os.open(path / LOCK, os.O_CREAT | os.O_RDWR, 0o644)
     except OSError as error:

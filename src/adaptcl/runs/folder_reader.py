@@ -1,4 +1,4 @@
-"""What the files of a run are called."""
+"""Reads the folder of a run, and names its files."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import tomli_w
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 
-from adaptcl import storage as snapshot
+from adaptcl import storage
 from adaptcl.data.samples import Inputs
 from adaptcl.errors import RunFolderError
 from adaptcl.records import RoundRecord, Summary
@@ -26,20 +26,16 @@ LOCK = ".lock"
 MARKS = ".begun-with.json"
 CHECKPOINT = "checkpoint.safetensors"
 KEPT = "longer.safetensors"
-"""The checkpoint from before a run's last round, which more rounds can follow on."""
+"""The checkpoint from before the last round, for a run that gets more rounds."""
 SUMMARY = "summary.json"
 FIGURES = "figures"
-"""The folder of drawings beside what a run leaves, or beside the runs of several strategies."""
-
-
-# `network.toml` in a run's folder: that the run is one of a network, and where it took place.
-
-NAME = "network.toml"
+"""The folder of figures beside a run, or beside the runs of several strategies."""
+NETWORK_FILE = "network.toml"
 
 
 @dataclass(frozen=True)
 class NetworkFile:
-    """What going on with the run needs beside its settings."""
+    """`network.toml`: what `adaptcl server` needs to resume a run beside its settings."""
 
     run: str
     """The name by which workers know the run."""
@@ -47,55 +43,50 @@ class NetworkFile:
     tls: str
     patience: float
     job: str = ""
-    """A name that the runs of one command share; the same workers do them one after the other."""
+    """A name that the runs of one command share. The same workers do them one after the other."""
     turn: int = 0
-    """Which of those it is."""
+    """The position of the run among those of its command."""
 
     def to_toml(self) -> str:
-        """As it stands in the file."""
         return tomli_w.dumps(asdict(self))
 
     @classmethod
     def read(cls, folder: Path) -> NetworkFile:
-        """From the folder of a run that a server began."""
         try:
-            return cls(**tomllib.loads((folder / NAME).read_text(encoding="utf-8")))
+            return cls(**tomllib.loads((folder / NETWORK_FILE).read_text(encoding="utf-8")))
         except FileNotFoundError:
             raise RunFolderError(f"{folder} does not hold a run of `adaptcl server`.") from None
         except (OSError, TypeError, ValueError) as error:
-            raise RunFolderError(f"{folder / NAME} cannot be read: {error}.") from None
+            raise RunFolderError(f"{folder / NETWORK_FILE} cannot be read: {error}.") from None
 
 
 def is_network_run(folder: Path) -> bool:
-    """Whether a server began the run in this folder."""
-    return (folder / NAME).is_file()
+    """Whether `adaptcl server` began the run in this folder."""
+    return (folder / NETWORK_FILE).is_file()
 
-
-# What a run has left in its folder, for whoever only looks at it.
 
 _TRACES = (LOCK, ROUNDS)
-"""What every run leaves, if its folder was not copied without hidden files or before a round."""
+"""Files of which every run leaves one, even if it is copied without hidden files."""
 
 
 def is_run_folder(path: Path) -> bool:
-    """Whether a run was begun in this folder."""
     return os.path.isfile(path / CONFIG)  # False, not an error, where nobody may look
 
 
 def run_folders(path: Path, levels: int = 1) -> list[Path]:
-    """The folder itself if it is a run's, else those up to so many levels below; by name."""
+    """The folder itself if it holds a run, else those with runs up to `levels` below, sorted."""
     if is_run_folder(path):
         return [path]
     found = [each.parent for each in path.glob("*/config.toml") if each.is_file()]
     for level in range(2, levels + 1):
         deeper = [each.parent for each in path.glob("*/" * level + CONFIG)]
-        # The deeper, the likelier another program's config.toml; a run leaves more than that.
+        # Deeper down, config.toml may be another program's. A run leaves more than that.
         found += [each for each in deeper if any((each / name).is_file() for name in _TRACES)]
     return sorted(found)
 
 
 def read_finished(path: Path) -> tuple[Summary, tuple[RoundRecord, ...]] | None:
-    """Summary and rounds that a finished run left in its folder; None if unfinished."""
+    """Summary and rounds of a finished run; None if it is unfinished."""
     if not (path / SUMMARY).exists():
         return None
     try:
@@ -108,7 +99,7 @@ def read_finished(path: Path) -> tuple[Summary, tuple[RoundRecord, ...]] | None:
 
 
 def read_settings(path: Path) -> dict[str, Any]:
-    """The settings a run was begun with, as `config.toml` has them."""
+    """The settings of a run, from `config.toml`."""
     if not is_run_folder(path):
         raise RunFolderError(f"{path} is not a run folder: it has no config.toml.")
     try:
@@ -118,7 +109,7 @@ def read_settings(path: Path) -> dict[str, Any]:
 
 
 def read_marks(path: Path) -> dict[str, Any] | None:
-    """What a run is recognised by, as it was begun with; None if that was not noted."""
+    """What a run was begun with (`runs/identity.py`); None if that is not on record."""
     file = path / MARKS
     if not file.exists():
         return None
@@ -130,13 +121,13 @@ def read_marks(path: Path) -> dict[str, Any] | None:
 
 
 def read_delivered(path: Path) -> tuple[State, Inputs, SubModels]:
-    """The model that a finished run left, what it takes, and the part that each worker has."""
+    """The model of a finished run, the inputs it takes, and the workers' sub-models."""
     if not (path / SUMMARY).exists():
         raise RunFolderError(f"{path} is not finished; `adaptcl resume {path}` goes on with it.")
     try:
         state = load_file(path / "model.safetensors")
         inputs = Inputs.from_json(json.loads((path / "inputs.json").read_bytes()))
-        sub_models = SubModels.from_tree(snapshot.load(path / "sub-models.safetensors"))
+        sub_models = SubModels.from_tree(storage.load(path / "sub-models.safetensors"))
     except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
         raise RunFolderError(f"{path} is damaged and cannot be read: {error}.") from None
     return state, inputs, sub_models

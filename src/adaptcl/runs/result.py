@@ -1,4 +1,4 @@
-"""What a run gives back: the trained model, what was measured, and every worker's sub-model."""
+"""The result of a run: the trained model, its figures, and every worker's sub-model."""
 
 from __future__ import annotations
 
@@ -22,55 +22,52 @@ from adaptcl.units.trace import uncompiled
 
 @dataclass(frozen=True, repr=False)
 class Result:
-    """What a run gives back."""
+    """The result of a run."""
 
     summary: Summary
     rounds: tuple[RoundRecord, ...]
     model: nn.Module
-    """The model that was trained, ready to be used (in evaluation mode): the global one, or its
-    mean over some rounds. It takes what it took in training: of uint8 images floats between 0 and
-    1, normalised if they were."""
+    """The trained model in evaluation mode: the global model, or its mean over some rounds. For
+    uint8 images it takes floats between 0 and 1, normalised if training normalised them."""
     sub_models: SubModels
     folder: Path | None
     inputs: Inputs
-    """What it was trained on."""
+    """What the model was trained on."""
 
     @property
     def delivered(self) -> Delivered:
-        """The same model, which takes uint8 images as they are: what `adaptcl.load` gives."""
+        """The same model wrapped to take uint8 images, as from `adaptcl.load`."""
         return Delivered(self.model, self.inputs).eval()
 
     def sub_model(self, worker: int) -> nn.Module:
-        """A worker's part of the model: a smaller module with its values."""
+        """A worker's sub-model: a smaller module with the values of the whole model."""
         return self.sub_models.cut(self.model, worker)
 
     def sub_model_accuracies(self, test: Any) -> tuple[float, ...]:
-        """Of each worker's sub-model, on a data set in any form that `adaptcl.run` takes."""
+        """The accuracy of each sub-model on a data set in any form that `adaptcl.run` takes."""
         device = next(self.model.parameters()).device
         return self.sub_models.accuracies(self.model, as_samples(test).to(device))
 
     def __repr__(self) -> str:
-        """A line; all rounds of all workers would fill screens."""
-        told = self.summary
+        # One line: all rounds of all workers would fill screens.
+        found = self.summary
         return (
-            f"<Result of {told.strategy}: accuracy {100 * told.accuracy:.2f} % after {told.rounds} "
-            f"rounds and {told.virtual_time_s:.1f} virtual seconds>"
+            f"<Result of {found.strategy}: accuracy {100 * found.accuracy:.2f} % after "
+            f"{found.rounds} rounds and {found.virtual_time_s:.1f} virtual seconds>"
         )
-
-
-# Using what a finished run left in its folder: the whole model, or one worker's sub-model.
 
 
 def load(
     folder: str | Path, *, model: nn.Module | None = None, worker: int | None = None
 ) -> Delivered:
-    """The model of a finished run, in evaluation mode; with `worker`, that worker's sub-model.
+    """Load the model of a finished run in evaluation mode; with `worker`, that worker's sub-model.
 
-    It takes uint8 images as they are, if it was trained on such; floats must be scaled and
-    normalised as training did (ToTensor of torchvision only scales). A sub-model is physically
-    smaller and has the values of the delivered model. `model` is the model of a run that did not
-    train one of AdaptCL's, with whatever values; it is not changed. What a folder names is never
-    imported: it may come from somebody else.
+    A model that was trained on uint8 images takes them as they are. Floats must be scaled and
+    normalised as in training (torchvision's ToTensor only scales). A sub-model is physically
+    smaller and has the values of the delivered model.
+
+    Give `model` if the run trained a custom model; its values do not matter and it is not changed.
+    Nothing that a folder names is imported, because the folder may come from somebody else.
     """
     path = Path(folder)
     settings = read_settings(path)
@@ -79,7 +76,7 @@ def load(
         trained = copy.deepcopy(uncompiled(model))
     elif settings["model"] not in models.MODELS:
         raise SettingError(
-            f"{path} was trained with a model of its own, {settings['model']!r:.100}; give that: "
+            f"{path} was trained with a custom model, {settings['model']!r:.100}; give it: "
             "adaptcl.load(folder, model=...)."
         )
     else:

@@ -1,4 +1,4 @@
-"""`adaptcl.run`: anybody's model on anybody's data, from Python."""
+"""`adaptcl.run`: train your model on your data with simulated workers, from Python."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from adaptcl.errors import warn_user
 from adaptcl.events import Event, Listener, Warned
 from adaptcl.runs.folder import RunFolder
 from adaptcl.runs.folder_reader import read_delivered, read_finished
-from adaptcl.runs.identity import is_to_go_further
-from adaptcl.runs.materials import given, given_parts
+from adaptcl.runs.more_rounds import asks_for_more_rounds
 from adaptcl.runs.result import Result
 from adaptcl.runs.session import recognise, run_session, simulated_session
+from adaptcl.runs.workload import datasets_by_worker, workload_from_python
 from adaptcl.units.trace import uncompiled
 
 
@@ -35,48 +35,50 @@ def run(
     preset: str = configuration.DEFAULT_PRESET,
     **settings: Any,
 ) -> Result:
-    """Train your own model on your own data with simulated workers.
+    """Train your model on your data with simulated workers.
 
     `train` and `test` are data sets: `(inputs, labels)` pairs of tensors or arrays, or anything
     with `len` and items of `(input, label)`. `train` may also be a list with one data set for each
-    worker; otherwise it is dealt by the setting `partition`. The model given is not changed. All
-    other settings are those of the command line, with underscores: `strategy="adaptcl",
-    workers=10, rounds=20, sigma=2`. A strategy, codec or pruning order of your own is named as
-    there, `strategy="package.module:Class"`, or given as the class itself. With `out` the run is
-    written to that folder, and `resume=True` goes on with a run there that was interrupted or is
-    to have more `rounds` now, or gives back what came of it if it is finished.
+    worker; otherwise the setting `partition` says how it is dealt. Your model is not changed.
 
-    `listeners` are functions of one event (`adaptcl.events`), called as things happen;
-    `adaptcl.Progress` is one that shows how the run gets on. What the run warns of is also an
+    All other settings are those of the command line, with underscores: `strategy="adaptcl",
+    workers=10, rounds=20, sigma=2`. Name a custom strategy, codec or pruning order as there,
+    `strategy="package.module:Class"`, or give the class itself.
+
+    With `out` the run is written to that folder. `resume=True` continues an interrupted run there,
+    or one that now has more `rounds`; of a finished run it returns the result.
+
+    `listeners` are functions of one event (`adaptcl.events`), called as things happen.
+    `adaptcl.Progress` is a listener that shows the progress. Every warning of the run is also an
     ordinary Python warning.
     """
     listeners = [_as_warning, *listeners]
     values = {**configuration.preset(preset), "model": FROM_PYTHON, "data": FROM_PYTHON}
-    parts = given_parts(train)
+    parts = datasets_by_worker(train)
     if parts is not None:
         values["workers"] = len(parts)
     named = settings_from_python(settings, dealt=parts is not None)
     config = configuration.configure(configuration.override(values, named))
     for sentence in explain_ineffective(named, [config]):
         warn_user(sentence)
-    own = copy.deepcopy(uncompiled(model))
-    materials = given(own, train if parts is None else parts, test, config.job)
+    trained = copy.deepcopy(uncompiled(model))
+    workload = workload_from_python(trained, train if parts is None else parts, test, config.job)
     path = Path(out) if out is not None else None
     if path is None:
-        return run_session(simulated_session(config, materials), None, listeners)
+        return run_session(simulated_session(config, workload), None, listeners)
     config = config.with_absolute_paths()
     if not (resume and (path / "config.toml").exists()):
-        session = simulated_session(config, materials)
+        session = simulated_session(config, workload)
         return run_session(session, RunFolder.create(path, config.to_toml()), listeners)
-    finished = None if is_to_go_further(path, config) else read_finished(path)
+    finished = None if asks_for_more_rounds(path, config) else read_finished(path)
     if finished is None:
-        session = simulated_session(config, materials)
+        session = simulated_session(config, workload)
         return run_session(session, RunFolder.open(path), listeners)
     with closing(RunFolder.open(path)) as folder:
-        recognise(folder, config, materials)
+        recognise(folder, config, workload)
     state, inputs, sub_models = read_delivered(path)
-    materials.model.load_state_dict(state)
-    return Result(*finished, materials.model.eval(), sub_models, path, inputs)
+    workload.model.load_state_dict(state)
+    return Result(*finished, workload.model.eval(), sub_models, path, inputs)
 
 
 def _as_warning(event: Event) -> None:

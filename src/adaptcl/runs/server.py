@@ -22,12 +22,11 @@ from adaptcl.engines.network.server.transport import Network, RunInvitation
 from adaptcl.errors import SettingError
 from adaptcl.events import Listener
 from adaptcl.pruning import custom_worker_orders
-from adaptcl.report.wording import number_of
 from adaptcl.runs.folder import RunFolder
-from adaptcl.runs.folder_reader import NAME, NetworkFile
-from adaptcl.runs.materials import Materials, by_name
+from adaptcl.runs.folder_reader import NETWORK_FILE, NetworkFile
 from adaptcl.runs.result import Result
 from adaptcl.runs.session import Session, check
+from adaptcl.runs.workload import Workload, load_workload
 from adaptcl.settings import declared
 from adaptcl.strategies.adaptcl.speed_history import TYPICAL_NOISE
 
@@ -50,18 +49,18 @@ def serve(
     clock: Callable[[], float] = time.monotonic,
 ) -> list[Result]:
     """Do one run after the other with the same workers, each in a new folder."""
-    materials = by_name(configs[0].job)
+    workload = load_workload(configs[0].job)
     for each in configs:
-        check(each, materials)
+        check(each, workload)
     with _fleet(place, configs[0].job.workers, clock) as fleet, ExitStack() as stack:
         sessions = []
         job = uuid.uuid4().hex
         anchored = [each.with_absolute_paths() for each in configs]
         for turn, (each, path) in enumerate(zip(anchored, paths, strict=True)):
             named = replace(place, run=uuid.uuid4().hex, job=job, turn=turn)
-            folder = RunFolder.create(path, each.to_toml(), {NAME: named.to_toml()})
+            folder = RunFolder.create(path, each.to_toml(), {NETWORK_FILE: named.to_toml()})
             stack.callback(folder.close)
-            sessions.append(_NetworkSession(each, materials, folder, listeners, named))
+            sessions.append(_NetworkSession(each, workload, folder, listeners, named))
         return _run_all(sessions, fleet, say)
 
 
@@ -77,13 +76,13 @@ def serve_again(
     )
     place = begun[0][0]
     configs = [_config(path) for _, path in begun]
-    materials = by_name(configs[0].job)
+    workload = load_workload(configs[0].job)
     with _fleet(place, configs[0].job.workers, clock) as fleet, ExitStack() as stack:
         sessions = []
         for (named, path), config in zip(begun, configs, strict=True):
             folder = RunFolder.open(path)
             stack.callback(folder.close)
-            sessions.append(_NetworkSession(config, materials, folder, listeners, named))
+            sessions.append(_NetworkSession(config, workload, folder, listeners, named))
         return _run_all(sessions, fleet, say)
 
 
@@ -93,7 +92,8 @@ def _config(path: Path) -> Config:
 
 def _run_all(sessions: Sequence[_NetworkSession], fleet: Fleet, say: Say) -> list[Result]:
     host, port = fleet.address
-    say(f"listening at {host}:{port} for {number_of(sessions[0].workers, 'worker')}")
+    count = sessions[0].workers
+    say(f"listening at {host}:{port} for {count} worker{'' if count == 1 else 's'}")
     # Who is connected when a run begins was seen to come in the run before.
     results = [session.run_with(fleet, fleet.connected) for session in sessions]
     sessions[-1].network.say_goodbye()
@@ -108,12 +108,12 @@ class _NetworkSession(Session):
     def __init__(
         self,
         config: Config,
-        materials: Materials,
+        workload: Workload,
         folder: RunFolder,
         listeners: Sequence[Listener],
         place: NetworkFile,
     ) -> None:
-        super().__init__(config, materials, folder, listeners)
+        super().__init__(config, workload, folder, listeners)
         self._place = place
 
     @property
@@ -136,10 +136,10 @@ class _NetworkSession(Session):
             fleet,
             RunInvitation(
                 self._place.run,
-                fingerprint(self._materials.model, self._units),
+                fingerprint(self._workload.model, self._units),
                 {name: _plain(values[name]) for name in told if values[name] is not None},
-                Inputs.of(self._materials.test, self._materials.classes),
-                outline(self._materials.model, self._units),
+                Inputs.of(self._workload.test, self._workload.classes),
+                outline(self._workload.model, self._units),
             ),
             judge=self._accuracy,
             listener=self._tell,

@@ -30,11 +30,12 @@ from adaptcl.pruning import WorkerOrder, custom_worker_orders
 from adaptcl.records import RoundRecord, Summary, summarise
 from adaptcl.runs.evaluator import RunEvaluator, TestSetEvaluator
 from adaptcl.runs.folder import RunFolder
-from adaptcl.runs.identity import lengthen, marks, may_go_further, refuse_others
-from adaptcl.runs.materials import Materials
-from adaptcl.runs.misfit import refuse_misfit, refuse_tables
+from adaptcl.runs.identity import marks, refuse_other_run
+from adaptcl.runs.more_rounds import can_be_extended, extend_run
 from adaptcl.runs.result import Result
 from adaptcl.runs.sub_models import Savings, SubModels
+from adaptcl.runs.workload import Workload
+from adaptcl.runs.workload_check import check_lookup_tables, check_workload
 from adaptcl.storage import Tree
 from adaptcl.strategies import Job, Strategy, strategy_class
 from adaptcl.training.devices import gpu_left_as_found, side_by_side_on_a_gpu, trainers
@@ -48,7 +49,7 @@ class Session:
     """The parts of one run, checked; nothing is trained yet. Good for one run."""
 
     config: Config
-    materials: Materials
+    workload: Workload
     strategy: Strategy
     connect: Callable[[], Transport]
     """Builds the transport, when the run begins: on a GPU it takes memory."""
@@ -57,40 +58,40 @@ class Session:
     """Samples of each class by worker, where the server can know."""
 
 
-def simulated_session(config: Config, materials: Materials) -> Session:
+def simulated_session(config: Config, workload: Workload) -> Session:
     """Put together a simulated run; an error if anything about it cannot work."""
     with note_custom_code(config.named_methods):
-        strategy = checked_strategy(config, materials, config.environment.time_noise)
+        strategy = checked_strategy(config, workload, config.environment.time_noise)
         environment = Environment(
             config.environment,
-            materials.units,
+            workload.units,
             config.job.workers,
             config.recipe.epochs,
             config.job.seed,
-            [len(part) for part in materials.parts],
+            [len(part) for part in workload.worker_samples],
         )
         codec = codec_class(config.job.codec)(config.codec)
         custom_orders = custom_worker_orders(config.pruning)
     warnings = (
-        missing_classes(materials.parts, materials.test, materials.classes),
+        missing_classes(workload.worker_samples, workload.test, workload.classes),
         environment.ignores_samples(),
     )
     return Session(
         config,
-        materials,
+        workload,
         strategy,
-        lambda: _simulation(config, materials, environment, codec, custom_orders),
+        lambda: _simulation(config, workload, environment, codec, custom_orders),
         tuple(sentence for sentence in warnings if sentence),
-        tuple(tuple(torch.bincount(part.labels).tolist()) for part in materials.parts),
+        tuple(tuple(torch.bincount(part.labels).tolist()) for part in workload.worker_samples),
     )
 
 
-def checked_strategy(config: Config, materials: Materials, time_noise: float) -> Strategy:
+def checked_strategy(config: Config, workload: Workload, time_noise: float) -> Strategy:
     """The strategy of a run; an error if it, the model and the data do not go together."""
-    refuse_tables(materials)
-    units = materials.units
-    refuse_misfit(materials, config.recipe.batch_size)
-    state = {k: v.detach().clone() for k, v in materials.model.state_dict().items()}
+    check_lookup_tables(workload)
+    units = workload.units
+    check_workload(workload, config.recipe.batch_size)
+    state = {k: v.detach().clone() for k, v in workload.model.state_dict().items()}
     job = config.job
     return strategy_class(job.strategy)(
         Job(units, state, job.workers, job.rounds, config.recipe, job.seed, time_noise),
@@ -120,13 +121,13 @@ def _run(
     listeners: Sequence[Listener],
     evaluator: RunEvaluator | None,
 ) -> Result:
-    config, materials, strategy = session.config, session.materials, session.strategy
+    config, workload, strategy = session.config, session.workload, session.strategy
     job = config.job
     checkpoint, records = None, list[RoundRecord]()
     if folder:
-        recognise(folder, config, materials)
+        recognise(folder, config, workload)
         checkpoint, records = folder.left_off(torch.device(job.device))
-    evaluator = evaluator or TestSetEvaluator(job, materials)
+    evaluator = evaluator or TestSetEvaluator(job, workload)
     if checkpoint:
         evaluator.restore(checkpoint["evaluator"])
     checkpoints = _Checkpoints(session, folder, evaluator, records, checkpoint)
@@ -138,7 +139,7 @@ def _run(
         for listener in everybody:
             listener(event)
 
-    name = job.model if job.model != FROM_PYTHON else type(materials.model).__name__
+    name = job.model if job.model != FROM_PYTHON else type(workload.model).__name__
     tell(RunStarted(job.strategy, name, job.data, job.workers, strategy.rounds, len(records)))
     for sentence in session.warnings:
         tell(Warned(sentence))
@@ -147,13 +148,13 @@ def _run(
 
     final = evaluator.delivered(strategy)
     summary = _summary(session, evaluator, records, final, checkpoints.wall_time())
-    sub_models = SubModels.of(materials.units, strategy.sub_models())
-    inputs = Inputs.of(materials.test, materials.classes)
+    sub_models = SubModels.of(workload.units, strategy.sub_models())
+    inputs = Inputs.of(workload.test, workload.classes)
     if folder:
-        keep = checkpoints.may_go_further
+        keep = checkpoints.extendable
         folder.finish(summary, final, inputs, sub_models, keep_checkpoint=keep)
     tell(RunFinished(summary))
-    trained = copy.deepcopy(materials.model)
+    trained = copy.deepcopy(workload.model)
     trained.load_state_dict(final)
     path = folder.path if folder else None
     return Result(summary, tuple(records), trained.eval(), sub_models, path, inputs)
@@ -176,7 +177,7 @@ class _Checkpoints:
         self._evaluator = evaluator
         self._records = records
         self._began = time.perf_counter() - (last["wall_time_s"] if last else 0.0)
-        self.may_go_further = bool(last and last["may_go_further"])
+        self.extendable = bool(last and last["may_go_further"])
         """Whether a run of more rounds could go on from the last checkpoint."""
 
     def wall_time(self) -> float:
@@ -185,12 +186,12 @@ class _Checkpoints:
     def save(self, loop: Tree) -> None:
         if self._folder is None or len(self._records) % self._job.checkpoint_every:
             return
-        if self._strategy.finished and self.may_go_further:
+        if self._strategy.finished and self.extendable:
             self._folder.keep_checkpoint()
-        self.may_go_further = may_go_further(self._folder.path, self._strategy, self._job.strategy)
+        self.extendable = can_be_extended(self._folder.path, self._strategy, self._job.strategy)
         self._folder.save_checkpoint(
             {
-                "may_go_further": self.may_go_further,
+                "may_go_further": self.extendable,
                 "wall_time_s": self.wall_time(),
                 "evaluator": self._evaluator.snapshot(),
                 "loop": loop,
@@ -200,13 +201,13 @@ class _Checkpoints:
 
 def _simulation(
     config: Config,
-    materials: Materials,
+    workload: Workload,
     environment: Environment,
     codec: Codec,
     custom_orders: dict[str, WorkerOrder],
 ) -> Simulation:
-    model, units, parts = materials.model, materials.units, materials.parts
-    random = draws_randomness(model, materials.example())
+    model, units, parts = workload.model, workload.units, workload.worker_samples
+    random = draws_randomness(model, workload.example())
     workers = [
         Worker(
             number,
@@ -223,17 +224,17 @@ def _simulation(
         )
     ]
     # Trainings that run side by side would slow each other down, and be measured so.
-    threads = 1 if environment.measured else config.job.threads or _side_by_side(config, materials)
+    threads = 1 if environment.measured else config.job.threads or _side_by_side(config, workload)
     count = config.job.workers
     local = LocalWorkers(workers, units, codec)
     return Simulation(local, units, environment, count, min(threads, count))
 
 
-def _side_by_side(config: Config, materials: Materials) -> int:
+def _side_by_side(config: Config, workload: Workload) -> int:
     if torch.device(config.job.device).type != "cuda":
         return os.cpu_count() or 1
-    most = max(map(len, materials.parts)) * config.recipe.epochs
-    return side_by_side_on_a_gpu(most * flops(materials.units, materials.units.everything()))
+    most = max(map(len, workload.worker_samples)) * config.recipe.epochs
+    return side_by_side_on_a_gpu(most * flops(workload.units, workload.units.everything()))
 
 
 def _summary(
@@ -252,7 +253,7 @@ def _summary(
         [*before, last],
         strategy=job.strategy,
         wall_time_s=wall_time,
-        **Savings.of(session.materials.units, session.strategy.sub_models())._asdict(),
+        **Savings.of(session.workload.units, session.strategy.sub_models())._asdict(),
         accuracy_by_class=tested.by_class,
         accuracy_by_worker=tuple(tested.on(each) for each in session.worker_labels),
         seed=job.seed,
@@ -262,12 +263,12 @@ def _summary(
     )
 
 
-def recognise(folder: RunFolder, config: Config, materials: Materials) -> None:
+def recognise(folder: RunFolder, config: Config, workload: Workload) -> None:
     """Note what a run is begun with; an error if it goes on with anything but more rounds."""
-    now, before = marks(config, materials), folder.marks()
+    now, before = marks(config, workload), folder.marks()
     if before is None:
         folder.save_marks(now)
     else:
-        refuse_others(before, now)
+        refuse_other_run(before, now)
         if before["settings"]["rounds"] != now["settings"]["rounds"]:
-            lengthen(folder, config, now)
+            extend_run(folder, config, now)

@@ -1,7 +1,7 @@
-"""The workers' sub-models at the end of a run, kept so that they can be cut without the run.
+"""The workers' sub-models at the end of a run, stored so that they can be cut again later.
 
-What is kept is not the tensors, which are the global model's, but which units each worker has and
-where in the tensors they are: a few bits for each unit and worker.
+Their tensors are those of the global model. So only the kept units of each worker are stored, and
+where they are in the tensors: a few bits for each unit and worker.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from adaptcl.units import Kept, Layer, Slot, UnitMap, flops, kept_key, retention
 
 
 class Savings(NamedTuple):
-    """What the workers' sub-models are less than the whole model."""
+    """How much smaller the workers' sub-models are than the whole model."""
 
     retention: tuple[float, ...]
     """By worker."""
@@ -30,8 +30,7 @@ class Savings(NamedTuple):
 
     @classmethod
     def of(cls, units: UnitMap, kept: Sequence[Kept]) -> Savings:
-        """Of the sub-models that a strategy ends with."""
-        # Of ten thousand workers most have one of a few sub-models.
+        # Ten thousand workers share a few sub-models.
         distinct = {kept_key(each): each for each in kept}
         share = {key: retention(units, each) for key, each in distinct.items()}
         work = {key: flops(units, each) for key, each in distinct.items()}
@@ -47,19 +46,18 @@ class Savings(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class SubModels:
-    """Which units every worker has."""
+    """The kept units of every worker."""
 
     slots: tuple[Slot, ...]
     distinct: tuple[Kept, ...]
-    """The different sub-models there are: of a thousand workers many may have the same."""
+    """The different sub-models; many of a thousand workers may share one."""
     of_worker: tuple[int, ...]
-    """By worker, which of them it has."""
+    """For each worker, the index of its sub-model in `distinct`."""
     alike: frozenset[str] = frozenset()
     """As in the `UnitMap`."""
 
     @classmethod
     def of(cls, units: UnitMap, kept: Sequence[Kept]) -> SubModels:
-        """Those that a strategy ends with."""
         keys = [kept_key(each) for each in kept]
         distinct = dict(zip(keys, kept, strict=True))
         place = {key: number for number, key in enumerate(distinct)}
@@ -67,7 +65,7 @@ class SubModels:
         return cls(units.slots, tuple(distinct.values()), of_worker, units.alike)
 
     def cut(self, model: nn.Module, worker: int) -> nn.Module:
-        """A worker's sub-model with the values of a whole model: a smaller module."""
+        """A worker's sub-model as a smaller module, with the values of the whole model."""
         if not 0 <= worker < len(self.of_worker):
             raise AdaptCLError(
                 f"There is no worker {worker}: they are numbered 0 to {len(self.of_worker) - 1}."
@@ -92,7 +90,6 @@ class SubModels:
         return tuple(found[which] for which in self.of_worker)
 
     def to_tree(self) -> Tree:
-        """What is written to a file."""
         return {
             "slots": [[each.tensor, each.dim, each.ids, each.owned] for each in self.slots],
             "distinct": list(self.distinct),
@@ -102,7 +99,6 @@ class SubModels:
 
     @classmethod
     def from_tree(cls, tree: Tree) -> SubModels:
-        """Read back what `to_tree` gave."""
         of_worker: Tensor = tree["of_worker"]
         return cls(
             tuple(Slot(*each) for each in tree["slots"]),

@@ -22,8 +22,8 @@ from adaptcl.engines.network.worker.worker_process import (
 )
 from adaptcl.errors import SettingError
 from adaptcl.pruning import ORDERS, custom_worker_orders, server_order
-from adaptcl.runs.materials import Materials, deal
-from adaptcl.runs.misfit import refuse_tables
+from adaptcl.runs.workload import Workload, deal
+from adaptcl.runs.workload_check import check_lookup_tables
 from adaptcl.settings import build
 from adaptcl.units import trace
 
@@ -92,9 +92,9 @@ def prepare(owned: Owned, data: LocalData, invitation: Invitation) -> Belongings
     samples = samples.to(owned.device)
     model = models.build(job.model, wanted.shape, len(wanted.classes), job.seed).to(owned.device)
     own = models.MODELS[job.model].fixed if job.model in models.MODELS else ()
-    materials = Materials(model, [samples], samples, (*own, *job.fixed))
-    refuse_tables(materials)
-    units = trace(model, materials.example(), materials.fixed)
+    workload = Workload(model, [samples], samples, (*own, *job.fixed))
+    check_lookup_tables(workload)
+    units = trace(model, workload.example(), workload.fixed)
     refuse_other_model(model, units, invitation.fingerprint, invitation.outline)
     return Belongings(
         model,

@@ -24,9 +24,9 @@ from adaptcl import config
 from adaptcl.config import Config
 from adaptcl.errors import AdaptCLError
 from adaptcl.events import Event, WorkerLost
-from adaptcl.runs.materials import by_name
 from adaptcl.runs.result import Result
 from adaptcl.runs.session import execute
+from adaptcl.runs.workload import load_workload
 
 if importlib.util.find_spec("flwr"):  # Without it every test module here skips itself.
     from adaptcl.engines.network.keys import make_keys, worker_keys
@@ -153,7 +153,7 @@ class Site:
 
     def undisturbed(self, chosen: Config) -> Result:
         """What comes of a run in which nothing goes wrong."""
-        return execute(chosen, by_name(chosen.job))
+        return execute(chosen, load_workload(chosen.job))
 
     # What happens ------------------------------------------------------------------------------
 

@@ -21,8 +21,8 @@ from adaptcl.codecs.dgc import DGC
 from adaptcl.engines.network.frames import Frame, from_record, to_record
 from adaptcl.errors import SettingError
 from adaptcl.flower import AdaptCL, train
-from adaptcl.runs.materials import by_name
 from adaptcl.runs.session import execute
+from adaptcl.runs.workload import load_workload
 
 SETTINGS: dict[str, Any] = {
     "epochs": 1.0,
@@ -36,7 +36,7 @@ CONFIG = config.configure(
     {"model": "small", "data": "digits", "workers": 3, "rounds": 4, "seed": 3, "codec": "dgc"}
     | SETTINGS
 )
-MATERIALS = by_name(CONFIG.job)
+WORKLOAD = load_workload(CONFIG.job)
 OWN_ORDER = """
 import torch
 
@@ -86,7 +86,7 @@ class Loop:
             message,
             self._contexts[node],
             model=models.build("small", (1, 8, 8), 10, 3),
-            data=MATERIALS.parts[node - 11],
+            data=WORKLOAD.worker_samples[node - 11],
             codec="dgc",
             seed=3,
         )
@@ -98,7 +98,7 @@ class Loop:
 def strategy() -> AdaptCL:
     return AdaptCL(
         models.build("small", (1, 8, 8), 10, 3),
-        MATERIALS.example(),
+        WORKLOAD.example(),
         workers=3,
         codec="dgc",
         seed=3,
@@ -120,7 +120,7 @@ def _in_a_server_app(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_model_is_that_of_a_simulation() -> None:
     result = start(Loop())
-    simulated = execute(CONFIG, MATERIALS).model.state_dict()
+    simulated = execute(CONFIG, WORKLOAD).model.state_dict()
     for name, tensor in result.arrays.to_torch_state_dict().items():
         torch.testing.assert_close(tensor, simulated[name], rtol=0, atol=1e-6)
     assert result.train_metrics_clientapp[4]["smallest-retention"] == pytest.approx(0.7, abs=0.02)
@@ -195,7 +195,7 @@ def test_a_pruning_order_of_ones_own_that_workers_compute_prunes_where_train_all
                     message,
                     self._contexts[node],
                     model=models.build("small", (1, 8, 8), 10, 3),
-                    data=MATERIALS.parts[node - 11],
+                    data=WORKLOAD.worker_samples[node - 11],
                     pruning=self.allowed,
                 )
             except SettingError as error:  # As Flower does with a ClientApp that raises.
@@ -204,7 +204,7 @@ def test_a_pruning_order_of_ones_own_that_workers_compute_prunes_where_train_all
     def retentions(loop: Loop) -> list[float]:
         own = AdaptCL(
             models.build("small", (1, 8, 8), 10, 3),
-            MATERIALS.example(),
+            WORKLOAD.example(),
             workers=3,
             pruning="own_order:Mine",
             **SETTINGS,
@@ -233,7 +233,7 @@ def test_train_takes_what_a_worker_decides_and_nothing_else(
     asked: Any = None  # It is not even looked at.
     model = models.build("small", (1, 8, 8), 10, 3)
     with pytest.raises(SettingError, match=sentence):
-        train(asked, asked, model=model, data=MATERIALS.parts[0], **given)
+        train(asked, asked, model=model, data=WORKLOAD.worker_samples[0], **given)
 
 
 def test_an_answer_of_which_a_codec_of_ones_own_makes_an_error_is_left_out(
@@ -253,7 +253,7 @@ def test_an_answer_of_which_a_codec_of_ones_own_makes_an_error_is_left_out(
 
 
 def test_strategies_without_a_barrier_and_unknown_settings_are_refused() -> None:
-    model, example = models.build("small", (1, 8, 8), 10, 3), MATERIALS.example()
+    model, example = models.build("small", (1, 8, 8), 10, 3), WORKLOAD.example()
     with pytest.raises(SettingError, match="must be one with a barrier"):
         AdaptCL(model, example, workers=3, strategy="ssp-s")
     with pytest.raises(SettingError, match="no setting 'epoch'"):
@@ -272,13 +272,13 @@ def test_strategies_without_a_barrier_and_unknown_settings_are_refused() -> None
     ],
 )
 def test_settings_are_checked_when_they_are_given(given: dict[str, Any], sentence: str) -> None:
-    model, example = models.build("small", (1, 8, 8), 10, 3), MATERIALS.example()
+    model, example = models.build("small", (1, 8, 8), 10, 3), WORKLOAD.example()
     with pytest.raises(SettingError, match=sentence):
         AdaptCL(model, example, **{"workers": 3, **given})
 
 
 @pytest.mark.parametrize("setting", [{"deadline": 2.0}, {"late_updates": "drop"}])
 def test_settings_that_flowers_loop_cannot_carry_out_point_to_what_can(setting: Any) -> None:
-    model, example = models.build("small", (1, 8, 8), 10, 3), MATERIALS.example()
+    model, example = models.build("small", (1, 8, 8), 10, 3), WORKLOAD.example()
     with pytest.raises(SettingError, match=rf"{next(iter(setting))} would do nothing.*`timeout`"):
         AdaptCL(model, example, workers=3, **setting)

@@ -21,8 +21,8 @@ from adaptcl.engines.network.worker.local_data import LocalData
 from adaptcl.engines.network.worker.worker_process import Belongings, WorkerProcess
 from adaptcl.errors import AdaptCLError, DataError, SettingError
 from adaptcl.events import Warned
-from adaptcl.runs.materials import by_name
 from adaptcl.runs.worker import Owned, prepare, refuse_unusable, work
+from adaptcl.runs.workload import load_workload
 
 if TYPE_CHECKING:
     from tests.engines.network.conftest import Site
@@ -216,8 +216,8 @@ def test_of_what_fails_while_joining_the_server_hears_nothing_that_is_the_worker
 def test_a_picture_that_cannot_be_read_any_more_is_named_to_its_owner_only(site: Site) -> None:
     data = server_images(site.folder / "server")
     own = images(site.folder / "own" / "train", of=CLASSES)
-    materials = by_name(site.settings(data=data).job)
-    invited = replace(invitation(), inputs=Inputs.of(materials.test, CLASSES))
+    workload = load_workload(site.settings(data=data).job)
+    invited = replace(invitation(), inputs=Inputs.of(workload.test, CLASSES))
     held = LocalData.named(own)
     (site.folder / "own" / "train" / "bone" / "3.png").write_bytes(b"")
     with pytest.raises(DataError, match=r"bone/3\.png cannot be decoded") as refused:
@@ -227,7 +227,7 @@ def test_a_picture_that_cannot_be_read_any_more_is_named_to_its_owner_only(site:
 
 def test_the_normalisation_a_run_folder_keeps_is_that_of_every_worker(site: Site) -> None:
     data = server_images(site.folder / "server")
-    told = by_name(site.settings(data=data).job).test
+    told = load_workload(site.settings(data=data).job).test
     own = images(site.folder / "own" / "train", of=CLASSES[:1])
     wanted = Inputs.of(told, CLASSES)
     assert LocalData.named(own).fitted(wanted).mean == told.mean

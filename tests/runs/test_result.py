@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -42,9 +43,19 @@ def trained(folder: Path | None, **settings: Any) -> adaptcl.Result:
 def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of the command line on images."""
     folder = tmp_path_factory.mktemp("delivery") / "run"
-    words = "run --model small --data digits --workers 2 --rounds 3 --strategy adaptcl"
+    words = (
+        "run --model small --data digits --samples 400 --workers 2 --rounds 3 --strategy adaptcl"
+    )
     pruned = "--pruned-rates 0.5,0 --first-pruning 2 --max-importance-lost 1"
     assert main([*words.split(), *pruned.split(), "--out", str(folder)]) == 0
+    return folder
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run from Python; not to be changed."""
+    folder = tmp_path_factory.mktemp("finished") / "run"
+    trained(folder)
     return folder
 
 
@@ -76,66 +87,64 @@ def test_a_workers_sub_model_is_smaller_and_as_large_as_the_summary_says(digits:
     assert adaptcl.load(digits, worker=0)(torch.zeros(2, 1, 8, 8)).shape == (2, 10)
 
 
-def test_a_sub_model_has_the_values_of_the_whole_one(tmp_path: Path) -> None:
-    result = trained(tmp_path / "run")
+def test_a_sub_model_has_the_values_of_the_whole_one(finished: Path) -> None:
+    result = trained(None)
     small, whole = result.sub_model(0), result.model
     kept = result.sub_models.distinct[result.sub_models.of_worker[0]]
     assert 0 < int(kept.sum()) < 32
     weight = small.state_dict()["0.weight"]
     assert torch.equal(weight, whole.state_dict()["0.weight"][kept])
     assert torch.equal(small.state_dict()["3.weight"], whole.state_dict()["3.weight"][:, kept])
-    again = adaptcl.load(tmp_path / "run", model=net(), worker=0)
+    again = adaptcl.load(finished, model=net(), worker=0)
     assert torch.equal(again.model.state_dict()["0.weight"], weight)
     inputs, _ = points(9)
     torch.testing.assert_close(again(inputs), small(inputs))
-    torch.testing.assert_close(adaptcl.load(tmp_path / "run", model=net())(inputs), whole(inputs))
+    torch.testing.assert_close(adaptcl.load(finished, model=net())(inputs), whole(inputs))
 
 
-def test_a_run_that_is_only_looked_at_again_has_its_sub_models(tmp_path: Path) -> None:
-    first = trained(tmp_path / "run")
-    again = trained(tmp_path / "run", resume=True)
+def test_a_run_that_is_only_looked_at_again_has_its_sub_models(finished: Path) -> None:
+    first = trained(None)
+    again = trained(finished, resume=True)
     assert again.sub_models.of_worker == first.sub_models.of_worker
     assert str(again.sub_model(0)) == str(first.sub_model(0)) != str(again.sub_model(1))
 
 
-def test_the_model_given_is_not_changed(tmp_path: Path) -> None:
-    trained(tmp_path / "run")
+def test_the_model_given_is_not_changed(finished: Path) -> None:
     mine = net()
     before = {name: tensor.clone() for name, tensor in mine.state_dict().items()}
-    adaptcl.load(tmp_path / "run", model=mine, worker=0)
+    adaptcl.load(finished, model=mine, worker=0)
     assert all(torch.equal(before[name], tensor) for name, tensor in mine.state_dict().items())
 
 
-def test_what_cannot_be_loaded_is_told_in_a_sentence(tmp_path: Path) -> None:
-    trained(tmp_path / "run")
+def test_what_cannot_be_loaded_is_told_in_a_sentence(finished: Path, tmp_path: Path) -> None:
     (tmp_path / "begun").mkdir()
     (tmp_path / "begun" / "config.toml").write_text('model = "small"\n')
     for words, sentence in [
-        (("run", None, None), r"was trained with a model of its own, .* give that"),
-        (("run", nn.Linear(6, 3), None), "holds another model than this"),
-        (("run", net(), 2), "There is no worker 2: they are numbered 0 to 1"),
-        (("nowhere", None, None), "is not a run folder"),
-        (("begun", None, None), "is not finished; `adaptcl resume"),
+        ((finished, None, None), r"was trained with a custom model, .* give it"),
+        ((finished, nn.Linear(6, 3), None), "holds another model than this"),
+        ((finished, net(), 2), "There is no worker 2: they are numbered 0 to 1"),
+        ((tmp_path / "nowhere", None, None), "is not a run folder"),
+        ((tmp_path / "begun", None, None), "is not finished; `adaptcl resume"),
     ]:
         folder, model, worker = words
         with pytest.raises(AdaptCLError, match=sentence):
-            adaptcl.load(tmp_path / str(folder), model=model, worker=worker)
+            adaptcl.load(folder, model=model, worker=worker)
 
 
 def test_what_a_folder_names_is_not_imported(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    trained(tmp_path / "run")
+    shutil.copytree(finished, tmp_path / "run")
     (tmp_path / "harmful.py").write_text("raise SystemExit('imported')")
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "run" / "config.toml").write_text('model = "harmful:build"\nseed = 1\n')
-    with pytest.raises(AdaptCLError, match=r"a model of its own, 'harmful:build'; give that"):
+    with pytest.raises(AdaptCLError, match=r"a custom model, 'harmful:build'; give it"):
         adaptcl.load(tmp_path / "run")
     assert adaptcl.load(tmp_path / "run", model=net()).training is False
 
 
-def test_a_damaged_folder_is_refused(tmp_path: Path) -> None:
-    trained(tmp_path / "run")
+def test_a_damaged_folder_is_refused(finished: Path, tmp_path: Path) -> None:
+    shutil.copytree(finished, tmp_path / "run")
     file = tmp_path / "run" / "sub-models.safetensors"
     content = bytearray(file.read_bytes())
     content[-3] ^= 1

@@ -3,8 +3,7 @@ from __future__ import annotations
 import errno
 import json
 import os
-import subprocess
-import sys
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -26,6 +25,7 @@ from adaptcl.runs.folder_reader import (
     run_folders,
 )
 from adaptcl.runs.sub_models import SubModels
+from tests.processes import PATIENCE_S, started
 
 
 def record(number: int, accuracy: float | None = None) -> RoundRecord:
@@ -171,15 +171,22 @@ def test_two_at_once_cannot_write_to_one_folder(folder: RunFolder) -> None:
     RunFolder.open(folder.path).close()
 
 
+def hold(path: Path, held: Path) -> None:
+    """Have a folder until the process is killed."""
+    folder = RunFolder.create(path, "")
+    held.touch()
+    time.sleep(PATIENCE_S)
+    folder.close()
+
+
+@pytest.mark.slow
 def test_a_process_that_is_killed_lets_go_of_its_folder(tmp_path: Path) -> None:
-    code = (
-        "import sys, time; from pathlib import Path; from adaptcl.runs import RunFolder\n"
-        "held = RunFolder.create(Path(sys.argv[1]), ''); print('held', flush=True); time.sleep(60)"
-    )
-    command = [sys.executable, "-c", code, str(tmp_path / "run")]
-    with subprocess.Popen(command, stdout=subprocess.PIPE) as other:
-        assert other.stdout is not None
-        assert other.stdout.readline() == b"held\n"
+    held = tmp_path / "held"
+    with started(hold, tmp_path / "run", held) as other:
+        limit = time.monotonic() + PATIENCE_S
+        while not held.exists():
+            assert time.monotonic() < limit
+            time.sleep(0.01)
         with pytest.raises(RunFolderError, match="is being written by another process"):
             RunFolder.open(tmp_path / "run")
         other.kill()

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from adaptcl.engines.thread_executor import Expected, Trainings
+from adaptcl.engines.thread_executor import ExpectedUpdate, ThreadExecutor
 
 
 @dataclass(frozen=True)
@@ -18,11 +18,11 @@ class Trained:
 
 
 @pytest.fixture
-def open_trainings() -> Iterator[Callable[[int], Trainings[Trained]]]:
-    opened: list[Trainings[Trained]] = []
+def open_trainings() -> Iterator[Callable[[int], ThreadExecutor[Trained]]]:
+    opened: list[ThreadExecutor[Trained]] = []
 
-    def make(threads: int) -> Trainings[Trained]:
-        opened.append(Trainings(threads, 1))
+    def make(threads: int) -> ThreadExecutor[Trained]:
+        opened.append(ThreadExecutor(threads, 1))
         return opened[-1]
 
     yield make
@@ -30,7 +30,7 @@ def open_trainings() -> Iterator[Callable[[int], Trainings[Trained]]]:
         each.close()
 
 
-def arrivals(trainings: Trainings[Trained]) -> list[tuple[float, int]]:
+def arrivals(trainings: ThreadExecutor[Trained]) -> list[tuple[float, int]]:
     found = []
     while (expected := trainings.first()) is not None:
         trainings.take(expected)
@@ -46,7 +46,7 @@ def arrivals(trainings: Trainings[Trained]) -> list[tuple[float, int]]:
 def test_updates_arrive_in_order_of_time_then_worker_whatever_is_known_before(
     drawn: list[tuple[int, int, bool]], threads: int
 ) -> None:
-    trainings: Trainings[Trained] = Trainings(threads, 1)
+    trainings: ThreadExecutor[Trained] = ThreadExecutor(threads, 1)
     expected = []
     for worker, (time_, slack, known) in enumerate(drawn):
         earliest = float(time_) if known else float(max(0, time_ - slack))
@@ -58,17 +58,17 @@ def test_updates_arrive_in_order_of_time_then_worker_whatever_is_known_before(
 
 
 def test_nothing_arrives_before_the_horizon_is_reached(
-    open_trainings: Callable[[int], Trainings[Trained]],
+    open_trainings: Callable[[int], ThreadExecutor[Trained]],
 ) -> None:
     trainings = open_trainings(1)
     trainings.add(0, 2.0, lambda: Trained(5.0), earliest=3.0, is_known=False)
     trainings.add(1, 0.0, lambda: Trained(9.0), earliest=9.0, is_known=True)
     assert trainings.first(6.9) is None
-    assert trainings.first(7.0) == Expected(7.0, True, 0, 1)
+    assert trainings.first(7.0) == ExpectedUpdate(7.0, True, 0, 1)
 
 
 def test_of_many_trainings_only_a_few_run_ahead_of_the_clock(
-    open_trainings: Callable[[int], Trainings[Trained]],
+    open_trainings: Callable[[int], ThreadExecutor[Trained]],
 ) -> None:
     trainings, begun = open_trainings(2), []
 
@@ -89,7 +89,7 @@ def test_of_many_trainings_only_a_few_run_ahead_of_the_clock(
 
 
 def test_what_is_due_first_begins_first_though_it_was_added_last(
-    open_trainings: Callable[[int], Trainings[Trained]],
+    open_trainings: Callable[[int], ThreadExecutor[Trained]],
 ) -> None:
     trainings, begun = open_trainings(1), []
     for worker, due in enumerate((5.0, 3.0, 4.0, 1.0, 2.0)):
@@ -104,7 +104,7 @@ def test_what_is_due_first_begins_first_though_it_was_added_last(
 
 
 def test_a_training_that_was_dropped_never_arrives_and_leaves_its_place(
-    open_trainings: Callable[[int], Trainings[Trained]],
+    open_trainings: Callable[[int], ThreadExecutor[Trained]],
 ) -> None:
     trainings, hold = open_trainings(1), threading.Event()
 
@@ -124,7 +124,7 @@ def test_a_training_that_was_dropped_never_arrives_and_leaves_its_place(
 
 
 def test_an_error_in_a_training_comes_out_where_its_update_would(
-    open_trainings: Callable[[int], Trainings[Trained]],
+    open_trainings: Callable[[int], ThreadExecutor[Trained]],
 ) -> None:
     def fail() -> Trained:
         raise ValueError("diverged")
@@ -142,7 +142,7 @@ def test_an_error_in_a_training_comes_out_where_its_update_would(
 
 
 def test_events_of_twenty_thousand_workers_take_no_time_to_speak_of(
-    open_trainings: Callable[[int], Trainings[Trained]],
+    open_trainings: Callable[[int], ThreadExecutor[Trained]],
 ) -> None:
     def took(count: int) -> float:
         trainings = open_trainings(1)
@@ -158,7 +158,7 @@ def test_events_of_twenty_thousand_workers_take_no_time_to_speak_of(
 
 
 def test_trainings_begin_before_anybody_asks_for_an_update(
-    open_trainings: Callable[[int], Trainings[Trained]],
+    open_trainings: Callable[[int], ThreadExecutor[Trained]],
 ) -> None:
     trainings, begun = open_trainings(1), threading.Event()
 

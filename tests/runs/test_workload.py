@@ -12,7 +12,7 @@ from torch.utils.data import TensorDataset
 from adaptcl.config import JobSettings
 from adaptcl.data import Samples
 from adaptcl.errors import AdaptCLError, SettingError
-from adaptcl.runs.materials import by_name, deal, given, given_parts
+from adaptcl.runs.workload import datasets_by_worker, deal, load_workload, workload_from_python
 from adaptcl.settings import build
 
 
@@ -34,25 +34,25 @@ def linear(classes: int = 3) -> nn.Module:
 
 def test_a_model_and_data_by_name() -> None:
     calls: list[tuple[int, int | None]] = []
-    materials = by_name(job(workers=4), lambda *call: calls.append(call))
-    assert len(materials.parts) == 4
-    assert sum(map(len, materials.parts)) + len(materials.test) == 1797
-    assert materials.example().shape == (2, 1, 8, 8)
-    assert materials.model(materials.example()).shape == (2, 10)
+    workload = load_workload(job(workers=4), lambda *call: calls.append(call))
+    assert len(workload.worker_samples) == 4
+    assert sum(map(len, workload.worker_samples)) + len(workload.test) == 1797
+    assert workload.example().shape == (2, 1, 8, 8)
+    assert workload.model(workload.example()).shape == (2, 10)
 
 
 def test_the_seed_decides_the_model_and_who_gets_what() -> None:
-    first, again, other = by_name(job()), by_name(job()), by_name(job(seed=2))
+    first, again, other = load_workload(job()), load_workload(job()), load_workload(job(seed=2))
     for one, two, equal in ((first, again, True), (first, other, False)):
         weights = [m.model.state_dict()["features.0.weight"] for m in (one, two)]
         assert torch.equal(*weights) is equal
-        assert torch.equal(one.parts[0].inputs, two.parts[0].inputs) is equal
+        assert torch.equal(one.worker_samples[0].inputs, two.worker_samples[0].inputs) is equal
 
 
 def test_a_models_own_fixed_layers_are_joined_by_the_settings() -> None:
-    materials = by_name(job(model="resnet50", fixed=("fc*",)))
-    assert materials.fixed[-1] == "fc*"
-    assert len(materials.fixed) > 1
+    workload = load_workload(job(model="resnet50", fixed=("fc*",)))
+    assert workload.fixed[-1] == "fc*"
+    assert len(workload.fixed) > 1
 
 
 @pytest.mark.parametrize(
@@ -70,13 +70,13 @@ def test_a_models_own_fixed_layers_are_joined_by_the_settings() -> None:
 )  # fmt: skip
 def test_what_is_not_there_is_refused(settings: dict[str, Any], sentence: str) -> None:
     with pytest.raises(AdaptCLError) as refused:
-        by_name(job(**settings))
+        load_workload(job(**settings))
     assert str(refused.value) == sentence
 
 
 def test_a_wrong_model_is_refused_before_the_data_is_read(tmp_path: Path) -> None:
     with pytest.raises(SettingError, match="There is no model"):
-        by_name(job(model="big", data="cifar10", data_dir=str(tmp_path)))
+        load_workload(job(model="big", data="cifar10", data_dir=str(tmp_path)))
 
 
 # Dealing ---------------------------------------------------------------------------------------
@@ -136,7 +136,7 @@ def test_more_samples_than_there_are_cannot_be_asked_for() -> None:
 def test_samples_are_not_drawn_from_data_that_is_dealt_already() -> None:
     parts = [pair(), pair(), pair()]
     with pytest.raises(SettingError, match="samples is 6, but train is a list with a data set"):
-        given(linear(), parts, pair(), job(samples=6))
+        workload_from_python(linear(), parts, pair(), job(samples=6))
 
 
 # From Python -----------------------------------------------------------------------------------
@@ -145,8 +145,8 @@ def test_samples_are_not_drawn_from_data_that_is_dealt_already() -> None:
 def test_data_comes_as_a_pair_of_tensors_or_arrays() -> None:
     inputs, labels = pair()
     for train in ((inputs, labels), (inputs.numpy(), labels.numpy()), [inputs, labels]):
-        materials = given(linear(), train, (inputs, labels), job())
-        assert [len(part) for part in materials.parts] == [4, 4, 4]
+        workload = workload_from_python(linear(), train, (inputs, labels), job())
+        assert [len(part) for part in workload.worker_samples] == [4, 4, 4]
 
 
 def test_data_comes_as_a_torch_data_set_or_a_list_of_samples() -> None:
@@ -154,18 +154,18 @@ def test_data_comes_as_a_torch_data_set_or_a_list_of_samples() -> None:
     listed = [(x, int(y)) for x, y in zip(inputs, labels, strict=True)]
     arrays = [(x.numpy(), np.int64(y)) for x, y in listed]
     for train in (TensorDataset(inputs, labels), listed, arrays):
-        materials = given(linear(), train, (inputs, labels), job())
-        assert [len(part) for part in materials.parts] == [4, 4, 4]
+        workload = workload_from_python(linear(), train, (inputs, labels), job())
+        assert [len(part) for part in workload.worker_samples] == [4, 4, 4]
 
 
 def test_a_list_of_data_sets_is_one_for_each_worker() -> None:
     own = [pair(4), TensorDataset(*pair(5)), pair(6)]
-    materials = given(linear(), own, pair(), job())
-    assert [len(part) for part in materials.parts] == [4, 5, 6]
-    assert given_parts(pair()) is None
-    assert given_parts([pair(1)]) is not None
+    workload = workload_from_python(linear(), own, pair(), job())
+    assert [len(part) for part in workload.worker_samples] == [4, 5, 6]
+    assert datasets_by_worker(pair()) is None
+    assert datasets_by_worker([pair(1)]) is not None
     with pytest.raises(SettingError) as refused:
-        given(linear(), own, pair(), job(workers=2))
+        workload_from_python(linear(), own, pair(), job(workers=2))
     assert str(refused.value) == "workers is 2, but train is a list of 3."
 
 
@@ -205,10 +205,10 @@ def test_wrong_materials_are_refused_in_one_sentence(
     model: Any, train: Any, test: Any, sentence: str
 ) -> None:
     with pytest.raises(AdaptCLError) as refused:
-        given(model, train, test, job())
+        workload_from_python(model, train, test, job())
     assert str(refused.value) == sentence
 
 
 def test_an_example_is_two_samples_even_where_there_is_one() -> None:
-    materials = given(linear(), pair(), pair(1), job())
-    assert materials.example().shape == (2, 5)
+    workload = workload_from_python(linear(), pair(), pair(1), job())
+    assert workload.example().shape == (2, 5)

@@ -10,9 +10,9 @@ from torch import Tensor, nn
 import adaptcl
 from adaptcl import config, models
 from adaptcl.config import Config
-from adaptcl.engines.forecast import Forecast, forecast
 from adaptcl.errors import SettingError
 from adaptcl.report import forecast_table
+from adaptcl.runs.forecast import Forecast, forecast
 from adaptcl.strategies import STRATEGIES
 from adaptcl.units import trace
 
@@ -22,12 +22,12 @@ UNITS = trace(MODEL, torch.zeros(2, *SHAPE))
 SAMPLES = [10, 12, 16, 20]
 JOB: dict[str, Any] = {
     "workers": WORKERS,
-    "rounds": 9,
+    "rounds": 5,
     "sigma": 5.0,
     "train_time": 0.5,
     "batch_size": 4,
     "epochs": 1.0,
-    "evaluate_every": 9,
+    "evaluate_every": 5,
     "samples_share": 0.5,
 }
 
@@ -101,7 +101,6 @@ def test_which_units_go_hardly_matters() -> None:
     ("settings", "reason"),
     [
         ({"training_time": "measured"}, "times are known only when they have passed"),
-        ({"trace": "somewhere.csv"}, "there is a trace"),
         ({"codec": "dgc"}, "only what 'plain' sends"),
     ],
 )
@@ -157,3 +156,41 @@ def test_in_a_steady_world_the_fastest_worker_is_never_pruned(alpha: float) -> N
     assert found.retention[-1] == 1
     # And nobody is driven much below the time of the fastest: that would be a cascade.
     assert found.round_times_s[-1] == pytest.approx(found.round_times_s[0] / 5, rel=0.25)
+
+
+# Warnings ----------------------------------------------------------------------------------------
+
+
+def foreseen(model: nn.Module, **settings: object) -> Forecast:
+    values = {"workers": 4, "rounds": 9, "sigma": 10.0, "strategy": "adaptcl", **settings}
+    chosen = config.configure(config.override(config.preset("default"), values))
+    return forecast(chosen, trace(model, torch.zeros(2, 20)), [10] * 4)
+
+
+def test_a_model_that_is_too_little_cuttable_for_its_workers_is_told_of_once() -> None:
+    # What a layer norm mixes is never cut: of 40 and 10 units only the ten.
+    fixed = nn.Sequential(
+        nn.Linear(20, 40), nn.LayerNorm(40), nn.ReLU(), nn.Linear(40, 10), nn.ReLU(),
+        nn.Linear(10, 10),
+    )  # fmt: skip
+    found = foreseen(fixed)
+    (warning,) = found.warnings
+    assert "of this model's parameters can be cut: worker" in warning
+    assert f"cannot get below {min(found.retention):.0%}" in warning
+    assert forecast_table([found]).notes == [f"adaptcl: {warning}"]
+
+
+def test_a_model_that_can_be_cut_far_enough_is_not() -> None:
+    found = foreseen(nn.Sequential(nn.Linear(20, 60), nn.ReLU(), nn.Linear(60, 10)), sigma=2.0)
+    assert min(found.retention) < 1
+    assert found.warnings == ()
+    assert forecast_table([found]).notes == []
+
+
+def test_a_run_that_ends_before_its_first_pruning_is_told_of() -> None:
+    model = nn.Sequential(nn.Linear(20, 60), nn.ReLU(), nn.Linear(60, 10))
+    (warning,) = foreseen(model, first_pruning=10).warnings
+    assert warning.startswith("Nobody will prune: the first pruning would be in round 10, after")
+    (warning,) = foreseen(model, rounds=1).warnings
+    assert warning.endswith("would be in round 2, after the only round; raise `rounds`.")
+    assert foreseen(model, rounds=2).warnings == ()

@@ -9,8 +9,8 @@ from torch import Tensor, nn
 import adaptcl
 from adaptcl.data import Samples
 from adaptcl.errors import AdaptCLError, DataError, SettingError, TraceError
-from adaptcl.runs.materials import Materials
-from adaptcl.runs.misfit import refuse_misfit, refuse_tables
+from adaptcl.runs.workload import Workload
+from adaptcl.runs.workload_check import check_lookup_tables, check_workload
 
 
 def linear(classes: int = 3) -> nn.Module:
@@ -39,11 +39,11 @@ def test_a_model_whose_scores_do_not_fit_the_labels_is_refused(
     model: nn.Module, sentence: str
 ) -> None:
     samples = Samples(torch.randn(12, 5), torch.arange(12) % 3)
-    materials = Materials(model, [samples], samples, ())
+    workload = Workload(model, [samples], samples, ())
     with pytest.raises(DataError) as refused:
-        refuse_misfit(materials, 32)
+        check_workload(workload, 32)
     assert str(refused.value) == sentence
-    refuse_misfit(Materials(linear(3), [samples], samples, ()), 32)
+    check_workload(Workload(linear(3), [samples], samples, ()), 32)
 
 
 class SecondHead(nn.Module):
@@ -59,7 +59,7 @@ class SecondHead(nn.Module):
 def test_a_model_that_gives_more_in_training_is_refused() -> None:
     samples = Samples(torch.randn(12, 5), torch.arange(12) % 3)
     with pytest.raises(DataError) as refused:
-        refuse_misfit(Materials(SecondHead().eval(), [samples], samples, ()), 32)
+        check_workload(Workload(SecondHead().eval(), [samples], samples, ()), 32)
     assert str(refused.value) == (
         "The model must give [samples, classes] scores, but in training it gives no tensor at all."
     )
@@ -89,25 +89,25 @@ def test_a_number_that_the_table_has_no_row_for_is_found_wherever_it_is(
     parts: list[Samples], test: Samples, seen: str
 ) -> None:
     with pytest.raises(DataError) as refused:
-        refuse_tables(Materials(bag(9), parts, test, ()))
+        check_lookup_tables(Workload(bag(9), parts, test, ()))
     assert str(refused.value) == (
         f"Module '0' (EmbeddingBag) has rows 0 to 8, but numbers from {seen} are looked up in it."
     )
 
 
 def test_numbers_that_all_have_a_row_are_taken() -> None:
-    refuse_tables(Materials(bag(10), [tokens(0), tokens(9)], tokens(4), ()))
+    check_lookup_tables(Workload(bag(10), [tokens(0), tokens(9)], tokens(4), ()))
 
 
 def test_a_table_with_sparse_gradients_is_refused_by_name() -> None:
     with pytest.raises(AdaptCLError, match=r"'0' \(EmbeddingBag\) has sparse gradients"):
-        refuse_tables(Materials(bag(9, sparse=True), [tokens(3)], tokens(3), ()))
+        check_lookup_tables(Workload(bag(9, sparse=True), [tokens(3)], tokens(3), ()))
 
 
 def test_other_models_and_other_inputs_are_left_to_tracing() -> None:
     floats = Samples(torch.randn(4, 5), torch.arange(4) % 3)
-    refuse_tables(Materials(linear(), [floats], floats, ()))
-    refuse_tables(Materials(linear(), [tokens(3)], tokens(3), ()))
+    check_lookup_tables(Workload(linear(), [floats], floats, ()))
+    check_lookup_tables(Workload(linear(), [tokens(3)], tokens(3), ()))
 
 
 def normed() -> nn.Module:
@@ -122,23 +122,23 @@ def rows(count: int) -> Samples:
 def test_a_worker_with_a_single_sample_is_refused_where_the_model_cannot_train_on_it() -> None:
     parts = [rows(4), rows(1), rows(1)]
     with pytest.raises(DataError) as refused:
-        refuse_misfit(Materials(normed(), parts, rows(4), ()), 32)
+        check_workload(Workload(normed(), parts, rows(4), ()), 32)
     assert str(refused.value) == (
         "Module '1' (BatchNorm1d) cannot train on a single sample, but worker 1 has only one; "
         "give every worker 2 or more."
     )
-    refuse_misfit(Materials(linear(), parts, rows(4), ()), 32)
-    refuse_misfit(Materials(normed(), [rows(2), rows(3)], rows(4), ()), 2)
+    check_workload(Workload(linear(), parts, rows(4), ()), 32)
+    check_workload(Workload(normed(), [rows(2), rows(3)], rows(4), ()), 2)
 
 
 def test_a_batch_size_of_one_is_refused_where_the_model_cannot_train_on_it() -> None:
     with pytest.raises(SettingError) as refused:
-        refuse_misfit(Materials(normed(), [rows(4)], rows(4), ()), 1)
+        check_workload(Workload(normed(), [rows(4)], rows(4), ()), 1)
     assert str(refused.value) == (
         "Module '1' (BatchNorm1d) cannot train on a single sample, but batch_size is 1; "
         "it must be 2 or more."
     )
-    refuse_misfit(Materials(linear(), [rows(4)], rows(4), ()), 1)
+    check_workload(Workload(linear(), [rows(4)], rows(4), ()), 1)
 
 
 def test_batch_norm_over_images_of_several_pixels_trains_on_a_single_one() -> None:
@@ -149,7 +149,7 @@ def test_batch_norm_over_images_of_several_pixels_trains_on_a_single_one() -> No
         nn.Flatten(),
         nn.Linear(12, 3),
     )
-    refuse_misfit(Materials(model, [rows(1)], rows(4), ()), 1)
+    check_workload(Workload(model, [rows(1)], rows(4), ()), 1)
 
 
 def test_to_look_whether_a_model_trains_on_one_sample_leaves_no_trace() -> None:
@@ -157,7 +157,7 @@ def test_to_look_whether_a_model_trains_on_one_sample_leaves_no_trace() -> None:
     dice = torch.get_rng_state()
     state = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     with pytest.raises(SettingError):
-        refuse_misfit(Materials(model, [samples], samples, ()), 1)
+        check_workload(Workload(model, [samples], samples, ()), 1)
     assert torch.equal(torch.get_rng_state(), dice)
     assert all(torch.equal(tensor, state[name]) for name, tensor in model.state_dict().items())
 
@@ -179,7 +179,7 @@ class Reshapes(nn.Module):
 
 def test_a_model_that_fails_only_in_training_is_refused_by_what_it_says() -> None:
     with pytest.raises(TraceError) as refused:
-        refuse_misfit(Materials(Reshapes(31), [rows(4), rows(9)], rows(4), ()), 8)
+        check_workload(Workload(Reshapes(31), [rows(4), rows(9)], rows(4), ()), 8)
     assert str(refused.value) == (
         "The model (Reshapes) failed in training on an example of shape (8, 5): "
         "shape '[-1, 31]' is invalid for input of size 32"
@@ -188,7 +188,7 @@ def test_a_model_that_fails_only_in_training_is_refused_by_what_it_says() -> Non
 
 
 def test_a_model_that_trains_on_whole_batches_need_not_on_two_samples() -> None:
-    refuse_misfit(Materials(Reshapes(32), [rows(4), rows(9)], rows(4), ()), 8)
+    check_workload(Workload(Reshapes(32), [rows(4), rows(9)], rows(4), ()), 8)
     parts = [(each.inputs, each.labels) for each in (rows(16), rows(16))]
     model = Reshapes(32)
     result = adaptcl.run(
@@ -204,7 +204,7 @@ def test_a_model_that_fails_only_backwards_is_refused() -> None:
             return scores + scores.zero_() if self.training else scores
 
     with pytest.raises(TraceError, match=r"^The model \(Spoils\) failed in training .* inplace op"):
-        refuse_misfit(Materials(Spoils(5, 3), [rows(9)], rows(4), ()), 8)
+        check_workload(Workload(Spoils(5, 3), [rows(9)], rows(4), ()), 8)
 
 
 def test_a_module_that_fails_in_training_is_named() -> None:
@@ -216,7 +216,7 @@ def test_a_module_that_fails_in_training_is_named() -> None:
 
     model = nn.Sequential(nn.ReLU(), Raises(5, 3))
     with pytest.raises(TraceError) as refused:
-        refuse_misfit(Materials(model, [rows(1)], rows(4), ()), 1)
+        check_workload(Workload(model, [rows(1)], rows(4), ()), 1)
     assert str(refused.value) == (
         "Module '1' (Raises) failed in training on an example of shape (1, 5): never in training"
     )

@@ -1,4 +1,4 @@
-"""What a run works on: a model, each worker's data, and the data the model is tested on."""
+"""What a run works on: the model, each worker's samples, and the test samples."""
 
 from __future__ import annotations
 
@@ -23,77 +23,74 @@ from adaptcl.units import UnitMap, trace
 
 
 @dataclass(frozen=True)
-class Materials:
-    """A model and its data, all on one device."""
+class Workload:
+    """A model and its data, on one device."""
 
     model: nn.Module
-    parts: Sequence[Samples]
-    """Each worker's data."""
+    worker_samples: Sequence[Samples]
     test: Samples
     fixed: tuple[str, ...]
     """Patterns of module names whose units are never cut."""
     classes: tuple[str, ...] = ()
-    """Their names, where they have any."""
+    """Names of the classes, if they have any."""
     origin: tuple[tuple[int, int], ...] = ()
-    """Checksums of training data given from Python as it was given: no seed has a part in them."""
+    """Checksums of training data from Python before it is dealt, so that no seed changes them."""
 
     def example(self) -> Tensor:
-        """A small batch that the model takes; of two, as batch norm cannot train on one."""
+        """A batch of two samples: batch norm cannot train on one."""
         return self.test.batch(torch.arange(2, device=self.device) % len(self.test))[0]
 
     @cached_property
     def units(self) -> UnitMap:
-        """The model's units, traced once."""
         return trace(self.model, self.example(), self.fixed)
 
     @property
     def device(self) -> torch.device:
-        """Where model and data are."""
         return self.test.labels.device
 
 
-def by_name(job: JobSettings, progress: OnProgress = silent) -> Materials:
-    """The model and data that the settings name."""
+def load_workload(job: JobSettings, progress: OnProgress = silent) -> Workload:
+    """Load the model and the data that the settings name."""
     _device(job)
     models.find(job.model)
     data = load(job.data, Path(job.data_dir) if job.data_dir else None, progress)
     model = models.build(job.model, data.train.shape, len(data.classes), job.seed)
-    own = models.MODELS[job.model].fixed if job.model in models.MODELS else ()
-    made = _on_device(model, deal(data.train, job), data.test, (*own, *job.fixed), job)
+    fixed = models.MODELS[job.model].fixed if job.model in models.MODELS else ()
+    made = _on_device(model, deal(data.train, job), data.test, (*fixed, *job.fixed), job)
     return replace(made, classes=data.classes)
 
 
-def given(model: nn.Module, train: Any, test: Any, job: JobSettings) -> Materials:
-    """A user's own model and data; `train` may be a list with a data set for each worker."""
+def workload_from_python(model: nn.Module, train: Any, test: Any, job: JobSettings) -> Workload:
+    """Take the user's model and data; `train` may be a list with a data set for each worker."""
     if not isinstance(model, nn.Module):
         raise SettingError(
             f"The model is {describe_type(model)}, but it must be an "
             f"nn.Module{suggest_instance(model)}."
         )
-    parts = given_parts(train)
-    whole = [_samples(train, "The training data")] if parts is None else parts
-    if parts is None:
-        parts = deal(whole[0], job)
-    elif len(parts) != job.workers:
-        raise SettingError(f"workers is {job.workers}, but train is a list of {len(parts)}.")
+    dealt = datasets_by_worker(train)
+    whole = [_samples(train, "The training data")] if dealt is None else dealt
+    if dealt is None:
+        dealt = deal(whole[0], job)
+    elif len(dealt) != job.workers:
+        raise SettingError(f"workers is {job.workers}, but train is a list of {len(dealt)}.")
     elif job.samples:
         raise SettingError(
             f"samples is {job.samples}, but train is a list with a data set for each worker, of "
             f"which all is used."
         )
-    made = _on_device(model, parts, _samples(test, "The test data"), job.fixed, job)
+    made = _on_device(model, dealt, _samples(test, "The test data"), job.fixed, job)
     return replace(made, origin=tuple(map(checksums, whole)))
 
 
-def given_parts(train: Any) -> list[Samples] | None:
-    """The workers' data sets, if `train` is a list of data sets; else None."""
+def datasets_by_worker(train: Any) -> list[Samples] | None:
+    """The workers' data sets if `train` is a list of data sets, else None."""
     if not isinstance(train, list):
         return None
     if not train:
         raise DataError("train is an empty list; it must hold a data set for each worker.")
     if _is_inside_a_data_set(train[0]):
         return None
-    return [_samples(part, f"Worker {worker}'s data") for worker, part in enumerate(train)]
+    return [_samples(each, f"Worker {worker}'s data") for worker, each in enumerate(train)]
 
 
 def _samples(source: Any, whose: str) -> Samples:
@@ -104,12 +101,12 @@ def _samples(source: Any, whose: str) -> Samples:
 
 
 def deal(samples: Samples, job: JobSettings) -> list[Samples]:
-    """Each worker's part of the data, by the settings `samples` and `partition`."""
+    """Divide the data among the workers, by the settings `samples` and `partition`."""
     if job.samples:
         samples = _drawn(samples, job)
     randomness = generator(job.seed, "partition")
     labels = samples.labels.cpu()
-    parts = {
+    indexes = {
         "iid": lambda: partition.iid(labels, job.workers, randomness),
         "by-label": lambda: partition.by_label_share(
             labels, job.workers, job.label_share / 100, randomness
@@ -118,7 +115,7 @@ def deal(samples: Samples, job: JobSettings) -> list[Samples]:
             labels, job.workers, job.concentration, randomness
         ),
     }[job.partition]()
-    return [samples.take(indexes) for indexes in parts]
+    return [samples.take(each) for each in indexes]
 
 
 def _drawn(samples: Samples, job: JobSettings) -> Samples:
@@ -127,31 +124,33 @@ def _drawn(samples: Samples, job: JobSettings) -> Samples:
             f"samples is {job.samples}, but the data set has only {len(samples)} to train on."
         )
     order = torch.randperm(len(samples), generator=generator(job.seed, "samples"))
-    # In their old order, so that to ask for all of them is to ask for nothing.
+    # In their old order, so that asking for all samples changes nothing.
     return samples.take(order[: job.samples].sort().values)
 
 
 def _on_device(
     model: nn.Module,
-    parts: Sequence[Samples],
+    worker_samples: Sequence[Samples],
     test: Samples,
     fixed: tuple[str, ...],
     job: JobSettings,
-) -> Materials:
+) -> Workload:
     if not any(parameter.requires_grad for parameter in model.parameters()):
         raise SettingError("The model has no parameters that can be trained.")
     device = _device(job)
-    for worker, part in enumerate(parts):
-        if part.shape != test.shape:
+    for worker, samples in enumerate(worker_samples):
+        if samples.shape != test.shape:
             raise DataError(
-                f"Worker {worker}'s inputs have shape {part.shape}, those for testing {test.shape}."
+                f"Worker {worker}'s inputs have shape {samples.shape}, those for testing "
+                f"{test.shape}."
             )
-        kinds = (part.inputs.dtype, test.inputs.dtype)
-        if kinds[0] != kinds[1] and torch.int64 in kinds:
+        types = (samples.inputs.dtype, test.inputs.dtype)
+        if types[0] != types[1] and torch.int64 in types:
             raise DataError(
-                f"Worker {worker}'s inputs are {kinds[0]}, those for testing {kinds[1]}."
+                f"Worker {worker}'s inputs are {types[0]}, those for testing {types[1]}."
             )
-    return Materials(model.to(device), [part.to(device) for part in parts], test.to(device), fixed)
+    on_device = [samples.to(device) for samples in worker_samples]
+    return Workload(model.to(device), on_device, test.to(device), fixed)
 
 
 def _device(job: JobSettings) -> torch.device:
@@ -166,9 +165,9 @@ def _device(job: JobSettings) -> torch.device:
 
 
 def _is_inside_a_data_set(item: Any) -> bool:
-    """Whether a list that begins so is one data set rather than one for each worker.
+    """Whether a list that begins with this item is one data set, not one for each worker.
 
-    It is if it begins with all inputs, or with one (input, label).
+    One data set begins with all inputs, or with one pair (input, label).
     """
     if isinstance(item, Tensor | np.ndarray):
         return True

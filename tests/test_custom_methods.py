@@ -1,4 +1,4 @@
-"""Strategies, pruning orders and codecs of the user's own, named `package.module:Class`."""
+"""Custom strategies, pruning orders and codecs, named `package.module:Class`."""
 
 from __future__ import annotations
 
@@ -152,8 +152,8 @@ def function(job, settings):
 nothing = 3
 """
 
-SMALL = ["--model", "small", "--data", "digits", "--workers", "2", "--rounds", "2",
-         "--epochs", "0.1"]  # fmt: skip
+SMALL = ["--model", "small", "--data", "digits", "--samples", "100", "--workers", "2",
+         "--rounds", "2", "--epochs", "1"]  # fmt: skip
 Command = Callable[..., tuple[int, str, str]]
 TRAIN, TEST = (lambda made: (made.train.take(torch.arange(200)), made.test))(data.load("digits"))
 

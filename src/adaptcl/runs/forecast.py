@@ -1,8 +1,9 @@
-"""How long a run would take, in seconds instead of hours: a simulation that trains nothing.
+"""Forecasts how long a run would take, by a simulation that trains nothing.
 
-On the virtual clock times follow from sizes, bandwidths and a profile of training, and pruned rates
-follow from times. None of it depends on what is learned. So loop, strategy and environment are the
-real ones, and only the training is left out: what travels has its size, but no tensors.
+On the virtual clock, times follow from sizes, bandwidths and a training profile, and pruned rates
+follow from times. None of it depends on what is learned. So the loop, the strategy and the
+environment are the real ones, and only the training is left out: tasks and updates have a size but
+no tensors.
 """
 
 from __future__ import annotations
@@ -30,31 +31,29 @@ from adaptcl.units import Kept, UnitMap, flops, retention, size_bytes
 
 @dataclass(frozen=True)
 class Forecast:
-    """The clock of a run that was not made."""
+    """The virtual times and sub-models that a run would have."""
 
     strategy: str
     round_times_s: tuple[float, ...]
-    """How long each round takes."""
     heterogeneity: tuple[float | None, ...]
-    """Of the update times, round by round; None while not all workers have one."""
+    """Round by round; None while not all workers have an update time."""
     retention: tuple[float, ...]
     """Each worker's at the end."""
     flops_saved: float
-    """The share of all workers' FLOPs that pruning has saved in the end."""
+    """The share of all workers' FLOPs that pruning saves in the end."""
     warnings: tuple[str, ...] = ()
-    """What the run would warn of, as far as it does not depend on training."""
+    """The warnings of the run, as far as they do not depend on training."""
 
     @property
     def virtual_time_s(self) -> float:
-        """How long all rounds take."""
         return math.fsum(self.round_times_s)
 
 
 def forecast(config: Config, units: UnitMap, samples: Sequence[int]) -> Forecast:
-    """Work out the run that the configuration describes, for workers with so many samples each.
+    """Forecast the run of a configuration, for workers with these numbers of samples.
 
-    Units are pruned in the order of their index: how long a sub-model takes depends on how many
-    units are left, and hardly on which.
+    Units are pruned in the order of their index: the time of a sub-model depends on how many units
+    it keeps, and hardly on which.
     """
     _refuse(config)
     with note_custom_code(config.named_methods):
@@ -92,7 +91,7 @@ def _forecast(config: Config, units: UnitMap, samples: Sequence[int]) -> Forecas
 
 
 class Untrained:
-    """Workers that prune as they are told and train nothing."""
+    """Workers that prune and train nothing."""
 
     def __init__(self, units: UnitMap, samples: Sequence[int]) -> None:
         self._units = units
@@ -122,14 +121,14 @@ class Untrained:
 
 
 class Untested:
-    """There is no model to test."""
+    """An evaluator for runs without a model."""
 
     def judge(self, strategy: Strategy, closed: Closed) -> None:
         return None
 
 
 class _Observed:
-    """Keeps what a run tells."""
+    """A listener that keeps the records and warnings of a run."""
 
     def __init__(self) -> None:
         self.records: list[RoundRecord] = []
@@ -143,7 +142,7 @@ class _Observed:
 
 
 def _refuse(config: Config) -> None:
-    """An error if the clock depends on more than can be known beforehand."""
+    """An error if the times cannot be known without training."""
     reason = None
     if config.environment.training_time == "measured":
         reason = "training_time is 'measured', so times are known only when they have passed"

@@ -94,6 +94,7 @@ def test_uint8_inputs_that_are_no_such_images_are_refused(shape: tuple[int, ...]
         delivered()(torch.zeros(shape, dtype=torch.uint8))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("given", [IMAGES, NORMALISED], ids=["images", "floats"])
 def test_it_can_be_exported_for_any_number_of_samples(given: Tensor) -> None:
     model = delivered()
