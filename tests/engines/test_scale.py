@@ -68,6 +68,7 @@ def most_at_once(**settings: Any) -> int:
     return max(seen)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "settings",
     [
@@ -107,6 +108,7 @@ def test_the_same_seed_draws_the_same_participants_after_a_resume(tmp_path: Path
     assert all(torch.equal(one[name], tensor) for name, tensor in other.items())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["ssp-s", "fedbuff"])
 def test_a_hundred_workers_without_a_barrier_are_no_trouble(strategy: str) -> None:
     result = run(strategy=strategy, workers=120, rounds=1)

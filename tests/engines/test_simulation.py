@@ -183,6 +183,7 @@ def test_sigma_is_the_ratio_of_update_times_before_any_pruning(digits: Any) -> N
 # Threads ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("two_cores")
 @pytest.mark.parametrize("strategy", SOME)
 def test_the_number_of_threads_changes_nothing(digits: Any, strategy: str) -> None:
@@ -191,6 +192,7 @@ def test_the_number_of_threads_changes_nothing(digits: Any, strategy: str) -> No
     assert first.summary.best_accuracy > 0.3
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("two_cores")
 def test_a_model_with_dropout_gives_the_same_on_any_number_of_threads(digits: Any) -> None:
     first, second, other = (
@@ -217,6 +219,7 @@ class Recomputing(nn.Module):
         return scores
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("two_cores")
 def test_nothing_draws_from_the_generator_that_workers_share_while_they_train(digits: Any) -> None:
     torch.manual_seed(0)
