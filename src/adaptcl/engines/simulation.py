@@ -28,8 +28,8 @@ from adaptcl.units import UnitMap, size_bytes
 
 
 @dataclass(frozen=True)
-class Answer:
-    """What comes of a task, as the server gets it."""
+class TaskOutcome:
+    """The result of a task, as the server receives it."""
 
     update: Update
     payload_bytes: int
@@ -45,7 +45,7 @@ class Workplace(Protocol):
         """Bytes of the answer to a task that prunes nothing, if they are known beforehand."""
         ...
 
-    def carry_out(self, task: Task, memory: WorkerMemory) -> Answer:
+    def carry_out(self, task: Task, memory: WorkerMemory) -> TaskOutcome:
         """Carry out a task; called from several threads at once."""
         ...
 
@@ -61,7 +61,7 @@ class LocalWorkers:
     def expected_bytes(self, task: Task) -> int | None:
         return payload_bytes(task, self._units, self._codec)
 
-    def carry_out(self, task: Task, memory: WorkerMemory) -> Answer:
+    def carry_out(self, task: Task, memory: WorkerMemory) -> TaskOutcome:
         task = replace(task, state=dict(task.state))
         began = time.perf_counter()
         update, memory = self._workers[task.worker].carry_out(task, memory)
@@ -78,7 +78,7 @@ class LocalWorkers:
                 "give None where that depends on the values."
             )
         received = decode(payload, update, task, self._units, self._codec)
-        return Answer(received, size, seconds, WorkerMemory(memory.lasso, codec_memory))
+        return TaskOutcome(received, size, seconds, WorkerMemory(memory.lasso, codec_memory))
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from adaptcl.config import Config
 from adaptcl.custom import note_custom_code
 from adaptcl.engines.environment import Environment
 from adaptcl.engines.loop import Loop
-from adaptcl.engines.simulation import Answer, Simulation
+from adaptcl.engines.simulation import Simulation, TaskOutcome
 from adaptcl.errors import SettingError
 from adaptcl.events import Event, RoundFinished, Warned
 from adaptcl.pruning import prune
@@ -100,10 +100,10 @@ class Untrained:
     def expected_bytes(self, task: Task) -> int | None:
         return size_bytes(self._units, task.kept)
 
-    def carry_out(self, task: Task, memory: WorkerMemory) -> Answer:
+    def carry_out(self, task: Task, memory: WorkerMemory) -> TaskOutcome:
         kept = self._kept_after(task)
         update = Update(task.worker, task.round, {}, kept, self._samples[task.worker], loss=0.0)
-        return Answer(update, size_bytes(self._units, kept), 0.0, memory)
+        return TaskOutcome(update, size_bytes(self._units, kept), 0.0, memory)
 
     def _kept_after(self, task: Task) -> Kept:
         pruning = task.pruning
