@@ -14,7 +14,7 @@ import adaptcl
 PACKAGE = Path(adaptcl.__file__).parent
 
 TIERS = (
-    "errors lazy seeds settings storage",
+    "errors interrupts lazy seeds settings storage",
     "units",
     "models data custom",
     "pruning codecs training",

@@ -9,15 +9,13 @@ from __future__ import annotations
 import argparse
 import io
 import os
-import signal
 import sys
-import threading
 from collections.abc import Callable, Sequence
-from typing import NoReturn
 
 from adaptcl.cli import say
 from adaptcl.cli.parser import command_line
 from adaptcl.errors import AdaptCLError
+from adaptcl.interrupts import catch_signals
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -27,8 +25,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def answer(parser: Callable[[], argparse.ArgumentParser], arguments: Sequence[str] | None) -> int:
     """Run the command of any command line and return the exit status."""
-    if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, _interrupt)
+    catch_signals()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that cannot write σ shows ?
@@ -51,10 +48,6 @@ def answer(parser: Callable[[], argparse.ArgumentParser], arguments: Sequence[st
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     return 0
-
-
-def _interrupt(*_: object) -> NoReturn:
-    raise KeyboardInterrupt
 
 
 if __name__ == "__main__":

@@ -26,6 +26,7 @@ from adaptcl.events import (
     WorkerJoined,
     WorkerLost,
 )
+from adaptcl.interrupts import raise_if_interrupted
 from adaptcl.records import RoundRecord
 from adaptcl.storage import Tree
 from adaptcl.strategies.strategy import Closed, Reaction, Strategy
@@ -188,6 +189,7 @@ class Loop:
                 for task in self._strategy.outstanding():
                     self._transport.deliver(task)
             while not self._strategy.finished:
+                raise_if_interrupted()
                 for happening in self._transport.next(self._deadline):
                     self._act(self._react(happening), save)
                     if self._strategy.finished:
