@@ -67,11 +67,11 @@ def work_for_server(options: argparse.Namespace) -> None:
     _check_address(options.server)
     from adaptcl.engines.network.keys import worker_keys
     from adaptcl.engines.network.worker.worker_process import ServerConnection
-    from adaptcl.runs.worker import Owned, work
+    from adaptcl.runs.worker import OwnerChoices, work
 
     keys = worker_keys(Path(options.tls))
     connection = ServerConnection(options.server, keys, options.patience, options.silence)
-    owned = Owned(
+    owner = OwnerChoices(
         options.data,
         options.data_dir,
         options.model,
@@ -83,7 +83,7 @@ def work_for_server(options: argparse.Namespace) -> None:
     memory = Path(options.memory) if options.memory else _state_folder()
     if options.threads is not None:
         torch.set_num_threads(options.threads)
-    work(owned, connection, memory, say)
+    work(owner, connection, memory, say)
 
 
 def write_keys(options: argparse.Namespace) -> None:

@@ -94,8 +94,10 @@ class RunFolder:
             )
 
     def close(self) -> None:
-        """Let another process write to the folder."""
-        os.close(self._lock)
+        """Let another process write to the folder; a second call does nothing."""
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
 
     # Resuming ----------------------------------------------------------------------------------
 

@@ -7,37 +7,51 @@ import tomllib
 import uuid
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from adaptcl.codecs import codec_class
+from adaptcl.codecs.codec import Codec
 from adaptcl.config import Config, configure
 from adaptcl.custom import note_custom_code
 from adaptcl.data.samples import Inputs
-from adaptcl.engines.network.invitation import fingerprint, outline
+from adaptcl.engines.network.fingerprint import fingerprint, outline
+from adaptcl.engines.network.invitation import Invitation
 from adaptcl.engines.network.keys import server_keys
 from adaptcl.engines.network.server.fleet import Fleet
-from adaptcl.engines.network.server.transport import Network, RunInvitation
+from adaptcl.engines.network.server.transport import Network
 from adaptcl.errors import SettingError
 from adaptcl.events import Listener
 from adaptcl.pruning import custom_worker_orders
 from adaptcl.runs.folder import RunFolder
 from adaptcl.runs.folder_reader import NETWORK_FILE, NetworkFile
 from adaptcl.runs.result import Result
-from adaptcl.runs.session import Session, check
+from adaptcl.runs.session import Session, checked_strategy, run_session
 from adaptcl.runs.workload import Workload, load_workload
 from adaptcl.settings import declared
+from adaptcl.strategies import Strategy
 from adaptcl.strategies.adaptcl.speed_history import TYPICAL_NOISE
 
-TOLD = (
+SHARED_SETTINGS = (
     *("model", "fixed", "workers", "seed", "precision", "codec"),
     *("samples", "partition", "label_share", "concentration"),
 )
-"""The settings workers are told, beside those of the codec and a pruning order that only they can
-compute and have to import; all others stay with the server."""
+"""Settings that the server sends to workers, beside those of the codec and the name of a custom
+pruning order that workers compute. All others stay with the server."""
 
 Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class _CheckedRun:
+    """A run of which nothing is wrong; no folder is made and no port is open yet."""
+
+    config: Config
+    strategy: Strategy
+    codec: Codec
+    shared: dict[str, object]
+    """The settings that workers get."""
 
 
 def serve(
@@ -50,18 +64,16 @@ def serve(
 ) -> list[Result]:
     """Do one run after the other with the same workers, each in a new folder."""
     workload = load_workload(configs[0].job)
-    for each in configs:
-        check(each, workload)
+    runs = [_check(config.with_absolute_paths(), workload) for config in configs]
     with _fleet(place, configs[0].job.workers, clock) as fleet, ExitStack() as stack:
-        sessions = []
         job = uuid.uuid4().hex
-        anchored = [each.with_absolute_paths() for each in configs]
-        for turn, (each, path) in enumerate(zip(anchored, paths, strict=True)):
-            named = replace(place, run=uuid.uuid4().hex, job=job, turn=turn)
-            folder = RunFolder.create(path, each.to_toml(), {NETWORK_FILE: named.to_toml()})
-            stack.callback(folder.close)
-            sessions.append(_NetworkSession(each, workload, folder, listeners, named))
-        return _run_all(sessions, fleet, say)
+        places, folders = [], []
+        for turn, (run, path) in enumerate(zip(runs, paths, strict=True)):
+            places.append(replace(place, run=uuid.uuid4().hex, job=job, turn=turn))
+            files = {NETWORK_FILE: places[-1].to_toml()}
+            folders.append(RunFolder.create(path, run.config.to_toml(), files))
+            stack.callback(folders[-1].close)
+        return _run_all(runs, workload, fleet, places, folders, listeners, say)
 
 
 def serve_again(
@@ -74,103 +86,91 @@ def serve_again(
     begun = sorted(
         ((NetworkFile.read(path), path) for path in paths), key=lambda each: each[0].turn
     )
-    place = begun[0][0]
-    configs = [_config(path) for _, path in begun]
+    places = [place for place, _ in begun]
+    configs = [_read_config(path) for _, path in begun]
     workload = load_workload(configs[0].job)
-    with _fleet(place, configs[0].job.workers, clock) as fleet, ExitStack() as stack:
-        sessions = []
-        for (named, path), config in zip(begun, configs, strict=True):
-            folder = RunFolder.open(path)
-            stack.callback(folder.close)
-            sessions.append(_NetworkSession(config, workload, folder, listeners, named))
-        return _run_all(sessions, fleet, say)
+    runs = [_check(config, workload) for config in configs]
+    with _fleet(places[0], configs[0].job.workers, clock) as fleet, ExitStack() as stack:
+        folders = []
+        for _, path in begun:
+            folders.append(RunFolder.open(path))
+            stack.callback(folders[-1].close)
+        return _run_all(runs, workload, fleet, places, folders, listeners, say)
 
 
-def _config(path: Path) -> Config:
+def _read_config(path: Path) -> Config:
     return configure(tomllib.loads((path / "config.toml").read_text("utf-8")))
 
 
-def _run_all(sessions: Sequence[_NetworkSession], fleet: Fleet, say: Say) -> list[Result]:
+def _check(config: Config, workload: Workload) -> _CheckedRun:
+    """The parts of a run; an error if anything about them cannot work."""
+    with note_custom_code(config.named_methods):
+        # The spread of times on real machines is not known before it is measured.
+        strategy = checked_strategy(config, workload, TYPICAL_NOISE)
+        kind = codec_class(config.job.codec)
+        names = [*SHARED_SETTINGS, *(each.name for each in declared(kind.Settings))]
+        # So that a worker refuses to import it when it joins, not when it first has to prune.
+        names += ["pruning"] if custom_worker_orders(config.pruning) else []
+        values = config.values()
+        shared = {name: _as_json(values[name]) for name in names if values[name] is not None}
+        return _CheckedRun(config, strategy, kind(config.codec), shared)
+
+
+def _run_all(
+    runs: Sequence[_CheckedRun],
+    workload: Workload,
+    fleet: Fleet,
+    places: Sequence[NetworkFile],
+    folders: Sequence[RunFolder],
+    listeners: Sequence[Listener],
+    say: Say,
+) -> list[Result]:
     host, port = fleet.address
-    count = sessions[0].workers
+    count = runs[0].config.job.workers
     say(f"listening at {host}:{port} for {count} worker{'' if count == 1 else 's'}")
-    # Who is connected when a run begins was seen to come in the run before.
-    results = [session.run_with(fleet, fleet.connected) for session in sessions]
-    sessions[-1].network.say_goodbye()
+    networks = [
+        _network(run, workload, fleet, place) for run, place in zip(runs, places, strict=True)
+    ]
+    results = [
+        run_session(_session(run, workload, network), folder, listeners)
+        for run, network, folder in zip(runs, networks, folders, strict=True)
+    ]
+    networks[-1].say_goodbye()
     return results
 
 
-class _NetworkSession(Session):
-    """A run's parts, put together around a fleet instead of a simulation."""
-
-    network: Network
-
-    def __init__(
-        self,
-        config: Config,
-        workload: Workload,
-        folder: RunFolder,
-        listeners: Sequence[Listener],
-        place: NetworkFile,
-    ) -> None:
-        super().__init__(config, workload, folder, listeners)
-        self._place = place
-
-    @property
-    def workers(self) -> int:
-        """How many workers take part."""
-        return self._job.workers
-
-    def run_with(self, fleet: Fleet, connected: set[int]) -> Result:
-        """Train with a fleet, in which some workers are connected already."""
-        job = self._job
-        values = self._config.values()
-        told = [*TOLD, *(each.name for each in declared(codec_class(job.codec).Settings))]
-        # So that a worker can refuse to import it as it joins, not when it is first told to prune.
-        told += ["pruning"] if custom_worker_orders(self._config.pruning) else []
-        self.network = Network(
-            self._strategy,
-            job.workers,
-            self._units,
-            codec_class(job.codec)(self._config.codec),
-            fleet,
-            RunInvitation(
-                self._place.run,
-                fingerprint(self._workload.model, self._units),
-                {name: _plain(values[name]) for name in told if values[name] is not None},
-                Inputs.of(self._workload.test, self._workload.classes),
-                outline(self._workload.model, self._units),
-            ),
-            judge=self._accuracy,
-            listener=self._tell,
-            patience=self._place.patience,
-            connected=connected,
-            first=self._place.turn == 0,
-        )
-        with note_custom_code(self._config.named_methods):
-            return self.run()
-
-    @property
-    def time_noise(self) -> float:
-        """What is assumed of a real clock."""
-        return TYPICAL_NOISE
-
-    def worker_labels(self) -> list[list[int]]:
-        """None: workers have data of their own, which nobody else sees."""
-        return []
-
-    def engine(self) -> Network:
-        """The engine that the session runs."""
-        return self.network
+def _session(run: _CheckedRun, workload: Workload, network: Network) -> Session:
+    """Without labels by worker: nobody else sees a worker's data."""
+    return Session(run.config, workload, run.strategy, lambda: network)
 
 
-def _fleet(place: NetworkFile, workers: int, clock: Callable[[], float] = time.monotonic) -> Fleet:
+def _network(run: _CheckedRun, workload: Workload, fleet: Fleet, place: NetworkFile) -> Network:
+    invitation = Invitation(
+        place.run,
+        0,
+        fingerprint(workload.model, workload.units),
+        run.shared,
+        Inputs.of(workload.test, workload.classes),
+        outline(workload.model, workload.units),
+    )
+    return Network(
+        run.config.job.workers,
+        workload.units,
+        run.codec,
+        fleet,
+        invitation,
+        patience=place.patience,
+        waits_for_all=place.turn == 0,
+    )
+
+
+def _fleet(place: NetworkFile, workers: int, clock: Callable[[], float]) -> Fleet:
     return Fleet(server_keys(Path(place.tls), workers), *_address(place.listen), clock)
 
 
-def _plain(value: Any) -> Any:
+def _as_json(value: Any) -> Any:
     """A value as JSON gives it back, so that what is sent and what is read are equal."""
-    return [_plain(each) for each in value] if isinstance(value, tuple) else value
+    return [_as_json(each) for each in value] if isinstance(value, tuple) else value
 
 
 def _address(text: str) -> tuple[str, int]:

@@ -1,4 +1,4 @@
-"""`adaptcl worker`: what a worker brings into a run, by its owner's flags and the server's call."""
+"""`adaptcl worker`: model and data for a run, by the owner's flags and the server's wishes."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import torch
 from adaptcl import models
 from adaptcl.codecs import CODECS, codec, codec_class
 from adaptcl.config import JobSettings
-from adaptcl.engines.network.invitation import MismatchError, refuse_other_model
-from adaptcl.engines.network.messages import Invitation
+from adaptcl.engines.network.fingerprint import MismatchError, refuse_other_model
+from adaptcl.engines.network.invitation import Invitation
 from adaptcl.engines.network.worker.local_data import LocalData
 from adaptcl.engines.network.worker.worker_process import (
-    Belongings,
+    LocalWorkload,
     ServerConnection,
     WorkerProcess,
 )
@@ -25,49 +25,48 @@ from adaptcl.pruning import ORDERS, custom_worker_orders, server_order
 from adaptcl.runs.workload import Workload, deal
 from adaptcl.runs.workload_check import check_lookup_tables
 from adaptcl.settings import build
-from adaptcl.units import trace
 
 
 @dataclass(frozen=True)
-class Owned:
+class OwnerChoices:
     """What the owner of a machine decides, whatever a server asks."""
 
     data: str
     data_dir: str
     model: str
-    """Empty where any model that comes with AdaptCL will do."""
+    """A custom model that the server may name; models that come with AdaptCL need no permission."""
     device: str
     dealt: bool
-    """Whether to take only this worker's part of the data, for trials in which all machines
-    have the same data set."""
+    """Whether to take only this worker's share of the data, for trials in which all machines have
+    the same data set."""
     codec: str = ""
     pruning: str = ""
-    """Empty, as with the model, where those that come with AdaptCL will do."""
+    """Permissions, as for the model."""
 
 
 def work(
-    owned: Owned, connection: ServerConnection, memory: Path, say: Callable[[str], None]
+    owner: OwnerChoices, connection: ServerConnection, memory: Path, say: Callable[[str], None]
 ) -> None:
-    """Work for a server until it says that all is over."""
-    refuse_unusable(owned, memory)
-    data = LocalData.named(owned.data, Path(owned.data_dir) if owned.data_dir else None)
-    WorkerProcess(connection, lambda call: prepare(owned, data, call), memory, say).run()
+    """Work for a server until it says that the job is over."""
+    refuse_unusable(owner, memory)
+    data = LocalData.named(owner.data, Path(owner.data_dir) if owner.data_dir else None)
+    WorkerProcess(connection, lambda call: prepare(owner, data, call), memory, say).run()
 
 
-def refuse_unusable(owned: Owned, memory: Path) -> None:
-    """An error for what its owner has to put right, before any server hears of this worker."""
+def refuse_unusable(owner: OwnerChoices, memory: Path) -> None:
+    """Refuse what the owner has to fix, before any server hears of this worker."""
     try:
-        torch.empty(0, device=torch.device(owned.device))
+        torch.empty(0, device=torch.device(owner.device))
     except (RuntimeError, AssertionError):
         raise SettingError(
-            f"--device is {owned.device!r}, but PyTorch has no such device on this machine."
+            f"--device is {owner.device!r}, but PyTorch has no such device on this machine."
         ) from None
-    if owned.model:
-        models.find(owned.model)
-    if owned.codec:
-        codec_class(owned.codec)
-    if owned.pruning:
-        server_order(owned.pruning)
+    if owner.model:
+        models.find(owner.model)
+    if owner.codec:
+        codec_class(owner.codec)
+    if owner.pruning:
+        server_order(owner.pruning)
     try:
         memory.mkdir(parents=True, exist_ok=True, mode=0o700)
         with tempfile.TemporaryFile(dir=memory):
@@ -78,32 +77,32 @@ def refuse_unusable(owned: Owned, memory: Path) -> None:
         ) from None
 
 
-def prepare(owned: Owned, data: LocalData, invitation: Invitation) -> Belongings:
+def prepare(owner: OwnerChoices, data: LocalData, invitation: Invitation) -> LocalWorkload:
     """Model and data for one run, checked against what the owner allows and the server has."""
-    told = invitation.settings
-    _refuse_foreign("model", told.get("model"), models.MODELS, owned.model)
-    _refuse_foreign("codec", told.get("codec", "plain"), CODECS, owned.codec)
-    _refuse_foreign("pruning", told.get("pruning", "index"), ORDERS, owned.pruning)
-    job = build(JobSettings, told)
+    asked = invitation.settings
+    _refuse_foreign("model", asked.get("model"), models.MODELS, owner.model)
+    _refuse_foreign("codec", asked.get("codec", "plain"), CODECS, owner.codec)
+    _refuse_foreign("pruning", asked.get("pruning", "index"), ORDERS, owner.pruning)
+    job = build(JobSettings, asked)
     wanted = invitation.inputs
     samples = data.fitted(wanted)
-    if owned.dealt:
+    if owner.dealt:
         samples = deal(samples, job)[invitation.worker]
-    samples = samples.to(owned.device)
-    model = models.build(job.model, wanted.shape, len(wanted.classes), job.seed).to(owned.device)
-    own = models.MODELS[job.model].fixed if job.model in models.MODELS else ()
-    workload = Workload(model, [samples], samples, (*own, *job.fixed))
+    samples = samples.to(owner.device)
+    model = models.build(job.model, wanted.shape, len(wanted.classes), job.seed).to(owner.device)
+    fixed = models.MODELS[job.model].fixed if job.model in models.MODELS else ()
+    workload = Workload(model, [samples], samples, (*fixed, *job.fixed))
     check_lookup_tables(workload)
-    units = trace(model, workload.example(), workload.fixed)
+    units = workload.units
     refuse_other_model(model, units, invitation.fingerprint, invitation.outline)
-    return Belongings(
+    return LocalWorkload(
         model,
         units,
         samples,
-        codec(job.codec, told),
+        codec(job.codec, asked),
         job.seed,
         job.precision,
-        custom_worker_orders(owned.pruning),
+        custom_worker_orders(owner.pruning),
     )
 
 
@@ -114,11 +113,11 @@ _DOES = {
 }
 
 
-def _refuse_foreign(setting: str, asked: object, ours: Collection[str], own: str) -> None:
-    """An error if the server names code to be imported that the owner has not named."""
-    if asked == own or (isinstance(asked, str) and asked in ours):
+def _refuse_foreign(setting: str, asked: object, shipped: Collection[str], named: str) -> None:
+    """Refuse to import code that only the server names."""
+    if asked == named or (isinstance(asked, str) and asked in shipped):
         return
-    allowed = f"only {own!r} is allowed there" if own else "none is allowed there"
+    allowed = f"only {named!r} is allowed there" if named else "none is allowed there"
     raise MismatchError(
         f"The server {_DOES[setting]} {asked!r:.200}; a worker imports only what its owner names, "
         f"and {allowed}; start the worker with --{setting} {asked!r:.200} if that is meant."

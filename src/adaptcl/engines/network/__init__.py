@@ -1,34 +1,30 @@
-"""The network engine: the same strategies on real machines, carried by Flower.
+"""The network: the same strategies on real machines, carried by Flower.
 
-What is Flower's: the fleet protocol with its TLS, node keys, heartbeats and chunked transfer of
-objects, and the link state that keeps messages. What is not used of it: the parts that move code.
-The server's port speaks the fleet protocol and nothing else, so there is no address at which a
-run could be submitted or a key registered; and a worker asks for messages, never for an app, so
-it runs what its owner installed. The process that trains is the one that speaks with the server,
-warm from the first task to the last.
+Flower provides the fleet protocol with its TLS, node keys, heartbeats and chunked transfer of
+objects, and the link state that keeps messages. Its parts that move code are not used. The server's
+port speaks the fleet protocol and nothing else, so there is no address at which a run could be
+submitted or a key registered. A worker asks for messages, never for an app, so it only runs what
+its owner installed. The process that trains is the one that talks to the server, so model and data
+stay loaded from the first task to the last.
 
-    keys            who may take part
-    fleet           the server's end: messages to and from workers
-    port            where they come in
-    doorkeeper      what is let in
-    link            what it knows of workers and messages
-    objects         where the parts of messages are kept
-    engine          the loop of every engine, on the real clock
-    reunion         how long it waits for workers that took part before
-    node            a worker's end
-    uplink          in what pieces its answers travel
-    parts           what is made of pieces that somebody sent
-    own_data        its data, made to fit the server's model
-    fingerprint     whether its model is the server's
-    joining         who hears why a worker cannot take part
-    worker_process  what a worker process does
-    frames, messages, told, reading, printable   what the two say to each other, as bytes and back
+    keys             who may take part
+    invitation       how a worker joins a run
+    fingerprint      whether server and worker have the same model
+    messages         tasks and updates
+    frames           one message as bytes
+    gate             whether an update makes sense for its task
+    server/          transport: the network under the loop
+                     fleet: messages to and from workers, over port, admission, connections
+                     and link_state
+                     reliability, waiting: workers that fail, and workers that are late
+    worker/          worker_process: connect, carry out tasks, connect again, over node
+                     local_data, memory_store: what stays on the worker's machine
 """
 
 import os
 
-# Flower reads these when it is imported. It must not phone home, and must not send workers pieces
-# that are larger than a request to the server may be.
+# Flower reads these when it is imported. It must not phone home, and must not send pieces that are
+# larger than a request to the server may be.
 os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")
 os.environ.setdefault("FLWR_DISABLE_UPDATE_CHECK", "1")
 os.environ.setdefault("FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION", "1")

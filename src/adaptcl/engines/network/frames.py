@@ -1,11 +1,21 @@
-"""A text from another machine, as it may be shown: it must neither steer a terminal nor fill it."""
+"""One message as bytes: a JSON header and named tensors, in the safetensors format.
+
+Reading a frame never runs code, whoever made it. Every failure to read one is an `UpdateError`. A
+frame travels as a single Flower array with a serialisation type of its own. Flower cuts it into
+pieces and puts them together again without looking inside.
+
+Flower sends a message as a tree of objects, each named by the hash of its bytes: a message, in it a
+record of records, in it a record of arrays, in it our one array, in it the array's pieces. Flower
+would also accept any other tree, such as one piece listed a million times, and make of a few bytes
+as many as fill the memory. So only this one shape is read here, up to the size that is expected.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 from flwr.app import Array, ArrayRecord, Message, RecordDict
@@ -24,28 +34,27 @@ from torch import Tensor
 from adaptcl.errors import UpdateError
 from adaptcl.units import Kept, State
 
-_MOST = 500
+STYPE = "adaptcl.frame.1"
+"""Marks our arrays, with the version of this format."""
+
+RECORD = "frame"
+"""The name of our one array, and of the record that holds it."""
+
+_HEADER = "header"
+
+_MOST_SHOWN = 500
 
 
 def printable(text: str) -> str:
-    """The text without what is not printable, and cut where it is long."""
-    shown = "".join(c for c in text[: _MOST + 1] if c.isprintable())
-    return shown if len(text) <= _MOST else f"{shown[:_MOST]}…"
+    """A text from another machine as it may be shown: it must neither control a terminal nor fill
+    it."""
+    shown = "".join(c for c in text[: _MOST_SHOWN + 1] if c.isprintable())
+    return shown if len(text) <= _MOST_SHOWN else f"{shown[:_MOST_SHOWN]}…"
 
 
-# One message as bytes: a JSON header and named tensors, in the safetensors format.
-#
-# Reading a frame never runs code, whoever made it, and every failure to read one is an
-# `UpdateError`. The frame travels as a single Flower array of its own serialisation type, which
-# Flower cuts into pieces and puts together again without looking inside.
-
-STYPE = "adaptcl.frame.1"
-"""Marks our arrays, and which version of this format they hold."""
-
-RECORD = "frame"
-"""What the record of our one array and the array in it are called."""
-
-_HEADER = "header"
+def is_whole_number(value: object) -> TypeGuard[int]:
+    """Whether a value out of JSON is a whole number that any program can hold."""
+    return type(value) is int and 0 <= value < 2**53
 
 
 @dataclass(frozen=True)
@@ -56,13 +65,11 @@ class Frame:
     tensors: State
 
     def to_bytes(self) -> bytes:
-        """The frame as it travels."""
         tensors = {name: t.detach().cpu().contiguous() for name, t in self.tensors.items()}
         return save(tensors, metadata={_HEADER: json.dumps(self.header)})
 
     @classmethod
     def from_bytes(cls, content: bytes) -> Frame:
-        """Read what somebody sent."""
         try:
             tensors = load(content)
             length = int.from_bytes(content[:8], "little")
@@ -76,27 +83,27 @@ class Frame:
 
 
 def to_record(content: bytes, piece: int | None = None) -> RecordDict:
-    """A frame's bytes as the content of a Flower message, which travels in pieces of about so many
-    bytes, no two of them equal; as Flower likes, if none are given."""
+    """A frame's bytes as the content of a Flower message. It travels in pieces of about `piece`
+    bytes, no two of them equal, or as Flower cuts it."""
     arrays = ArrayRecord({RECORD: Array("uint8", (len(content),), STYPE, content)})
     if piece is not None:
-        # Flower cuts all arrays of a process alike, except those that it finds cut already.
+        # Flower cuts all arrays of a process in the same way, except those that are cut already.
         arrays[RECORD].__dict__["_chunks"] = list(_cut(memoryview(content), piece).items())
     return RecordDict({RECORD: arrays})
 
 
 def _cut(content: memoryview, piece: int) -> dict[str, ArrayChunk]:
-    """Pieces of so many bytes by their names, and of fewer from where one equals another.
+    """Pieces by name; from where one would equal another, they are smaller.
 
-    A layer that is all zeros has equal pieces. Flower would send one of them and say how often,
-    and whoever is sent that has no means to know how much is to come.
+    A layer that is all zeros has equal pieces. Flower would send one of them and how often it
+    occurs, and the receiver could not know how much is still to come.
     """
     pieces: dict[str, ArrayChunk] = {}
     at = 0
     while at < len(content):
         chunk = ArrayChunk(content[at : at + piece])
         if chunk.object_id in pieces:
-            piece = len(chunk.data) - 1  # All so far are longer, so that it equals none of them.
+            piece = len(chunk.data) - 1  # All earlier ones are longer, so it equals none of them.
             if piece < 1:
                 raise UpdateError("A message is too large for pieces as small as these.")
             continue
@@ -129,17 +136,8 @@ def unpack_kept(bits: Tensor, count: int) -> Kept:
     return each.reshape(-1)[:count].bool()
 
 
-# The parts in which a frame travels: their shape, and the frame that they make.
-#
-# Flower sends a message as a tree of objects, each named by the hash of its bytes: a message, in
-# it a record of records, in it a record of arrays, in it our one array, in it the array's pieces.
-# It would also take whatever else somebody describes, such as one piece listed a million times,
-# and make of a few bytes as many as fill the memory. Here nothing is made but the one thing that
-# is ever sent, and of no more bytes than were expected.
-
-
 def parts_of(tree: ObjectTree) -> list[str]:
-    """The names of a message's parts, the message's own last."""
+    """The names of a message's parts; the message's name comes last."""
     names = [tree.object_id]
     for _ in (RecordDict, ArrayRecord, Array):
         if len(tree.children) != 1:
@@ -167,7 +165,7 @@ def tree_of(parts: Sequence[str]) -> ObjectTree:
 
 
 def frame_of(message: str, parts: Mapping[str, bytes], most: int) -> bytes:
-    """The bytes of the frame in a message; `most` is how many they may be."""
+    """The frame in a message, of at most so many bytes."""
     try:
         records = _inside(parts[message], Message)
         arrays = _named_inside(parts[records], RecordDict)
@@ -187,7 +185,7 @@ def frame_of(message: str, parts: Mapping[str, bytes], most: int) -> bytes:
 
 def _inside(content: bytes, kind: type[InflatableObject]) -> str:
     """The name of the only object inside of one of this kind."""
-    get_object_body(content, kind)  # Raises where it is of another kind.
+    get_object_body(content, kind)  # raises if it is of another kind
     (name,) = get_object_children_ids_from_object_content(content)
     return name
 

@@ -1,9 +1,9 @@
 """Who may take part: a certificate for the server and a key for each worker.
 
 `make_keys` writes one folder for each machine. A worker trusts the one certificate authority in
-its folder, and nothing else; the server knows workers by their public keys, whose order gives
-them their numbers. The authority's own key is used once and never written, so nobody can
-certify another server.
+its folder, and nothing else. The server knows workers by their public keys, whose order gives them
+their numbers. The authority's key is used once and never written, so nobody can certify another
+server.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _CLOCKS_DIFFER = datetime.timedelta(hours=1)
 
 _LABEL = "[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?"
 _NAME = re.compile(rf"(?=.{{1,253}}\Z)(\*\.)?({_LABEL}\.)*{_LABEL}", re.ASCII | re.IGNORECASE)
-"""Of a host: labels with dots between; an underscore, as container networks have it, is borne."""
+"""A host's name: labels with dots between, and underscores, as container networks have them."""
 
 _AUTHORITY, _CERTIFICATE, _KEY, _WORKERS = "authority.pem", "server.pem", "key.pem", "workers"
 
@@ -45,7 +45,7 @@ class ServerKeys:
     workers: tuple[bytes, ...]
     """Each worker's public key."""
     surplus: tuple[bytes, ...] = ()
-    """Those of the next numbers, for which the run has no workers."""
+    """Keys of further workers, for which the run has no place."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class WorkerKeys:
 
 
 def make_keys(folder: Path, workers: int, hosts: Sequence[str]) -> list[Path]:
-    """Write `server` and `worker-0`, `worker-1`, … into a new folder; gives those folders."""
+    """Write the folders `server`, `worker-0`, `worker-1`, … into a new folder; gives them."""
     try:
         if folder.exists() and any(folder.iterdir()):
             raise SettingError(f"{folder} is not empty; keys are never written over others.")
@@ -79,13 +79,13 @@ def _make_keys(folder: Path, workers: int, hosts: Sequence[str]) -> list[Path]:
     _write(server / _CERTIFICATE, certificate.public_bytes(serialization.Encoding.PEM))
     _write(server / _KEY, _private(server_key))
     for number in range(workers):
-        own = folder / f"worker-{number}"
-        own.mkdir(mode=0o700)
+        worker = folder / f"worker-{number}"
+        worker.mkdir(mode=0o700)
         key = ec.generate_private_key(ec.SECP384R1())
-        _write(own / _AUTHORITY, authority.public_bytes(serialization.Encoding.PEM))
-        _write(own / _KEY, _private(key))
+        _write(worker / _AUTHORITY, authority.public_bytes(serialization.Encoding.PEM))
+        _write(worker / _KEY, _private(key))
         _write(server / _WORKERS / f"{number}.pem", public_pem(key))
-        folders.append(own)
+        folders.append(worker)
     return folders
 
 
@@ -111,14 +111,14 @@ def server_keys(folder: Path, workers: int) -> ServerKeys:
 
 
 def worker_keys(folder: Path) -> WorkerKeys:
-    """A worker's own key, and whom it trusts."""
+    """A worker's key, and the authority it trusts."""
     content = _read(folder / _KEY)
     try:
         key = serialization.load_pem_private_key(content, password=None)
     except TypeError:
         raise SettingError(
-            f"{folder / _KEY} is locked by a password, but a worker starts without anybody there "
-            "to give it; put back the key as `adaptcl keys` made it."
+            f"{folder / _KEY} is locked by a password, but nobody is there to give it when a "
+            "worker starts; put back the key as `adaptcl keys` made it."
         ) from None
     except (ValueError, UnsupportedAlgorithm):
         raise SettingError(f"{folder / _KEY} is not a private key.") from None
@@ -133,7 +133,7 @@ def worker_keys(folder: Path) -> WorkerKeys:
 
 
 def trusting(authority: bytes) -> ssl.SSLContext:
-    """What a worker connects with: servers that this authority has certified, and no others."""
+    """TLS that trusts the servers certified by this authority, and no others."""
     trust = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     trust.load_verify_locations(cadata=authority.decode("ascii"))
     return trust
@@ -226,9 +226,9 @@ def _private(key: ec.EllipticCurvePrivateKey) -> bytes:
 
 
 def _refuse_unpaired(certificate: Path, key: Path) -> None:
-    """The port would only find out when it is opened, and in words of OpenSSL."""
+    """Else the port would fail when it opens, in the words of OpenSSL."""
     try:
-        # Whoever needs a password for the key gets an empty one, which no key has.
+        # For a key with a password this gives an empty one, which no key has.
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key, password="")
     except (ssl.SSLError, ValueError):
         raise SettingError(
@@ -238,7 +238,7 @@ def _refuse_unpaired(certificate: Path, key: Path) -> None:
 
 
 def _write(path: Path, content: bytes) -> None:
-    """Only the owner may read it, from the first moment on."""
+    """Write a file that only its owner can read, from the first moment on."""
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
         file.write(content)
 

@@ -1,8 +1,7 @@
-"""What server and worker say to each other, and how it becomes a frame and back.
+"""Tasks and updates as frames, and back.
 
-The server invites a worker that has come, gives it tasks, and tells it when all is over; the
-worker answers each. Whoever reads trusts nothing: a task is checked by the worker, an update by
-the server, first here for its form and then by `adaptcl.engines.network.gate` for its sense.
+Neither side trusts the other. Here the worker checks the form of a task, and the server the form of
+an update. `gate.py` checks whether an update makes sense for its task.
 """
 
 from __future__ import annotations
@@ -11,13 +10,12 @@ import dataclasses
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, TypeGuard
+from typing import Any
 
 from adaptcl.codecs.codec import Payload
-from adaptcl.data.samples import Inputs
-from adaptcl.engines.network.frames import Frame, pack_kept, printable, unpack_kept
-from adaptcl.engines.network.invitation import read_inputs, read_outline
-from adaptcl.errors import AdaptCLError, UpdateError
+from adaptcl.engines.network.frames import Frame, is_whole_number, pack_kept, unpack_kept
+from adaptcl.engines.network.invitation import Reply
+from adaptcl.errors import UpdateError
 from adaptcl.settings import build
 from adaptcl.training import Cut, Pruning, Recipe, Task, Update
 from adaptcl.units import State, UnitMap
@@ -26,80 +24,8 @@ INVITE, TASK, END = "query.invite", "train.task", "query.end"
 """The kinds of messages from server to worker, as Flower's message types."""
 
 _STATE, _PAYLOAD, _KEPT, _IMPORTANCE = "state:", "payload:", "kept", "importance"
-_DISMISSAL = "dismissed"
 _LARGEST = 1e30
-"""Of a loss around a pruning; the two are compared, and their difference must be a number too."""
-
-
-@dataclass(frozen=True)
-class Invitation:
-    """What a worker has to know to take part in a run."""
-
-    run: str
-    """The name of the run; a worker's memory belongs to one run."""
-    worker: int
-    fingerprint: str
-    """Of the server's model; the worker's own must be the same."""
-    settings: Mapping[str, Any]
-    inputs: Inputs
-    """What the server's model takes; the worker's data are made to fit."""
-    outline: Mapping[str, str]
-    """What the modules and tensors of the server's model are."""
-
-    def frame(self) -> Frame:
-        """As it travels."""
-        return Frame(dataclasses.asdict(self), {})
-
-    @classmethod
-    def read(cls, frame: Frame) -> Invitation:
-        """From what the server sent; an error where it was a dismissal."""
-        if _DISMISSAL in frame.header:
-            reason = printable(str(frame.header[_DISMISSAL]))
-            raise AdaptCLError(f"The server has dismissed this worker: {reason}")
-        try:
-            invitation = cls(**frame.header)
-        except TypeError:
-            raise AdaptCLError(
-                "The server's invitation cannot be understood; is it another version of AdaptCL?"
-            ) from None
-        texts = isinstance(invitation.run, str) and isinstance(invitation.fingerprint, str)
-        if (
-            not texts
-            or not isinstance(invitation.settings, dict)
-            or not _is_whole(invitation.worker)
-        ):
-            raise AdaptCLError("The server's invitation is not one.")
-        return dataclasses.replace(
-            invitation,
-            inputs=read_inputs(invitation.inputs),
-            outline=read_outline(invitation.outline),
-        )
-
-
-def dismissal(reason: str) -> Frame:
-    """What a worker gets in place of an invitation that takes part no longer; it ends with the
-    reason, for its owner to read."""
-    return Frame({_DISMISSAL: reason}, {})
-
-
-@dataclass(frozen=True)
-class Answer:
-    """A worker's answer to an invitation or a task it could not carry out."""
-
-    fingerprint: str = ""
-    error: str = ""
-
-    def frame(self) -> Frame:
-        """As it travels."""
-        return Frame(dataclasses.asdict(self), {})
-
-    @classmethod
-    def read(cls, frame: Frame) -> Answer:
-        """From what a worker sent."""
-        values = {name: frame.header.get(name, "") for name in ("fingerprint", "error")}
-        if not all(isinstance(value, str) for value in values.values()):
-            raise UpdateError("An answer holds something that is not a text.")
-        return cls(**{name: printable(value) for name, value in values.items()})
+"""Of the loss before and after a pruning: their difference must be a number too."""
 
 
 @dataclass(frozen=True)
@@ -113,8 +39,8 @@ class WorkerReport:
 
 
 def task_frame(task: Task, used: int | None = None) -> Frame:
-    """A task as it travels, with the round of its worker's latest update that was used (0 if none
-    was yet), where that is known: what its codec had sent by a later one did not count."""
+    """A task, with the round of its worker's latest update that was `used` (0 before the first).
+    From that the worker's codec knows which of its later updates never counted."""
     tensors = {_STATE + name: tensor for name, tensor in task.state.items()}
     tensors[_KEPT] = pack_kept(task.kept)
     pruning = None
@@ -140,7 +66,6 @@ def task_frame(task: Task, used: int | None = None) -> Frame:
 
 
 def read_task(frame: Frame, units: UnitMap) -> Task:
-    """A task from what the server sent."""
     tensors = dict(frame.tensors)
     header = frame.header
     try:
@@ -170,9 +95,9 @@ def read_task(frame: Frame, units: UnitMap) -> Task:
 
 
 def read_used(frame: Frame, task: Task) -> int | None:
-    """The round of this worker's latest update that the server has used; None before the first."""
+    """The round of this worker's latest update that the server has used; None if not known."""
     used = frame.header.get("used")
-    if used is not None and (not _is_whole(used) or used >= task.round):
+    if used is not None and (not is_whole_number(used) or used >= task.round):
         raise _odd("used", used)
     return used
 
@@ -185,7 +110,6 @@ def _multiple(pruning: Mapping[str, Any]) -> int:
 
 
 def update_frame(update: Update, payload: Payload, seconds: float) -> Frame:
-    """An update as it travels."""
     tensors = {_PAYLOAD + name: tensor for name, tensor in payload.tensors.items()}
     tensors[_KEPT] = pack_kept(update.kept)
     header = {
@@ -201,15 +125,15 @@ def update_frame(update: Update, payload: Payload, seconds: float) -> Frame:
 
 
 def read_update(frame: Frame, units: UnitMap) -> WorkerReport:
-    """An update from what a worker sent; its tensors are still to be decoded and checked."""
+    """Read an update; its tensors are still to be decoded and checked."""
     if frame.header.get("error"):
-        kind = Answer.read(frame).error
+        kind = Reply.read(frame).error
         raise UpdateError(f"it could not carry out its task ({kind}); its own log says more.")
     tensors = dict(frame.tensors)
     if _KEPT not in tensors:
         raise UpdateError("An update lacks its kept units.")
     kept = unpack_kept(tensors.pop(_KEPT), units.count)
-    # That training has diverged is said best by who checks the whole update.
+    # Whoever checks the whole update says best that training has diverged.
     loss = _number(frame.header, "loss")
     header = Update(
         worker=_whole(frame.header, "worker"),
@@ -252,17 +176,13 @@ def _without_prefix(tensors: State, prefix: str) -> State:
     return {name.removeprefix(prefix): tensor for name, tensor in tensors.items()}
 
 
-# Numbers, of which JSON knows more kinds than there is use for: true and false, which Python takes
-# for numbers, whole numbers of any length, and such as are not finite.
-
-
-def _is_whole(value: object) -> TypeGuard[int]:
-    return type(value) is int and 0 <= value < 2**53
+# JSON has more numbers than are of use here: true and false, which Python takes for numbers, whole
+# numbers of any length, and numbers that are not finite.
 
 
 def _whole(values: Mapping[str, Any], name: str) -> int:
     value = values.get(name)
-    if not _is_whole(value):
+    if not is_whole_number(value):
         raise _odd(name, value)
     return value
 

@@ -1,8 +1,10 @@
-"""Reading a request's body: no more than was announced, and no slower than over any honest link.
+"""Connections to the server's port: how many may be open, and how they prove a worker's key.
 
-A worker may be behind a line that carries few bytes a second, so nobody can say how long a body
-may take as a whole. But over any line something gets on, and who sends next to nothing for long
-only holds a place.
+A connection costs a file and some memory before anything is said on it, and a run needs files too.
+So there is room for a limited number. A connection on which no worker proves its key within some
+seconds is closed, and when room is short, the oldest without a key goes first. So strangers only
+push out each other. A worker that is pushed out before it has proven its key tries again. Nor does
+one worker push out another: each has a share of the room, and beyond it loses its oldest.
 """
 
 from __future__ import annotations
@@ -25,18 +27,35 @@ from flwr.supercore.primitives.asymmetric import bytes_to_public_key, verify_sig
 from starlette.requests import ClientDisconnect
 from starlette.types import Message, Receive
 
-PERIOD_S = 60.0
-"""Within each such time so many bytes of a body have to come, unless it ends."""
+Address = tuple[str, int]
+"""The other end of a connection."""
 
-_LEAST_BYTES = 2**10
-"""Over a link for which this is too much, one piece of an answer would take hours."""
+KEY_WITHIN_S = 15.0
+"""How long a connection may be open before a worker has proven its key."""
+
+IDLE_S = 75.0
+"""How long a connection may be open without a request."""
+
+_HEAD_S = 15.0
+"""How long the head of a request may take beyond that: it has a few hundred bytes."""
+
+_SPARE, _EACH = 64, 8
+"""For strangers, and for each worker, which needs at most four at a time and may reconnect."""
+
+_SCARCE = 0.75
+_NO_FILES = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+
+PERIOD_S, _LEAST_BYTES = 60.0, 2**10
+"""So many bytes of a body have to come in each period, until it ends. Over a slower link one piece
+of an answer would take hours."""
 
 
 async def read_body(announced: int, receive: Receive) -> bytes:
-    """A request's body, if it comes and is no longer than its head has said.
+    """A request's body, no longer than announced and no slower than over any honest link.
 
-    Whoever parses HTTP should have seen to its length, but parsers differ, and there is much to
-    gain by finding one that does not.
+    A link may carry only a few bytes a second, so a body as a whole may take any time. But whoever
+    sends next to nothing only holds a place. HTTP's parser should see to the length, but parsers
+    differ, and an attacker would look for one that does not.
     """
     body = bytearray()
     due, until = _LEAST_BYTES, time.monotonic() + PERIOD_S
@@ -45,20 +64,20 @@ async def read_body(announced: int, receive: Receive) -> bytes:
         try:
             message = await asyncio.wait_for(receive(), until - time.monotonic())
         except TimeoutError:
-            raise HTTPException(408, "The request does not get on.") from None
+            raise HTTPException(408, "The request is too slow.") from None
         if message["type"] == "http.disconnect":
             raise ClientDisconnect
         body += message.get("body", b"")
         more = message.get("more_body", False)
         if len(body) > announced:
-            raise HTTPException(413, "The request is longer than it has said.")
+            raise HTTPException(413, "The request is longer than announced.")
         if len(body) >= due:
             due, until = len(body) + _LEAST_BYTES, time.monotonic() + PERIOD_S
     return bytes(body)
 
 
 def already_read(body: bytes, receive: Receive) -> Receive:
-    """For whoever is to see a request of which the body has been read."""
+    """Hand on a request whose body has been read."""
     whole: Message | None = {"type": "http.request", "body": body, "more_body": False}
 
     async def again() -> Message:
@@ -69,15 +88,12 @@ def already_read(body: bytes, receive: Receive) -> Receive:
     return again
 
 
-# Whether a request's head was signed by the key that it shows.
-#
-# Flower checks that too, but only when it has read all of the body, and until then anybody could
-# pass for a worker who has seen its public key. What is signed is the time alone, so the head
-# says enough.
-
-
 def is_signed(headers: Mapping[bytes, bytes], key: bytes) -> bool:
-    """Whether whoever sends these headers has the private half of a key, and has signed lately."""
+    """Whether the sender of a request's head has the private key, and signed lately.
+
+    Flower checks that too, but only after the whole body. Until then anybody who has seen a
+    worker's public key could pass for it. Only the time is signed, so the head is enough.
+    """
     try:
         stamp = headers[TIMESTAMP_HEADER.lower().encode()]
         signature = b64decode(headers[FLEET_HTTP_SIGNATURE_HEADER.lower().encode()], validate=True)
@@ -89,55 +105,27 @@ def is_signed(headers: Mapping[bytes, bytes], key: bytes) -> bool:
         return False
 
 
-# How many connections the server's port holds open, and which of them it closes.
-#
-# A connection costs a file and some memory before a word is said on it, and it is by files that a
-# run is written. So there is room for a number of them only; one on which no worker has proven
-# its key within some seconds is closed; and where room becomes scarce, the oldest without a key
-# goes first. Strangers, however many, push out each other, and never a worker that has proven its
-# key; one that is pushed out before it has tries again. Nor does one worker push out another:
-# each has a share of the room, and what goes beyond it costs its own oldest.
-
-Address = tuple[str, int]
-"""Of the other end of a connection."""
-
-KEY_WITHIN_S = 15.0
-"""How long a connection may be open before a worker has proven its key."""
-
-IDLE_S = 75.0
-"""How long a connection may be open on which nothing is asked."""
-
-_HEAD_S = 15.0
-"""How long the head of a request may take beyond that; it has a few hundred bytes."""
-
-_SPARE, _EACH = 64, 8
-"""For strangers and for each worker, which needs four at a time at most and may come anew."""
-
-_SCARCE = 0.75
-_NO_FILES = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
-
-
 def room_for(workers: int) -> int:
-    """How many connections to have at once; lets this process open as many files as it may."""
+    """How many connections to allow; lets this process open as many files as the system does."""
     wanted = _SPARE + _EACH * workers
     try:
         import resource
-    except ImportError:  # Windows, which has no such limit.
+    except ImportError:  # Windows has no such limit
         return wanted
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with suppress(ValueError, OSError):  # Some systems call a limit infinite that is not.
+    with suppress(ValueError, OSError):  # some systems call a limit infinite that is not
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
         soft = hard
     return wanted if soft == resource.RLIM_INFINITY else min(wanted, max(1, soft // 2))
 
 
-class Entrance(socket.socket):
-    """A listening socket with room for so many connections; used by one event loop."""
+class ListeningSocket(socket.socket):
+    """A listening socket with room for a number of connections; used by one event loop."""
 
     def __init__(self, family: int, room: int, full: Callable[[], None]) -> None:
-        """`full` is called whenever a connection has to be closed for want of room."""
-        # With the protocol left to the system, asyncio would not see that it is TCP, and not
-        # switch off the delay that costs every small answer 40 ms.
+        """`full` is called whenever a connection has to be closed for lack of room."""
+        # If the system chose the protocol, asyncio would not see that it is TCP, and would leave
+        # on the delay that costs every small answer 40 ms.
         super().__init__(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         self._room = room
         self._full = full
@@ -152,14 +140,14 @@ class Entrance(socket.socket):
         self._rest_until = 0.0
 
     def accept(self) -> tuple[socket.socket, Any]:
-        """The next connection, for asyncio, which takes either error for "none is left"."""
+        """The next connection; asyncio takes either error for "none is left"."""
         if time.monotonic() < self._rest_until:
             raise BlockingIOError
         try:
             plain, address = super().accept()
         except OSError as error:
             if error.errno in _NO_FILES:
-                # asyncio rests for a second now, but only after it has tried some 2,000 times.
+                # asyncio now rests for a second, but only after some 2,000 tries.
                 self._rest_until = time.monotonic() + 0.5
                 self._room = max(1, int(_SCARCE * len(self._open)))
                 self._make_room()
@@ -173,7 +161,7 @@ class Entrance(socket.socket):
         self._open.add(connection)
         self._at[connection.address] = connection
         self._keyless[connection] = None
-        self._turn_out_after(KEY_WITHIN_S, connection)
+        self._close_after(KEY_WITHIN_S, connection)
         return connection, address
 
     def key_of(self, address: Address) -> bytes | None:
@@ -182,8 +170,8 @@ class Entrance(socket.socket):
         return None if connection is None else connection.key
 
     @contextmanager
-    def asked(self, address: Address, key: bytes) -> Iterator[None]:
-        """While a request is served of a worker that has proven its key on this connection."""
+    def serving(self, address: Address, key: bytes) -> Iterator[None]:
+        """Around a request of a worker that has proven its key on this connection."""
         connection = self._at.get(address)
         if connection is None or connection in self._leaving:
             yield
@@ -197,34 +185,34 @@ class Entrance(socket.socket):
             connection.requests -= 1
             stays = connection in self._open and connection not in self._leaving
             if stays and not connection.requests:
-                self._turn_out_after(IDLE_S + _HEAD_S, connection)
+                self._close_after(IDLE_S + _HEAD_S, connection)
 
     def _admit(self, connection: _Connection, key: bytes) -> None:
-        """Count a connection as one of a key, for which the oldest may have to make way."""
+        """Count a connection as one of a key; the key's oldest may have to go."""
         if connection.key is not None:
             return
         del self._keyless[connection]
         connection.key = key
-        own = self._of.setdefault(key, [])
-        own.append(connection)
-        if len(own) > _EACH:
-            self._turn_out(own[0])
+        others = self._of.setdefault(key, [])
+        others.append(connection)
+        if len(others) > _EACH:
+            self._shut_down(others[0])
 
-    def _turn_out_after(self, seconds: float, connection: _Connection) -> None:
+    def _close_after(self, seconds: float, connection: _Connection) -> None:
         connection.timer = asyncio.get_running_loop().call_later(
-            seconds, self._turn_out, connection
+            seconds, self._shut_down, connection
         )
 
     def _make_room(self) -> None:
-        """Shut the oldest without a key where there is little left."""
+        """Close the oldest connections without a key if there is little room."""
         while len(self._open) - len(self._leaving) >= _SCARCE * self._room:
             self._full()
             if not self._keyless:
                 break
-            self._turn_out(next(iter(self._keyless)))
+            self._shut_down(next(iter(self._keyless)))
 
-    def _turn_out(self, connection: _Connection) -> None:
-        """Asyncio closes a connection itself when it finds that nothing more can come."""
+    def _shut_down(self, connection: _Connection) -> None:
+        """Shut a connection down; asyncio closes it when it finds that nothing more can come."""
         self._unlist(connection)
         self._leaving.add(connection)
         with suppress(OSError):
@@ -238,15 +226,14 @@ class Entrance(socket.socket):
             del self._at[connection.address]
 
     def _unlist(self, connection: _Connection) -> None:
-        """Its place is free for others of its kind."""
         self._keyless.pop(connection, None)
-        own = self._of.get(connection.key or b"", [])
-        if connection in own:
-            own.remove(connection)
+        others = self._of.get(connection.key or b"", [])
+        if connection in others:
+            others.remove(connection)
 
 
 class _Connection(socket.socket):
-    """One that tells when it is closed."""
+    """A connection that tells when it is closed."""
 
     def __init__(
         self, plain: socket.socket, address: Address, closed: Callable[[_Connection], None]
@@ -261,7 +248,6 @@ class _Connection(socket.socket):
         self._tell_closed = closed
 
     def stop_timer(self) -> None:
-        """Nothing is due any more."""
         if self.timer is not None:
             self.timer.cancel()
 

@@ -1,7 +1,6 @@
 """The server's end of the network: one port, and messages to and from workers.
 
-Everything here is Flower's own link state and fleet protocol, served by this process. Nothing
-else of a Flower SuperLink is started.
+This process serves Flower's link state and fleet protocol, and nothing else of a SuperLink.
 """
 
 from __future__ import annotations
@@ -28,17 +27,19 @@ from flwr.superlink.federation import NoOpFederationManager
 
 from adaptcl.engines.network.frames import frame_of, to_record
 from adaptcl.engines.network.keys import ServerKeys
-from adaptcl.engines.network.server.admission import Activated, Doorkeeper, TurnedAway
-from adaptcl.engines.network.server.port import Link, Objects, Port
+from adaptcl.engines.network.server.admission import Activated, CallFilter, TurnedAway
+from adaptcl.engines.network.server.link_state import MessageParts, RunLinkState
+from adaptcl.engines.network.server.port import Port
 from adaptcl.engines.network.worker.node import MOST_BYTES
 from adaptcl.errors import AdaptCLError, UpdateError
+from adaptcl.interrupts import raise_if_interrupted
 
 _TTL_S = 30 * 86400.0
-"""Flower forgets a message after this long; the engine's own patience ends much earlier."""
+"""Flower forgets a message after this long; the server's patience ends much earlier."""
 
 _SPARE_BYTES = 2**20
-"""What an answer may have beyond twice the bytes of the message. A trained sub-model is no larger
-than the one that was sent, but a codec may say of each number also where it belongs."""
+"""Size limit of an answer, beyond twice the message's size. A trained sub-model is no larger than
+the one that was sent, but a codec may add to each number where it belongs."""
 
 _TICK_S = 1.0
 """How often to look whether a worker has gone silent."""
@@ -46,32 +47,32 @@ _TICK_S = 1.0
 
 @dataclass(frozen=True)
 class Came:
-    """A worker is there, for the first time or again; what it was working on is gone."""
+    """A worker has connected. If it was here before, what it was working on is gone."""
 
     worker: int
 
 
 @dataclass(frozen=True)
 class Left:
-    """A worker has said goodbye or has not been heard of for a while."""
+    """A worker has said goodbye, or has not been heard of for a while."""
 
     worker: int
 
 
 @dataclass(frozen=True)
 class Replied:
-    """A worker's answer to a message is here in full. Times are of the fleet's clock."""
+    """A worker's answer to a message is complete. Times are of the fleet's clock."""
 
     worker: int
     message: str
     content: bytes
-    """Empty where it could not be put together."""
+    """Empty if it could not be put together."""
     received: float
     """When the worker had received the message in full."""
     arrived: float
 
 
-Happening = Came | Left | Replied | TurnedAway
+FleetEvent = Came | Left | Replied | TurnedAway
 
 
 @dataclass(frozen=True)
@@ -93,10 +94,10 @@ class Fleet:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.now = clock
-        """The clock of all times and timeouts here and in the engine, in seconds."""
+        """The clock of all times and timeouts, in seconds."""
         logging.getLogger("flwr").setLevel(logging.CRITICAL)
-        self._objects = Objects()
-        self._state = Link(manager := NoOpFederationManager(), self._objects)
+        self._objects = MessageParts()
+        self._state = RunLinkState(manager := NoOpFederationManager(), self._objects)
         self._nodes = [
             self._state.create_node(NOOP_FLWR_AID, NOOP_ACCOUNT_NAME, key, 0)
             for key in keys.workers
@@ -104,14 +105,14 @@ class Fleet:
         self._workers = {node: worker for worker, node in enumerate(self._nodes)}
         self._run = _new_run(self._state)
         self._online: dict[int, str] = {}
-        """Nodes that are there, and since when."""
+        """Connected nodes, and since when."""
         self._sent: dict[str, _Sent] = {}
-        """Messages that are not answered."""
+        """Messages without an answer."""
         self._partial: dict[str, Message] = {}
-        """Answers that have been announced but are not here in full."""
-        self._doorkeeper = Doorkeeper(self._state, clock)
+        """Answers that are announced but not complete."""
+        self._calls = CallFilter(self._state, clock)
         self._ticked = -math.inf
-        self._port = Port(host, port, keys, _serving(self._state, manager), self._doorkeeper)
+        self._port = Port(host, port, keys, _serving(self._state, manager), self._calls)
 
     def __enter__(self) -> Fleet:
         self._port.start()
@@ -122,12 +123,11 @@ class Fleet:
 
     @property
     def address(self) -> tuple[str, int]:
-        """Where it listens."""
         return self._port.address
 
     @property
     def connected(self) -> set[int]:
-        """The workers that are connected, whatever the engine thinks of them."""
+        """The workers that are connected, whether or not they take part."""
         return {self._workers[node] for node in self._online}
 
     def send(self, worker: int, kind: str, content: bytes) -> str:
@@ -153,27 +153,28 @@ class Fleet:
             for each, inside in get_all_nested_objects(message).items():
                 if each in missing:
                     self._state.store_object(self._run, session, each, inside.deflate())
-            # An answer to an earlier message may still be on its way.
+            # The answer to an earlier message may still be on its way.
             self._sent[name] = _Sent(node, 2 * len(content) + _SPARE_BYTES)
             awaited = [each.allowance for each in self._sent.values() if each.node == node]
-            self._doorkeeper.expect(node, name, sum(awaited))
-            # Last, because a worker that finds a message without its parts waits for a second.
+            self._calls.expect(node, name, sum(awaited))
+            # Last: a worker that finds a message without its parts waits for a second.
             if self._state.store_message_ins(remove_content_from_message(message)) is None:
                 raise AdaptCLError(f"A message for worker {worker} was not taken by Flower.")
-        self._port.call(self._doorkeeper.ring(node))
+        self._port.call(self._calls.announce_work(node))
         return name
 
     def forget(self, message: str) -> None:
-        """The answer to a message is wanted no more."""
+        """Nobody wants the answer to a message any more."""
         if self._sent.pop(message, None) is not None:
             self._partial.pop(message, None)
-            self._doorkeeper.forget(message)
+            self._calls.forget(message)
             self._state.forget(message)
 
-    def wait(self, timeout: float) -> list[Happening]:
-        """What has happened, as soon as something has; an empty list after `timeout` seconds."""
+    def wait(self, timeout: float) -> list[FleetEvent]:
+        """What happens next, as soon as it does; an empty list after `timeout` seconds."""
         until = self.now() + timeout
         while True:
+            raise_if_interrupted()
             self._port.check()
             happened = self._look()
             if happened:
@@ -182,7 +183,7 @@ class Fleet:
             if left <= 0:
                 return []
             try:
-                event = self._doorkeeper.events.get(timeout=min(left, _TICK_S))
+                event = self._calls.events.get(timeout=min(left, _TICK_S))
             except Empty:
                 continue
             if isinstance(event, Activated):
@@ -190,21 +191,19 @@ class Fleet:
             elif isinstance(event, TurnedAway):
                 return [event]
 
-    # Looking -----------------------------------------------------------------------------------
-
-    def _look(self) -> list[Happening]:
+    def _look(self) -> list[FleetEvent]:
         if self.now() - self._ticked < _TICK_S:
             return self._answers()
         self._ticked = self.now()
-        # Who answers and leaves, such as one that cannot take part, has answered.
+        # A worker may answer and leave at once: then it has answered.
         happened = self._changes_of_presence() + self._answers()
         for message in [m for m, each in self._sent.items() if each.node not in self._online]:
             self.forget(message)
         self._state.forget_senders()
         return happened
 
-    def _changes_of_presence(self) -> list[Happening]:
-        """Who has gone and who has come; a worker that was away only shortly has done both."""
+    def _changes_of_presence(self) -> list[FleetEvent]:
+        """Who has left and who has come; a worker that was away only for a moment has done both."""
         before = self._online
         infos = self._state.get_node_info(statuses=[NodeStatus.ONLINE])
         self._online = {info.node_id: info.last_activated_at for info in infos}
@@ -217,7 +216,7 @@ class Fleet:
             *(Came(self._workers[node]) for node in new),
         ]
 
-    def _answers(self) -> list[Happening]:
+    def _answers(self) -> list[FleetEvent]:
         for reply in self._state.answers_to(self._sent.keys() - self._partial.keys()):
             self._partial[reply.metadata.reply_to_message_id] = reply
         return [
@@ -227,7 +226,7 @@ class Fleet:
         ]
 
     def _complete(self, message: str) -> Replied | None:
-        """The answer to a message, if all parts of it are here."""
+        """The answer to a message, once all its parts are here."""
         reply = self._partial[message].metadata
         parts = self._objects.whole(reply.message_id)
         if parts is None:
@@ -235,21 +234,21 @@ class Fleet:
         try:
             frame = frame_of(reply.message_id, parts, self._sent[message].allowance)
         except UpdateError:
-            frame = b""  # Whoever sent this made it by hand; the engine will find it unreadable.
+            frame = b""  # somebody made it by hand; whoever reads it will refuse it
         now = self.now()
         answer = Replied(
             worker=self._workers[reply.src_node_id],
             message=message,
             content=frame,
-            received=self._doorkeeper.received(message, now),
-            arrived=self._doorkeeper.pushed.get(reply.src_node_id, now),
+            received=self._calls.received(message, now),
+            arrived=self._calls.pushed.get(reply.src_node_id, now),
         )
         self.forget(message)
         return answer
 
 
-def _serving(state: Link, manager: NoOpFederationManager) -> LinkStateFactory:
-    """What gives Flower's handlers of requests this state."""
+def _serving(state: RunLinkState, manager: NoOpFederationManager) -> LinkStateFactory:
+    """What hands this state to Flower's request handlers."""
     kept = ObjectStoreFactory(FLWR_IN_MEMORY_DB_NAME)
     states = LinkStateFactory(FLWR_IN_MEMORY_DB_NAME, manager, kept)
     states.state_instance = state
@@ -257,7 +256,7 @@ def _serving(state: Link, manager: NoOpFederationManager) -> LinkStateFactory:
 
 
 def _new_run(state: LinkState) -> int:
-    """The number of a run in Flower's sense that is under way."""
+    """Start a run in Flower's sense; gives its number."""
     run = state.create_run(
         None, None, None, {}, NOOP_FEDERATION_ID, None, NOOP_FLWR_AID, TaskType.SERVER_APP
     )

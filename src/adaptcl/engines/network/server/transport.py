@@ -1,35 +1,35 @@
-"""A task under way over the network, and where the time went when its answer is there."""
+"""The network as a transport: tasks travel to real workers, on the real clock.
+
+Workers come, answer, fall silent and come back at any time. A worker that connects is invited
+first, and counts as present only once its model turns out to be the server's. A worker that was
+restarted during a task gets the same task again, and the strategy never hears of it. An answer
+that cannot be used never reaches the strategy either: the worker counts as lost and soon comes
+back, unless that happens too often (`reliability.py`).
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
 from adaptcl.codecs.codec import Codec
-from adaptcl.data.samples import Inputs
-from adaptcl.engines.loop import Deadline, Traffic, tell_round
+from adaptcl.engines.loop import Arrived, Expired, Happening, Joined, Lost, Remarked, Traffic
 from adaptcl.engines.network.frames import Frame
 from adaptcl.engines.network.gate import read_answer
-from adaptcl.engines.network.messages import (
-    END,
-    INVITE,
-    TASK,
-    Answer,
-    Invitation,
-    dismissal,
-    task_frame,
-)
+from adaptcl.engines.network.invitation import Invitation, Reply, dismissal
+from adaptcl.engines.network.messages import END, INVITE, TASK, task_frame
 from adaptcl.engines.network.server.admission import TurnedAway
-from adaptcl.engines.network.server.conduct import STRIKES, Conduct, OtherDataError
-from adaptcl.engines.network.server.fleet import Came, Fleet, Happening, Left, Replied
+from adaptcl.engines.network.server.fleet import Came, Fleet, FleetEvent, Left, Replied
+from adaptcl.engines.network.server.reliability import STRIKES, OtherDataError, Reliability
 from adaptcl.engines.network.server.waiting import Reminder, going_on_without, longest_wait
 from adaptcl.errors import UpdateError
-from adaptcl.events import Listener, UpdateArrived, Warned, WorkerJoined, WorkerLost
 from adaptcl.storage import Tree
-from adaptcl.strategies.strategy import Closed, Reaction, Strategy
 from adaptcl.training import Arrival, Task, Timing
-from adaptcl.units import State, UnitMap
+from adaptcl.units import UnitMap
+
+_GOODBYE_S = 30.0
+"""How long to wait at least for connected workers to hear that the job is over."""
 
 
 @dataclass(frozen=True)
@@ -43,129 +43,142 @@ class OpenTask:
     size: int
     """In bytes."""
 
-    def timing(self, reply: Replied, seconds: float) -> Timing:
-        """The parts of the update time, of which the worker says only how long it trained: the
-        total is what the server saw, whatever the worker says."""
+    def timing(self, reply: Replied, trained: float) -> Timing:
+        """Where the update time went. The worker only says how long it trained: the total is what
+        the server measured, whatever the worker claims."""
         total = max(0.0, reply.arrived - self.sent)
         send = min(total, max(0.0, reply.received - self.sent))
-        train = min(seconds, total - send)
+        train = min(trained, total - send)
         return Timing(send, train, total - send - train, self.size, len(reply.content))
 
 
-# The loop of every engine, on the real clock: deliver tasks, wait, hand over what happened.
-#
-# Workers come, answer, fall silent and come back whenever they like. A worker that comes is
-# invited first; only when its model has turned out to be the server's does it count as there. One
-# that was restarted in the middle of a task gets the same task again. What cannot be used of an
-# answer never reaches the strategy: it learns that the worker is lost, and soon after that it is
-# back, unless that happens too often (`conduct.py`).
-
-_GOODBYE_S = 30.0
-"""How long to wait at least for connected workers to hear that all is over."""
-
-
-@dataclass(frozen=True)
-class RunInvitation:
-    """What every worker of a run is told; its number is added for each."""
-
-    run: str
-    fingerprint: str
-    settings: dict[str, object]
-    inputs: Inputs
-    outline: dict[str, str]
-
-    def to(self, worker: int) -> Invitation:
-        """The invitation for one worker."""
-        return Invitation(
-            self.run, worker, self.fingerprint, self.settings, self.inputs, self.outline
-        )
-
-
 class Network:
-    """Runs a strategy with the workers of a fleet until it is finished."""
+    """A transport between a strategy and the workers of a fleet."""
 
     def __init__(
         self,
-        strategy: Strategy,
         workers: int,
         units: UnitMap,
         codec: Codec,
         fleet: Fleet,
-        call: RunInvitation,
+        invitation: Invitation,
         *,
-        judge: Callable[[State, Closed], float | None],
-        listener: Listener,
         patience: float,
-        connected: set[int],
-        first: bool = True,
+        waits_for_all: bool = True,
     ) -> None:
-        """`patience` is how many seconds a worker may take for a task before it is given up;
-        `connected` are workers whose coming was seen already, in an earlier run. Only the `first`
-        run of a job waits for all workers, however long they take to come."""
-        self._strategy = strategy
+        """`patience` is how many seconds a worker may take for a task. The first run of a job
+        `waits_for_all` workers, however long they take to come; later ones do not."""
+        self.traffic = Traffic()
+        self.away: set[int] = set()
+        self._everybody = set(range(workers))
         self._units = units
         self._codec = codec
         self._fleet = fleet
-        self._call = call
-        self._judge = judge
-        self._tell = listener
+        self._invitation = invitation
         self._patience = patience
-        self._connected = connected
-        self._first = first
+        self._waits_for_all = waits_for_all
+        self._running = False
         self._began = 0.0
-        self._invited: dict[str, int] = {}
+        """When the run began, by the fleet's clock."""
+        self._invited: set[str] = set()
+        """Invitations without an answer."""
         self._ready: set[int] = set()
-        self._away: set[int] = set()
-        """Workers that the strategy has been told are lost."""
-        self._missing: set[int] = set()
-        """Workers that are not there when it begins, which it will be told."""
-        self._given_up: dict[str, int] = {}
-        """Messages whose answers come too late to be used."""
-        self._conduct = Conduct(workers)
+        """Workers whose model is the server's."""
+        self._came_back: set[int] = set()
+        """Workers that were lost before a resume and are here now."""
+        self._absent: set[int] = set()
+        """Workers that the run begins without."""
+        self._open: dict[int, OpenTask] = {}
+        self._given_up: set[str] = set()
+        """Tasks whose answers come too late to be used."""
         self._pausing: dict[int, float] = {}
         """Workers that have failed, and when to ask them again."""
+        self._reliability = Reliability(workers)
         self._reminder = Reminder(fleet.now)
-        self._open: dict[int, OpenTask] = {}
+        self._update_times = [0.0] * workers
+        """Each worker's latest."""
+        self._unsettled: dict[int, int] = {}
+        """Rounds of updates that the strategy has not yet taken or dropped."""
         self._used = [0] * workers
         """The round of each worker's latest update that was used; 0 before the first."""
-        self._deadline = Deadline()
-        self._update_times = [0.0] * workers
-        self._traffic = Traffic()
-        self._rounds_closed = 0
 
-    def run(self, checkpoint: Callable[[Tree], None], resume: Tree | None = None) -> None:
-        """Run to the end; `checkpoint` gets all that is needed to go on after every round."""
+    @property
+    def now(self) -> float:
+        return self._fleet.now() - self._began
+
+    def open(self, resume: Tree | None) -> Iterator[Happening]:
         if resume is not None:
             self._restore(resume)
-            if self._strategy.finished:
-                return  # Nobody is needed for what is only left to be written down.
-        for worker in self._connected:
+        for worker in self._fleet.connected:  # they came during an earlier run of this job
             self._invite(worker)
-        self._missing = self._gather(for_all=self._first and resume is None)
+        yield from self._gather(for_all=self._waits_for_all and resume is None)
+        self._came_back = self.away & self._ready
         self._began = self._fleet.now() - (resume["now"] if resume else 0.0)
-        if resume is None:
-            self._act(self._strategy.start(), checkpoint)
-        else:
-            for reaction in self._go_on(resume.get("deadline_in")):
-                self._act(reaction, checkpoint)
-        while self._missing:
-            worker = self._missing.pop()
-            self._act(self._lose(worker, "it has not come"), checkpoint)
-        while not self._strategy.finished:
-            for reaction in self._next():
-                self._act(reaction, checkpoint)
-                if self._strategy.finished:
-                    break  # What else has happened would change a model that is done.
+        self._running = True
+
+    def deliver(self, task: Task) -> None:
+        if task.worker in self._absent:
+            return  # Flower takes no message for a node that it has never seen.
+        before = self._open.get(task.worker)
+        if before is not None:
+            self.traffic.count_task(before.size)
+            self._fleet.forget(before.message)
+        content = task_frame(task, self._used[task.worker]).to_bytes()
+        sent = self._fleet.now()
+        message = self._fleet.send(task.worker, TASK, content)
+        self._open[task.worker] = OpenTask(task, message, sent, len(content))
+
+    def begin(self) -> None:
+        """Workers begin as soon as a task reaches them."""
+
+    def next(self, deadline: float) -> Iterator[Happening]:
+        if self._came_back or self._absent:
+            yield from self._tell_who_is_there()
+            return
+        self._reliability.refuse_if_all_are_excluded()
+        # While anybody works, the run goes on without those that are lost.
+        yield from self._remind(set() if self._open else self.away - self._pausing.keys())
+        events = self._fleet.wait(self._until_next(deadline))
+        for event in events:
+            yield from self._handle(event)
+        # After an event the deadline may be another, so the loop asks again.
+        if not events and self.now >= deadline:
+            yield Expired()
+        yield from self._end_pauses()
+        yield from self._give_up()
+
+    def settle(self, worker: int, *, used: bool) -> None:
+        round_ = self._unsettled.pop(worker)
+        if used:
+            self._used[worker] = round_
+
+    def snapshot(self) -> Tree:
+        return {
+            "now": self.now,
+            "away": sorted(self.away),
+            "update_times": list(self._update_times),
+            "used": list(self._used),
+            **self._reliability.snapshot(),
+        }
+
+    def _restore(self, tree: Tree) -> None:
+        self.away = set(tree["away"])
+        self._update_times = tree["update_times"]
+        self._used = tree["used"]
+        self._reliability.restore(tree)
+
+    def close(self) -> None:
+        """The fleet stays open for the job's next run."""
 
     def say_goodbye(self) -> None:
-        """Tell all workers that nothing more will come, and let them hear it."""
+        """Tell all workers that the job is over, and wait until they have heard it."""
         end = Frame({}, {}).to_bytes()
         waiting = {worker: self._fleet.send(worker, END, end) for worker in self._fleet.connected}
-        # Who still trains for a round that others have closed hears it afterwards.
+        # A worker that still trains for a round that closed without it hears it afterwards.
         until = self._fleet.now() + max(_GOODBYE_S, 2 * max(self._update_times))
         while waiting and self._fleet.now() < until:
-            for happening in self._fleet.wait(0.2):
-                match happening:
+            for event in self._fleet.wait(0.2):
+                match event:
                     case Left(worker):
                         waiting.pop(worker, None)
                     case Replied(worker, message) if waiting.get(worker) == message:
@@ -173,230 +186,165 @@ class Network:
                     case Came(worker):
                         waiting[worker] = self._fleet.send(worker, END, end)
 
-    @property
-    def now(self) -> float:
-        """Seconds of the run so far."""
-        return self._fleet.now() - self._began
+    # Waiting -----------------------------------------------------------------------------------
 
-    # What happens ------------------------------------------------------------------------------
-
-    def _gather(self, *, for_all: bool) -> set[int]:
-        """Wait until everybody is there whom the strategy counts on, or else, where they have
-        worked together before, for as long as is worth it; gives those to go on without."""
+    def _gather(self, *, for_all: bool) -> Iterator[Happening]:
+        """Wait for everybody the strategy counts on: without end `for_all`, else only as long as
+        is reasonable for workers that have taken part before."""
         began = self._fleet.now()
-        while missing := set(range(len(self._update_times))) - self._away - self._ready:
+        while missing := self._everybody - self.away - self._ready:
             left = math.inf
             if self._ready and not for_all:
-                worth = (self._fleet.connected, self._patience, self._update_times)
-                left = began + longest_wait(missing, *worth) - self._fleet.now()
+                limits = (self._fleet.connected, self._patience, self._update_times)
+                left = began + longest_wait(missing, *limits) - self._fleet.now()
             if left <= 0:
-                self._tell(Warned(going_on_without(missing)))
+                yield Remarked(going_on_without(missing))
                 break
-            self._remind(missing)
-            for happening in self._fleet.wait(min(left, self._reminder.due_in())):
-                # Before the beginning there is nothing yet for a strategy to react to.
-                for _ in self._handle(happening, began=False):
-                    pass
-        return missing
+            yield from self._remind(missing)
+            for event in self._fleet.wait(min(left, self._reminder.due_in())):
+                yield from self._handle(event)
+        self._absent = missing
 
-    def _go_on(self, deadline_in: float | None) -> Iterator[Reaction]:
-        """Give out again what was under way, in the time that was left for it."""
-        for task in self._strategy.outstanding():
-            self._deliver(task)
-        if deadline_in is not None:
-            self._deadline.at = self._fleet.now() + deadline_in
-        for worker in self._away & self._ready:
-            yield from self._welcome(worker)
+    def _tell_who_is_there(self) -> Iterator[Happening]:
+        """Workers that came back before a resume, and those that the run begins without."""
+        while self._came_back:
+            yield from self._welcome(self._came_back.pop())
+        while self._absent:
+            yield self._lose(self._absent.pop(), "it has not come")
 
-    def _next(self) -> Iterator[Reaction]:
-        """Wait for the next things to happen and hand them to the strategy."""
-        self._conduct.refuse_to_wait_in_vain()
-        # As long as somebody works, the run goes on without those that are lost.
-        self._remind(set() if self._open else self._away - self._pausing.keys())
-        for happening in self._fleet.wait(self._until_next()):
-            yield from self._handle(happening, began=True)
-        if self._fleet.now() >= self._deadline.at:
-            self._deadline.clear()
-            yield self._strategy.expired()
+    def _until_next(self, deadline: float) -> float:
+        """Seconds until something is due even if no worker does anything."""
+        now = self._fleet.now()
+        times = [each.sent + self._patience for each in self._open.values()]
+        times += [*self._pausing.values(), now + self._reminder.due_in(), self._began + deadline]
+        return max(0.0, min(times) - now)
+
+    def _remind(self, missing: set[int]) -> Iterator[Happening]:
+        sentence = self._reminder.about(missing)
+        if sentence:
+            yield Remarked(sentence)
+
+    def _end_pauses(self) -> Iterator[Happening]:
         for worker, until in list(self._pausing.items()):
             if self._fleet.now() >= until:
                 del self._pausing[worker]
                 yield from self._welcome(worker)
+
+    def _give_up(self) -> Iterator[Happening]:
+        """Lose workers that have taken too long for their tasks."""
         for worker, each in list(self._open.items()):
-            if self._fleet.now() - each.sent > self._patience:
-                self._given_up[each.message] = worker
+            # A round that closes over one loss gives others new tasks.
+            is_current = self._open.get(worker) is each
+            if is_current and self._fleet.now() - each.sent > self._patience:
+                self._given_up.add(each.message)
                 yield self._lose(worker, f"it has not answered for {self._patience:g} s")
 
-    def _until_next(self) -> float:
-        now = self._fleet.now()
-        times = [each.sent + self._patience for each in self._open.values()]
-        times += [*self._pausing.values(), now + self._reminder.due_in(), self._deadline.at]
-        return max(0.0, min(times) - now)
+    # What workers do ---------------------------------------------------------------------------
 
-    def _remind(self, missing: set[int]) -> None:
-        sentence = self._reminder.about(missing)
-        if sentence:
-            self._tell(Warned(sentence))
-
-    def _handle(self, happening: Happening, *, began: bool) -> Iterator[Reaction]:
-        match happening:
+    def _handle(self, event: FleetEvent) -> Iterator[Happening]:
+        match event:
             case Came(worker):
-                if worker in self._ready and worker in self._open:
-                    self._tell(WorkerLost(worker, self._rounds_closed + 1, "it was restarted"))
+                was_working = worker in self._ready and worker in self._open
                 self._ready.discard(worker)
                 self._pausing.pop(worker, None)
-                self._conduct.forgive(worker)
+                self._reliability.restarted(worker)
                 self._invite(worker)
+                if was_working:
+                    yield Lost(worker, "it was restarted", keeps_task=True)
             case Left(worker):
                 self._ready.discard(worker)
                 self._pausing.pop(worker, None)
-                if began and worker not in self._away:
+                if self._running and worker not in self.away:
                     yield self._lose(worker, "it is not heard of any more")
             case TurnedAway(sentence):
-                self._tell(Warned(sentence))
+                yield Remarked(sentence)
             case Replied(worker, message) if message in self._invited:
-                del self._invited[message]
-                if self._accept(worker, happening.content):
-                    if began:
-                        yield from self._welcome(worker)
-                    else:
-                        self._tell(WorkerJoined(worker, self._rounds_closed + 1))
+                self._invited.discard(message)
+                yield from self._admit(worker, event.content)
             case Replied(worker, message) if message in self._given_up:
-                del self._given_up[message]
-                self._traffic.answered(len(happening.content))
+                self._given_up.discard(message)
+                self.traffic.count_answer(len(event.content))
                 yield from self._welcome(worker)
             case Replied(worker, message):
                 open_task = self._open.get(worker)
                 if open_task is not None and open_task.message == message:
-                    yield from self._receive(open_task, happening)
+                    yield from self._receive(open_task, event)
 
-    def _receive(self, each: OpenTask, reply: Replied) -> Iterator[Reaction]:
+    def _receive(self, each: OpenTask, reply: Replied) -> Iterator[Happening]:
         worker = each.task.worker
-        self._traffic.answered(len(reply.content))
+        self.traffic.count_answer(len(reply.content))
         try:
-            reading = read_answer(reply.content, each.task, self._units, self._codec)
-            update = reading.update
-            self._conduct.check(update)
+            checked = read_answer(reply.content, each.task, self._units, self._codec)
+            self._reliability.check_samples(checked.update)
         except UpdateError as error:
             yield from self._punish(worker, error)
             return
         del self._open[worker]
-        self._traffic.task_ended(each.size)
-        self._conduct.approve(update)
-        timing = each.timing(reply, reading.seconds)
+        self.traffic.count_task(each.size)
+        self._reliability.succeeded(checked.update)
+        timing = each.timing(reply, checked.seconds)
         self._update_times[worker] = timing.update_time
-        self._tell(UpdateArrived(worker, update.round, self.now))
-        reaction = self._strategy.receive(Arrival(update, timing))
-        if not reaction.dropped:
-            self._used[worker] = update.round
-        yield reaction
+        self._unsettled[worker] = checked.update.round
+        yield Arrived(Arrival(checked.update, timing))
 
-    def _punish(self, worker: int, error: UpdateError) -> Iterator[Reaction]:
-        self._conduct.blame(worker, str(error))
-        self._tell(Warned(f"Worker {worker}'s answer was not used: {error}"))
-        out = self._conduct.is_out(worker)
-        if out:
-            self._tell(Warned(f"Worker {worker} gets no more tasks after {STRIKES} such answers."))
-        # With other data it would answer the same again; its owner can start it with the right one.
-        if out or isinstance(error, OtherDataError):
+    def _punish(self, worker: int, error: UpdateError) -> Iterator[Happening]:
+        """Ask a worker again later whose answer cannot be used, or dismiss it."""
+        self._reliability.failed(worker, str(error))
+        yield Remarked(f"Worker {worker}'s answer was not used: {error}")
+        is_excluded = self._reliability.is_excluded(worker)
+        if is_excluded:
+            yield Remarked(f"Worker {worker} gets no more tasks after {STRIKES} such answers.")
+        # With other data it would fail again; its owner can start it with the right data.
+        if is_excluded or isinstance(error, OtherDataError):
             self._dismiss(worker)
         else:
-            self._pausing[worker] = self._fleet.now() + self._conduct.pause(worker)
+            self._pausing[worker] = self._fleet.now() + self._reliability.pause(worker)
         yield self._lose(worker, "its answer could not be used")
 
     # Coming and going --------------------------------------------------------------------------
 
     def _invite(self, worker: int) -> None:
-        content = self._call.to(worker).frame().to_bytes()
-        self._invited[self._fleet.send(worker, INVITE, content)] = worker
+        content = replace(self._invitation, worker=worker).frame().to_bytes()
+        self._invited.add(self._fleet.send(worker, INVITE, content))
 
     def _dismiss(self, worker: int) -> None:
-        """Let a worker end, and its owner know why."""
+        """End a worker's process, and tell its owner why."""
         self._ready.discard(worker)
-        self._fleet.send(worker, INVITE, dismissal(self._conduct.farewell(worker)).to_bytes())
+        reason = dismissal(self._reliability.dismissal(worker))
+        self._fleet.send(worker, INVITE, reason.to_bytes())
 
-    def _accept(self, worker: int, content: bytes) -> bool:
-        """Whether a worker's answer to its invitation lets it take part."""
+    def _admit(self, worker: int, content: bytes) -> Iterator[Happening]:
+        """Let a worker take part if its answer to the invitation allows it."""
         try:
-            answer = Answer.read(Frame.from_bytes(content))
+            answer = Reply.read(Frame.from_bytes(content))
         except UpdateError as error:
-            answer = Answer(error=str(error))
-        if not answer.error and answer.fingerprint != self._call.fingerprint:
-            answer = Answer(error="its model differs from the server's")
+            answer = Reply(error=str(error))
+        if not answer.error and answer.fingerprint != self._invitation.fingerprint:
+            answer = Reply(error="its model differs from the server's")
         if answer.error:
-            self._tell(Warned(f"Worker {worker} cannot take part: {answer.error}"))
-            return False
-        self._ready.add(worker)
-        return True
+            yield Remarked(f"Worker {worker} cannot take part: {answer.error}")
+        else:
+            self._ready.add(worker)
+            yield from self._welcome(worker)
 
-    def _welcome(self, worker: int) -> Iterator[Reaction]:
+    def _welcome(self, worker: int) -> Iterator[Happening]:
         """Give a worker that has come its work."""
-        if worker in self._away:
-            self._away.discard(worker)
-            self._tell(WorkerJoined(worker, self._rounds_closed + 1))
-            yield self._strategy.joined(worker)
+        if worker in self.away:
+            # Before the run begins, `next` does not yet tell the strategy.
+            if self._running:
+                self.away.discard(worker)
+                yield Joined(worker)
+        elif not self._running:
+            yield Joined(worker)
         elif worker in self._open:
-            self._tell(WorkerJoined(worker, self._rounds_closed + 1))
-            self._deliver(self._open[worker].task)
+            self.deliver(self._open[worker].task)
+            yield Joined(worker, keeps_task=True)
 
-    def _lose(self, worker: int, reason: str) -> Reaction:
+    def _lose(self, worker: int, reason: str) -> Lost:
         left = self._open.pop(worker, None)
         if left is not None:
-            self._traffic.task_ended(left.size)
+            self.traffic.count_task(left.size)
             if left.message not in self._given_up:
                 self._fleet.forget(left.message)
-        self._away.add(worker)
-        self._tell(WorkerLost(worker, self._rounds_closed + 1, reason))
-        return self._strategy.lost(worker)
-
-    # Carrying out what the strategy wants ------------------------------------------------------
-
-    def _act(self, reaction: Reaction, checkpoint: Callable[[Tree], None]) -> None:
-        for task in reaction.tasks:
-            self._deliver(task)
-        self._deadline.follow(reaction, self._fleet.now())
-        if reaction.closed is not None:
-            self._finish_round(reaction.closed)
-            checkpoint(self._snapshot())
-
-    def _deliver(self, task: Task) -> None:
-        if task.worker in self._missing:
-            return  # Flower takes no message for a node that it has never seen.
-        before = self._open.get(task.worker)
-        if before is not None:
-            self._traffic.task_ended(before.size)
-            self._fleet.forget(before.message)
-        content = task_frame(task, self._used[task.worker]).to_bytes()
-        sent = self._fleet.now()
-        message = self._fleet.send(task.worker, TASK, content)
-        self._open[task.worker] = OpenTask(task, message, sent, len(content))
-
-    def _finish_round(self, closed: Closed) -> None:
-        now = self.now
-        self._rounds_closed = closed.round
-        accuracy = self._judge(self._strategy.model(), closed)
-        times, away = self._update_times, self._away
-        tell_round(self._tell, closed, now, accuracy, times, away, self._traffic)
-
-    # Checkpoints -------------------------------------------------------------------------------
-
-    def _snapshot(self) -> Tree:
-        return {
-            "now": self.now,
-            "away": sorted(self._away),
-            # On another machine, or after a restart, the clock shows something else.
-            "deadline_in": self._deadline.left(self._fleet.now()),
-            **self._conduct.snapshot(),
-            "update_times": list(self._update_times),
-            "used": list(self._used),
-            "rounds_closed": self._rounds_closed,
-            "strategy": self._strategy.snapshot(),
-        }
-
-    def _restore(self, tree: Tree) -> None:
-        self._away = set(tree["away"])
-        self._conduct.restore(tree)
-        self._update_times = tree["update_times"]
-        self._used = tree["used"]
-        self._rounds_closed = tree["rounds_closed"]
-        self._strategy.restore(tree["strategy"])
+        self.away.add(worker)
+        return Lost(worker, reason)

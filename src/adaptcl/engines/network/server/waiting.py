@@ -1,4 +1,4 @@
-"""Whom the server waits for, said now and then: often at first, and then ever more rarely."""
+"""Workers that the server waits for: how long it waits, and how often it says so."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ from collections.abc import Callable, Collection, Sequence
 _FIRST_S, _RAREST_S = 30.0, 3600.0
 _NAMED = 10
 
+_LEAST_WAIT_S = 30.0
+"""As long as a worker may be silent, unless its owner says otherwise."""
+
 
 class Reminder:
-    """For one wait after the other."""
+    """Names the workers that are waited for: often at first, then more and more rarely."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -17,7 +20,7 @@ class Reminder:
         self._due: float | None = None
 
     def about(self, workers: Collection[int]) -> str:
-        """A sentence, if it is time for one about the workers that are waited for; else nothing."""
+        """A sentence about the workers that are waited for, or nothing if it is too early."""
         if not workers:
             self._pause, self._due = _FIRST_S, None
         elif self._due is None:
@@ -29,12 +32,11 @@ class Reminder:
         return ""
 
     def due_in(self) -> float:
-        """How many seconds until there is something to say; no more than a minute."""
+        """Seconds until there is something to say; at most a minute."""
         return 60.0 if self._due is None else max(0.0, min(60.0, self._due - self._clock()))
 
 
 def named(workers: Collection[int]) -> str:
-    """Some workers, in words; of many of them the first."""
     if len(workers) == 1:
         return f"worker {next(iter(workers))}"
     words = [str(worker) for worker in sorted(workers)[:_NAMED]]
@@ -43,31 +45,23 @@ def named(workers: Collection[int]) -> str:
     return f"workers {', '.join(words[:-1])} and {words[-1]}"
 
 
-# How long a run waits for workers that have taken part before: when a server goes on with it, or
-# when the same workers do one run after the other. One that never comes must not hold up the
-# rest.
-
-_LEAST_S = 30.0
-"""As long as a worker's silence may last, unless its owner says otherwise."""
-
-
 def longest_wait(
     missing: Collection[int],
     connected: Collection[int],
     patience: float,
     update_times: Sequence[float],
 ) -> float:
-    """How many seconds the missing workers are worth.
+    """Seconds to wait for workers that took part before, when a run is resumed or a job's next run
+    begins. One that never comes must not hold up the rest.
 
-    Who is connected is held to the `patience` for a task. Who is not may still be training for a
-    server that was killed, and finds out only when it is done.
+    A connected worker gets the `patience` for a task. Another may still be training for a server
+    that was killed, and finds out only when it is done.
     """
-    return_s = min(patience, max(_LEAST_S, 2 * max(update_times)))
+    return_s = min(patience, max(_LEAST_WAIT_S, 2 * max(update_times)))
     return max(patience if worker in connected else return_s for worker in missing)
 
 
 def going_on_without(missing: Collection[int]) -> str:
-    """What is said when that time is over."""
     verb, them = ("has", "it is") if len(missing) == 1 else ("have", "they are")
     return (
         f"The run goes on without {named(missing)}, which {verb} not come; {them} taken back at "

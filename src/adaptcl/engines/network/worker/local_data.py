@@ -1,8 +1,8 @@
-"""A worker's own data, made to fit the model that the server trains.
+"""A worker's local data, made to fit the model that the server trains.
 
-The server's data set decides what an input is and which number a class has. Two machines whose
-folders hold different classes would otherwise mean different things by the same label, and the
-same picture, normalised by what else lies beside it, would be another input on each of them.
+The server's data set decides what an input is and which number a class has. Otherwise two machines
+with different classes in their folders would mean different things by the same label. And the same
+picture, normalised by what else lies beside it, would be another input on each of them.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from adaptcl.data import DataSet, Samples, load
 from adaptcl.data.image_folder import ImageFolder
 from adaptcl.data.samples import Inputs
 from adaptcl.data.sources import FOLDER
-from adaptcl.engines.network.invitation import MismatchError
+from adaptcl.engines.network.fingerprint import MismatchError
 
 _LISTED = 10
-"""How many of the server's classes are named where one is missing among them."""
+"""How many of the server's classes an error names."""
 
 
 class LocalData:
-    """The data of one machine, of which only the training part is used."""
+    """The data of one machine; only the training part is used."""
 
     def __init__(self, held: DataSet | ImageFolder) -> None:
         self._held = held
@@ -33,14 +33,14 @@ class LocalData:
 
     @classmethod
     def named(cls, name: str, data_dir: Path | None = None) -> LocalData:
-        """By its name, as `adaptcl run` takes it; a folder of images needs no test part."""
+        """Find data by the name that `adaptcl run` takes; a folder of images needs no test part."""
         if name.startswith(FOLDER):
             return cls(ImageFolder.look(Path(name.removeprefix(FOLDER)) / "train"))
         return cls(load(name, data_dir))
 
     def fitted(self, wanted: Inputs) -> Samples:
-        """The samples as inputs and labels of the server's model, or an error if they are none."""
-        # One run after the other asks for the same, and to decode images takes a while.
+        """The samples as inputs and labels of the server's model; an error if they do not fit."""
+        # Each run of a job asks for the same, and decoding images takes a while.
         if self._fitted is None or self._fitted[0] != wanted:
             self._fitted = None
             self._fitted = (wanted, self._fit(wanted))
@@ -73,21 +73,21 @@ def _decoded(folder: ImageFolder, wanted: Inputs) -> Tensor:
     return folder.decode((width, height), gray=channels == 1)
 
 
-def _refuse_other_inputs(own: Inputs, wanted: Inputs) -> None:
-    if own.shape != wanted.shape:
+def _refuse_other_inputs(local: Inputs, wanted: Inputs) -> None:
+    if local.shape != wanted.shape:
         raise MismatchError(
-            f"The worker's inputs have the shape {list(own.shape)}, those of the server "
+            f"The worker's inputs have the shape {list(local.shape)}, those of the server "
             f"{list(wanted.shape)}; both must be equal."
         )
-    if own.kind != wanted.kind:
+    if local.kind != wanted.kind:
         raise MismatchError(
-            f"The worker's inputs are {own.kind}, those of the server {wanted.kind}; both must be "
-            "equal."
+            f"The worker's inputs are {local.kind}, those of the server {wanted.kind}; both must "
+            "be equal."
         )
 
 
 def _refuse_beyond(labels: Tensor, count: int) -> None:
-    """Classes without names have nothing to be told apart by but their numbers."""
+    """Classes without names are known by their numbers only."""
     highest = int(labels.max())
     if highest >= count:
         raise MismatchError(
@@ -96,18 +96,18 @@ def _refuse_beyond(labels: Tensor, count: int) -> None:
         )
 
 
-def _by_name(labels: Tensor, own: tuple[str, ...], wanted: tuple[str, ...]) -> Tensor:
+def _by_name(labels: Tensor, local: tuple[str, ...], wanted: tuple[str, ...]) -> Tensor:
     """The server's numbers for the worker's classes; the worker may have fewer."""
-    if own == wanted:
+    if local == wanted:
         return labels
     numbers = {_composed(name): number for number, name in enumerate(wanted)}
-    table = torch.full((len(own),), -1, device=labels.device)
+    table = torch.full((len(local),), -1, device=labels.device)
     for number in sorted(set(labels.tolist())):
-        known = numbers.get(_composed(own[number]))
+        known = numbers.get(_composed(local[number]))
         if known is None:
             first = ", ".join(f"{name!r:.50}" for name in wanted[:_LISTED])
             raise MismatchError(
-                f"The worker has the class {own[number]!r}, which the server does not know; "
+                f"The worker has the class {local[number]!r}, which the server does not know; "
                 f"it knows {first}{', …' * (len(wanted) > _LISTED)}."
             )
         table[number] = known
@@ -115,5 +115,5 @@ def _by_name(labels: Tensor, own: tuple[str, ...], wanted: tuple[str, ...]) -> T
 
 
 def _composed(name: str) -> str:
-    """File systems differ in how they spell an é."""
+    """File systems differ in how they write an é."""
     return unicodedata.normalize("NFC", name)

@@ -1,21 +1,21 @@
-"""What a worker remembers between tasks, kept on its own disk.
+"""What a worker remembers between tasks, kept on its disk.
 
-A worker that is killed and comes back must go on as if nothing had happened, and a server that
-goes on from a checkpoint may ask again for rounds that were already done. So what was known before
-each of the last tasks is kept, one file for each, until the run is over.
+A worker that is killed and comes back must go on as if nothing had happened, and a resumed server
+may ask again for rounds that were already done. So the worker keeps what it knew before each of its
+latest tasks, one file for each, until the run is over.
 
-What is promised, for a server that goes back by any number of rounds:
+For a server that goes back by any number of rounds:
 
-- The group lasso's λ stays what it was found, or told, to be in the worker's first task.
-- What the codec left unsent is exactly what it was after the latest update that the server has
-  used. An update that it could not use, or gave up waiting for, is as if the codec had not sent it.
-- That holds for a task that is asked for again too, as long as it is among the last four, or among
-  the latest whose memories are no more than 512 MiB together. (Of a model of 60 MiB with DGC these
-  are the last 8, of one of 1 MiB 500.)
-- Where the server goes back further than that, the codec begins anew, and a warning says so.
+- The group lasso's λ stays what it was in the worker's first task.
+- What the codec left unsent is exactly what it was after the latest update that the server used. An
+  update that the server could not use, or gave up on, counts as never sent.
+- That also holds for repeated tasks, as long as they are among the last four, or among the latest
+  whose memories are at most 512 MiB together. (With DGC these are the last 8 for a model of 60 MiB,
+  and 500 for one of 1 MiB.)
+- If the server goes back further, the codec starts again from nothing, and a warning says so.
 
-Tasks are counted, not rounds: a worker that is asked once in many rounds remembers no less. A
-codec that leaves nothing unsent costs one small file, however long the run is.
+Tasks count, not rounds: a worker that is asked once in many rounds remembers no less. A codec that
+leaves nothing unsent costs one small file, however long the run is.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ import hashlib
 import warnings
 from pathlib import Path
 
-from adaptcl import storage as snapshot
+from adaptcl import storage
 from adaptcl.codecs.codec import Memory
 from adaptcl.errors import AdaptCLWarning, RunFolderError
 from adaptcl.training.worker import WorkerMemory
 
 _TASKS = 4
-"""How many memories are kept, whatever their size."""
+"""How many memories to keep, whatever their size."""
 
 _BYTES = 2**29
-"""How large all memories together may be, where they are more than that."""
+"""How large all memories together may be if there are more."""
 
 
 class Memories:
@@ -44,20 +44,20 @@ class Memories:
         self._stem = f"memory-{name}-"
         self._folder = folder
         self._first: int | None = None
-        """The round before which the first memory was known; before that there was none."""
+        """The round before which the first memory was kept."""
         self._lasso: float | None = None
         try:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         except OSError as error:
             raise RunFolderError(f"{folder} cannot be made: {error.strerror}.") from None
         if kept := self._kept():
-            newest = snapshot.load(self._path(kept[-1]))
+            newest = storage.load(self._path(kept[-1]))
             self._first, self._lasso = newest["first"], newest["lasso"]
 
     def before(self, round_: int, used: int | None = None) -> WorkerMemory:
         """What to begin a round with, if the update of round `used` was the latest that counted.
 
-        Where that is not known, all that the worker did before this round counts.
+        If that is not known, everything that the worker did before this round counts.
         """
         if self._first is None or round_ < self._first:
             return WorkerMemory()
@@ -74,24 +74,21 @@ class Memories:
         return known or WorkerMemory(self._lasso)
 
     def after(self, round_: int, memory: WorkerMemory, used: int | None = None) -> None:
-        """Remember what a round has left that began with what `before` gave.
-
-        What came of later rounds no longer holds, nor what came of updates that did not count.
-        """
+        """Remember what a round has left. Memories of later rounds, and of updates that did not
+        count, are no longer true."""
         for number in self._kept():
             if number > (round_ if used is None else used + 1):
                 self._path(number).unlink(missing_ok=True)
         if self._first is None or round_ < self._first:
             self._first = round_ + 1
         elif not memory.codec.tensors and memory == self._latest(round_):
-            return  # The round has taught nothing, and what was known before is still here.
+            return  # nothing new, and the memory from before is still here
         self._lasso = memory.lasso
         tree = {"first": self._first, "lasso": memory.lasso, "codec": dict(memory.codec.tensors)}
-        snapshot.save(self._path(round_ + 1), tree)
+        storage.save(self._path(round_ + 1), tree)
         self._drop_the_oldest()
 
     def forget(self) -> None:
-        """The run is over."""
         for path in self._folder.glob(f"{self._stem}*"):
             path.unlink(missing_ok=True)
 
@@ -99,7 +96,7 @@ class Memories:
         earlier = [number for number in self._kept() if number <= round_]
         if not earlier:
             return None
-        tree = snapshot.load(self._path(earlier[-1]))
+        tree = storage.load(self._path(earlier[-1]))
         return WorkerMemory(tree["lasso"], Memory(tree["codec"]))
 
     def _drop_the_oldest(self) -> None:
@@ -110,7 +107,7 @@ class Memories:
                 self._path(number).unlink(missing_ok=True)
 
     def _kept(self) -> list[int]:
-        """The rounds before which something was known that is still here, in rising order."""
+        """The rounds before which memories were kept, in rising order."""
         found = self._folder.glob(f"{self._stem}*.safetensors")
         return sorted(int(path.stem.removeprefix(self._stem)) for path in found)
 

@@ -1,10 +1,12 @@
-"""In what pieces a worker's answer travels, by how fast its link has turned out to be.
+"""A worker's end of the network: Flower's fleet protocol, as its SuperNode speaks it.
 
-A piece arrives as a whole or not at all, and until then neither side knows whether the other is
-still there. So over a slow link pieces have to be small, or one of them would take longer than
-anybody waits; and few at a time, or they would hold up the worker's signs of life. Over a fast
-link each piece costs some milliseconds whatever its size, and pieces should be large. How fast a
-link is shows when an answer is sent, so the first one goes carefully.
+A node asks for messages and answers them. It has no call that fetches code.
+
+An answer travels in pieces. A piece arrives as a whole or not at all, and until then neither side
+knows whether the other is still there. So over a slow link pieces are small, or one would take
+longer than anybody waits, and few go at a time, or they would hold up the worker's heartbeats. Over
+a fast link each piece costs some milliseconds whatever its size, so pieces are large. How fast a
+link is shows when an answer is sent, so the first answer goes in small pieces.
 """
 
 from __future__ import annotations
@@ -57,17 +59,17 @@ from adaptcl.engines.network.keys import WorkerKeys, public_pem, trusting
 from adaptcl.errors import AdaptCLError, UpdateError
 
 LEAST_BYTES, MOST_BYTES = 2**17, 2**20
-"""Of a piece."""
+"""Size of a piece."""
 
 PIECE_S = 150.0
-"""How long pieces under way may take together. Flower forgets an answer of which it has not seen
-another piece for 180 s."""
+"""How long the pieces under way may take together. Flower forgets an answer if no piece of it comes
+for 180 s."""
 
 _AIM_S = 4.0
-"""How long they should take: a fraction of the silence after which a worker is given up."""
+"""How long they should take: a fraction of the silence after which a worker counts as lost."""
 
 _AT_ONCE = 2
-"""So that, where there is room for two, none waits for another's confirmation."""
+"""With two, the link is busy while one waits for its confirmation."""
 
 
 @dataclass(frozen=True)
@@ -79,37 +81,32 @@ class Pieces:
 
 
 class Uplink:
-    """What is known of one connection's way to the server."""
+    """Chunk size of a worker's upload, chosen from its measured bandwidth."""
 
     def __init__(self) -> None:
         self._rate = 0.0
-        """In bytes a second."""
+        """Bytes per second."""
 
     def pieces(self) -> Pieces:
-        """How the next answer is to travel."""
         room = int(_AIM_S * self._rate)
         at_once = _AT_ONCE if room >= _AT_ONCE * LEAST_BYTES else 1
         return Pieces(min(MOST_BYTES, max(LEAST_BYTES, room // at_once)), at_once)
 
     def learn(self, size: int, seconds: float) -> None:
-        """So many bytes have taken so long; of few of them only the delay would be seen."""
+        """Note how long an upload took; a small one would only show the delay."""
         if size >= LEAST_BYTES:
             self._rate = size / max(seconds, 1e-6)
 
 
-# A worker's end of the network: Flower's fleet protocol, as its SuperNode speaks it.
-#
-# A node asks for messages and answers them. It knows no call that fetches code.
-
 _CALL_S = 30.0
-"""How long nothing may be heard in a call that fetches a message or waits for one."""
+"""How long a call that fetches a message, or waits for one, may hear nothing."""
 
 _FETCHED_AT_ONCE = 2
-"""How many parts of a message are fetched at once. Their bytes are heard as they come, however
-slowly, in contrast to those of an answer (`uplink.py`)."""
+"""How many parts of a message to fetch at once. Unlike an upload, a slow download is heard as it
+comes."""
 
 MESSAGE_BYTES = 2**32
-"""No message is larger: it holds a model of a thousand million numbers."""
+"""Size limit of a message: a model of a billion numbers."""
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -136,12 +133,12 @@ class Node:
     """One connection to the server, from coming to leaving."""
 
     def __init__(self, address: str, keys: WorkerKeys, silence: float) -> None:
-        """`silence` is how many seconds the server hears nothing before it gives the node up."""
+        """`silence` is how many seconds without a heartbeat the server waits for the node."""
         self._address = address
         self._keys = keys
         self._silence = silence
-        # Two clients, because whatever interrupts a call, Ctrl-C included, can leave its client
-        # in disorder, and signs of life and the goodbye are still to be sent then.
+        # Two clients: whatever interrupts a call, such as Ctrl-C, can leave its client broken, and
+        # heartbeats and the goodbye must still be sent.
         self._messages = _client(address, keys, _CALL_S)
         self._presence = _client(address, keys, HEARTBEAT_CALL_TIMEOUT)
         self._node = NodeProto()
@@ -149,7 +146,7 @@ class Node:
 
     @contextmanager
     def connected(self) -> Iterator[None]:
-        """Come, and leave whatever happens inside."""
+        """Connect, and leave whatever happens inside."""
         request = ActivateNodeRequest(
             public_key=public_pem(self._keys.key),
             heartbeat_interval=self._silence / HEARTBEAT_PATIENCE,
@@ -165,7 +162,7 @@ class Node:
 
     @contextmanager
     def _present(self) -> Iterator[None]:
-        """Give signs of life, and say goodbye in the end."""
+        """Send heartbeats, and say goodbye in the end."""
         stop = threading.Event()
         beating = threading.Thread(target=self._beat, args=(stop,), daemon=True)
         beating.start()
@@ -173,12 +170,12 @@ class Node:
             yield
         finally:
             stop.set()
-            beating.join()  # A sign of life after the goodbye would count as coming again.
+            beating.join()  # a heartbeat after the goodbye would count as coming back
             with suppress(httpx.HTTPError, ValueError):
                 self._presence.DeactivateNode(DeactivateNodeRequest(node_id=self._node.node_id))
 
     def receive(self) -> Incoming | None:
-        """The next message; None after a while without one, or if it has been withdrawn."""
+        """The next message; None after a while without one, or if the server has withdrawn it."""
         reply = self._call(self._messages.PullMessages, PullMessagesRequest(node=self._node))
         if not reply.messages_list:
             return None
@@ -186,7 +183,6 @@ class Node:
         return self._fetch(message.metadata, reply.message_object_trees[0])
 
     def answer(self, incoming: Incoming, content: bytes) -> None:
-        """Send a frame back as the answer to a message."""
         asked = incoming.metadata
         metadata = Metadata(
             run_id=asked.run_id,
@@ -196,7 +192,7 @@ class Node:
             reply_to_message_id=asked.message_id,
             group_id=asked.group_id,
             created_at=time.time(),
-            # A reply may not outlive its question by the server's clock, which may differ.
+            # By the server's clock, which may differ, a reply may not outlive its question.
             ttl=asked.ttl / 2,
             message_type=asked.message_type,
         )
@@ -238,7 +234,7 @@ class Node:
         try:
             fetched = _side_by_side(limited, parts, _FETCHED_AT_ONCE)
         except (ObjectPullError, ObjectUnavailableError):
-            return None  # The server wants no answer to it any more, and sends something else.
+            return None  # the server no longer wants an answer, and sends something else
         make_confirm_message_received_fn_protobuf(
             lambda each: self._call(self._messages.ConfirmMessageReceived, each), self._node, run
         )(name)
@@ -250,12 +246,12 @@ class Node:
             node=self._node, heartbeat_interval=self._silence / HEARTBEAT_PATIENCE
         )
         while not stop.wait(self._silence / 6):
-            # Whether the server is gone is found out by whoever next wants something of it.
+            # The next call that wants something finds out if the server is gone.
             with suppress(httpx.HTTPError, OSError, ValueError):
                 self._presence.SendNodeHeartbeat(request)
 
     def _call(self, call: Callable[..., Result], request: object) -> Result:
-        """Make one call, and put what can go wrong into the two words that matter."""
+        """Make one call; what goes wrong either ends the worker or makes it connect again."""
         try:
             return call(request)
         except httpx.HTTPStatusError as error:
@@ -283,7 +279,7 @@ class Node:
         if response.status_code == httpx.codes.CONFLICT:
             return OccupiedError(detail)
         if said.get("code") == ApiErrorCode.FLEET_RUN_STATUS_NOT_ALLOWED:
-            return DisconnectedError("it has no run under way")  # One may be, later.
+            return DisconnectedError("it has no run under way")  # it may have one later
         if response.status_code in (httpx.codes.FORBIDDEN, httpx.codes.NOT_FOUND):
             return AdaptCLError(f"The server at {self._address} refuses this worker: {detail}")
         return DisconnectedError(detail)
@@ -298,7 +294,6 @@ class _Limited:
         self._lock = threading.Lock()
 
     def __call__(self, part: str) -> bytes:
-        """Fetch one part."""
         content = self._pull(part)
         with self._lock:
             self._left -= len(content)
@@ -310,10 +305,10 @@ class _Limited:
 def _side_by_side(
     do: Callable[[Item], Result], items: Iterable[Item], at_once: int
 ) -> list[Result]:
-    """Do something with each of several parts, some at a time, and stop at the first failure.
+    """Do something with each item, some at a time, and stop at the first failure.
 
-    In contrast to Flower's own functions for this, no thread is left behind. One that still sends
-    on a connection that is closed meanwhile sends on whatever was opened next under its number.
+    Unlike Flower's functions for this, it leaves no thread behind. A thread that still sends after
+    its connection is closed would send on whatever was opened next under the same number.
     """
     with ThreadPoolExecutor(at_once) as pool:
         return list(pool.map(do, items))
@@ -330,10 +325,9 @@ def _client(address: str, keys: WorkerKeys, timeout: float) -> FleetHttpClient:
 
 
 class _Patient:
-    """Gives what is sent the time that it takes over a slow link."""
+    """Gives uploads the time that they take over a slow link."""
 
     def intercept(self, context: ProtobufRequestContext, call_next: ProtobufCall) -> httpx.Response:
-        """Make one call of Flower's client."""
         if isinstance(context.message, PushMessagesRequest | PushObjectRequest):
             timeout = httpx.Timeout(PIECE_S, connect=_CALL_S)
             context.request.extensions["timeout"] = timeout.as_dict()
@@ -341,8 +335,8 @@ class _Patient:
 
 
 def _unproven(error: httpx.RequestError) -> bool:
-    """Whether TLS has found something wrong with the server. A connection that only breaks while
-    it is being made, because the server is killed at that moment, is no such thing."""
+    """Whether TLS rejects the server. A connection that breaks because the server is killed at that
+    moment does not count."""
     cause: BaseException | None = error
     while cause is not None and not isinstance(cause, ssl.SSLError):
         cause = cause.__context__
@@ -351,5 +345,5 @@ def _unproven(error: httpx.RequestError) -> bool:
 
 
 def _short(text: str) -> str:
-    """An error of OpenSSL or the system without its file names and numbers."""
+    """An error of OpenSSL or the system, without its file names and numbers."""
     return text.split(" (_ssl.c")[0].removeprefix("[SSL: CERTIFICATE_VERIFY_FAILED] ") or "no reply"

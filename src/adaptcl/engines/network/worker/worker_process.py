@@ -1,8 +1,8 @@
-"""What a worker process does: connect, carry out tasks, connect again, until all is over.
+"""A worker's process: connect, carry out tasks, connect again, until the job is over.
 
-The model, the data and everything learned about them stay in this process from one task to the
-next; a task costs its training and its bytes. Nothing that comes from the server is run: names
-of models and data are the owner's, the server's settings are checked like a user's.
+Model and data stay in this process from one task to the next, so a task costs its training and its
+bytes. Nothing that comes from the server is run: the owner names models and data, and the server's
+settings are checked like a user's.
 """
 
 from __future__ import annotations
@@ -20,15 +20,14 @@ from torch import Tensor, nn
 
 from adaptcl.codecs.codec import Codec
 from adaptcl.data import Samples
+from adaptcl.engines.network.fingerprint import fingerprint, for_the_owner, for_the_server
 from adaptcl.engines.network.frames import Frame
-from adaptcl.engines.network.invitation import fingerprint, for_the_owner, for_the_server
+from adaptcl.engines.network.invitation import Invitation, Reply
 from adaptcl.engines.network.keys import WorkerKeys
 from adaptcl.engines.network.messages import (
     END,
     INVITE,
     TASK,
-    Answer,
-    Invitation,
     read_task,
     read_used,
     update_frame,
@@ -36,6 +35,7 @@ from adaptcl.engines.network.messages import (
 from adaptcl.engines.network.worker.memory_store import Memories
 from adaptcl.engines.network.worker.node import DisconnectedError, Incoming, Node, OccupiedError
 from adaptcl.errors import AdaptCLError
+from adaptcl.interrupts import raise_if_interrupted
 from adaptcl.pruning import WorkerOrder
 from adaptcl.training import Recipe, Task
 from adaptcl.training.devices import trainer
@@ -44,12 +44,12 @@ from adaptcl.training.wire import encode
 from adaptcl.training.worker import Worker, WorkerMemory
 from adaptcl.units import State, UnitMap
 
-_AGAIN_S = 1.0
-"""Between two tries to connect."""
+_RETRY_S = 1.0
+"""Seconds between two tries to connect."""
 
 
 @dataclass(frozen=True)
-class Belongings:
+class LocalWorkload:
     """What a worker brings into a run, made from the run's settings."""
 
     model: nn.Module
@@ -59,10 +59,10 @@ class Belongings:
     seed: int
     precision: str
     custom_orders: Mapping[str, WorkerOrder] = field(default_factory=dict)
-    """Pruning orders that are not AdaptCL's and that the owner of the machine allows."""
+    """Custom pruning orders that the owner of the machine allows."""
 
 
-Prepare = Callable[[Invitation], Belongings]
+Prepare = Callable[[Invitation], LocalWorkload]
 Say = Callable[[str], None]
 
 
@@ -75,7 +75,7 @@ class ServerConnection:
     patience: float
     """How many seconds to try before giving up."""
     silence: float = 30.0
-    """After how many seconds without a sign of life the server gives this worker up."""
+    """Seconds without a heartbeat after which the server counts this worker as lost."""
 
 
 class WorkerProcess:
@@ -88,18 +88,19 @@ class WorkerProcess:
         self._prepare = prepare
         self._memory = memory
         self._say = say
-        self._taking_part: _TakingPart | None = None
+        self._participation: Participation | None = None
 
     def run(self) -> None:
-        """Work until the server says that all is over."""
+        """Work until the server says that the job is over."""
         last_seen = time.monotonic()
-        told = ""
+        last_error = ""
         while True:
+            raise_if_interrupted()
             node = Node(self._connection.address, self._connection.keys, self._connection.silence)
             try:
                 with node.connected():
                     self._say(f"connected to {self._connection.address}")
-                    told = ""
+                    last_error = ""
                     try:
                         self._serve(node)
                         return
@@ -108,115 +109,120 @@ class WorkerProcess:
             except DisconnectedError as error:
                 patience = self._connection.patience
                 if isinstance(error, OccupiedError):
-                    # Long enough for a worker killed with this key to be given up.
+                    # Long enough for the server to miss a worker that was killed with this key.
                     patience = min(patience, 2 * self._connection.silence)
                 if time.monotonic() - last_seen > patience:
                     raise AdaptCLError(
                         f"The server at {self._connection.address} could not be reached for "
                         f"{patience:g} s: {error}"
                     ) from None
-                if str(error) != told:
-                    told = str(error)
+                if str(error) != last_error:
+                    last_error = str(error)
                     self._say(f"waiting for {self._connection.address}: {error}")
-                time.sleep(_AGAIN_S)
+                time.sleep(_RETRY_S)
 
     def _serve(self, node: Node) -> None:
         """Answer messages until the last one."""
         while True:
+            raise_if_interrupted()
             incoming = node.receive()
             if incoming is None:
                 continue
             if incoming.kind == END:
                 with suppress(DisconnectedError):
-                    node.answer(incoming, Answer().frame().to_bytes())
-                if self._taking_part is not None:
-                    self._taking_part.memories.forget()
+                    node.answer(incoming, Reply().frame().to_bytes())
+                if self._participation is not None:
+                    self._participation.memories.forget()
                 self._say("the run is over")
                 return
             if incoming.kind == INVITE:
                 self._take_part(node, incoming)
-            elif incoming.kind == TASK and self._taking_part is not None:
-                node.answer(incoming, self._carry_out(self._taking_part, incoming.content))
+            elif incoming.kind == TASK and self._participation is not None:
+                node.answer(incoming, self._carry_out(self._participation, incoming.content))
 
-    def _carry_out(self, part: _TakingPart, task: bytes) -> bytes:
-        """The frame of an update for the frame of a task, or of what kind of error there was."""
+    def _carry_out(self, participation: Participation, task: bytes) -> bytes:
+        """The frame of an update for the frame of a task, or of the kind of error."""
         try:
-            return part.carry_out(task)
+            return participation.carry_out(task)
         except Exception as error:
-            # A task that cannot be carried out must not end a worker that others still need. What
-            # is wrong is for its owner to read: the text of an error may hold what it trains on.
+            # A failed task must not end a worker that others still need. Only its owner may read
+            # why: the text of an error may hold what it trains on.
             kind = type(error).__name__
-            told = str(error) if isinstance(error, AdaptCLError) else traceback.format_exc().strip()
-            self._say(f"a task failed, and the server is told no more than {kind!r}: {told}")
-            return Answer(error=kind).frame().to_bytes()
+            text = str(error) if isinstance(error, AdaptCLError) else traceback.format_exc().strip()
+            self._say(f"a task failed, and the server is told no more than {kind!r}: {text}")
+            return Reply(error=kind).frame().to_bytes()
 
     def _take_part(self, node: Node, incoming: Incoming) -> None:
-        """Answer an invitation, by what this worker's own model turns out to be."""
+        """Answer an invitation, by what this worker's model turns out to be."""
         try:
             invitation = Invitation.read(Frame.from_bytes(incoming.content))
-            if self._taking_part is None or self._taking_part.invitation != invitation:
-                if self._taking_part is not None:
-                    self._taking_part.memories.forget()
-                self._taking_part = _TakingPart(invitation, self._prepare(invitation), self._memory)
+            if self._participation is None or self._participation.invitation != invitation:
+                if self._participation is not None:
+                    self._participation.memories.forget()
+                self._participation = Participation(
+                    invitation, self._prepare(invitation), self._memory
+                )
         except Exception as error:
-            # Of whatever fails on this machine the server hears no more than that it did.
-            node.answer(incoming, Answer(error=for_the_server(error)).frame().to_bytes())
+            # The server hears that something failed on this machine, and no more.
+            node.answer(incoming, Reply(error=for_the_server(error)).frame().to_bytes())
             if isinstance(error, AdaptCLError):
                 raise
             raise for_the_owner(error) from error
-        mine = self._taking_part.fingerprint
-        node.answer(incoming, Answer(fingerprint=mine).frame().to_bytes())
+        mine = self._participation.fingerprint
+        node.answer(incoming, Reply(fingerprint=mine).frame().to_bytes())
         self._say(f"taking part as worker {invitation.worker}")
 
 
-class _TakingPart:
-    """A worker in one run."""
+class Participation:
+    """A worker's part in one run."""
 
-    def __init__(self, invitation: Invitation, belongings: Belongings, memory: Path) -> None:
+    def __init__(self, invitation: Invitation, workload: LocalWorkload, memory: Path) -> None:
         self.invitation = invitation
-        self._own = belongings
-        self.fingerprint = fingerprint(belongings.model, belongings.units)
+        self._local = workload
+        self.fingerprint = fingerprint(workload.model, workload.units)
         self.memories = Memories(memory, invitation.run, invitation.worker)
-        samples = belongings.samples
+        samples = workload.samples
         first = torch.arange(2, device=samples.labels.device) % len(samples)
         self._worker = Worker(
             invitation.worker,
             samples,
-            belongings.model,
-            belongings.units,
-            belongings.seed,
-            trainer=trainer(belongings.model, belongings.units, samples, belongings.precision),
-            draws_randomness=draws_randomness(belongings.model, samples.batch(first)[0]),
-            custom_orders=belongings.custom_orders,
+            workload.model,
+            workload.units,
+            workload.seed,
+            trainer=trainer(workload.model, workload.units, samples, workload.precision),
+            draws_randomness=draws_randomness(workload.model, samples.batch(first)[0]),
+            custom_orders=workload.custom_orders,
         )
         self._warm_up()
 
     def carry_out(self, content: bytes) -> bytes:
         """The frame of an update for the frame of a task."""
         frame = Frame.from_bytes(content)
-        task = read_task(frame, self._own.units)
+        task = read_task(frame, self._local.units)
         used = read_used(frame, task)
         began = time.perf_counter()
-        there = dataclasses.replace(task, state=self._moved(task.state))
-        update, memory = self._worker.carry_out(there, self.memories.before(task.round, used))
+        on_device = dataclasses.replace(task, state=self._moved(task.state))
+        update, memory = self._worker.carry_out(on_device, self.memories.before(task.round, used))
         update = dataclasses.replace(
             update, state={name: tensor.cpu() for name, tensor in update.state.items()}
         )
-        payload, of_codec = encode(update, task, self._own.units, self._own.codec, memory.codec)
+        payload, codec_memory = encode(
+            update, task, self._local.units, self._local.codec, memory.codec
+        )
         seconds = time.perf_counter() - began
-        self.memories.after(task.round, WorkerMemory(memory.lasso, of_codec), used)
+        self.memories.after(task.round, WorkerMemory(memory.lasso, codec_memory), used)
         return update_frame(update, payload, seconds).to_bytes()
 
     def _warm_up(self) -> None:
-        """Train for one step and forget it: PyTorch takes seconds over the very first one, which
-        would look like a slow worker."""
+        """Train one step and forget it: PyTorch takes seconds over its first, which would make the
+        worker look slow."""
         whole = {
-            name: tensor.detach().clone() for name, tensor in self._own.model.state_dict().items()
+            name: tensor.detach().clone() for name, tensor in self._local.model.state_dict().items()
         }
-        step = Recipe(epochs=2 / len(self._own.samples), batch_size=2)
-        task = Task(self.invitation.worker, 0, whole, self._own.units.everything(), step)
+        step = Recipe(epochs=2 / len(self._local.samples), batch_size=2)
+        task = Task(self.invitation.worker, 0, whole, self._local.units.everything(), step)
         self._worker.carry_out(task, WorkerMemory())
 
     def _moved(self, state: Mapping[str, Tensor]) -> State:
-        device = self._own.samples.labels.device
+        device = self._local.samples.labels.device
         return {name: tensor.to(device) for name, tensor in state.items()}
