@@ -1,137 +1,241 @@
-"""A Flower grid that measures when each node is asked and when its answer arrives.
+"""Flower's grid as a transport: tasks travel as messages of somebody's Flower app.
 
-Flower pushes all messages of a round before it looks for answers, and then fetches the answers one
-after the other. Times taken around that would include the waits for other nodes, and the node with
-the slowest link could look like the fastest. So here each message is pushed on its own and has a
-thread that waits for its answer. Flower's grids allow that: they call HTTP with a client that
-Flower itself uses from many threads, or ask a link state that has locks.
+A node's update time must be its own. Flower pushes all messages of a round before it looks for
+answers, and fetches answers one after the other. Measured around that, each node's time would hold
+the others' waits, and the node with the slowest link could look like the fastest. So here each
+message goes by itself, and a thread waits for its answer. Flower's grids allow that: they make HTTP
+calls with a client that they use from many threads themselves, or ask a link state that has locks.
 """
 
 from __future__ import annotations
 
+import math
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
-from typing import Any
 
-from flwr.app import Message
+from flwr.app import Message, MessageType
 from flwr.serverapp import Grid
 
-_LOOK_S = 0.2
-"""Seconds between two looks for an answer; Flower's loop looks every three seconds."""
-_LOOKS_PER_S = 50.0
-"""Looks of all threads together. With many nodes, each thread looks less often."""
+from adaptcl.codecs.codec import Codec
+from adaptcl.engines.loop import Arrived, Expired, Happening, Joined, Lost, Traffic
+from adaptcl.engines.network.frames import from_record, printable, to_record
+from adaptcl.engines.network.gate import read_answer
+from adaptcl.engines.network.messages import task_frame
+from adaptcl.engines.network.server.reliability import Reliability
+from adaptcl.errors import UpdateError
+from adaptcl.interrupts import raise_if_interrupted
+from adaptcl.storage import Tree
+from adaptcl.training import Arrival, Task, Timing
+from adaptcl.units import UnitMap
+
+_POLL_S = 0.2
+"""Between two looks for an answer; Flower's own loop looks every three seconds."""
+_POLLS_PER_S = 50.0
+"""Of all threads together: with many nodes, each looks less often."""
+_TICK_S = 1.0
+"""How often to look for nodes that have come back."""
 
 
 @dataclass(frozen=True)
-class Moments:
-    """The times of one message, on the monotonic clock."""
+class OpenMessage:
+    """A task that was pushed to a node. Times are of the monotonic clock."""
 
+    task: Task
+    size: int
+    """In bytes."""
     began: float
-    """When the push began."""
+    """When pushing it began."""
     pushed: float
-    """When the push was complete."""
-    arrived: float
-    """When the whole answer had arrived."""
+    """When all of it was there for its node."""
+    done: threading.Event = field(default_factory=threading.Event)
+    """Nobody waits for the answer any more."""
 
-    def elapsed(self, worked: float) -> float:
-        """The update time of a node that reports `worked` seconds of work.
+    def elapsed(self, arrived: float, worked: float) -> float:
+        """The update time of a node that says it worked so many seconds.
 
-        The push does not count: of tensors that several messages share, the first message carries
-        all. But a node may begin before the push is complete.
+        The time to push a message is not its node's: of tensors that several messages share, the
+        first message carries all. But a node may begin before all of it is there.
         """
-        return max(self.arrived - self.pushed, min(worked, self.arrived - self.began))
-
-
-@dataclass(frozen=True)
-class _Question:
-    """A message that has been pushed."""
-
-    name: str
-    node: int
-    began: float
-    pushed: float
+        return max(arrived - self.pushed, min(worked, arrived - self.began))
 
 
 @dataclass(frozen=True)
 class _Outcome:
     """The answer to a message, or an error of the grid."""
 
-    question: _Question
+    message: OpenMessage
     result: Message | Exception
     at: float
 
 
-@dataclass(frozen=True)
-class _Round:
-    """What the threads of one round share. A thread whose answer comes too late stays behind with
-    its round and does not disturb the next one."""
+class GridTransport:
+    """A transport between a strategy and the nodes of a Flower app."""
 
-    pause: float
-    outcomes: SimpleQueue[_Outcome] = field(default_factory=SimpleQueue)
-    over: threading.Event = field(default_factory=threading.Event)
-
-
-class TimedGrid:
-    """A grid that records the moments of each node's message in a dictionary."""
-
-    def __init__(self, grid: Grid, moments: dict[int, Moments]) -> None:
+    def __init__(
+        self, grid: Grid, workers: int, units: UnitMap, codec: Codec, timeout: float
+    ) -> None:
+        """`timeout` is how many seconds a node may take for a task."""
+        self.traffic = Traffic()
+        self.away: set[int] = set()
         self._grid = grid
-        self._moments = moments
+        self._count = workers
+        self._units = units
+        self._codec = codec
+        self._timeout = timeout
+        self._nodes: list[int] = []
+        self._began = time.monotonic()
+        self._open: dict[int, OpenMessage] = {}
+        self._outcomes: SimpleQueue[_Outcome] = SimpleQueue()
+        self._returning: set[int] = set()
+        """Lost workers that take part again as soon as their nodes are online."""
+        self._retry_at = math.inf
+        """When to ask everybody again if no answer is to come."""
+        self._reliability = Reliability(workers)
+        self._unsettled: dict[int, int] = {}
+        """Rounds of updates that the strategy has not yet taken or dropped."""
+        self._used = [0] * workers
+        """The round of each worker's latest update that was used; 0 before the first."""
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._grid, name)
+    @property
+    def now(self) -> float:
+        return time.monotonic() - self._began
 
-    def send_and_receive(
-        self, messages: Iterable[Message], *, timeout: float | None = None
-    ) -> Iterable[Message]:
-        """As Flower's grids do, but the timeout also ends an answer that is on its way."""
-        all_messages = list(messages)
-        this = _Round(max(_LOOK_S, len(all_messages) / _LOOKS_PER_S))
-        try:
-            waiting = sum(self._ask(message, this) for message in all_messages)
-            until = None if timeout is None else time.monotonic() + timeout
-            return self._collect(waiting, this, until)
-        finally:
-            this.over.set()
+    def open(self, resume: Tree | None) -> Iterator[Happening]:
+        """Workers are Flower's nodes in the order of their IDs."""
+        while len(nodes := sorted(self._grid.get_node_ids())) < self._count:
+            raise_if_interrupted()
+            time.sleep(_TICK_S)
+        self._nodes = nodes[: self._count]
+        self._began = time.monotonic()
+        yield from ()
 
-    def _ask(self, message: Message, this: _Round) -> int:
-        """Push a message and start to wait for its answer. Returns the number of answers to expect,
-        0 if Flower refuses the message."""
-        node = message.metadata.dst_node_id
+    def deliver(self, task: Task) -> None:
+        content = task_frame(task, self._used[task.worker]).to_bytes()
+        node = self._nodes[task.worker]
+        # Flower's group is the round in its own strategies.
+        message = Message(to_record(content), node, MessageType.TRAIN, group_id=str(task.round))
         began = time.monotonic()
         names = [name for name in self._grid.push_messages([message]) if name]
-        pushed = time.monotonic()
-        for name in names:
-            question = _Question(name, node, began, pushed)
-            # A daemon, because it may wait for hours on a node that fell silent in the middle of
-            # its answer, and the app may end before that.
-            threading.Thread(target=self._wait, args=(question, this), daemon=True).start()
-        return len(names)
+        pushed = OpenMessage(task, len(content), began, time.monotonic())
+        self._open[task.worker] = pushed
+        if names:
+            # A daemon: a node that falls silent in the middle of its answer can hold it for hours.
+            thread = threading.Thread(target=self._wait, args=(pushed, names[0]), daemon=True)
+            thread.start()
+        else:
+            error = UpdateError("Flower did not take its message.")
+            self._outcomes.put(_Outcome(pushed, error, time.monotonic()))
 
-    def _wait(self, question: _Question, this: _Round) -> None:
+    def begin(self) -> None:
+        """Nodes begin as soon as a message reaches them."""
+
+    def next(self, deadline: float) -> Iterator[Happening]:
+        yield from self._take_back()
         try:
-            while not this.over.is_set():
-                for reply in self._grid.pull_messages([question.name]):
-                    this.outcomes.put(_Outcome(question, reply, time.monotonic()))
-                    return
-                this.over.wait(this.pause)
-        except Exception as error:  # raised again where the app can see it
-            this.outcomes.put(_Outcome(question, error, time.monotonic()))
+            outcome = self._outcomes.get(timeout=self._until_next(deadline))
+        except Empty:
+            if self.now >= deadline:
+                yield Expired()
+        else:
+            yield from self._handle(outcome)
+        yield from self._give_up()
 
-    def _collect(self, waiting: int, this: _Round, until: float | None) -> list[Message]:
-        replies: list[Message] = []
-        while len(replies) < waiting:
-            left = None if until is None else max(0.0, until - time.monotonic())
-            try:
-                outcome = this.outcomes.get(timeout=left)
-            except Empty:
-                break
-            if isinstance(outcome.result, Exception):
-                raise outcome.result
-            asked = outcome.question
-            self._moments[asked.node] = Moments(asked.began, asked.pushed, outcome.at)
-            replies.append(outcome.result)
-        return replies
+    def settle(self, worker: int, *, used: bool) -> None:
+        round_ = self._unsettled.pop(worker)
+        if used:
+            self._used[worker] = round_
+
+    def ask_lost_workers_again(self) -> None:
+        """A round has closed: workers that were left out of it may take part in the next."""
+        self._returning = set(self.away)
+
+    def snapshot(self) -> Tree:
+        """Nothing: a Flower app does not resume."""
+        return {}
+
+    def close(self) -> None:
+        for each in self._open.values():
+            each.done.set()
+
+    def _until_next(self, deadline: float) -> float:
+        now = time.monotonic()
+        times = [each.pushed + self._timeout for each in self._open.values()]
+        times += [self._began + deadline, now + _TICK_S]
+        return max(0.0, min(times) - now)
+
+    def _wait(self, message: OpenMessage, name: str) -> None:
+        """Wait for the answer to a message; runs in a thread."""
+        try:
+            while not message.done.is_set():
+                for reply in self._grid.pull_messages([name]):
+                    self._outcomes.put(_Outcome(message, reply, time.monotonic()))
+                    return
+                message.done.wait(max(_POLL_S, len(self._open) / _POLLS_PER_S))
+        except Exception as error:  # `next` raises it where the app can see it.
+            self._outcomes.put(_Outcome(message, error, time.monotonic()))
+
+    def _handle(self, outcome: _Outcome) -> Iterator[Happening]:
+        message = outcome.message
+        worker = message.task.worker
+        if self._open.get(worker) is not message:
+            return  # given up before
+        try:
+            arrival = self._arrival(outcome)
+        except UpdateError as error:
+            yield self._lose(worker, str(error))
+            return
+        self._end_task(worker)
+        self._reliability.succeeded(arrival.update)
+        self._unsettled[worker] = arrival.update.round
+        yield Arrived(arrival)
+
+    def _arrival(self, outcome: _Outcome) -> Arrival:
+        reply, message = outcome.result, outcome.message
+        if isinstance(reply, Exception):
+            raise reply
+        if reply.has_error():
+            raise UpdateError(printable(str(reply.error.reason)))
+        content = from_record(reply.content)
+        self.traffic.count_answer(len(content))
+        checked = read_answer(content, message.task, self._units, self._codec)
+        self._reliability.check_samples(checked.update)
+        total = message.elapsed(outcome.at, checked.seconds)
+        train = min(checked.seconds, total)
+        way = (total - train) / 2
+        return Arrival(checked.update, Timing(way, train, way, message.size, len(content)))
+
+    def _give_up(self) -> Iterator[Happening]:
+        """Lose workers that have taken too long for their tasks."""
+        for worker, each in list(self._open.items()):
+            is_current = self._open.get(worker) is each
+            if is_current and time.monotonic() - each.pushed > self._timeout:
+                yield self._lose(worker, "there is no answer")
+
+    def _take_back(self) -> Iterator[Happening]:
+        """Let lost workers take part again whose nodes are online."""
+        if not self._open and time.monotonic() >= self._retry_at:
+            self._reliability.refuse_if_all_are_excluded()
+            self._retry_at = math.inf
+            self.ask_lost_workers_again()
+        if self._returning:
+            online = set(self._grid.get_node_ids())
+            for worker in sorted(self._returning):
+                if self._nodes[worker] in online:
+                    self._returning.discard(worker)
+                    self.away.discard(worker)
+                    yield Joined(worker)
+
+    def _lose(self, worker: int, reason: str) -> Lost:
+        self._end_task(worker)
+        self._reliability.failed(worker, reason)
+        self.away.add(worker)
+        self._retry_at = time.monotonic() + _TICK_S
+        return Lost(worker, reason)
+
+    def _end_task(self, worker: int) -> None:
+        ended = self._open.pop(worker)
+        ended.done.set()
+        self.traffic.count_task(ended.size)
