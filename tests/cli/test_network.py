@@ -9,6 +9,9 @@ import torch
 
 pytest.importorskip("flwr", reason="the network engine needs flwr: pip install 'adaptcl[network]'")
 
+from adaptcl.errors import RunFolderError
+from adaptcl.runs import server as server_module
+
 Command = Callable[..., tuple[int, str, str]]
 NOBODY = ("--server", "localhost:1", "--patience", "0.2", "--data", "digits")
 
@@ -77,3 +80,19 @@ def test_a_server_says_for_how_many_workers_it_has_keys(command: Command) -> Non
     status, _, errors = command("server", *words, "--listen", "127.0.0.1:0", "--out", "x")
     assert status == 2
     assert "keys/server has keys for 2 workers only, but the run has 3; " in errors
+
+
+def test_whatever_ends_a_server_it_says_how_to_go_on(
+    command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full_disk(*_: object) -> None:
+        raise RunFolderError("rounds.jsonl cannot be written: No space left on device.")
+
+    monkeypatch.setattr(server_module, "run_session", full_disk)
+    assert command("keys", "keys", "--workers", "1", "--host", "localhost")[0] == 0
+    words = ("--model", "small", "--data", "digits", "--workers", "1", "--tls", "keys")
+    place = ("--listen", "127.0.0.1:0", "--strategy", "fedavg,adaptcl", "--out", "run")
+    status, _, errors = command("server", *words, *place)
+    assert status == 2
+    assert "stopped; `adaptcl resume run/fedavg run/adaptcl` goes on." in errors
+    assert errors.endswith("rounds.jsonl cannot be written: No space left on device.\n")

@@ -25,7 +25,7 @@ from adaptcl.config import Config
 from adaptcl.errors import AdaptCLError
 from adaptcl.events import Event, WorkerLost
 from adaptcl.runs.result import Result
-from adaptcl.runs.session import execute
+from adaptcl.runs.session import run_session, simulated_session
 from adaptcl.runs.workload import load_workload
 
 if importlib.util.find_spec("flwr"):  # Without it every test module here skips itself.
@@ -36,7 +36,7 @@ if importlib.util.find_spec("flwr"):  # Without it every test module here skips 
     from adaptcl.engines.network.worker.worker_process import ServerConnection, WorkerProcess
     from adaptcl.runs.folder_reader import NetworkFile
     from adaptcl.runs.server import serve
-    from adaptcl.runs.worker import Owned, prepare
+    from adaptcl.runs.worker import OwnerChoices, prepare
 
 STUCK = Path(__file__).with_name("stuck_worker.py")
 
@@ -49,8 +49,9 @@ Spoil = Callable[[bytes], bytes]
 SMALL: dict[str, Any] = {
     "model": "small",
     "data": "digits",
-    "workers": 3,
-    "rounds": 4,
+    "samples": 300,
+    "workers": 2,
+    "rounds": 3,
     "epochs": 1.0,
     "batch_size": 32,
     "learning_rate": 0.05,
@@ -58,7 +59,7 @@ SMALL: dict[str, Any] = {
     "pruning_interval": 2,
     "seed": 3,
 }
-"""A job of a few seconds."""
+"""A job of a second or two."""
 
 
 class Relay:
@@ -153,7 +154,7 @@ class Site:
 
     def undisturbed(self, chosen: Config) -> Result:
         """What comes of a run in which nothing goes wrong."""
-        return execute(chosen, load_workload(chosen.job))
+        return run_session(simulated_session(chosen, load_workload(chosen.job)))
 
     # What happens ------------------------------------------------------------------------------
 
@@ -194,11 +195,13 @@ class Site:
 
     # In threads --------------------------------------------------------------------------------
 
-    def serve(self, *configs: Config, out: str = "run", patience: float = 1e12) -> list[Result]:
+    def serve(
+        self, *configs: Config, patience: float = 1e12, listen: str = "127.0.0.1:0"
+    ) -> list[Result]:
         """Run the server in this thread."""
-        base = self.folder / out
+        base = self.folder / "run"
         folders = [base / c.job.strategy if len(configs) > 1 else base for c in configs]
-        place = NetworkFile("", "127.0.0.1:0", str(self.keys), patience)
+        place = NetworkFile("", listen, str(self.keys), patience)
         return serve(configs, folders, place, self.listeners, self.hear, self.clock)
 
     def worker(
@@ -217,10 +220,10 @@ class Site:
             if not at_once:
                 self.wait_for_server()
             data = LocalData.named("digits")
-            owned = Owned("digits", "", "", "cpu", dealt=True)
+            owner = OwnerChoices("digits", "", "", "cpu", dealt=True)
             process = _Scripted(
                 self.connection(number, through=through, silence=silence),
-                lambda invitation: prepare(owned, data, invitation),
+                lambda invitation: prepare(owner, data, invitation),
                 self.folder / f"memory-{number}",
                 self.said_by.setdefault(number, []).append,
             )
@@ -242,10 +245,6 @@ class Site:
         keys = worker_keys(self.keys / f"worker-{number}")
         address = self.address if through is None else f"localhost:{through}"
         return ServerConnection(address, keys, patience=LONG, silence=silence)
-
-    def not_listening(self) -> None:
-        """The server is gone; workers started from now on wait for the next."""
-        self._listening.clear()
 
     def hear(self, line: str) -> None:
         """What the server says when it listens."""
@@ -289,7 +288,7 @@ class Site:
     def start_stuck_worker(self, number: int, port: int, task: int) -> subprocess.Popen[str]:
         """A worker that never comes to the end of one of its tasks, and says when it is there."""
         command = self._worker_command(number, port)
-        return self._start(STUCK, str(task), *command, "--silence", "20")
+        return self._start(STUCK, str(task), *command, "--silence", "4")
 
     def _worker_command(self, number: int, port: int) -> list[str | Path]:
         return [
@@ -327,16 +326,6 @@ class Site:
         self.wait_for(there)
         return found[0]
 
-    def interrupt(self, process: subprocess.Popen[str]) -> None:
-        """Press Ctrl-C, and again if nothing comes of it: Python loses one that comes while an
-        object is being finalised."""
-        process.send_signal(signal.SIGINT)
-        try:
-            process.wait(LONG / 10)
-        except subprocess.TimeoutExpired:
-            print(f"Nothing came of Ctrl-C after:\n{self.said(process)}")
-            process.send_signal(signal.SIGINT)
-
     def ended(self, process: subprocess.Popen[str]) -> int:
         """Wait for a process to end; gives its exit status, and shows what it said."""
         try:
@@ -367,16 +356,16 @@ if importlib.util.find_spec("flwr"):
         answers: Iterator[Spoil]
 
         def _take_part(self, node: Node, incoming: Incoming) -> None:
-            before = self._taking_part
+            before = self._participation
             super()._take_part(node, incoming)
-            if self._taking_part is not None and self._taking_part is not before:
-                honest = self._taking_part.carry_out
+            if self._participation is not None and self._participation is not before:
+                honest = self._participation.carry_out
 
                 def answer(content: bytes) -> bytes:
                     spoil = next(self.answers, None)
                     return spoil(honest(content)) if spoil else honest(content)
 
-                self._taking_part.carry_out = answer  # type: ignore[method-assign]
+                self._participation.carry_out = answer  # type: ignore[method-assign]
 
 
 @pytest.fixture(autouse=True)
@@ -386,6 +375,14 @@ def _one_core() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
+
+
+@pytest.fixture
+def short_silence(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let workers be missed sooner than Flower's least interval of heartbeats allows."""
+    from flwr.superlink.servicer.fleet import fleet_handlers
+
+    monkeypatch.setattr(fleet_handlers, "HEARTBEAT_MIN_INTERVAL", 1)
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ from __future__ import annotations
 import signal
 import sys
 
+from adaptcl.cli import parser
 from adaptcl.cli.main import main
 from adaptcl.training.worker import Worker
 
@@ -29,5 +30,6 @@ def stick(at: int) -> None:
 
 
 if __name__ == "__main__":
+    parser._silence = lambda text: float(text)  # shorter than users may choose
     stick(int(sys.argv[1]))
     sys.exit(main(sys.argv[2:]))

@@ -1,4 +1,4 @@
-"""Codecs and pruning orders across a network that are not AdaptCL's: only what an owner names."""
+"""Custom codecs and pruning orders across a network: a worker imports only what its owner names."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ import pytest
 pytest.importorskip("flwr", reason="the network engine needs flwr: pip install 'adaptcl[network]'")
 
 from adaptcl.data.samples import Inputs
-from adaptcl.engines.network.invitation import MismatchError
-from adaptcl.engines.network.messages import Invitation
+from adaptcl.engines.network.fingerprint import MismatchError
+from adaptcl.engines.network.invitation import Invitation
 from adaptcl.engines.network.worker.local_data import LocalData
 from adaptcl.errors import AdaptCLError, SettingError
-from adaptcl.runs.worker import Owned, prepare, refuse_unusable, work
+from adaptcl.runs.worker import OwnerChoices, prepare, refuse_unusable, work
 
 if TYPE_CHECKING:
     from tests.engines.network.conftest import Site
 
-OWNED = Owned("digits", "", "", "cpu", dealt=True)
+OWNER = OwnerChoices("digits", "", "", "cpu", dealt=True)
 METHODS = """
 import torch
 from adaptcl.codecs.plain import Plain
@@ -42,8 +42,8 @@ class Strategy(Synchronous):
 """
 
 
-def allowing(setting: str, name: str) -> Owned:
-    return replace(OWNED, codec=name) if setting == "codec" else replace(OWNED, pruning=name)
+def allowing(setting: str, name: str) -> OwnerChoices:
+    return replace(OWNER, codec=name) if setting == "codec" else replace(OWNER, pruning=name)
 
 
 @pytest.fixture(autouse=True)
@@ -66,9 +66,9 @@ def invitation(**others: Any) -> Invitation:
 def test_a_worker_imports_nothing_that_only_the_server_names(setting: str, does: str) -> None:
     asked = invitation(**{setting: "of_the_server:Best"})
     for own, allowed in (("", "none is"), ("of_the_owner:Codec", "only 'of_the_owner:Codec' is")):
-        owned = allowing(setting, own)
+        owner = allowing(setting, own)
         with pytest.raises(MismatchError) as refused:
-            prepare(owned, LocalData.named("digits"), asked)
+            prepare(owner, LocalData.named("digits"), asked)
         assert str(refused.value) == (
             f"The server {does} 'of_the_server:Best'; a worker imports only what its owner names, "
             f"and {allowed} allowed there; start the worker with --{setting} 'of_the_server:Best' "
@@ -86,38 +86,33 @@ def test_what_an_owner_allows_must_be_one(tmp_path: Path, setting: str, sentence
         refuse_unusable(allowing(setting, "of_the_owner:Strategy"), tmp_path)
 
 
-def test_a_run_with_a_strategy_a_codec_and_an_order_of_ones_own(site: Site) -> None:
-    owned = replace(OWNED, codec="of_the_owner:Codec", pruning="of_the_owner:Order")
-    for number in range(3):
-        _work(site, number, owned)
-    table = ((0.3, 0.2, 0.1),)
-    (result,) = site.serve(
+def test_runs_with_a_custom_strategy_codec_and_order(site: Site) -> None:
+    """Workers need the codec and the order; the strategy is needed on the server only."""
+    owner = replace(OWNER, codec="of_the_owner:Codec", pruning="of_the_owner:Order")
+    for number in range(2):
+        _work(site, number, owner)
+    first, second = site.serve(
         site.settings(
             strategy="adaptcl",
-            codec=owned.codec,
-            pruning=owned.pruning,
+            codec=owner.codec,
+            pruning=owner.pruning,
             rounds=3,
             first_pruning=2,
-            pruned_rates=table,
+            pruned_rates=((0.3, 0.2),),
             width_multiple=1,
-        )
+        ),
+        site.settings(strategy="of_the_owner:Strategy", rounds=1),
     )
-    assert max(result.summary.retention) < 1
-    assert not any(bool(kept[0]) for kept in result.sub_models.distinct)
+    assert max(first.summary.retention) < 1
+    assert not any(bool(kept[0]) for kept in first.sub_models.distinct)
+    assert second.summary.strategy == "of_the_owner:Strategy"
 
 
-def test_a_strategy_is_needed_on_the_server_only(site: Site) -> None:
-    for number in range(3):
-        site.worker(number)
-    (result,) = site.serve(site.settings(strategy="of_the_owner:Strategy", rounds=1))
-    assert result.summary.strategy == "of_the_owner:Strategy"
-
-
-def _work(site: Site, number: int, owned: Owned) -> None:
+def _work(site: Site, number: int, owner: OwnerChoices) -> None:
     def run() -> None:
         site.wait_for_server()
         memory = site.folder / f"memory-{number}"
         with suppress(AdaptCLError):  # as it is where a test ends without its workers
-            work(owned, site.connection(number), memory, lambda _: None)
+            work(owner, site.connection(number), memory, lambda _: None)
 
     threading.Thread(target=run, daemon=True).start()

@@ -43,8 +43,8 @@ from starlette.types import Message, Receive, Scope, Send
 from adaptcl.engines.network.frames import Frame
 from adaptcl.engines.network.keys import ServerKeys, public_pem, server_keys, worker_keys
 from adaptcl.engines.network.messages import END, TASK
-from adaptcl.engines.network.server.admission import Gate, Log, TurnedAway
-from adaptcl.engines.network.server.connections import Entrance
+from adaptcl.engines.network.server.admission import KeyFilter, RefusalLog, TurnedAway
+from adaptcl.engines.network.server.connections import ListeningSocket
 from adaptcl.engines.network.server.fleet import Came, Fleet
 from adaptcl.engines.network.worker.node import Node, OccupiedError
 
@@ -89,31 +89,19 @@ def nodes(fleet: Fleet) -> int:
     return len(fleet._state.get_node_info())
 
 
-@pytest.mark.parametrize(
-    ("path", "content"),
-    [
-        (
-            "/v1/control/start-run",
-            StartRunRequest(fab=Fab(hash_str="x", content=b"evil")).SerializeToString(),
-        ),
-        ("/v1/control/register-node", RegisterNodeRequest(public_key=b"x").SerializeToString()),
-        ("/v1/control/list-nodes", b""),
-        ("/v1/fleet/register-node", b""),
-        ("/v1/fleet/unregister-node", b""),
-        ("/v1/fleet/get-fab", b""),
-        ("/v1/fleet/get-run", b""),
-        ("/v1/runtime/push-messages", b""),
-        ("/v1/runtime/acquire-task", b""),
-        ("/docs", b""),
-        ("/openapi.json", b""),
-        ("/", b""),
-    ],
-)
-def test_nothing_but_a_workers_calls_exists(
-    stranger: httpx.Client, fleet: Fleet, path: str, content: bytes
-) -> None:
-    assert stranger.post(path, content=content, headers=PROTOBUF).status_code == 404
-    assert stranger.get(path).status_code == 404
+def test_nothing_but_a_workers_calls_exists(stranger: httpx.Client, fleet: Fleet) -> None:
+    start = StartRunRequest(fab=Fab(hash_str="x", content=b"evil")).SerializeToString()
+    register = RegisterNodeRequest(public_key=b"x").SerializeToString()
+    contents = {"control/start-run": start, "control/register-node": register}
+    calls = [
+        *("control/start-run", "control/register-node", "control/list-nodes"),
+        *("fleet/register-node", "fleet/unregister-node", "fleet/get-fab", "fleet/get-run"),
+        *("runtime/push-messages", "runtime/acquire-task"),
+    ]
+    for path in ("/docs", "/openapi.json", "/", *(f"/v1/{call}" for call in calls)):
+        content = contents.get(path.removeprefix("/v1/"), b"")
+        assert stranger.post(path, content=content, headers=PROTOBUF).status_code == 404, path
+        assert stranger.get(path).status_code == 404, path
     assert nodes(fleet) == 3
     assert len(fleet._state.get_run_info()) == 1
 
@@ -222,13 +210,13 @@ def test_confirming_what_was_never_sent_leaves_nothing_behind(site: Site, fleet:
 
         for number in range(10):
             client.ConfirmMessageReceived(confirm(own.node_id, f"{number}" * 1000))
-        assert list(fleet._doorkeeper._awaited) == [message]
-        assert fleet._doorkeeper.received(message, -1.0) == -1.0
+        assert list(fleet._calls._awaited) == [message]
+        assert fleet._calls.received(message, -1.0) == -1.0
         client.ConfirmMessageReceived(confirm(own.node_id, message))
-        assert fleet._doorkeeper.received(message, -1.0) > 0
+        assert fleet._calls.received(message, -1.0) > 0
         fleet.forget(message)
         client.ConfirmMessageReceived(confirm(own.node_id, message))
-        assert not fleet._doorkeeper._awaited
+        assert not fleet._calls._awaited
 
 
 def test_a_message_is_confirmed_by_the_worker_it_is_for(site: Site, fleet: Fleet) -> None:
@@ -324,8 +312,8 @@ def through_the_gate(announced: list[tuple[bytes, bytes]], pieces: int) -> tuple
             statuses.append(message["status"])
 
     async def call() -> None:
-        with Entrance(socket.AF_INET, 1, lambda: None) as entrance:
-            gate = Gate(behind, keys, Log(lambda _: None, time.monotonic), entrance)
+        with ListeningSocket(socket.AF_INET, 1, lambda: None) as listening:
+            gate = KeyFilter(behind, keys, RefusalLog(lambda _: None, time.monotonic), listening)
             await gate(scope, receive, send)
 
     asyncio.run(call())
@@ -365,3 +353,21 @@ def test_strangers_are_turned_away_before_their_bytes_are_read(stranger: httpx.C
         reply = stranger.post("/v1/fleet/push-object", content=ten_gigabytes(), headers=headers)
         assert reply.status_code == 403
     assert taken < 100
+
+
+def test_the_same_is_said_once_in_ten_minutes() -> None:
+    said: list[TurnedAway] = []
+    now = 0.0
+    log = RefusalLog(said.append, lambda: now)
+    for second in range(1201):
+        now = float(second)
+        log.note("Somebody was turned away.")
+    assert said == [TurnedAway("Somebody was turned away.")] * 3
+
+
+def test_a_thousand_strangers_fill_no_log() -> None:
+    said: list[TurnedAway] = []
+    log = RefusalLog(said.append, lambda: 0.0)
+    for stranger in range(1000):
+        log.note(f"Somebody at 192.0.2.{stranger} was turned away.")
+    assert len(said) == 20

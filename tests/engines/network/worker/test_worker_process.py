@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 import torch
@@ -15,35 +16,36 @@ pytest.importorskip("flwr", reason="the network engine needs flwr: pip install '
 
 from adaptcl import models
 from adaptcl.data.samples import Inputs
+from adaptcl.engines.network.fingerprint import fingerprint
 from adaptcl.engines.network.frames import Frame
-from adaptcl.engines.network.invitation import fingerprint
+from adaptcl.engines.network.invitation import Invitation, Reply
 from adaptcl.engines.network.keys import WorkerKeys, make_keys, server_keys, worker_keys
-from adaptcl.engines.network.messages import Invitation, read_update, task_frame
+from adaptcl.engines.network.messages import INVITE, read_update, task_frame
 from adaptcl.engines.network.server.fleet import Fleet
 from adaptcl.engines.network.worker.local_data import LocalData
-from adaptcl.engines.network.worker.node import Node
+from adaptcl.engines.network.worker.node import Incoming, Node
 from adaptcl.engines.network.worker.worker_process import (
+    LocalWorkload,
+    Participation,
     ServerConnection,
     WorkerProcess,
-    _TakingPart,
 )
-from adaptcl.errors import AdaptCLError, SettingError
-from adaptcl.events import Warned
-from adaptcl.runs.worker import Owned, prepare
+from adaptcl.errors import AdaptCLError, DataError, SettingError
+from adaptcl.runs.worker import OwnerChoices, prepare
 from adaptcl.training import Recipe, Task
 from adaptcl.units import State, trace
 
 if TYPE_CHECKING:
     from tests.engines.network.conftest import Site
 
-OWNED = Owned("digits", "", "", "cpu", dealt=False)
+OWNER = OwnerChoices("digits", "", "", "cpu", dealt=False)
 
 
 def work(site: Site, connection: ServerConnection, said: list[str] | None = None) -> None:
     data = LocalData.named("digits")
     WorkerProcess(
         connection,
-        lambda invitation: prepare(OWNED, data, invitation),
+        lambda invitation: prepare(OWNER, data, invitation),
         site.folder / "memory",
         (said if said is not None else []).append,
     ).run()
@@ -147,80 +149,98 @@ def test_keys_that_are_missing_are_named(site: Site) -> None:
         worker_keys(site.folder)
 
 
-def test_data_that_differ_end_the_worker_and_are_told_to_the_server(site: Site) -> None:
-    errors: list[str] = []
+class FakeNode:
+    """A connection that keeps what it is to send."""
 
-    def differing() -> None:
-        site.wait_for_server()
-        data = LocalData.named("fashion")
-        connection = site.connection(0)
-        process = WorkerProcess(
-            connection,
-            lambda invitation: prepare(OWNED, data, invitation),
-            site.folder / "memory",
-            lambda _: None,
-        )
-        try:
-            process.run()
-        except AdaptCLError as error:
-            errors.append(str(error))
-        site.worker(0)
+    def __init__(self) -> None:
+        self.sent: list[Frame] = []
 
-    threading.Thread(target=differing, daemon=True).start()
-    site.worker(1)
-    site.worker(2)
-    site.serve(site.settings(strategy="fedavg", rounds=1))
-    sentence = (
+    def answer(self, incoming: Incoming, content: bytes) -> None:
+        self.sent.append(Frame.from_bytes(content))
+
+
+DIGITS = Inputs((1, 8, 8), "uint8", None, None, tuple("0123456789"))
+
+
+def join(prepare: Callable[[Invitation], LocalWorkload], folder: Path) -> tuple[str, AdaptCLError]:
+    """Let a worker answer an invitation that it cannot follow; gives what the server reads, and
+    the error with which the worker ends."""
+    settings = {"model": "small", "workers": 1, "codec": "plain"}
+    asked = Invitation("run", 0, "", settings, DIGITS, {}).frame().to_bytes()
+    nowhere: Any = None
+    process, node = WorkerProcess(nowhere, prepare, folder, print), FakeNode()
+    with pytest.raises(AdaptCLError) as refused:
+        process._take_part(cast(Node, node), Incoming(INVITE, asked, nowhere))
+    (sent,) = node.sent
+    return Reply.read(sent).error, refused.value
+
+
+def test_data_that_differ_are_named_to_owner_and_server(tmp_path: Path) -> None:
+    data = LocalData.named("fashion")
+    to_server, error = join(lambda asked: prepare(OWNER, data, asked), tmp_path)
+    assert to_server == str(error)
+    assert to_server == (
         "The worker's inputs have the shape [1, 28, 28], those of the server [1, 8, 8]; both must "
         "be equal."
     )
-    assert errors == [sentence]
-    told = [each.message for each in site.events if isinstance(each, Warned)]
-    assert told == [f"Worker 0 cannot take part: {sentence}"]
+
+
+def test_of_what_fails_while_joining_the_server_hears_nothing_that_is_the_workers(
+    tmp_path: Path,
+) -> None:
+    def fail(_: Invitation) -> LocalWorkload:
+        raise OSError("/home/alice/patients.csv is missing")
+
+    to_server, error = join(fail, tmp_path)
+    assert to_server == "something failed on it; it says there what is wrong."
+    assert str(error) == (
+        "This worker cannot take part, because something failed: OSError: "
+        "/home/alice/patients.csv is missing."
+    )
+
+
+def test_data_that_cannot_be_used_are_described_to_the_owner_only(tmp_path: Path) -> None:
+    def fail(_: Invitation) -> LocalWorkload:
+        raise DataError("bone/3.png cannot be decoded.")
+
+    to_server, error = join(fail, tmp_path)
+    assert to_server == "its data cannot be used; it says there what is wrong."
+    assert str(error) == "bone/3.png cannot be decoded."
 
 
 def test_of_a_task_that_fails_its_owner_sees_all_and_the_server_the_kind_of_error(
-    site: Site,
+    tmp_path: Path,
 ) -> None:
-    def fail(content: bytes) -> bytes:
-        raise ZeroDivisionError("my augment failed on patient Roe")
+    class Failing:
+        def carry_out(self, content: bytes) -> bytes:
+            raise ZeroDivisionError("my augment failed on patient Roe")
 
-    site.ask_again_at_once()
-    failing = site.worker(0, [fail] * 3)
-    site.worker(1)
-    site.worker(2)
-    site.serve(site.settings(strategy="fedavg", rounds=8))
-    failing.join()
-    *_, failure, dismissal = site.said_by[0]
+    said: list[str] = []
+    nowhere: Any = None
+    process = WorkerProcess(nowhere, nowhere, tmp_path, said.append)
+    answer = process._carry_out(cast(Participation, Failing()), b"task")
+    assert Reply.read(Frame.from_bytes(answer)).error == "ZeroDivisionError"
+    assert b"Roe" not in answer
+    (failure,) = said
     assert "Traceback (most recent call last)" in failure
     assert "ZeroDivisionError: my augment failed on patient Roe" in failure
-    assert dismissal.startswith("The server has dismissed this worker: it could not carry out")
-    assert "It gets no more tasks after 3 such answers in a row; start it again" in dismissal
-    told = [each.message for each in site.events if isinstance(each, Warned)]
-    assert told == [
-        *["Worker 0's answer was not used: it could not carry out its task (ZeroDivisionError); "
-          "its own log says more."] * 3,
-        "Worker 0 gets no more tasks after 3 such answers.",
-    ]  # fmt: skip
-    assert "Roe" not in repr(site.events)
 
 
 def test_a_task_is_begun_with_what_the_latest_used_update_has_left(tmp_path: Path) -> None:
-    inputs = Inputs((1, 8, 8), "uint8", None, None, tuple("0123456789"))
     settings = {"model": "small", "workers": 1, "codec": "dgc", "dgc_warmup": 0}
     model = models.build("small", (1, 8, 8), 10, 1)
     units = trace(model, torch.zeros(2, 1, 8, 8), models.MODELS["small"].fixed)
-    invitation = Invitation("run", 0, fingerprint(model, units), settings, inputs, {})
+    invitation = Invitation("run", 0, fingerprint(model, units), settings, DIGITS, {})
     recipe = Recipe(epochs=0.1, strength=0.0)
 
-    def answer(part: _TakingPart, number: int, used: int) -> State:
+    def answer(part: Participation, number: int, used: int) -> State:
         task = Task(0, number, model.state_dict(), units.everything(), recipe)
         frame = Frame.from_bytes(part.carry_out(task_frame(task, used).to_bytes()))
         return read_update(frame, units).payload.tensors
 
-    def begun(name: str) -> _TakingPart:
-        belongings = prepare(OWNED, LocalData.named("digits"), invitation)
-        return _TakingPart(invitation, belongings, tmp_path / name)
+    def begun(name: str) -> Participation:
+        workload = prepare(OWNER, LocalData.named("digits"), invitation)
+        return Participation(invitation, workload, tmp_path / name)
 
     busy, fresh = begun("busy"), begun("fresh")
     answer(busy, 1, used=0)
@@ -234,9 +254,8 @@ def test_a_task_is_begun_with_what_the_latest_used_update_has_left(tmp_path: Pat
 
 def test_a_server_cannot_name_code_for_a_worker_to_import() -> None:
     data = LocalData.named("digits")
-    inputs = Inputs((1, 8, 8), "uint8", None, None, tuple("0123456789"))
     for name in ("os:system", "shutil:rmtree", "adaptcl.models.small:small"):
         settings = {"model": name, "workers": 1, "codec": "plain"}
-        asked = Invitation("run", 0, "", settings, inputs, {})
+        asked = Invitation("run", 0, "", settings, DIGITS, {})
         with pytest.raises(AdaptCLError, match="imports only what its owner names"):
-            prepare(OWNED, data, asked)
+            prepare(OWNER, data, asked)

@@ -18,8 +18,9 @@ from flwr.supercore.inflatable.inflatable_object import get_object_id
 from flwr.supercore.object_store.in_memory_object_store import InMemoryObjectStore
 
 from adaptcl.engines.network.frames import Frame
+from adaptcl.engines.network.invitation import Reply
 from adaptcl.engines.network.keys import server_keys, worker_keys
-from adaptcl.engines.network.messages import INVITE, TASK, Answer
+from adaptcl.engines.network.messages import INVITE, TASK
 from adaptcl.engines.network.server.fleet import Came, Fleet, Replied
 from adaptcl.engines.network.worker.node import DisconnectedError, Incoming, Node
 
@@ -101,7 +102,7 @@ def test_equal_answers_of_two_workers_do_not_get_in_each_others_way(
 ) -> None:
     """Equal parts are stored once, so that an answer can be whole, and be read and deleted, while
     its worker still sends parts that had come from another worker already."""
-    answer = Answer(fingerprint="that of everybody").frame().to_bytes()
+    answer = Reply(fingerprint="that of everybody").frame().to_bytes()
     workers = [special(site, number, Halting) for number in range(2)]
     with workers[0].connected(), workers[1].connected():
         fleet.wait(60)
@@ -133,14 +134,14 @@ def test_a_question_of_a_connection_that_is_gone_takes_no_message(site: Site, fl
         fleet.wait(60)
         asking = threading.Thread(target=ask)
         asking.start()
-        site.wait_for(lambda: fleet._doorkeeper._bells)
+        site.wait_for(lambda: fleet._calls._has_work)
         broken._presence.DeactivateNode(DeactivateNodeRequest(node_id=fleet._nodes[0]))
         with again.connected():
             site.wait_for(lambda: Came(0) in fleet.wait(1))
             fleet.send(0, TASK, QUESTION)
             assert received(again).content == QUESTION
             asking.join()
-    assert errors == ["The worker has connected anew."]
+    assert errors == ["The worker has connected again."]
 
 
 def test_a_message_withdrawn_while_a_worker_fetches_it_does_not_trouble_the_worker(

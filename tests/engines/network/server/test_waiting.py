@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from adaptcl.engines.network.server.waiting import Reminder
+from adaptcl.engines.network.server.waiting import Reminder, going_on_without, longest_wait
 
 
 class Clock:
@@ -57,3 +57,14 @@ def test_workers_are_named_by_their_numbers(workers: set[int], words: str) -> No
     reminder.about(workers)
     clock.now = 31
     assert reminder.about(workers) == f"Still waiting for {words}."
+
+
+def test_nobody_is_waited_for_longer_than_for_a_task() -> None:
+    assert longest_wait({2}, connected=set(), patience=3600, update_times=[1.0, 2.0]) == 30
+    assert longest_wait({2}, connected=set(), patience=3600, update_times=[1.0, 200.0]) == 400
+    assert longest_wait({1, 2}, connected={1}, patience=3600, update_times=[0.0]) == 3600
+    assert longest_wait({2}, connected=set(), patience=10, update_times=[100.0]) == 10
+
+
+def test_those_left_out_are_named() -> None:
+    assert "workers 1 and 2, which have not come; they are taken" in going_on_without({2, 1})

@@ -10,7 +10,7 @@ import torch
 pytest.importorskip("flwr", reason="the network engine needs flwr: pip install 'adaptcl[network]'")
 
 from adaptcl import storage as snapshot
-from adaptcl.engines.network.server.conduct import STRIKES, Conduct, OtherDataError
+from adaptcl.engines.network.server.reliability import STRIKES, OtherDataError, Reliability
 from adaptcl.errors import AdaptCLError
 from adaptcl.training import Update
 
@@ -20,85 +20,85 @@ def an_update(worker: int, samples: int) -> Update:
 
 
 def test_the_number_of_samples_stays_that_of_the_first_answer_that_was_used() -> None:
-    conduct = Conduct(2)
-    conduct.check(an_update(0, 7))
-    conduct.check(an_update(0, 9))
-    conduct.approve(an_update(0, 9))
-    conduct.check(an_update(0, 9))
-    conduct.check(an_update(1, 10))
+    reliability = Reliability(2)
+    reliability.check_samples(an_update(0, 7))
+    reliability.check_samples(an_update(0, 9))
+    reliability.succeeded(an_update(0, 9))
+    reliability.check_samples(an_update(0, 9))
+    reliability.check_samples(an_update(1, 10))
     with pytest.raises(
         OtherDataError, match=r"worker 0 has 10 samples, but it had 9 when it began"
     ):
-        conduct.check(an_update(0, 10))
+        reliability.check_samples(an_update(0, 10))
 
 
 def test_only_useless_answers_in_a_row_count() -> None:
-    conduct = Conduct(2)
+    reliability = Reliability(2)
     for _ in range(STRIKES - 1):
-        conduct.blame(0, "it is noise.")
-    conduct.approve(an_update(0, 9))
+        reliability.failed(0, "it is noise.")
+    reliability.succeeded(an_update(0, 9))
     for _ in range(STRIKES - 1):
-        conduct.blame(0, "it is noise.")
-    assert not conduct.is_out(0)
-    conduct.blame(0, "it is worse.")
-    assert conduct.is_out(0)
-    assert not conduct.is_out(1)
+        reliability.failed(0, "it is noise.")
+    assert not reliability.is_excluded(0)
+    reliability.failed(0, "it is worse.")
+    assert reliability.is_excluded(0)
+    assert not reliability.is_excluded(1)
 
 
 def test_a_worker_that_is_out_is_told_why_and_what_its_owner_can_do() -> None:
-    conduct = Conduct(1)
-    conduct.blame(0, "it is noise.")
-    assert conduct.farewell(0) == "it is noise."
+    reliability = Reliability(1)
+    reliability.failed(0, "it is noise.")
+    assert reliability.dismissal(0) == "it is noise."
     for _ in range(STRIKES - 1):
-        conduct.blame(0, "it is worse.")
-    assert conduct.farewell(0) == (
+        reliability.failed(0, "it is worse.")
+    assert reliability.dismissal(0) == (
         "it is worse. It gets no more tasks after 3 such answers in a row; start it again when "
-        "that is mended."
+        "that is fixed."
     )
 
 
 def test_a_worker_that_was_started_again_begins_anew() -> None:
-    conduct = Conduct(2)
+    reliability = Reliability(2)
     for worker in (0, 1):
         for _ in range(STRIKES):
-            conduct.blame(worker, "it is noise.")
-    conduct.forgive(0)
-    assert (conduct.is_out(0), conduct.is_out(1)) == (False, True)
-    conduct.blame(0, "it is noise.")
-    assert not conduct.is_out(0)
+            reliability.failed(worker, "it is noise.")
+    reliability.restarted(0)
+    assert (reliability.is_excluded(0), reliability.is_excluded(1)) == (False, True)
+    reliability.failed(0, "it is noise.")
+    assert not reliability.is_excluded(0)
 
 
 def test_between_the_tries_of_a_failing_worker_there_is_ever_more_time_but_no_eternity() -> None:
-    conduct = Conduct(1)
+    reliability = Reliability(1)
     pauses = []
     for _ in range(9):
-        conduct.blame(0, "its disk is full.")
-        pauses.append(conduct.pause(0))
+        reliability.failed(0, "its disk is full.")
+        pauses.append(reliability.pause(0))
     assert pauses[:4] == [5, 20, 60, 60]
     assert set(pauses[4:]) == {60}
 
 
 def test_as_long_as_one_worker_is_left_there_is_somebody_to_wait_for() -> None:
-    conduct = Conduct(2)
+    reliability = Reliability(2)
     for _ in range(STRIKES):
-        conduct.blame(0, "it is noise.")
-    conduct.refuse_to_wait_in_vain()
+        reliability.failed(0, "it is noise.")
+    reliability.refuse_if_all_are_excluded()
     for _ in range(STRIKES):
-        conduct.blame(1, "it has diverged.")
+        reliability.failed(1, "it has diverged.")
     with pytest.raises(AdaptCLError, match=r"No worker is left: .* it has diverged\."):
-        conduct.refuse_to_wait_in_vain()
+        reliability.refuse_if_all_are_excluded()
 
 
 def test_what_a_worker_has_is_remembered_by_a_checkpoint_and_its_failures_are_not(
     tmp_path: Path,
 ) -> None:
-    before, after = Conduct(2), Conduct(2)
-    before.approve(an_update(1, 9))
+    before, after = Reliability(2), Reliability(2)
+    before.succeeded(an_update(1, 9))
     for _ in range(STRIKES):
-        before.blame(0, "it is noise.")
+        before.failed(0, "it is noise.")
     snapshot.save(tmp_path / "file", before.snapshot())
     after.restore(snapshot.load(tmp_path / "file"))
-    assert not after.is_out(0)
-    after.check(an_update(1, 9))
+    assert not after.is_excluded(0)
+    after.check_samples(an_update(1, 9))
     with pytest.raises(OtherDataError):
-        after.check(an_update(1, 8))
+        after.check_samples(an_update(1, 8))

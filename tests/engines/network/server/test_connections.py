@@ -8,6 +8,7 @@ import os
 import resource
 import socket
 import ssl
+import subprocess
 import sys
 import time
 from base64 import b64encode
@@ -30,7 +31,7 @@ from adaptcl.engines.network.messages import TASK
 from adaptcl.engines.network.server import connections
 from adaptcl.engines.network.server import connections as body
 from adaptcl.engines.network.server.admission import TurnedAway
-from adaptcl.engines.network.server.fleet import Came, Fleet, Happening
+from adaptcl.engines.network.server.fleet import Came, Fleet, FleetEvent
 from adaptcl.engines.network.worker.node import DisconnectedError, Node
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ def joined(stack: contextlib.ExitStack, site: Site, number: int) -> Node:
             return node
 
 
-def happens(fleet: Fleet, wanted: Happening) -> bool:
+def happens(fleet: Fleet, wanted: FleetEvent) -> bool:
     """Whether something happens among other things."""
     return any(wanted in fleet.wait(60) for _ in range(5))
 
@@ -216,21 +217,35 @@ def test_there_is_room_for_every_worker_and_never_for_more_than_half_of_the_file
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="sets the limit of another process")
-def test_a_flood_of_idle_connections_neither_ends_the_run_nor_fills_the_log(
-    site: Site, free_port: int
-) -> None:
-    server = site.start_server(free_port, strategy="fedavg", rounds=1, workers=1)
-    site.wait_until(server, "listening")
-    # Fewer than there is room for: opening files fails in the middle of it.
-    files = len(os.listdir(f"/proc/{server.pid}/fd")) + 40
-    resource.prlimit(server.pid, resource.RLIMIT_NOFILE, (files, files))
-    with contextlib.ExitStack() as stack:
-        flood = [idle(stack, free_port) for _ in range(150)]
-        site.wait_until(server, FULL)
-        worker = site.start_worker(0, free_port)
-        assert site.ended(server) == 0
-        assert site.ended(worker) == 0
-        assert len(flood) == 150
-    assert site.said(server).count("\n") < 40
-    assert "Traceback" not in site.said(server)
+FLOOD = """
+import socket, sys
+flood = [socket.create_connection(("127.0.0.1", int(sys.argv[1]))) for _ in range(150)]
+print("flooding", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="counts open files as Linux shows them")
+def test_a_flood_of_idle_connections_neither_ends_the_server_nor_fills_the_log(site: Site) -> None:
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    told: list[FleetEvent] = []
+    with opened(site) as fleet, contextlib.ExitStack() as stack:
+        # Fewer than there is room for: opening files fails in the middle of it.
+        files = len(os.listdir("/proc/self/fd")) + 40
+        stack.callback(resource.setrlimit, resource.RLIMIT_NOFILE, before)
+        flood = subprocess.Popen(
+            [sys.executable, "-c", FLOOD, str(site.port)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+        stack.enter_context(flood)
+        stack.callback(flood.kill)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (files, before[1]))
+        assert flood.stdout is not None
+        assert flood.stdout.readline() == b"flooding\n"
+        worker = joined(stack, site, 0)
+        while not {Came(0), TurnedAway(FULL)} <= set(told):
+            told += fleet.wait(60)
+        fleet.send(0, TASK, QUESTION)
+        assert site.received(worker).content == QUESTION
+    assert len(told) < 10

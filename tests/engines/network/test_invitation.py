@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adaptcl.data.samples import Inputs
-from adaptcl.engines.network.invitation import PARTS, WORDS, read_inputs, read_outline
+from adaptcl.engines.network.fingerprint import PARTS, WORDS
+from adaptcl.engines.network.invitation import read_inputs, read_outline
 from adaptcl.errors import AdaptCLError
 
 IMAGES = Inputs((3, 20, 30), "uint8", (0.1, 0.2, 0.3), (1.0, 2.0, 0.5), ("cat", "dog"))

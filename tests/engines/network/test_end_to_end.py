@@ -1,0 +1,333 @@
+"""Real servers and workers over real sockets: few runs, chosen for what only they can show.
+
+Who is too late, and when, is never left to the machine that runs these tests: the server's clock is
+set forward, processes and links are cut off, and workers hold their answers until what the test is
+about has happened.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import signal
+import socket
+import subprocess
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+import torch
+from PIL import Image
+
+pytest.importorskip("flwr", reason="the network engine needs flwr: pip install 'adaptcl[network]'")
+
+from safetensors.torch import load_file
+
+from adaptcl.engines.network.frames import Frame
+from adaptcl.errors import AdaptCLError
+from adaptcl.events import Event, UpdateArrived, Warned, WorkerJoined, WorkerLost
+from adaptcl.runs.result import Result
+from adaptcl.runs.server import serve_again
+from adaptcl.runs.worker import OwnerChoices, work
+
+if TYPE_CHECKING:
+    from tests.engines.network.conftest import Relay, Site
+
+RATES = ((0.3, 0.2), (0.2, 0.0))
+GONE = ("it is not heard of any more", "it was restarted")
+"""What the server says of a worker that was killed. Which of the two depends on who is first: the
+server that looks, or the next worker with the same key."""
+
+
+def honestly(content: bytes) -> bytes:
+    return content
+
+
+def back(site: Site, worker: int) -> bool:
+    """Whether a worker that was lost has come back."""
+    lost, joined = site.of(WorkerLost, worker), site.of(WorkerJoined, worker)
+    return bool(lost) and site.events.index(joined[-1]) > site.events.index(lost[-1])
+
+
+def assert_same_model(result: Result, other: Result) -> None:
+    theirs = other.model.state_dict()
+    for name, tensor in result.model.state_dict().items():
+        torch.testing.assert_close(tensor, theirs[name], rtol=0, atol=1e-6)
+
+
+def size(result: Result) -> int:
+    return sum(t.numel() * t.element_size() for t in result.model.state_dict().values())
+
+
+def test_two_runs_with_the_same_workers_give_the_models_of_simulations(site: Site) -> None:
+    """Bit for bit, unless updates that arrive in another order are rounded differently."""
+    configs = (
+        site.settings(strategy="fedavg", rounds=2),
+        site.settings(strategy="adaptcl", rounds=4, pruned_rates=RATES, codec="dgc"),
+    )
+    workers = [site.worker(number) for number in range(2)]
+    first, second = site.serve(*configs)
+    for result, config in zip((first, second), configs, strict=True):
+        simulated = site.undisturbed(config)
+        assert_same_model(result, simulated)
+        assert result.summary.retention == simulated.summary.retention
+    assert second.summary.retention[0] < 0.6
+
+    assert not any(isinstance(each, Warned | WorkerLost) for each in site.events)
+    for number, worker in enumerate(workers):
+        worker.join()
+        assert site.said_by[number][-1] == "the run is over"
+    assert not list(site.folder.glob("memory-*/*")), "what they remembered is forgotten"
+
+    assert 0 < first.rounds[0].virtual_time_s < first.rounds[1].virtual_time_s
+    for record in first.rounds:
+        for worker_record in record.workers:
+            times = (worker_record.send_s, worker_record.train_s, worker_record.receive_s)
+            assert min(times) > 0
+            assert sum(times) == pytest.approx(worker_record.update_time_s)
+            assert worker_record.bytes_sent == pytest.approx(size(first), rel=0.03)
+            assert worker_record.bytes_received == pytest.approx(size(first), rel=0.03)
+
+
+def images(root: Path, of: Sequence[str], size: int = 8) -> str:
+    """A folder in which a class is how bright its pictures are."""
+    for name in of:
+        (root / name).mkdir(parents=True)
+        for number in range(8):
+            pixel = 20 + 70 * (ord(name[0]) - ord("a")) + number
+            Image.new("L", (size, size), min(pixel, 255)).save(root / name / f"{number}.png")
+    return f"folder:{root.parent}"
+
+
+def test_workers_with_other_classes_and_sizes_learn_what_the_server_means(site: Site) -> None:
+    """And one with a class that the server does not know is refused on both sides."""
+    classes = ("apple", "bone", "cyst", "dot")
+    images(site.folder / "server" / "train", classes)
+    data = images(site.folder / "server" / "test", classes)
+    parts = [
+        (classes[1:], 13),
+        (classes[:3], 8),
+        ((classes[0], classes[3]), 30),
+        (("elbow",), 8),
+    ]
+    folders = [
+        images(site.folder / f"own-{number}" / "train", part, size)
+        for number, (part, size) in enumerate(parts)
+    ]
+    said: list[str] = []
+
+    def take_part(number: int, *folders: str) -> None:
+        site.wait_for_server()
+        memory = site.folder / f"memory-{number}"
+        for folder in folders:
+            owner = OwnerChoices(folder, "", "", "cpu", dealt=False)
+            try:
+                work(owner, site.connection(number), memory, lambda _: None)
+            except AdaptCLError as error:
+                said.append(str(error))
+
+    threading.Thread(target=take_part, args=(0, folders[3], folders[0]), daemon=True).start()
+    for number in (1, 2):
+        threading.Thread(target=take_part, args=(number, folders[number]), daemon=True).start()
+    recipe = {"rounds": 6, "epochs": 4.0, "batch_size": 8}
+    chosen = site.settings(data=data, samples=0, workers=3, strategy="fedavg", **recipe)
+    (result,) = site.serve(chosen)
+    sentence = "The worker has the class 'elbow', which the server does not know"
+    assert said[0].startswith(sentence)
+    (warned,) = [each.message for each in site.events if isinstance(each, Warned)]
+    assert warned.startswith(f"Worker 0 cannot take part: {sentence}")
+    assert result.summary.best_accuracy == 1.0
+
+
+@pytest.mark.usefixtures("short_silence")
+def test_a_worker_killed_in_a_task_comes_back_and_the_run_ends_whole(site: Site) -> None:
+    processes: list[subprocess.Popen[str]] = []
+
+    def misfortune() -> None:
+        site.wait_for_server()
+        first = site.start_stuck_worker(1, site.port, task=2)
+        site.wait_until(first, "in the middle of task 2")
+        first.send_signal(signal.SIGKILL)
+        processes.append(site.start_worker(1, site.port))
+
+    site.worker(0, [honestly, site.after(lambda: back(site, 1))])
+    threading.Thread(target=misfortune, daemon=True).start()
+    chosen = site.settings(strategy="fedavg")
+    (result,) = site.serve(chosen)
+    assert site.ended(processes[0]) == 0
+    assert "taking part as worker 1" in site.said(processes[0])
+    assert {each.reason for each in site.of(WorkerLost, 1)} <= set(GONE)
+    assert not site.of(WorkerLost, 0)
+    assert all([w.worker for w in record.workers] == [0, 1] for record in result.rounds)
+    assert_same_model(result, site.undisturbed(chosen))
+
+
+@pytest.mark.usefixtures("short_silence")
+def test_a_link_that_is_cut_and_mended_costs_time_and_nothing_else(site: Site) -> None:
+    def cut_before_the_second_task(event: Event) -> None:
+        if isinstance(event, UpdateArrived) and event.worker == 1 and not site.of(WorkerLost, 1):
+            relays[0].cut.set()
+
+    def misfortune() -> None:
+        site.wait_for_server()
+        relays.append(site.relay(site.port))
+        site.worker(1, through=relays[0].port, silence=5.0)
+        site.wait_for(lambda: site.of(WorkerLost, 1))
+        relays[0].cut.clear()
+
+    relays: list[Relay] = []
+    site.whenever(cut_before_the_second_task)
+    site.worker(0, [honestly, site.after(lambda: back(site, 1))])
+    threading.Thread(target=misfortune, daemon=True).start()
+    chosen = site.settings(strategy="fedavg")
+    (result,) = site.serve(chosen)
+    lost = [each for each in site.events if isinstance(each, WorkerLost)]
+    assert {each.worker for each in lost} == {1}
+    assert (lost[0].round, lost[0].reason) == (2, "it is not heard of any more")
+    assert all([w.worker for w in record.workers] == [0, 1] for record in result.rounds)
+    assert_same_model(result, site.undisturbed(chosen))
+
+
+def test_a_killed_server_goes_on_to_the_very_model_it_would_have_reached(
+    site: Site, free_port: int
+) -> None:
+    """With a codec that leaves things unsent, and a checkpoint from two rounds before."""
+    site.address = f"localhost:{free_port}"
+    table = ";".join(",".join(map(str, row)) for row in RATES)
+    server = site.start_server(
+        free_port,
+        strategy="adaptcl",
+        rounds=6,
+        pruned_rates=table,
+        codec="dgc",
+        checkpoint_every=2,
+    )
+    site.wait_until(server, "listening")
+    in_the_fourth = [honestly] * 3 + [site.after(lambda: server.poll() is not None)]
+    workers = [site.worker(n, in_the_fourth if n == 0 else (), at_once=True) for n in range(2)]
+    site.wait_until(server, "round 3/6")
+    server.send_signal(signal.SIGKILL)
+    server.wait()
+    again = site.start("resume", "run")
+    assert site.ended(again) == 0
+    assert "round 6/6" in site.said(again)
+    for number, worker in enumerate(workers):
+        worker.join()
+        assert site.said_by[number].count(f"taking part as worker {number}") == 2
+        assert site.said_by[number][-1] == "the run is over"
+
+    chosen = site.settings(
+        strategy="adaptcl", rounds=6, pruned_rates=RATES, codec="dgc", checkpoint_every=2
+    )
+    resumed = load_file(site.folder / "run" / "model.safetensors")
+    for name, tensor in site.undisturbed(chosen).model.state_dict().items():
+        torch.testing.assert_close(resumed[name], tensor, rtol=0, atol=1e-6)
+
+
+class KilledError(Exception):
+    """Ends a server in the middle."""
+
+
+def test_runs_of_one_command_go_on_together_in_their_order_with_the_same_workers(
+    site: Site, free_port: int
+) -> None:
+    """Whatever the order in which they are named."""
+
+    def kill_in_the_second_round(event: Event) -> None:
+        if isinstance(event, UpdateArrived) and event.round == 2 and not killed:
+            killed.append(event)
+            raise KilledError
+
+    killed: list[Event] = []
+    site.whenever(kill_in_the_second_round)
+    worker = site.worker(0)
+    configs = [site.settings(strategy=s, rounds=2, workers=1) for s in ("fedavg", "adaptcl")]
+    with pytest.raises(KilledError):
+        site.serve(*configs, listen=f"127.0.0.1:{free_port}")  # where the worker finds the next
+    paths = [site.folder / "run" / name for name in ("adaptcl", "fedavg")]
+    first, second = serve_again(paths, site.listeners, site.hear, site.clock)
+    assert (first.summary.strategy, second.summary.strategy) == ("fedavg", "adaptcl")
+    for result, config in zip((first, second), configs, strict=True):
+        assert_same_model(result, site.undisturbed(config))
+    worker.join()
+    assert site.said_by[0].count("the run is over") == 1
+    assert site.said_by[0][-1] == "the run is over"
+
+
+def test_ctrl_c_leaves_no_process_port_or_file_and_says_how_to_go_on(
+    site: Site, free_port: int
+) -> None:
+    server = site.start_server(free_port, strategy="fedavg,adaptcl", rounds=10**6, workers=1)
+    worker = site.start_worker(0, free_port)
+    site.wait_until(server, "round 1/1000000")
+    before = {path.name for path in site.folder.iterdir()}
+    worker.send_signal(signal.SIGTERM)
+    server.send_signal(signal.SIGINT)
+    assert (site.ended(worker), site.ended(server)) == (130, 130)
+    assert "stopped; `adaptcl resume run/fedavg run/adaptcl` goes on." in site.said(server)
+    assert {path.name for path in site.folder.iterdir()} == before
+    with socket.socket() as again:
+        again.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        again.bind(("127.0.0.1", free_port))
+
+
+# Workers that lie ------------------------------------------------------------------------------
+
+
+def wrong_shape(content: bytes) -> bytes:
+    frame = Frame.from_bytes(content)
+    tensors = {**frame.tensors, "payload:classifier.bias": torch.zeros(9)}
+    return dataclasses.replace(frame, tensors=tensors).to_bytes()
+
+
+def infinite_loss(content: bytes) -> bytes:
+    frame = Frame.from_bytes(content)
+    return dataclasses.replace(frame, header={**frame.header, "loss": float("inf")}).to_bytes()
+
+
+def noise(content: bytes) -> bytes:
+    return b"\xff" * 1000
+
+
+def code(content: bytes) -> bytes:
+    return b"cos\nsystem\n(S'touch /tmp/owned'\ntR."
+
+
+def test_answers_that_cannot_be_used_change_nothing_but_the_log(site: Site) -> None:
+    site.ask_again_at_once()
+    lies = [wrong_shape, noise, honestly, infinite_loss, code, honestly]
+    site.worker(0)
+    site.worker(1, lies)
+    chosen = site.settings(strategy="fedavg", rounds=8)
+    (result,) = site.serve(chosen)
+    said = "\n".join(each.message for each in site.events if isinstance(each, Warned))
+    for word in ("must be [10]", "a lower learning_rate may help", "cannot be read"):
+        assert word in said
+    assert said.count("Worker 1's answer was not used") == 4
+    assert {each.reason for each in site.of(WorkerLost, 1)} == {"its answer could not be used"}
+    assert not site.of(WorkerLost, 0)
+    assert result.summary.accuracy >= site.undisturbed(chosen).summary.accuracy - 0.05
+
+
+def test_a_worker_that_changes_its_weight_reads_why_it_must_not(site: Site) -> None:
+    def twice_the_samples(content: bytes) -> bytes:
+        frame = Frame.from_bytes(content)
+        samples = 2 * frame.header["samples"]
+        return dataclasses.replace(frame, header={**frame.header, "samples": samples}).to_bytes()
+
+    def restart() -> None:
+        site.wait_for_server()
+        site.worker(1, [honestly, twice_the_samples]).join()
+        site.worker(1)
+
+    site.worker(0, [honestly, site.after(lambda: back(site, 1))])
+    threading.Thread(target=restart, daemon=True).start()
+    chosen = site.settings(strategy="fedavg")
+    (result,) = site.serve(chosen)
+    sentence = r"The server has dismissed this worker: worker 1 has (\d+) samples, but it had (\d+)"
+    found = re.search(sentence, "\n".join(site.said_by[1]))
+    assert found is not None
+    assert int(found[1]) == 2 * int(found[2])
+    assert_same_model(result, site.undisturbed(chosen))

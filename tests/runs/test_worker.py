@@ -1,0 +1,149 @@
+"""What a worker checks before it reaches a server, and before it takes part."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from PIL import Image
+
+pytest.importorskip("flwr", reason="the network engine needs flwr: pip install 'adaptcl[network]'")
+
+from adaptcl import models
+from adaptcl.config import configure
+from adaptcl.data.samples import Inputs
+from adaptcl.engines.network.fingerprint import MismatchError, fingerprint, for_the_server
+from adaptcl.engines.network.invitation import Invitation
+from adaptcl.engines.network.worker.local_data import LocalData
+from adaptcl.engines.network.worker.worker_process import Participation
+from adaptcl.errors import DataError, SettingError
+from adaptcl.runs.worker import OwnerChoices, prepare, refuse_unusable
+from adaptcl.runs.workload import load_workload
+from adaptcl.units import trace
+
+Command = Callable[..., tuple[int, str, str]]
+OWNER = OwnerChoices("digits", "", "", "cpu", dealt=False)
+DIGITS = Inputs((1, 8, 8), "uint8", None, None, tuple("0123456789"))
+CLASSES = ("apple", "bone", "cyst", "dot")
+NORMED = """
+from torch import nn
+
+def build(shape, classes):
+    size = shape[0] * shape[1] * shape[2]
+    return nn.Sequential(
+        nn.Flatten(), nn.Linear(size, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, classes)
+    )
+"""
+
+
+def images(root: Path, *, of: tuple[str, ...], size: int = 8, count: int = 8) -> str:
+    """A folder in which a class is how bright its pictures are."""
+    for name in of:
+        (root / name).mkdir(parents=True)
+        for number in range(count):
+            pixel = 20 + 70 * (ord(name[0]) - ord("a")) + number
+            Image.new("L", (size, size), min(pixel, 255)).save(root / name / f"{number}.png")
+    return f"folder:{root.parent}"
+
+
+def server_images(root: Path) -> str:
+    images(root / "train", of=CLASSES)
+    return images(root / "test", of=CLASSES)
+
+
+# Before there is a server ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["--device", "abacus"], "--device is 'abacus', but PyTorch has no such device on this"),
+        (["--model", "nowhere:build"], "There is no module nowhere, where a model"),
+        (["--model", "vgg"], "There is no model 'vgg'"),
+        (["--memory", "file/below"], "--memory is 'file/below', but nothing can be written there"),
+    ],
+)
+def test_what_its_owner_can_put_right_is_said_before_a_server_is_looked_for(
+    command: Command, words: list[str], sentence: str
+) -> None:
+    assert command("keys", "keys", "--workers", "1", "--host", "localhost")[0] == 0
+    Path("file").touch()
+    place = ("--server", "localhost:1", "--tls", "keys/worker-0", "--data", "digits")
+    status, _, errors = command("worker", *place, *words, "--patience", "0.2")
+    assert status == 2
+    assert errors.startswith(f"adaptcl: {sentence}")
+    assert len(errors.splitlines()) == 1
+
+
+@pytest.mark.skipif(not Path("/proc/self").is_dir(), reason="only Linux has such a folder")
+def test_a_memory_that_is_there_but_cannot_be_written_to_is_refused() -> None:
+    """Not even by root, as whom tests may run."""
+    with pytest.raises(SettingError, match="nothing can be written there"):
+        refuse_unusable(OWNER, Path("/proc/self"))
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
+def test_a_gpu_that_is_not_there_is_said_to_be_missing(tmp_path: Path) -> None:
+    with pytest.raises(SettingError, match="--device is 'cuda', but PyTorch has no such device"):
+        refuse_unusable(replace(OWNER, device="cuda"), tmp_path)
+
+
+# What the server asks for ----------------------------------------------------------------------
+
+
+def invitation(**others: object) -> Invitation:
+    settings = {"model": "small", "workers": 1, "codec": "plain", "seed": 3}
+    return Invitation("run", 0, "print", {**settings, **others}, DIGITS, {})
+
+
+def test_a_model_with_another_name_is_not_built() -> None:
+    owner = replace(OWNER, model="hosp:build")
+    data = LocalData.named("digits")
+    with pytest.raises(MismatchError, match=r"model 'hosp2:build'.*only 'hosp:build' is allowed"):
+        prepare(owner, data, invitation(model="hosp2:build"))
+
+
+def test_the_model_an_owner_allows_does_not_shut_out_those_of_adaptcl() -> None:
+    owner = replace(OWNER, model="hosp:build")
+    with pytest.raises(MismatchError, match="differs from the server's"):
+        prepare(owner, LocalData.named("digits"), invitation())
+
+
+def test_a_worker_with_one_sample_hears_that_it_is_too_few(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "normed_model.py").write_text(NORMED)
+    monkeypatch.syspath_prepend(tmp_path)
+    owner = replace(OWNER, model="normed_model:build")
+    lone = LocalData.named(images(tmp_path / "lone" / "train", of=("bone",), count=1))
+    model = models.build(owner.model, (1, 8, 8), len(CLASSES), seed=3)
+    asked = replace(
+        invitation(model=owner.model),
+        inputs=Inputs((1, 8, 8), "uint8", None, None, CLASSES),
+        fingerprint=fingerprint(model, trace(model, torch.zeros(2, 1, 8, 8))),
+    )
+    with pytest.raises(DataError, match="cannot train on a single sample, but worker 0 has only"):
+        Participation(asked, prepare(owner, lone, asked), tmp_path / "memory")
+
+
+def test_a_picture_that_cannot_be_read_any_more_is_named_to_its_owner_only(tmp_path: Path) -> None:
+    data = server_images(tmp_path / "server")
+    own = images(tmp_path / "own" / "train", of=CLASSES)
+    workload = load_workload(configure({"model": "small", "data": data, "workers": 2}).job)
+    invited = replace(invitation(), inputs=Inputs.of(workload.test, CLASSES))
+    held = LocalData.named(own)
+    (tmp_path / "own" / "train" / "bone" / "3.png").write_bytes(b"")
+    with pytest.raises(DataError, match=r"bone/3\.png cannot be decoded") as refused:
+        prepare(OWNER, held, invited)
+    assert "png" not in for_the_server(refused.value)
+
+
+def test_the_normalisation_a_run_folder_keeps_is_that_of_every_worker(tmp_path: Path) -> None:
+    data = server_images(tmp_path / "server")
+    server = load_workload(configure({"model": "small", "data": data, "workers": 2}).job).test
+    own = images(tmp_path / "own" / "train", of=CLASSES[:1])
+    wanted = Inputs.of(server, CLASSES)
+    assert LocalData.named(own).fitted(wanted).mean == server.mean
