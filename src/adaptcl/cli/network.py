@@ -67,7 +67,7 @@ def work_for_server(options: argparse.Namespace) -> None:
     _check_address(options.server)
     from adaptcl.engines.network.keys import worker_keys
     from adaptcl.engines.network.worker.worker_process import ServerConnection
-    from adaptcl.runs.worker import OwnerChoices, work
+    from adaptcl.runs.network_worker import OwnerChoices, work
 
     keys = worker_keys(Path(options.tls))
     connection = ServerConnection(options.server, keys, options.patience, options.silence)

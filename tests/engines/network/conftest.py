@@ -35,8 +35,8 @@ if importlib.util.find_spec("flwr"):  # Without it every test module here skips 
     from adaptcl.engines.network.worker.node import Incoming, Node
     from adaptcl.engines.network.worker.worker_process import ServerConnection, WorkerProcess
     from adaptcl.runs.folder_reader import NetworkFile
+    from adaptcl.runs.network_worker import OwnerChoices, prepare
     from adaptcl.runs.server import serve
-    from adaptcl.runs.worker import OwnerChoices, prepare
 
 STUCK = Path(__file__).with_name("stuck_worker.py")
 

@@ -18,7 +18,7 @@ from adaptcl.engines.network.fingerprint import MismatchError
 from adaptcl.engines.network.invitation import Invitation
 from adaptcl.engines.network.worker.local_data import LocalData
 from adaptcl.errors import AdaptCLError, SettingError
-from adaptcl.runs.worker import OwnerChoices, prepare, refuse_unusable, work
+from adaptcl.runs.network_worker import OwnerChoices, prepare, refuse_unusable, work
 
 if TYPE_CHECKING:
     from tests.engines.network.conftest import Site

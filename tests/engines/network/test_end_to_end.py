@@ -28,9 +28,9 @@ from safetensors.torch import load_file
 from adaptcl.engines.network.frames import Frame
 from adaptcl.errors import AdaptCLError
 from adaptcl.events import Event, UpdateArrived, Warned, WorkerJoined, WorkerLost
+from adaptcl.runs.network_worker import OwnerChoices, work
 from adaptcl.runs.result import Result
 from adaptcl.runs.server import serve_again
-from adaptcl.runs.worker import OwnerChoices, work
 
 if TYPE_CHECKING:
     from tests.engines.network.conftest import Relay, Site

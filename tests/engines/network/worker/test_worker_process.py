@@ -31,7 +31,7 @@ from adaptcl.engines.network.worker.worker_process import (
     WorkerProcess,
 )
 from adaptcl.errors import AdaptCLError, DataError, SettingError
-from adaptcl.runs.worker import OwnerChoices, prepare
+from adaptcl.runs.network_worker import OwnerChoices, prepare
 from adaptcl.training import Recipe, Task
 from adaptcl.units import State, trace
 

@@ -20,7 +20,7 @@ from adaptcl.engines.network.invitation import Invitation
 from adaptcl.engines.network.worker.local_data import LocalData
 from adaptcl.engines.network.worker.worker_process import Participation
 from adaptcl.errors import DataError, SettingError
-from adaptcl.runs.worker import OwnerChoices, prepare, refuse_unusable
+from adaptcl.runs.network_worker import OwnerChoices, prepare, refuse_unusable
 from adaptcl.runs.workload import load_workload
 from adaptcl.units import trace
 
