@@ -25,6 +25,15 @@ class RunStarted:
 
 
 @dataclass(frozen=True)
+class TaskSent:
+    """A worker got a task (`virtual_time_s` on the run's clock)."""
+
+    worker: int
+    round: int
+    virtual_time_s: float
+
+
+@dataclass(frozen=True)
 class UpdateArrived:
     """A worker's update reached the server at `virtual_time_s` of the run's clock."""
 
@@ -75,6 +84,13 @@ class RunFinished:
 
 
 Event = (
-    RunStarted | UpdateArrived | RoundFinished | WorkerLost | WorkerJoined | Warned | RunFinished
+    RunStarted
+    | TaskSent
+    | UpdateArrived
+    | RoundFinished
+    | WorkerLost
+    | WorkerJoined
+    | Warned
+    | RunFinished
 )
 Listener = Callable[[Event], None]

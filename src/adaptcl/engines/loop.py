@@ -21,6 +21,7 @@ from adaptcl.events import (
     Event,
     Listener,
     RoundFinished,
+    TaskSent,
     UpdateArrived,
     Warned,
     WorkerJoined,
@@ -186,8 +187,7 @@ class Loop:
             if resume is None:
                 self._act(self._strategy.start(), save)
             else:
-                for task in self._strategy.outstanding():
-                    self._transport.deliver(task)
+                self._deliver(self._strategy.outstanding())
             while not self._strategy.finished:
                 raise_if_interrupted()
                 for happening in self._transport.next(self._deadline):
@@ -219,8 +219,7 @@ class Loop:
 
     def _act(self, reaction: Reaction, save: Save | None) -> None:
         """Carry out what the strategy wants."""
-        for task in reaction.tasks:
-            self._transport.deliver(task)
+        self._deliver(reaction.tasks)
         # The next round is trained while the last one is tested and written down.
         self._transport.begin()
         # A deadline lasts until it passes, a later one replaces it, or its round closes.
@@ -232,6 +231,11 @@ class Loop:
             self._finish_round(reaction.closed)
             if save is not None:
                 save(self._snapshot())
+
+    def _deliver(self, tasks: Iterable[Task]) -> None:
+        for task in tasks:
+            self._transport.deliver(task)
+            self._tell(TaskSent(task.worker, task.round, self._transport.now))
 
     def _finish_round(self, closed: Closed) -> None:
         now = self._transport.now

@@ -33,6 +33,7 @@ from adaptcl.runs.folder import RunFolder
 from adaptcl.runs.identity import marks, refuse_other_run
 from adaptcl.runs.more_rounds import can_be_extended, extend_run
 from adaptcl.runs.result import Result
+from adaptcl.runs.status_file import StatusFile
 from adaptcl.runs.sub_models import Savings, SubModels
 from adaptcl.runs.workload import Workload
 from adaptcl.runs.workload_check import check_lookup_tables, check_workload
@@ -131,7 +132,9 @@ def _run(
     if checkpoint:
         evaluator.restore(checkpoint["evaluator"])
     checkpoints = _Checkpoints(session, folder, evaluator, records, checkpoint)
-    everybody: list[Listener] = [*([folder] if folder else []), *listeners]
+    everybody: list[Listener] = [*listeners]
+    if folder:
+        everybody = [folder, StatusFile(folder.path), *listeners]
 
     def tell(event: Event) -> None:
         if isinstance(event, RoundFinished):

@@ -1,0 +1,161 @@
+"""`adaptcl watch`: the page on a local port, kept up to date while runs go on.
+
+It reads run folders and writes nothing, so killing it never touches a run. Python's own HTTP
+server is enough for a page that few look at; changes reach the browser as server-sent events.
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+import secrets
+import threading
+import time
+from collections.abc import Sequence
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from ipaddress import ip_address
+from pathlib import Path
+from typing import ClassVar
+from urllib.parse import parse_qs, urlsplit
+
+from adaptcl.errors import SettingError
+from adaptcl.page.follow import Followed, Version
+from adaptcl.page.html import page
+from adaptcl.page.page_data import Values
+
+_LOOK_EVERY_S = 0.5
+_SIGN_OF_LIFE_S = 15.0
+
+
+class Watch:
+    """A server of the page about some runs."""
+
+    def __init__(self, places: Sequence[Path], host: str = "127.0.0.1", port: int = 0) -> None:
+        self.token = None if _is_loopback(host) else secrets.token_urlsafe(16)
+        """What the address must carry where others can reach it."""
+        self._view = _View(Followed(places))
+        handler = type("Handler", (_Handler,), {"view": self._view, "token": self.token})
+        try:
+            self._server = ThreadingHTTPServer((host, port), handler)
+        except OSError as error:
+            raise SettingError(
+                f"Nothing can listen at {host}:{port}: {error.strerror}; choose another port."
+            ) from None
+        self._server.daemon_threads = True
+        bound = self._server.server_address
+        self.port = int(bound[1])
+        self.address = f"http://{host}:{self.port}/" + (
+            f"?token={self.token}" if self.token else ""
+        )
+
+    def serve(self) -> None:
+        """Serve until somebody interrupts."""
+        self._server.serve_forever(poll_interval=0.2)
+
+    def start(self) -> None:
+        """Serve from a thread that ends with the process."""
+        threading.Thread(target=self.serve, name="watch", daemon=True).start()
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+
+class _View:
+    """The data of the page, worked out once for each change however many look at it."""
+
+    def __init__(self, followed: Followed) -> None:
+        self._followed = followed
+        self._lock = threading.Lock()
+        self._version: Version | None = None
+        self._data: Values = {}
+
+    def version(self) -> Version:
+        with self._lock:
+            return self._followed.version()
+
+    def data(self) -> Values:
+        with self._lock:
+            version = self._followed.version()
+            if version != self._version:
+                self._data, self._version = self._followed.data(), version
+            return self._data
+
+
+class _Handler(BaseHTTPRequestHandler):
+    """Answers GET requests for the page, its data and its changes; nothing else."""
+
+    view: ClassVar[_View]
+    token: ClassVar[str | None]
+    protocol_version = "HTTP/1.1"
+    timeout = 60
+
+    def do_GET(self) -> None:
+        address = urlsplit(self.path)
+        if not self._may_look(parse_qs(address.query).get("token", [""])[0]):
+            self.send_error(HTTPStatus.FORBIDDEN)
+        elif address.path == "/":
+            self._send("text/html; charset=utf-8", page(self.view.data()))
+        elif address.path == "/data.json":
+            self._send("application/json", json.dumps(self.view.data(), allow_nan=False))
+        elif address.path == "/events":
+            self._send_changes()
+        else:
+            self.send_error(HTTPStatus.NOT_FOUND)
+
+    def _may_look(self, token: str) -> bool:
+        if self.token is not None:
+            return hmac.compare_digest(token.encode(), self.token.encode())
+        # A foreign page whose name was made to lead here must not read the runs.
+        host = urlsplit(f"//{self.headers.get('Host', '')}").hostname or ""
+        return host == "localhost" or _is_loopback(host)
+
+    def _send(self, kind: str, text: str) -> None:
+        content = text.encode("utf-8")
+        self.send_response(HTTPStatus.OK)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(content)))
+        self.send_header("Cache-Control", "no-store")
+        self.send_header("X-Content-Type-Options", "nosniff")
+        self.send_header("Referrer-Policy", "no-referrer")
+        self.end_headers()
+        self.wfile.write(content)
+
+    def _send_changes(self) -> None:
+        self.send_response(HTTPStatus.OK)
+        self.send_header("Content-Type", "text/event-stream")
+        self.send_header("Cache-Control", "no-store")
+        self.send_header("Connection", "close")
+        self.end_headers()
+        seen: Version | None = None
+        spoke = time.monotonic()
+        try:
+            while True:
+                version = self.view.version()
+                if version != seen:
+                    seen, spoke = version, time.monotonic()
+                    self._say(b"data: changed\n\n")
+                elif time.monotonic() - spoke > _SIGN_OF_LIFE_S:
+                    spoke = time.monotonic()
+                    self._say(b": still here\n\n")
+                time.sleep(_LOOK_EVERY_S)
+        except OSError:
+            pass  # whoever looked has gone
+        self.close_connection = True
+
+    def _say(self, words: bytes) -> None:
+        self.wfile.write(words)
+        self.wfile.flush()
+
+    def log_message(self, format: str, *args: object) -> None:
+        """A terminal that shows a run's progress is no place for a log of requests."""
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,123 @@
+"""What a run is doing at this moment, in a small file of its folder: for whoever watches it.
+
+The records of a run say what each round came to once it is over. `status.json` says what happens in
+between: who works, who waits and who is lost. It is removed when the run ends.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from adaptcl.events import (
+    Event,
+    RoundFinished,
+    RunFinished,
+    RunStarted,
+    TaskSent,
+    UpdateArrived,
+    WorkerJoined,
+    WorkerLost,
+)
+from adaptcl.storage import written_whole
+
+STATUS = "status.json"
+_EVERY_S = 0.5
+"""At most this often the file is written, however much happens."""
+
+
+class StatusFile:
+    """A listener that keeps `status.json` up to date."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / STATUS
+        self._lock = threading.Lock()
+        self._workers: dict[int, str] = {}
+        self._values: dict[str, Any] = {
+            "pid": os.getpid(),
+            "host": socket.gethostname(),
+            "began_s": time.time(),
+        }
+        self._written_at = 0.0
+        self._later: threading.Timer | None = None
+
+    def __call__(self, event: Event) -> None:
+        with self._lock:
+            match event:
+                case RunStarted():
+                    self._values |= {"rounds": event.rounds, "resumed_after": event.rounds_done}
+                case TaskSent(worker):
+                    self._workers[worker] = "working"
+                case UpdateArrived(worker):
+                    self._workers[worker] = "waiting"
+                case WorkerLost(worker):
+                    self._workers[worker] = "lost"
+                case WorkerJoined(worker):
+                    self._workers[worker] = "waiting"
+                case RoundFinished():
+                    pass
+                case RunFinished():
+                    self._end()
+                    return
+                case _:
+                    return
+            self._write_soon()
+
+    def _write_soon(self) -> None:
+        """Write now, or when the file may be written again."""
+        wait = self._written_at + _EVERY_S - time.monotonic()
+        if wait <= 0:
+            self._write()
+        elif self._later is None:
+            self._later = threading.Timer(wait, self._write_late)
+            self._later.daemon = True
+            self._later.start()
+
+    def _write_late(self) -> None:
+        with self._lock:
+            if self._later is not None:
+                self._write()
+
+    def _write(self) -> None:
+        self._later = None
+        self._written_at = time.monotonic()
+        workers = sorted(self._workers.items())
+        content = json.dumps({**self._values, "workers": workers})
+        # Nobody's run ends because a page about it could not be kept up to date.
+        with suppress(OSError), written_whole(self._path) as file:
+            file.write(content.encode("utf-8"))
+
+    def _end(self) -> None:
+        if self._later is not None:
+            self._later.cancel()
+            self._later = None
+        with suppress(OSError):
+            self._path.unlink(missing_ok=True)
+
+
+def read_status(folder: Path) -> dict[str, Any] | None:
+    """What a run says it is doing; None if it says nothing, because it has ended or not begun."""
+    try:
+        found = json.loads((folder / STATUS).read_bytes())
+    except (OSError, ValueError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def is_alive(status: dict[str, Any]) -> bool:
+    """Whether the process that wrote a status still runs, as far as this machine can tell."""
+    if status.get("host") != socket.gethostname():
+        return True
+    try:
+        os.kill(int(status["pid"]), 0)
+    except ProcessLookupError:
+        return False
+    except (PermissionError, KeyError, TypeError, ValueError):
+        return True
+    return True
