@@ -1,0 +1,115 @@
+"""The report as a person meets it: in a real browser, offline."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from adaptcl.page.html import page, write_report
+from adaptcl.page.page_data import MOST_ROUNDS, MOST_WORKERS, page_data
+from adaptcl.records import RoundRecord, WorkerRecord
+from adaptcl.report.runs import Run, by_strategy, read_run
+
+
+@pytest.fixture(scope="module")
+def report(runs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("report") / "report.html"
+    write_report(by_strategy([read_run(runs / "adaptcl"), read_run(runs / "fedavg-s")]), path)
+    return path
+
+
+@pytest.fixture
+def opened(browser: Any, report: Path) -> Any:
+    context = browser.new_context(viewport={"width": 1100, "height": 900})
+    opened = context.new_page()
+    opened.requests = []
+    opened.errors = []
+    opened.on("request", lambda request: opened.requests.append(request.url))
+    opened.on("pageerror", lambda error: opened.errors.append(str(error)))
+    opened.goto(report.as_uri())
+    yield opened
+    assert opened.errors == []
+    context.close()
+
+
+def test_the_report_asks_no_other_file_or_host(opened: Any, report: Path) -> None:
+    assert [url for url in opened.requests if not url.startswith("data:")] == [report.as_uri()]
+
+
+def test_every_round_is_a_point(opened: Any) -> None:
+    assert opened.locator("#accuracy .uplot").get_attribute("data-points") == "12"
+
+
+def test_the_head_says_who_waited(opened: Any) -> None:
+    lines = opened.locator("#verdict li").all_inner_texts()
+    waited = [int(line.rsplit("waited ", 1)[1].split()[0]) for line in lines]
+    assert [line.split(":")[0] for line in lines] == ["fedavg-s", "adaptcl"]
+    assert waited[0] > waited[1]
+
+
+def test_a_run_is_hidden_and_shown_again(opened: Any) -> None:
+    button = opened.locator("#methods button", has_text="adaptcl")
+    button.click()
+    assert opened.locator("#accuracy .uplot").get_attribute("data-points") == "6"
+    assert opened.locator("#phases h3").count() == 1
+    button.click()
+    assert opened.locator("#accuracy .uplot").get_attribute("data-points") == "12"
+
+
+def test_a_bar_of_the_timeline_tells_its_numbers_and_zooms(opened: Any) -> None:
+    canvas = opened.locator("#timeline")
+    canvas.scroll_into_view_if_needed()
+    box = canvas.bounding_box()
+    assert canvas.get_attribute("data-bars") == "24"
+    opened.mouse.move(box["x"] + 75, box["y"] + 9)
+    shown = opened.locator("#tip").inner_text()
+    assert shown.startswith("worker 0, round 1\nsend ")
+    assert "retention 100.0 %" in shown
+    opened.mouse.move(box["x"] + 100, box["y"] + 9)
+    opened.mouse.down()
+    opened.mouse.move(box["x"] + 300, box["y"] + 9)
+    opened.mouse.up()
+    assert opened.evaluate("state.zoom") is not None
+    canvas.dblclick(position={"x": 200, "y": 9})
+    assert opened.evaluate("state.zoom") is None
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_narrow_screen_needs_no_sideways_scrolling(
+    browser: Any, report: Path, scheme: str
+) -> None:
+    narrow = browser.new_page(viewport={"width": 400, "height": 800}, color_scheme=scheme)
+    narrow.goto(report.as_uri())
+    assert narrow.evaluate("document.documentElement.scrollWidth") <= 400
+    narrow.close()
+
+
+def test_the_same_runs_give_the_same_bytes(runs: Path, tmp_path: Path, report: Path) -> None:
+    again = by_strategy([read_run(runs / "fedavg-s"), read_run(runs / "adaptcl")])
+    write_report(again, tmp_path / "again.html")
+    assert (tmp_path / "again.html").read_bytes() == report.read_bytes()
+
+
+def test_no_text_of_a_run_can_become_part_of_the_page(runs: Path) -> None:
+    data = page_data([read_run(runs / "adaptcl")])
+    data["runs"][0]["label"] = "</script><script>alert(1)</script>"
+    assert "<script>alert" not in page(data)
+
+
+def test_a_long_run_of_many_workers_stays_small() -> None:
+    def worker(number: int) -> WorkerRecord:
+        return WorkerRecord(number, 1.0, 2.0, 1.0, 4.0 + number / 1000, 1.0, 0.0)
+
+    rounds = tuple(
+        RoundRecord(n, 5.0 * n, 0.5, 0.1, tuple(worker(w) for w in range(1000)))
+        for n in range(1, 51)
+    ) + tuple(RoundRecord(n, 5.0 * n, 0.5, 0.1, (worker(0),)) for n in range(51, 5001))
+    run = Run(Path("runs"), "big", {"strategy": "fedavg", "rounds": 5000}, rounds, None)
+    data = page_data([run])["runs"][0]
+    assert len(data["timeline"]["workers"]) == MOST_WORKERS
+    assert len(data["timeline"]["rounds"]) == MOST_ROUNDS
+    assert data["phases"]["workers_in_all"] == 1000
+    assert len(json.dumps(data)) < 1_000_000

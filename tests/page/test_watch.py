@@ -1,0 +1,101 @@
+"""The live page follows runs, and is of no use to strangers."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from adaptcl.page.server import Watch
+from tests.page.conftest import SMALL
+
+
+@pytest.fixture
+def going_on(tmp_path: Path) -> Iterator[tuple[Path, subprocess.Popen[bytes]]]:
+    """A run that will not end by itself while the test looks at it."""
+    out = tmp_path / "run"
+    words = [*SMALL, "--rounds", "100000", "--evaluate-every", "1000", "--out", str(out)]
+    with subprocess.Popen(
+        [sys.executable, "-m", "adaptcl", "run", *words],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    ) as process:
+        try:
+            until(lambda: (out / "rounds.jsonl").exists())
+            yield out, process
+        finally:
+            process.kill()
+
+
+def until(holds: Callable[[], bool], seconds: float = 60.0) -> None:
+    end = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def test_the_page_follows_a_run_and_shows_that_it_was_killed(
+    browser: Any, going_on: tuple[Path, subprocess.Popen[bytes]]
+) -> None:
+    out, process = going_on
+    watch = Watch([out])
+    watch.start()
+    opened = browser.new_page()
+    opened.goto(watch.address)
+    opened.wait_for_selector("[data-state=running] .working", timeout=10_000)
+    assert opened.locator("[data-state=running]").inner_text().startswith("adaptcl: running, round")
+
+    before = len((out / "rounds.jsonl").read_text().splitlines())
+    until(lambda: len((out / "rounds.jsonl").read_text().splitlines()) > before)
+    seen = f"state.data.runs[0].curves.round.length > {before}"
+    opened.wait_for_function(seen, timeout=10_000)
+
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    opened.wait_for_selector("[data-state=stopped]", timeout=10_000)
+    assert f"adaptcl resume {out}" in opened.locator("#live").inner_text()
+    opened.close()
+    watch.close()
+
+
+def test_several_runs_are_followed_at_once_and_nothing_is_written(runs: Path) -> None:
+    before = {path: path.stat().st_mtime_ns for path in runs.rglob("*")}
+    watch = Watch([runs])
+    watch.start()
+    with urllib.request.urlopen(f"{watch.address}data.json") as answer:
+        data = json.load(answer)
+    assert [(run["label"], run["state"]) for run in data["live"]] == [
+        ("fedavg-s", "finished"),
+        ("adaptcl", "finished"),
+    ]
+    watch.close()
+    assert before == {path: path.stat().st_mtime_ns for path in runs.rglob("*")}
+
+
+def test_a_page_that_others_can_reach_asks_for_a_token(runs: Path) -> None:
+    watch = Watch([runs], host="0.0.0.0")
+    watch.start()
+    local = f"http://127.0.0.1:{watch.port}/data.json"
+    with pytest.raises(urllib.error.HTTPError, match="403"):
+        urllib.request.urlopen(local)
+    with urllib.request.urlopen(f"{local}?token={watch.token}") as answer:
+        assert answer.status == 200
+    watch.close()
+
+
+def test_a_foreign_name_for_this_machine_is_refused(runs: Path) -> None:
+    watch = Watch([runs])
+    watch.start()
+    asked = urllib.request.Request(watch.address, headers={"Host": "page.example"})
+    with pytest.raises(urllib.error.HTTPError, match="403"):
+        urllib.request.urlopen(asked)
+    watch.close()
