@@ -1,0 +1,77 @@
+"""What a tracker needs to know of a run, and the numbers that all trackers report alike."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from adaptcl.records import RoundRecord, Summary
+from adaptcl.storage import written_whole
+
+_IDS = "trackers.json"
+_MOST_WORKERS = 100
+"""Of more workers than this there are no curves one by one: nobody could look at them."""
+
+ARTEFACTS = ("config.toml", "rounds.jsonl", "summary.json", "model.safetensors", "inputs.json")
+"""Files of a finished run's folder that trackers keep a copy of."""
+
+
+@dataclass(frozen=True)
+class TrackedRun:
+    """A run as trackers know it."""
+
+    folder: Path
+    """The run's folder; trackers of a run without one keep their files there all the same."""
+    name: str
+    settings: Mapping[str, Any]
+
+    def identifier(self, tracker: str) -> str | None:
+        """The tracker's own name for this run, if it has reported to it before."""
+        with suppress(OSError, ValueError, AttributeError):
+            return json.loads((self.folder / _IDS).read_bytes()).get(tracker)
+        return None
+
+    def remember(self, tracker: str, identifier: str) -> None:
+        """So that a resumed run goes on in the same place."""
+        known = {}
+        with suppress(OSError, ValueError):
+            known = json.loads((self.folder / _IDS).read_bytes())
+        with written_whole(self.folder / _IDS) as file:
+            file.write(json.dumps({**known, tracker: identifier}).encode("utf-8"))
+
+    def artefacts(self) -> Iterator[Path]:
+        """The files of the run that are there."""
+        return (path for name in ARTEFACTS if (path := self.folder / name).is_file())
+
+
+def round_metrics(record: RoundRecord) -> dict[str, float]:
+    """The numbers of a round by name: of the run, and of each worker."""
+    found: dict[str, float | None] = {
+        "accuracy": record.accuracy,
+        "heterogeneity": record.heterogeneity,
+        "virtual_time_s": record.virtual_time_s,
+        "similarity": record.similarity,
+        "bytes_sent": record.bytes_sent,
+        "bytes_received": record.bytes_received,
+        "workers": len(record.workers),
+    }
+    if len(record.workers) <= _MOST_WORKERS:
+        for worker in record.workers:
+            found[f"update_time_s/worker_{worker.worker}"] = worker.update_time_s
+            found[f"retention/worker_{worker.worker}"] = worker.retention
+    return {name: float(value) for name, value in found.items() if value is not None}
+
+
+def summary_metrics(summary: Summary) -> dict[str, float]:
+    """The numbers that a finished run comes to."""
+    return {
+        "final_accuracy": summary.accuracy,
+        "best_accuracy": summary.best_accuracy,
+        "total_virtual_time_s": summary.virtual_time_s,
+        "params_saved": summary.params_saved,
+        "flops_saved": summary.flops_saved,
+    }

@@ -1,0 +1,128 @@
+"""Trackers, each against the real library, offline: what was reported is read back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from adaptcl.errors import SettingError
+from adaptcl.events import Event, RoundFinished, RunFinished, RunStarted
+from adaptcl.records import RoundRecord, WorkerRecord, summarise
+from adaptcl.trackers import open_trackers
+from adaptcl.trackers.tracked_run import TrackedRun
+
+
+def record(round_: int) -> RoundRecord:
+    workers = tuple(
+        WorkerRecord(number, 1.0, 2.0, 1.0, 4.0 + number, 1 - number / 4, 0.0) for number in (0, 1)
+    )
+    return RoundRecord(round_, 5.0 * round_, round_ / 10, 0.2, workers)
+
+
+def happenings(first: int, last: int, *, ends: bool) -> Iterator[Event]:
+    yield RunStarted("adaptcl", "small", "digits", 2, last, first - 1)
+    for number in range(first, last + 1):
+        yield RoundFinished(record(number))
+    if ends:
+        rounds = [record(number) for number in range(1, last + 1)]
+        yield RunFinished(
+            summarise(
+                rounds,
+                strategy="adaptcl",
+                wall_time_s=1.0,
+                retention=(1.0, 0.75),
+                params_saved=0.1,
+                flops_saved=0.1,
+                accuracy_by_class=(),
+                accuracy_by_worker=(),
+                seed=1,
+                workers=2,
+                model="small",
+                data="digits",
+            )
+        )
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> TrackedRun:
+    folder = tmp_path / "runs" / "adaptcl"
+    folder.mkdir(parents=True)
+    (folder / "config.toml").write_text("seed = 1\n")
+    return TrackedRun(folder, "adaptcl", {"strategy": "adaptcl", "seed": 1})
+
+
+def report(name: str, run: TrackedRun, first: int, last: int, *, ends: bool) -> None:
+    (tracker,) = open_trackers([name], run)
+    try:
+        for event in happenings(first, last, ends=ends):
+            tracker(event)
+    finally:
+        tracker.close()
+
+
+def report_with_a_break(name: str, run: TrackedRun) -> None:
+    report(name, run, 1, 3, ends=False)
+    report(name, run, 3, 4, ends=True)
+
+
+def test_tensorboard_has_every_round_once(run: TrackedRun) -> None:
+    pytest.importorskip("tensorboard")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    report_with_a_break("tensorboard", run)
+    read = EventAccumulator(str(run.folder / "tensorboard"))
+    read.Reload()
+    curve = read.Scalars("accuracy")
+    assert [event.step for event in curve] == [1, 2, 3, 4]
+    assert [event.value for event in curve] == pytest.approx([0.1, 0.2, 0.3, 0.4])
+    assert [event.value for event in read.Scalars("update_time_s/worker_1")] == [5.0] * 4
+
+
+def test_mlflow_goes_on_in_the_same_run(run: TrackedRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("mlflow")
+    from mlflow.tracking import MlflowClient
+
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    report_with_a_break("mlflow", run)
+    client = MlflowClient((run.folder.parent / "mlruns").as_uri())
+    experiment = client.get_experiment_by_name("adaptcl")
+    assert experiment is not None
+    (found,) = client.search_runs([experiment.experiment_id])
+    assert found.info.status == "FINISHED"
+    assert found.data.params == {"strategy": "adaptcl", "seed": "1"}
+    assert {metric.step for metric in client.get_metric_history(found.info.run_id, "accuracy")} == {
+        1,
+        2,
+        3,
+        4,
+    }
+    assert found.data.metrics["retention/worker_1"] == 0.75
+    assert [each.path for each in client.list_artifacts(found.info.run_id)] == ["config.toml"]
+
+
+def test_wandb_works_offline_and_keeps_its_identifier(
+    run: TrackedRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("wandb")
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    monkeypatch.setenv("WANDB_SILENT", "true")
+    report_with_a_break("wandb", run)
+    files = sorted((run.folder / "wandb").glob("offline-run-*/run-*.wandb"))
+    assert len(files) == 2
+    assert len({path.stem.rsplit("-", 1)[1] for path in files}) == 1
+    assert all(b"update_time_s/worker_1" in path.read_bytes() for path in files)
+
+
+def test_an_unknown_tracker_is_refused(run: TrackedRun) -> None:
+    with pytest.raises(SettingError, match="There is no tracker 'tensorbord'; there are"):
+        open_trackers(["tensorbord"], run)
+
+
+def test_a_run_of_very_many_workers_has_no_curve_for_each(run: TrackedRun) -> None:
+    from adaptcl.trackers.tracked_run import round_metrics
+
+    crowd = tuple(replace(record(1).workers[0], worker=number) for number in range(101))
+    assert not any("worker_" in name for name in round_metrics(replace(record(1), workers=crowd)))
