@@ -11,7 +11,7 @@ import pytest
 from adaptcl.page.html import page, write_report
 from adaptcl.page.page_data import MOST_ROUNDS, MOST_WORKERS, page_data
 from adaptcl.records import RoundRecord, WorkerRecord
-from adaptcl.report.runs import Run, by_strategy, read_run
+from adaptcl.report.saved_run import Run, by_strategy, read_run
 
 
 @pytest.fixture(scope="module")

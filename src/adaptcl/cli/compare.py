@@ -9,8 +9,10 @@ from pathlib import Path
 from rich.console import Console
 
 from adaptcl.errors import RunFolderError
+from adaptcl.page.html import REPORT, write_report
 from adaptcl.report.csv_file import write_comparison
 from adaptcl.report.figures import draw
+from adaptcl.report.labels import distinct_labels
 from adaptcl.report.saved_run import Run, by_strategy, read_run
 from adaptcl.report.table import comparison_table
 from adaptcl.runs.folder_reader import FIGURES, run_folders
@@ -40,6 +42,7 @@ def show_runs(paths: Sequence[Path], figures: Path, *, over_seeds: bool = False)
     Console().print(comparison_table(runs, over_seeds=over_seeds))
     _print_folders(runs)
     _draw(runs, figures, over_seeds)
+    _write_reports(runs, figures.parent)
 
 
 def show_runs_in_place(paths: Sequence[Path]) -> None:
@@ -55,6 +58,7 @@ def show_runs_in_place(paths: Sequence[Path]) -> None:
     _print_folders(runs)
     for folder, together in folders.items():
         _draw(together, folder / FIGURES, _has_several_seeds(together))
+        _write_reports(together, folder)
 
 
 def named_runs(words: Sequence[str]) -> list[Path]:
@@ -111,6 +115,15 @@ def _draw(runs: Sequence[Run], folder: Path, over_seeds: bool) -> None:
         _print("removed", f"{', '.join(drawn.removed)} (drawn there by an earlier comparison)")
     if drawn.others:
         _print("kept", f"{', '.join(drawn.others)} (in {folder}, but not of these runs)")
+
+
+def _write_reports(runs: Sequence[Run], folder: Path) -> None:
+    """Write the page of every run into its folder, and one about all of them above these."""
+    for run in runs:
+        write_report([run], run.folder / REPORT)
+    if len(runs) > 1:
+        write_report(distinct_labels(runs), folder / REPORT)
+    _print("report", str(folder / REPORT if len(runs) > 1 else runs[0].folder / REPORT))
 
 
 def _print_folders(runs: Sequence[Run]) -> None:

@@ -34,6 +34,8 @@ def command_line() -> Parser:
     _add_worker(commands)
     _add_keys(commands)
     _add_compare(commands)
+    _add_report(commands)
+    _add_watch(commands)
     _add_lists(commands)
     _add_data(commands)
     return parser
@@ -57,7 +59,20 @@ def _add_run(commands: Any) -> None:
     )
     run.set_defaults(command=_imported("run", "run_job"))
     run.add_argument("--out", help="folder for the run [default runs/DATE-TIME]")
+    _add_watching(run)
     run.take_settings()
+
+
+def _add_watching(parser: Any) -> None:
+    parser.add_argument(
+        "--watch", action="store_true", help="show the run on a local page while it goes on"
+    )
+    parser.add_argument(
+        "--track",
+        default="",
+        metavar="NAMES",
+        help="report to trackers: tensorboard, mlflow, wandb, with commas between",
+    )
 
 
 def _add_previews(commands: Any) -> None:
@@ -93,6 +108,7 @@ def _add_resume(commands: Any) -> None:
     resume.set_defaults(command=_imported("resume", "resume_runs"))
     resume.add_argument("runs", nargs="+", metavar="RUN", help=_RUN_HELP)
     resume.add_argument("--rounds", type=whole_number, metavar="N", help="run up to so many rounds")
+    _add_watching(resume)
 
 
 def _add_server(commands: Any) -> None:
@@ -180,6 +196,40 @@ def _add_keys(commands: Any) -> None:
         action="append",
         required=True,
         help="name or address by which workers reach the server; may be given several times",
+    )
+
+
+def _add_report(commands: Any) -> None:
+    report = commands.add_parser(
+        "report",
+        help="write a page about any runs",
+        description="Write one HTML file about any runs, which opens offline and can be mailed.",
+    )
+    report.set_defaults(command=_imported("page", "report_runs"))
+    report.add_argument("runs", nargs="+", metavar="RUN", help=_RUN_HELP)
+    report.add_argument(
+        "--out",
+        default="report.html",
+        metavar="FILE",
+        help="the file to write [default %(default)s]",
+    )
+
+
+def _add_watch(commands: Any) -> None:
+    watch = commands.add_parser(
+        "watch",
+        help="show runs on a local page while they go on",
+        description="Show runs on a local page that follows them. It only reads: ending it never "
+        "touches a run.",
+    )
+    watch.set_defaults(command=_imported("page", "watch_runs"))
+    watch.add_argument("runs", nargs="+", metavar="RUN", help=_RUN_HELP)
+    watch.add_argument("--port", type=int, default=0, help="port of the page [default a free one]")
+    watch.add_argument(
+        "--host",
+        default="127.0.0.1",
+        help="address to listen at; others than this machine need the token that is printed "
+        "[default %(default)s]",
     )
 
 

@@ -12,6 +12,7 @@ from typing import Any
 from adaptcl import config, report
 from adaptcl.cli import network
 from adaptcl.cli.compare import named_runs, show_runs_in_place
+from adaptcl.cli.page import named_trackers, start_page, tracked
 from adaptcl.cli.run import load_with_progress, saying_how_to_resume, unfinished
 from adaptcl.config.config import FROM_PYTHON
 from adaptcl.errors import AdaptCLError, RunFolderError, SettingError
@@ -23,10 +24,13 @@ from adaptcl.runs.session import run_session, simulated_session
 
 def resume_runs(options: argparse.Namespace) -> None:
     paths = named_runs(options.runs)
+    trackers = named_trackers(options.track)
+    if options.watch:
+        start_page(paths)
     failed: dict[Path, str] = {}
     for together in _jobs(paths):
         try:
-            _go_on(together, paths, options.rounds)
+            _go_on(together, paths, options.rounds, trackers)
         except Exception as error:
             if len(paths) == 1:
                 raise
@@ -56,7 +60,9 @@ def _jobs(paths: Sequence[Path]) -> list[list[Path]]:
     return list(jobs.values())
 
 
-def _go_on(together: Sequence[Path], paths: Sequence[Path], rounds: int | None) -> None:
+def _go_on(
+    together: Sequence[Path], paths: Sequence[Path], rounds: int | None, trackers: Sequence[str]
+) -> None:
     """Continue the runs of one job that are not finished; `paths` are the runs of all jobs."""
     left: dict[Path, dict[str, Any]] = {}
     for path in together:
@@ -77,8 +83,13 @@ def _go_on(together: Sequence[Path], paths: Sequence[Path], rounds: int | None) 
     for path, settings in left.items():
         chosen = config.configure(settings)
         workload = load_with_progress(chosen)
-        with saying_how_to_resume(paths), report.Progress() as progress:
-            run_session(simulated_session(chosen, workload), RunFolder.open(path), [progress])
+        with (
+            saying_how_to_resume(paths),
+            report.Progress() as progress,
+            tracked(trackers, path, chosen) as tracking,
+        ):
+            session = simulated_session(chosen, workload)
+            run_session(session, RunFolder.open(path), [progress, *tracking])
 
 
 def _settings(path: Path, rounds: int | None) -> dict[str, Any]:

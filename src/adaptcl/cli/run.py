@@ -11,6 +11,7 @@ from pathlib import Path
 from adaptcl import report
 from adaptcl.cli import say
 from adaptcl.cli.compare import show_runs
+from adaptcl.cli.page import named_trackers, start_page, tracked
 from adaptcl.cli.requested_runs import requested_runs
 from adaptcl.config import Config
 from adaptcl.runs.folder import RunFolder
@@ -20,6 +21,7 @@ from adaptcl.runs.workload import Workload, load_workload
 
 def run_job(options: argparse.Namespace) -> None:
     asked = requested_runs(options, seeds=True)
+    trackers = named_trackers(options.track)
     for sentence in asked.ineffective:
         say(sentence)
     workload = _workload_by_seed()
@@ -27,11 +29,13 @@ def run_job(options: argparse.Namespace) -> None:
     sessions = [simulated_session(each, workload(each)) for each in configs]
     for each, path in zip(configs, asked.folders, strict=True):
         RunFolder.create(path, each.to_toml()).close()
+    if options.watch:
+        start_page(asked.folders)
     with saying_how_to_resume(asked.folders):
-        for path in asked.folders:
+        for each, path in zip(configs, asked.folders, strict=True):
             # A session that is over gives back its memory before the next one begins.
-            with report.Progress() as progress:
-                run_session(sessions.pop(0), RunFolder.open(path), [progress])
+            with report.Progress() as progress, tracked(trackers, path, each) as tracking:
+                run_session(sessions.pop(0), RunFolder.open(path), [progress, *tracking])
     show_runs(asked.folders, asked.figures, over_seeds=asked.over_seeds)
 
 

@@ -12,7 +12,7 @@ from importlib import resources
 from pathlib import Path
 
 from adaptcl.page.page_data import Values, page_data
-from adaptcl.report.runs import Run
+from adaptcl.report.saved_run import Run
 from adaptcl.storage import written_whole
 
 REPORT = "report.html"

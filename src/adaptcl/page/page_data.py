@@ -15,7 +15,7 @@ import torch
 from adaptcl.errors import RunFolderError
 from adaptcl.records import RoundRecord, WorkerRecord
 from adaptcl.report.palette import looks
-from adaptcl.report.runs import Run
+from adaptcl.report.saved_run import Run
 from adaptcl.runs.folder_reader import read_delivered
 
 MOST_WORKERS = 40
@@ -30,7 +30,7 @@ Values = dict[str, Any]
 
 def page_data(runs: Sequence[Run]) -> Values:
     """All that the page shows of these runs."""
-    colours = [look.colour for look in looks(runs)]
+    colours = [look.colour for look in looks([run.strategy for run in runs])]
     return {"runs": [_run(run, colour) for run, colour in zip(runs, colours, strict=True)]}
 
 

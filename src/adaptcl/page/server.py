@@ -58,7 +58,12 @@ class Watch:
         threading.Thread(target=self.serve, name="watch", daemon=True).start()
 
     def close(self) -> None:
+        """End a page that was started."""
         self._server.shutdown()
+        self._server.server_close()
+
+    def close_at_once(self) -> None:
+        """End a page whose `serve` was interrupted."""
         self._server.server_close()
 
 
