@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: run test test-quick test-gpu check format catalogue clean demo-network
+.PHONY: run test test-quick test-gpu check format catalogue docs clean demo-network
 
 run: .venv/installed
 	$(BIN)/adaptcl run --strategy fedavg-s,adaptcl
@@ -16,7 +16,7 @@ test: .venv/installed-dev
 
 # For everyday work: all but what is marked slow, the network and what lies beside the package.
 test-quick: .venv/installed-dev
-	$(PYTEST) -m "not slow" --ignore=tests/engines/network --ignore=tests/network \
+	$(PYTEST) -m "not slow" --ignore=tests/engines/network \
 		--ignore=tests/paper --ignore=tests/benchmarks
 
 # Captured steps and their kernels against the plain loop; needs a CUDA GPU. PYTHONPATH lets it run
@@ -41,6 +41,10 @@ format: .venv/installed-dev
 # What `adaptcl --help` and the lists know; to be made again after a change to any declaration.
 catalogue: .venv/installed
 	$(BIN)/python -m adaptcl.config.catalogue_generator
+
+# The documentation site, in site/; links are checked.
+docs: .venv/installed-dev
+	$(BIN)/python -m sphinx -q -W --keep-going -b html docs site
 
 clean:
 	rm -rf .venv build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

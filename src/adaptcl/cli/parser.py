@@ -38,6 +38,7 @@ def command_line() -> Parser:
     _add_watch(commands)
     _add_lists(commands)
     _add_data(commands)
+    _add_editor_help(commands)
     return parser
 
 
@@ -304,6 +305,22 @@ def _add_data(commands: Any) -> None:
         help="lossless, or the quality of JPEGs from 1 to 100, which are smaller "
         "[default %(default)s]",
     )
+
+
+def _add_editor_help(commands: Any) -> None:
+    completion = commands.add_parser(
+        "completion",
+        help="print the completion of this command for bash and zsh",
+        description='Print a shell script. Put eval "$(adaptcl completion)" into ~/.bashrc.',
+    )
+    completion.set_defaults(command=_imported("completion", "print_completion"))
+    schema = commands.add_parser(
+        "schema",
+        help="print a JSON Schema of settings files, for editors",
+        description="Print a JSON Schema of settings files. An editor uses it after a first line "
+        "`#:schema ./adaptcl.schema.json` in the file.",
+    )
+    schema.set_defaults(command=_imported("completion", "print_schema"))
 
 
 def _silence(text: str) -> float:

@@ -180,7 +180,7 @@ def _widths(run: Run, chosen: Sequence[int]) -> Values | None:
     seen: set[bytes] = set()
     for slot in sub_models.slots:
         ids = torch.as_tensor(slot.ids)
-        units = ids[ids >= 0].unique()
+        units = torch.unique(ids[ids >= 0])
         key = units.numpy().tobytes()
         if slot.owned and slot.dim == 0 and len(units) and key not in seen:
             seen.add(key)

@@ -31,17 +31,20 @@ class TrackedRun:
 
     def identifier(self, tracker: str) -> str | None:
         """The tracker's own name for this run, if it has reported to it before."""
-        with suppress(OSError, ValueError, AttributeError):
-            return json.loads((self.folder / _IDS).read_bytes()).get(tracker)
-        return None
+        found = self._identifiers().get(tracker)
+        return found if isinstance(found, str) else None
 
     def remember(self, tracker: str, identifier: str) -> None:
         """So that a resumed run goes on in the same place."""
-        known = {}
-        with suppress(OSError, ValueError):
-            known = json.loads((self.folder / _IDS).read_bytes())
+        known = {**self._identifiers(), tracker: identifier}
         with written_whole(self.folder / _IDS) as file:
-            file.write(json.dumps({**known, tracker: identifier}).encode("utf-8"))
+            file.write(json.dumps(known).encode("utf-8"))
+
+    def _identifiers(self) -> dict[str, Any]:
+        with suppress(OSError, ValueError):
+            found = json.loads((self.folder / _IDS).read_bytes())
+            return found if isinstance(found, dict) else {}
+        return {}
 
     def artefacts(self) -> Iterator[Path]:
         """The files of the run that are there."""
