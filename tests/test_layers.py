@@ -20,7 +20,7 @@ TIERS = (
     "pruning codecs training",
     "records events strategies",
     "engines config",
-    "runs report flower",
+    "runs report flower trackers page",
     "cli __main__ __init__",
 )
 """From the bottom to the top. Parts of one tier may import each other, but not in a circle."""

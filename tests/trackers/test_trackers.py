@@ -131,6 +131,7 @@ def wandb_records(path: Path) -> Iterator[Any]:
     """The messages in a file of Weights & Biases: LevelDB's log format, after a short header."""
     from wandb.proto import wandb_internal_pb2
 
+    messages: Any = wandb_internal_pb2
     content, place, whole = path.read_bytes(), 7, b""
     while place + 7 <= len(content):
         if 32768 - place % 32768 < 7:  # the rest of a block is padding
@@ -140,7 +141,7 @@ def wandb_records(path: Path) -> Iterator[Any]:
         whole += content[place + 7 : place + 7 + size]
         place += 7 + size
         if kind in (1, 4):  # a message in one piece, or its last piece
-            record = wandb_internal_pb2.Record()
+            record = messages.Record()
             record.ParseFromString(whole)
             whole = b""
             yield record
