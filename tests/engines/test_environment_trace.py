@@ -70,12 +70,9 @@ def test_blank_lines_and_spaces_are_allowed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("rows", "sentence"),
     [
-        ("x,0,1,1,1", "line 2 of {} is 'x,0,1,1,1'; it must be a time, a worker or *, two factors, "
-         "1 or 0."),
-        ("1,0,1,1", "line 2 of {} is '1,0,1,1'; it must be a time, a worker or *, two factors, "
-         "1 or 0."),
-        ("1,0,1,1,yes", "line 2 of {} is '1,0,1,1,yes'; it must be a time, a worker or *, two "
-         "factors, 1 or 0."),
+        ("x,0,1,1,1", "line 2 of {} is 'x,0,1,1,1'; it must be time_s,worker,bandwidth,"),
+        ("1,0,1,1", "line 2 of {} is '1,0,1,1'; it must be time_s,worker,bandwidth,"),
+        ("1,0,1,1,yes", "line 2 of {} is '1,0,1,1,yes'; it must be time_s,worker,"),
         ("1,0,0,1,1", "line 2 of {}: times must be at least 0 and factors above 0."),
         ("-1,0,1,1,1", "line 2 of {}: times must be at least 0 and factors above 0."),
         ("1,0,nan,1,1", "line 2 of {}: times must be at least 0 and factors above 0."),

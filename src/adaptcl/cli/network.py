@@ -102,7 +102,7 @@ def _need_flower() -> None:
 
 
 def _check_address(server: str) -> None:
-    """Refuse an address without a port, which would mean the port of web servers."""
+    """Refuse an address without a valid port; without one, HTTPS would use 443."""
     found = _HOST_AND_PORT.fullmatch(server)
     if found is None or not 1 <= int(found["port"]) <= 65535:
         raise SettingError(f"--server is {server!r}, but it must be HOST:PORT.")

@@ -107,8 +107,8 @@ def sections_for(strategy: str) -> list[str]:
 def settings_from_python(settings: Mapping[str, Any], *, dealt: bool) -> dict[str, Any]:
     """Check the settings of a call of `adaptcl.run`, and replace classes by their names.
 
-    Settings that the call contradicts are refused: to ignore the name of a data set or a list of
-    seeds would make another run than the user asked for. `dealt` says whether the training data
+    A setting that contradicts the call, such as a data set's name or a list of seeds, is refused:
+    ignoring it would run something else than was asked for. `dealt` says whether the training data
     comes with one data set for each worker.
     """
     for name in ("data", "data_dir"):

@@ -99,8 +99,8 @@ class JobSettings:
     )
     threads: int = setting(
         0,
-        "workers trained at the same time; 0 takes one for each core, or on a GPU six, or three "
-        "if tasks are short",
+        "workers trained at the same time; 0 chooses: one per core on a CPU, and on a GPU six, or "
+        "three for short tasks",
         at_least=0,
         group="machine",
     )

@@ -1,8 +1,8 @@
 """The two small data sets that ship with the package, so that a first run needs no download.
 
-Each is an .npz file of uint8 images [N, H, W]: the arrays S_images and S_labels for S in train and
-test, and `classes`. The files store images class by class, because that compresses best. Loading
-interleaves the classes, so that any prefix is a fair sample.
+Each is an .npz file with the arrays `train_images`, `train_labels`, `test_images`, `test_labels`
+and `classes`; images are uint8 [N, H, W]. The files store images class by class, because that
+compresses best. Loading interleaves the classes, so that any prefix is a fair sample.
 """
 
 from __future__ import annotations

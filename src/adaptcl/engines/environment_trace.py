@@ -95,7 +95,8 @@ def _read_row(row: Sequence[str], where: str, workers: int) -> tuple[WorkerCondi
         who = range(workers) if name == "*" else range(int(name), int(name) + 1)
     except (ValueError, KeyError, IndexError):
         raise SettingError(
-            f"{where} is {','.join(row)!r}; it must be a time, a worker or *, two factors, 1 or 0."
+            f"{where} is {','.join(row)!r}; it must be time_s,worker,bandwidth,speed,available, "
+            "such as 60,3,0.5,1,1 (worker * means all)."
         ) from None
     if not (time >= 0 and bandwidth > 0 and speed > 0 and math.isfinite(time + bandwidth + speed)):
         raise SettingError(f"{where}: times must be at least 0 and factors above 0.")

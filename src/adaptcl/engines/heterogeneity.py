@@ -41,7 +41,7 @@ def update_times(fastest: float, sigma: float, workers: int) -> list[float]:
 def bandwidths(
     size: float, bandwidth_max: float, train_time: float, sigma: float, workers: int
 ) -> list[float]:
-    """Bandwidths that give these update times for a model of `size` that trains equally fast
-    everywhere. The last worker is the fastest and gets `bandwidth_max`."""
+    """Bandwidths that give the times of `update_times` for a model of `size` that trains equally
+    fast everywhere. The last worker is the fastest and gets `bandwidth_max`."""
     fastest = 2 * size / bandwidth_max + train_time
     return [2 * size / (time - train_time) for time in update_times(fastest, sigma, workers)]

@@ -209,8 +209,8 @@ class Simulation:
         return {
             "now": self._now,
             "presence_seen": self._presence_seen,
-            # A training under way is done again. What its worker knew when it began is what it is
-            # remembered to know until the update is there.
+            # A training under way is done again. Until its update arrives, a worker's memory is the
+            # one it began the task with.
             "lassos": [memory.lasso for memory in self._memories],
             "codecs": [
                 [worker, dict(memory.codec.tensors)]

@@ -1,7 +1,7 @@
 """What server and worker exchange: a task goes out, an update comes back.
 
-A worker is a function of its task. It knows neither the strategy that chose the task nor the
-engine that delivered it, so the same worker serves a simulation and a network.
+A worker is a function of its task and its memory. It knows neither the strategy that chose the
+task nor the engine that delivered it, so the same worker serves a simulation and a network.
 """
 
 from __future__ import annotations
@@ -83,7 +83,8 @@ class Task:
 
     worker: int
     round: int
-    """Counted from 1 for each worker; together with the seed it fixes the worker's randomness."""
+    """The round of the run; without a barrier, the worker's own. With the seed it fixes what the
+    worker draws."""
     state: Mapping[str, Tensor]
     """The tensors of the worker's sub-model. A server with many open tasks cuts them from the
     global model on demand."""

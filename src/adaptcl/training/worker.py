@@ -1,15 +1,16 @@
 """One round on a worker: the worker's side of Algorithm 1.
 
-The paper prints it so; `Worker.carry_out` follows the lines.
+The paper prints it so; `Worker._carry_out` follows the lines.
 
     1  receive θ and P from the server                  a `Task`
     2  θ ← SparseTrain(β·E, θ, D)                       the group lasso makes it sparse
     3  if P > 0:
     4      mask ← NetworkPrune(P)                       `_units_left`
     5      θ, I ← NetworkReconfigure(θ, mask)           `_reconfigured`
-    6  else: I stays as it was
-    9  θ ← SparseTrain((1 − β)·E, θ, D)
-    10 send θ and I to the server                       an `Update`
+    6  else:
+    7      I stays as it was
+    8  θ ← SparseTrain((1 − β)·E, θ, D)
+    9  send θ and I to the server                       an `Update`
 
 θ are the tensors of the sub-model, I its kept units, D the worker's samples and P the pruned rate.
 """
@@ -51,7 +52,7 @@ _LOSS_SAMPLES = 256
 
 @dataclass(frozen=True)
 class WorkerMemory:
-    """What a worker remembers from task to task. Only λ ever leaves the worker."""
+    """What a worker remembers from task to task. Of this, only λ is sent to the server."""
 
     lasso: float | None = None
     """The group lasso's λ, from the worker's very first batch or from its first task."""
@@ -77,7 +78,7 @@ def refuse_lone_sample(worker: int, model: nn.Module, samples: Samples, batch_si
 
 
 class Worker:
-    """One holder of data. It keeps no state: the same task gives the same update."""
+    """One holder of data. It keeps no state: the same task and memory give the same update."""
 
     def __init__(
         self,
@@ -150,7 +151,7 @@ class Worker:
 
         cut = None
         if task.pruning is None:
-            # Lines 2 and 9 in one go: the optimizer keeps its momentum.
+            # Lines 2 and 8 in one go: the optimizer keeps its momentum.
             losses = sparse_train(0, total)
         else:
             first_steps = round(recipe.beta * total)
@@ -160,9 +161,9 @@ class Worker:
             seed_model(model)
             start = start and recut(start, self._units, kept, left)
             kept = left
-            losses = torch.cat([losses, sparse_train(first_steps, total)])  # Line 9.
+            losses = torch.cat([losses, sparse_train(first_steps, total)])  # Line 8.
 
-        # Line 10.
+        # Line 9.
         update = Update(
             worker=self.number,
             round=task.round,

@@ -143,8 +143,8 @@ class UnitMap:
     """Names of the weights of grouped convolutions whose groups all lose the same channels; other
     grouped convolutions lose whole groups."""
     growth: Mapping[str, Tensor] = field(default_factory=dict)
-    """By running statistic and index, the power of the unit's scale with which the activation
-    grows (see `growth.py`); 1 if it is missing."""
+    """For each index of a running statistic: if all that the unit owns is scaled by s, its
+    activation scales by s to this power (see `growth.py`); 1 if it is missing."""
 
     @property
     def count(self) -> int:

@@ -69,8 +69,8 @@ def _difference(worker: Mapping[str, str], server: Mapping[str, str]) -> str:
     if list(worker) != list(server):
         return "their modules and tensors are the same, but in another order"
     return (
-        "their modules and tensors are the same, but not the units that can be cut, or how they "
-        "are printed, as with other versions of AdaptCL or PyTorch"
+        "their modules and tensors are the same, but their prunable units or printed forms differ; "
+        "server and worker may have different versions of AdaptCL or PyTorch"
     )
 
 

@@ -37,9 +37,9 @@ from adaptcl.training.worker import divergence, refuse_diverged
 from adaptcl.units import FIXED, Kept, State, UnitMap, check_kept, cut_shapes, parameters
 from adaptcl.units.finite import largest
 
-_MAX_FIRST_LOSS = 1e6
-"""Limit of the loss on a first batch over the group lasso's penalty. It is usually around a
-thousandth, and above this only if the first weights are nearly zero or the outputs absurd."""
+_MAX_LOSS_TO_PENALTY = 1e6
+"""Largest plausible loss divided by the group lasso's penalty, on a first batch. Usually it is
+around a thousandth. More than this needs weights near zero or absurd outputs."""
 
 _MAX_CALLS_PER_STEP = 1000
 """How often a step may call the same norm layer. Layers can share one, a sequence can run through
@@ -189,7 +189,7 @@ def _unit_costs(units: UnitMap, kept: Kept) -> Tensor:
 
 def _check_lasso(who: str, lasso: float | None, strength: float) -> None:
     """The server may give this worker's λ to others, so it has to be a sensible one."""
-    most = _MAX_FIRST_LOSS * strength / (1 - strength)
+    most = _MAX_LOSS_TO_PENALTY * strength / (1 - strength)
     if lasso is not None and not 0 <= lasso <= most:
         raise UpdateError(
             f"{who} reported a λ of {lasso:g} for its group lasso, but with a strength of "

@@ -65,7 +65,9 @@ class Invitation:
             or not isinstance(invitation.settings, dict)
             or not is_whole_number(invitation.worker)
         ):
-            raise AdaptCLError("The server's invitation is not one.")
+            raise AdaptCLError(
+                "The server's invitation is malformed; server and worker may have different versions."
+            )
         return dataclasses.replace(
             invitation,
             inputs=read_inputs(invitation.inputs),
@@ -163,4 +165,6 @@ def _is_text(value: object, length: int) -> bool:
 
 
 def _odd(name: str, value: object) -> AdaptCLError:
-    return AdaptCLError(f"The server's invitation says that {name} is {value!r:.50}.")
+    return AdaptCLError(
+        f"The server's invitation gives {name} as {value!r:.50}, which is not allowed."
+    )

@@ -1,9 +1,12 @@
 """AdaptCL's server: a sub-model for each worker, cut so that all finish together (Algorithm 1).
 
 Once every pruning interval the server looks at how long each worker took, learns how much each has
-to prune (Algorithm 2, `pruned_rate.py`, inside the guards of `guards.py`), and asks for it in the
-worker's next task. A pruning stays pending until the worker's update confirms it. A fixed table of
-pruned rates can replace the learning, as in the paper's ablations.
+to prune, and asks for it in the worker's next task. Algorithm 2 as printed is in `pruned_rate.py`;
+by default `guards.py` decides, which makes it hold on real measurements. The rest of Algorithm 1's
+server (receive, aggregate, send) is that of every method with a barrier, in `synchronous.py`.
+
+A pruning stays pending until the worker's update confirms it. A fixed table of pruned rates can
+replace the learning, as in the paper's ablations.
 """
 
 from __future__ import annotations
@@ -73,7 +76,11 @@ class AdaptCLSettings(RateSettings, SynchronousSettings):
 
 
 class AdaptCL(Synchronous):
-    """The paper's system; presets choose the paper's pruning order and aggregation."""
+    """The paper's system with our defaults; the presets `paper-*` choose the paper's own.
+
+    Ours are the order `balanced-bnscalor`, merging by change, guards around Algorithm 2 and widths
+    in multiples of 16.
+    """
 
     summary = "a sub-model for each worker, sized from its measured update times"
     Settings: ClassVar[type[AdaptCLSettings]] = AdaptCLSettings
@@ -129,8 +136,8 @@ class AdaptCL(Synchronous):
         if rate == 0:
             self._speeds.add(worker, arrival.timing.update_time)
         else:
-            # A round in which the sub-model changed is a measurement of neither size. Times from
-            # before, of an update that was late when this was decided, are of the old size.
+            # A round in which the sub-model changed is a measurement of neither size. Earlier times
+            # belong to the old size, so they are discarded too.
             self._speeds.discard_times(worker)
 
     def returned(self, worker: int) -> None:

@@ -14,8 +14,9 @@ as the fastest?
     γ_min  the smallest retention (`min_retention`)
     α      caution of the first pruning, when f̃⁻¹ is not known yet (`alpha`)
 
-The algorithm assumes that measurements lie on a curve. Real ones do not, so a run uses it inside
-the guards of `guards.py`. With the setting `literal_algorithm_2` it runs as it is here.
+The algorithm assumes that measurements lie on a curve. Real ones do not, so by default `guards.py`
+decides: it replaces lines 1 to 3 and 9 and uses lines 4 to 7 from here. With the setting
+`literal_algorithm_2` a run follows this file alone.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ class RateSettings:
     )
     min_pruned_rate: float = setting(
         0.02,
-        "skip prunings with a smaller pruned rate (ρ_min)",
+        "smallest change of retention that is worth a pruning (ρ_min)",
         at_least=0,
         below=1,
         condition=Unless("pruned_rates"),

@@ -6,10 +6,10 @@ times. So each new point is compared with what is known. If it contradicts that,
 forgotten and learning starts again. Two points of different conditions make a line that leads
 anywhere, and a worker that follows it may end far from its target.
 
-The server expects the same time at a size that was measured before. Other sizes give bounds: a
-smaller sub-model takes at most as long as a larger one, and hardly less than in proportion to its
-parameters, which travel, or its FLOPs, which are computed, unless the line through the last two
-sizes says so. Within these bounds a curve may bend, as it does where the layers that are cut first
+The server expects the same time at a size that was measured before. Other sizes give bounds. A
+smaller sub-model takes at most as long as a larger one. Its time falls at most in proportion to its
+parameters or its FLOPs, whichever fell more. The line through the last two sizes may allow less.
+Within these bounds a curve may bend, as it does where the layers that are cut first
 have many parameters and little to compute, or the reverse.
 """
 

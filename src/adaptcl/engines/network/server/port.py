@@ -50,7 +50,7 @@ class Port(threading.Thread):
                 access_log=False,
                 lifespan="off",
                 ws="none",
-                proxy_headers=False,  # anybody could say so where a request comes from
+                proxy_headers=False,  # a client could forge its address in them
                 timeout_keep_alive=int(IDLE_S),
                 timeout_graceful_shutdown=1,
                 server_header=False,
