@@ -66,7 +66,7 @@ class Invitation:
             or not is_whole_number(invitation.worker)
         ):
             raise AdaptCLError(
-                "The server's invitation is malformed; server and worker may have different versions."
+                "The server's invitation is malformed; it may have another version of AdaptCL."
             )
         return dataclasses.replace(
             invitation,
