@@ -22,6 +22,7 @@ from adaptcl.engines.loop import (
 from adaptcl.events import (
     Event,
     RoundFinished,
+    TaskSent,
     UpdateArrived,
     Warned,
     WorkerJoined,
@@ -167,6 +168,7 @@ class Play:
     ) -> None:
         self.log: list[str] = []
         self.events: list[Event] = []
+        self.sent: list[TaskSent] = []
         self.saved: list[Tree] = []
         self.strategy = ScriptedStrategy(self.log, reactions, rounds)
         self.transport = ScriptedTransport(self.log, turns, opening)
@@ -181,6 +183,9 @@ class Play:
         return closed.round / 10
 
     def listen(self, event: Event) -> None:
+        if isinstance(event, TaskSent):
+            self.sent.append(event)
+            return
         self.events.append(event)
         self.log.append(f"tell {type(event).__name__}")
 
@@ -194,6 +199,15 @@ class Play:
 
 
 # The order of things -----------------------------------------------------------------------------
+
+
+def test_every_task_is_told_of_with_the_time_it_was_sent() -> None:
+    play = Play(
+        [Reaction(tasks(0, 1)), closes(1, *tasks(2)), closes(2)],
+        [(1.0, [arrived(0)]), (2.0, [arrived(2)])],
+        rounds=2,
+    ).run()
+    assert [(each.worker, each.virtual_time_s) for each in play.sent] == [(0, 0), (1, 0), (2, 1)]
 
 
 def test_a_run_goes_through_its_steps_in_order() -> None:

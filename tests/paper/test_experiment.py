@@ -23,7 +23,7 @@ PAPERS = {
     "fig-sensitivity",
     "table-cpu",
 }
-BESIDES = {"table-strength"}
+BESIDES = {"table-strength", "table-equal-time"}
 
 
 def test_every_table_and_figure_has_its_experiment() -> None:

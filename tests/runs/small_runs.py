@@ -62,7 +62,8 @@ def assert_same(folder: Path, reference: Path) -> None:
     assert figures(folder) == figures(reference)
     for name in ("rounds.jsonl", "model.safetensors", "sub-models.safetensors"):
         assert (folder / name).read_bytes() == (reference / name).read_bytes(), name
-    assert {p.name for p in folder.iterdir()} - {"figures", "longer.safetensors"} == {
+    optional = {"figures", "longer.safetensors", "report.html"}
+    assert {p.name for p in folder.iterdir()} - optional == {
         ".lock", ".begun-with.json", "config.toml", "rounds.jsonl", "summary.json",
         "model.safetensors", "inputs.json", "sub-models.safetensors",
     }  # fmt: skip

@@ -64,14 +64,14 @@ def show_runs_in_place(paths: Sequence[Path]) -> None:
 def named_runs(words: Sequence[str]) -> list[Path]:
     """Find the runs in some folders: the folders themselves, or those up to two levels below.
 
-    Each run is listed once. A folder of figures, which `runs/both/*` includes, is skipped. Any
-    other folder without a run stays in the list, so that reading it raises the error.
+    Each run is listed once. Figures and the report, which `runs/both/*` includes, are skipped. Any
+    other place without a run stays in the list, so that reading it raises the error.
     """
     found: list[Path] = []
     others: list[Path] = []
     for path in map(Path, words):
         runs = run_folders(path, levels=2)
-        if not runs and path.name == FIGURES and path.is_dir():
+        if not runs and path.name in (FIGURES, REPORT) and path.exists():
             others.append(path)
         else:
             found += runs or [path]
