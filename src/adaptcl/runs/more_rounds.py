@@ -14,8 +14,7 @@ from typing import Any
 
 from adaptcl.config import Config
 from adaptcl.errors import RunFolderError
-from adaptcl.runs.folder import RunFolder
-from adaptcl.runs.folder_reader import is_network_run, read_marks
+from adaptcl.runs.folder import RunFolder, is_network_run, read_marks
 from adaptcl.settings import is_custom
 from adaptcl.strategies import Strategy, strategy_class
 from adaptcl.strategies.asynchronous import Asynchronous
