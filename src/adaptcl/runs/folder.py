@@ -118,7 +118,7 @@ def read_settings(path: Path) -> dict[str, Any]:
 
 
 def read_marks(path: Path) -> dict[str, Any] | None:
-    """What a run was begun with (`runs/identity.py`); None if that is not on record."""
+    """What a run was begun with (`runs/resumption.py`); None if that is not on record."""
     file = path / MARKS
     if not file.exists():
         return None
