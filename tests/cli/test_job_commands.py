@@ -1,4 +1,4 @@
-"""`adaptcl run`, in this process; `test_process.py` has what takes another one."""
+"""`adaptcl run`, `forecast` and `describe` in this process, not in another one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The lists of everything that has a name."""
+"""Lists of everything that has a name, and help for shells and editors."""
 
 from __future__ import annotations
 
