@@ -15,8 +15,7 @@ from adaptcl.errors import RunFolderError
 from adaptcl.events import Event, RoundFinished
 from adaptcl.pruning import similarity
 from adaptcl.records import RoundRecord
-from adaptcl.runs.averaging import USUAL_SHARE, Averaging
-from adaptcl.runs.evaluator import TestSetEvaluator
+from adaptcl.runs.evaluator import USUAL_SHARE, Averaging, TestSetEvaluator
 from adaptcl.runs.folder import RunFolder
 from adaptcl.runs.session import Session, run_session, simulated_session
 from adaptcl.runs.workload import Workload, workload_from_python

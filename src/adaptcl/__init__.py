@@ -18,15 +18,14 @@ from adaptcl.lazy import lazy_names
 if TYPE_CHECKING:
     from adaptcl import events
     from adaptcl.report.progress import Progress
-    from adaptcl.runs.delivered import Delivered
-    from adaptcl.runs.result import Result, load
+    from adaptcl.runs.result import Delivered, Result, load
     from adaptcl.runs.run import run
     from adaptcl.units import describe
 else:
     __getattr__ = lazy_names(
         __name__,
         {
-            "Delivered": "adaptcl.runs.delivered",
+            "Delivered": "adaptcl.runs.result",
             "Progress": "adaptcl.report.progress",
             "Result": "adaptcl.runs.result",
             "describe": "adaptcl.units",

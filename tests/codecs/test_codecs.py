@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from adaptcl.codecs import CODECS, Memory, Parcel, Payload, codec
 from adaptcl.errors import SettingError, UpdateError
+from adaptcl.training.worker import first_not_finite
 from adaptcl.units import State
-from adaptcl.units.finite import first_not_finite
 
 Parcels = Callable[..., Parcel]
 everyone = pytest.mark.parametrize("name", CODECS)

@@ -18,14 +18,14 @@ pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a C
 def test_a_batch_is_what_the_plain_operations_make(
     shape: tuple[int, int, int], moved: bool
 ) -> None:
-    from adaptcl.training.gpu.batch import batch, fits
+    from adaptcl.training.gpu.batch_and_loss import batch, batch_fits
 
     randomness = torch.Generator().manual_seed(0)
     inputs = torch.randint(0, 256, (50, *shape), dtype=torch.uint8, generator=randomness)
     labels = torch.randint(0, 10, (50,), generator=randomness)
     channels = shape[0]
     samples = Samples(inputs, labels, (0.4,) * channels, (0.2,) * channels).to("cuda")
-    assert fits(samples, 16)
+    assert batch_fits(samples, 16)
     indexes = torch.randint(0, 50, (3, 16), generator=randomness)
     moves = [draw_moves(16, randomness) for _ in indexes]
     table = torch.zeros(3, 4 if moved else 1, 20, dtype=torch.long)
@@ -180,7 +180,7 @@ def dice(seed: int = SEED, passes: int = 0) -> Tensor:
 
 
 def kept(x: Tensor, p: float, state: Tensor, number: int = 0) -> Tensor:
-    from adaptcl.training.gpu.dropout import drop
+    from adaptcl.training.gpu.activations import drop
 
     return drop(x, p, 1 / (1 - p), state, number)[1]
 
@@ -188,7 +188,7 @@ def kept(x: Tensor, p: float, state: Tensor, number: int = 0) -> Tensor:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("p", [0.1, 0.25, 0.5])
 def test_about_so_many_are_dropped_and_the_others_made_up_for(p: float, dtype: torch.dtype) -> None:
-    from adaptcl.training.gpu.dropout import drop
+    from adaptcl.training.gpu.activations import drop
 
     x = torch.randn(10, 64, 14, 14, device="cuda", dtype=dtype)
     y, mask = drop(x, p, 1 / (1 - p), dice(), 0)
@@ -232,13 +232,13 @@ def test_neighbours_are_drawn_apart() -> None:
 def test_loss_and_gradient_are_those_of_pytorch(
     rows: int, classes: int, dtype: torch.dtype
 ) -> None:
-    from adaptcl.training.gpu.loss import fits, loss_gradient
+    from adaptcl.training.gpu.batch_and_loss import loss_fits, loss_gradient
 
     torch.manual_seed(0)
     scores = (5 * torch.randn(rows, classes, device="cuda")).to(dtype)
     labels = torch.randint(0, classes, (rows,), device="cuda")
     losses, counter = torch.zeros(5, device="cuda"), torch.tensor([3], device="cuda")
-    assert fits(scores)
+    assert loss_fits(scores)
     gradient = loss_gradient(scores, labels, losses, counter)
 
     exact = scores.double().requires_grad_()
@@ -254,7 +254,7 @@ def test_loss_and_gradient_are_those_of_pytorch(
 def test_values_and_gradients_are_those_of_pytorch_to_the_last_bit(
     shape: tuple[int, ...], dtype: torch.dtype
 ) -> None:
-    from adaptcl.training.gpu.max_pool import halve, halves
+    from adaptcl.training.gpu.activations import halve, halves
 
     torch.manual_seed(0)
     images = torch.randint(0, 4, shape, device="cuda").to(dtype)  # with ties

@@ -11,12 +11,12 @@ from torch import Tensor, nn
 from adaptcl.data import Samples
 from adaptcl.models import build
 from adaptcl.pruning import fit
-from adaptcl.runs.averaging import Averaging
+from adaptcl.runs.evaluator import Averaging
 from adaptcl.strategies.aggregation import Aggregation, AggregationSettings
 from adaptcl.strategies.strategy import Closed
 from adaptcl.training.evaluation import Judge, accuracy
+from adaptcl.training.worker import first_not_finite
 from adaptcl.units import State, cut, parameters, trace
-from adaptcl.units.finite import first_not_finite
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from adaptcl.page.server import Watch
+from adaptcl.page.page_server import Watch
 from tests.page.conftest import SMALL
 
 

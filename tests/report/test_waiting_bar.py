@@ -6,7 +6,7 @@ import pytest
 from rich.console import Console
 
 from adaptcl.report import bar
-from adaptcl.report.waiting_bar import PATIENCE
+from adaptcl.report.progress import PATIENCE
 
 
 class Clock:

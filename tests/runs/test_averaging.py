@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adaptcl.records import WorkerRecord
-from adaptcl.runs.averaging import Averaging
+from adaptcl.runs.evaluator import Averaging
 from adaptcl.strategies.strategy import Closed
 from adaptcl.units import State
 

@@ -15,7 +15,7 @@ import adaptcl
 from adaptcl.data import Samples
 from adaptcl.data.samples import Inputs
 from adaptcl.errors import AdaptCLWarning, DataError
-from adaptcl.runs.delivered import Delivered
+from adaptcl.runs.result import Delivered
 
 MEAN, STD = (0.3, 0.5), (0.4, 0.2)
 IMAGES = torch.randint(0, 256, (5, 2, 6, 6), generator=torch.Generator().manual_seed(1)).byte()

@@ -16,8 +16,8 @@ from adaptcl.data.samples import Inputs
 from adaptcl.errors import RunFolderError
 from adaptcl.events import RoundFinished, UpdateArrived
 from adaptcl.records import RoundRecord, Summary, WorkerRecord, summarise
-from adaptcl.runs.folder import RunFolder
-from adaptcl.runs.folder_reader import (
+from adaptcl.runs.folder import (
+    RunFolder,
     is_run_folder,
     read_delivered,
     read_finished,

@@ -13,9 +13,9 @@ from adaptcl import data, models
 from adaptcl import storage as snapshot
 from adaptcl.strategies import Job, Reaction, Strategy
 from adaptcl.strategies.fedavg import FedAVGS
-from adaptcl.strategies.lasso_coefficient import FirstCoefficients
 from adaptcl.strategies.ssp import SSP
 from adaptcl.training import Arrival, Task, Update
+from adaptcl.training.group_lasso import FirstCoefficients
 from adaptcl.training.worker import Worker, WorkerMemory
 
 WHOLE, HALF = torch.ones(8, dtype=torch.bool), torch.arange(8) < 4

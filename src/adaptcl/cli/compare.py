@@ -15,7 +15,7 @@ from adaptcl.report.figures import draw
 from adaptcl.report.labels import distinct_labels
 from adaptcl.report.saved_run import Run, by_strategy, read_run
 from adaptcl.report.table import comparison_table
-from adaptcl.runs.folder_reader import FIGURES, run_folders
+from adaptcl.runs.folder import FIGURES, run_folders
 
 
 def compare_runs(options: argparse.Namespace) -> None:

@@ -218,7 +218,7 @@ def _custom_settings(words: Sequence[str], shipped: Mapping[str, Setting]) -> Ma
     names = [*str(named.get("strategy", "")).split(","), named.get("codec")]
     if not any(is_custom(name.strip()) for name in names if isinstance(name, str)):
         return {}
-    from adaptcl.config.declarations import all_settings  # imports PyTorch, as the class will
+    from adaptcl.config.config import all_settings  # imports PyTorch, as the class will
 
     return {name: each for name, each in all_settings(named).items() if name not in shipped}
 

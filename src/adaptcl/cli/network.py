@@ -21,7 +21,7 @@ from adaptcl.cli import say
 from adaptcl.cli.compare import show_runs
 from adaptcl.cli.requested_runs import requested_runs
 from adaptcl.errors import SettingError
-from adaptcl.runs.folder_reader import NetworkFile, is_network_run
+from adaptcl.runs.folder import NetworkFile, is_network_run
 
 _HOST_AND_PORT = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^][\s:/@]+):(?P<port>[0-9]{1,5})")
 """An address that contains colons is in brackets."""

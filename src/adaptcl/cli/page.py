@@ -12,7 +12,7 @@ from adaptcl.cli.compare import named_runs
 from adaptcl.config import Config
 from adaptcl.errors import RunFolderError
 from adaptcl.page.html import write_report
-from adaptcl.page.server import Watch
+from adaptcl.page.page_server import Watch
 from adaptcl.report.labels import distinct_labels
 from adaptcl.report.saved_run import by_strategy, read_run
 from adaptcl.trackers import Tracker, open_trackers, refuse_unknown

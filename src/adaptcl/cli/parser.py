@@ -58,7 +58,7 @@ def _add_run(commands: Any) -> None:
         description="Run a job with simulated workers.",
         usage="adaptcl run [FILE] [--preset NAME] [--out DIR] [--SETTING X …]",
     )
-    run.set_defaults(command=_imported("run", "run_job"))
+    run.set_defaults(command=_imported("job_commands", "run_job"))
     run.add_argument("--out", help="folder for the run [default runs/DATE-TIME]")
     _add_watching(run)
     run.take_settings()
@@ -95,7 +95,7 @@ def _add_previews(commands: Any) -> None:
             description=description,
             usage=f"adaptcl {name} [FILE] [--preset NAME] [--SETTING X …]",
         )
-        preview.set_defaults(command=_imported("preview", f"{name}_job"))
+        preview.set_defaults(command=_imported("job_commands", f"{name}_job"))
         preview.take_settings()
 
 
@@ -313,14 +313,14 @@ def _add_editor_help(commands: Any) -> None:
         help="print the completion of this command for bash and zsh",
         description='Print a shell script. Put eval "$(adaptcl completion)" into ~/.bashrc.',
     )
-    completion.set_defaults(command=_imported("completion", "print_completion"))
+    completion.set_defaults(command=_imported("listing", "print_completion"))
     schema = commands.add_parser(
         "schema",
         help="print a JSON Schema of settings files, for editors",
         description="Print a JSON Schema of settings files. An editor uses it after a first line "
         "`#:schema ./adaptcl.schema.json` in the file.",
     )
-    schema.set_defaults(command=_imported("completion", "print_schema"))
+    schema.set_defaults(command=_imported("listing", "print_schema"))
 
 
 def _silence(text: str) -> float:

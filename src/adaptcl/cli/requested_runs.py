@@ -13,8 +13,7 @@ from adaptcl import config
 from adaptcl.config import Config
 from adaptcl.config.effects import changed_settings, explain_ineffective
 from adaptcl.errors import SettingError
-from adaptcl.runs.folder import RunFolder
-from adaptcl.runs.folder_reader import FIGURES, is_run_folder
+from adaptcl.runs.folder import FIGURES, RunFolder, is_run_folder
 
 
 @dataclass(frozen=True)

@@ -12,13 +12,12 @@ from typing import Any
 from adaptcl import config, report
 from adaptcl.cli import network
 from adaptcl.cli.compare import named_runs, show_runs_in_place
+from adaptcl.cli.job_commands import load_with_progress, saying_how_to_resume, unfinished
 from adaptcl.cli.page import named_trackers, start_page, tracked
-from adaptcl.cli.run import load_with_progress, saying_how_to_resume, unfinished
 from adaptcl.config.config import FROM_PYTHON
 from adaptcl.errors import AdaptCLError, RunFolderError, SettingError
-from adaptcl.runs.folder import RunFolder
-from adaptcl.runs.folder_reader import NetworkFile, is_network_run, read_marks, read_settings
-from adaptcl.runs.identity import refuse_other_settings
+from adaptcl.runs.folder import NetworkFile, RunFolder, is_network_run, read_marks, read_settings
+from adaptcl.runs.resumption import refuse_other_settings
 from adaptcl.runs.session import run_session, simulated_session
 
 

@@ -19,8 +19,7 @@ from adaptcl.config.files import (
 from adaptcl.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from adaptcl.config.config import Config, configure
-    from adaptcl.config.declarations import all_settings, unknown_setting
+    from adaptcl.config.config import Config, all_settings, configure, unknown_setting
     from adaptcl.config.job import JobSettings
 else:
     __getattr__ = lazy_names(
@@ -28,9 +27,9 @@ else:
         {
             "Config": "adaptcl.config.config",
             "JobSettings": "adaptcl.config.job",
-            "all_settings": "adaptcl.config.declarations",
+            "all_settings": "adaptcl.config.config",
             "configure": "adaptcl.config.config",
-            "unknown_setting": "adaptcl.config.declarations",
+            "unknown_setting": "adaptcl.config.config",
         },
     )
 

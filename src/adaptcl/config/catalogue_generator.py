@@ -9,7 +9,7 @@ from typing import Any
 
 from adaptcl.codecs import CODECS
 from adaptcl.config.catalogue import ENVIRONMENT, FILE, kind_name, order_summary
-from adaptcl.config.declarations import all_settings
+from adaptcl.config.config import all_settings
 from adaptcl.data import DATASETS
 from adaptcl.engines.environment import EnvironmentSettings
 from adaptcl.models import MODELS

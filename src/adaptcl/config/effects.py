@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from adaptcl.codecs import CODECS
-from adaptcl.config.config import Config, sections_for
-from adaptcl.config.declarations import SHARED_GROUPS, all_settings
+from adaptcl.config.config import SHARED_GROUPS, Config, all_settings, sections_for
 from adaptcl.config.files import preset_and_file
 from adaptcl.engines.environment import EnvironmentSettings
 from adaptcl.settings import Condition, Setting, declared, is_custom

@@ -16,7 +16,7 @@ from adaptcl.errors import RunFolderError
 from adaptcl.records import RoundRecord, WorkerRecord
 from adaptcl.report.palette import looks
 from adaptcl.report.saved_run import Run
-from adaptcl.runs.folder_reader import read_delivered
+from adaptcl.runs.folder import read_delivered
 
 MOST_WORKERS = 40
 """Workers that the page names one by one; of more it shows an even choice from slow to fast."""

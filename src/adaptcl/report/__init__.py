@@ -3,10 +3,9 @@
 from adaptcl.report.csv_file import write_comparison
 from adaptcl.report.figures import draw
 from adaptcl.report.labels import distinct_labels
-from adaptcl.report.progress import Progress
+from adaptcl.report.progress import Progress, bar
 from adaptcl.report.saved_run import Run, by_strategy, read_run
 from adaptcl.report.table import comparison_table, forecast_table
-from adaptcl.report.waiting_bar import bar
 
 __all__ = [
     "Progress",

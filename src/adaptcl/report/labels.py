@@ -16,7 +16,7 @@ from adaptcl.config import JobSettings
 from adaptcl.config.effects import CONDITIONS, has_effect
 from adaptcl.engines.environment import EnvironmentSettings
 from adaptcl.report.saved_run import Run
-from adaptcl.runs.folder_reader import is_network_run
+from adaptcl.runs.folder import is_network_run
 from adaptcl.settings import declared
 from adaptcl.training import Recipe
 

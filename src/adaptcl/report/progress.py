@@ -1,13 +1,18 @@
-"""Progress of runs: a live display in a terminal, one line a round anywhere else."""
+"""Progress of runs: a live display in a terminal, one line a round anywhere else.
+
+One long step beside them, such as fetching or reading data, has a bar.
+"""
 
 from __future__ import annotations
 
 import statistics
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import TracebackType
 
+from rich import progress
 from rich.console import Console, RenderableType
 from rich.live import Live
 from rich.text import Text
@@ -27,6 +32,8 @@ from adaptcl.report.wording import duration, number_of, span
 
 _NAMED = 5
 """How many workers a line names at most; there may be thousands."""
+PATIENCE = 1.0
+"""Seconds a step may take before a bar is worth the flicker."""
 
 
 class Progress:
@@ -147,3 +154,39 @@ def _can_redraw(console: Console) -> bool:
     """The live display needs a terminal that moves its cursor and shows Unicode bars."""
     unicode = console.encoding.lower().startswith("utf")
     return console.is_terminal and not console.is_dumb_terminal and unicode
+
+
+@contextmanager
+def bar(
+    title: str,
+    *,
+    in_bytes: bool = False,
+    console: Console | None = None,
+    clock: Callable[[], float] = time.monotonic,
+) -> Iterator[Callable[[int, int | None], None]]:
+    """Yield a function of (done, total) that draws a bar once the step turns out to be long.
+
+    The bar goes to standard error and disappears at the end. Without a terminal there is no bar.
+    """
+    console = console or Console(stderr=True, force_terminal=None if sys.stderr.isatty() else False)
+    columns = (
+        progress.TextColumn("{task.description}"),
+        progress.BarColumn(),
+        progress.DownloadColumn() if in_bytes else progress.MofNCompleteColumn(),
+        progress.TimeRemainingColumn(),
+    )
+    bars = progress.Progress(
+        *columns, console=console, transient=True, disable=not console.is_terminal
+    )
+    task = bars.add_task(title, total=None)
+    began = clock()
+
+    def show(done: int, total: int | None) -> None:
+        if not bars.live.is_started and clock() - began > PATIENCE:
+            bars.start()
+        bars.update(task, completed=done, total=total)
+
+    try:
+        yield show
+    finally:
+        bars.stop()

@@ -20,7 +20,7 @@ from typing import Any
 from adaptcl.config.config import FROM_PYTHON
 from adaptcl.errors import RunFolderError
 from adaptcl.records import RoundRecord, Summary
-from adaptcl.runs.folder_reader import is_network_run, read_marks
+from adaptcl.runs.folder import is_network_run, read_marks
 from adaptcl.strategies import STRATEGIES
 
 _LONGEST_NAME = 16

@@ -1,17 +1,87 @@
-"""Tests the model of a run round by round, and decides which model the run delivers."""
+"""Tests the model of a run round by round, and decides which model the run delivers.
+
+That model is a running mean of the latest global models. With unequal data a single round can be
+bad: VGG16 on CIFAR-10 (s = 80, σ = 20) had 61 % in one test between two of 73 %. A mean over some
+rounds hardly notices, is usually a little better than its models, and costs the workers nothing:
+they go on from the latest model, not from the mean.
+
+The mean covers a share of the rounds so far, because a model that still learns fast is better than
+its past. The newest model has the weight 1 / (share × round) and older ones fade. So there is no
+averaging in the first 1 / share rounds.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Container
 from typing import Protocol
+
+import torch
 
 from adaptcl.config import JobSettings
 from adaptcl.engines.loop import Evaluator
-from adaptcl.runs.averaging import Averaging
 from adaptcl.runs.workload import Workload
 from adaptcl.storage import Tree
 from adaptcl.strategies.strategy import Closed, Strategy
 from adaptcl.training.evaluation import FreshStatistics, Judge, Score
 from adaptcl.units import State
+
+USUAL_SHARE = 0.05
+"""Five per cent: at the end of 150 rounds the mean covers about seven."""
+
+
+class Averaging:
+    """A running mean of global models in which older models fade."""
+
+    def __init__(self, share: float, constants: Container[str] = ()) -> None:
+        """Average over this share of the rounds so far; 0 switches it off. Tensors named in
+        `constants` are never averaged."""
+        self._share = share
+        self._constants = constants
+        self._model: State | None = None
+        self._round = 0
+        self._rounds = 0
+        """Rounds since sub-models last changed."""
+
+    @property
+    def model(self) -> State | None:
+        """The mean; None if it is just the global model."""
+        return self._model
+
+    def add(self, state: State, closed: Closed) -> State:
+        """Add the global model of a round and return the mean, whose tensors must not be changed.
+
+        Models from before a pruning have units that are cut now, and the statistics of the pruning
+        round fit neither model. So the mean starts again after a pruning.
+        """
+        pruned = any(record.pruned_rate for record in closed.workers)
+        self._rounds = 0 if pruned else self._rounds + 1
+        self._round = closed.round
+        window = min(self._rounds, self._share * closed.round)
+        if window <= 1 or self._model is None:
+            self._model = state
+        else:
+            # A mean from a checkpoint may be on another device than the next models.
+            self._model = {
+                name: torch.lerp(self._model[name].to(tensor.device), tensor, 1 / window)
+                if tensor.is_floating_point() and name not in self._constants
+                else tensor
+                for name, tensor in state.items()
+            }
+        return self._model
+
+    def snapshot(self) -> Tree:
+        """All that `restore` needs; the mean only if the next round uses it."""
+        needed = self._share * (self._round + 1) > 1
+        return {
+            "model": self._model if needed else None,
+            "round": self._round,
+            "rounds": self._rounds,
+        }
+
+    def restore(self, tree: Tree) -> None:
+        self._model = tree["model"]
+        self._round = tree["round"]
+        self._rounds = tree["rounds"]
 
 
 class RunEvaluator(Evaluator, Protocol):

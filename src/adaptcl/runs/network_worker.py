@@ -22,8 +22,7 @@ from adaptcl.engines.network.worker.worker_process import (
 )
 from adaptcl.errors import SettingError
 from adaptcl.pruning import ORDERS, custom_worker_orders, server_order
-from adaptcl.runs.workload import Workload, deal
-from adaptcl.runs.workload_check import check_lookup_tables
+from adaptcl.runs.workload import Workload, check_lookup_tables, deal
 from adaptcl.settings import build
 
 

@@ -15,10 +15,9 @@ from adaptcl.config.config import FROM_PYTHON, settings_from_python
 from adaptcl.config.effects import explain_ineffective
 from adaptcl.errors import warn_user
 from adaptcl.events import Event, Listener, Warned
-from adaptcl.runs.folder import RunFolder
-from adaptcl.runs.folder_reader import read_delivered, read_finished
-from adaptcl.runs.more_rounds import asks_for_more_rounds
+from adaptcl.runs.folder import RunFolder, read_delivered, read_finished
 from adaptcl.runs.result import Result
+from adaptcl.runs.resumption import asks_for_more_rounds
 from adaptcl.runs.session import recognise, run_session, simulated_session
 from adaptcl.runs.workload import datasets_by_worker, workload_from_python
 from adaptcl.units.trace import uncompiled

@@ -24,8 +24,7 @@ from adaptcl.engines.network.server.transport import Network
 from adaptcl.errors import SettingError
 from adaptcl.events import Listener
 from adaptcl.pruning import custom_worker_orders
-from adaptcl.runs.folder import RunFolder
-from adaptcl.runs.folder_reader import NETWORK_FILE, NetworkFile
+from adaptcl.runs.folder import NETWORK_FILE, NetworkFile, RunFolder
 from adaptcl.runs.result import Result
 from adaptcl.runs.session import Session, checked_strategy, run_session
 from adaptcl.runs.workload import Workload, load_workload

@@ -30,13 +30,11 @@ from adaptcl.pruning import WorkerOrder, custom_worker_orders
 from adaptcl.records import RoundRecord, Summary, summarise
 from adaptcl.runs.evaluator import RunEvaluator, TestSetEvaluator
 from adaptcl.runs.folder import RunFolder
-from adaptcl.runs.identity import marks, refuse_other_run
-from adaptcl.runs.more_rounds import can_be_extended, extend_run
 from adaptcl.runs.result import Result
+from adaptcl.runs.resumption import can_be_extended, extend_run, marks, refuse_other_run
 from adaptcl.runs.status_file import StatusFile
 from adaptcl.runs.sub_models import Savings, SubModels
-from adaptcl.runs.workload import Workload
-from adaptcl.runs.workload_check import check_lookup_tables, check_workload
+from adaptcl.runs.workload import Workload, check_lookup_tables, check_workload
 from adaptcl.storage import Tree
 from adaptcl.strategies import Job, Strategy, strategy_class
 from adaptcl.training.devices import gpu_left_as_found, side_by_side_on_a_gpu, trainers

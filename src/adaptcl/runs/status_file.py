@@ -80,9 +80,12 @@ class StatusFile:
             self._later.start()
 
     def _write_late(self) -> None:
+        # A run that failed leaves this timer behind. If its next attempt has ended meanwhile, and
+        # has removed the file, it must stay removed.
         with self._lock:
-            if self._later is not None:
+            if self._later is not None and self._path.exists():
                 self._write()
+            self._later = None
 
     def _write(self) -> None:
         self._later = None

@@ -19,7 +19,6 @@ from torch import Tensor
 
 from adaptcl.records import WorkerRecord
 from adaptcl.storage import Tree
-from adaptcl.strategies.lasso_coefficient import FirstCoefficients
 from adaptcl.strategies.strategy import (
     Closed,
     Job,
@@ -29,6 +28,7 @@ from adaptcl.strategies.strategy import (
     worker_record,
 )
 from adaptcl.training import Arrival, Task, Update
+from adaptcl.training.group_lasso import FirstCoefficients
 from adaptcl.units import Kept, State
 from adaptcl.units.unit_map import is_counter, is_variance
 

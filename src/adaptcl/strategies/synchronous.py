@@ -31,7 +31,6 @@ from adaptcl.seeds import generator
 from adaptcl.settings import Beside, setting
 from adaptcl.storage import Tree
 from adaptcl.strategies.aggregation import Aggregation, AggregationSettings, zero_lost_units
-from adaptcl.strategies.lasso_coefficient import FirstCoefficients
 from adaptcl.strategies.strategy import (
     Closed,
     Job,
@@ -41,8 +40,9 @@ from adaptcl.strategies.strategy import (
     worker_record,
 )
 from adaptcl.training import Arrival, Pruning, Task
+from adaptcl.training.group_lasso import FirstCoefficients
+from adaptcl.training.worker import first_not_finite
 from adaptcl.units import CutOnDemand, Kept, State
-from adaptcl.units.finite import first_not_finite
 
 
 @dataclass(frozen=True)

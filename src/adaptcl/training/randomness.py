@@ -28,7 +28,7 @@ from adaptcl.training.gpu.task_dropout import Drop, TaskDropout
 from adaptcl.training.task_generator import SHARED, QuickGenerator, TaskGenerator
 
 try:
-    from adaptcl.training.gpu.dropout import drop
+    from adaptcl.training.gpu.activations import drop
 except ImportError:  # Triton comes with PyTorch for GPUs on most systems, not on all
     _DROP: Drop | None = None
 else:

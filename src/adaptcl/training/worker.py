@@ -43,7 +43,6 @@ from adaptcl.training.randomness import Draws, SeedModel, seeded
 from adaptcl.training.task import Cut, Pruning, Task, Update
 from adaptcl.training.trainer import PlainTrainer, Trainer, first_coefficient
 from adaptcl.units import Kept, UnitMap, put_back, recut
-from adaptcl.units.finite import first_not_finite
 from adaptcl.units.forward import unable_alone
 
 _LOSS_SAMPLES = 256
@@ -242,3 +241,25 @@ def divergence(update: Update, sign: str) -> UpdateError:
         f"The training of worker {update.worker} diverged in round {update.round} ({sign}); "
         "a lower learning_rate may help."
     )
+
+
+def first_not_finite(tensors: Mapping[str, Tensor]) -> str | None:
+    """The name of the first tensor that holds NaN or an infinity, or None.
+
+    Checking tensors one by one would make a GPU wait a hundred times per update. One sum over all
+    of them is enough: if it is finite, all numbers are. The converse may fail, because numbers of
+    10³⁸ add up to infinity; only then is every number checked.
+    """
+    floats = {name: tensor for name, tensor in tensors.items() if tensor.is_floating_point()}
+    if not floats or math.isfinite(_total(list(floats.values()))):
+        return None
+    return next(
+        (name for name, tensor in floats.items() if not bool(torch.isfinite(tensor).all())), None
+    )
+
+
+def _total(tensors: list[Tensor]) -> float:
+    if tensors[0].device.type == "cpu":
+        return sum(tensor.sum().item() for tensor in tensors)
+    # A GPU can sum absolute values of all tensors at once.
+    return torch.stack(torch._foreach_norm(tensors, 1)).sum().item()

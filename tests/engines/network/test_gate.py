@@ -33,6 +33,7 @@ from adaptcl.pruning import fit, prune
 from adaptcl.pruning.budget import block_sizes
 from adaptcl.training import Cut, Pruning, Recipe, Task, Update
 from adaptcl.training.wire import encode
+from adaptcl.training.worker import first_not_finite
 from adaptcl.units import (
     FIXED,
     Kept,
@@ -46,7 +47,6 @@ from adaptcl.units import (
     retention,
     trace,
 )
-from adaptcl.units.finite import first_not_finite
 
 PLAIN = Plain(NoSettings())
 

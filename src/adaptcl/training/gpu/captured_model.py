@@ -20,14 +20,13 @@ from adaptcl.training.task import Recipe
 from adaptcl.units import Kept, State, UnitMap, kept_key
 
 try:
-    from adaptcl.training.gpu import batch as images
-    from adaptcl.training.gpu import loss
+    from adaptcl.training.gpu.activations import halve, halves
+    from adaptcl.training.gpu.batch_and_loss import batch, batch_fits, loss_fits, loss_gradient
     from adaptcl.training.gpu.batch_norm import batch_norm, fits
     from adaptcl.training.gpu.batch_norm_pool import batch_norm_pool
     from adaptcl.training.gpu.convolution import convolve
     from adaptcl.training.gpu.convolution import fits as convolves
     from adaptcl.training.gpu.descent import Descent, Gradients
-    from adaptcl.training.gpu.max_pool import halve, halves
     from adaptcl.training.gpu.shortcuts import OperationRecorder, Operations, Shortcuts, Shortened
 except ImportError:  # Triton comes with PyTorch for GPUs on most systems, not on all
     _HAS_TRITON = False
@@ -222,9 +221,9 @@ class CapturedModel:
 
     def _batch(self, step: _Step, recipe: Recipe) -> tuple[Tensor, Tensor]:
         table = step.table
-        if images.fits(self._samples, step.size):
+        if batch_fits(self._samples, step.size):
             moved = recipe.augmentation
-            return images.batch(self._samples, table.rows, table.counter, step.size, moved=moved)
+            return batch(self._samples, table.rows, table.counter, step.size, moved=moved)
         indexes, moves = table.row(step.size)
         inputs, labels = self._samples.batch(indexes)
         if recipe.augmentation:
@@ -241,8 +240,8 @@ class CapturedModel:
     def _loss(self, step: _Step, scores: Tensor, labels: Tensor) -> tuple[Tensor, Tensor | None]:
         """Write down the loss; where the backward pass begins, and the gradient there if not 1."""
         table = step.table
-        if loss.fits(scores):
-            return scores, loss.loss_gradient(scores, labels, table.noted, table.counter)
+        if loss_fits(scores):
+            return scores, loss_gradient(scores, labels, table.noted, table.counter)
         with self._autocast():
             mean = F.cross_entropy(scores, labels)
         table.note(mean.detach())

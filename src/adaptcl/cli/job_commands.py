@@ -1,4 +1,4 @@
-"""The command `adaptcl run`."""
+"""The commands that take a job: `adaptcl run`, `forecast` and `describe`."""
 
 from __future__ import annotations
 
@@ -8,15 +8,19 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from rich.console import Console
+
 from adaptcl import report
 from adaptcl.cli import say
 from adaptcl.cli.compare import show_runs
 from adaptcl.cli.page import named_trackers, start_page, tracked
-from adaptcl.cli.requested_runs import requested_runs
+from adaptcl.cli.requested_runs import ineffective_settings, requested_configs, requested_runs
 from adaptcl.config import Config
 from adaptcl.runs.folder import RunFolder
+from adaptcl.runs.forecast import forecast
 from adaptcl.runs.session import run_session, simulated_session
 from adaptcl.runs.workload import Workload, load_workload
+from adaptcl.units import describe
 
 
 def run_job(options: argparse.Namespace) -> None:
@@ -70,3 +74,22 @@ def _workload_by_seed() -> Callable[[Config], Workload]:
         return kept[chosen.job.seed]
 
     return made
+
+
+def forecast_job(options: argparse.Namespace) -> None:
+    configs = requested_configs(options)
+    for sentence in ineffective_settings(options, configs):
+        say(sentence)
+    workload = load_with_progress(configs[0])
+    samples = [len(part) for part in workload.worker_samples]
+    with report.bar("computing times") as progress:
+        forecasts = []
+        for number, each in enumerate(configs):
+            forecasts.append(forecast(each, workload.units, samples))
+            progress(number + 1, len(configs))
+    Console().print(report.forecast_table(forecasts))
+
+
+def describe_job(options: argparse.Namespace) -> None:
+    workload = load_with_progress(requested_configs(options)[0])
+    print(describe(workload.model, workload.example(), workload.fixed))

@@ -1,3 +1,5 @@
+"""Numbers that are not finite, which show that training diverged."""
+
 from __future__ import annotations
 
 import pytest
@@ -5,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from adaptcl.units.finite import first_not_finite, largest
+from adaptcl.training.worker import first_not_finite
 
 ANY = st.floats(width=32, allow_nan=True, allow_infinity=True)
 
@@ -29,9 +31,3 @@ def test_large_numbers_are_finite_though_their_sum_is_not(dtype: torch.dtype) ->
 def test_counters_and_nothing_at_all_are_finite() -> None:
     assert first_not_finite({}) is None
     assert first_not_finite({"count": torch.tensor(3), "empty": torch.empty(0)}) is None
-
-
-@given(st.lists(st.lists(st.floats(width=32, allow_nan=False), min_size=1), max_size=4))
-def test_the_largest_number_counts_whatever_its_sign(rows: list[list[float]]) -> None:
-    tensors = [torch.tensor(row) for row in rows]
-    assert largest(tensors) == [max(map(abs, tensor.tolist())) for tensor in tensors]

@@ -1,4 +1,8 @@
-"""Make a batch of images in one kernel: gathered, augmented, normalised and channels-last."""
+"""The two ends of a step, in one kernel each: the batch of images, and the loss of their scores.
+
+A batch is gathered, augmented, normalised and laid out channels-last in one go. Cross entropy and
+its gradient take PyTorch ten small kernels.
+"""
 
 from __future__ import annotations
 
@@ -7,15 +11,17 @@ from torch import Tensor
 
 from adaptcl.data import Samples
 from adaptcl.training.batches import MARGIN
-from adaptcl.training.gpu.kernels import batch_kernels as kernels
+from adaptcl.training.gpu.kernels import batch_and_loss_kernels as kernels
 
 _COLOURS = 8
 """Most channels of an image: a program goes through them one by one."""
 _PIXELS = 512
 """Pixels of an image that one program takes."""
+_MOST = 2**15
+"""Scores that one program can hold."""
 
 
-def fits(samples: Samples, size: int) -> bool:
+def batch_fits(samples: Samples, size: int) -> bool:
     """Whether the kernel can make batches of this size: it takes images in bytes, on a GPU."""
     inputs = samples.inputs
     return (
@@ -64,3 +70,41 @@ def batch(
         num_warps=4,
     )
     return images, labels
+
+
+def loss_fits(scores: Tensor) -> bool:
+    """Whether the kernel can take the scores of this batch."""
+    return (
+        scores.is_cuda
+        and scores.dim() == 2
+        and scores.dtype in (torch.float32, torch.bfloat16)
+        and scores.is_contiguous()
+        and _power_of_two(len(scores)) * _power_of_two(scores.shape[1]) <= _MOST
+    )
+
+
+def loss_gradient(scores: Tensor, labels: Tensor, losses: Tensor, counter: Tensor) -> Tensor:
+    """The gradient of the mean loss with respect to the scores.
+
+    The loss itself is written to `losses` at the place that `counter` points at.
+    """
+    scores = scores.detach()
+    gradient = torch.empty_like(scores)
+    rows, classes = scores.shape
+    kernels.cross_entropy[1,](
+        scores,
+        labels,
+        gradient,
+        losses,
+        counter,
+        rows,
+        classes,
+        ROWS=_power_of_two(rows),
+        CLASSES=_power_of_two(classes),
+        num_warps=4,
+    )
+    return gradient
+
+
+def _power_of_two(count: int) -> int:
+    return 1 << (max(1, count) - 1).bit_length()

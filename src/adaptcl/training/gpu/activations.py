@@ -1,7 +1,8 @@
-"""The usual max-pool, 2×2 with stride 2, without an index for every square.
+"""Operations on activations between layers: dropout, and the usual max-pool, 2×2 with stride 2.
 
-PyTorch writes eight bytes for each square to remember where its maximum was. Here the backward
-pass searches again.
+Dropout draws by a seed and a count that lie on the GPU, for `task_dropout.py`. For a max-pool
+PyTorch writes eight bytes for each square to remember where its maximum was. Here the backward pass
+searches again.
 """
 
 from __future__ import annotations
@@ -12,10 +13,40 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from adaptcl.training.gpu.kernels import max_pool_kernels as kernels
+from adaptcl.training.gpu.kernels import activation_kernels as kernels
 
-_SQUARES, _WIDE, _WARPS = 32, 64, 4
-"""Squares of a program, channels of each, and its warps."""
+_BLOCK = 512
+"""Entries that one program drops."""
+_SQUARES, _WIDE = 32, 64
+"""Squares of a program, and channels of each."""
+
+
+def drop(
+    x: Tensor, probability: float, scale: float, dice: Tensor, number: int
+) -> tuple[Tensor, Tensor]:
+    """The entries times `scale`, some of them set to zero, and a mask of those that are left."""
+    channels, area = 1, max(1, x.numel())
+    if x.dim() == 4 and x.is_contiguous(memory_format=torch.channels_last):
+        channels, area = x.shape[1], x.shape[2] * x.shape[3]
+    else:
+        x = x.contiguous()
+    y = torch.empty_like(x)
+    mask = torch.empty_like(x, dtype=torch.bool)
+    kernels.drop[-(-x.numel() // _BLOCK),](
+        x,
+        y,
+        mask.view(torch.int8),
+        dice,
+        x.numel(),
+        channels,
+        area,
+        number,
+        probability,
+        scale,
+        BLOCK=_BLOCK,
+        num_warps=4,
+    )
+    return y, mask
 
 
 def halves(x: Tensor) -> bool:
@@ -52,7 +83,7 @@ class _Halve(Function):
             channels,
             SQUARES=_SQUARES,
             WIDE=_WIDE,
-            num_warps=_WARPS,
+            num_warps=4,
         )
         # Not the result: a later operation may change it in place.
         ctx.save_for_backward(x)
@@ -74,7 +105,7 @@ class _Halve(Function):
             channels,
             SQUARES=_SQUARES,
             WIDE=_WIDE,
-            num_warps=_WARPS,
+            num_warps=4,
         )
         return dx
 
