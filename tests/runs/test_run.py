@@ -120,7 +120,7 @@ def test_other_weights_to_begin_with_make_another_run() -> None:
         ({"rouns": 3}, "There is no setting 'rouns'; did you mean 'rounds'?"),
         ({"rounds": 0}, "rounds is 0, but it must be a whole number, at least 1."),
         ({"strategy": "fedavg,adaptcl"}, "strategy is 'fedavg,adaptcl', but adaptcl.run "),
-        ({"preset": "mine"}, "preset is 'mine', but it must be one of default, "),
+        ({"preset": "mine"}, "preset is 'mine', but it must be one of cifar10, "),
         ({"bandwidths": [1, 2]},
          "bandwidths has 2 entries, but it must have one for each of the 3 workers."),
         ({"trace": "/no/trace.csv"}, "trace: /no/trace.csv cannot be read (No such file or dire"),
