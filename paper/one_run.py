@@ -92,11 +92,11 @@ class ObservingEvaluator:
         self.averaged: dict[int, float] = {}
         self.fresh: dict[int, float] = {}
 
-    def judge(self, strategy: Strategy, closed: Closed) -> float | None:
+    def judge(self, strategy: Strategy, closed: Closed, is_last: bool) -> float | None:
         self.warnings += closed.warnings
         state = strategy.model()
         mean = self._mean.add(state, closed)
-        accuracy = self._usual.judge(strategy, closed)
+        accuracy = self._usual.judge(strategy, closed, is_last)
         if accuracy is not None:
             self.averaged[closed.round] = self._usual.accuracy(mean)
             self.fresh[closed.round] = self._usual.accuracy(self._fresh.of(state))

@@ -47,10 +47,9 @@ class TestSetEvaluator:
                 workload.model, workload.worker_samples, job.fresh_statistics
             )
 
-    def judge(self, strategy: Strategy, closed: Closed) -> float | None:
+    def judge(self, strategy: Strategy, closed: Closed, is_last: bool) -> float | None:
         model = self._averaging.add(strategy.model(), closed)
-        # Not `round < rounds`: if workers are lost for good, a run may end earlier.
-        if closed.round % self._every and not strategy.finished:
+        if closed.round % self._every and not is_last:
             return None
         return self.accuracy(self._with_statistics(model))
 

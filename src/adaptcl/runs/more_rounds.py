@@ -15,7 +15,7 @@ from typing import Any
 from adaptcl.config import Config
 from adaptcl.errors import RunFolderError
 from adaptcl.runs.folder import RunFolder
-from adaptcl.runs.folder_reader import is_network_run, read_marks
+from adaptcl.runs.folder_reader import is_network_run, read_finished, read_marks
 from adaptcl.settings import is_custom
 from adaptcl.strategies import Strategy, strategy_class
 from adaptcl.strategies.asynchronous import Asynchronous
@@ -46,7 +46,15 @@ def extend_run(folder: RunFolder, config: Config, marks: dict[str, Any]) -> None
             f"{folder.path} cannot go on to {rounds} rounds: only simulated runs can, not those "
             "across a network."
         )
+    finished = read_finished(folder.path)
     checkpoint = folder.checkpoint_for_more()
+    stopped_by = finished[0].stopped_by if finished else (checkpoint or {}).get("stopped_by")
+    if stopped_by is not None:
+        who = "a listener" if stopped_by.startswith("listener") else stopped_by
+        raise RunFolderError(
+            f"{folder.path} cannot go on to {rounds} rounds: {who} ended it before its rounds "
+            "were done, and more rounds do not change that; begin another run in another folder."
+        )
     begins_anew = checkpoint is None and not folder.finished
     if not begins_anew and not (checkpoint or {}).get("may_go_further"):
         raise RunFolderError(
