@@ -106,6 +106,10 @@ class ObservingEvaluator:
             self.similarity[closed.round] = round(similarity(self._units, first, second), 5)
         return accuracy
 
+    @property
+    def tested(self) -> State:
+        return self._usual.tested
+
     def delivered(self, strategy: Strategy) -> State:
         return self._usual.delivered(strategy)
 

@@ -62,7 +62,11 @@ def assert_same(folder: Path, reference: Path) -> None:
     assert figures(folder) == figures(reference)
     for name in ("rounds.jsonl", "model.safetensors", "sub-models.safetensors"):
         assert (folder / name).read_bytes() == (reference / name).read_bytes(), name
-    extra = {"figures", "report.html", "longer.safetensors"}
+    best = folder / "best.safetensors", reference / "best.safetensors"
+    assert best[0].exists() == best[1].exists()
+    assert not best[0].exists() or best[0].read_bytes() == best[1].read_bytes()
+    longer = {"longer.safetensors", "longer-best.safetensors"}
+    extra = {"figures", "report.html", best[0].name, *longer}
     assert {p.name for p in folder.iterdir()} - extra == {
         ".lock", ".begun-with.json", "config.toml", "rounds.jsonl", "summary.json",
         "model.safetensors", "inputs.json", "sub-models.safetensors",

@@ -27,6 +27,9 @@ MARKS = ".begun-with.json"
 CHECKPOINT = "checkpoint.safetensors"
 KEPT = "longer.safetensors"
 """The checkpoint from before the last round, for a run that gets more rounds."""
+BEST = "best.safetensors"
+KEPT_BEST = "longer-best.safetensors"
+"""The best model from before the last round, for a run that gets more rounds."""
 SUMMARY = "summary.json"
 FIGURES = "figures"
 """The folder of figures beside a run, or beside the runs of several strategies."""
@@ -118,6 +121,19 @@ def read_marks(path: Path) -> dict[str, Any] | None:
     except (OSError, ValueError) as error:
         raise RunFolderError(f"{file} is damaged and cannot be read: {error}.") from None
     return found
+
+
+def read_best(path: Path) -> State:
+    """The model of a finished run that had the best test."""
+    finished = read_finished(path)
+    if finished is not None and finished[0].best_round == finished[0].rounds:
+        return read_delivered(path)[0]
+    if not (path / BEST).exists():
+        raise RunFolderError(f"{path} does not hold the model of its best test.")
+    try:
+        return load_file(path / BEST)
+    except (OSError, SafetensorError) as error:
+        raise RunFolderError(f"{path} is damaged and cannot be read: {error}.") from None
 
 
 def read_delivered(path: Path) -> tuple[State, Inputs, SubModels]:

@@ -144,7 +144,8 @@ def _run(
 
     needed: list[Listener] = [keep_record]
     if folder:
-        needed += [folder, StatusFile(folder.path)]
+        best = _BestModel(folder, evaluator, strategy, records)
+        needed += [folder, StatusFile(folder.path), best]
     tell = Listeners(needed, listeners, stop_rule)
     name = job.model if job.model != FROM_PYTHON else type(workload.model).__name__
     tell(RunStarted(job.strategy, name, job.data, job.workers, strategy.rounds, len(records)))
@@ -168,6 +169,31 @@ def _run(
     trained.load_state_dict(final)
     path = folder.path if folder else None
     return Result(summary, tuple(records), trained.eval(), sub_models, path, inputs)
+
+
+class _BestModel:
+    """A listener that keeps the model of the best test in the run's folder."""
+
+    def __init__(
+        self,
+        folder: RunFolder,
+        evaluator: RunEvaluator,
+        strategy: Strategy,
+        records: Sequence[RoundRecord],
+    ) -> None:
+        self._folder = folder
+        self._evaluator = evaluator
+        self._strategy = strategy
+        known = [record.accuracy for record in records if record.accuracy is not None]
+        self._best = max(known, default=-1.0)
+
+    def __call__(self, event: Event) -> None:
+        if not isinstance(event, RoundFinished) or event.record.accuracy is None:
+            return
+        # The model of the last round is delivered. The best before it stays, for more rounds.
+        if event.record.accuracy > self._best and not self._strategy.finished:
+            self._best = event.record.accuracy
+            self._folder.save_best(self._evaluator.tested, event.record.round)
 
 
 class _Checkpoints:
