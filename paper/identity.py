@@ -35,6 +35,7 @@ _STEADY = {
     "samples_share": 0.0,
     "jitter": 0.0,
     "trace": "",
+    "max_virtual_time": 0.0,
 }
 """Only with these values is the time of a round known without running it."""
 _HARMLESS = {field.name for field in dataclasses.fields(AggregationSettings)} | {"late_updates"}

@@ -91,11 +91,11 @@ class ObservingEvaluator:
         self.averaged: dict[int, float] = {}
         self.fresh: dict[int, float] = {}
 
-    def judge(self, strategy: Strategy, closed: Closed) -> float | None:
+    def judge(self, strategy: Strategy, closed: Closed, is_last: bool) -> float | None:
         self.warnings += closed.warnings
         state = strategy.model()
         mean = self._mean.add(state, closed)
-        accuracy = self._usual.judge(strategy, closed)
+        accuracy = self._usual.judge(strategy, closed, is_last)
         if accuracy is not None:
             self.averaged[closed.round] = self._usual.accuracy(mean)
             self.fresh[closed.round] = self._usual.accuracy(self._fresh.of(state))
@@ -104,6 +104,10 @@ class ObservingEvaluator:
             first, second = (kept[worker] for worker in PAIR)
             self.similarity[closed.round] = round(similarity(self._units, first, second), 5)
         return accuracy
+
+    @property
+    def tested(self) -> State:
+        return self._usual.tested
 
     def delivered(self, strategy: Strategy) -> State:
         return self._usual.delivered(strategy)

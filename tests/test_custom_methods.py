@@ -304,7 +304,7 @@ def test_a_flag_of_a_class_that_is_not_named_is_none(command: Command) -> None:
 # Going on ----------------------------------------------------------------------------------------
 
 
-class StoppedError(Exception):
+class StoppedError(BaseException):
     """In place of a kill."""
 
 

@@ -3,7 +3,7 @@
 - `adaptcl.run(model, train, test, strategy="adaptcl", ...)` trains your `nn.Module` with simulated
   workers. The command `adaptcl` does the same from settings files.
 - `adaptcl.Progress` shows the progress of a run; `adaptcl.events` are the events that any function
-  can listen to.
+  can listen to. A listener that raises `adaptcl.StopRun` ends the run after the round.
 - `adaptcl.describe(model, example)` says which units of a model can be cut.
 - `adaptcl.load(folder)` returns the model of a finished run, or the sub-model of one worker.
 """
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from adaptcl.errors import AdaptCLError, AdaptCLWarning
+from adaptcl.errors import AdaptCLError, AdaptCLWarning, StopRun
 from adaptcl.lazy import lazy_names
 
 if TYPE_CHECKING:
@@ -41,6 +41,7 @@ __all__ = [
     "Delivered",
     "Progress",
     "Result",
+    "StopRun",
     "__version__",
     "describe",
     "events",

@@ -38,6 +38,13 @@ class RunFolderError(AdaptCLError):
     """A run folder is missing, occupied, incomplete or damaged."""
 
 
+class StopRun(Exception):  # noqa: N818  # a request, not an error
+    """Raised by a listener to end the run after the round that is running.
+
+    Its text, if it has one, stands in the summary: `raise StopRun("the loss rises")`.
+    """
+
+
 class AdaptCLWarning(UserWarning):
     """The run continues, but the user should know something."""
 

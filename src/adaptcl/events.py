@@ -1,7 +1,9 @@
 """The events of a run, for listeners.
 
 A listener is a plain function of one event: the progress display is one, and a user may add
-others. A run goes the same way with and without listeners.
+others. A run goes the same way with and without listeners, unless one raises `adaptcl.StopRun`:
+then it ends after the round that is running. A listener of the user that raises anything else is
+reported and gets no more events.
 """
 
 from __future__ import annotations

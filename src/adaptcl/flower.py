@@ -171,7 +171,7 @@ class _Report:
         self._evaluate_fn = evaluate_fn
         self._transport = transport
 
-    def judge(self, strategy: Strategy, closed: Closed) -> None:
+    def judge(self, strategy: Strategy, closed: Closed, is_last: bool) -> None:
         log(INFO, "[ROUND %s/%s]", closed.round, self._rounds)
         self.result.arrays = ArrayRecord(strategy.model())
         self.evaluate(closed.round, self.result.arrays)

@@ -138,6 +138,9 @@ class Summary:
     accuracy_by_worker: tuple[float | None, ...] = ()
     """Of the same model on test data with each worker's shares of the classes; empty if the
     workers' labels are unknown, as across machines."""
+    stopped_by: str | None = None
+    """Why the run ended before all its rounds were done: the setting that ended it, or `listener`
+    with what the listener said; None if all rounds were done."""
 
     @property
     def worst_class_accuracy(self) -> float | None:

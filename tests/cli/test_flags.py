@@ -48,7 +48,7 @@ def test_help_shows_the_settings_that_most_people_need_under_headings(
 ) -> None:
     text = shown("run", "--help")
     flags = set(re.findall(r"(--[a-z-]+) X", text))
-    assert flags == {"--" + name.replace("_", "-") for name in COMMON}
+    assert flags == {"--until", *("--" + name.replace("_", "-") for name in COMMON)}
     headings = " job: .* data: .* training: .* pruning \\(strategy adaptcl\\): .* environment: "
     assert re.search(headings, text)
     assert "the method of collaborative learning, or several with commas between [" in text
@@ -109,3 +109,29 @@ def test_a_mistake_in_a_command_line_is_refused_in_one_sentence(
     refused: Refused, words: list[str], sentence: str
 ) -> None:
     refused(words, sentence)
+
+
+@pytest.mark.parametrize(
+    ("words", "seconds"),
+    [("300", 300), ("300s", 300), ("90min", 5400), ("1.5h", 5400), ("1h 30min", 5400), ("0", 0)],
+)
+def test_a_time_limit_is_in_seconds_or_in_words(words: str, seconds: float) -> None:
+    for flag in ("--until", "--max-virtual-time"):
+        options = command_line().parse_args(["run", flag, words])
+        assert options.flags == {"max_virtual_time": seconds}
+
+
+@pytest.mark.parametrize("words", ["soon", "90 minutes", "-5", "1h-3s", "1.2.3h", "min", "inf"])
+def test_a_time_limit_that_is_none_is_refused(words: str, refused: Refused) -> None:
+    refused(
+        ["run", f"--until={words}"],
+        f"max_virtual_time is {words!r}, but it must be a number, at least 0, or a time such as "
+        "300s, 90min or 2h.",
+    )
+
+
+def test_a_time_limit_is_set_once(refused: Refused) -> None:
+    refused(
+        ["run", "--until", "1h", "--max-virtual-time", "60"],
+        "max_virtual_time is given twice, as 3600.0 and as 60.0.",
+    )

@@ -78,3 +78,20 @@ def test_a_run_from_python_is_resumed_from_python(refused: Refused, command: Com
         "run was started from Python with its own model or data; continue it with "
         "adaptcl.run(..., out=..., resume=True).",
     )
+
+
+def test_a_run_that_ended_early_is_finished_and_cannot_be_made_longer(
+    command: Command, refused: Refused
+) -> None:
+    words = ("--strategy", "fedavg", "--samples", "100", "--rounds", "3", "--until", "1s")
+    status, output, errors = command("run", *words, "--out", "short")
+    assert (status, errors) == (0, "")
+    assert "fedavg finished 1 round (ended by max_virtual_time)" in output
+    assert Path("short/figures/overview.png").exists()
+    output = command("resume", "short")[1]
+    assert "short is finished already (ended by max_virtual_time)." in output
+    refused(
+        ["resume", "short", "--rounds", "9"],
+        "short cannot go on to 9 rounds: max_virtual_time ended it before its rounds were done, "
+        "and more rounds do not change that; begin another run in another folder.",
+    )

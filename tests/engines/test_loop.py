@@ -19,6 +19,7 @@ from adaptcl.engines.loop import (
     Remarked,
     Traffic,
 )
+from adaptcl.engines.stop_rule import StopRule, TimeLimit
 from adaptcl.events import (
     Event,
     RoundFinished,
@@ -178,8 +179,9 @@ class Play:
         self.loop.run(self.save, resume)
         return self
 
-    def judge(self, strategy: Strategy, closed: Closed) -> float | None:
-        self.log.append(f"judge {closed.round}")
+    def judge(self, strategy: Strategy, closed: Closed, is_last: bool) -> float | None:
+        is_early = is_last and not strategy.finished
+        self.log.append(f"judge {closed.round}{', the last' if is_early else ''}")
         return closed.round / 10
 
     def listen(self, event: Event) -> None:
@@ -226,6 +228,9 @@ def test_a_run_goes_through_its_steps_in_order() -> None:
         *("judge 2", "tell RoundFinished", "save", "close"),
     ]
     assert play.events[0] == UpdateArrived(0, 1, 1.0)
+    assert [(each.worker, each.virtual_time_s) for each in play.sent] == [
+        *((0, 0.0), (1, 0.0), (0, 1.0), (1, 2.0), (2, 2.0))
+    ]
 
 
 def test_an_update_that_the_strategy_drops_is_settled_as_dropped() -> None:
@@ -446,3 +451,20 @@ def test_an_error_of_a_listener_ends_the_run_before_the_round_is_saved() -> None
         loop.run(play.save)
     assert play.saved == []
     assert play.log[-2:] == ["tell RoundFinished", "close"]
+
+
+def test_a_stop_rule_ends_the_run_after_a_round_as_its_strategy_would() -> None:
+    reactions = [Reaction(tasks(0)), closes(1, *tasks(1)), closes(2, *tasks(0, 2))]
+    turns = [(1.0, [arrived(0)]), (2.0, [arrived(1), arrived(2)])]
+    play = Play(reactions, turns, rounds=9)
+    rule = StopRule({"max_virtual_time": TimeLimit(2.0)})
+    Loop(play.strategy, play.transport, 3, play, [play.listen], rule).run(play.save)
+    assert play.log[-5:] == ["begin", "judge 2, the last", "tell RoundFinished", "save", "close"]
+    assert [record.round for record in play.records] == [1, 2]
+    assert rule.stopped_by == "max_virtual_time"
+    # Resumed, it is over: only its results are left to be written.
+    again = Play([], [], rounds=9)
+    Loop(again.strategy, again.transport, 3, again, [again.listen], rule).run(
+        again.save, play.saved[-1]
+    )
+    assert again.log == ["restore"]

@@ -91,7 +91,7 @@ def test_the_same_seed_draws_the_same_participants_after_a_resume(tmp_path: Path
         "pruning_interval": 2, "min_pruned_rate": 0.0, "max_importance_lost": 1.0,
     }  # fmt: skip
 
-    class StoppedError(Exception):
+    class StoppedError(BaseException):
         pass
 
     def stop(event: Event) -> None:

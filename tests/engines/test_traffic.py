@@ -81,7 +81,7 @@ def test_of_a_worker_that_went_away_the_task_has_travelled_and_no_update(
     )
 
 
-class CutOffError(Exception):
+class CutOffError(BaseException):
     """Ends a run in the middle."""
 
 

@@ -17,7 +17,7 @@ from adaptcl.runs.result import Result
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
 
 
-class PowerCutError(Exception):
+class PowerCutError(BaseException):
     pass
 
 

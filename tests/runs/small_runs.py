@@ -14,8 +14,8 @@ import adaptcl
 from adaptcl.events import Event, RoundFinished
 
 
-class CutOffError(Exception):
-    """Ends a run as abruptly as an exception can."""
+class CutOffError(BaseException):
+    """Ends a run as abruptly as Ctrl-C. An ordinary exception would only end its listener."""
 
 
 def cut_off_after(number: int) -> Callable[[Event], None]:
@@ -62,8 +62,12 @@ def assert_same(folder: Path, reference: Path) -> None:
     assert figures(folder) == figures(reference)
     for name in ("rounds.jsonl", "model.safetensors", "sub-models.safetensors"):
         assert (folder / name).read_bytes() == (reference / name).read_bytes(), name
-    optional = {"figures", "longer.safetensors", "report.html"}
-    assert {p.name for p in folder.iterdir()} - optional == {
+    best = folder / "best.safetensors", reference / "best.safetensors"
+    assert best[0].exists() == best[1].exists()
+    assert not best[0].exists() or best[0].read_bytes() == best[1].read_bytes()
+    longer = {"longer.safetensors", "longer-best.safetensors"}
+    extra = {"figures", "report.html", best[0].name, *longer}
+    assert {p.name for p in folder.iterdir()} - extra == {
         ".lock", ".begun-with.json", "config.toml", "rounds.jsonl", "summary.json",
         "model.safetensors", "inputs.json", "sub-models.safetensors",
     }  # fmt: skip

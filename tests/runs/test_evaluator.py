@@ -68,7 +68,7 @@ def test_it_is_the_model_delivered_that_is_meant(settings: dict[str, Any]) -> No
     assert result.summary.accuracy_by_class == pytest.approx(right_by_class(result))
 
 
-class CutOffError(Exception):
+class CutOffError(BaseException):
     """Ends a run in the middle."""
 
 

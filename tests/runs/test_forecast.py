@@ -194,3 +194,12 @@ def test_a_run_that_ends_before_its_first_pruning_is_told_of() -> None:
     (warning,) = foreseen(model, rounds=1).warnings
     assert warning.endswith("would be in round 2, after the only round; raise `rounds`.")
     assert foreseen(model, rounds=2).warnings == ()
+
+
+@pytest.mark.parametrize("strategy", ["fedavg", "fedasync-s"])
+def test_a_forecast_ends_at_the_time_at_which_the_run_ends(strategy: str) -> None:
+    whole = forecast(configured(strategy=strategy), UNITS, SAMPLES)
+    own = {"strategy": strategy, "max_virtual_time": sum(whole.round_times_s[:3]) - 0.001}
+    found = forecast(configured(**own, target_accuracy=2.0, early_stopping=1), UNITS, SAMPLES)
+    assert found.round_times_s == whole.round_times_s[:3]
+    assert simulated(**own).summary.virtual_time_s == pytest.approx(found.virtual_time_s, rel=1e-9)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import re
 import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -21,13 +22,18 @@ from adaptcl.errors import SettingError
 from adaptcl.settings import Setting, is_custom
 
 COMMON = (
-    *("strategy", "model", "workers", "rounds", "seed", "codec"),
+    *("strategy", "model", "workers", "rounds", "max_virtual_time", "seed", "codec"),
     *("data", "data_dir", "samples", "partition"),
     *("epochs", "batch_size", "learning_rate", "strength"),
     *("pruning", "pruning_interval", "min_retention"),
     *("sigma", "bandwidth_max", "trace", "device"),
 )
 """The settings that most people need: `--help` shows these, `--help-all` shows all."""
+
+_SHORTER = {"max_virtual_time": ("--until",)}
+"""Further flags for a setting."""
+
+_SECONDS = {"s": 1, "min": 60, "h": 3600}
 
 _FIRST_GROUPS = ("job", "data", "training", "pruning (strategy adaptcl)", "environment", "output")
 
@@ -129,9 +135,11 @@ class Parser(argparse.ArgumentParser):
     ) -> None:
         several = ", or several with commas between" if each.name in ("strategy", "seed") else ""
         kind = "" if each.words == "text" else f"{each.words}; "
-        parse = {"strategy": _strategies, "seed": _seeds}.get(each.name, Setting.parse)
+        parsers = {"strategy": _strategies, "seed": _seeds, "max_virtual_time": _duration}
+        parse = parsers.get(each.name, Setting.parse)
         group.add_argument(
             each.flag,
+            *_SHORTER.get(each.name, ()),
             dest=each.name,
             action=_Setting,
             is_common=is_common or each.name in COMMON,
@@ -210,6 +218,20 @@ def _seeds(seed: Setting, text: str) -> Any:
     return (
         [seed.parse(each.strip()) for each in text.split(",")] if "," in text else seed.parse(text)
     )
+
+
+def _duration(setting: Setting, text: str) -> float:
+    """Parse seconds, or a time in words such as 90min or 1h30min."""
+    found = re.findall(r"([0-9.]+)\s*(s|min|h)\s*", text)
+    try:
+        if not found or "".join(map("".join, found)) != re.sub(r"\s", "", text):
+            return float(setting.parse(text))
+        return float(setting.checked(sum(float(n) * _SECONDS[unit] for n, unit in found)))
+    except (SettingError, ValueError):
+        raise SettingError(
+            f"{setting.name} is {text!r}, but it must be {setting.words}, or a time such as 300s, "
+            "90min or 2h."
+        ) from None
 
 
 def _custom_settings(words: Sequence[str], shipped: Mapping[str, Setting]) -> Mapping[str, Setting]:

@@ -16,6 +16,7 @@ from adaptcl.cli.job_commands import load_with_progress, saying_how_to_resume, u
 from adaptcl.cli.page import named_trackers, start_page, tracked
 from adaptcl.config.config import FROM_PYTHON
 from adaptcl.errors import AdaptCLError, RunFolderError, SettingError
+from adaptcl.report.progress import ended_by
 from adaptcl.runs.folder import NetworkFile, RunFolder, is_network_run, read_marks, read_settings
 from adaptcl.runs.resumption import refuse_other_settings
 from adaptcl.runs.session import run_session, simulated_session
@@ -65,10 +66,10 @@ def _go_on(
     """Continue the runs of one job that are not finished; `paths` are the runs of all jobs."""
     left: dict[Path, dict[str, Any]] = {}
     for path in together:
-        is_finished = report.read_run(path).summary is not None
+        summary = report.read_run(path).summary
         settings = _settings(path, rounds)
-        if is_finished and not _is_to_go_further(path, settings):
-            print(f"{path} is finished already.")
+        if summary is not None and not _is_to_go_further(path, settings):
+            print(f"{path} is finished already{ended_by(summary)}.")
         elif FROM_PYTHON in settings.values():
             raise RunFolderError(
                 f"{path} was started from Python with its own model or data; continue it with "

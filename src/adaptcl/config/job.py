@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from adaptcl.codecs import CODECS
+from adaptcl.errors import SettingError
 from adaptcl.settings import With, setting
 from adaptcl.strategies import STRATEGIES
 from adaptcl.training.devices import PRECISIONS
@@ -37,6 +38,25 @@ class JobSettings:
     )
     workers: int = setting(10, "number of workers (W)", at_least=1, group="job")
     rounds: int = setting(150, "number of rounds (T)", at_least=1, group="job")
+    max_virtual_time: float = setting(
+        0.0,
+        "end the run after the round in which its clock reaches this many seconds; 0 sets no limit",
+        at_least=0,
+        group="job",
+    )
+    target_accuracy: float = setting(
+        0.0,
+        "end the run once a test reaches this accuracy in per cent; 0 sets no target",
+        at_least=0,
+        at_most=100,
+        group="job",
+    )
+    early_stopping: int = setting(
+        0,
+        "end the run after this many rounds without a better test accuracy; 0 never does",
+        at_least=0,
+        group="job",
+    )
     seed: int = setting(
         1, "fixes all randomness of the run", at_least=0, at_most=2**63 - 1, group="job"
     )
@@ -110,3 +130,10 @@ class JobSettings:
     precision: str = setting(
         "tf32", "precision of matrix products on a GPU", choices=PRECISIONS, group="machine"
     )
+
+    def __post_init__(self) -> None:
+        if 0 < self.target_accuracy <= 1:
+            raise SettingError(
+                f"target_accuracy is {self.target_accuracy:g}, but it must be in per cent, above "
+                "1; 0 sets no target."
+            )

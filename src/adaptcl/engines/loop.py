@@ -3,7 +3,7 @@
 One turn reads downwards. The transport says what happens next: an update arrives, a worker is lost
 or comes back, a deadline passes. The loop hands that to the strategy and delivers the tasks that
 the strategy gives back. When a round closes, the evaluator tests the model, the listeners get the
-round's record, and the checkpoint is saved.
+round's record, the stop rule says whether the run goes on, and the checkpoint is saved.
 
 A transport only knows how tasks travel and what time it is. There are four: the simulation, the
 forecast (a simulation that trains nothing), the network, and the grid of somebody's Flower app.
@@ -13,10 +13,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Container, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from adaptcl.engines.heterogeneity import of_those_present
+from adaptcl.engines.stop_rule import StopRule
 from adaptcl.events import (
     Event,
     Listener,
@@ -150,13 +151,16 @@ class Transport(Protocol):
 class Evaluator(Protocol):
     """Tests the global model when a round closes."""
 
-    def judge(self, strategy: Strategy, closed: Closed) -> float | None:
-        """The accuracy of the model as it would be delivered now; None if it is not tested."""
+    def judge(self, strategy: Strategy, closed: Closed, is_last: bool) -> float | None:
+        """The accuracy of the model as it would be delivered now; None if it is not tested.
+
+        `is_last` says that no round follows, as far as that is known before the test.
+        """
         ...
 
 
 class Loop:
-    """Runs a strategy over a transport until the strategy is finished."""
+    """Runs a strategy over a transport until the strategy is finished or a rule ends the run."""
 
     def __init__(
         self,
@@ -165,11 +169,13 @@ class Loop:
         workers: int,
         evaluator: Evaluator,
         listeners: Sequence[Listener],
+        stop_rule: StopRule | None = None,
     ) -> None:
         self._strategy = strategy
         self._transport = transport
         self._evaluator = evaluator
         self._listeners = listeners
+        self._stop_rule = stop_rule or StopRule()
         self._update_times = [0.0] * workers
         """Each worker's latest; 0 where there is none."""
         self._deadline = math.inf
@@ -179,7 +185,7 @@ class Loop:
         """Run to the end. `save` gets a snapshot after every round, and `resume` is one."""
         if resume is not None:
             self._restore(resume)
-            if self._strategy.finished:
+            if self._is_over:
                 return  # only the results are left to be written, and nobody is needed for that
         try:
             for happening in self._transport.open(resume and resume["transport"]):
@@ -188,14 +194,18 @@ class Loop:
                 self._act(self._strategy.start(), save)
             else:
                 self._deliver(self._strategy.outstanding())
-            while not self._strategy.finished:
+            while not self._is_over:
                 raise_if_interrupted()
                 for happening in self._transport.next(self._deadline):
                     self._act(self._react(happening), save)
-                    if self._strategy.finished:
+                    if self._is_over:
                         break  # what else has happened would change a model that is done
         finally:
             self._transport.close()
+
+    @property
+    def _is_over(self) -> bool:
+        return self._strategy.finished or self._stop_rule.stopped_by is not None
 
     def _react(self, happening: Happening) -> Reaction:
         """Hand to the strategy what has happened."""
@@ -240,28 +250,28 @@ class Loop:
     def _finish_round(self, closed: Closed) -> None:
         now = self._transport.now
         self._rounds_closed = closed.round
-        accuracy = self._evaluator.judge(self._strategy, closed)
         sent, received = self._transport.traffic.take_round()
         # Where only some workers were asked, the heterogeneity is theirs.
         asked = closed.participants or range(len(self._update_times))
+        untested = RoundRecord(
+            round=closed.round,
+            virtual_time_s=now,
+            accuracy=None,
+            heterogeneity=of_those_present(self._update_times, asked, self._transport.away),
+            workers=closed.workers,
+            similarity=closed.similarity,
+            missing=closed.missing,
+            participants=closed.participants,
+            bytes_sent=sent,
+            bytes_received=received,
+        )
+        is_last = self._strategy.finished or self._stop_rule.ends_with(untested)
+        accuracy = self._evaluator.judge(self._strategy, closed, is_last)
+        record = replace(untested, accuracy=accuracy)
         for warning in closed.warnings:
             self._tell(Warned(warning))
-        self._tell(
-            RoundFinished(
-                RoundRecord(
-                    round=closed.round,
-                    virtual_time_s=now,
-                    accuracy=accuracy,
-                    heterogeneity=of_those_present(self._update_times, asked, self._transport.away),
-                    workers=closed.workers,
-                    similarity=closed.similarity,
-                    missing=closed.missing,
-                    participants=closed.participants,
-                    bytes_sent=sent,
-                    bytes_received=received,
-                )
-            )
-        )
+        self._tell(RoundFinished(record))
+        self._stop_rule.see(record)
 
     def _announce(self, happening: Happening) -> None:
         round_ = self._rounds_closed + 1

@@ -125,13 +125,18 @@ def round_line(run: RunStarted, record: RoundRecord) -> str:
 def finished_line(summary: Summary) -> str:
     best = f"best {100 * summary.best_accuracy:.1f} % in round {summary.best_round}"
     parts = [
-        f"{summary.strategy} finished {number_of(summary.rounds, 'round')}",
+        f"{summary.strategy} finished {number_of(summary.rounds, 'round')}{ended_by(summary)}",
         f"time {duration(summary.virtual_time_s)}",
         f"accuracy {100 * summary.accuracy:.1f} % ({best})",
         f"H {summary.heterogeneity_first:.3f} to {summary.heterogeneity_last:.3f}",
         f"retention {span(summary.retention, dash='-')}",
     ]
     return "  ".join(parts)
+
+
+def ended_by(summary: Summary) -> str:
+    """Say what ended a run before all its rounds were done; empty if nothing did."""
+    return f" (ended by {summary.stopped_by})" if summary.stopped_by else ""
 
 
 def absent_lines(summary: Summary) -> list[str]:

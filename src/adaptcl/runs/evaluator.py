@@ -87,6 +87,11 @@ class Averaging:
 class RunEvaluator(Evaluator, Protocol):
     """Tests the model round by round, and says at the end which model the run delivers."""
 
+    @property
+    def tested(self) -> State:
+        """The model that was tested last; empty before the first test."""
+        ...
+
     def delivered(self, strategy: Strategy) -> State:
         """The model to deliver now."""
         ...
@@ -108,6 +113,7 @@ class TestSetEvaluator:
 
     def __init__(self, job: JobSettings, workload: Workload) -> None:
         self._every = job.evaluate_every
+        self.tested: State = {}
         # Before workers train: building a judge may draw from a generator that they share.
         self._judge = Judge(workload.model, workload.test)
         self._averaging = Averaging(job.averaging, workload.units.constants)
@@ -117,12 +123,12 @@ class TestSetEvaluator:
                 workload.model, workload.worker_samples, job.fresh_statistics
             )
 
-    def judge(self, strategy: Strategy, closed: Closed) -> float | None:
+    def judge(self, strategy: Strategy, closed: Closed, is_last: bool) -> float | None:
         model = self._averaging.add(strategy.model(), closed)
-        # Not `round < rounds`: if workers are lost for good, a run may end earlier.
-        if closed.round % self._every and not strategy.finished:
+        if closed.round % self._every and not is_last:
             return None
-        return self.accuracy(self._with_statistics(model))
+        self.tested = self._with_statistics(model)
+        return self.accuracy(self.tested)
 
     def delivered(self, strategy: Strategy) -> State:
         return self._with_statistics(self._averaging.model or strategy.model())

@@ -17,7 +17,7 @@ from typing import Any
 
 import tomli_w
 import torch
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
 
 from adaptcl import storage
@@ -36,6 +36,9 @@ MARKS = ".begun-with.json"
 CHECKPOINT = "checkpoint.safetensors"
 KEPT = "longer.safetensors"
 """The checkpoint from before the last round, for a run that gets more rounds."""
+BEST = "best.safetensors"
+KEPT_BEST = "longer-best.safetensors"
+"""The best model from before the last round, for a run that gets more rounds."""
 SUMMARY = "summary.json"
 FIGURES = "figures"
 """The folder of figures beside a run, or beside the runs of several strategies."""
@@ -127,6 +130,19 @@ def read_marks(path: Path) -> dict[str, Any] | None:
     except (OSError, ValueError) as error:
         raise RunFolderError(f"{file} is damaged and cannot be read: {error}.") from None
     return found
+
+
+def read_best(path: Path) -> State:
+    """The model of a finished run that had the best test."""
+    finished = read_finished(path)
+    if finished is not None and finished[0].best_round == finished[0].rounds:
+        return read_delivered(path)[0]
+    if not (path / BEST).exists():
+        raise RunFolderError(f"{path} does not hold the model of its best test.")
+    try:
+        return load_file(path / BEST)
+    except (OSError, SafetensorError) as error:
+        raise RunFolderError(f"{path} is damaged and cannot be read: {error}.") from None
 
 
 def read_delivered(path: Path) -> tuple[State, Inputs, SubModels]:
@@ -246,6 +262,8 @@ class RunFolder:
         # In this order: marks that agree with the configuration show that all steps are done.
         if (self.path / KEPT).exists():
             (self.path / KEPT).replace(self.path / CHECKPOINT)
+        if (self.path / KEPT_BEST).exists():
+            (self.path / KEPT_BEST).replace(self.path / BEST)
         self._write_text(CONFIG, config)
         (self.path / SUMMARY).unlink(missing_ok=True)
         self.save_marks(marks)
@@ -296,6 +314,31 @@ class RunFolder:
             self._rounds += 1
             self._rounds_crc32 = zlib.crc32(line, self._rounds_crc32)
 
+    def save_best(self, model: State, round_: int) -> None:
+        """Replace the best model by that of a round."""
+        # One key alone: safetensors writes several in any order, and equal runs have equal files.
+        self._save_model(BEST, model, {"round": str(round_)})
+
+    def _settle_best(self, summary: Summary, *, keep: bool) -> None:
+        """Leave a best model only if it is another one than the delivered."""
+        if not (self.path / BEST).exists():
+            return
+        if summary.best_round == summary.rounds:
+            if keep:
+                (self.path / BEST).replace(self.path / KEPT_BEST)
+            else:
+                (self.path / BEST).unlink()
+            return
+        with safe_open(self.path / BEST, "pt") as file:
+            round_ = int(file.metadata()["round"])
+        # Across a network, a round that was lost in a crash may end differently when it is redone.
+        if round_ != summary.best_round:
+            (self.path / BEST).unlink()
+
+    def _save_model(self, name: str, model: State, header: dict[str, str]) -> None:
+        tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in model.items()}
+        storage.save_tensors(self.path / name, tensors, header)
+
     def finish(
         self,
         summary: Summary,
@@ -306,8 +349,8 @@ class RunFolder:
         keep_checkpoint: bool = False,
     ) -> None:
         """Write the results. The checkpoint is kept only for a run of more rounds."""
-        tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in model.items()}
-        storage.save_tensors(self.path / "model.safetensors", tensors, {"format": "pt"})
+        self._save_model("model.safetensors", model, {"format": "pt"})
+        self._settle_best(summary, keep=keep_checkpoint)
         self._write_text("inputs.json", json.dumps(inputs.to_json(), indent=2) + "\n")
         storage.save(self.path / "sub-models.safetensors", sub_models.to_tree())
         text = json.dumps(summary.to_json(), indent=2, allow_nan=False)

@@ -23,6 +23,7 @@ from adaptcl.errors import SettingError
 from adaptcl.events import Event, RoundFinished, Warned
 from adaptcl.pruning import prune
 from adaptcl.records import RoundRecord
+from adaptcl.runs.stopping import job_stop_rule
 from adaptcl.strategies import Closed, Job, Strategy, strategy_class
 from adaptcl.training import Task, Update
 from adaptcl.training.worker import WorkerMemory
@@ -74,7 +75,8 @@ def _forecast(config: Config, units: UnitMap, samples: Sequence[int]) -> Forecas
     )
     transport = Simulation(Untrained(units, samples), units, environment, job.workers, threads=1)
     observed = _Observed()
-    Loop(strategy, transport, job.workers, Untested(), [observed]).run()
+    stop_rule = job_stop_rule(job)  # only its time limit can be met where nothing is tested
+    Loop(strategy, transport, job.workers, Untested(), [observed], stop_rule).run()
     warnings = [environment.ignores_samples(), *observed.warnings]
     left = strategy.sub_models()
     work = [flops(units, each) for each in left]
@@ -123,7 +125,7 @@ class Untrained:
 class Untested:
     """An evaluator for runs without a model."""
 
-    def judge(self, strategy: Strategy, closed: Closed) -> None:
+    def judge(self, strategy: Strategy, closed: Closed, is_last: bool) -> None:
         return None
 
 

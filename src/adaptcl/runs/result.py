@@ -19,7 +19,7 @@ from adaptcl.data import as_samples
 from adaptcl.data.samples import Inputs, scaling
 from adaptcl.errors import DataError, RunFolderError, SettingError, warn_user
 from adaptcl.records import RoundRecord, Summary
-from adaptcl.runs.folder import read_delivered, read_settings
+from adaptcl.runs.folder import read_best, read_delivered, read_settings
 from adaptcl.runs.sub_models import SubModels
 from adaptcl.units.trace import uncompiled
 
@@ -149,9 +149,15 @@ class Result:
 
 
 def load(
-    folder: str | Path, *, model: nn.Module | None = None, worker: int | None = None
+    folder: str | Path,
+    *,
+    model: nn.Module | None = None,
+    worker: int | None = None,
+    best: bool = False,
 ) -> Delivered:
     """Load the model of a finished run in evaluation mode; with `worker`, that worker's sub-model.
+
+    With `best` this is the model that had the best test, not the one after the last round.
 
     A model that was trained on uint8 images takes them as they are. Floats must be scaled and
     normalised as in training (torchvision's ToTensor only scales). A sub-model is physically
@@ -162,7 +168,14 @@ def load(
     """
     path = Path(folder)
     settings = read_settings(path)
+    if best and worker is not None:
+        raise SettingError(
+            "best and worker are both given, but sub-models are kept only for the last model; "
+            "leave one of them out."
+        )
     state, inputs, sub_models = read_delivered(path)
+    if best:
+        state = read_best(path)
     if model is not None:
         trained = copy.deepcopy(uncompiled(model))
     elif settings["model"] not in models.MODELS:

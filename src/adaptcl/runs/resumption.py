@@ -23,7 +23,7 @@ from adaptcl.config import Config
 from adaptcl.config.effects import WHERE_COMPUTED
 from adaptcl.data.samples import checksums
 from adaptcl.errors import RunFolderError
-from adaptcl.runs.folder import RunFolder, is_network_run, read_marks
+from adaptcl.runs.folder import RunFolder, is_network_run, read_finished, read_marks
 from adaptcl.runs.workload import Workload
 from adaptcl.settings import is_custom
 from adaptcl.strategies import Strategy, strategy_class
@@ -131,7 +131,15 @@ def extend_run(folder: RunFolder, config: Config, marks: dict[str, Any]) -> None
             f"{folder.path} cannot go on to {rounds} rounds: only simulated runs can, not those "
             "across a network."
         )
+    finished = read_finished(folder.path)
     checkpoint = folder.checkpoint_for_more()
+    stopped_by = finished[0].stopped_by if finished else (checkpoint or {}).get("stopped_by")
+    if stopped_by is not None:
+        who = "a listener" if stopped_by.startswith("listener") else stopped_by
+        raise RunFolderError(
+            f"{folder.path} cannot go on to {rounds} rounds: {who} ended it before its rounds "
+            "were done, and more rounds do not change that; begin another run in another folder."
+        )
     begins_anew = checkpoint is None and not folder.finished
     if not begins_anew and not (checkpoint or {}).get("may_go_further"):
         raise RunFolderError(

@@ -47,7 +47,8 @@ def run(
     With `out` the run is written to that folder. `resume=True` continues an interrupted run there,
     or one that now has more `rounds`; of a finished run it returns the result.
 
-    `listeners` are functions of one event (`adaptcl.events`), called as things happen.
+    `listeners` are functions of one event (`adaptcl.events`), called as things happen. One that
+    raises `adaptcl.StopRun` ends the run cleanly after the round that is running.
     `adaptcl.Progress` is a listener that shows the progress. Every warning of the run is also an
     ordinary Python warning.
     """

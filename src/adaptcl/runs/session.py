@@ -25,6 +25,7 @@ from adaptcl.data.samples import Inputs
 from adaptcl.engines.environment import Environment
 from adaptcl.engines.loop import Loop, Transport
 from adaptcl.engines.simulation import LocalWorkers, Simulation
+from adaptcl.engines.stop_rule import StopRule
 from adaptcl.events import Event, Listener, RoundFinished, RunFinished, RunStarted, Warned
 from adaptcl.pruning import WorkerOrder, custom_worker_orders
 from adaptcl.records import RoundRecord, Summary, summarise
@@ -33,6 +34,7 @@ from adaptcl.runs.folder import RunFolder
 from adaptcl.runs.result import Result
 from adaptcl.runs.resumption import can_be_extended, extend_run, marks, refuse_other_run
 from adaptcl.runs.status_file import StatusFile
+from adaptcl.runs.stopping import Listeners, job_stop_rule
 from adaptcl.runs.sub_models import Savings, SubModels
 from adaptcl.runs.workload import Workload, check_lookup_tables, check_workload
 from adaptcl.storage import Tree
@@ -129,36 +131,67 @@ def _run(
     evaluator = evaluator or TestSetEvaluator(job, workload)
     if checkpoint:
         evaluator.restore(checkpoint["evaluator"])
-    checkpoints = _Checkpoints(session, folder, evaluator, records, checkpoint)
-    everybody: list[Listener] = [*listeners]
-    if folder:
-        everybody = [folder, StatusFile(folder.path), *listeners]
+    stop_rule = job_stop_rule(job)
+    if checkpoint:
+        stop_rule.restore(records, checkpoint.get("stopped_by"))
+    checkpoints = _Checkpoints(session, folder, evaluator, records, stop_rule, checkpoint)
 
-    def tell(event: Event) -> None:
+    def keep_record(event: Event) -> None:
         if isinstance(event, RoundFinished):
             records.append(event.record)
-        for listener in everybody:
-            listener(event)
 
+    needed: list[Listener] = [keep_record]
+    if folder:
+        best = _BestModel(folder, evaluator, strategy, records)
+        needed += [folder, StatusFile(folder.path), best]
+    tell = Listeners(needed, listeners, stop_rule)
     name = job.model if job.model != FROM_PYTHON else type(workload.model).__name__
     tell(RunStarted(job.strategy, name, job.data, job.workers, strategy.rounds, len(records)))
     for sentence in session.warnings:
         tell(Warned(sentence))
-    loop = Loop(strategy, session.connect(), job.workers, evaluator, [tell])
+    loop = Loop(strategy, session.connect(), job.workers, evaluator, [tell], stop_rule)
     loop.run(checkpoints.save, checkpoint and checkpoint["loop"])
 
     final = evaluator.delivered(strategy)
-    summary = _summary(session, evaluator, records, final, checkpoints.wall_time())
+    summary = replace(
+        _summary(session, evaluator, records, final, checkpoints.wall_time()),
+        stopped_by=None if strategy.finished else stop_rule.stopped_by,
+    )
     sub_models = SubModels.of(workload.units, strategy.sub_models())
     inputs = Inputs.of(workload.test, workload.classes)
     if folder:
-        keep = checkpoints.extendable
+        keep = checkpoints.extendable and summary.stopped_by is None
         folder.finish(summary, final, inputs, sub_models, keep_checkpoint=keep)
     tell(RunFinished(summary))
     trained = copy.deepcopy(workload.model)
     trained.load_state_dict(final)
     path = folder.path if folder else None
     return Result(summary, tuple(records), trained.eval(), sub_models, path, inputs)
+
+
+class _BestModel:
+    """A listener that keeps the model of the best test in the run's folder."""
+
+    def __init__(
+        self,
+        folder: RunFolder,
+        evaluator: RunEvaluator,
+        strategy: Strategy,
+        records: Sequence[RoundRecord],
+    ) -> None:
+        self._folder = folder
+        self._evaluator = evaluator
+        self._strategy = strategy
+        known = [record.accuracy for record in records if record.accuracy is not None]
+        self._best = max(known, default=-1.0)
+
+    def __call__(self, event: Event) -> None:
+        if not isinstance(event, RoundFinished) or event.record.accuracy is None:
+            return
+        # The model of the last round is delivered. The best before it stays, for more rounds.
+        if event.record.accuracy > self._best and not self._strategy.finished:
+            self._best = event.record.accuracy
+            self._folder.save_best(self._evaluator.tested, event.record.round)
 
 
 class _Checkpoints:
@@ -170,6 +203,7 @@ class _Checkpoints:
         folder: RunFolder | None,
         evaluator: RunEvaluator,
         records: Sequence[RoundRecord],
+        stop_rule: StopRule,
         last: Tree | None,
     ) -> None:
         self._strategy = session.strategy
@@ -177,6 +211,7 @@ class _Checkpoints:
         self._folder = folder
         self._evaluator = evaluator
         self._records = records
+        self._stop_rule = stop_rule
         self._began = time.perf_counter() - (last["wall_time_s"] if last else 0.0)
         self.extendable = bool(last and last["may_go_further"])
         """Whether a run of more rounds could go on from the last checkpoint."""
@@ -193,6 +228,7 @@ class _Checkpoints:
         self._folder.save_checkpoint(
             {
                 "may_go_further": self.extendable,
+                "stopped_by": self._stop_rule.stopped_by,
                 "wall_time_s": self.wall_time(),
                 "evaluator": self._evaluator.snapshot(),
                 "loop": loop,
