@@ -226,8 +226,8 @@ def test_a_killed_server_goes_on_to_the_very_model_it_would_have_reached(
         torch.testing.assert_close(resumed[name], tensor, rtol=0, atol=1e-6)
 
 
-class KilledError(Exception):
-    """Ends a server in the middle."""
+class KilledError(BaseException):
+    """Ends a server in the middle; an exception of a listener would only end the listening."""
 
 
 def test_runs_of_one_command_go_on_together_in_their_order_with_the_same_workers(

@@ -70,7 +70,7 @@ def test_a_tensor_that_no_module_prints_is_named_with_both_shapes() -> None:
 
 
 def test_where_only_the_units_differ_this_is_said() -> None:
-    with pytest.raises(MismatchError, match="not the units that can be cut"):
+    with pytest.raises(MismatchError, match="prunable units or printed forms differ"):
         refuse(net(), net(), "0")
 
 

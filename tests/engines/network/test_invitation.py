@@ -73,13 +73,13 @@ def test_inputs_arrive_as_they_are(inputs: Inputs) -> None:
     ids=lambda value: f"{value!r:.25}",
 )
 def test_inputs_that_cannot_be_are_refused_by_what_is_odd(name: str, value: object) -> None:
-    with pytest.raises(AdaptCLError, match=f"The server's invitation says that {name} is"):
+    with pytest.raises(AdaptCLError, match=f"The server's invitation gives {name} as"):
         read_inputs({**as_sent(IMAGES), name: value})
 
 
 def test_only_images_are_normalised() -> None:
     tokens = Inputs((12,), "int64", (0.1,), (1.0,), ("yes", "no"))
-    with pytest.raises(AdaptCLError, match="says that mean is"):
+    with pytest.raises(AdaptCLError, match="gives mean as"):
         read_inputs(as_sent(tokens))
 
 
@@ -91,7 +91,7 @@ def test_inputs_made_by_hand_are_read_or_refused(name: str, value: object) -> No
 
 @given(ANYTHING)
 def test_what_is_no_description_at_all_is_refused(value: object) -> None:
-    with pytest.raises(AdaptCLError, match="says that inputs is"):
+    with pytest.raises(AdaptCLError, match="gives inputs as"):
         read_inputs(value)
 
 
@@ -111,5 +111,5 @@ def test_what_is_no_description_at_all_is_refused(value: object) -> None:
 )
 def test_an_outline_is_so_many_short_texts_that_steer_no_terminal(outline: object) -> None:
     assert read_outline({"conv": "Conv2d()"}) == {"conv": "Conv2d()"}
-    with pytest.raises(AdaptCLError, match="says that outline is"):
+    with pytest.raises(AdaptCLError, match="gives outline as"):
         read_outline(outline)
