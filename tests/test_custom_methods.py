@@ -270,6 +270,7 @@ def test_settings_of_ones_own_are_known_where_their_class_is_named() -> None:
         configure({"server_momentum": 0.5})
 
 
+@pytest.mark.slow
 def test_a_section_of_a_file_may_be_for_a_strategy_of_ones_own(command: Command) -> None:
     Path("my.toml").write_text(
         'strategy = "fedavg-s,mine:Momentum"\n["mine:Momentum"]\nserver_momentum = 0.25\n'
@@ -313,6 +314,7 @@ def stop(event: Event) -> None:
         raise StoppedError
 
 
+@pytest.mark.slow
 def test_a_run_that_was_interrupted_ends_as_it_would_have(tmp_path: Path) -> None:
     whole = run()
     with pytest.raises(StoppedError):
@@ -328,6 +330,7 @@ def test_a_run_does_not_go_on_with_other_settings_of_the_class(tmp_path: Path) -
         run(out=tmp_path / "run", resume=True, server_momentum=0.5)
 
 
+@pytest.mark.slow
 def test_resume_finds_the_class_again_and_says_if_it_is_gone(
     command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -346,6 +349,7 @@ def test_resume_finds_the_class_again_and_says_if_it_is_gone(
     assert Path("here/model.safetensors").read_bytes() == before
 
 
+@pytest.mark.slow
 def test_comparing_imports_nothing(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     words = ("run", *SMALL, "--strategy", "fedavg-s,mine:Momentum", "--out", "here")
     assert command(*words)[0] == 0
@@ -388,5 +392,6 @@ def test_an_order_that_workers_compute_is_used() -> None:
     assert bool(smallest[-1])
 
 
+@pytest.mark.slow
 def test_a_codec_that_sends_what_plain_sends_changes_nothing() -> None:
     assert torch.equal(weights(run(codec="mine:Mine")), weights(run()))

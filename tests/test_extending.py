@@ -68,6 +68,7 @@ def test_the_program_works(program: str, capsys: pytest.CaptureFixture[str]) -> 
     assert capsys.readouterr().out.startswith("my_methods:FedAvgM 0.")
 
 
+@pytest.mark.slow
 def test_momentum_changes_what_is_learned_and_none_of_it_does_not(command: Command) -> None:
     for name, words in {
         "plain": ["--strategy", "fedavg-s"],

@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from graphlib import TopologicalSorter
 from pathlib import Path
 
+import pytest
+
 import adaptcl
 
 PACKAGE = Path(adaptcl.__file__).parent
@@ -40,6 +42,7 @@ def imported(path: Path) -> Iterator[str]:
         yield from (name.split(".")[1] for name in names if name.startswith("adaptcl."))
 
 
+@pytest.mark.slow
 def test_imports_point_down_and_never_in_a_circle() -> None:
     height = {part: number for number, tier in enumerate(TIERS) for part in tier.split()}
     imports: dict[str, set[str]] = {}

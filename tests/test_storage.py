@@ -44,6 +44,7 @@ def alike(one: Any, other: Any) -> bool:
     return type(one) is type(other) and bool(one == other)
 
 
+@pytest.mark.slow
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(TREES)
 def test_what_is_saved_is_read_back_exactly(tmp_path: Path, tree: Any) -> None:

@@ -6,10 +6,13 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 Command = Callable[..., tuple[int, str, str]]
 Refused = Callable[[list[str], str], None]
 
 
+@pytest.mark.slow
 def test_what_is_no_run_cannot_be_compared_or_resumed(refused: Refused, runs: Path) -> None:
     Path("empty").mkdir()
     figures = runs / "both" / "figures"
@@ -85,6 +88,7 @@ def test_the_table_can_be_written_as_csv(command: Command, refused: Refused, run
     )
 
 
+@pytest.mark.slow
 def test_run_resume_and_compare_show_the_same_table(command: Command) -> None:
     def table(*words: str) -> list[str]:
         lines = command(*words)[1].splitlines()

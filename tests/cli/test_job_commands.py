@@ -41,6 +41,7 @@ def test_a_run_shows_its_progress_its_result_its_folder_and_settings_without_eff
     assert Path("here/figures/overview.png").exists()
 
 
+@pytest.mark.slow
 def test_the_config_of_a_run_makes_the_same_run_again_among_other_seeds(
     command: Command, runs: Path
 ) -> None:
@@ -73,6 +74,7 @@ def test_a_custom_model_and_data_are_found_in_the_current_folder(command: Comman
     sys.modules.pop("my_parts")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [

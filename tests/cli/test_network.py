@@ -23,6 +23,7 @@ def _same_threads_afterwards() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
+@pytest.mark.slow
 def test_a_worker_keeps_to_the_cores_it_is_given(command: Command) -> None:
     assert command("keys", "keys", "--workers", "1", "--host", "localhost")[0] == 0
     torch.set_num_threads(2)

@@ -9,6 +9,8 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
 from adaptcl import __version__
 
 SMALL = ["--model", "small", "--data", "digits", "--workers", "2"]
@@ -25,6 +27,7 @@ def start(folder: Path, *words: str) -> subprocess.Popen[bytes]:
     )
 
 
+@pytest.mark.slow
 def test_a_signal_ends_a_long_training_at_once_and_says_how_to_resume(tmp_path: Path) -> None:
     # So long a training that nobody could wait for its end.
     words = ["--epochs", "1000", "--strategy", "fedavg,fedavg-s", "--out", "x y"]
@@ -54,6 +57,7 @@ def test_output_into_a_closed_pipe_ends_quietly(tmp_path: Path) -> None:
     assert (process.returncode, errors) == (1, "")
 
 
+@pytest.mark.slow
 def test_a_run_whose_output_nobody_reads_any_more_says_how_to_go_on(tmp_path: Path) -> None:
     words = [*SMALL, "--rounds", "30", "--epochs", "0.1"]
     with start(tmp_path, "run", *words, "--out", "x") as process:

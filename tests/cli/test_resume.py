@@ -6,6 +6,8 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 Command = Callable[..., tuple[int, str, str]]
 Refused = Callable[[list[str], str], None]
 
@@ -80,6 +82,7 @@ def test_a_run_from_python_is_resumed_from_python(refused: Refused, command: Com
     )
 
 
+@pytest.mark.slow
 def test_a_run_that_ended_early_is_finished_and_cannot_be_made_longer(
     command: Command, refused: Refused
 ) -> None:

@@ -23,6 +23,7 @@ def encoded(name: str, parcel: Parcel) -> State:
     return dict(codec(name, {}).encode(parcel, Memory())[0].tensors)
 
 
+@pytest.mark.slow
 @everyone
 @settings(max_examples=25)
 @given(bits=st.lists(st.booleans(), min_size=24, max_size=24).filter(any), round=st.integers(1, 9))

@@ -212,6 +212,7 @@ def test_workers_learn_together_at_the_papers_sparsities(
     assert descend(codec, make_parcel(), rounds=150, learning_rate=0.01) < left
 
 
+@pytest.mark.slow
 def test_momentum_on_top_of_local_momentum_diverges_where_none_converges(
     make_parcel: Parcels,
 ) -> None:

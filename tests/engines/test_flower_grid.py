@@ -123,6 +123,7 @@ def _in_a_server_app(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(TaskIdentity, name, 1)
 
 
+@pytest.mark.slow
 def test_the_model_is_that_of_a_simulation() -> None:
     result = start(LocalGrid())
     simulated = run_session(simulated_session(CONFIG, WORKLOAD)).model.state_dict()
@@ -131,6 +132,7 @@ def test_the_model_is_that_of_a_simulation() -> None:
     assert result.train_metrics_clientapp[3]["smallest-retention"] == pytest.approx(0.7, abs=0.02)
 
 
+@pytest.mark.slow
 def test_a_node_that_fails_is_left_out_of_its_round_and_then_taken_back() -> None:
     grid = LocalGrid()
     grid.silent = {(12, "2")}
@@ -138,6 +140,7 @@ def test_a_node_that_fails_is_left_out_of_its_round_and_then_taken_back() -> Non
     assert workers(result) == [3, 2, 3]
 
 
+@pytest.mark.slow
 def test_an_answer_that_got_lost_is_as_if_the_codec_had_not_sent_it() -> None:
     lost, idle = LocalGrid(), LocalGrid()
     lost.unheard = idle.silent = {(12, "2"), (13, "3")}
@@ -146,6 +149,7 @@ def test_an_answer_that_got_lost_is_as_if_the_codec_had_not_sent_it() -> None:
         torch.testing.assert_close(tensor, other[name], rtol=0, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_node_that_gives_itself_more_weight_than_it_began_with_is_left_out() -> None:
     class Growing(LocalGrid):
         def _answer(self, message: Message) -> Message:
@@ -202,6 +206,7 @@ def fedavg(**others: Any) -> AdaptCL:
     return AdaptCL(model, WORKLOAD.example(), workers=3, strategy="fedavg", **others)
 
 
+@pytest.mark.slow
 def test_a_node_with_a_slow_link_is_slow_and_makes_no_other_seem_so() -> None:
     grid = HoldingGrid(blocking=True)
     grid.held[11, "1"] = threading.Event()
@@ -211,6 +216,7 @@ def test_a_node_with_a_slow_link_is_slow_and_makes_no_other_seem_so() -> None:
     assert metrics["heterogeneity"] > 0.4
 
 
+@pytest.mark.slow
 def test_the_time_in_which_others_are_asked_is_no_nodes() -> None:
     metrics = start(HoldingGrid(push_s=0.4), 1, fedavg()).train_metrics_clientapp[1]
     assert metrics["slowest-update-time"] < 0.4
@@ -224,6 +230,7 @@ def test_a_node_that_begins_before_all_is_pushed_has_worked_as_long_as_it_says_a
     assert [message.elapsed(15.0, worked) for worked in (0.5, 3.0, 1e9)] == [1.0, 3.0, 5.0]
 
 
+@pytest.mark.slow
 def test_a_round_goes_on_without_a_node_that_is_too_late_and_the_next_asks_it_again() -> None:
     grid = HoldingGrid(blocking=True)
     grid.held[13, "1"] = threading.Event()
@@ -258,6 +265,7 @@ def test_the_global_model_is_evaluated_before_the_first_round_and_after_each() -
     }
 
 
+@pytest.mark.slow
 def test_every_strategy_runs_in_a_flower_app() -> None:
     model = models.build("small", (1, 8, 8), 10, 3)
     for name in STRATEGIES:
@@ -292,6 +300,7 @@ def test_flowers_own_loop_is_not_to_drive_it() -> None:
         fedavg().configure_train(1, arrays, arrays, arrays)
 
 
+@pytest.mark.slow
 def test_a_pruning_order_of_ones_own_that_workers_compute_prunes_where_train_allows_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -349,6 +358,7 @@ def test_train_takes_what_a_worker_decides_and_nothing_else(
         train(asked, asked, model=model, data=WORKLOAD.worker_samples[0], **given)
 
 
+@pytest.mark.slow
 def test_an_answer_of_which_a_codec_of_ones_own_makes_an_error_is_left_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -85,6 +85,7 @@ def test_forty_workers_need_no_memory_for_forty_models(settings: dict[str, Any])
     assert most_at_once(workers=40, **settings) < 15 * model
 
 
+@pytest.mark.slow
 def test_the_same_seed_draws_the_same_participants_after_a_resume(tmp_path: Path) -> None:
     settings: dict[str, Any] = {
         "strategy": "adaptcl", "workers": 30, "participants": 4, "rounds": 6,

@@ -147,6 +147,7 @@ def test_by_an_update_that_was_counted_late_a_codec_has_sent_it(digits: Any) -> 
 # Time ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", SOME)
 def test_events_come_in_order_of_virtual_time(digits: Any, strategy: str) -> None:
     heard = Heard()
@@ -231,6 +232,7 @@ def test_nothing_draws_from_the_generator_that_workers_share_while_they_train(di
         same(first, other)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("two_cores")
 def test_a_run_leaves_pytorchs_threads_and_generator_as_they_were(digits: Any) -> None:
     model = net(0.3)
@@ -243,6 +245,7 @@ def test_a_run_leaves_pytorchs_threads_and_generator_as_they_were(digits: Any) -
 # Presence --------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_worker_that_is_away_is_missed_until_it_comes_back(digits: Any, tmp_path: Path) -> None:
     whole = trained(digits, "fedavg-s", rounds=6)
     ends = [r.virtual_time_s for r in whole.rounds]
@@ -269,6 +272,7 @@ def test_a_worker_that_is_away_is_missed_until_it_comes_back(digits: Any, tmp_pa
     assert back.virtual_time_s == pytest.approx(ends[0] + 120 + back.workers[0].update_time_s)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_a_worker_that_never_comes_back_does_not_hold_up_the_others(
     digits: Any, tmp_path: Path, strategy: str

@@ -141,6 +141,7 @@ def test_an_error_in_a_training_comes_out_where_its_update_would(
         trainings.take(second)
 
 
+@pytest.mark.slow
 def test_events_of_twenty_thousand_workers_take_no_time_to_speak_of(
     open_trainings: Callable[[int], ThreadExecutor[Trained]],
 ) -> None:

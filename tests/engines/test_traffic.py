@@ -85,6 +85,7 @@ class CutOffError(BaseException):
     """Ends a run in the middle."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("every", [1, 2])
 def test_a_run_that_goes_on_counts_what_it_would_have_counted(
     samples: tuple[Tensor, Tensor], tmp_path: Path, every: int

@@ -10,6 +10,7 @@ from adaptcl.models import MODELS, build
 from adaptcl.units import flops, parameters, size_bytes, trace
 
 
+@pytest.mark.slow
 def test_vgg16_is_the_papers_and_every_unit_but_the_class_scores_can_be_cut() -> None:
     model = build("vgg16", (3, 32, 32), 10, seed=0)
     units = trace(model, torch.randn(1, 3, 32, 32))
@@ -24,6 +25,7 @@ def test_vgg16_is_the_papers_and_every_unit_but_the_class_scores_can_be_cut() ->
     assert len(units.bn_scales) == 14
 
 
+@pytest.mark.slow
 def test_the_paper_cuts_only_the_inner_convolutions_of_each_block_of_resnet50() -> None:
     model = build("resnet50", (3, 32, 32), 10, seed=0)
     image = torch.randn(1, 3, 16, 16)

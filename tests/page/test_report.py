@@ -35,14 +35,17 @@ def opened(browser: Any, report: Path) -> Any:
     context.close()
 
 
+@pytest.mark.slow
 def test_the_report_asks_no_other_file_or_host(opened: Any, report: Path) -> None:
     assert [url for url in opened.requests if not url.startswith("data:")] == [report.as_uri()]
 
 
+@pytest.mark.slow
 def test_every_round_is_a_point(opened: Any) -> None:
     assert opened.locator("#accuracy .uplot").get_attribute("data-points") == "12"
 
 
+@pytest.mark.slow
 def test_the_head_says_who_waited(opened: Any) -> None:
     lines = opened.locator("#verdict li").all_inner_texts()
     waited = [int(line.rsplit("waited ", 1)[1].split()[0]) for line in lines]
@@ -50,6 +53,7 @@ def test_the_head_says_who_waited(opened: Any) -> None:
     assert waited[0] > waited[1]
 
 
+@pytest.mark.slow
 def test_a_run_is_hidden_and_shown_again(opened: Any) -> None:
     button = opened.locator("#methods button", has_text="adaptcl")
     button.click()
@@ -59,6 +63,7 @@ def test_a_run_is_hidden_and_shown_again(opened: Any) -> None:
     assert opened.locator("#accuracy .uplot").get_attribute("data-points") == "12"
 
 
+@pytest.mark.slow
 def test_a_bar_of_the_timeline_tells_its_numbers_and_zooms(opened: Any) -> None:
     canvas = opened.locator("#timeline")
     canvas.scroll_into_view_if_needed()
@@ -77,6 +82,7 @@ def test_a_bar_of_the_timeline_tells_its_numbers_and_zooms(opened: Any) -> None:
     assert opened.evaluate("state.zoom") is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_a_narrow_screen_needs_no_sideways_scrolling(
     browser: Any, report: Path, scheme: str

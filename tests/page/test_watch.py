@@ -43,6 +43,7 @@ def until(holds: Callable[[], bool], seconds: float = 60.0) -> None:
         time.sleep(0.05)
 
 
+@pytest.mark.slow
 def test_the_page_follows_a_run_and_shows_that_it_was_killed(
     browser: Any, going_on: tuple[Path, subprocess.Popen[bytes]]
 ) -> None:

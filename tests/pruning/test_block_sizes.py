@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -21,6 +22,7 @@ def perceptron(*widths: int) -> UnitMap:
     return trace(nn.Sequential(*layers), torch.zeros(2, widths[0]))
 
 
+@pytest.mark.slow
 def test_a_large_model_has_whole_blocks_in_every_layer() -> None:
     units = units_of("vgg16", (3, 16, 16))
     assert block_sizes(units, 16).tolist() == [16] * len(units.layers)
@@ -36,6 +38,7 @@ def test_a_narrow_layer_of_a_large_model_still_has_four_blocks() -> None:
     assert block_sizes(perceptron(500, 500, 20, 500, 10), 16).tolist()[1] == 4
 
 
+@pytest.mark.slow
 @settings(max_examples=30)
 @given(st.lists(st.integers(1, 80), min_size=3, max_size=5), st.integers(1, 40))
 def test_no_block_is_coarse(widths: list[int], multiple: int) -> None:

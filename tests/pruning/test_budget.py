@@ -51,6 +51,7 @@ def smallest(kept: Kept) -> int:
     return parameters(model_units(), one_each)
 
 
+@pytest.mark.slow
 @given(sub_models(), importances | any_importances, rates)
 def test_what_stays_fits_the_budget_unless_nothing_more_can_go(
     kept: Kept, importance: Tensor, rate: float

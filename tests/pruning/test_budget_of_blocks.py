@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -129,6 +130,7 @@ def by_hand(among: Kept, importance: Tensor, budget: float, multiple: int) -> Ke
     return left
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(sub_models(), any_importances(), shares, multiples)
 def test_it_is_the_rule_word_for_word(
@@ -160,6 +162,7 @@ def test_a_multiple_of_one_changes_nothing(among: Kept, importance: Tensor, shar
     assert torch.equal(fit(model_units(), among, importance, budget), expected)
 
 
+@pytest.mark.slow
 @given(sub_models(), any_importances(), st.floats(0.001, 0.99), multiples)
 def test_pruning_cuts_whole_blocks_until_the_rest_fits_the_budget(
     kept: Kept, importance: Tensor, rate: float, multiple: int
@@ -191,6 +194,7 @@ def test_no_unit_stays_in_a_layer_that_lost_a_more_important_one(
             assert importance[here & left].min() >= importance[gone].max()
 
 
+@pytest.mark.slow
 @given(any_importances(), st.lists(rates, max_size=4), shares, multiples)
 def test_pruning_step_by_step_ends_on_the_way_of_pruning_at_once(
     importance: Tensor, steps: list[float], share: float, multiple: int
@@ -206,6 +210,7 @@ def test_pruning_step_by_step_ends_on_the_way_of_pruning_at_once(
     assert not (stepwise & ~other).any() or not (other & ~stepwise).any()
 
 
+@pytest.mark.slow
 @given(any_importances(), rates, st.floats(0.01, 1), multiples)
 def test_a_rate_that_leaves_the_least_retention_never_ends_below_it(
     importance: Tensor, first: float, least: float, multiple: int
@@ -218,6 +223,7 @@ def test_a_rate_that_leaves_the_least_retention_never_ends_below_it(
         assert retention(units, left) >= least * (1 - 1e-9)
 
 
+@pytest.mark.slow
 @given(any_importances(), any_importances(), rates, shares, multiples, sub_models())
 def test_growing_never_cuts_fills_whole_blocks_and_fits_the_budget(
     before: Tensor, importance: Tensor, rate: float, share: float, multiple: int, other: Kept
@@ -236,6 +242,7 @@ def test_growing_never_cuts_fills_whole_blocks_and_fits_the_budget(
         assert width(grown, layer) % block == 0 or width(grown, layer) == len(layer.units)
 
 
+@pytest.mark.slow
 @given(importances(), rates, multiples)
 def test_what_was_pruned_grows_back_unit_by_unit_by_the_same_order(
     importance: Tensor, rate: float, multiple: int

@@ -84,6 +84,7 @@ def has_colour(path: Path, colour: str) -> bool:
     return bool((pixels(path) == wanted).all(axis=-1).sum() > 50)
 
 
+@pytest.mark.slow
 def test_every_figure_is_drawn_into_its_folder(drawn: list[Path]) -> None:
     assert [path.name for path in drawn] == [
         *COMMON,
@@ -103,12 +104,14 @@ def test_every_figure_has_something_on_it_and_no_program_or_date_in_it(drawn: li
             assert set(opened.info) <= {"dpi"}
 
 
+@pytest.mark.slow
 def test_a_strategy_has_its_colour_in_every_figure(drawn: list[Path]) -> None:
     for path in drawn[: len(COMMON)]:
         for look in looks(["fedavg-s", "adaptcl"]):
             assert has_colour(path, look.colour)
 
 
+@pytest.mark.slow
 def test_the_same_runs_give_the_same_bytes_whatever_settings_matplotlib_has(
     drawn: list[Path], two_runs: list[Run], tmp_path: Path
 ) -> None:
@@ -119,6 +122,7 @@ def test_the_same_runs_give_the_same_bytes_whatever_settings_matplotlib_has(
     assert [path.read_bytes() for path in again] == [path.read_bytes() for path in drawn]
 
 
+@pytest.mark.slow
 def test_long_labels_stay_within_their_panel_and_their_figure(
     make_run: MakeRun, compose: Compose
 ) -> None:
@@ -185,6 +189,7 @@ def test_runs_without_a_finished_round_are_refused(make_run: MakeRun, tmp_path: 
     assert not (tmp_path / "figures").exists()
 
 
+@pytest.mark.slow
 def test_over_seeds_every_method_is_one_line_in_a_band_of_its_colour(
     six_methods: list[Run], compose: Compose
 ) -> None:

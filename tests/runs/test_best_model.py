@@ -16,6 +16,7 @@ JOB: dict[str, Any] = {"strategy": "fedavg", "learning_rate": 0.01, "seed": 2}
 """Learns slowly: of six rounds the fifth is the first with the best accuracy."""
 
 
+@pytest.mark.slow
 def test_the_model_of_the_best_test_is_kept_beside_the_last(tmp_path: Path) -> None:
     found = small_run(tmp_path / "run", rounds=6, **JOB)
     best = found.summary.best_round
@@ -33,6 +34,7 @@ def test_the_model_of_the_best_test_is_kept_beside_the_last(tmp_path: Path) -> N
         adaptcl.load(tmp_path / "run", model=found.model, best=True, worker=1)
 
 
+@pytest.mark.slow
 def test_a_run_made_longer_keeps_the_best_model_of_all_its_rounds(tmp_path: Path) -> None:
     best = small_run(tmp_path / "whole", rounds=6, **JOB).summary.best_round
     small_run(tmp_path / "longer", rounds=best, **JOB)

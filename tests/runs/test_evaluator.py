@@ -72,6 +72,7 @@ class CutOffError(BaseException):
     """Ends a run in the middle."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("moment", [2, 3, "end"])
 def test_a_run_that_goes_on_says_the_same(tmp_path: Path, moment: int | str) -> None:
     whole = run()

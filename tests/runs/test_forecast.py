@@ -41,6 +41,7 @@ def simulated(**settings: Any) -> adaptcl.Result:
     return adaptcl.run(MODEL, parts, parts[0], **{**JOB, **settings})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_a_forecast_is_the_clock_of_the_run_itself(strategy: str) -> None:
     own = {"pruning": "index", "pruning_interval": 2} if strategy == "adaptcl" else {}
@@ -90,6 +91,7 @@ def test_without_a_barrier_there_is_none_before_the_slowest_worker_has_a_time(
     assert known[0] > 0.8
 
 
+@pytest.mark.slow
 def test_which_units_go_hardly_matters() -> None:
     own = {"strategy": "adaptcl", "pruning_interval": 2}
     found = forecast(configured(**own), UNITS, SAMPLES)
@@ -196,6 +198,7 @@ def test_a_run_that_ends_before_its_first_pruning_is_told_of() -> None:
     assert foreseen(model, rounds=2).warnings == ()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["fedavg", "fedasync-s"])
 def test_a_forecast_ends_at_the_time_at_which_the_run_ends(strategy: str) -> None:
     whole = forecast(configured(strategy=strategy), UNITS, SAMPLES)

@@ -55,6 +55,7 @@ def assert_longer(folder: Path, reference: Path) -> None:
     assert (folder / name).read_bytes() == (reference / name).read_bytes()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", WITH_A_BARRIER)
 def test_a_finished_run_made_longer_is_the_longer_run(tmp_path: Path, strategy: str) -> None:
     settings: dict[str, Any] = {"strategy": strategy, "codec": "dgc", "evaluate_every": 2}
@@ -67,6 +68,7 @@ def test_a_finished_run_made_longer_is_the_longer_run(tmp_path: Path, strategy: 
     assert_longer(tmp_path / "longer", tmp_path / "at-once")
 
 
+@pytest.mark.slow
 def test_a_run_can_be_made_longer_again_and_after_it_was_cut_off(tmp_path: Path) -> None:
     settings: dict[str, Any] = {"strategy": "fedavg-s", "checkpoint_every": 2}
     run(tmp_path / "at-once", 9, **settings)
@@ -78,6 +80,7 @@ def test_a_run_can_be_made_longer_again_and_after_it_was_cut_off(tmp_path: Path)
     assert_longer(tmp_path / "longer", tmp_path / "at-once")
 
 
+@pytest.mark.slow
 def test_what_was_killed_while_it_was_made_longer_goes_on(tmp_path: Path) -> None:
     run(tmp_path / "at-once", 4, strategy="fedavg-s")
     for at in ("checkpoint", "config.toml", "summary.json"):
@@ -93,6 +96,7 @@ def test_what_was_killed_while_it_was_made_longer_goes_on(tmp_path: Path) -> Non
         assert_longer(folder, tmp_path / "at-once")
 
 
+@pytest.mark.slow
 def test_a_run_that_was_killed_at_its_very_end_goes_on_from_whatever_checkpoint_is_there(
     tmp_path: Path,
 ) -> None:
@@ -120,6 +124,7 @@ def test_without_a_barrier_a_finished_run_cannot_be_made_longer(
     assert {each.name: each.read_bytes() for each in (tmp_path / "r").iterdir()} == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", WITHOUT)
 def test_without_a_barrier_it_can_before_anybody_has_stopped(tmp_path: Path, strategy: str) -> None:
     run(tmp_path / "at-once", 5, strategy=strategy)
@@ -129,6 +134,7 @@ def test_without_a_barrier_it_can_before_anybody_has_stopped(tmp_path: Path, str
     assert_longer(tmp_path / "longer", tmp_path / "at-once")
 
 
+@pytest.mark.slow
 def test_a_strategy_of_ones_own_must_say_that_it_can(tmp_path: Path) -> None:
     run(tmp_path / "at-once", 4, strategy=Willing)
     for each in (Willing, Plain, Restless):

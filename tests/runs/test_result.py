@@ -59,6 +59,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_a_model_by_name_is_made_anew_and_takes_images_as_they_are(digits: Path) -> None:
     loaded = adaptcl.load(digits)
     test = data.load("digits", None).test

@@ -129,6 +129,7 @@ def test_an_asynchronous_run_with_a_codec_that_remembers_survives_being_killed(
 TRACE = "time_s,worker,bandwidth,speed,available\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_every_strategy_goes_on_exactly(tmp_path: Path, strategy: str) -> None:
     path = tmp_path / "trace.csv"
@@ -147,6 +148,7 @@ def test_every_strategy_goes_on_exactly(tmp_path: Path, strategy: str) -> None:
     assert_same(tmp_path / "broken", tmp_path / "whole")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("codec", CODECS)
 def test_every_codec_and_late_updates_go_on_exactly(tmp_path: Path, codec: str) -> None:
     settings: dict[str, Any] = {
@@ -215,6 +217,7 @@ def resumed(folder: Path, capsys: pytest.CaptureFixture[str]) -> tuple[int, str]
     return status, capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_what_is_damaged_is_told_of_in_one_sentence(
     whole: Path, broken: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -69,6 +69,7 @@ def test_a_list_of_data_sets_is_one_for_each_worker() -> None:
     assert [w.worker for w in result.rounds[0].workers] == [0, 1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["fedavg-s", "adaptcl"])
 @pytest.mark.parametrize(
     "model",
@@ -181,6 +182,7 @@ def test_the_result_holds_together() -> None:
     assert result.folder is None
 
 
+@pytest.mark.slow
 def test_averaging_changes_what_is_tested_and_delivered_and_not_what_is_learned() -> None:
     hard = {"rounds": 9, "learning_rate": 0.3, "batch_size": 4, "partition": "by-label"}
     last, mean = (run(**hard, averaging=share, strategy="fedavg") for share in (0.0, 0.5))
@@ -212,6 +214,7 @@ def test_fresh_statistics_change_what_is_tested_and_delivered_and_not_what_is_le
         run(model=net, **hard, fresh_statistics=1)
 
 
+@pytest.mark.slow
 def test_what_a_run_warns_of_is_a_python_warning() -> None:
     harmful: dict[str, Any] = {"strength": 0.0, "learning_rate": 0.3, "epochs": 20.0}
     harmful["adaptcl"] = {"max_importance_lost": 0.0}
@@ -277,6 +280,7 @@ def test_accuracy_is_measured_when_asked_for_and_at_the_end() -> None:
     assert [r.accuracy is not None for r in rounds] == [False, True, False, True, True]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("codec", CODECS)
 def test_every_codec_carries_a_run(codec: str) -> None:
     plain = run(strategy="adaptcl", rounds=6)
@@ -308,6 +312,7 @@ def test_a_run_in_a_folder_leaves_all_that_is_promised(tmp_path: Path) -> None:
     assert all(torch.equal(state[k], v) for k, v in result.model.state_dict().items())
 
 
+@pytest.mark.slow
 def test_resume_goes_on_where_a_run_was_cut_off(tmp_path: Path) -> None:
     whole = run(strategy="adaptcl", rounds=6)
     for number in (1, 4):
@@ -323,6 +328,7 @@ def test_resume_goes_on_where_a_run_was_cut_off(tmp_path: Path) -> None:
         assert started.rounds_done == number - 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("other", "words"),
     [

@@ -41,6 +41,7 @@ def stop_in(number: int, *reason: str) -> Callable[[Event], None]:
 # Settings ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["fedavg", "adaptcl", "fedasync-s"])
 def test_a_run_ends_at_a_time_as_any_other_run_ends(tmp_path: Path, strategy: str) -> None:
     whole = run(tmp_path / "whole", strategy=strategy)
@@ -63,6 +64,7 @@ def test_the_round_in_which_the_time_is_up_is_tested(tmp_path: Path) -> None:
     assert last.accuracy == found.summary.accuracy
 
 
+@pytest.mark.slow
 def test_a_run_ends_with_the_accuracy_or_without_progress(tmp_path: Path) -> None:
     whole = run(tmp_path / "whole", learning_rate=1e-6)
     best = whole.summary.best_accuracy
@@ -86,6 +88,7 @@ def test_a_target_accuracy_is_in_per_cent(tmp_path: Path) -> None:
         run(tmp_path / "run", target_accuracy=0.8)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cut_off_in", [2, 3])
 def test_a_run_that_was_cut_off_ends_by_the_same_rule(tmp_path: Path, cut_off_in: int) -> None:
     run(tmp_path / "whole")
@@ -124,6 +127,7 @@ def test_a_stopped_run_counts_as_finished_and_cannot_be_made_longer(tmp_path: Pa
         run(tmp_path / "run", resume=True, rounds=9, **settings)
 
 
+@pytest.mark.slow
 def test_a_run_made_longer_still_ends_by_its_rule(tmp_path: Path) -> None:
     run(tmp_path / "whole", rounds=7)
     settings = {"max_virtual_time": end_of_round(tmp_path / "whole", 5)}

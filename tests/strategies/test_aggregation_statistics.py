@@ -174,6 +174,7 @@ FADING: list[tuple[dict[str, Any], float]] = [
 """Settings, and how much of itself a unit loses by them where it is missing."""
 
 
+@pytest.mark.slow
 @torch.no_grad()
 @given(share=st.sampled_from([0.125, 0.25, 0.5, 0.75]), rule=st.sampled_from(FADING))
 def test_statistics_behind_a_depthwise_convolution_scale_as_what_they_describe(

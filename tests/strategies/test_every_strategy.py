@@ -18,6 +18,7 @@ from adaptcl.strategies import STRATEGIES
 # Learning ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_it_learns_the_digits(learn: Callable[..., Result], strategy: str) -> None:
     settings: dict[str, Any] = {"epochs": 1.0} if strategy == "dc-asgd-a-s" else {}
@@ -54,6 +55,7 @@ def same_model(one: Result, other: Result) -> bool:
     return all(torch.equal(tensor, states[1][name]) for name, tensor in states[0].items())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", [name for name, each in STRATEGIES.items() if each.unused])
 def test_settings_that_it_does_not_use_change_no_bit(strategy: str) -> None:
     unused = STRATEGIES[strategy].unused
@@ -112,16 +114,19 @@ def assert_sound(result: Result) -> None:
     assert all(bool(tensor.isfinite().all()) for tensor in state.values())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_a_mask_stays_as_it_is_whatever_is_merged(strategy: str) -> None:
     assert_sound(causal_run(strategy))
 
 
+@pytest.mark.slow
 def test_no_codec_has_to_send_a_mask() -> None:
     for codec in ("fp16", "int8", "dgc"):
         assert_sound(causal_run("adaptcl", codec=codec, pruning_interval=1))
 
 
+@pytest.mark.slow
 def test_a_resumed_run_has_the_mask_too(tmp_path: Path) -> None:
     whole = causal_run("adaptcl", rounds=6)
     causal_run("adaptcl", rounds=4, out=tmp_path / "run")

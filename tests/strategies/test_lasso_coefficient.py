@@ -131,6 +131,7 @@ def lassos_of(monkeypatch: pytest.MonkeyPatch, **settings: Any) -> dict[int, flo
     return lassos
 
 
+@pytest.mark.slow
 def test_when_a_worker_is_first_drawn_hardly_matters(monkeypatch: pytest.MonkeyPatch) -> None:
     lassos = lassos_of(
         monkeypatch, strategy="fedavg-s", workers=8, participants=2, rounds=10, evaluate_every=10
@@ -140,6 +141,7 @@ def test_when_a_worker_is_first_drawn_hardly_matters(monkeypatch: pytest.MonkeyP
     assert max(known) < 1.1 * min(known)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["adaptcl", "ssp-s"])
 def test_where_everybody_is_there_from_the_start_each_has_its_own(
     monkeypatch: pytest.MonkeyPatch, strategy: str

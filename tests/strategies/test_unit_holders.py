@@ -44,6 +44,7 @@ def one_by_one(held: list[tuple[Kept, int]]) -> dict[str, Tensor]:
     return totals
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(
     st.lists(st.tuples(kept_units.map(with_a_unit_a_layer), st.integers(1, 9999)), max_size=90),

@@ -82,6 +82,7 @@ def test_tensorboard_has_every_round_once(run: TrackedRun) -> None:
     assert [event.value for event in read.Scalars("update_time_s/worker_1")] == [5.0] * 4
 
 
+@pytest.mark.slow
 def test_mlflow_goes_on_in_the_same_run(run: TrackedRun, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("mlflow")
     from mlflow.tracking import MlflowClient
@@ -104,6 +105,7 @@ def test_mlflow_goes_on_in_the_same_run(run: TrackedRun, monkeypatch: pytest.Mon
     assert [each.path for each in client.list_artifacts(found.info.run_id)] == ["config.toml"]
 
 
+@pytest.mark.slow
 def test_wandb_works_offline_and_keeps_its_identifier(
     run: TrackedRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -83,6 +83,7 @@ for keep in (False, True):
 """How often ten steps of a thread, of 64 MiB each, wait for new memory: before and after."""
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="it is an option of glibc")
 def test_memory_is_there_for_the_next_step(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "GLIBC_TUNABLES"):

@@ -144,6 +144,7 @@ def example_model() -> tuple[State, UnitMap, Kept]:
     return model.state_dict(), units, torch.tensor([1, 0, 1, 1] + [0, 1] * 3, dtype=torch.bool)
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(cut_models())
 def test_any_cut_model_equals_the_zeroed_one_has_its_size_and_can_be_put_back(

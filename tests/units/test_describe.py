@@ -29,6 +29,7 @@ def by_name(model: nn.Module, images: Tensor, *fixed: str) -> dict[str, ModuleDe
     return {each.name: each for each in describe(model, images, fixed).modules}
 
 
+@pytest.mark.slow
 def test_every_net_of_the_zoo_is_described_as_it_is_traced(zoo: Mapping[str, Any]) -> None:
     for traced in zoo.values():
         described = {each.name: each for each in traced.description.modules}

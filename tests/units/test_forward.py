@@ -30,6 +30,7 @@ class Padded(nn.Module):
 TEXTS = torch.tensor([[1, 2, 3, 4, 0, 0], [5, 6, 0, 0, 0, 0]])
 
 
+@pytest.mark.slow
 def test_an_encoder_of_padded_texts_has_the_same_units_however_pytorch_packs_them() -> None:
     nested, padded = (trace(Padded(nested=nested), TEXTS) for nested in (True, False))
     assert nested.layers == padded.layers

@@ -35,6 +35,7 @@ def randomised(model: nn.Module) -> nn.Module:
     return model
 
 
+@pytest.mark.slow
 @torch.no_grad()
 def test_in_every_net_cutting_units_equals_zeroing_them(zoo: Mapping[str, Any]) -> None:
     for each in zoo.values():

@@ -95,6 +95,7 @@ def test_a_change_before_the_new_size_is_measured_does_not_hide_in_the_curve(
     assert run.spread()[-1] < 0.03
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("at", [3, 7])
 def test_nobody_is_cut_too_small_along_a_line_between_two_conditions(
     engine: Engines, changing: Lines, at: int

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from tests.strategies.adaptcl.conftest import Changed, Engines, Lines
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "settings",
     [

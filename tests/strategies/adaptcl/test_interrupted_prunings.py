@@ -224,6 +224,7 @@ def test_a_growing_that_is_lost_is_in_the_checkpoint(growing: Engine, tmp_path: 
 # Checkpoints -----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("late_updates", "chosen", "lost"),
     [
@@ -288,6 +289,7 @@ def calm_down(run: Engine, rounds: int) -> None:
             run.answer(worker)
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=30)
 @given(happenings=HAPPENINGS, late_updates=LATE_UPDATES, stop=st.integers(1, 6))
 def test_whatever_happens_every_worker_carries_out_its_rates_of_the_table_once(
@@ -316,6 +318,7 @@ def test_whatever_happens_every_worker_carries_out_its_rates_of_the_table_once(
         assert run.retentions()[worker] == pytest.approx(wanted, abs=0.03)
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=12)
 @given(happenings=HAPPENINGS, late_updates=LATE_UPDATES, grow=st.booleans())
 def test_whatever_happens_all_workers_become_equally_fast_in_the_end(

@@ -26,6 +26,7 @@ def noisy(slowness: float, seed: int, noise: float = NOISE) -> Times:
     return times
 
 
+@pytest.mark.slow
 def test_equal_workers_are_hardly_ever_pruned_for_what_is_noise(engine: Engines) -> None:
     # Among so many means one is off by three of its errors now and then: four times make it small.
     runs = [
@@ -58,6 +59,7 @@ def test_a_slow_worker_is_pruned_after_a_single_round_all_the_same(engine: Engin
     assert run.retentions()[0] < 0.5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("seed", "grow"), [(0, False), (1, False), (2, True), (3, True)])
 def test_noise_is_not_taken_for_a_change_of_conditions(
     engine: Engines, seed: int, grow: bool
@@ -70,6 +72,7 @@ def test_noise_is_not_taken_for_a_change_of_conditions(
     assert fmean(run.retentions()[1:]) > 0.93
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_a_slow_worker_is_pruned_all_the_same(engine: Engines, seed: int) -> None:
     run = engine(noisy(2.0, seed), workers=4, pruning_interval=5, width_multiple=1).until(60)

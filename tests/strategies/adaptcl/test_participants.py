@@ -46,6 +46,7 @@ def first_times(result: Result) -> list[float]:
     return [times[worker] for worker in sorted(times)]
 
 
+@pytest.mark.slow
 def test_all_workers_become_equally_fast_though_few_are_seen_in_a_round(run: Result) -> None:
     assert len(first_times(run)) == 9
     assert heterogeneity(first_times(run)) > 0.4
@@ -84,6 +85,7 @@ def test_the_heterogeneity_of_a_round_is_that_of_its_participants(run: Result) -
         assert record.heterogeneity == pytest.approx(heterogeneity(times))
 
 
+@pytest.mark.slow
 def test_rates_of_a_table_that_a_worker_missed_are_made_up_for(learn: Learn) -> None:
     table = ((0.2,) * 9, (0.3,) * 9)
     result = learn("adaptcl", **{**SETTINGS, "pruned_rates": table})

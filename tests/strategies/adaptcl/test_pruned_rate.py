@@ -206,6 +206,7 @@ def test_the_polynomial_goes_through_every_point(drawn: tuple[list[float], list[
         assert interpolate(xs, ys, x) == pytest.approx(y, abs=1e-6)
 
 
+@pytest.mark.slow
 @given(points(), st.floats(0, 11))
 def test_it_equals_lagrange_interpolation(
     drawn: tuple[list[float], list[float]], at: float

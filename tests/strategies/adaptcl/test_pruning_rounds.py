@@ -233,6 +233,7 @@ def test_a_table_for_another_number_of_workers_is_refused(engine: Engines, line:
         engine(line(1, 1, 1, 1), workers=4, pruned_rates=TABLE)
 
 
+@pytest.mark.slow
 def test_it_learns_and_makes_workers_equal(learn: Callable[..., Result]) -> None:
     result = learn("adaptcl", rounds=15, pruning_interval=3, strength=0.3, train_time=0.006)
     summary = result.summary

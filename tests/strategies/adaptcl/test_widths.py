@@ -19,6 +19,7 @@ def widths(run: Engine) -> list[list[int]]:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("multiple", "order"),
     [(1, "taylor"), (2, "cig-bnscalor"), (16, "balanced-bnscalor"), (16, "no-constant")],

@@ -43,6 +43,7 @@ def test_values_and_gradients_are_those_of_pytorch(
     assert all(map(torch.equal, both(FAST), both(nn.MaxPool2d(2))))
 
 
+@pytest.mark.slow
 def test_the_gradient_has_a_gradient() -> None:
     images = torch.randn(2, 3, 5, 6, dtype=torch.double, requires_grad=True)
     assert torch.autograd.gradgradcheck(lambda x: FAST(x).pow(3), images)

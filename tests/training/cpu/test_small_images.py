@@ -61,6 +61,7 @@ def test_results_and_gradients_have_their_channels_last(size: tuple[int, int]) -
     assert ours.weight.grad.stride() == ours.weight.stride()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [(2, 1), (4, 3)])
 def test_the_gradient_has_a_gradient(size: tuple[int, int]) -> None:
     _, ours, images = both(size, (3, 3), (1, 1), bias=True)

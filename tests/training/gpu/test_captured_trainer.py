@@ -132,6 +132,7 @@ def test_a_task_that_fails_gives_its_captured_model_back(
     assert InPlace.made == 1
 
 
+@pytest.mark.slow
 def test_where_memory_is_short_captured_models_nobody_uses_go_before_one_is_made(
     hire: Callable[[], Worker], units: UnitMap, task: Tasks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
