@@ -41,7 +41,7 @@ _STEADY = {
 _HARMLESS = {field.name for field in dataclasses.fields(AggregationSettings)} | {"late_updates"}
 """Settings of a strategy with a barrier that change neither the barrier nor the time of a round.
 Any other setting, also a future one, might."""
-_BEFORE = {"fading": 0.0}
+_BEFORE = {"fading": 0.0, "target_time": "fastest"}
 """Settings that older results lack and that had another effect then than their default has."""
 _REMOVED = {"adapt_strength": False}
 """Settings that no longer exist, at the value without effect; older results still name them."""

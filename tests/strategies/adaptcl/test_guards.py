@@ -13,11 +13,13 @@ from hypothesis import strategies as st
 
 from adaptcl.engines.heterogeneity import bandwidths, heterogeneity
 from adaptcl.strategies.adaptcl.guards import (
+    TargetTime,
     differs,
     follows_size,
     guarded_pruned_rate,
     guarded_pruned_rates,
     guarded_target_time,
+    reachable_target_time,
 )
 from adaptcl.strategies.adaptcl.pruned_rate import Point, RateSettings, interpolate
 
@@ -42,6 +44,7 @@ settings_drawn = st.builds(
     literal_min_retention=st.booleans(),
 )
 GROWING = replace(PAPER, grow=True)
+FASTEST = replace(PAPER, target_time="fastest")
 
 
 # All workers together ---------------------------------------------------------------------------
@@ -49,31 +52,51 @@ GROWING = replace(PAPER, grow=True)
 
 def test_everybody_is_measured_against_those_who_set_the_pace() -> None:
     histories = {0: [Point(1.0, 80.0)], 1: [Point(1.0, 50.0)], 2: [Point(1.0, 20.0)]}
-    found = guarded_pruned_rates(histories, [0, 1], (), PAPER)
+    found = guarded_pruned_rates(histories, [0, 1], (), 0.1, PAPER)
     assert found.rates == {0: pytest.approx(0.1875), 1: 0.0, 2: 0.0}
-    assert guarded_pruned_rates(histories, [], (), PAPER).rates == {}
+    assert guarded_pruned_rates(histories, [], (), 0.1, PAPER).rates == {}
 
 
 def test_who_is_within_noise_of_the_target_is_left_alone() -> None:
     histories = {0: [Point(1.0, 56.0, error=1.5)], 1: [Point(1.0, 50.0, error=1.5)]}
-    assert guarded_pruned_rates(histories, [0, 1], (), PAPER).rates[0] == 0
+    assert guarded_pruned_rates(histories, [0, 1], (), 0.1, PAPER).rates[0] == 0
     sure = {worker: [replace(points[0], error=0.5)] for worker, points in histories.items()}
-    assert guarded_pruned_rates(sure, [0, 1], (), PAPER).rates[0] > 0
+    assert guarded_pruned_rates(sure, [0, 1], (), 0.1, PAPER).rates[0] > 0
 
 
 def test_who_could_cut_nothing_is_not_asked_but_may_grow() -> None:
     slow, fast = [Point(1.0, 80.0), Point(0.8, 65.0)], [Point(1.0, 80.0), Point(0.5, 40.0)]
-    found = guarded_pruned_rates({0: slow, 1: fast, 2: [Point(1.0, 60.0)]}, [2], [0, 1], GROWING)
+    found = guarded_pruned_rates(
+        {0: slow, 1: fast, 2: [Point(1.0, 60.0)]}, [2], [0, 1], 0.1, GROWING
+    )
     assert found.rates == {0: 0.0, 1: pytest.approx(-0.5), 2: 0.0}
 
 
 def test_who_is_slow_at_any_size_is_named_unless_it_is_fast_enough() -> None:
     flat = [Point(1.0, 40.0), Point(0.75, 39.9)]
     histories = {0: flat, 1: [Point(1.0, 20.0)], 2: [Point(1.0, 40.0)]}
-    found = guarded_pruned_rates(histories, [0, 1, 2], (), PAPER)
+    found = guarded_pruned_rates(histories, [0, 1, 2], (), 0.1, FASTEST)
     assert found.slow_at_any_size == (0,)
     assert found.rates[0] == 0 < found.rates[2]
-    assert guarded_pruned_rates({0: flat}, [0], (), PAPER).slow_at_any_size == ()
+    assert guarded_pruned_rates({0: flat}, [0], (), 0.1, PAPER).slow_at_any_size == ()
+
+
+def test_the_target_is_what_the_slowest_can_reach() -> None:
+    fast, slow = [Point(1.0, 20.0)], [Point(1.0, 400.0)]
+    # Of the first size alone, no more is known than that time may be in proportion to it.
+    assert reachable([fast, slow], 0.1) == TargetTime(40.0)
+    # A line through two sizes tells more: 100 s at any size and 300 s in proportion to it.
+    assert reachable([fast, [*slow, Point(0.8, 340.0)]], 0.1).time == pytest.approx(130)
+    # Who is at its floor, or slow at any size, cannot be faster than it is.
+    assert reachable([fast, [*slow, Point(0.1, 130.0)]], 0.1).time == 130
+    assert reachable([fast, [*slow, Point(0.5, 400.0)]], 0.1).time == 400
+    # Who can reach the fastest does not hold anybody up.
+    assert reachable([fast, slow], 0.01) == TargetTime(20.0)
+
+
+def reachable(histories: list[list[Point]], floor: float) -> TargetTime:
+    fastest = guarded_target_time(histories, grow=False)
+    return reachable_target_time(fastest, [(history, floor) for history in histories])
 
 
 # The first pruning ------------------------------------------------------------------------------

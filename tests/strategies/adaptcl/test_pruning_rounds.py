@@ -88,8 +88,16 @@ def test_the_round_of_a_pruning_is_left_out_of_the_averages(engine: Engines, lin
 
 
 def test_the_smallest_retention_holds_to_the_last_parameter(engine: Engines, line: Lines) -> None:
-    run = engine(line(400, 300, 5), min_retention=0.4).until(40)
+    run = engine(line(400, 300, 5), min_retention=0.4, target_time="fastest").until(40)
     assert all(0.4 <= kept < 0.43 for kept in run.retentions()[:2])
+
+
+def test_nobody_is_pruned_to_be_faster_than_the_slowest_can_become(
+    engine: Engines, line: Lines
+) -> None:
+    run = engine(line(400, 300, 5), min_retention=0.4).until(40)
+    # Time is in proportion to the size: the slowest comes to 160 s, and so does the other.
+    assert run.retentions() == pytest.approx([0.4, 160 / 300, 1], abs=0.03)
 
 
 def test_with_an_interval_of_one_nobody_is_pruned_on_the_times_of_its_former_size(

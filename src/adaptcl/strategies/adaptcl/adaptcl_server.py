@@ -11,8 +11,8 @@ replace the learning, as in the paper's ablations.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import ClassVar
 
@@ -26,8 +26,8 @@ from adaptcl.pruning.cig_bnscalor import CIGBNscalor
 from adaptcl.records import WorkerRecord
 from adaptcl.settings import redeclared, setting
 from adaptcl.storage import Tree
-from adaptcl.strategies.adaptcl.guards import guarded_pruned_rates
-from adaptcl.strategies.adaptcl.pruned_rate import RateSettings, pruned_rates
+from adaptcl.strategies.adaptcl.guards import GuardedRates, guarded_pruned_rates
+from adaptcl.strategies.adaptcl.pruned_rate import Point, RateSettings, pruned_rates
 from adaptcl.strategies.adaptcl.pruning_warnings import (
     warn_cannot_get_smaller,
     warn_harmful_prunings,
@@ -157,8 +157,9 @@ class AdaptCL(Synchronous):
             if settings.pruned_rates:
                 rates = self._fixed_rates()
             else:
-                rates, slow = self._learned_rates()
-                warnings += [*self._warn_floor(rates), *self._warn_slow(slow)]
+                known = self._known_speeds()
+                rates = self._learned_rates(known, settings)
+                warnings += self._warn_cannot_keep_up(known)
             self._pending = {worker: rate for worker, rate in enumerate(rates) if rate != 0}
             self._decisions += 1
             self._speeds.discard_all_times()
@@ -172,23 +173,29 @@ class AdaptCL(Synchronous):
         # A worker that has not carried out the last pruning makes up for it.
         return [_combine(self._pending.get(worker, 0.0), rate) for worker, rate in enumerate(row)]
 
-    def _learned_rates(self) -> tuple[Sequence[float], Sequence[int]]:
-        """Each worker's pruned rate by Algorithm 2, and who would be slow at any size.
-
-        A worker whose present size was not measured keeps what is pending.
-        """
-        settings, workers = self.adaptcl, range(self.job.workers)
+    def _known_speeds(self) -> dict[int, Sequence[Point]]:
+        """What is remembered of each worker whose present size was measured."""
         self._speeds.average_times(self._size)
-        known = {w: self._speeds.points(w) for w in workers if self._is_measured(w)}
+        workers = range(self.job.workers)
+        return {w: self._speeds.points(w) for w in workers if self._is_measured(w)}
+
+    def _learned_rates(
+        self, known: Mapping[int, Sequence[Point]], settings: AdaptCLSettings
+    ) -> list[float]:
+        """Each worker's pruned rate by Algorithm 2; who is not known keeps what is pending."""
         if settings.literal_algorithm_2:
-            slow: tuple[int, ...] = ()
             rates = pruned_rates(known, settings)
         else:
-            pace = [worker for worker in known if self._is_waiting(worker)]
-            stuck = [w for w, floor in self._floors.items() if floor == self._retention(w)]
-            guarded = guarded_pruned_rates(known, pace, stuck, settings)
-            rates, slow = dict(guarded.rates), guarded.slow_at_any_size
-        return [rates.get(w, self._pending.get(w, 0.0)) for w in workers], slow
+            rates = dict(self._guarded_rates(known, settings).rates)
+        return [rates.get(w, self._pending.get(w, 0.0)) for w in range(self.job.workers)]
+
+    def _guarded_rates(
+        self, known: Mapping[int, Sequence[Point]], settings: AdaptCLSettings
+    ) -> GuardedRates:
+        pace = [worker for worker in known if self._is_waiting(worker)]
+        stuck = [w for w, floor in self._floors.items() if floor == self._retention(w)]
+        floor = max(self._floor(), self._smallest)
+        return guarded_pruned_rates(known, pace, stuck, floor, settings)
 
     def _is_measured(self, worker: int) -> bool:
         """Whether a worker's newest point is of its present sub-model.
@@ -250,6 +257,14 @@ class AdaptCL(Synchronous):
     @cached_property
     def _smallest(self) -> float:
         return smallest_retention(self.units, self.adaptcl.width_multiple)
+
+    def _warn_cannot_keep_up(self, known: Mapping[int, Sequence[Point]]) -> tuple[str, ...]:
+        """Who cannot become as fast as the fastest, whatever the target is."""
+        fastest = replace(self.adaptcl, target_time="fastest")
+        floor = self._warn_floor(self._learned_rates(known, fastest))
+        if fastest.literal_algorithm_2:
+            return floor
+        return floor + self._warn_slow(self._guarded_rates(known, fastest).slow_at_any_size)
 
     def _warn_floor(self, rates: Sequence[float]) -> tuple[str, ...]:
         """Once, that the model does not let workers become as small as they would have to be."""

@@ -70,17 +70,21 @@ def guarded_pruned_rates(
     histories: Mapping[int, Sequence[Point]],
     setting_the_pace: Sequence[int],
     at_their_floor: Container[int],
+    floor: float,
     settings: RateSettings,
 ) -> GuardedRates:
     """P of every worker, from what is remembered of its speed, the newest point last.
 
     Nobody waits for a worker that has left or is late, so only those in `setting_the_pace` decide
-    the target. A worker in `at_their_floor` could cut nothing at its present size, so it is not
-    asked again.
+    the target. No retention falls below `floor`. A worker in `at_their_floor` could cut nothing at
+    its present size, so it is not asked again.
     """
     if not setting_the_pace:
         return GuardedRates({}, ())
     target = guarded_target_time([histories[w] for w in setting_the_pace], settings.grow)  # line 1
+    if settings.target_time == "reachable":
+        floors = {w: 1.0 if w in at_their_floor else floor for w in setting_the_pace}
+        target = reachable_target_time(target, [(histories[w], f) for w, f in floors.items()])
     rates, slow = {}, []
     for worker, history in histories.items():  # line 2
         if not differs(history[-1], target.time, target.error):
@@ -127,6 +131,41 @@ def guarded_target_time(histories: Sequence[Sequence[Point]], grow: bool) -> Tar
     return (
         TargetTime(math.nan) if fastest is None else TargetTime(fastest.update_time, fastest.error)
     )
+
+
+def reachable_target_time(
+    fastest: TargetTime, workers: Sequence[tuple[Sequence[Point], float]]
+) -> TargetTime:
+    """The fastest worker's time or, if that is later, the time of the slowest at its floor.
+
+    A round ends when its last worker does. If a worker cannot reach the fastest even at its floor,
+    the others gain nothing by being faster than it: they would be cut in vain. With σ = 20 and
+    γ_min = 0.1 the paper's target cuts nine of ten workers to γ_min.
+    """
+    least = [time_at_floor(history, floor) for history, floor in workers if history[-1].usable]
+    latest = max(least, key=lambda point: point.update_time, default=None)
+    if latest is None or not latest.update_time > fastest.time:
+        return fastest
+    return TargetTime(latest.update_time, latest.error)
+
+
+def time_at_floor(history: Sequence[Point], floor: float) -> Point:
+    """The shortest time that a worker can come to, as far as its points tell."""
+    points = distinct_points(history)
+    now = points[-1]
+    if now.retention <= floor or not follows_size(history):
+        return now
+    # Time in proportion to the size is the most that a cut can save.
+    least = Point(
+        floor,
+        now.update_time * floor / now.retention,
+        now.error * floor / now.retention,
+    )
+    before = points_apart(points)[:-1]
+    if before and _rises(before[-1], now) and _likely_differ(before[-1], now):
+        on_line = point_on_line(before[-1], now, floor)
+        return max(least, on_line, key=lambda point: point.update_time)
+    return least
 
 
 def whole_model_point(history: Sequence[Point]) -> Point:

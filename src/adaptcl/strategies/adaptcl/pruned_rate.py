@@ -65,6 +65,13 @@ class RateSettings:
         at_least=1,
         condition=Unless("pruned_rates"),
     )
+    target_time: str = setting(
+        "reachable",
+        "the update time that workers are pruned to: the fastest worker's, as in the paper, or "
+        "the slowest's at its smallest size if that is later, so that nobody is pruned in vain",
+        choices=("reachable", "fastest"),
+        condition=Unless("pruned_rates"),
+    )
     literal_min_retention: bool = setting(
         False,
         "apply γ_min only where Algorithm 2 does, so that retention can fall below it",
