@@ -57,7 +57,8 @@ def test_figures_replace_those_of_an_earlier_comparison_and_no_other_files(
     assert "removed" not in output
     assert Path("figures/retention-adaptcl.png").exists()
     output = command("compare", str(runs / "seed2"))[1]
-    assert "removed  retention-adaptcl.png, update-times-adaptcl.png (drawn there by" in output
+    removed = "equal-time.png, retention-adaptcl.png, update-times-adaptcl.png"
+    assert f"removed  {removed} (drawn there by" in output
     assert "kept     mine.png (in figures, but not of these runs)" in output
     assert not Path("figures/retention-adaptcl.png").exists()
     assert Path("figures/mine.png").exists()
@@ -72,15 +73,17 @@ def test_the_table_can_be_written_as_csv(command: Command, refused: Refused, run
     assert (status, errors) == (0, "")
     assert all(len(line) <= 80 for line in output.splitlines()[:12])
     assert "parameters saved" in output
-    assert "virtual time to 50 %" in output
+    assert "time to 50 %" in output
     assert "figures  drawn (overview.png, " in output
     assert (Path("drawn") / "overview.png").exists()
-    assert output.endswith("table    table.csv\n")
+    table, verdict = output.splitlines()[-2:]
+    assert table == "table    table.csv"
+    assert " was fastest to 50 %: " in verdict
     heading, *lines = Path("table.csv").read_text().splitlines()
-    assert heading.startswith("run,strategy,seeds,finished,target_accuracy,target_reached,")
+    assert heading.startswith("run,strategy,seeds,finished,baseline,at_time_s,accuracy_at_time,")
     assert [line.split(",")[:5] for line in lines] == [
-        ["fedavg-s", "fedavg-s", "1", "true", "0.5"],
-        ["adaptcl", "adaptcl", "1", "true", "0.5"],
+        ["fedavg-s", "fedavg-s", "1", "true", "fedavg-s"],
+        ["adaptcl", "adaptcl", "1", "true", "fedavg-s"],
     ]
     refused(
         ["compare", str(runs / "both"), "--csv", "no/table.csv"],
@@ -100,6 +103,25 @@ def test_run_resume_and_compare_show_the_same_table(command: Command) -> None:
     assert speed_ups[2].strip() == "1.00×"
     assert table("resume", "both") == whole
     assert table("compare", "both/adaptcl", "both/fedavg") == whole
+
+
+def test_the_baseline_and_the_time_of_a_comparison_can_be_chosen(
+    command: Command, refused: Refused, runs: Path
+) -> None:
+    words = ["compare", str(runs / "both"), "--markdown"]
+    output = command(*words, "--baseline", "adaptcl", "--at-time", "0.75min")[1]
+    assert "| accuracy at 45 s | time to adaptcl's final accuracy | speed-up |" in output
+    assert " final accuracy of " in output.splitlines()[-1]
+    assert output.rstrip().endswith("as fast as adaptcl (one seed).")
+    refused(
+        [*words, "--baseline", "ssp-s"],
+        "There is no run 'ssp-s' to compare with; there are fedavg-s, adaptcl.",
+    )
+    refused(
+        [*words, "--at-time", "soon"],
+        "argument --at-time: it must be a time such as 300s, 90min or 2h; `adaptcl compare --help` "
+        "says more.",
+    )
 
 
 def test_a_target_accuracy_is_in_per_cent(refused: Refused) -> None:

@@ -46,8 +46,9 @@ def test_every_round_is_a_point(opened: Any) -> None:
 
 
 @pytest.mark.slow
-def test_the_head_says_who_waited(opened: Any) -> None:
-    lines = opened.locator("#verdict li").all_inner_texts()
+def test_the_head_says_who_waited_and_who_was_fastest(opened: Any) -> None:
+    *lines, last = opened.locator("#verdict li").all_inner_texts()
+    assert "was fastest to" in last
     waited = [int(line.rsplit("waited ", 1)[1].split()[0]) for line in lines]
     assert [line.split(":")[0] for line in lines] == ["fedavg-s", "adaptcl"]
     assert waited[0] > waited[1]

@@ -1,13 +1,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
 
+from adaptcl.errors import SettingError
+from adaptcl.records import RoundRecord
 from adaptcl.report import Run
-from adaptcl.report.comparison import choose_baseline, group_runs, interval, t_quantile
+from adaptcl.report.comparison import (
+    choose_baseline,
+    compare,
+    group_runs,
+    interval,
+    t_quantile,
+)
 
 MakeRun = Callable[..., Run]
 
@@ -45,19 +54,111 @@ def test_a_run_done_again_repeats_its_seed(make_run: MakeRun) -> None:
 @pytest.mark.parametrize(
     ("strategies", "expected"),
     [
-        (("adaptcl", "fedavg-s", "fedavg"), 1),
-        (("fedavg", "adaptcl"), 0),
-        (("adaptcl", "fedavg"), 1),
+        (("adaptcl", "fedavg-s", "fedavg"), 2),
+        (("adaptcl", "fedavg-s"), 1),
         (("heterofl", "adaptcl", "ssp-s"), 2),
         (("mine", "adaptcl", "adaptcl"), 1),
         (("ssp-s", "fedavg-s", "fedavg-s"), 1),
     ],
 )
-def test_the_baseline_is_the_first_fedavg_s_or_else_the_first_listed_strategy(
+def test_the_baseline_is_fedavg_else_fedavg_s_else_the_first_listed_strategy(
     make_run: MakeRun, strategies: tuple[str, ...], expected: int
 ) -> None:
     runs = [make_run(str(place), strategy=name) for place, name in enumerate(strategies)]
-    assert choose_baseline(runs) is runs[expected]
+    groups = group_runs(runs)
+    assert choose_baseline(groups) is groups[expected]
+
+
+def test_the_baseline_can_be_named_by_strategy_label_or_folder(make_run: MakeRun) -> None:
+    runs = [make_run("a", strategy="fedavg")]
+    runs += [make_run(f"b{s}", strategy="adaptcl", settings={"sigma": s}) for s in (2.0, 5.0)]
+    groups = group_runs(runs)
+    for name, place in (("adaptcl", 1), ("adaptcl (sigma=5)", 2), (str(runs[2].folder), 2)):
+        assert choose_baseline(groups, name) is groups[place]
+    with pytest.raises(SettingError, match="no run 'ssp-s' to compare with; there are fedavg, ada"):
+        choose_baseline(groups, "ssp-s")
+
+
+def with_tests(run: Run, times: Sequence[float], accuracies: Sequence[float]) -> Run:
+    rounds = tuple(
+        RoundRecord(number, time, accuracy, 0.5, ())
+        for number, (time, accuracy) in enumerate(zip(times, accuracies, strict=True), start=1)
+    )
+    return replace(run, rounds=rounds)
+
+
+def rising(run: Run, round_s: float, rate: float, *, rounds: int = 10) -> Run:
+    """A run whose accuracy rises by a rate a second."""
+    times = [round_s * number for number in range(1, rounds + 1)]
+    return with_tests(run, times, [rate * time for time in times])
+
+
+def test_accuracies_are_compared_where_the_shortest_finished_run_ends(make_run: MakeRun) -> None:
+    long = rising(make_run("a", strategy="fedavg"), 20, 0.002)
+    short = rising(make_run("b", strategy="adaptcl"), 10, 0.004)
+    begun = replace(rising(make_run("c", strategy="ssp-s"), 1, 0.001), summary=None)
+    found = compare([long, short, begun])
+    assert found.at_time_s == 100
+    fedavg, adaptcl, unfinished = (row.outcomes[0] for row in found.rows)
+    assert fedavg.accuracy_at_time == pytest.approx(0.2)
+    # The mean of its last five tests: there are none later to tell how it stood at the very end.
+    assert adaptcl.accuracy_at_time == adaptcl.late_accuracy == pytest.approx(0.32)
+    assert adaptcl.gain == pytest.approx(0.12)
+    assert unfinished.accuracy_at_time is None
+    assert compare([long, short], at_time_s=60).rows[1].outcomes[0].gain == pytest.approx(0.12)
+
+
+@pytest.mark.parametrize("time_s", [0.0, -1.0, 201.0, math.nan])
+def test_no_time_after_the_longest_run_can_be_asked_for(make_run: MakeRun, time_s: float) -> None:
+    runs = [rising(make_run(n, strategy=n), 20, 0.001) for n in ("fedavg", "adaptcl")]
+    with pytest.raises(SettingError, match=r"above 0 and at most 3\.3 min, where the longest"):
+        compare(runs, at_time_s=time_s)
+
+
+def test_the_speed_up_is_by_the_time_to_what_the_baseline_ends_with(make_run: MakeRun) -> None:
+    fedavg = rising(make_run("a", strategy="fedavg"), 20, 0.002)  # 0.32 on the mean at 160 s
+    faster = rising(make_run("b", strategy="adaptcl"), 15, 0.004)
+    worse = rising(make_run("c", strategy="ssp-s"), 10, 0.002)
+    base, first, never = (row.outcomes[0] for row in compare([fedavg, faster, worse]).rows)
+    assert base.target_accuracy == first.target_accuracy == pytest.approx(0.32)
+    assert (base.target_time_s, base.speed_up) == pytest.approx((160, 1.0))
+    assert (first.target_time_s, first.speed_up) == pytest.approx((80, 2.0))
+    assert (never.target_time_s, never.speed_up) == (None, None)
+    asked = compare([fedavg, faster, worse], target_accuracy=0.1)
+    assert [row.speed_ups[0] for row in asked.rows] == pytest.approx([1.0, 2.0, 1.0])
+
+
+def test_each_seed_is_compared_with_the_same_seed_of_the_baseline(make_run: MakeRun) -> None:
+    runs = [
+        rising(make_run(f"a{seed}", strategy="fedavg", seed=seed), 20, seed / 1000)
+        for seed in (1, 2)
+    ]
+    runs += [
+        rising(make_run(f"b{seed}", strategy="adaptcl", seed=seed), 20, 2 * seed / 1000)
+        for seed in (1, 2, 9)
+    ]
+    runs += [rising(make_run("c9", strategy="ssp-s", seed=9), 20, 0.003)]
+    _, adaptcl, stranger = compare(runs).rows
+    assert adaptcl.speed_ups == pytest.approx([2.0, 2.0])  # seed 9 has no pair
+    assert adaptcl.gains == pytest.approx([0.16, 0.32])  # means of the last five tests, at 160 s
+    # The baseline lacks its only seed: the mean of 0.24 stands in, which one of the baseline's runs
+    # reaches, after 120 s.
+    assert stranger.speed_ups == pytest.approx([120 / 80])
+    assert stranger.gains == []
+
+
+def test_several_seeds_are_one_row_unless_the_user_wants_each(make_run: MakeRun) -> None:
+    runs = [make_run(str(seed), seed=seed) for seed in (1, 2)]
+    assert len(compare(runs).rows) == 1
+    assert len(compare(runs, over_seeds=False).rows) == 2
+
+
+def test_an_unfinished_baseline_has_no_final_accuracy_to_reach(make_run: MakeRun) -> None:
+    begun = replace(rising(make_run("a", strategy="fedavg"), 20, 0.002), summary=None)
+    runs = [begun, rising(make_run("b", strategy="adaptcl"), 20, 0.002)]
+    assert compare(runs).target_accuracy is None
+    assert compare(runs).rows[1].outcomes[0].target_time_s is None
+    assert compare(runs, target_accuracy=0.2).rows[1].speed_ups == pytest.approx([1.0])
 
 
 def below(quantile: float, degrees: int) -> float:

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from adaptcl.report import Run, write_comparison
+from adaptcl.report import Run, compare, write_comparison
 
 MakeRun = Callable[..., Run]
 
 
 def written(path: Path, runs: Sequence[Run], **asked: Any) -> list[dict[str, str]]:
-    write_comparison(path, runs, **asked)
+    write_comparison(path, compare(runs, **asked))
     with path.open(encoding="utf-8", newline="") as file:
         return list(csv.DictReader(file))
 
@@ -30,7 +30,8 @@ def test_numbers_are_those_of_the_summary_to_the_last_digit(
     assert second["finished"] == "true"
     for name in ("accuracy", "best_accuracy", "virtual_time_s", "params_saved", "flops_saved"):
         assert float(second[name]) == getattr(summary, name)
-    assert float(first["speed_up"]) == 1.0
+    assert (first["baseline"], float(first["speed_up"])) == ("fedavg-s", 1.0)
+    assert float(second["at_time_s"]) == summary.virtual_time_s
     assert int(second["bytes_moved"]) == summary.bytes_sent + summary.bytes_received
 
 
@@ -53,28 +54,30 @@ def test_the_target_says_how_many_reached_it_and_when(make_run: MakeRun, tmp_pat
     runs = [
         make_run("a", seed=1, final_accuracy=0.8),
         make_run("b", seed=2, final_accuracy=0.4),
+        make_run("c", strategy="adaptcl", seed=1),
     ]
-    (row,) = written(tmp_path / "x.csv", runs, over_seeds=True, target_accuracy=0.6)
+    row, _ = written(tmp_path / "x.csv", runs, target_accuracy=0.6)
     assert (row["target_accuracy"], row["target_reached"]) == ("0.6", "1")
-    assert float(row["target_time_s"]) == 200.0
+    times = [float(row[f"target_time_s{end}"]) for end in ("", "_min", "_max")]
+    assert times == pytest.approx([200.0] * 3)
     assert row["target_time_s_sd"] == ""
-    assert {float(row[f"target_time_s_{end}"]) for end in ("min", "max")} == {200.0}
 
 
-def test_over_seeds_the_gain_over_the_baseline_has_its_interval(
+def test_over_seeds_gain_and_speed_up_have_their_intervals(
     make_run: MakeRun, tmp_path: Path
 ) -> None:
-    runs = [make_run(f"a{s}", seed=s, final_accuracy=0.7 + s / 10) for s in (1, 2)]
+    runs = [make_run(f"a{s}", seed=s) for s in (1, 2)]
     runs += [
-        make_run(f"b{s}", strategy="adaptcl", seed=s, final_accuracy=0.7 + s / 10 + gain)
+        make_run(f"b{s}", strategy="adaptcl", seed=s, final_accuracy=0.8 + gain)
         for s, gain in ((1, 0.01), (2, 0.03), (3, -0.5))
     ]
-    held, row = written(tmp_path / "x.csv", runs, over_seeds=True)
+    held, row = written(tmp_path / "x.csv", runs)
     found = [float(row[f"accuracy_gain{ending}"]) for ending in ("", "_low", "_high")]
-    reach = 12.7062 * 0.01
-    assert found == pytest.approx([0.02, 0.02 - reach, 0.02 + reach])
-    assert held["accuracy_gain"] == ""
-    assert "accuracy_gain" not in written(tmp_path / "x.csv", runs)[0]
+    middle, reach = 0.02 * 0.8125, 12.7062 * 0.01 * 0.8125  # a mean of four rising tests
+    assert found == pytest.approx([middle, middle - reach, middle + reach])
+    assert float(row["speed_up_low"]) < 1 < float(row["speed_up_high"])
+    assert (held["accuracy_gain"], held["speed_up"], held["speed_up_low"]) == ("", "1.0", "")
+    assert "accuracy_gain" not in written(tmp_path / "x.csv", runs, over_seeds=False)[0]
 
 
 def test_no_runs_make_an_empty_file(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from adaptcl.errors import RunFolderError
-from adaptcl.report import Run, draw, figures
+from adaptcl.report import Run, compare, draw, figures
 from adaptcl.report.figures import save_pictures
 from adaptcl.report.palette import looks
 
@@ -37,7 +37,7 @@ def two_runs(make_shared_run: MakeRun) -> list[Run]:
 def drawn(two_runs: list[Run], tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     """The rendered figures of two runs."""
     folder = tmp_path_factory.mktemp("drawn") / "new" / "figures"
-    return list(draw(two_runs, folder).paths)
+    return list(draw(compare(two_runs), folder).paths)
 
 
 @pytest.fixture(scope="session")
@@ -67,7 +67,7 @@ def compose(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Compose:
 
     def composed(runs: list[Run], *, over_seeds: bool = False) -> dict[str, Figure]:
         found.clear()
-        paths = draw(runs, tmp_path / "figures", over_seeds=over_seeds).paths
+        paths = draw(compare(runs, over_seeds=over_seeds), tmp_path / "figures").paths
         return {path.name: figure for path, figure in zip(paths, found, strict=True)}
 
     monkeypatch.setattr(figures, "png_image", remember)
@@ -88,6 +88,7 @@ def has_colour(path: Path, colour: str) -> bool:
 def test_every_figure_is_drawn_into_its_folder(drawn: list[Path]) -> None:
     assert [path.name for path in drawn] == [
         *COMMON,
+        "equal-time.png",
         "update-times-adaptcl.png",
         "retention-adaptcl.png",
     ]
@@ -97,7 +98,7 @@ def test_every_figure_is_drawn_into_its_folder(drawn: list[Path]) -> None:
 def test_every_figure_has_something_on_it_and_no_program_or_date_in_it(drawn: list[Path]) -> None:
     for path in drawn:
         image = pixels(path)
-        assert min(image.shape[:2]) >= 600
+        assert min(image.shape[:2]) >= 400
         assert 0.01 < (image != 255).any(axis=-1).mean() < 0.7
         with Image.open(path) as opened:
             opened.load()
@@ -117,7 +118,7 @@ def test_the_same_runs_give_the_same_bytes_whatever_settings_matplotlib_has(
 ) -> None:
     with matplotlib.rc_context({"font.size": 30, "axes.facecolor": "black"}):
         before = dict(matplotlib.rcParams)
-        again = draw(two_runs, tmp_path).paths
+        again = draw(compare(two_runs), tmp_path).paths
         assert dict(matplotlib.rcParams) == before
     assert [path.read_bytes() for path in again] == [path.read_bytes() for path in drawn]
 
@@ -130,7 +131,7 @@ def test_long_labels_stay_within_their_panel_and_their_figure(
     words = "samples=100, label_share=80, augmentation=false, first_pruning=2, sigma=2, jitter=0.1"
     runs = [replace(run, label=f"adaptcl ({words}, seed={seed})") for seed in range(2)]
     composed = compose(runs)
-    assert len(composed) == len(COMMON) + 2 * len(runs)
+    assert len(composed) == len(COMMON) + 1 + 2 * len(runs)
     for figure in (composed["overview.png"], list(composed.values())[-1]):
         figure.draw_without_rendering()
         everything = figure.get_tightbbox()
@@ -159,7 +160,7 @@ def test_only_a_run_that_prunes_has_figures_of_its_workers(
 def test_file_names_are_plain_and_distinct(make_run: MakeRun, compose: Compose) -> None:
     run = make_run("a", strategy="adaptcl", adapts=True)
     runs = [replace(run, label="My run: γ/2"), replace(run, label="my run 2")]
-    assert list(compose(runs))[len(COMMON) :] == [
+    assert list(compose(runs))[len(COMMON) + 1 :] == [
         "update-times-my-run-2.png",
         "retention-my-run-2.png",
         "update-times-my-run-2-2.png",
@@ -185,7 +186,7 @@ def test_gaps_in_the_records_are_no_obstacle(make_run: MakeRun, compose: Compose
 def test_runs_without_a_finished_round_are_refused(make_run: MakeRun, tmp_path: Path) -> None:
     empty = replace(make_run("a"), rounds=())
     with pytest.raises(RunFolderError, match="nothing to draw"):
-        draw([empty], tmp_path / "figures")
+        draw(compare([empty]), tmp_path / "figures")
     assert not (tmp_path / "figures").exists()
 
 
@@ -197,8 +198,10 @@ def test_over_seeds_every_method_is_one_line_in_a_band_of_its_colour(
     for name in COMMON[1:]:
         axes = composed[name].axes[0]
         labels = axes.get_legend_handles_labels()[1]
-        assert labels == ["fedavg", "fedavg-s", "fedasync-s", "ssp-s", "adaptcl", "heterofl"]
-        colours = [to_hex(each.get_color()) for each in axes.lines if each.get_label() in labels]
+        marked = ["equal time, fedavg's final accuracy"] if name == COMMON[2] else []
+        methods = ["fedavg", "fedavg-s", "fedasync-s", "ssp-s", "adaptcl", "heterofl"]
+        assert labels == [*methods, *marked]
+        colours = [to_hex(each.get_color()) for each in axes.lines if each.get_label() in methods]
         bands = [
             to_hex(to_rgba_array(band.get_facecolor())[0].tolist()) for band in axes.collections
         ]
@@ -206,7 +209,7 @@ def test_over_seeds_every_method_is_one_line_in_a_band_of_its_colour(
         assert len(set(colours)) == 6
         assert axes.get_title(loc="right") == "mean and range of 3 runs"
     assert {"update-times-adaptcl.png", "retention-heterofl.png"} < composed.keys()
-    assert len(composed) == len(COMMON) + 4
+    assert len(composed) == len(COMMON) + 5
     title = composed["retention-adaptcl.png"].axes[0].get_title(loc="left")
     assert title.endswith("adaptcl, mean of 3 runs")
 
@@ -217,6 +220,36 @@ def test_the_line_of_several_seeds_ends_at_the_mean_in_the_table(
     composed = compose(six_methods[:3], over_seeds=True)
     line, _ = composed["accuracy-over-time.png"].axes[0].lines
     assert np.asarray(line.get_ydata())[-1] == pytest.approx(100 * (0.72 + 0.74 + 0.76) / 3)
+
+
+def test_the_time_and_the_accuracy_that_runs_are_compared_by_are_marked(
+    two_runs: list[Run], compose: Compose
+) -> None:
+    found = compare(two_runs)
+    axes = compose(two_runs)["accuracy-over-time.png"].axes[0]
+    upright, level = (np.asarray(line.get_data(), float) for line in axes.lines[-2:])
+    assert found.at_time_s is not None
+    assert found.target_accuracy is not None
+    assert upright[0] == pytest.approx([found.at_time_s / 60] * 2)
+    assert level[1] == pytest.approx([100 * found.target_accuracy] * 2)
+    assert len(compose(two_runs[:1])["accuracy-over-time.png"].axes[0].lines) == 2
+
+
+def test_one_figure_shows_who_is_ahead_at_equal_time_and_first_to_equal_accuracy(
+    six_methods: list[Run], compose: Compose
+) -> None:
+    rows = compare(six_methods).rows
+    left, right = compose(six_methods, over_seeds=True)["equal-time.png"].axes
+    assert [tick.get_text() for tick in left.get_yticklabels()] == [r.group.label for r in rows]
+    assert left.get_title(loc="left") == "Accuracy at 3.6 min"
+    assert right.get_title(loc="left") == "Time to fedavg's final accuracy"
+    shown = [
+        float(np.asarray(line.get_xdata()).item())
+        for line in left.lines
+        if line.get_marker() == "o"
+    ]
+    means = [np.mean([o.accuracy_at_time for o in row.outcomes]) for row in rows]
+    assert [100 * mean for mean in means] == pytest.approx(shown)
 
 
 def test_a_single_run_has_no_band(two_runs: list[Run], compose: Compose) -> None:
@@ -231,7 +264,7 @@ def test_figures_replace_those_of_the_last_comparison(
     compose(six_methods, over_seeds=True)
     folder = tmp_path / "figures"
     (folder / "mine.png").write_bytes(b"")
-    replaced = draw(six_methods[:3], folder, over_seeds=True)
+    replaced = draw(compare(six_methods[:3]), folder)
     assert [path.name for path in replaced.paths] == COMMON
     assert "retention-heterofl.png" in replaced.removed
     assert replaced.others == ("mine.png",)

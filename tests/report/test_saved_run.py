@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 import adaptcl
 from adaptcl.errors import RunFolderError
-from adaptcl.report import Run, by_strategy, comparison_table, read_run
+from adaptcl.report import Run, by_strategy, compare, comparison_table, read_run
 from adaptcl.report.comparison import group_runs
 
 WriteRun = Callable[..., Path]
@@ -155,7 +155,7 @@ def row_sizes(*runs: Run) -> Sequence[int]:
 def test_seeds_deal_the_same_data_otherwise_and_are_one_row(tmp_path: Path) -> None:
     runs = [made(tmp_path / str(seed), seed, workers=2, samples=30) for seed in (1, 2, 3)]
     assert row_sizes(*runs) == [3]
-    assert "The runs differ" not in comparison_table(runs, over_seeds=True).markdown()
+    assert "The runs differ" not in comparison_table(compare(runs)).markdown()
 
 
 def test_another_model_or_other_data_is_another_row_and_is_said(tmp_path: Path) -> None:
@@ -164,10 +164,10 @@ def test_another_model_or_other_data_is_another_row_and_is_said(tmp_path: Path) 
     other = made(tmp_path / "other", 3, train=points(40, 5), workers=2)
     tested = made(tmp_path / "tested", 4, test=points(20, 6), workers=2)
     assert row_sizes(plain, wider, other, tested) == [1, 1, 1, 1]
-    text = comparison_table([plain, wider], over_seeds=True).markdown()
+    text = comparison_table(compare([plain, wider])).markdown()
     assert "The runs differ in model: compare times with care." in text
     assert "(model=Sequential " in text
-    text = comparison_table([plain, other], over_seeds=True).markdown()
+    text = comparison_table(compare([plain, other])).markdown()
     assert "The runs differ in data: compare times with care." in text
     assert "(data=40 samples " in text
 

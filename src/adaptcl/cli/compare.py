@@ -10,39 +10,47 @@ from rich.console import Console
 
 from adaptcl.errors import RunFolderError
 from adaptcl.page.html import REPORT, write_report
+from adaptcl.report.comparison import Comparison, compare
 from adaptcl.report.csv_file import write_comparison
 from adaptcl.report.figures import draw
 from adaptcl.report.labels import distinct_labels
 from adaptcl.report.saved_run import Run, by_strategy, read_run
 from adaptcl.report.table import comparison_table
+from adaptcl.report.verdict import verdict
 from adaptcl.runs.folder import FIGURES, run_folders
 
 
 def compare_runs(options: argparse.Namespace) -> None:
-    runs = _read(named_runs(options.runs))
-    wanted = {"over_seeds": options.over_seeds, "target_accuracy": options.target_accuracy}
+    comparison = compare(
+        _read(named_runs(options.runs)),
+        over_seeds=options.over_seeds,
+        baseline=options.baseline,
+        at_time_s=options.at_time,
+        target_accuracy=options.target_accuracy,
+    )
     if options.csv:
         try:
-            write_comparison(Path(options.csv), runs, **wanted)
+            write_comparison(Path(options.csv), comparison)
         except OSError as error:
             raise RunFolderError(f"{options.csv} cannot be written: {error.strerror}.") from None
+    table = comparison_table(comparison)
     if options.markdown:
-        print(comparison_table(runs, **wanted).markdown())
+        print("\n\n".join(filter(None, [table.markdown(), verdict(comparison)])))
         return
-    Console().print(comparison_table(runs, **wanted))
-    _print_folders(runs)
-    _draw(runs, Path(options.out), options.over_seeds)
+    Console().print(table)
+    _print_files(comparison, Path(options.out))
     if options.csv:
         _print("table", options.csv)
+    _print_verdict(comparison)
 
 
-def show_runs(paths: Sequence[Path], figures: Path, *, over_seeds: bool = False) -> None:
+def show_runs(paths: Sequence[Path], figures: Path) -> None:
     """Print the table of some runs and their folders, and draw their figures."""
-    runs = _read(paths)
-    Console().print(comparison_table(runs, over_seeds=over_seeds))
-    _print_folders(runs)
-    _draw(runs, figures, over_seeds)
-    _write_reports(runs, figures.parent)
+    comparison = compare(_read(paths))
+    Console().print(comparison_table(comparison))
+    _print_files(comparison, figures)
+    _write_reports(comparison.runs, figures.parent)
+    _print_verdict(comparison)
 
 
 def show_runs_in_place(paths: Sequence[Path]) -> None:
@@ -52,13 +60,12 @@ def show_runs_in_place(paths: Sequence[Path]) -> None:
     """
     runs = _read(paths)
     folders = _figure_folders(runs)
-    Console().print(
-        comparison_table(runs, over_seeds=len(folders) == 1 and _has_several_seeds(runs))
-    )
-    _print_folders(runs)
+    comparison = compare(runs, over_seeds=None if len(folders) == 1 else False)
+    Console().print(comparison_table(comparison))
     for folder, together in folders.items():
-        _draw(together, folder / FIGURES, _has_several_seeds(together))
+        _print_files(compare(together), folder / FIGURES)
         _write_reports(together, folder)
+    _print_verdict(comparison)
 
 
 def named_runs(words: Sequence[str]) -> list[Path]:
@@ -100,14 +107,12 @@ def _figure_folders(runs: Sequence[Run]) -> dict[Path, list[Run]]:
     }
 
 
-def _has_several_seeds(runs: Sequence[Run]) -> bool:
-    return len({run.config.get("seed") for run in runs}) > 1
-
-
-def _draw(runs: Sequence[Run], folder: Path, over_seeds: bool) -> None:
-    """Draw the figures; print where they are and which other files were removed or kept."""
+def _print_files(comparison: Comparison, folder: Path) -> None:
+    """Draw the figures; print where runs and figures are, and which files were removed or kept."""
+    for run in comparison.runs:
+        _print("run", str(run.folder))
     try:
-        drawn = draw(runs, folder, over_seeds=over_seeds)
+        drawn = draw(comparison, folder)
     except OSError as error:
         raise RunFolderError(f"{folder} cannot be written: {error.strerror}.") from None
     _print("figures", f"{folder} ({', '.join(path.name for path in drawn.paths)})")
@@ -117,6 +122,11 @@ def _draw(runs: Sequence[Run], folder: Path, over_seeds: bool) -> None:
         _print("kept", f"{', '.join(drawn.others)} (in {folder}, but not of these runs)")
 
 
+def _print_verdict(comparison: Comparison) -> None:
+    if sentence := verdict(comparison):
+        _print("verdict", sentence)
+
+
 def _write_reports(runs: Sequence[Run], folder: Path) -> None:
     """Write the page of every run into its folder, and one about all of them above these."""
     for run in runs:
@@ -124,11 +134,6 @@ def _write_reports(runs: Sequence[Run], folder: Path) -> None:
     if len(runs) > 1:
         write_report(distinct_labels(runs), folder / REPORT)
     _print("report", str(folder / REPORT if len(runs) > 1 else runs[0].folder / REPORT))
-
-
-def _print_folders(runs: Sequence[Run]) -> None:
-    for run in runs:
-        _print("run", str(run.folder))
 
 
 def _print(what: str, words: str) -> None:

@@ -202,6 +202,17 @@ def seconds(text: str) -> float:
     return value
 
 
+def duration_s(text: str) -> float:
+    """Parse seconds, or a time in words such as 90min or 1h30min, for argparse."""
+    found = re.findall(r"([0-9.]+)\s*(s|min|h)\s*", text)
+    try:
+        if not found or "".join(map("".join, found)) != re.sub(r"\s", "", text):
+            return float(text)
+        return sum(float(number) * _SECONDS[unit] for number, unit in found)
+    except ValueError:
+        raise argparse.ArgumentTypeError("it must be a time such as 300s, 90min or 2h") from None
+
+
 def _preset_name(name: str) -> str:
     preset(name)  # raises an error if there is none of that name
     return name
@@ -222,12 +233,9 @@ def _seeds(seed: Setting, text: str) -> Any:
 
 def _duration(setting: Setting, text: str) -> float:
     """Parse seconds, or a time in words such as 90min or 1h30min."""
-    found = re.findall(r"([0-9.]+)\s*(s|min|h)\s*", text)
     try:
-        if not found or "".join(map("".join, found)) != re.sub(r"\s", "", text):
-            return float(setting.parse(text))
-        return float(setting.checked(sum(float(n) * _SECONDS[unit] for n, unit in found)))
-    except (SettingError, ValueError):
+        return float(setting.checked(duration_s(text)))
+    except (SettingError, ValueError, argparse.ArgumentTypeError):
         raise SettingError(
             f"{setting.name} is {text!r}, but it must be {setting.words}, or a time such as 300s, "
             "90min or 2h."

@@ -40,7 +40,7 @@ def run_job(options: argparse.Namespace) -> None:
             # A session that is over gives back its memory before the next one begins.
             with report.Progress() as progress, tracked(trackers, path, each) as tracking:
                 run_session(sessions.pop(0), RunFolder.open(path), [progress, *tracking])
-    show_runs(asked.folders, asked.figures, over_seeds=asked.over_seeds)
+    show_runs(asked.folders, asked.figures)
 
 
 def load_with_progress(chosen: Config) -> Workload:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from adaptcl import __version__
-from adaptcl.cli.flags import Parser, seconds, whole_number
+from adaptcl.cli.flags import Parser, duration_s, seconds, whole_number
 from adaptcl.config.catalogue import ENVIRONMENT, read_catalogue
 
 PORT = 9092
@@ -238,8 +238,9 @@ def _add_compare(commands: Any) -> None:
     compare = commands.add_parser(
         "compare",
         help="show a table and figures of any runs",
-        description="Show a table and figures of any runs, in the order of `adaptcl strategies`. "
-        "A speed-up is relative to the first run of fedavg-s; without one, to the first row.",
+        description="Show a table and figures of any runs, in the order of `adaptcl strategies`: "
+        "their accuracy at equal time, and the time of each to the accuracy that a baseline ends "
+        "with.",
     )
     compare.set_defaults(command=_imported("compare", "compare_runs"))
     compare.add_argument("runs", nargs="+", metavar="RUN", help=_RUN_HELP)
@@ -250,14 +251,27 @@ def _add_compare(commands: Any) -> None:
     )
     compare.add_argument(
         "--over-seeds",
-        action="store_true",
-        help="one row and one line for all runs that differ only in their seed",
+        action=argparse.BooleanOptionalAction,
+        help="one row and one line for all runs that differ only in their seed [default if there "
+        "are several seeds]",
+    )
+    compare.add_argument(
+        "--baseline",
+        metavar="RUN",
+        help="compare with this strategy, label or folder [default fedavg, else fedavg-s, else the "
+        "first row]",
+    )
+    compare.add_argument(
+        "--at-time",
+        type=duration_s,
+        metavar="X",
+        help="compare accuracies at this time, such as 60min [default the end of the shortest run]",
     )
     compare.add_argument(
         "--target-accuracy",
         type=_per_cent,
         metavar="X",
-        help="add a column: the time until this accuracy, in per cent, was first measured",
+        help="compare times to this accuracy, in per cent [default what the baseline ends with]",
     )
     compare.add_argument("--csv", metavar="FILE", help="also write the table to a CSV file")
     compare.add_argument(

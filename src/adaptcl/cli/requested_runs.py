@@ -27,11 +27,6 @@ class RequestedRuns:
     ineffective: list[str]
     """Sentences about settings that have no effect in any of these runs."""
 
-    @property
-    def over_seeds(self) -> bool:
-        """Whether some runs differ only in their seed."""
-        return len({each.job.seed for each in self.configs}) > 1
-
 
 def requested_runs(options: argparse.Namespace, *, seeds: bool = False) -> RequestedRuns:
     """Find what to run and where to put it; raise an error if there is a run already."""

@@ -14,8 +14,10 @@ import torch
 
 from adaptcl.errors import RunFolderError
 from adaptcl.records import RoundRecord, WorkerRecord
+from adaptcl.report.comparison import compare
 from adaptcl.report.palette import looks
 from adaptcl.report.saved_run import Run
+from adaptcl.report.verdict import verdict
 from adaptcl.runs.folder import read_delivered
 
 MOST_WORKERS = 40
@@ -31,7 +33,10 @@ Values = dict[str, Any]
 def page_data(runs: Sequence[Run]) -> Values:
     """All that the page shows of these runs."""
     colours = [look.colour for look in looks([run.strategy for run in runs])]
-    return {"runs": [_run(run, colour) for run, colour in zip(runs, colours, strict=True)]}
+    return {
+        "runs": [_run(run, colour) for run, colour in zip(runs, colours, strict=True)],
+        "verdict": verdict(compare(runs)),
+    }
 
 
 def _run(run: Run, colour: str) -> Values:

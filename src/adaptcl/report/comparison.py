@@ -1,8 +1,11 @@
-"""Runs side by side, as numbers: groups over seeds, savings, speed-ups and intervals.
+"""Runs side by side, as numbers: groups over seeds, equal time, speed-ups and intervals.
 
-A group is one run, or all runs that differ only in their seed. Groups are compared seed by seed:
-whatever a seed does to both, by its data and its first model, cancels out. The 95 % interval of a
-mean over seeds follows Student's t distribution.
+A group is one run, or all runs that differ only in their seed. Groups are compared with one of
+them, the baseline, in two ways: by their accuracy at the same time, and by the time they take to
+the accuracy that the baseline ends with. Accuracies are those of the learning curve, means of five
+tests. Each seed is compared with the same seed of the baseline: whatever a seed does to both, by
+its data and its first model, cancels out. The 95 % interval of a mean over seeds follows Student's
+t distribution.
 """
 
 from __future__ import annotations
@@ -11,13 +14,18 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from statistics import fmean, stdev
 
+from adaptcl.errors import SettingError
 from adaptcl.records import RoundRecord, Summary, bytes_moved, first_and_last_heterogeneity
 from adaptcl.report.labels import distinct_labels
+from adaptcl.report.learning_curve import LearningCurve, learning_curve, measured_accuracies
 from adaptcl.report.saved_run import Run, by_strategy
+from adaptcl.report.wording import duration
 
-BASELINE_STRATEGY = "fedavg-s"
+BASELINES = ("fedavg", "fedavg-s")
+"""Strategies that others are compared with, the first one that is there."""
 _NOT_PART_OF_THE_METHOD = ("seed", "out")
 _T_QUANTILES = (12.7062, 4.3027, 3.1824, 2.7764, 2.5706, 2.4469, 2.3646, 2.3060, 2.2622)
 """The 0.975 quantiles of Student's t distribution with 1, 2, … degrees of freedom."""
@@ -70,16 +78,26 @@ class RunOutcome:
     worst_class_accuracy: float | None = None
     least_worker_accuracy: float | None = None
     mean_worker_accuracy: float | None = None
+    late_accuracy: float | None = None
+    """The mean of the last five tests."""
+    accuracy_at_time: float | None = None
+    """At the time at which all runs are compared; None if the run did not last so long."""
+    gain: float | None = None
+    """The same above the baseline's run of the same seed."""
+    target_accuracy: float | None = None
+    """What the baseline ends with, or the accuracy that the user asked for."""
     target_time_s: float | None = None
-    """When the target accuracy was first measured; None if it never was."""
+    """When the run reached it; None if it never did."""
+    speed_up: float | None = None
+    """The time of the baseline to the target accuracy, divided by that of this run."""
+    paired: bool = False
+    """Whether the baseline has a run of the same seed; if not, its mean stands in."""
 
 
-def outcome_of(run: Run, target_accuracy: float | None = None) -> RunOutcome:
-    """The numbers of a run so far; the target accuracy is a fraction."""
+def outcome_of(run: Run) -> RunOutcome:
+    """The numbers of a run so far, compared with nothing."""
     known = _of_rounds(run.rounds) if run.summary is None else _of_summary(run.summary)
-    if target_accuracy is None:
-        return known
-    return replace(known, target_time_s=_time_to(target_accuracy, run.rounds))
+    return replace(known, late_accuracy=learning_curve(run.rounds).last)
 
 
 def _of_summary(summary: Summary) -> RunOutcome:
@@ -104,30 +122,22 @@ def _of_summary(summary: Summary) -> RunOutcome:
 def _of_rounds(rounds: tuple[RoundRecord, ...]) -> RunOutcome:
     if not rounds:
         return RunOutcome(finished=False, rounds=0)
-    measured = [(r.accuracy, r.virtual_time_s) for r in rounds if r.accuracy is not None]
-    best, best_time = max(measured, key=lambda pair: pair[0], default=(None, None))
+    tests = measured_accuracies(rounds)
+    best = max(tests, key=lambda test: test.accuracy, default=None)
     retention = {w.worker: w.retention for record in rounds for w in record.workers}
     first, last = first_and_last_heterogeneity(r.heterogeneity for r in rounds)
     return RunOutcome(
         finished=False,
         rounds=rounds[-1].round,
-        accuracy=measured[-1][0] if measured else None,
-        best_accuracy=best,
-        best_time_s=best_time,
+        accuracy=tests[-1].accuracy if tests else None,
+        best_accuracy=best.accuracy if best else None,
+        best_time_s=best.time_s if best else None,
         time_s=rounds[-1].virtual_time_s,
         params_saved=1 - fmean(retention.values()) if retention else None,
         heterogeneity_first=first,
         heterogeneity_last=last,
         bytes_moved=sum(bytes_moved(rounds)),
     )
-
-
-def _time_to(target: float, rounds: tuple[RoundRecord, ...]) -> float | None:
-    # 85.55 % must reach 85.55 %, whatever rounding the division by 100 did.
-    reached = (
-        r.virtual_time_s for r in rounds if r.accuracy is not None and r.accuracy > target - 1e-9
-    )
-    return next(reached, None)
 
 
 @dataclass(frozen=True)
@@ -176,85 +186,169 @@ def _finished_or_first(runs: Sequence[Run]) -> tuple[Run, ...]:
 
 @dataclass(frozen=True)
 class ComparisonRow:
-    """A group of runs with the outcome of each, compared with the baseline's group."""
+    """A group of runs with the outcome of each."""
 
     group: RunGroup
     outcomes: tuple[RunOutcome, ...]
-    speed_ups: tuple[float | None, ...]
-    """Of each run over the baseline; a single 1 in the baseline's row."""
-    gains: tuple[float, ...] = ()
-    """Accuracy above the baseline's, as a fraction, for each seed that both have."""
-    against: str = ""
-    """The label of the baseline's row; empty in that row."""
+    is_baseline: bool = False
+
+    @property
+    def speed_ups(self) -> list[float]:
+        """Of the seeds that the baseline has too; of all if it has none of them."""
+        counted = [each for each in self.outcomes if each.paired] or self.outcomes
+        return [each.speed_up for each in counted if each.speed_up is not None]
+
+    @property
+    def speed_up(self) -> float | None:
+        """The geometric mean: twice and half as fast come to equally fast."""
+        return math.exp(fmean(map(math.log, self.speed_ups))) if self.speed_ups else None
+
+    @property
+    def speed_up_interval(self) -> tuple[float, float] | None:
+        """The 95 % interval of that mean; None for fewer than two seeds."""
+        bounds = interval([math.log(each) for each in self.speed_ups])
+        return None if bounds is None else (math.exp(bounds[0]), math.exp(bounds[1]))
+
+    @property
+    def gains(self) -> list[float]:
+        return [each.gain for each in self.outcomes if each.gain is not None]
+
+    @property
+    def target_times_s(self) -> list[float]:
+        """Of the runs that reached the target accuracy."""
+        return [each.target_time_s for each in self.outcomes if each.target_time_s is not None]
 
 
-def comparison_rows(
-    runs: Sequence[Run], *, over_seeds: bool = False, target_accuracy: float | None = None
-) -> list[ComparisonRow]:
-    """One row a run, or over seeds one row for all runs that differ only in their seed."""
-    together = group_runs(runs, over_seeds=over_seeds)
-    if not together:
-        return []
-    outcomes = [tuple(outcome_of(run, target_accuracy) for run in g.runs) for g in together]
-    chosen = choose_baseline([group.first for group in together])
-    place = next(place for place, group in enumerate(together) if group.first is chosen)
-    reference = together[place]
-    times, accuracies = _times(reference, outcomes[place]), _accuracies(reference, outcomes[place])
-    return [
-        ComparisonRow(group, each, (1.0,))
-        if group is reference
-        else ComparisonRow(
-            group,
-            each,
-            _speed_ups(group, each, times),
-            _gains(_accuracies(group, each), accuracies),
-            reference.label,
-        )
-        for group, each in zip(together, outcomes, strict=True)
-    ]
+@dataclass(frozen=True)
+class Comparison:
+    """Groups of runs, compared with one of them if there are several."""
+
+    runs: tuple[Run, ...]
+    rows: tuple[ComparisonRow, ...]
+    over_seeds: bool
+    at_time_s: float | None = None
+    """The time at which accuracies are compared: by default the end of the shortest run."""
+    asked_accuracy: float | None = None
+    """The target accuracy if the user asked for one; None if it is what the baseline ends with."""
+
+    @property
+    def baseline(self) -> ComparisonRow | None:
+        """None if there is nothing to compare."""
+        return next((row for row in self.rows if row.is_baseline), None)
+
+    @property
+    def target(self) -> str:
+        """The accuracy that times are measured to, in words."""
+        if self.asked_accuracy is not None:
+            return f"{100 * self.asked_accuracy:g} %"
+        return f"{self.baseline.group.label}'s final accuracy" if self.baseline else ""
+
+    @property
+    def target_accuracy(self) -> float | None:
+        """The same as a number, the mean over the baseline's seeds."""
+        if self.baseline is None:
+            return None
+        known = [each.target_accuracy for each in self.baseline.outcomes]
+        return fmean(each for each in known if each is not None) if None not in known else None
 
 
-def choose_baseline(runs: Sequence[Run]) -> Run:
-    """The run that speed-ups refer to, whatever the order of the runs.
+def compare(
+    runs: Sequence[Run],
+    *,
+    over_seeds: bool | None = None,
+    baseline: str | None = None,
+    at_time_s: float | None = None,
+    target_accuracy: float | None = None,
+) -> Comparison:
+    """Compare runs one by one, or over seeds: by default over seeds if there are several.
 
-    It is the first `fedavg-s`, else the first run of the strategy that `adaptcl strategies` lists
-    first.
+    The baseline is named by strategy, label or folder; see `choose_baseline`. A target accuracy, a
+    fraction, takes the place of the accuracy that the baseline ends with.
     """
-    ordered = by_strategy(runs)
-    return next((run for run in ordered if run.strategy == BASELINE_STRATEGY), ordered[0])
+    if over_seeds is None:
+        over_seeds = len({run.config.get("seed") for run in runs}) > 1
+    groups = group_runs(runs, over_seeds=over_seeds)
+    if len(groups) < 2:
+        rows = [ComparisonRow(each, tuple(map(outcome_of, each.runs))) for each in groups]
+        return Comparison(tuple(runs), tuple(rows), over_seeds)
+    reference = choose_baseline(groups, baseline)
+    held_against = _Baseline(reference, _equal_time(groups, at_time_s), target_accuracy)
+    rows = [
+        ComparisonRow(each, tuple(map(held_against.outcome_of, each.runs)), each is reference)
+        for each in groups
+    ]
+    time_s = held_against.at_time_s
+    return Comparison(tuple(runs), tuple(rows), over_seeds, time_s, target_accuracy)
 
 
-def _times(group: RunGroup, outcomes: Sequence[RunOutcome]) -> dict[object, float]:
-    return {
-        run.config.get("seed"): result.time_s
-        for run, result in zip(group.runs, outcomes, strict=True)
-        if result.finished and result.time_s
-    }
+def choose_baseline(groups: Sequence[RunGroup], name: str | None = None) -> RunGroup:
+    """The group that others are compared with, whatever the order of the groups.
+
+    It is the one named by its label, strategy or folder. If none is named, it is the first
+    `fedavg`, else the first `fedavg-s`, else the first strategy that `adaptcl strategies` lists.
+    """
+    first_runs = {id(group.first): group for group in groups}
+    ordered = [first_runs[id(run)] for run in by_strategy([group.first for group in groups])]
+    if name is None:
+        usual = (g for strategy in BASELINES for g in ordered if g.first.strategy == strategy)
+        return next(usual, ordered[0])
+    by_label = [group for group in ordered if group.label == name]
+    by_method = [group for group in ordered if group.first.strategy == name]
+    by_folder = [g for g in ordered if Path(name).resolve() in [r.folder.resolve() for r in g.runs]]
+    found = [*by_label, *by_method, *by_folder]
+    if not found:
+        labels = ", ".join(group.label for group in groups)
+        raise SettingError(f"There is no run {name!r} to compare with; there are {labels}.")
+    return found[0]
 
 
-def _accuracies(group: RunGroup, outcomes: Sequence[RunOutcome]) -> dict[object, float]:
-    """Accuracies of finished runs by seed; the mean if a seed was run several times."""
-    found: dict[object, list[float]] = {}
-    for run, result in zip(group.runs, outcomes, strict=True):
-        if result.finished and result.accuracy is not None and math.isfinite(result.accuracy):
-            found.setdefault(run.config.get("seed"), []).append(result.accuracy)
-    return {seed: fmean(each) for seed, each in found.items()}
+def _equal_time(groups: Sequence[RunGroup], asked_s: float | None) -> float:
+    """The time asked for, or the end of the shortest run; unfinished runs only if all are."""
+    runs = [run for group in groups for run in group.runs]
+    ends = [run.rounds[-1].virtual_time_s if run.rounds else 0.0 for run in runs]
+    if asked_s is None:
+        finished = [end for run, end in zip(runs, ends, strict=True) if run.summary is not None]
+        return min(finished or ends)
+    if not 0 < asked_s <= max(ends):
+        raise SettingError(
+            f"The time at which to compare is {duration(asked_s)}, but it must be above 0 and at "
+            f"most {duration(max(ends))}, where the longest of these runs ends."
+        )
+    return asked_s
 
 
-def _gains(accuracies: dict[object, float], reference: dict[object, float]) -> tuple[float, ...]:
-    return tuple(accuracies[seed] - reference[seed] for seed in accuracies if seed in reference)
+class _Baseline:
+    """The group that others are compared with, seed by seed."""
+
+    def __init__(self, group: RunGroup, at_time_s: float, target_accuracy: float | None) -> None:
+        self.at_time_s = at_time_s
+        self._asked = target_accuracy
+        # What a run ends with is known at its end; a time to a given accuracy before that.
+        known = [run for run in group.runs if run.summary is not None or target_accuracy]
+        self._curves: dict[object, list[LearningCurve]] = {}
+        for run in known:
+            self._curves.setdefault(run.config.get("seed"), []).append(learning_curve(run.rounds))
+
+    def outcome_of(self, run: Run) -> RunOutcome:
+        curve, same_seed = learning_curve(run.rounds), self._curves.get(run.config.get("seed"), [])
+        theirs = same_seed or [each for curves in self._curves.values() for each in curves]
+        target = self._asked or _mean([each.last for each in theirs])
+        reached = None if target is None else curve.time_to(target)
+        needed = None if target is None else _mean([each.time_to(target) for each in theirs])
+        accuracy = curve.at(self.at_time_s)
+        beside = _mean([each.at(self.at_time_s) for each in same_seed])
+        return replace(
+            outcome_of(run),
+            accuracy_at_time=accuracy,
+            gain=None if accuracy is None or beside is None else accuracy - beside,
+            target_accuracy=target,
+            target_time_s=reached,
+            speed_up=needed / reached if needed and reached else None,
+            paired=bool(same_seed),
+        )
 
 
-def _speed_ups(
-    group: RunGroup, outcomes: Sequence[RunOutcome], reference: dict[object, float]
-) -> tuple[float | None, ...]:
-    """Compare equal seeds where both rows have them; else use the baseline's mean time."""
-    if not reference:
-        return ()
-    mean_time = sum(reference.values()) / len(reference)
-    return tuple(
-        reference.get(run.config.get("seed"), mean_time) / result.time_s
-        if result.finished and result.time_s
-        else None
-        for run, result in zip(group.runs, outcomes, strict=True)
-    )
+def _mean(values: Sequence[float | None]) -> float | None:
+    """The mean of the known values."""
+    known = [each for each in values if each is not None]
+    return fmean(known) if known else None

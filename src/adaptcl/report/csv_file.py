@@ -1,7 +1,8 @@
 """The comparison for other programs: a CSV file of plain numbers.
 
 Columns that `summary.json` also has keep their names and units: accuracies and savings are
-fractions, times are seconds of the run's clock. An unknown number is an empty cell.
+fractions, times are seconds of the run's clock. An unknown number is an empty cell. `late_accuracy`
+is the mean of the last five tests, `accuracy` the last one.
 """
 
 from __future__ import annotations
@@ -13,25 +14,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean, stdev
 
-from adaptcl.report.comparison import ComparisonRow, comparison_rows, interval
-from adaptcl.report.saved_run import Run
+from adaptcl.report.comparison import Comparison, ComparisonRow, interval
 from adaptcl.storage import written_whole
 
 Cell = str | float
 
 
-def write_comparison(
-    path: Path,
-    runs: Sequence[Run],
-    *,
-    over_seeds: bool = False,
-    target_accuracy: float | None = None,
-) -> None:
+def write_comparison(path: Path, comparison: Comparison) -> None:
     """Write one line a row of the table; over seeds also the spread of each number."""
-    records = [
-        _about(row) | _target(row, target_accuracy, over_seeds) | _numbers(row, over_seeds)
-        for row in comparison_rows(runs, over_seeds=over_seeds, target_accuracy=target_accuracy)
-    ]
+    records = comparison_records(comparison)
     text = io.StringIO(newline="")
     columns = list(records[0]) if records else []
     writer = csv.DictWriter(text, fieldnames=columns, lineterminator="\n")
@@ -40,6 +31,15 @@ def write_comparison(
     path.parent.stat()  # a mistyped folder is an error, not a new folder
     with written_whole(path) as file:
         file.write(text.getvalue().encode())
+
+
+def comparison_records(comparison: Comparison) -> list[dict[str, Cell]]:
+    """The numbers of each row of the table by name."""
+    over_seeds = comparison.over_seeds
+    return [
+        _about(row) | _equal_time(row, comparison, over_seeds) | _numbers(row, over_seeds)
+        for row in comparison.rows
+    ]
 
 
 def _about(row: ComparisonRow) -> dict[str, Cell]:
@@ -51,15 +51,34 @@ def _about(row: ComparisonRow) -> dict[str, Cell]:
     }
 
 
-def _target(row: ComparisonRow, target_accuracy: float | None, over_seeds: bool) -> dict[str, Cell]:
-    """How many runs reached the target, and their mean time."""
-    if target_accuracy is None:
+def _equal_time(row: ComparisonRow, comparison: Comparison, over_seeds: bool) -> dict[str, Cell]:
+    """How the row compares with the baseline; nothing if there is none."""
+    if comparison.baseline is None or comparison.at_time_s is None:
         return {}
-    times = [o.target_time_s for o in row.outcomes]
+    each = row.outcomes
+    cells: dict[str, Cell] = {
+        "baseline": comparison.baseline.group.label,
+        "at_time_s": comparison.at_time_s,
+        **_cells("accuracy_at_time", [o.accuracy_at_time for o in each], over_seeds),
+        **_cells("target_accuracy", [o.target_accuracy for o in each], over_seeds),
+        "target_reached": len(row.target_times_s),
+        **_cells("target_time_s", row.target_times_s, over_seeds),
+        "speed_up": "" if row.speed_up is None else row.speed_up,
+    }
+    return cells | _intervals(row) if over_seeds else cells
+
+
+def _intervals(row: ComparisonRow) -> dict[str, Cell]:
+    """What the baseline is beaten by, seed by seed."""
+    gains = [] if row.is_baseline else row.gains
+    gain_low, gain_high = interval(gains) or ("", "")
+    low, high = (None if row.is_baseline else row.speed_up_interval) or ("", "")
     return {
-        "target_accuracy": target_accuracy,
-        "target_reached": sum(time is not None for time in times),
-        **_cells("target_time_s", times, over_seeds),
+        "speed_up_low": low,
+        "speed_up_high": high,
+        "accuracy_gain": fmean(gains) if gains else "",
+        "accuracy_gain_low": gain_low,
+        "accuracy_gain_high": gain_high,
     }
 
 
@@ -67,11 +86,11 @@ def _numbers(row: ComparisonRow, over_seeds: bool) -> dict[str, Cell]:
     each = row.outcomes
     columns: dict[str, Sequence[float | None]] = {
         "rounds": [o.rounds for o in each],
+        "late_accuracy": [o.late_accuracy for o in each],
         "accuracy": [o.accuracy for o in each],
         "best_accuracy": [o.best_accuracy for o in each],
         "best_virtual_time_s": [o.best_time_s for o in each],
         "virtual_time_s": [o.time_s for o in each],
-        "speed_up": row.speed_ups,
         "params_saved": [o.params_saved for o in each],
         "flops_saved": [o.flops_saved for o in each],
         "heterogeneity_first": [o.heterogeneity_first for o in each],
@@ -84,16 +103,7 @@ def _numbers(row: ComparisonRow, over_seeds: bool) -> dict[str, Cell]:
     cells: dict[str, Cell] = {}
     for name, values in columns.items():
         cells |= _cells(name, values, over_seeds)
-    return cells | _gain(row) if over_seeds else cells
-
-
-def _gain(row: ComparisonRow) -> dict[str, Cell]:
-    low, high = interval(row.gains) or ("", "")
-    return {
-        "accuracy_gain": fmean(row.gains) if row.gains else "",
-        "accuracy_gain_low": low,
-        "accuracy_gain_high": high,
-    }
+    return cells
 
 
 def _cells(name: str, values: Sequence[float | None], over_seeds: bool) -> dict[str, Cell]:

@@ -9,9 +9,8 @@ from statistics import fmean
 
 import numpy as np
 
-from adaptcl.records import RoundRecord
 from adaptcl.report.comparison import RunGroup
-from adaptcl.report.saved_run import Run
+from adaptcl.report.learning_curve import measured_accuracies
 
 Points = Mapping[float, float]
 """The values of one run by round or time."""
@@ -33,7 +32,12 @@ class MeanCurve:
 
 def accuracy_over_rounds(group: RunGroup) -> MeanCurve:
     """Accuracy by round, for rounds in which all runs were tested."""
-    return _at_shared_points([{r.round: a for r, a in _measured(run)} for run in group.runs])
+    return _at_shared_points(
+        [
+            {test.round: test.accuracy for test in measured_accuracies(run.rounds)}
+            for run in group.runs
+        ]
+    )
 
 
 def heterogeneity(group: RunGroup) -> MeanCurve:
@@ -56,7 +60,7 @@ def accuracy_over_time(group: RunGroup) -> MeanCurve:
     The curve ends at the mean of the runs' ends, with the mean of their last accuracies.
     """
     runs = [
-        {record.virtual_time_s: accuracy for record, accuracy in _measured(run)}
+        {test.time_s: test.accuracy for test in measured_accuracies(run.rounds)}
         for run in group.runs
     ]
     runs = [points for points in runs if points]
@@ -96,14 +100,6 @@ def last_retention(group: RunGroup) -> dict[int, MeanCurve]:
         for worker, retention in last.items():
             kept.setdefault(worker, []).append(retention)
     return {worker: _mean_curve([0], [values]) for worker, values in kept.items()}
-
-
-def _measured(run: Run) -> list[tuple[RoundRecord, float]]:
-    return [
-        (record, record.accuracy)
-        for record in run.rounds
-        if record.accuracy is not None and math.isfinite(record.accuracy)
-    ]
 
 
 def _at_shared_points(runs: Sequence[Points]) -> MeanCurve:

@@ -17,6 +17,7 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import matplotlib
@@ -27,10 +28,10 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 from adaptcl.errors import RunFolderError
 from adaptcl.report import panels
-from adaptcl.report.comparison import RunGroup, group_runs
+from adaptcl.report.comparison import Comparison, RunGroup
 from adaptcl.report.palette import FAINT, STYLE, Look, looks
-from adaptcl.report.saved_run import Run
-from adaptcl.report.wording import number_of
+from adaptcl.report.saved_run import clock_of
+from adaptcl.report.wording import number_of, short_duration
 from adaptcl.storage import written_whole
 
 _DPI = 160
@@ -46,19 +47,18 @@ _RECORD = ".drawn.json"
 """A file in the folder with the checksum of each picture drawn last, by name."""
 
 
-def draw(runs: Sequence[Run], folder: Path, *, over_seeds: bool = False) -> SavedPictures:
-    """Draw all figures of these runs into a folder, in place of those drawn there last.
+def draw(comparison: Comparison, folder: Path) -> SavedPictures:
+    """Draw all figures of some runs into a folder, in place of those drawn there last.
 
     Over seeds, runs that differ only in their seed make one line: their mean, in a band from the
     lowest to the highest.
     """
-    begun = [run for run in runs if run.rounds]
-    if not begun:
+    groups = [row.group for row in comparison.rows if any(run.rounds for run in row.group.runs)]
+    if not groups:
         raise RunFolderError("There is nothing to draw: none of these runs has finished a round.")
-    groups = group_runs(begun, over_seeds=over_seeds)
     chosen = looks([group.first.strategy for group in groups])
     with figure_style():
-        figures = _common_figures(groups, chosen)
+        figures = _common_figures(comparison, groups, chosen)
         for (group, look), name in zip(
             zip(groups, chosen, strict=True), _file_names(groups), strict=True
         ):
@@ -117,19 +117,27 @@ def svg_image(figure: Figure) -> bytes:
     return image.getvalue()
 
 
-def _common_figures(groups: Sequence[RunGroup], chosen: Sequence[Look]) -> dict[str, Figure]:
-    return {
-        "overview.png": _overview(groups, chosen),
+def _common_figures(
+    comparison: Comparison, groups: Sequence[RunGroup], chosen: Sequence[Look]
+) -> dict[str, Figure]:
+    figures = {
+        "overview.png": _overview(comparison, groups, chosen),
         "accuracy-over-rounds.png": _of_all(
             "Accuracy over rounds", panels.accuracy_over_rounds, groups, chosen
         ),
         "accuracy-over-time.png": _of_all(
-            "Accuracy over time", panels.accuracy_over_time, groups, chosen
+            "Accuracy over time",
+            partial(panels.accuracy_over_time, comparison=comparison),
+            groups,
+            chosen,
         ),
         "heterogeneity.png": _of_all(
             "How unequal the workers' update times are", panels.heterogeneity, groups, chosen
         ),
     }
+    if comparison.baseline is not None:
+        figures["equal-time.png"] = _equal_time(comparison)
+    return figures
 
 
 def _of_all(
@@ -144,6 +152,23 @@ def _of_all(
     axes.set_title(title)
     _say_over_seeds(axes, groups)
     legend_below(figure, axes)
+    return figure
+
+
+def _equal_time(comparison: Comparison) -> Figure:
+    """Who is ahead at the same time, and who is first to the same accuracy."""
+    rows = comparison.rows
+    assert comparison.at_time_s is not None
+    chosen = looks([row.group.first.strategy for row in rows])
+    figure = Figure(figsize=(10.0, 1.8 + 0.42 * len(rows)), layout="constrained")
+    left, right = figure.subplots(1, 2, sharey=True)
+    panels.accuracy_at_time(left, rows, chosen)
+    left.set_title(f"Accuracy at {short_duration(comparison.at_time_s)}")
+    panels.time_to_target(right, rows, chosen, clock_of(comparison.runs))
+    right.set_title(_broken(f"Time to {comparison.target}", int(4 * _TITLE_LETTERS_PER_INCH)))
+    if any(len(row.outcomes) > 1 for row in rows):
+        for axes in (left, right):
+            _say_below(axes, "mean, 95 % interval and each run", 4 * _LETTERS_PER_INCH)
     return figure
 
 
@@ -167,7 +192,7 @@ def _retention(group: RunGroup, look: Look) -> Figure:
     return figure
 
 
-def _overview(groups: Sequence[RunGroup], chosen: Sequence[Look]) -> Figure:
+def _overview(comparison: Comparison, groups: Sequence[RunGroup], chosen: Sequence[Look]) -> Figure:
     """Four panels in a row; those of single workers show the run that adapts."""
     pruning = [place for place, group in enumerate(groups) if group.prunes]
     adapting = (p for p in pruning if groups[p].first.strategy == "adaptcl")
@@ -176,7 +201,7 @@ def _overview(groups: Sequence[RunGroup], chosen: Sequence[Look]) -> Figure:
     spaced = ConstrainedLayoutEngine(w_pad=0.12, h_pad=0.06)
     figure = Figure(figsize=(15.0, 4.2), layout=spaced)
     first, second, third, fourth = figure.subplots(1, 4)
-    panels.accuracy_over_time(first, groups, chosen)
+    panels.accuracy_over_time(first, groups, chosen, comparison)
     first.set_title("Accuracy over time")
     panels.update_times(second, group)
     second.set_title("Update time of each worker")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from statistics import fmean
+from typing import Any
 
 import matplotlib
 import numpy as np
@@ -11,11 +13,11 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from adaptcl.report import curves
-from adaptcl.report.comparison import RunGroup
+from adaptcl.report.comparison import Comparison, ComparisonRow, RunGroup, interval
 from adaptcl.report.curves import MeanCurve
 from adaptcl.report.palette import FAINT, INK, Look
 from adaptcl.report.saved_run import clock_of
-from adaptcl.report.wording import Quantity, duration_unit
+from adaptcl.report.wording import ABSENT, PERCENT, Quantity, duration_unit
 
 _MARKED_POINTS = 20
 """A line with more points than this does not mark them, because they would hide it."""
@@ -29,6 +31,8 @@ _LABELLED_BAR_INCHES = 0.34
 """The room a bar needs so that its number does not touch the next one's."""
 _BAND = 0.18
 """The opacity of a band."""
+_MARK: dict[str, Any] = {"color": FAINT, "linewidth": 1.0, "linestyle": (0, (4, 3)), "zorder": 0}
+"""A line that marks a value of an axis."""
 _SEEN = 0.005
 """Retentions that differ by less read the same."""
 
@@ -42,8 +46,10 @@ def accuracy_over_rounds(axes: Axes, groups: Sequence[RunGroup], looks: Sequence
     axes.xaxis.set_major_locator(_whole_numbers())
 
 
-def accuracy_over_time(axes: Axes, groups: Sequence[RunGroup], looks: Sequence[Look]) -> None:
-    """Test accuracy of each group of runs by time."""
+def accuracy_over_time(
+    axes: Axes, groups: Sequence[RunGroup], looks: Sequence[Look], comparison: Comparison
+) -> None:
+    """Test accuracy of each group of runs by time, and what they are compared by."""
     runs = [run for group in groups for run in group.runs]
     unit = duration_unit(*(run.rounds[-1].virtual_time_s for run in runs if run.rounds))
     for group, look in zip(groups, looks, strict=True):
@@ -51,6 +57,29 @@ def accuracy_over_time(axes: Axes, groups: Sequence[RunGroup], looks: Sequence[L
         _line(axes, curve, group, look, len(groups))
         axes.plot(curve.x[-1:], curve.mean[-1:], "o", color=look.colour, markersize=7)
     axes.set(xlabel=f"{clock_of(runs)} ({unit.unit.strip()})", ylabel="test accuracy (%)")
+    axes.set_xlim(left=0)
+    if comparison.at_time_s is not None:
+        axes.axvline(comparison.at_time_s / unit.scale, **_MARK)
+    if comparison.target_accuracy is not None:
+        label = f"equal time, {comparison.target}"
+        axes.axhline(100 * comparison.target_accuracy, label=label, **_MARK)
+
+
+def accuracy_at_time(axes: Axes, rows: Sequence[ComparisonRow], looks: Sequence[Look]) -> None:
+    """The accuracy of each group at the time at which all are compared."""
+    values = [[o.accuracy_at_time for o in row.outcomes] for row in rows]
+    _dots(axes, rows, looks, values, PERCENT)
+    axes.set(xlabel="test accuracy (%)")
+
+
+def time_to_target(
+    axes: Axes, rows: Sequence[ComparisonRow], looks: Sequence[Look], clock: str
+) -> None:
+    """The time of each group to the target accuracy."""
+    unit = duration_unit(*(time for row in rows for time in row.target_times_s))
+    values = [[o.target_time_s for o in row.outcomes] for row in rows]
+    _dots(axes, rows, looks, values, unit)
+    axes.set(xlabel=f"{clock} ({unit.unit.strip()})")
     axes.set_xlim(left=0)
 
 
@@ -112,7 +141,7 @@ def retention(axes: Axes, group: RunGroup, look: Look) -> None:
                     ha="center",
                     fontsize=9,
                 )
-    axes.axhline(1.0, color=FAINT, linewidth=1.0, linestyle=(0, (4, 3)), zorder=0)
+    axes.axhline(1.0, **_MARK)
     axes.set(xlabel="worker", ylabel="retention at the end", ylim=(0, 1.12))
     _worker_ticks(axes, workers)
 
@@ -136,6 +165,37 @@ def update_time_change(axes: Axes, group: RunGroup, look: Look) -> None:
     axes.set(xlabel="worker", ylabel=f"update time ({unit.unit.strip()})")
     axes.set_ylim(bottom=0)
     _worker_ticks(axes, workers)
+
+
+def _dots(
+    axes: Axes,
+    rows: Sequence[ComparisonRow],
+    looks: Sequence[Look],
+    values: Sequence[Sequence[float | None]],
+    quantity: Quantity,
+) -> None:
+    """One line a group, the first on top: its mean, its 95 % interval and each of its runs."""
+    for place, (look, found) in enumerate(zip(looks, values, strict=True)):
+        known = [each / quantity.scale for each in found if each is not None]
+        if not known:
+            axes.annotate(ABSENT, (0.02, place), xycoords=("axes fraction", "data"), va="center")
+            continue
+        if (bounds := interval(known)) is not None:
+            axes.hlines(place, *bounds, color=look.colour, linewidth=2.0)
+            axes.plot(known, [place] * len(known), "|", color=FAINT, markersize=9)
+        axes.plot(fmean(known), place, "o", color=look.colour, markersize=8)
+        axes.annotate(
+            quantity.write(fmean(known) * quantity.scale),
+            (fmean(known), place),
+            xytext=(0, 7),
+            textcoords="offset points",
+            ha="center",
+            fontsize=9,
+        )
+    axes.grid(visible=False, axis="y")
+    axes.set_yticks(range(len(rows)), [row.group.label for row in rows])
+    axes.set_ylim(len(rows) - 0.5, -0.6)
+    axes.margins(x=0.15)
 
 
 def _update_time_bands(axes: Axes, times: Sequence[MeanCurve], unit: Quantity) -> None:

@@ -16,44 +16,34 @@ from rich.table import Table
 from rich.text import Text
 
 from adaptcl.records import first_and_last_heterogeneity
-from adaptcl.report.comparison import BASELINE_STRATEGY, ComparisonRow, comparison_rows, interval
+from adaptcl.report.comparison import BASELINES, Comparison, ComparisonRow, interval
 from adaptcl.report.labels import distinct_labels, job_differences
+from adaptcl.report.learning_curve import TESTS
 from adaptcl.report.saved_run import Run, clock_of
 from adaptcl.report.wording import (
     ABSENT,
     FACTOR,
     HETEROGENEITY,
     PERCENT,
+    Quantity,
     duration,
     duration_unit,
     number_of,
+    short_duration,
     volume,
 )
 from adaptcl.runs.forecast import Forecast
 
-_TIME = "virtual time"
-COLUMNS = (
-    "run",
-    "accuracy",
-    "best accuracy",
-    _TIME,
-    "speed-up",
-    "parameters saved",
-    "FLOPs saved",
-    "H before → after",
-    "bytes moved",
-)
-_UNEQUAL_DATA_COLUMNS = ("worst class", "least worker")
-"""Further columns for runs whose workers have different classes."""
 _FORECAST_COLUMNS = (
     "strategy",
-    _TIME,
+    "virtual time",
     "speed-up",
     "parameters saved",
     "FLOPs saved",
     "smallest sub-model",
     "H before → after",
 )
+_LATE_ACCURACY = f"accuracy (mean of last {TESTS} tests)"
 _ANY_WIDTH = 10_000
 """A width in characters that no table needs."""
 
@@ -130,26 +120,22 @@ class ReportTable:
         return table
 
 
-def comparison_table(
-    runs: Sequence[Run], *, over_seeds: bool = False, target_accuracy: float | None = None
-) -> ReportTable:
-    """Compare runs; with a target accuracy, a fraction, also by the time it was reached."""
-    rows = comparison_rows(runs, over_seeds=over_seeds, target_accuracy=target_accuracy)
-    headings, cells = _headings(runs, target_accuracy), [_cells(r, target_accuracy) for r in rows]
-    if _have_unequal_data(runs):
-        headings = (*headings, *_UNEQUAL_DATA_COLUMNS)
-        cells = [(*each, *_unequal_data_cells(row)) for each, row in zip(cells, rows, strict=True)]
-    if over_seeds and _are_paired(rows):
-        reference = next(row.against for row in rows if row.against)
-        headings = (*headings, f"points above {reference}")
-        cells = [(*each, gain_text(row.gains)) for each, row in zip(cells, rows, strict=True)]
-    return ReportTable(headings, cells, _notes(runs, rows, over_seeds))
+Column = tuple[str, Callable[[ComparisonRow], str]]
+"""A heading, and what stands below it."""
+
+
+def comparison_table(comparison: Comparison) -> ReportTable:
+    """One row a group of runs."""
+    columns = _columns(comparison)
+    headings = tuple(heading for heading, _ in columns)
+    rows = [tuple(cell(row) for _, cell in columns) for row in comparison.rows]
+    return ReportTable(headings, rows, _notes(comparison))
 
 
 def forecast_table(forecasts: Sequence[Forecast]) -> ReportTable:
-    """One row a strategy, compared with `fedavg-s`, else with the first; warnings come below."""
+    """One row a strategy, compared with FedAVG if it is there; warnings come below."""
     longest = max(each.virtual_time_s for each in forecasts)
-    baselines = [each for each in forecasts if each.strategy == BASELINE_STRATEGY]
+    baselines = [each for name in BASELINES for each in forecasts if each.strategy == name]
     reference = [*baselines, *forecasts][0].virtual_time_s
     rows = [
         (
@@ -174,52 +160,88 @@ def gain_text(gains: Sequence[float]) -> str:
     if not gains:
         return ABSENT
     points = [100 * each for each in gains]
-    mean = f"{fmean(points):+.2f}"
-    bounds = interval(points)
-    return mean if bounds is None else f"{mean} ({bounds[0]:+.2f} to {bounds[1]:+.2f})"
+    return f"{fmean(points):+.2f}{_interval_text(interval(points), '+.2f')}"
 
 
-def _headings(runs: Sequence[Run], target_accuracy: float | None) -> tuple[str, ...]:
-    clock = clock_of(runs)
-    names = [clock if name == _TIME else name for name in COLUMNS]
-    if target_accuracy is not None:
-        names.append(f"{clock} to {100 * target_accuracy:g} %")
-    return tuple(names)
+def _interval_text(bounds: tuple[float, float] | None, form: str) -> str:
+    return "" if bounds is None else f" ({bounds[0]:{form}} to {bounds[1]:{form}})"
 
 
-def _cells(row: ComparisonRow, target_accuracy: float | None) -> tuple[str, ...]:
-    each = row.outcomes
-    best_time = duration(*(o.best_time_s for o in each))
-    best = PERCENT.write(*(o.best_accuracy for o in each))
-    before = HETEROGENEITY.write(*(o.heterogeneity_first for o in each))
-    after = HETEROGENEITY.write(*(o.heterogeneity_last for o in each))
-    cells = [
-        _label(row),
-        PERCENT.write(*(o.accuracy for o in each)),
-        best if best == ABSENT else f"{best} at {best_time}",
-        duration(*(o.time_s for o in each)),
-        FACTOR.write(*row.speed_ups),
-        PERCENT.write(*(o.params_saved for o in each)),
-        PERCENT.write(*(o.flops_saved for o in each)),
-        before if before == ABSENT else f"{before} → {after}",
-        volume(*(o.bytes_moved for o in each)),
+def _columns(comparison: Comparison) -> list[Column]:
+    clock = clock_of(comparison.runs)
+    columns: list[Column] = [
+        ("run", _label),
+        (_LATE_ACCURACY, lambda row: PERCENT.write(*(o.late_accuracy for o in row.outcomes))),
+        *_equal_time_columns(comparison),
+        (clock, lambda row: duration(*(o.time_s for o in row.outcomes))),
+        ("parameters saved", lambda row: PERCENT.write(*(o.params_saved for o in row.outcomes))),
+        ("FLOPs saved", lambda row: PERCENT.write(*(o.flops_saved for o in row.outcomes))),
+        ("H before → after", _heterogeneity),
+        ("bytes moved", lambda row: volume(*(o.bytes_moved for o in row.outcomes))),
     ]
-    if target_accuracy is not None:
-        cells.append(_time_to_target(row))
-    return tuple(cells)
+    if _have_unequal_data(comparison.runs):
+        columns += [
+            ("worst class", lambda r: PERCENT.write(*(o.worst_class_accuracy for o in r.outcomes))),
+            (
+                "least worker",
+                lambda row: PERCENT.write(*(o.least_worker_accuracy for o in row.outcomes)),
+            ),
+        ]
+    return columns
+
+
+def _equal_time_columns(comparison: Comparison) -> list[Column]:
+    """How the rows compare with the baseline; nothing if there is none."""
+    baseline, time_s = comparison.baseline, comparison.at_time_s
+    if baseline is None or time_s is None:
+        return []
+    when, reference = short_duration(time_s), baseline.group.label
+    columns: list[Column] = [
+        (
+            f"accuracy at {when}",
+            lambda row: _in_some(row, PERCENT, [o.accuracy_at_time for o in row.outcomes]),
+        ),
+        (f"time to {comparison.target}", _time_to_target),
+        ("speed-up", _speed_up),
+    ]
+    if _are_paired(comparison.rows):
+        columns.insert(1, (f"points above {reference} at {when}", _gain))
+    return columns
+
+
+def _gain(row: ComparisonRow) -> str:
+    return ABSENT if row.is_baseline else gain_text(row.gains)
+
+
+def _speed_up(row: ComparisonRow) -> str:
+    bounds = None if row.is_baseline else row.speed_up_interval
+    return FACTOR.write(row.speed_up) + _interval_text(bounds, ".2f")
+
+
+def _time_to_target(row: ComparisonRow) -> str:
+    times = row.target_times_s
+    return _in_some(row, duration_unit(*times), [o.target_time_s for o in row.outcomes])
+
+
+def _in_some(row: ComparisonRow, quantity: Quantity, values: Sequence[float | None]) -> str:
+    """The mean of the known values, and how many runs have one if not all do."""
+    known = [each for each in values if each is not None]
+    text = quantity.write(*known)
+    if not known or len(known) == len(values):
+        return text
+    return f"{text} in {len(known)} of {len(row.outcomes)} runs"
+
+
+def _heterogeneity(row: ComparisonRow) -> str:
+    before = HETEROGENEITY.write(*(o.heterogeneity_first for o in row.outcomes))
+    after = HETEROGENEITY.write(*(o.heterogeneity_last for o in row.outcomes))
+    return before if before == ABSENT else f"{before} → {after}"
 
 
 def _have_unequal_data(runs: Sequence[Run]) -> bool:
     """Whether a run dealt classes unequally and recorded the accuracy of each class."""
     unequal = [run.summary for run in runs if run.config.get("partition", "iid") != "iid"]
     return any(summary is not None and summary.accuracy_by_class for summary in unequal)
-
-
-def _unequal_data_cells(row: ComparisonRow) -> tuple[str, str]:
-    return (
-        PERCENT.write(*(o.worst_class_accuracy for o in row.outcomes)),
-        PERCENT.write(*(o.least_worker_accuracy for o in row.outcomes)),
-    )
 
 
 def _label(row: ComparisonRow) -> str:
@@ -230,31 +252,29 @@ def _label(row: ComparisonRow) -> str:
     return label if first.finished else f"{label}, {first.rounds} of {planned}"
 
 
-def _time_to_target(row: ComparisonRow) -> str:
-    """The mean time of the runs that reached the target, and how many if not all did."""
-    reached = [o.target_time_s for o in row.outcomes if o.target_time_s is not None]
-    if not reached or len(reached) == len(row.outcomes):
-        return duration(*reached)
-    return f"{duration(*reached)} in {len(reached)} of {len(row.outcomes)} runs"
-
-
 def _are_paired(rows: Sequence[ComparisonRow]) -> bool:
     """Whether any row shares several seeds with the baseline."""
-    return any(len(row.gains) > 1 for row in rows)
+    return any(len(row.gains) > 1 for row in rows if not row.is_baseline)
 
 
-def _notes(runs: Sequence[Run], rows: Sequence[ComparisonRow], over_seeds: bool) -> list[str]:
+def _notes(comparison: Comparison) -> list[str]:
     notes = []
+    runs, rows = comparison.runs, comparison.rows
     if names := job_differences(runs):
         notes.append(f"The runs differ in {', '.join(names)}: compare times with care.")
-    if not over_seeds:
-        return notes
+    if comparison.over_seeds:
+        notes += _notes_over_seeds(runs, rows)
+    return notes
+
+
+def _notes_over_seeds(runs: Sequence[Run], rows: Sequence[ComparisonRow]) -> list[str]:
+    notes = []
     if any(len(row.group.runs) > 1 for row in rows):
-        notes.append("Over seeds: mean ± standard deviation (lowest–highest).")
+        notes.append("Over seeds: mean ± standard deviation.")
     if _are_paired(rows):
         notes.append(
-            "Points above: the mean difference in accuracy, seed by seed, and its 95 % interval; "
-            "one that holds 0 may be luck."
+            "Points above and speed-ups: the mean over equal seeds and its 95 % interval; one that "
+            "holds 0 points, or 1×, may be luck."
         )
     if repeated := [row.group.label for row in rows if row.group.repeats_a_seed]:
         notes.append(f"Several runs of one seed count as several: {', '.join(repeated)}.")

@@ -23,15 +23,14 @@ class Quantity:
     """Whether positive numbers have a plus sign."""
 
     def write(self, *values: float | None) -> str:
-        """Write one number as it is, several as `mean ± standard deviation (lowest–highest)`."""
+        """Write one number as it is, several as `mean ± standard deviation`."""
         known = self._known(values)
         if not known:
             return ABSENT
-        low, high = self._number(min(known)), self._number(max(known))
-        if low == high:
-            return f"{low}{self.unit}"
-        mean, deviation = self._number(fmean(known)), f"{stdev(known):.{self.digits}f}"
-        return f"{mean} ± {deviation} ({low}–{high}){self.unit}"
+        mean = self._number(fmean(known))
+        if self._number(min(known)) == self._number(max(known)):
+            return f"{mean}{self.unit}"
+        return f"{mean} ± {stdev(known):.{self.digits}f}{self.unit}"
 
     def write_mean(self, values: Sequence[float]) -> str:
         """Write a mean over seeds, with `± standard deviation` if there are several."""
@@ -69,6 +68,11 @@ def duration_unit(*seconds: float | None) -> Quantity:
 def duration(*seconds: float | None) -> str:
     """`41.2 s`, `12.3 min`, `2.5 h`."""
     return duration_unit(*seconds).write(*seconds)
+
+
+def short_duration(seconds: float) -> str:
+    """`90 s`, `12.3 min`, `2 h`: a time that names something, such as a column."""
+    return duration(seconds).replace(".0 ", " ")
 
 
 def volume(*counts: int | None) -> str:

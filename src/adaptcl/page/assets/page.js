@@ -48,7 +48,8 @@ function drawHead() {
     same("model") && "model " + first.model, same("data") && "data " + first.data,
     same("workers") && first.workers + " workers", same("rounds_planned") && first.rounds_planned + " rounds",
   ].filter(Boolean).join(", ");
-  el("verdict").replaceChildren(...verdict(begun()).map((line) => node("li", {}, ...line)));
+  const lines = [...verdict(begun()), ...(state.data.verdict ? [[node("b", {}, state.data.verdict)]] : [])];
+  el("verdict").replaceChildren(...lines.map((line) => node("li", {}, ...line)));
   el("methods").replaceChildren(...(runs.length > 1 ? runs : []).map((run) => node("button", {
     "aria-pressed": String(!state.hidden.has(run.label)), title: "show or hide this run",
     onclick: () => {

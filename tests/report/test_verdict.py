@@ -1,0 +1,92 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from adaptcl.report import Run, compare
+from adaptcl.report.verdict import verdict
+
+MakeRun = Callable[..., Run]
+
+
+def said(runs: Sequence[Run], **asked: Any) -> str:
+    return verdict(compare(runs, **asked))
+
+
+def test_the_fastest_to_the_baselines_final_accuracy_is_named_with_its_speed_up(
+    make_run: MakeRun,
+) -> None:
+    runs = [
+        make_run("a", strategy="fedavg", rounds=10),
+        make_run("b", strategy="adaptcl", rounds=10, round_s=50.0),
+        make_run("c", strategy="ssp-s", rounds=10, round_s=80.0),
+    ]
+    assert said(runs) == (
+        "adaptcl was fastest to fedavg's final accuracy of 72.00 %: 6.7 min, 2.00× as fast as "
+        "fedavg (one seed)."
+    )
+
+
+def test_a_baseline_that_nobody_beats_is_fastest_to_its_own_accuracy(make_run: MakeRun) -> None:
+    runs = [
+        make_run("a", strategy="fedavg", rounds=10),
+        make_run("b", strategy="adaptcl", rounds=10, final_accuracy=0.7),
+    ]
+    beginning = "fedavg was fastest to its final accuracy of 72.00 %: 13.3 min; "
+    assert said(runs) == f"{beginning}nothing else reached it."
+    slower = make_run("c", strategy="ssp-s", rounds=10, round_s=200.0)
+    assert said([*runs, slower]) == (
+        f"{beginning}ssp-s came next, 0.50× as fast as fedavg (one seed)."
+    )
+
+
+def test_an_accuracy_that_only_others_reach_has_no_speed_up(make_run: MakeRun) -> None:
+    runs = [
+        make_run("a", strategy="fedavg", final_accuracy=0.5),
+        make_run("b", strategy="adaptcl", final_accuracy=0.8),
+    ]
+    assert said(runs, target_accuracy=0.6) == (
+        "adaptcl was fastest to 60 %: 3.3 min, which fedavg never reached."
+    )
+    assert said(runs, target_accuracy=0.9) == (
+        "No run reached 90 %; adaptcl came nearest, with 65.00 %."
+    )
+
+
+def test_over_seeds_the_verdict_says_how_sure_it_is(make_run: MakeRun) -> None:
+    runs = [make_run(f"a{s}", strategy="fedavg", seed=s, rounds=10) for s in (1, 2, 3)]
+    sure, unsure = (
+        [
+            make_run(f"{name}{s}", strategy="adaptcl", seed=s, rounds=10, round_s=round_s)
+            for s, round_s in enumerate(rounds_s, start=1)
+        ]
+        for name, rounds_s in (("b", (50.0, 48.0, 52.0)), ("c", (50.0, 90.0, 110.0)))
+    )
+    assert said([*runs, *sure]).endswith(
+        "2.00× as fast as fedavg (95 % interval 1.81 to 2.21 over 3 seeds)."
+    )
+    assert said([*runs, *unsure]).endswith(
+        "1.26× as fast as fedavg (95 % interval 0.46 to 3.50 over 3 seeds, so it may be luck)."
+    )
+
+
+def test_whoever_misses_the_accuracy_with_a_seed_is_not_the_fastest(make_run: MakeRun) -> None:
+    runs = [make_run(f"a{s}", strategy="fedavg", seed=s, rounds=10) for s in (1, 2, 3)]
+    runs += [
+        make_run(f"b{s}", strategy="adaptcl", seed=s, rounds=10, round_s=50.0, final_accuracy=end)
+        for s, end in ((1, 0.8), (2, 0.8), (3, 0.7))
+    ]
+    assert said(runs) == (
+        "fedavg was fastest to its final accuracy of 72.00 %: 13.3 min; adaptcl came next, 2.00× "
+        "as fast as fedavg (95 % interval 2.00 to 2.00 over 2 seeds, reached with 2 of 3 seeds)."
+    )
+
+
+def test_there_is_no_verdict_about_one_method_or_an_unfinished_baseline(make_run: MakeRun) -> None:
+    alone = make_run("a", strategy="fedavg")
+    assert said([alone]) == ""
+    begun = replace(alone, summary=None)
+    assert said([begun, make_run("b", strategy="adaptcl")]) == (
+        "No verdict yet: fedavg, the baseline, is unfinished."
+    )
