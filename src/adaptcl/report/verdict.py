@@ -5,7 +5,7 @@ from __future__ import annotations
 from statistics import fmean
 
 from adaptcl.report.comparison import Comparison, ComparisonRow
-from adaptcl.report.wording import FACTOR, PERCENT, duration
+from adaptcl.report.wording import FACTOR, PERCENT, duration, short_duration
 
 
 def verdict(comparison: Comparison) -> str:
@@ -29,9 +29,21 @@ def verdict(comparison: Comparison) -> str:
     )
     if not first.is_baseline:
         return f"{beginning}, {_how_much_faster(first, baseline)}."
-    if not others:
-        return f"{beginning}; nothing else reached it."
-    return f"{beginning}; {others[0].group.label} came next, {_how_much_faster(others[0], first)}."
+    rest = "nothing else reached it"
+    if others:
+        rest = f"{others[0].group.label} came next, {_how_much_faster(others[0], first)}"
+    return f"{beginning}; {rest}{_ahead_at_equal_time(comparison)}."
+
+
+def _ahead_at_equal_time(comparison: Comparison) -> str:
+    """Who leads the baseline at equal time, perhaps because it ran no longer than that."""
+    leading = [row for row in comparison.rows if row.gains and fmean(row.gains) > 0]
+    if not leading or comparison.at_time_s is None:
+        return ""
+    row = max(leading, key=lambda each: fmean(each.gains))
+    points = f"{100 * fmean(row.gains):.2f} points"
+    when = short_duration(comparison.at_time_s)
+    return f"; but at {when} {row.group.label} was {points} ahead"
 
 
 def _rank(row: ComparisonRow) -> tuple[float, float]:
