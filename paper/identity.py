@@ -18,7 +18,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from adaptcl.codecs import CODECS
+from adaptcl.codecs import CODECS, down_codec
 from adaptcl.config import JobSettings
 from adaptcl.config.effects import WHERE_COMPUTED, settings_in_effect
 from adaptcl.engines.environment import EnvironmentSettings
@@ -31,6 +31,7 @@ _ENVIRONMENT = tuple(field.name for field in dataclasses.fields(EnvironmentSetti
 _FULL_BARRIER = ("fedavg", "fedavg-s")
 _STEADY = {
     "codec": "plain",
+    "codec_down": "plain",
     "training_time": "profile",
     "samples_share": 0.0,
     "jitter": 0.0,
@@ -43,6 +44,8 @@ _HARMLESS = {field.name for field in dataclasses.fields(AggregationSettings)} | 
 Any other setting, also a future one, might."""
 _BEFORE = {"fading": 0.0, "target_time": "fastest"}
 """Settings that older results lack and that had another effect then than their default has."""
+_NO_CODEC_DOWN = {"codec_down": "plain"}
+"""What older results lack: models were sent to workers as they are."""
 _REMOVED = {"adapt_strength": False}
 """Settings that no longer exist, at the value without effect; older results still name them."""
 
@@ -55,19 +58,27 @@ def clock_is_free(settings: Mapping[str, Any]) -> bool:
         each.name: each.default for each in declared(STRATEGIES[settings["strategy"]].Settings)
     }
     barrier = {name: default for name, default in defaults.items() if name not in _HARMLESS}
-    return all(settings.get(name, value) == value for name, value in {**_STEADY, **barrier}.items())
+    found = {**settings, **_codec_down(settings)}
+    return all(found.get(name, value) == value for name, value in {**_STEADY, **barrier}.items())
 
 
 def identifying_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     """The settings that set a run apart from other runs, sorted by name."""
     without = _ENVIRONMENT if clock_is_free(settings) else ()
-    defaults = _REMOVED | _defaults(settings)
-    in_effect = settings_in_effect(_BEFORE | plain_values(settings))
+    defaults = _REMOVED | _defaults(settings) | _NO_CODEC_DOWN
+    values = _BEFORE | plain_values(settings) | _codec_down(settings)
+    in_effect = settings_in_effect(values)
     return {
         name: in_effect[name]
         for name in sorted(in_effect)
         if name not in without and in_effect[name] != defaults.get(name, _UNKNOWN)
     }
+
+
+def _codec_down(settings: Mapping[str, Any]) -> dict[str, str]:
+    """The codec that models were sent with, which 'same' does not say."""
+    values = _NO_CODEC_DOWN | dict(settings)
+    return {"codec_down": down_codec(values.get("codec", "plain"), values["codec_down"])}
 
 
 def run_key(settings: Mapping[str, Any]) -> str:

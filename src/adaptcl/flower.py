@@ -31,8 +31,7 @@ from flwr.serverapp.strategy.strategy_utils import log_strategy_start_info
 from flwr.supercore import log
 from torch import Tensor, nn
 
-from adaptcl.codecs import codec as codec_by_name
-from adaptcl.codecs import codec_class
+from adaptcl.codecs import SAME, codec_class, codecs
 from adaptcl.codecs.codec import Memory
 from adaptcl.data import as_samples
 from adaptcl.engines.flower_grid import GridTransport
@@ -73,6 +72,7 @@ class AdaptCL(FlowerStrategy):
         workers: int,
         strategy: str = "adaptcl",
         codec: str = "plain",
+        codec_down: str = SAME,
         seed: int = 1,
         fixed: Sequence[str] = (),
         **settings: Any,
@@ -81,7 +81,7 @@ class AdaptCL(FlowerStrategy):
         the strategy and of the codec, as `adaptcl.run` takes them."""
         self._strategy_name = strategy
         self._strategy_class = strategy_class(strategy)
-        self._codec = codec_by_name(codec, settings)
+        self._codecs = codecs(codec, codec_down, settings)
         groups = (Recipe, self._strategy_class.Settings, codec_class(codec).Settings)
         _refuse_unknown(settings, groups, f"{strategy} and {codec}")
         if workers < 1:
@@ -124,7 +124,7 @@ class AdaptCL(FlowerStrategy):
             self._job, state=dict(initial_arrays.to_torch_state_dict()), rounds=num_rounds
         )
         strategy = self._strategy_class(job, self._settings)
-        transport = GridTransport(grid, job.workers, job.units, self._codec, timeout)
+        transport = GridTransport(grid, job.workers, job.units, self._codecs, timeout)
         report = _Report(strategy.rounds, evaluate_fn, transport)
         report.evaluate(0, initial_arrays)
         Loop(strategy, transport, job.workers, report, [report]).run()
@@ -215,6 +215,7 @@ def train(
     model: nn.Module,
     data: Any,
     codec: str = "plain",
+    codec_down: str = SAME,
     pruning: str = "",
     seed: int = 1,
     fixed: Sequence[str] = (),
@@ -222,21 +223,21 @@ def train(
 ) -> Message:
     """Answer a message of `AdaptCL`, in a ClientApp's train function.
 
-    `model`, `codec`, `seed`, `fixed` and the codec's settings must be those of the strategy. `data`
-    is this node's data set, in any form that `adaptcl.run` takes. `pruning` allows a custom pruning
-    order that workers compute, `package.module:Class`, if the strategy uses it: a node imports no
-    code only because a message names it. Orders that come with AdaptCL need no permission. The
-    context's state keeps what the node has to remember until the next round.
+    `model`, `codec`, `codec_down`, `seed`, `fixed` and the codec's settings must be those of the
+    strategy. `data` is this node's data set, in any form that `adaptcl.run` takes. `pruning` allows
+    a custom pruning order that workers compute, `package.module:Class`, if the strategy uses it: a
+    node imports no code only because a message names it. Orders that come with AdaptCL need no
+    permission. The context's state keeps what the node has to remember until the next round.
     """
     _refuse_unknown(settings, (codec_class(codec).Settings,), f"{codec} in `train`")
     if pruning:
         server_order(pruning)  # refuses a name that leads nowhere
-    chosen = codec_by_name(codec, settings)
+    chosen = codecs(codec, codec_down, settings)
     samples = as_samples(data)
     example, _ = samples.batch(torch.arange(2, device=samples.labels.device) % len(samples))
     units = trace(model, example, tuple(fixed))
     frame = Frame.from_bytes(from_record(message.content))
-    task = read_task(frame, units)
+    task = read_task(frame, units, chosen.down)
     # On a GPU, capturing a step would not pay within one message.
     on_cpu = samples.labels.device.type == "cpu"
     worker = Worker(
@@ -252,7 +253,7 @@ def train(
     began = time.perf_counter()
     before = _remembered(context, read_used(frame, task))
     update, memory = worker.carry_out(task, before)
-    payload, codec_memory = encode(update, task, units, chosen, memory.codec)
+    payload, codec_memory = encode(update, task, units, chosen.up, memory.codec)
     seconds = time.perf_counter() - began
     # Only the next message says whether the server could use this update.
     context.state[_BEFORE] = _as_record(replace(before, lasso=memory.lasso), task.round)

@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from adaptcl.codecs import CODECS, Memory, Parcel, Payload, codec
+from adaptcl.codecs import CODECS, Memory, Parcel, Payload, codec, down_codec
 from adaptcl.errors import SettingError, UpdateError
 from adaptcl.training.worker import first_not_finite
 from adaptcl.units import State
@@ -123,6 +123,22 @@ def test_a_codec_takes_the_settings_it_declares_and_leaves_the_rest() -> None:
     codec("dgc", {"dgc_sparsity": 0.99, "learning_rate": 1})
     with pytest.raises(SettingError, match="dgc_sparsity is 1"):
         codec("dgc", {"dgc_sparsity": 1.0})
+
+
+@pytest.mark.parametrize(
+    ("up", "down", "used"),
+    [
+        ("int8", "same", "int8"),
+        ("dgc", "same", "plain"),
+        ("tests.engines.test_codec_sizes:Large", "same", "plain"),
+        ("dgc", "fp16", "fp16"),
+        ("int8", "plain", "plain"),
+    ],
+)
+def test_models_are_encoded_as_updates_are_where_the_codec_can(
+    up: str, down: str, used: str
+) -> None:
+    assert down_codec(up, down) == used
 
 
 def test_an_unknown_codec_is_refused_with_what_there_is() -> None:

@@ -42,7 +42,8 @@ def rounds(folder: Path, *, grow: bool) -> tuple[RoundRecord, ...]:
     strategy = strategy_class(job.strategy)(
         Job(units, {}, WORKERS, ROUNDS, recipe, job.seed), chosen.strategy
     )
-    transport = Simulation(Untrained(units, samples), units, environment, WORKERS, threads=1)
+    untrained = Untrained(units, samples, chosen.codecs)
+    transport = Simulation(untrained, environment, WORKERS, threads=1)
     found: list[RoundRecord] = []
 
     def listen(event: Event) -> None:

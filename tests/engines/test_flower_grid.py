@@ -42,8 +42,8 @@ SETTINGS: dict[str, Any] = {
     "pruned_rates": ((0.3, 0.2, 0.0),),
 }
 CONFIG = config.configure(
-    {"model": "small", "data": "digits", "workers": 3, "rounds": 3, "seed": 3, "codec": "dgc"}
-    | {"samples": 300}
+    {"model": "small", "data": "digits", "workers": 3, "rounds": 3, "seed": 3}
+    | {"samples": 300, "codec": "dgc", "codec_down": "int8"}
     | SETTINGS
 )
 WORKLOAD = load_workload(CONFIG.job)
@@ -93,6 +93,7 @@ class LocalGrid:
             model=models.build("small", (1, 8, 8), 10, 3),
             data=WORKLOAD.worker_samples[node - 11],
             codec="dgc",
+            codec_down="int8",
             seed=3,
         )
         if (node, message.metadata.group_id) in self.unheard:
@@ -101,7 +102,7 @@ class LocalGrid:
 
 
 def strategy(**others: Any) -> AdaptCL:
-    chosen = {"codec": "dgc", "seed": 3, **SETTINGS, **others}
+    chosen = {"codec": "dgc", "codec_down": "int8", "seed": 3, **SETTINGS, **others}
     model = models.build("small", (1, 8, 8), 10, 3)
     return AdaptCL(model, WORKLOAD.example(), workers=3, **chosen)
 
@@ -195,9 +196,10 @@ class HoldingGrid(LocalGrid):
         return super().pull_messages([name])
 
     def _answer(self, message: Message) -> Message:
-        task = read_task(Frame.from_bytes(from_record(message.content)), WORKLOAD.units)
+        plain = codec("plain", {})
+        task = read_task(Frame.from_bytes(from_record(message.content)), WORKLOAD.units, plain)
         update = Update(task.worker, task.round, dict(task.state), task.kept, 5, 1.0)
-        payload, _ = encode(update, task, WORKLOAD.units, codec("plain", {}), Memory())
+        payload, _ = encode(update, task, WORKLOAD.units, plain, Memory())
         return Message(to_record(update_frame(update, payload, 0.0).to_bytes()), reply_to=message)
 
 

@@ -81,6 +81,26 @@ def test_of_a_worker_that_went_away_the_task_has_travelled_and_no_update(
     )
 
 
+@pytest.mark.parametrize(("codec", "share"), [("fp16", 0.5), ("int8", 0.25)])
+def test_a_codec_makes_both_ways_smaller_and_the_rounds_shorter(codec: str, share: float) -> None:
+    inputs = torch.randn(40, 400, generator=torch.Generator().manual_seed(0))
+    samples = inputs, (inputs.sum(1) > 0).long()
+
+    def found(**settings: Any) -> tuple[int, int, float, float]:
+        model = nn.Sequential(nn.Linear(400, 100), nn.ReLU(), nn.Linear(100, 2))
+        result = adaptcl.run(
+            model, samples, samples, strategy="fedavg", workers=2, rounds=2, **settings
+        )
+        last = result.rounds[-1].workers[-1]
+        return *moved(result), last.send_s, last.receive_s
+
+    plain = found()
+    assert found(codec=codec) == pytest.approx([share * each for each in plain], rel=0.03)
+    up_alone = found(codec=codec, codec_down="plain")
+    assert up_alone[::2] == pytest.approx(plain[::2])
+    assert up_alone[1::2] == pytest.approx(found(codec=codec)[1::2])
+
+
 class CutOffError(BaseException):
     """Ends a run in the middle."""
 
@@ -95,6 +115,7 @@ def test_a_run_that_goes_on_counts_what_it_would_have_counted(
         "late_updates": "drop",
         "rounds": 9,
         "checkpoint_every": every,
+        "codec": "int8",
     }
     whole, _ = run(samples, **settings)
 

@@ -56,6 +56,16 @@ def test_fading_makes_another_run_only_by_change() -> None:
         assert run_key(by_worker) == run_key({**by_worker, "fading": 0.5})
 
 
+@pytest.mark.parametrize("codec", ["plain", "int8", "dgc"])
+def test_a_result_from_before_models_were_encoded_sent_them_plain(codec: str) -> None:
+    old = values(strategy="fedavg", codec=codec)
+    del old["codec_down"]
+    assert run_key(old) == run_key(values(strategy="fedavg", codec=codec, codec_down="plain"))
+    both_ways = values(strategy="fedavg", codec=codec)
+    assert (run_key(old) == run_key(both_ways)) == (codec != "int8")
+    assert clock_is_free(both_ways) == (codec == "plain")
+
+
 @pytest.mark.parametrize("strategy", ["fedavg", "fedavg-s"])
 def test_with_whole_models_it_makes_no_difference_how_sub_models_are_merged(strategy: str) -> None:
     other = values(strategy=strategy, aggregation="by-change", fading=0.2)

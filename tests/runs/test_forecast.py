@@ -9,6 +9,8 @@ from torch import Tensor, nn
 
 import adaptcl
 from adaptcl import config, models
+from adaptcl.codecs import Parcel
+from adaptcl.codecs.plain import Plain
 from adaptcl.config import Config
 from adaptcl.errors import SettingError
 from adaptcl.report import forecast_table
@@ -41,6 +43,13 @@ def simulated(**settings: Any) -> adaptcl.Result:
     return adaptcl.run(MODEL, parts, parts[0], **{**JOB, **settings})
 
 
+class Silent(Plain):
+    """Does not say its size."""
+
+    def size(self, parcel: Parcel) -> Any:
+        return None
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_a_forecast_is_the_clock_of_the_run_itself(strategy: str) -> None:
@@ -62,6 +71,16 @@ def test_where_no_flops_can_be_counted_none_are_said_to_be_saved() -> None:
     found = forecast(configured(pruning="index", pruning_interval=2), uncounted, SAMPLES)
     assert min(found.retention) < 1
     assert found.flops_saved == 0
+
+
+@pytest.mark.parametrize(
+    "settings", [{"codec": "int8"}, {"codec": "dgc"}, {"codec": "plain", "codec_down": "fp16"}]
+)
+def test_with_codecs_too(settings: dict[str, Any]) -> None:
+    own = {"pruning": "index", "pruning_interval": 2, **settings}
+    found, run = forecast(configured(**own), UNITS, SAMPLES), simulated(**own)
+    assert min(found.retention) < 1
+    assert found.virtual_time_s == pytest.approx(run.summary.virtual_time_s, rel=1e-9)
 
 
 def test_with_deadlines_participants_and_jitter_too() -> None:
@@ -103,7 +122,7 @@ def test_which_units_go_hardly_matters() -> None:
     ("settings", "reason"),
     [
         ({"training_time": "measured"}, "times are known only when they have passed"),
-        ({"codec": "dgc"}, "only what 'plain' sends"),
+        ({"codec": f"{__name__}:Silent"}, "depends on what is learned"),
     ],
 )
 def test_what_cannot_be_known_beforehand_is_refused(settings: dict[str, Any], reason: str) -> None:

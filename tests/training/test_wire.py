@@ -1,4 +1,4 @@
-"""An update on its way to the server."""
+"""A model on its way to a worker, and an update on its way back."""
 
 from __future__ import annotations
 
@@ -12,13 +12,24 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 import adaptcl
-from adaptcl.codecs import CODECS, codec
+from adaptcl.codecs import CODECS, DOWN_CODECS, codec
 from adaptcl.codecs.codec import Memory, Payload
 from adaptcl.data import Samples
 from adaptcl.errors import UpdateError
 from adaptcl.training import Recipe, Task, Update
-from adaptcl.training.wire import decode, encode, payload_bytes
-from adaptcl.units import CutOnDemand, UnitMap, cut, trace
+from adaptcl.training.wire import (
+    decode,
+    decode_model,
+    delivery,
+    encode,
+    encode_model,
+    model_size,
+    update_size,
+)
+from adaptcl.units import UnitMap, cut, trace
+
+PLAIN = codec("plain", {})
+DOWN = [name for name in DOWN_CODECS if name in CODECS]
 
 
 class Tied(nn.Module):
@@ -59,7 +70,7 @@ def test_tied_tensors_arrive_tied_and_travel_once(
     chosen = codec(name, {"dgc_sparsity": 0.99, "dgc_warmup": 0})
     payload, _ = encode(update, task, units, chosen, Memory())
     assert not any(entry.endswith(("b.weight", "again.weight")) for entry in payload.tensors)
-    received = decode(payload, update, task, units, chosen).state
+    received = decode(payload, update, delivery(task, units, PLAIN), units, chosen).state
     assert received.keys() == task.state.keys()
     assert torch.equal(received["a.weight"], received["b.weight"])
     assert torch.equal(received["norm.running_var"], received["again.running_var"])
@@ -75,8 +86,8 @@ def test_no_further_name_of_a_tied_tensor_can_be_set_alone(
     payload, _ = encode(update, task, units, chosen, Memory())
     entry = "b.weight" if name == "plain" else "whole:b.weight"
     lying = Payload({**payload.tensors, entry: torch.zeros_like(update.state["b.weight"])})
-    with pytest.raises(UpdateError, match=f"never sent out: '{entry}'"):
-        decode(lying, update, task, units, chosen)
+    with pytest.raises(UpdateError, match=f"no place in it: '{entry}'"):
+        decode(lying, update, delivery(task, units, PLAIN), units, chosen)
 
 
 @pytest.mark.parametrize("name", CODECS)
@@ -84,13 +95,45 @@ def test_the_size_of_an_update_is_known_before_it_is_trained(
     name: str, tied: tuple[UnitMap, Task, Update]
 ) -> None:
     units, task, update = tied
-    chosen = codec(name, {})
-    payload, _ = encode(update, task, units, chosen, Memory())
-    assert payload_bytes(task, units, chosen) == payload.nbytes
-    whole = {tensor: torch.zeros(shape) for tensor, shape in units.shapes.items()}
-    whole = {n: t.long() if n in units.integers else t for n, t in whole.items()}
-    lazily = replace(task, state=CutOnDemand(whole, units, task.kept))
-    assert payload_bytes(lazily, units, chosen) == payload.nbytes
+    payload, _ = encode(update, task, units, codec(name, {}), Memory())
+    assert update_size(task, task.kept, units, codec(name, {})) == payload.nbytes
+
+
+@pytest.mark.parametrize("name", DOWN)
+def test_a_model_is_read_as_the_server_knows_it_is_with_tied_tensors_once(
+    name: str, tied: tuple[UnitMap, Task, Update]
+) -> None:
+    units, task, _ = tied
+    payload = encode_model(task, units, codec(name, {}))
+    assert not any(entry.endswith(("b.weight", "again.weight")) for entry in payload.tensors)
+    assert model_size(task, units, codec(name, {})) == payload.nbytes
+    read = decode_model(payload, task.kept, units, codec(name, {}))
+    known = delivery(task, units, codec(name, {})).read.state
+    assert list(read) == list(known) == list(task.state)
+    assert all(torch.equal(read[each], known[each]) for each in read)
+    for each, tensor in task.state.items():
+        off_by = (read[each].double() - tensor.double()).abs().max()
+        assert off_by <= {"plain": 0, "fp16": 2**-11, "int8": 1 / 254}[name] * tensor.abs().max()
+
+
+@pytest.mark.parametrize("name", DOWN)
+def test_a_change_smaller_than_the_rounding_of_its_model_arrives(
+    name: str, tied: tuple[UnitMap, Task, Update]
+) -> None:
+    """It is added to what the server has. A worker that changes nothing gives exactly that."""
+    units, task, update = tied
+    delivered = delivery(task, units, codec(name, {}))
+    for change in (0.0, 1e-6):
+        state = {
+            each: t + change if each in units.parameters else t
+            for each, t in delivered.read.state.items()
+        }
+        sent = replace(update, state={**state, "b.weight": state["a.weight"]})
+        payload, _ = encode(sent, delivered.read, units, PLAIN, Memory())
+        received = decode(payload, sent, delivered, units, PLAIN).state
+        for each in units.parameters:
+            moved = (received[each] - task.state[each]).mean()
+            assert moved.item() == pytest.approx(change, abs=change / 5)
 
 
 @pytest.mark.parametrize(

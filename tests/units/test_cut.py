@@ -17,9 +17,9 @@ from adaptcl.units import (
     State,
     UnitMap,
     add_at,
+    blank,
     check_kept,
     cut,
-    cut_shapes,
     flops,
     kept_indexes,
     kept_places,
@@ -280,10 +280,15 @@ def test_tensors_cut_on_demand_are_those_that_a_cut_gives() -> None:
     assert len(lazy) == len(eager)
     assert all(torch.equal(tensor, eager[name]) for name, tensor in lazy.items())
     assert lazy["head.weight"] is not lazy["head.weight"]
-    nothing = lazy.without_values()
-    assert {name: tuple(t.shape) for name, t in nothing.items()} == cut_shapes(units, kept)
-    assert all(nothing[name].dtype == tensor.dtype for name, tensor in state.items())
-    assert all(tensor.is_meta for tensor in nothing.values())
+
+
+def test_a_blank_sub_model_has_the_shapes_and_types_of_a_cut_one_and_holds_zeros() -> None:
+    state, units, kept = example_model()
+    nothing, cut_off = blank(units, kept, torch.device("cpu")), cut(state, units, kept)
+    assert list(nothing) == list(cut_off)
+    for name, tensor in nothing.items():
+        assert (tensor.shape, tensor.dtype) == (cut_off[name].shape, cut_off[name].dtype)
+        assert not bool(tensor.any())
 
 
 class Additions:

@@ -1,4 +1,4 @@
-"""Codecs: how an update is encoded on its way to the server.
+"""Codecs: how updates are encoded on their way to the server, and models on their way to workers.
 
 A new codec is one file here and one line in `CODECS`. A custom codec needs neither: its name is
 `package.module:Class`.
@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 from adaptcl.codecs.changes import Reader
-from adaptcl.codecs.codec import Codec, Memory, Parcel, Payload
+from adaptcl.codecs.codec import Codec, Codecs, Memory, Parcel, Payload
 from adaptcl.codecs.dgc import DGC
 from adaptcl.codecs.fp16 import FP16
 from adaptcl.codecs.int8 import Int8
@@ -38,6 +38,9 @@ CODECS: dict[str, CodecClass] = {
     "dgc": DGC,
 }
 
+SAME = "same"
+"""In place of a codec's name for the way down: the codec of the way up, if it encodes models."""
+
 
 def codec_class(name: str) -> CodecClass:
     """The class of a shipped codec, or of a custom one by its `package.module:Class`."""
@@ -55,14 +58,39 @@ def codec(name: str, values: Mapping[str, Any]) -> Codec:
     return chosen(build(chosen.Settings, values))
 
 
+def down_codec(up: str, down: str) -> str:
+    """The name of the codec for models, given the names that are set for both ways."""
+    if down != SAME:
+        return down
+    return up if _encodes_models(codec_class(up)) else "plain"
+
+
+def codecs(up: str, down: str, values: Mapping[str, Any]) -> Codecs:
+    """The codecs for both ways, made from the raw values like `codec`."""
+    return Codecs(codec(up, values), codec(down_codec(up, down), values))
+
+
+def _encodes_models(chosen: CodecClass) -> bool:
+    return bool(getattr(chosen, "encodes_models", False))
+
+
+DOWN_CODECS = (SAME, *(name for name, each in CODECS.items() if _encodes_models(each)))
+"""The names to choose from for the way down."""
+
+
 __all__ = [
     "CODECS",
+    "DOWN_CODECS",
+    "SAME",
     "Codec",
     "CodecClass",
+    "Codecs",
     "Memory",
     "Parcel",
     "Payload",
     "Reader",
     "codec",
     "codec_class",
+    "codecs",
+    "down_codec",
 ]

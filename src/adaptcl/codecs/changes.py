@@ -51,6 +51,7 @@ class Reader:
 
     def __init__(self, payload: Payload) -> None:
         self._left = dict(payload.tensors)
+        self._title = payload.title
 
     def holds(self, name: str) -> bool:
         return name in self._left
@@ -58,14 +59,16 @@ class Reader:
     def take(self, name: str, dtype: torch.dtype, shape: tuple[int | None, ...]) -> Tensor:
         """The entry of that name. A length of None in `shape` stands for any."""
         if name not in self._left:
-            raise UpdateError(f"An update lacks {name!r}; all that was sent out must come back.")
+            raise UpdateError(f"{self._title} lacks {name!r}.")
         tensor = self._left.pop(name)
         if tensor.dtype != dtype:
-            raise UpdateError(f"An update has {name!r} as {tensor.dtype}, but it must be {dtype}.")
+            raise UpdateError(
+                f"{self._title} has {name!r} as {tensor.dtype}, but it must be {dtype}."
+            )
         if tensor.shape != shape and not _fits(tensor.shape, shape):
             wanted = ", ".join("any" if length is None else str(length) for length in shape)
             raise UpdateError(
-                f"An update has {name!r} in the shape {list(tensor.shape)}, "
+                f"{self._title} has {name!r} in the shape {list(tensor.shape)}, "
                 f"but it must be [{wanted}]."
             )
         return tensor
@@ -76,7 +79,7 @@ class Reader:
             unknown = [f"{name!r:.100}" for name in sorted(self._left)[:_MAX_NAMED]]
             if more := len(self._left) - len(unknown):
                 unknown.append(f"and {more} more")
-            raise UpdateError(f"An update holds what was never sent out: {', '.join(unknown)}.")
+            raise UpdateError(f"{self._title} holds what has no place in it: {', '.join(unknown)}.")
 
 
 def add_changes(

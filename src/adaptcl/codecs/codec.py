@@ -3,6 +3,8 @@
 A codec turns a trained sub-model into the tensors that travel to the server, and back. It may send
 the change against what the worker received, and it may remember what it did not send. What it
 remembers belongs to the worker (`Memory`), so a codec has no state and all workers share one.
+
+Some codecs also encode what the server sends to a worker. To them a model is a change from zero.
 """
 
 from __future__ import annotations
@@ -18,6 +20,8 @@ class Payload:
     """What travels: named tensors and nothing else."""
 
     tensors: State
+    title: str = "An update"
+    """How a sentence about it begins."""
 
     @property
     def nbytes(self) -> int:
@@ -37,14 +41,15 @@ class Memory:
 
 @dataclass(frozen=True)
 class Parcel:
-    """All a codec may look at: the trained sub-model and what the worker received."""
+    """All a codec may look at: a sub-model, and what the other side has of it already."""
 
     units: UnitMap
     kept: Kept
     state: State
-    """The trained sub-model, in the shapes of `kept`; a tied tensor under its first name only."""
+    """The sub-model to send, in the shapes of `kept`; a tied tensor under its first name only."""
     reference: State
-    """What the worker received for this round, cut to `kept`."""
+    """On the way up, what the worker received for this round, cut to `kept`; on the way down,
+    zeros."""
     round: int
 
     def has_change(self, name: str) -> bool:
@@ -58,7 +63,11 @@ class NoSettings:
 
 
 class Codec(Protocol):
-    """One way to encode updates."""
+    """One way to encode updates.
+
+    A class with `encodes_models = True` encodes what goes down to workers too. It then remembers
+    nothing there: the memory that `encode` is given is empty, and the one it returns is dropped.
+    """
 
     summary: str
 
@@ -76,9 +85,19 @@ class Codec(Protocol):
         ...
 
     def decode(self, payload: Payload, reference: State) -> State:
-        """The sub-model that the payload means, given what the worker received.
+        """The sub-model that the payload means, given the parcel's reference.
 
         Names, shapes and types are checked here. Values are not: the network's gate checks what
         comes out, so a codec must not hide what is not finite.
         """
         ...
+
+
+@dataclass(frozen=True)
+class Codecs:
+    """The codecs of a run, one for each way."""
+
+    up: Codec
+    """For updates on the way to the server."""
+    down: Codec
+    """For models on the way to workers."""

@@ -1,8 +1,10 @@
-"""Send the change of every trained tensor in half precision.
+"""Send every trained tensor, or its change, in half precision.
 
 A change is small beside its weights, so rounding it loses far less than rounding the weights.
 It is scaled to its largest entry first; otherwise changes below 3·10⁻⁸ would become zero.
 Buffers travel whole: adding a rounded change could make a running variance negative.
+
+A model on its way to a worker is a change from zero: each weight arrives within 2⁻¹¹ of itself.
 """
 
 from __future__ import annotations
@@ -18,8 +20,9 @@ from adaptcl.units import State
 class FP16:
     """Changes in float16, with one float32 scale a tensor."""
 
-    summary = "changes in half precision"
+    summary = "changes in half precision, and models too"
     Settings = NoSettings
+    encodes_models = True
 
     def __init__(self, settings: NoSettings) -> None:
         pass

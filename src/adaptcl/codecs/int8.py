@@ -1,7 +1,11 @@
-"""Send the change of every trained matrix or filter bank in eight bits.
+"""Send every trained matrix or filter bank, or its change, in eight bits.
 
 Each row (the filter of an output channel) has its own scale, because changes differ far more
 between units than within one. Vectors and buffers are a thousandth of the bytes and travel whole.
+
+Everything is rounded to the nearest step. Random rounding would be right on average, but its error
+is twice as large in the square, and nothing adds up that would have to cancel: the server keeps
+every model in full precision (`training/wire.py`).
 """
 
 from __future__ import annotations
@@ -20,8 +24,9 @@ _LARGEST = 127
 class Int8:
     """Changes in int8, with one float32 scale a row."""
 
-    summary = "changes in eight bits"
+    summary = "changes in eight bits, and models too"
     Settings = NoSettings
+    encodes_models = True
 
     def __init__(self, settings: NoSettings) -> None:
         pass

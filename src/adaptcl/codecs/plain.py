@@ -1,4 +1,4 @@
-"""Send the tensors of the sub-model as they are, as the paper's methods do."""
+"""Send the tensors of a sub-model as they are, as the paper's methods do."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ class Plain:
 
     summary = "the tensors as they are"
     Settings = NoSettings
+    encodes_models = True
 
     def __init__(self, settings: NoSettings) -> None:
         pass

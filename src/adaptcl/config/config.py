@@ -15,7 +15,7 @@ from typing import Any
 import tomli_w
 
 from adaptcl import data
-from adaptcl.codecs import CODECS, CodecClass, codec_class
+from adaptcl.codecs import CODECS, CodecClass, Codecs, codec_class, codecs
 from adaptcl.config.files import is_section, section
 from adaptcl.config.job import JobSettings
 from adaptcl.custom import import_name
@@ -108,6 +108,11 @@ class Config:
     def pruning(self) -> str:
         """The pruning order; empty if the strategy prunes by none."""
         return str(getattr(self.strategy, "pruning", ""))
+
+    @property
+    def codecs(self) -> Codecs:
+        """The codecs of both ways."""
+        return codecs(self.job.codec, self.job.codec_down, dataclasses.asdict(self.codec))
 
     @property
     def named_methods(self) -> tuple[str, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from adaptcl.codecs import CODECS
+from adaptcl.codecs import CODECS, DOWN_CODECS, SAME
 from adaptcl.errors import SettingError
 from adaptcl.settings import With, setting
 from adaptcl.strategies import STRATEGIES
@@ -88,9 +88,16 @@ class JobSettings:
     )
     codec: str = setting(
         "plain",
-        "how updates are encoded on the way to the server",
+        "how updates are encoded on the way to the server, and models on the way to workers",
         choices=CODECS,
         or_custom=True,
+        group="job",
+    )
+    codec_down: str = setting(
+        SAME,
+        "how models are encoded on the way to workers; 'same' is as codec, and plain if that only "
+        "encodes updates, as dgc does",
+        choices=DOWN_CODECS,
         group="job",
     )
     evaluate_every: int = setting(

@@ -19,7 +19,7 @@ from queue import Empty, SimpleQueue
 from flwr.app import Message, MessageType
 from flwr.serverapp import Grid
 
-from adaptcl.codecs.codec import Codec
+from adaptcl.codecs.codec import Codecs
 from adaptcl.engines.loop import Arrived, Expired, Happening, Joined, Lost, Traffic
 from adaptcl.engines.network.frames import from_record, printable, to_record
 from adaptcl.engines.network.gate import read_answer
@@ -29,6 +29,7 @@ from adaptcl.errors import UpdateError
 from adaptcl.interrupts import raise_if_interrupted
 from adaptcl.storage import Tree
 from adaptcl.training import Arrival, Task, Timing
+from adaptcl.training.wire import encode_model
 from adaptcl.units import UnitMap
 
 _POLL_S = 0.2
@@ -75,7 +76,7 @@ class GridTransport:
     """A transport between a strategy and the nodes of a Flower app."""
 
     def __init__(
-        self, grid: Grid, workers: int, units: UnitMap, codec: Codec, timeout: float
+        self, grid: Grid, workers: int, units: UnitMap, codecs: Codecs, timeout: float
     ) -> None:
         """`timeout` is how many seconds a node may take for a task."""
         self.traffic = Traffic()
@@ -83,7 +84,7 @@ class GridTransport:
         self._grid = grid
         self._count = workers
         self._units = units
-        self._codec = codec
+        self._codecs = codecs
         self._timeout = timeout
         self._nodes: list[int] = []
         self._began = time.monotonic()
@@ -113,7 +114,8 @@ class GridTransport:
         yield from ()
 
     def deliver(self, task: Task) -> None:
-        content = task_frame(task, self._used[task.worker]).to_bytes()
+        model = encode_model(task, self._units, self._codecs.down)
+        content = task_frame(task, model, self._used[task.worker]).to_bytes()
         node = self._nodes[task.worker]
         # Flower's group is the round in its own strategies.
         message = Message(to_record(content), node, MessageType.TRAIN, group_id=str(task.round))
@@ -200,7 +202,7 @@ class GridTransport:
             raise UpdateError(printable(str(reply.error.reason)))
         content = from_record(reply.content)
         self.traffic.count_answer(len(content))
-        checked = read_answer(content, message.task, self._units, self._codec)
+        checked = read_answer(content, message.task, self._units, self._codecs)
         self._reliability.check_samples(checked.update)
         total = message.elapsed(outcome.at, checked.seconds)
         train = min(checked.seconds, total)

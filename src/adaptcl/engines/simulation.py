@@ -15,16 +15,16 @@ from typing import Protocol
 
 import torch
 
-from adaptcl.codecs.codec import Codec, Memory
+from adaptcl.codecs.codec import Codec, Codecs, Memory
 from adaptcl.engines.environment import Environment
 from adaptcl.engines.loop import Arrived, Expired, Happening, Joined, Lost, Traffic
 from adaptcl.engines.thread_executor import ExpectedUpdate, ThreadExecutor
 from adaptcl.errors import AdaptCLError, CodecError
 from adaptcl.storage import Tree
 from adaptcl.training import Arrival, Task, Timing, Update
-from adaptcl.training.wire import decode, encode, payload_bytes
+from adaptcl.training.wire import decode, delivery, encode, encode_model, model_size, update_size
 from adaptcl.training.worker import Worker, WorkerMemory, refuse_diverged
-from adaptcl.units import UnitMap, size_bytes
+from adaptcl.units import UnitMap
 
 
 @dataclass(frozen=True)
@@ -41,6 +41,10 @@ class TaskOutcome:
 class Workplace(Protocol):
     """Where tasks are carried out."""
 
+    def task_bytes(self, task: Task) -> int:
+        """Bytes that go down to the worker."""
+        ...
+
     def expected_bytes(self, task: Task) -> int | None:
         """Bytes of the answer to a task that prunes nothing, if they are known beforehand."""
         ...
@@ -51,34 +55,45 @@ class Workplace(Protocol):
 
 
 class LocalWorkers:
-    """Workers that train in this process and send their updates through a codec."""
+    """Workers that train in this process and get and send everything through codecs."""
 
-    def __init__(self, workers: Sequence[Worker], units: UnitMap, codec: Codec) -> None:
+    def __init__(self, workers: Sequence[Worker], units: UnitMap, codecs: Codecs) -> None:
         self._workers = workers
         self._units = units
-        self._codec = codec
+        self._codecs = codecs
+
+    def task_bytes(self, task: Task) -> int:
+        size = model_size(task, self._units, self._codecs.down)
+        return encode_model(task, self._units, self._codecs.down).nbytes if size is None else size
 
     def expected_bytes(self, task: Task) -> int | None:
-        return payload_bytes(task, self._units, self._codec)
+        return update_size(task, task.kept, self._units, self._codecs.up)
 
     def carry_out(self, task: Task, memory: WorkerMemory) -> TaskOutcome:
-        task = replace(task, state=dict(task.state))
+        units, codecs = self._units, self._codecs
+        delivered = delivery(task, units, codecs.down)
+        said = model_size(task, units, codecs.down)
+        _refuse_other_size(codecs.down, "this model", said, delivered.size)
         began = time.perf_counter()
-        update, memory = self._workers[task.worker].carry_out(task, memory)
+        update, memory = self._workers[task.worker].carry_out(delivered.read, memory)
         seconds = time.perf_counter() - began
-        refuse_diverged(update, self._units)
-        payload, codec_memory = encode(update, task, self._units, self._codec, memory.codec)
+        refuse_diverged(update, units)
+        payload, codec_memory = encode(update, delivered.read, units, codecs.up, memory.codec)
         size = payload.nbytes
-        expected = size if task.pruning is not None else self.expected_bytes(task)
-        if expected not in (None, size):
-            codec = type(self._codec)
-            raise CodecError(
-                f"The codec {codec.__module__}:{codec.__qualname__} has said that this update "
-                f"takes {expected:,} bytes, but it takes {size:,}; its `size` must be exact, or "
-                "give None where that depends on the values."
-            )
-        received = decode(payload, update, task, self._units, self._codec)
+        if task.pruning is None:
+            _refuse_other_size(codecs.up, "this update", self.expected_bytes(task), size)
+        received = decode(payload, update, delivered, units, codecs.up)
         return TaskOutcome(received, size, seconds, WorkerMemory(memory.lasso, codec_memory))
+
+
+def _refuse_other_size(codec: Codec, what: str, expected: int | None, size: int) -> None:
+    if expected not in (None, size):
+        kind = type(codec)
+        raise CodecError(
+            f"The codec {kind.__module__}:{kind.__qualname__} has said that {what} takes "
+            f"{expected:,} bytes, but it takes {size:,}; its `size` must be exact, or give None "
+            "where that depends on the values."
+        )
 
 
 @dataclass(frozen=True)
@@ -107,14 +122,12 @@ class Simulation:
     def __init__(
         self,
         workplace: Workplace,
-        units: UnitMap,
         environment: Environment,
         workers: int,
         threads: int,
     ) -> None:
         self.traffic = Traffic()
         self._workplace = workplace
-        self._units = units
         self._environment = environment
         self._count = workers
         self._threads = threads
@@ -155,7 +168,7 @@ class Simulation:
 
     def deliver(self, task: Task) -> None:
         start = self._resumed_starts.pop(task.worker, self._now)
-        sent = size_bytes(self._units, task.kept)
+        sent = self._workplace.task_bytes(task)
         self._open[task.worker] = _OpenTask(start, sent)
         known = None
         if task.pruning is None and not self._environment.measured:

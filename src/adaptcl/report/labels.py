@@ -25,7 +25,7 @@ NONE = "none"
 ASIDE = ("seed", "device", "threads", "data_dir", "checkpoint_every")
 """Settings of where and how a run is computed; they belong to neither job nor method."""
 
-_METHOD = ("strategy", "codec", "fixed", "averaging")
+_METHOD = ("strategy", "codec", "codec_down", "fixed", "averaging")
 """Settings of the job's group that belong to the method."""
 _WORK = ("epochs", "batch_size")
 """The work of a round; a method may choose the recipe's other settings."""

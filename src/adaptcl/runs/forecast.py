@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from adaptcl.codecs.codec import Codecs
 from adaptcl.config import Config
 from adaptcl.custom import note_custom_code
 from adaptcl.engines.environment import Environment
@@ -26,8 +27,9 @@ from adaptcl.records import RoundRecord
 from adaptcl.runs.stopping import job_stop_rule
 from adaptcl.strategies import Closed, Job, Strategy, strategy_class
 from adaptcl.training import Task, Update
+from adaptcl.training.wire import model_size, update_size
 from adaptcl.training.worker import WorkerMemory
-from adaptcl.units import Kept, UnitMap, flops, retention, size_bytes
+from adaptcl.units import Kept, UnitMap, flops, retention
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,8 @@ def forecast(config: Config, units: UnitMap, samples: Sequence[int]) -> Forecast
     Units are pruned in the order of their index: the time of a sub-model depends on how many units
     it keeps, and hardly on which.
     """
-    _refuse(config)
+    if config.environment.training_time == "measured":
+        raise _refusal("training_time is 'measured', so times are known only when they have passed")
     with note_custom_code(config.named_methods):
         return _forecast(config, units, samples)
 
@@ -73,7 +76,8 @@ def _forecast(config: Config, units: UnitMap, samples: Sequence[int]) -> Forecas
     strategy = strategy_class(job.strategy)(
         Job(units, {}, job.workers, job.rounds, config.recipe, job.seed, noise), settings
     )
-    transport = Simulation(Untrained(units, samples), units, environment, job.workers, threads=1)
+    untrained = Untrained(units, samples, config.codecs)
+    transport = Simulation(untrained, environment, job.workers, threads=1)
     observed = _Observed()
     stop_rule = job_stop_rule(job)  # only its time limit can be met where nothing is tested
     Loop(strategy, transport, job.workers, Untested(), [observed], stop_rule).run()
@@ -95,17 +99,24 @@ def _forecast(config: Config, units: UnitMap, samples: Sequence[int]) -> Forecas
 class Untrained:
     """Workers that prune and train nothing."""
 
-    def __init__(self, units: UnitMap, samples: Sequence[int]) -> None:
+    def __init__(self, units: UnitMap, samples: Sequence[int], codecs: Codecs) -> None:
         self._units = units
         self._samples = samples
+        self._codecs = codecs
 
-    def expected_bytes(self, task: Task) -> int | None:
-        return size_bytes(self._units, task.kept)
+    def task_bytes(self, task: Task) -> int:
+        return _known(model_size(task, self._units, self._codecs.down))
+
+    def expected_bytes(self, task: Task) -> int:
+        return self._update_bytes(task, task.kept)
 
     def carry_out(self, task: Task, memory: WorkerMemory) -> TaskOutcome:
         kept = self._kept_after(task)
         update = Update(task.worker, task.round, {}, kept, self._samples[task.worker], loss=0.0)
-        return TaskOutcome(update, size_bytes(self._units, kept), 0.0, memory)
+        return TaskOutcome(update, self._update_bytes(task, kept), 0.0, memory)
+
+    def _update_bytes(self, task: Task, kept: Kept) -> int:
+        return _known(update_size(task, kept, self._units, self._codecs.up))
 
     def _kept_after(self, task: Task) -> Kept:
         pruning = task.pruning
@@ -143,12 +154,12 @@ class _Observed:
             self.warnings.append(event.message)
 
 
-def _refuse(config: Config) -> None:
-    """An error if the times cannot be known without training."""
-    reason = None
-    if config.environment.training_time == "measured":
-        reason = "training_time is 'measured', so times are known only when they have passed"
-    elif config.job.codec != "plain":
-        reason = f"codec is {config.job.codec!r}, and only what 'plain' sends is worked out"
-    if reason is not None:
-        raise SettingError(f"This run cannot be forecast: {reason}.")
+def _known(size: int | None) -> int:
+    if size is None:
+        raise _refusal("how many bytes its codec sends depends on what is learned")
+    return size
+
+
+def _refusal(reason: str) -> SettingError:
+    """The error for times that cannot be known without training."""
+    return SettingError(f"This run cannot be forecast: {reason}.")

@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 
 from adaptcl import models
-from adaptcl.codecs import CODECS, codec, codec_class
+from adaptcl.codecs import CODECS, codec_class, codecs
 from adaptcl.config import JobSettings
 from adaptcl.engines.network.fingerprint import MismatchError, refuse_other_model
 from adaptcl.engines.network.invitation import Invitation
@@ -98,7 +98,7 @@ def prepare(owner: OwnerChoices, data: LocalData, invitation: Invitation) -> Loc
         model,
         units,
         samples,
-        codec(job.codec, asked),
+        codecs(job.codec, job.codec_down, asked),
         job.seed,
         job.precision,
         custom_worker_orders(owner.pruning),

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from adaptcl.codecs import codec_class
-from adaptcl.codecs.codec import Codec
+from adaptcl.codecs.codec import Codecs
 from adaptcl.config import Config, configure
 from adaptcl.custom import note_custom_code
 from adaptcl.data.samples import Inputs
@@ -33,7 +33,7 @@ from adaptcl.strategies import Strategy
 from adaptcl.strategies.adaptcl.speed_history import TYPICAL_NOISE
 
 SHARED_SETTINGS = (
-    *("model", "fixed", "workers", "seed", "precision", "codec"),
+    *("model", "fixed", "workers", "seed", "precision", "codec", "codec_down"),
     *("samples", "partition", "label_share", "concentration"),
 )
 """Settings that the server sends to workers, beside those of the codec and the name of a custom
@@ -48,7 +48,7 @@ class _CheckedRun:
 
     config: Config
     strategy: Strategy
-    codec: Codec
+    codecs: Codecs
     shared: dict[str, object]
     """The settings that workers get."""
 
@@ -112,7 +112,7 @@ def _check(config: Config, workload: Workload) -> _CheckedRun:
         names += ["pruning"] if custom_worker_orders(config.pruning) else []
         values = config.values()
         shared = {name: _as_json(values[name]) for name in names if values[name] is not None}
-        return _CheckedRun(config, strategy, kind(config.codec), shared)
+        return _CheckedRun(config, strategy, config.codecs, shared)
 
 
 def _run_all(
@@ -155,7 +155,7 @@ def _network(run: _CheckedRun, workload: Workload, fleet: Fleet, place: NetworkF
     return Network(
         run.config.job.workers,
         workload.units,
-        run.codec,
+        run.codecs,
         fleet,
         invitation,
         patience=place.patience,

@@ -15,8 +15,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from adaptcl.codecs import codec_class
-from adaptcl.codecs.codec import Codec
+from adaptcl.codecs.codec import Codecs
 from adaptcl.config import Config
 from adaptcl.config.config import FROM_PYTHON
 from adaptcl.custom import note_custom_code
@@ -71,7 +70,7 @@ def simulated_session(config: Config, workload: Workload) -> Session:
             config.job.seed,
             [len(part) for part in workload.worker_samples],
         )
-        codec = codec_class(config.job.codec)(config.codec)
+        codecs = config.codecs
         custom_orders = custom_worker_orders(config.pruning)
     warnings = (
         missing_classes(workload.worker_samples, workload.test, workload.classes),
@@ -81,7 +80,7 @@ def simulated_session(config: Config, workload: Workload) -> Session:
         config,
         workload,
         strategy,
-        lambda: _simulation(config, workload, environment, codec, custom_orders),
+        lambda: _simulation(config, workload, environment, codecs, custom_orders),
         tuple(sentence for sentence in warnings if sentence),
         tuple(tuple(torch.bincount(part.labels).tolist()) for part in workload.worker_samples),
     )
@@ -240,7 +239,7 @@ def _simulation(
     config: Config,
     workload: Workload,
     environment: Environment,
-    codec: Codec,
+    codecs: Codecs,
     custom_orders: dict[str, WorkerOrder],
 ) -> Simulation:
     model, units, parts = workload.model, workload.units, workload.worker_samples
@@ -263,8 +262,8 @@ def _simulation(
     # Trainings that run side by side would slow each other down, and be measured so.
     threads = 1 if environment.measured else config.job.threads or _side_by_side(config, workload)
     count = config.job.workers
-    local = LocalWorkers(workers, units, codec)
-    return Simulation(local, units, environment, count, min(threads, count))
+    local = LocalWorkers(workers, units, codecs)
+    return Simulation(local, environment, count, min(threads, count))
 
 
 def _side_by_side(config: Config, workload: Workload) -> int:

@@ -1,50 +1,102 @@
-"""Encode a trained update for the way to the server, and decode it there.
+"""Encode a model for the way to its worker and the update for the way back, and decode both.
+
+A codec may round the model on its way down. The worker trains what it has read, and what counts on
+the server is the change that training made: it is added to the model that the server has, which is
+never rounded. Otherwise rounding would undo every change that is smaller than half a step.
 
 A tied tensor travels under the first of its names only, so it stays one tensor whatever a codec
-does to it. Constants do not travel: the server has them.
+does to it. Constants do not travel back: the server has them.
 
-Nothing is checked here. An update that comes from another machine goes through
-`adaptcl.engines.network.gate`.
+Nothing is checked here but names, shapes and types. An update that comes from another machine goes
+through `adaptcl.engines.network.gate`.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from adaptcl.codecs.codec import Codec, Memory, Parcel, Payload
 from adaptcl.training.task import Task, Update
-from adaptcl.units import CutOnDemand, Kept, State, UnitMap, recut
+from adaptcl.units import Kept, State, UnitMap, blank, recut
+
+_NO_VALUES = torch.device("meta")
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """A task as the server has given it out, and as its worker reads it."""
+
+    given: Task
+    read: Task
+    size: int
+    """Bytes of the encoded model."""
+
+    def rounded(self) -> State:
+        """Tensors as they were before the codec changed them. The others are the same objects."""
+        read = self.read.state
+        return {name: t for name, t in self.given.state.items() if t is not read[name]}
+
+
+def delivery(task: Task, units: UnitMap, codec: Codec) -> Delivery:
+    """What becomes of a task on its way to the worker."""
+    given = dataclasses.replace(task, state=dict(task.state))
+    payload = encode_model(given, units, codec)
+    read = decode_model(payload, task.kept, units, codec)
+    return Delivery(given, dataclasses.replace(given, state=read), payload.nbytes)
+
+
+def encode_model(task: Task, units: UnitMap, codec: Codec) -> Payload:
+    """What the server sends of a task's model."""
+    state = _without(units.tied, task.state)
+    zeros = _without(units.tied, blank(units, task.kept, _device(state)))
+    return codec.encode(Parcel(units, task.kept, state, zeros, task.round), Memory())[0]
+
+
+def decode_model(payload: Payload, kept: Kept, units: UnitMap, codec: Codec) -> State:
+    """The model that the worker reads from the payload."""
+    zeros = blank(units, kept, _device(payload.tensors))
+    state = codec.decode(payload, _without(units.tied, zeros))
+    return {name: state[units.tied.get(name, name)] for name in zeros}
+
+
+def model_size(task: Task, units: UnitMap, codec: Codec) -> int | None:
+    """Bytes of a task's encoded model; None if the codec cannot tell without its values."""
+    state = _without(units.tied, blank(units, task.kept, _NO_VALUES))
+    return codec.size(Parcel(units, task.kept, state, state, task.round))
 
 
 def encode(
     update: Update, task: Task, units: UnitMap, codec: Codec, memory: Memory
 ) -> tuple[Payload, Memory]:
-    """What the worker sends, and the codec's memory for its next round."""
-    reference = _travelling(received_tensors(task, update.kept, units), units)
-    state = _travelling(update.state, units)
+    """What the worker sends for a task that it has read, and the codec's memory for its next."""
+    reference = _returning(received_tensors(task, update.kept, units), units)
+    state = _returning(update.state, units)
     return codec.encode(Parcel(units, update.kept, state, reference, task.round), memory)
 
 
-def payload_bytes(task: Task, units: UnitMap, codec: Codec) -> int | None:
-    """Size of the update of a task without pruning, known before it is trained.
+def update_size(task: Task, kept: Kept, units: UnitMap, codec: Codec) -> int | None:
+    """Bytes of the update of a task that leaves the units `kept`, before it is trained.
 
     None if the codec cannot tell.
     """
-    state = task.state
-    if isinstance(state, CutOnDemand):
-        state = state.without_values()
-    sent = _travelling(state, units)
-    return codec.size(Parcel(units, task.kept, sent, sent, task.round))
+    state = _returning(blank(units, kept, _NO_VALUES), units)
+    return codec.size(Parcel(units, kept, state, state, task.round))
 
 
-def decode(payload: Payload, update: Update, task: Task, units: UnitMap, codec: Codec) -> Update:
+def decode(
+    payload: Payload, update: Update, delivered: Delivery, units: UnitMap, codec: Codec
+) -> Update:
     """The update with the tensors that the server reads from the payload."""
-    reference = received_tensors(task, update.kept, units)
-    state = codec.decode(payload, _travelling(reference, units))
+    reference = received_tensors(delivered.read, update.kept, units)
+    state = codec.decode(payload, _returning(reference, units))
+    before = dataclasses.replace(delivered.given, state=_returning(delivered.rounded(), units))
+    for name, tensor in received_tensors(before, update.kept, units).items():
+        state[name] = tensor + (state[name] - reference[name])
     state |= {name: reference[name] for name in units.constants & reference.keys()}
     further_names = {name: state[first] for name, first in units.tied.items()}
     return dataclasses.replace(update, state={**state, **further_names})
@@ -57,7 +109,14 @@ def received_tensors(task: Task, kept: Kept, units: UnitMap) -> State:
     return recut(task.state, units, task.kept, kept)
 
 
-def _travelling(state: Mapping[str, Tensor], units: UnitMap) -> State:
+def _device(state: State) -> torch.device:
+    return next((tensor.device for tensor in state.values()), torch.device("cpu"))
+
+
+def _returning(state: Mapping[str, Tensor], units: UnitMap) -> State:
     """Each tensor under one name, and no constants."""
-    left_out = units.tied.keys() | units.constants
+    return _without(units.tied.keys() | units.constants, state)
+
+
+def _without(left_out: Collection[str], state: Mapping[str, Tensor]) -> State:
     return {name: tensor for name, tensor in state.items() if name not in left_out}

@@ -8,6 +8,7 @@ others cannot. `cut`, `put_back`, `zero` and `submodel` apply kept units to tens
 from adaptcl.units.cut import (
     CutOnDemand,
     add_at,
+    blank,
     cut,
     kept_indexes,
     put_back,
@@ -44,6 +45,7 @@ __all__ = [
     "UnitMap",
     "Work",
     "add_at",
+    "blank",
     "check_kept",
     "cut",
     "cut_shapes",

@@ -32,6 +32,18 @@ def cut(state: Mapping[str, Tensor], units: UnitMap, kept: Kept) -> State:
     return {name: _cut_one(name, tensor, units, kept) for name, tensor in state.items()}
 
 
+def blank(units: UnitMap, kept: Kept, device: torch.device) -> State:
+    """Tensors of a sub-model's shapes and types that hold zeros and take no memory; read only."""
+    zeros = {
+        dtype: torch.zeros((), dtype=dtype, device=device)
+        for dtype in {units.dtype(name) for name in units.shapes}
+    }
+    return {
+        name: zeros[units.dtype(name)].expand(shape)
+        for name, shape in cut_shapes(units, kept).items()
+    }
+
+
 class CutOnDemand(Mapping[str, Tensor]):
     """The tensors of a sub-model, each cut from the whole model when it is read.
 
@@ -52,14 +64,6 @@ class CutOnDemand(Mapping[str, Tensor]):
 
     def __len__(self) -> int:
         return len(self._state)
-
-    def without_values(self) -> State:
-        """Tensors of the same shapes and types on PyTorch's meta device, without cutting."""
-        shapes = cut_shapes(self._units, self._kept)
-        return {
-            name: torch.empty(shapes[name], dtype=tensor.dtype, device="meta")
-            for name, tensor in self._state.items()
-        }
 
 
 def put_back(sub: Mapping[str, Tensor], units: UnitMap, kept: Kept, into: State) -> None:

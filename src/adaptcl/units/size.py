@@ -67,7 +67,7 @@ def _compute_sizes(units: UnitMap, kept: Kept) -> _Sizes:
         retention=parameters(units, kept) / whole,
         flops=2 * sum(work.positions * _size(units, counts, work.weight) for work in units.work),
         bytes=sum(
-            units.item_bytes.get(name, 4) * _size(units, counts, name)
+            units.dtype(name).itemsize * _size(units, counts, name)
             for name in units.shapes.keys() - units.tied.keys()
         ),
     )

@@ -129,7 +129,7 @@ def _unit_map(model: nn.Module, flow: Flow, growth: Mapping[str, Tensor]) -> Uni
             for name, tensor in model.named_buffers()
             if name in state and tensor.is_floating_point() and not bool(tensor.isfinite().all())
         ),
-        item_bytes={name: tensor.element_size() for name, tensor in state.items()},
+        dtypes={name: tensor.dtype for name, tensor in state.items()},
         alike=flow.alike,
         growth={
             name: powers

@@ -137,8 +137,8 @@ class UnitMap:
     constants: frozenset[str] = frozenset()
     """Names of the buffers that hold an infinity or NaN, such as the mask of causal attention. They
     cannot be averaged, so they never change and are never sent."""
-    item_bytes: Mapping[str, int] = field(default_factory=dict)
-    """Bytes of one element of each tensor; 4 if it is missing."""
+    dtypes: Mapping[str, torch.dtype] = field(default_factory=dict)
+    """The type of each tensor; float32 if it is missing."""
     alike: frozenset[str] = frozenset()
     """Names of the weights of grouped convolutions whose groups all lose the same channels; other
     grouped convolutions lose whole groups."""
@@ -150,6 +150,9 @@ class UnitMap:
     def count(self) -> int:
         """The number of units that can be cut."""
         return self.layers[-1].units.stop if self.layers else 0
+
+    def dtype(self, name: str) -> torch.dtype:
+        return self.dtypes.get(name, torch.float32)
 
     def everything(self) -> Kept:
         """The kept units of the whole model."""

@@ -61,15 +61,16 @@ def size(result: Result) -> int:
     return sum(t.numel() * t.element_size() for t in result.model.state_dict().values())
 
 
-def test_two_runs_with_the_same_workers_give_the_models_of_simulations(site: Site) -> None:
+def test_three_runs_with_the_same_workers_give_the_models_of_simulations(site: Site) -> None:
     """Bit for bit, unless updates that arrive in another order are rounded differently."""
     configs = (
         site.settings(strategy="fedavg", rounds=2),
         site.settings(strategy="adaptcl", rounds=4, pruned_rates=RATES, codec="dgc"),
+        site.settings(strategy="fedavg-s", rounds=2, codec="int8"),
     )
     workers = [site.worker(number) for number in range(2)]
-    first, second = site.serve(*configs)
-    for result, config in zip((first, second), configs, strict=True):
+    first, second, third = results = site.serve(*configs)
+    for result, config in zip(results, configs, strict=True):
         simulated = site.undisturbed(config)
         assert_same_model(result, simulated)
         assert result.summary.retention == simulated.summary.retention
@@ -89,6 +90,15 @@ def test_two_runs_with_the_same_workers_give_the_models_of_simulations(site: Sit
             assert sum(times) == pytest.approx(worker_record.update_time_s)
             assert worker_record.bytes_sent == pytest.approx(size(first), rel=0.03)
             assert worker_record.bytes_received == pytest.approx(size(first), rel=0.03)
+
+    # Both ways in eight bits, beside the names and lengths of tensors.
+    payload = site.undisturbed(configs[2]).summary
+    for found, alone in (
+        (third.summary.bytes_sent, payload.bytes_sent),
+        (third.summary.bytes_received, payload.bytes_received),
+    ):
+        assert alone < found < alone + 4 * 6000
+        assert alone < 0.3 * first.summary.bytes_sent
 
 
 def images(root: Path, of: Sequence[str], size: int = 8) -> str:

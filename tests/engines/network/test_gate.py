@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 pytest.importorskip("flwr", reason="the network engine needs flwr: pip install 'adaptcl[network]'")
 
-from adaptcl.codecs import CODECS, Codec, codec
+from adaptcl.codecs import CODECS, Codec, Codecs, codec
 from adaptcl.codecs.codec import Memory, NoSettings, Payload
 from adaptcl.codecs.plain import Plain
 from adaptcl.engines.network.frames import Frame
@@ -81,7 +81,7 @@ def answer(asked: Task) -> Update:
 
 def sent(update: Update, task: Task, units: UnitMap = UNITS, by: Codec = PLAIN) -> Update:
     payload, _ = encode(update, task, units, by, Memory())
-    return checked(payload, update, task, units, by)
+    return checked(payload, update, task, units, Codecs(by, PLAIN))
 
 
 def as_frame(update: Update) -> Frame:
@@ -96,7 +96,7 @@ def test_an_honest_answer_arrives_as_it_was_sent(
     answer: Update, asked: Task, lasso: float | None
 ) -> None:
     content = as_frame(replace(answer, lasso=lasso)).to_bytes()
-    received = read_answer(content, asked, UNITS, PLAIN)
+    received = read_answer(content, asked, UNITS, Codecs(PLAIN, PLAIN))
     assert received.update.state.keys() == answer.state.keys()
     assert all(torch.equal(received.update.state[name], t) for name, t in answer.state.items())
     assert torch.equal(received.update.kept, asked.kept)
@@ -166,7 +166,7 @@ def test_a_header_that_does_not_answer_the_task_is_refused(
     answer: Update, asked: Task, change: dict[str, object], sentence: str
 ) -> None:
     with pytest.raises(UpdateError, match=sentence):
-        checked(Payload({}), replace(answer, **change), asked, UNITS, PLAIN)  # type: ignore[arg-type]
+        checked(Payload({}), replace(answer, **change), asked, UNITS, Codecs(PLAIN, PLAIN))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("importance", [torch.arange(14.0), None])
@@ -227,7 +227,7 @@ def test_finite_changes_that_add_up_to_infinity_are_refused(
             tensor.abs_()
     assert first_not_finite(payload.tensors) is None
     with pytest.raises(UpdateError, match=r"'8\.weight' is not finite"):
-        checked(payload, answer, moved, UNITS, codec(name, {}))
+        checked(payload, answer, moved, UNITS, Codecs(codec(name, {}), PLAIN))
 
 
 @pytest.mark.parametrize("fixed", [(), ("4",)])
@@ -267,7 +267,7 @@ def test_a_missing_an_unknown_and_a_retyped_tensor_are_refused(answer: Update, a
         "num_batches_tracked": retyped,
     }.items():
         with pytest.raises(UpdateError, match=name):
-            checked(Payload(state), answer, asked, UNITS, PLAIN)
+            checked(Payload(state), answer, asked, UNITS, Codecs(PLAIN, PLAIN))
         if state is not retyped:
             with pytest.raises(UpdateError, match=name):
                 check_shapes(replace(answer, state=state), UNITS)
@@ -320,7 +320,7 @@ def test_a_name_that_a_worker_makes_up_neither_steers_a_terminal_nor_fills_it(
     names = {f"payload:\x1b[2J{n}" + 10_000 * "x": torch.zeros(1) for n in range(100)}
     content = Frame(frame.header, {**frame.tensors, **names}).to_bytes()
     with pytest.raises(UpdateError) as refused:
-        read_answer(content, asked, UNITS, PLAIN)
+        read_answer(content, asked, UNITS, Codecs(PLAIN, PLAIN))
     assert str(refused.value).isprintable()
     assert len(str(refused.value)) < 600
 
@@ -355,7 +355,7 @@ class Strict(Plain):
 
 def test_an_error_in_a_custom_codec_is_a_refusal_that_names_it(answer: Update, asked: Task) -> None:
     with pytest.raises(UpdateError) as refused:
-        read_answer(as_frame(answer).to_bytes(), asked, UNITS, Zip(NoSettings()))
+        read_answer(as_frame(answer).to_bytes(), asked, UNITS, Codecs(Zip(NoSettings()), PLAIN))
     assert str(refused.value) == (
         "it cannot be decoded (error: Error -3 while decompressing data: incorrect header check). "
         f"This happened in {__name__}:Zip, in Zip.decode, which is not AdaptCL's code."
@@ -367,7 +367,7 @@ def test_whatever_a_custom_codec_does_is_a_refusal_fit_to_be_shown(
     answer: Update, asked: Task, custom: Callable[[NoSettings], Plain]
 ) -> None:
     with pytest.raises(UpdateError, match=r"it cannot be decoded|is not finite") as refused:
-        read_answer(as_frame(answer).to_bytes(), asked, UNITS, custom(NoSettings()))
+        read_answer(as_frame(answer).to_bytes(), asked, UNITS, Codecs(custom(NoSettings()), PLAIN))
     assert str(refused.value).isprintable()
     assert len(str(refused.value)) < 600
 

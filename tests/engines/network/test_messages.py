@@ -14,6 +14,7 @@ from torch import nn
 pytest.importorskip("flwr", reason="the network engine needs flwr: pip install 'adaptcl[network]'")
 
 from adaptcl import models
+from adaptcl.codecs import codec
 from adaptcl.codecs.codec import Payload
 from adaptcl.data.samples import Inputs
 from adaptcl.engines.network.frames import Frame
@@ -27,8 +28,10 @@ from adaptcl.engines.network.messages import (
 )
 from adaptcl.errors import AdaptCLError, UpdateError
 from adaptcl.training import Cut, Pruning, Recipe, Task, Update
-from adaptcl.units import UnitMap, size_bytes, trace
+from adaptcl.training.wire import encode_model
+from adaptcl.units import State, UnitMap, size_bytes, trace
 
+PLAIN = codec("plain", {})
 MODEL = models.build("small", (1, 8, 8), 10, seed=1)
 UNITS: UnitMap = trace(MODEL, torch.zeros(2, 1, 8, 8))
 INPUTS = Inputs((1, 8, 8), "uint8", (0.5,), (0.25,), ("cat", "dog"))
@@ -50,6 +53,10 @@ def a_task(pruning: Pruning | None = None) -> Task:
     return Task(1, 7, MODEL.state_dict(), whole, Recipe(), pruning, 0.0125, True)
 
 
+def framed(task: Task, used: int | None = None) -> Frame:
+    return task_frame(task, encode_model(task, UNITS, PLAIN), used)
+
+
 def an_update() -> Update:
     state = MODEL.state_dict()
     return Update(1, 7, state, UNITS.everything(), 99, 0.25, Cut(0.1, 1.0, 2.0), lasso=0.0125)
@@ -61,7 +68,7 @@ def an_update() -> Update:
 )
 def test_a_task_arrives_as_it_was_given(pruning: Pruning | None) -> None:
     sent = a_task(pruning)
-    got = read_task(Frame.from_bytes(task_frame(sent).to_bytes()), UNITS)
+    got = read_task(Frame.from_bytes(framed(sent).to_bytes()), UNITS, PLAIN)
     assert (got.worker, got.round, got.recipe) == (1, 7, sent.recipe)
     assert got.lasso == sent.lasso
     assert (got.carries_fractions, sent.carries_fractions) == (True, True)
@@ -79,13 +86,13 @@ def test_a_task_arrives_as_it_was_given(pruning: Pruning | None) -> None:
 
 @pytest.mark.parametrize("used", [None, 0, 6])
 def test_a_task_says_which_update_was_used_last(used: int | None) -> None:
-    frame = Frame.from_bytes(task_frame(a_task(), used).to_bytes())
-    assert read_used(frame, read_task(frame, UNITS)) == used
+    frame = Frame.from_bytes(framed(a_task(), used).to_bytes())
+    assert read_used(frame, read_task(frame, UNITS, PLAIN)) == used
 
 
 @pytest.mark.parametrize("used", [7, -1, 1.5, True, "6", [1]])
 def test_an_update_that_cannot_have_been_used_is_refused(used: object) -> None:
-    frame = task_frame(a_task())
+    frame = framed(a_task())
     frame.header["used"] = used
     with pytest.raises(UpdateError, match="says that used is"):
         read_used(frame, a_task())
@@ -93,10 +100,10 @@ def test_an_update_that_cannot_have_been_used_is_refused(used: object) -> None:
 
 @pytest.mark.parametrize("multiple", [0, -16, 1.5, True, "16", None, float("inf")])
 def test_a_multiple_that_is_none_is_refused(multiple: object) -> None:
-    frame = task_frame(a_task(Pruning(0.25, "l1")))
+    frame = framed(a_task(Pruning(0.25, "l1")))
     frame.header["pruning"]["width_multiple"] = multiple
     with pytest.raises(UpdateError, match="width_multiple"):
-        read_task(frame, UNITS)
+        read_task(frame, UNITS, PLAIN)
 
 
 def test_an_update_arrives_as_it_was_sent() -> None:
@@ -110,20 +117,21 @@ def test_an_update_arrives_as_it_was_sent() -> None:
 
 
 def test_of_a_lambda_and_of_fractions_whoever_is_of_an_older_version_says_nothing() -> None:
-    task, update = task_frame(a_task()), update_frame(an_update(), Payload({}), 2.5)
+    task, update = framed(a_task()), update_frame(an_update(), Payload({}), 2.5)
     del task.header["lasso"], update.header["lasso"], task.header["carries_fractions"]
-    assert read_task(task, UNITS).lasso is None
-    assert not read_task(task, UNITS).carries_fractions
+    assert read_task(task, UNITS, PLAIN).lasso is None
+    assert not read_task(task, UNITS, PLAIN).carries_fractions
     assert read_update(update, UNITS).header.lasso is None
 
 
 @pytest.mark.parametrize("value", [pytest.param(10**400, id="huge"), True, "1", -1.0, math.nan])
 def test_a_lambda_that_cannot_be_one_is_refused(value: object) -> None:
-    task, update = task_frame(a_task()), update_frame(an_update(), Payload({}), 2.5)
+    task, update = framed(a_task()), update_frame(an_update(), Payload({}), 2.5)
     task.header["lasso"] = update.header["lasso"] = value
-    for read, frame in ((read_task, task), (read_update, update)):
-        with pytest.raises(UpdateError, match="lasso is"):
-            read(frame, UNITS)
+    with pytest.raises(UpdateError, match="lasso is"):
+        read_task(task, UNITS, PLAIN)
+    with pytest.raises(UpdateError, match="lasso is"):
+        read_update(update, UNITS)
 
 
 @given(
@@ -184,10 +192,10 @@ def test_figures_that_no_pruning_has_are_refused_by_their_name(name: str, value:
     JSON | HUGE,
 )
 def test_tasks_made_by_hand_are_read_or_refused(name: str, value: object) -> None:
-    frame = task_frame(a_task(Pruning(0.25, "l1")))
+    frame = framed(a_task(Pruning(0.25, "l1")))
     (frame.header["pruning"] if name == "rate" else frame.header)[name] = value
     with contextlib.suppress(AdaptCLError):
-        read_task(frame, UNITS)
+        read_task(frame, UNITS, PLAIN)
 
 
 def test_an_invitation_arrives_as_it_was_given() -> None:
@@ -236,4 +244,26 @@ def test_a_frame_costs_little_more_than_its_sub_model() -> None:
     model = nn.Sequential(nn.Linear(1000, 2000), nn.ReLU(), nn.Linear(2000, 10))
     units = trace(model, torch.zeros(2, 1000))
     task = Task(0, 1, model.state_dict(), units.everything(), Recipe())
-    assert len(task_frame(task).to_bytes()) < 1.001 * size_bytes(units, units.everything())
+    frame = task_frame(task, encode_model(task, units, PLAIN))
+    assert len(frame.to_bytes()) < 1.001 * size_bytes(units, units.everything())
+
+
+@pytest.mark.parametrize("name", ["plain", "fp16", "int8"])
+def test_a_model_that_cannot_be_the_servers_is_refused(name: str) -> None:
+    chosen, task = codec(name, {}), a_task()
+    tensors = encode_model(task, UNITS, chosen).tensors
+    weights = next(entry for entry in tensors if entry.endswith("weight") and "scale" not in entry)
+
+    def refused(garbage: State) -> str:
+        with pytest.raises(UpdateError, match=r"^The server's model .*\.$") as refusal:
+            read_task(task_frame(task, Payload(garbage)), UNITS, chosen)
+        return str(refusal.value)
+
+    assert f"lacks {weights!r}" in refused({k: v for k, v in tensors.items() if k != weights})
+    assert "in the shape [3]" in refused(
+        {**tensors, weights: torch.zeros(3, dtype=tensors[weights].dtype)}
+    )
+    assert "as torch.bool" in refused({**tensors, weights: tensors[weights].bool()})
+    assert "no place in it: 'more'" in refused({**tensors, "more": torch.zeros(1)})
+    broken = next(entry for entry, t in tensors.items() if t.dtype == torch.float32)
+    assert "not finite" in refused({**tensors, broken: tensors[broken] * math.nan})

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from adaptcl.codecs.codec import Codec, Payload
+from adaptcl.codecs.codec import Codec, Codecs, Payload
 from adaptcl.custom import note_custom_code
 from adaptcl.engines.network.frames import Frame, printable
 from adaptcl.engines.network.messages import read_update
@@ -32,7 +32,7 @@ from adaptcl.pruning import prune
 from adaptcl.pruning.budget import block_sizes
 from adaptcl.training import Pruning, Task, Update
 from adaptcl.training.batches import steps
-from adaptcl.training.wire import decode, received_tensors
+from adaptcl.training.wire import decode, delivery, received_tensors
 from adaptcl.training.worker import divergence, refuse_diverged
 from adaptcl.units import FIXED, Kept, State, UnitMap, check_kept, cut_shapes, parameters
 
@@ -66,12 +66,12 @@ class CheckedUpdate:
     seconds: float
 
 
-def read_answer(content: bytes, task: Task, units: UnitMap, codec: Codec) -> CheckedUpdate:
+def read_answer(content: bytes, task: Task, units: UnitMap, codecs: Codecs) -> CheckedUpdate:
     """Read, decode and check the bytes with which a worker answers a task."""
     try:
         report = read_update(Frame.from_bytes(content), units)
-        with note_custom_code(_custom_name(codec)):
-            update = checked(report.payload, report.header, task, units, codec)
+        with note_custom_code(_custom_name(codecs.up)):
+            update = checked(report.payload, report.header, task, units, codecs)
     except UpdateError as error:
         raise UpdateError(printable(str(error))) from None
     except Exception as error:
@@ -81,13 +81,15 @@ def read_answer(content: bytes, task: Task, units: UnitMap, codec: Codec) -> Che
     return CheckedUpdate(update, report.seconds)
 
 
-def checked(payload: Payload, header: Update, task: Task, units: UnitMap, codec: Codec) -> Update:
+def checked(payload: Payload, header: Update, task: Task, units: UnitMap, codecs: Codecs) -> Update:
     """Decode an update and check it against its task; `header` is the update without tensors."""
     check_header(header, task, units)
-    update = decode(payload, header, task, units, codec)
+    # Encoding it again costs less than keeping what every worker has read.
+    delivered = delivery(task, units, codecs.down)
+    update = decode(payload, header, delivered, units, codecs.up)
     check_shapes(update, units)
     refuse_diverged(update, units)
-    reference = received_tensors(task, update.kept, units)
+    reference = received_tensors(delivered.given, update.kept, units)
     check_magnitudes(update, reference, units)
     check_variances(update, units)
     check_whole_numbers(update, task, reference, units)

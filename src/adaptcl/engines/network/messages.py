@@ -12,13 +12,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from adaptcl.codecs.codec import Payload
+from adaptcl.codecs.codec import Codec, Payload
 from adaptcl.engines.network.frames import Frame, is_whole_number, pack_kept, unpack_kept
 from adaptcl.engines.network.invitation import Reply
 from adaptcl.errors import UpdateError
 from adaptcl.settings import build
 from adaptcl.training import Cut, Pruning, Recipe, Task, Update
-from adaptcl.units import State, UnitMap
+from adaptcl.training.wire import decode_model
+from adaptcl.training.worker import first_not_finite
+from adaptcl.units import Kept, State, UnitMap
 
 INVITE, TASK, END = "query.invite", "train.task", "query.end"
 """The kinds of messages from server to worker, as Flower's message types."""
@@ -38,10 +40,11 @@ class WorkerReport:
     """How long the worker says it trained."""
 
 
-def task_frame(task: Task, used: int | None = None) -> Frame:
-    """A task, with the round of its worker's latest update that was `used` (0 before the first).
-    From that the worker's codec knows which of its later updates never counted."""
-    tensors = {_STATE + name: tensor for name, tensor in task.state.items()}
+def task_frame(task: Task, model: Payload, used: int | None = None) -> Frame:
+    """A task, with its encoded model and the round of its worker's latest update that was `used` (0
+    before the first). From that the worker's codec knows which of its later updates never counted.
+    """
+    tensors = {_STATE + name: tensor for name, tensor in model.tensors.items()}
     tensors[_KEPT] = pack_kept(task.kept)
     pruning = None
     if task.pruning is not None:
@@ -65,7 +68,8 @@ def task_frame(task: Task, used: int | None = None) -> Frame:
     return Frame(header, tensors)
 
 
-def read_task(frame: Frame, units: UnitMap) -> Task:
+def read_task(frame: Frame, units: UnitMap, codec: Codec) -> Task:
+    """A task as the worker trains it; `codec` is the one of the way down."""
     tensors = dict(frame.tensors)
     header = frame.header
     try:
@@ -75,7 +79,7 @@ def read_task(frame: Frame, units: UnitMap) -> Task:
         return Task(
             worker=_whole(header, "worker"),
             round=_whole(header, "round"),
-            state=_without_prefix(tensors, _STATE),
+            state=_read_model(_without_prefix(tensors, _STATE), kept, units, codec),
             kept=kept,
             recipe=build(Recipe, header["recipe"]),
             pruning=None
@@ -92,6 +96,14 @@ def read_task(frame: Frame, units: UnitMap) -> Task:
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise UpdateError(f"The server's task cannot be understood: {error!r}.") from None
+
+
+def _read_model(tensors: State, kept: Kept, units: UnitMap, codec: Codec) -> State:
+    state = decode_model(Payload(tensors, "The server's model"), kept, units, codec)
+    finite = {name: tensor for name, tensor in state.items() if name not in units.constants}
+    if (odd := first_not_finite(finite)) is not None:
+        raise UpdateError(f"The server's model has numbers in {odd!r} that are not finite.")
+    return state
 
 
 def read_used(frame: Frame, task: Task) -> int | None:

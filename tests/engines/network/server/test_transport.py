@@ -13,7 +13,7 @@ from torch import nn
 pytest.importorskip("flwr", reason="the network engine needs flwr: pip install 'adaptcl[network]'")
 
 from adaptcl.codecs import codec
-from adaptcl.codecs.codec import Memory
+from adaptcl.codecs.codec import Codecs, Memory
 from adaptcl.data.samples import Inputs
 from adaptcl.engines.loop import Loop
 from adaptcl.engines.network.frames import Frame
@@ -65,20 +65,20 @@ class FakeFleet:
     def now(self) -> float:
         return self.time
 
-    def send(self, worker: int, kind: str, content: bytes) -> str:
+    def send(self, worker: int, kind: str, content: bytes, answer: int = 0) -> str:
         frame = Frame.from_bytes(content)
         self.sent.append((worker, kind, frame))
         name = f"message {len(self.sent)}"
-        seconds, answer = 0.0, self._reply(worker).frame()
+        seconds, reply = 0.0, self._reply(worker).frame()
         if kind == TASK:
-            task = read_task(frame, UNITS)
+            task = read_task(frame, UNITS, PLAIN)
             self.tasks.append((worker, task.round, read_used(frame, task)))
             seconds = self._seconds(task)
             state = {key: tensor + worker + 1 for key, tensor in task.state.items()}
             update = Update(worker, task.round, state, task.kept, self._samples(task), 1.0)
-            answer = update_frame(update, encode(update, task, UNITS, PLAIN, Memory())[0], 0.0)
+            reply = update_frame(update, encode(update, task, UNITS, PLAIN, Memory())[0], 0.0)
         at = self.time + seconds
-        self._coming.append((at, Replied(worker, name, answer.to_bytes(), self.time, at)))
+        self._coming.append((at, Replied(worker, name, reply.to_bytes(), self.time, at)))
         return name
 
     def _reply(self, worker: int) -> Reply:
@@ -147,7 +147,7 @@ class Run:
         self.network = Network(
             2,
             UNITS,
-            PLAIN,
+            Codecs(PLAIN, PLAIN),
             cast(Fleet, fleet),
             invitation,
             patience=3600.0,

@@ -15,6 +15,7 @@ import torch
 pytest.importorskip("flwr", reason="the network engine needs flwr: pip install 'adaptcl[network]'")
 
 from adaptcl import models
+from adaptcl.codecs import Payload
 from adaptcl.data.samples import Inputs
 from adaptcl.engines.network.fingerprint import fingerprint
 from adaptcl.engines.network.frames import Frame
@@ -235,7 +236,9 @@ def test_a_task_is_begun_with_what_the_latest_used_update_has_left(tmp_path: Pat
 
     def answer(part: Participation, number: int, used: int) -> State:
         task = Task(0, number, model.state_dict(), units.everything(), recipe)
-        frame = Frame.from_bytes(part.carry_out(task_frame(task, used).to_bytes()))
+        frame = Frame.from_bytes(
+            part.carry_out(task_frame(task, Payload(dict(task.state)), used).to_bytes())
+        )
         return read_update(frame, units).payload.tensors
 
     def begun(name: str) -> Participation:

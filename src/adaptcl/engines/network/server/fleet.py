@@ -38,8 +38,9 @@ _TTL_S = 30 * 86400.0
 """Flower forgets a message after this long; the server's patience ends much earlier."""
 
 _SPARE_BYTES = 2**20
-"""Size limit of an answer, beyond twice the message's size. A trained sub-model is no larger than
-the one that was sent, but a codec may add to each number where it belongs."""
+"""Size limit of an answer, beyond twice the size of the message or of the sub-model, whichever is
+more. A trained sub-model is no larger than the one that was sent, but a codec may add to each
+number where it belongs."""
 
 _TICK_S = 1.0
 """How often to look whether a worker has gone silent."""
@@ -130,8 +131,12 @@ class Fleet:
         """The workers that are connected, whether or not they take part."""
         return {self._workers[node] for node in self._online}
 
-    def send(self, worker: int, kind: str, content: bytes) -> str:
-        """Send a frame to a worker; gives the message's name."""
+    def send(self, worker: int, kind: str, content: bytes, answer: int = 0) -> str:
+        """Send a frame to a worker; gives the message's name.
+
+        `answer` is how many bytes the tensors of its answer have, if a codec has made the message
+        smaller than these.
+        """
         node = self._nodes[worker]
         metadata = Metadata(
             run_id=self._run,
@@ -154,7 +159,7 @@ class Fleet:
                 if each in missing:
                     self._state.store_object(self._run, session, each, inside.deflate())
             # The answer to an earlier message may still be on its way.
-            self._sent[name] = _Sent(node, 2 * len(content) + _SPARE_BYTES)
+            self._sent[name] = _Sent(node, 2 * max(len(content), answer) + _SPARE_BYTES)
             awaited = [each.allowance for each in self._sent.values() if each.node == node]
             self._calls.expect(node, name, sum(awaited))
             # Last: a worker that finds a message without its parts waits for a second.

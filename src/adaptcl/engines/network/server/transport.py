@@ -13,7 +13,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from adaptcl.codecs.codec import Codec
+from adaptcl.codecs.codec import Codecs
 from adaptcl.engines.loop import Arrived, Expired, Happening, Joined, Lost, Remarked, Traffic
 from adaptcl.engines.network.frames import Frame
 from adaptcl.engines.network.gate import read_answer
@@ -26,7 +26,8 @@ from adaptcl.engines.network.server.waiting import Reminder, going_on_without, l
 from adaptcl.errors import UpdateError
 from adaptcl.storage import Tree
 from adaptcl.training import Arrival, Task, Timing
-from adaptcl.units import UnitMap
+from adaptcl.training.wire import encode_model
+from adaptcl.units import UnitMap, size_bytes
 
 _GOODBYE_S = 30.0
 """How long to wait at least for connected workers to hear that the job is over."""
@@ -59,7 +60,7 @@ class Network:
         self,
         workers: int,
         units: UnitMap,
-        codec: Codec,
+        codecs: Codecs,
         fleet: Fleet,
         invitation: Invitation,
         *,
@@ -72,7 +73,7 @@ class Network:
         self.away: set[int] = set()
         self._everybody = set(range(workers))
         self._units = units
-        self._codec = codec
+        self._codecs = codecs
         self._fleet = fleet
         self._invitation = invitation
         self._patience = patience
@@ -123,9 +124,11 @@ class Network:
         if before is not None:
             self.traffic.count_task(before.size)
             self._fleet.forget(before.message)
-        content = task_frame(task, self._used[task.worker]).to_bytes()
+        model = encode_model(task, self._units, self._codecs.down)
+        content = task_frame(task, model, self._used[task.worker]).to_bytes()
         sent = self._fleet.now()
-        message = self._fleet.send(task.worker, TASK, content)
+        largest = size_bytes(self._units, task.kept)
+        message = self._fleet.send(task.worker, TASK, content, largest)
         self._open[task.worker] = OpenTask(task, message, sent, len(content))
 
     def begin(self) -> None:
@@ -274,7 +277,7 @@ class Network:
         worker = each.task.worker
         self.traffic.count_answer(len(reply.content))
         try:
-            checked = read_answer(reply.content, each.task, self._units, self._codec)
+            checked = read_answer(reply.content, each.task, self._units, self._codecs)
             self._reliability.check_samples(checked.update)
         except UpdateError as error:
             yield from self._punish(worker, error)

@@ -18,7 +18,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from adaptcl.codecs.codec import Codec
+from adaptcl.codecs.codec import Codecs
 from adaptcl.data import Samples
 from adaptcl.engines.network.fingerprint import fingerprint, for_the_owner, for_the_server
 from adaptcl.engines.network.frames import Frame
@@ -55,7 +55,7 @@ class LocalWorkload:
     model: nn.Module
     units: UnitMap
     samples: Samples
-    codec: Codec
+    codecs: Codecs
     seed: int
     precision: str
     custom_orders: Mapping[str, WorkerOrder] = field(default_factory=dict)
@@ -198,7 +198,7 @@ class Participation:
     def carry_out(self, content: bytes) -> bytes:
         """The frame of an update for the frame of a task."""
         frame = Frame.from_bytes(content)
-        task = read_task(frame, self._local.units)
+        task = read_task(frame, self._local.units, self._local.codecs.down)
         used = read_used(frame, task)
         began = time.perf_counter()
         on_device = dataclasses.replace(task, state=self._moved(task.state))
@@ -207,7 +207,7 @@ class Participation:
             update, state={name: tensor.cpu() for name, tensor in update.state.items()}
         )
         payload, codec_memory = encode(
-            update, task, self._local.units, self._local.codec, memory.codec
+            update, task, self._local.units, self._local.codecs.up, memory.codec
         )
         seconds = time.perf_counter() - began
         self.memories.after(task.round, WorkerMemory(memory.lasso, codec_memory), used)
