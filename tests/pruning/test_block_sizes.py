@@ -6,7 +6,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import nn
+from torch import Tensor, nn
 
 from adaptcl import models
 from adaptcl.pruning.budget import block_sizes
@@ -63,3 +63,19 @@ def test_what_is_not_trained_weighs_nothing() -> None:
 
 def test_a_model_without_units_has_no_blocks() -> None:
     assert block_sizes(perceptron(2, 2), 1).tolist() == block_sizes(perceptron(2, 2), 16).tolist()
+
+
+def test_a_head_is_as_wide_as_its_channels() -> None:
+    class Attention(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner, self.norm = nn.MultiheadAttention(64, 16), nn.LayerNorm(64)
+            self.head = nn.Linear(64, 5000)
+
+        def forward(self, x: Tensor) -> Tensor:
+            scores: Tensor = self.head(self.norm(self.inner(x, x, x)[0]))
+            return scores
+
+    units = trace(Attention(), torch.zeros(3, 2, 64))
+    assert [len(layer.units) for layer in units.layers] == [16]
+    assert [block_sizes(units, multiple).tolist() for multiple in (4, 8, 16)] == [[1], [2], [4]]

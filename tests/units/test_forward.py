@@ -35,17 +35,23 @@ def test_an_encoder_of_padded_texts_has_the_same_units_however_pytorch_packs_the
     nested, padded = (trace(Padded(nested=nested), TEXTS) for nested in (True, False))
     assert nested.layers == padded.layers
     assert [layer.name for layer in nested.layers] == [
-        "encoder.layers.0.linear1", "encoder.layers.1.linear1",
-    ]  # fmt: skip
+        f"encoder.layers.{number}.{part}"
+        for number in range(2)
+        for part in ("self_attn", "linear1")
+    ]
     assert describe(Padded(), TEXTS) == describe(Padded(nested=False), TEXTS)
 
 
-def test_a_cut_encoder_of_padded_texts_takes_the_shortcut_again() -> None:
+@pytest.mark.parametrize("part", ["linear1", "self_attn"])
+def test_a_cut_encoder_of_padded_texts_gives_the_same_with_and_without_the_shortcut(
+    part: str,
+) -> None:
     model = Padded().eval()
     units = trace(model, TEXTS)
     kept = units.everything()
-    kept[3:] = False
-    kept[-1] = True
+    for layer in units.layers:
+        if layer.name.endswith(part):
+            kept[layer.units.start + 1 : layer.units.stop] = False
     smaller = submodel(model, units, kept)
     with torch.no_grad():
         fast = smaller(TEXTS)

@@ -31,11 +31,11 @@ def test_a_convolution_works_once_for_every_output_position(net: nn.Module, imag
     assert flops(units, units.everything()) == 2 * by_hand
 
 
-@pytest.mark.parametrize("animal", ["tied transposed weights"], indirect=True)
+@pytest.mark.parametrize("animal", ["grouped convolution of the input"], indirect=True)
 def test_a_model_without_units_has_a_size_all_the_same(net: nn.Module, images: Tensor) -> None:
     units = trace(net, images)
     nothing = torch.ones(0, dtype=torch.bool)
-    assert parameters(units, nothing) == 192 * 6 + 6
+    assert parameters(units, nothing) == 54 + 12 + 384 * 5 + 5
     assert retention(units, nothing) == 1.0
 
 

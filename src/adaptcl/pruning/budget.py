@@ -15,7 +15,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from adaptcl.units import Kept, UnitMap, parameters, retention
+from adaptcl.units import FIXED, Kept, UnitMap, parameters, retention
 
 _MOST_OF_MODEL = 0.02
 """A block has at most this share of the model's parameters: the default ρ_min, the finest step
@@ -37,23 +37,34 @@ def block_sizes(units: UnitMap, multiple: int) -> Tensor:
     a sub-model of half the parameters and odd widths takes longer to train than the whole model.
     But a block that is a large part of a model makes pruning coarse: workers then miss the size
     that would make them equally fast, which costs more than the block saves. So narrow layers and
-    small models get smaller blocks.
+    small models get smaller blocks. A unit of several channels, such as a head of attention, is a
+    block or a part of one already.
     """
     if multiple == 1:
         return torch.ones(len(units.layers), dtype=torch.int64)
     whole = parameters(units, units.everything())
+    channels = _channels(units)
     chosen = []
     for layer in units.layers:
         others = units.everything()
         others[layer.units.start] = False
         unit_share = (whole - parameters(units, others)) / whole
-        block = multiple
+        block = max(1, multiple // int(channels[layer.units.start]))
         while block > 1 and (
             block * unit_share > _MOST_OF_MODEL or block > _MOST_OF_LAYER * len(layer.units)
         ):
             block //= 2
         chosen.append(block)
     return torch.tensor(chosen, dtype=torch.int64)
+
+
+def _channels(units: UnitMap) -> Tensor:
+    """How many channels each unit has, where it has fewest."""
+    fewest = torch.full((units.count,), torch.iinfo(torch.int64).max)
+    for slot in units.slots:
+        count = torch.bincount(slot.ids[slot.ids != FIXED], minlength=units.count)
+        fewest = torch.where(count > 0, torch.minimum(fewest, count), fewest)
+    return fewest
 
 
 def fit(

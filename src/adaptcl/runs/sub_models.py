@@ -17,7 +17,17 @@ from adaptcl.data import Samples
 from adaptcl.errors import AdaptCLError, RunFolderError
 from adaptcl.storage import Tree
 from adaptcl.training.evaluation import accuracy
-from adaptcl.units import Kept, Layer, Slot, UnitMap, flops, kept_key, retention, submodel
+from adaptcl.units import (
+    Kept,
+    Layer,
+    Slot,
+    StoredSize,
+    UnitMap,
+    flops,
+    kept_key,
+    retention,
+    submodel,
+)
 
 
 class Savings(NamedTuple):
@@ -55,6 +65,8 @@ class SubModels:
     """For each worker, the index of its sub-model in `distinct`."""
     alike: frozenset[str] = frozenset()
     """As in the `UnitMap`."""
+    sizes: tuple[StoredSize, ...] = ()
+    """As in the `UnitMap`."""
 
     @classmethod
     def of(cls, units: UnitMap, kept: Sequence[Kept]) -> SubModels:
@@ -62,7 +74,7 @@ class SubModels:
         distinct = dict(zip(keys, kept, strict=True))
         place = {key: number for number, key in enumerate(distinct)}
         of_worker = tuple(place[key] for key in keys)
-        return cls(units.slots, tuple(distinct.values()), of_worker, units.alike)
+        return cls(units.slots, tuple(distinct.values()), of_worker, units.alike, units.sizes)
 
     def cut(self, model: nn.Module, worker: int) -> nn.Module:
         """A worker's sub-model as a smaller module, with the values of the whole model."""
@@ -78,7 +90,10 @@ class SubModels:
             ):
                 raise RunFolderError(f"The run had another model: they differ in {slot.tensor}.")
         layers = (Layer("", range(len(kept))),) if len(kept) else ()
-        units = UnitMap(self.slots, layers, shapes, frozenset(), frozenset(), (), alike=self.alike)
+        units = UnitMap(
+            self.slots, layers, shapes, frozenset(), frozenset(), (),
+            alike=self.alike, sizes=self.sizes,
+        )  # fmt: skip
         return submodel(model, units, kept)
 
     def accuracies(self, model: nn.Module, samples: Samples) -> tuple[float, ...]:
@@ -95,6 +110,7 @@ class SubModels:
             "distinct": list(self.distinct),
             "of_worker": torch.tensor(self.of_worker),
             "alike": sorted(self.alike),
+            "sizes": [[each.module, each.attribute, each.ids] for each in self.sizes],
         }
 
     @classmethod
@@ -105,4 +121,5 @@ class SubModels:
             tuple(tree["distinct"]),
             tuple(of_worker.tolist()),
             frozenset(tree["alike"]),
+            tuple(StoredSize(*each) for each in tree.get("sizes", [])),
         )

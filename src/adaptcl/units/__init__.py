@@ -29,7 +29,7 @@ from adaptcl.units.places import (
 from adaptcl.units.reconfigure import submodel
 from adaptcl.units.size import flops, parameters, retention, size_bytes
 from adaptcl.units.trace import trace
-from adaptcl.units.unit_map import FIXED, Kept, Layer, Slot, State, UnitMap, Work
+from adaptcl.units.unit_map import FIXED, Kept, Layer, Slot, State, StoredSize, UnitMap, Work
 
 __all__ = [
     "FIXED",
@@ -42,6 +42,7 @@ __all__ = [
     "Places",
     "Slot",
     "State",
+    "StoredSize",
     "UnitMap",
     "Work",
     "add_at",

@@ -22,6 +22,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from adaptcl.units.cut import zero
 from adaptcl.units.flow import tensors_in
 from adaptcl.units.reconfigure import submodel
+from adaptcl.units.stored_sizes import choose_sizes
 from adaptcl.units.unit_map import FIXED, Kept, Layer, UnitMap
 
 _SETS = 3
@@ -51,7 +52,7 @@ def pin_unlike_zeroing(model: nn.Module, units: UnitMap, example: Tensor) -> Uni
             return False
         return len(outputs) == len(expected) and all(map(_close, outputs, expected))
 
-    return _Search(agrees, generator).pin(units, _SETS)
+    return _Search(agrees, generator).pin(choose_sizes(model, units, agrees), _SETS)
 
 
 def pin_untrainable(model: nn.Module, units: UnitMap, example: Tensor) -> UnitMap:
@@ -95,7 +96,8 @@ def pin_layers(units: UnitMap, names: Collection[str]) -> UnitMap:
     slots = tuple(slot for slot in renumbers if bool((slot.ids != FIXED).any()))
     cuttable = {slot.tensor for slot in slots}
     scales = units.bn_scales & cuttable
-    return replace(units, slots=slots, layers=tuple(layers), bn_scales=scales)
+    sizes = tuple(replace(size, ids=renumbered[size.ids]) for size in units.sizes)
+    return replace(units, slots=slots, layers=tuple(layers), bn_scales=scales, sizes=sizes)
 
 
 _Selection = Callable[[UnitMap, Sequence[Layer]], Kept]

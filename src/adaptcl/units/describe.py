@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
 import torch
@@ -49,6 +50,8 @@ class ModuleDescription:
     uses: int
     """How often the forward pass uses its weights: more than once if the module is applied again or
     shares them."""
+    heads: bool = False
+    """Whether the units that can be cut are heads of attention."""
 
 
 @dataclass(frozen=True)
@@ -71,8 +74,8 @@ class Description:
     def __str__(self) -> str:
         rows = [("module", "kind", "units", "can be cut", "remarks")]
         rows += [
-            (each.name or "(the model)", each.kind, f"{each.units:,}", f"{each.cuttable:,}",
-             _remarks(each))
+            (each.name or "(the model)", each.kind, f"{each.units:,}",
+             f"{each.cuttable:,}{' heads' if each.heads else ''}", _remarks(each))
             for each in self.modules
         ]  # fmt: skip
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
@@ -124,7 +127,8 @@ def describe(model: nn.Module, example: Tensor, fixed: Sequence[str] = ()) -> De
         )
         training = running_in_training(probe, sample)
     whole, least = (parameters(units, each) for each in (units.everything(), smallest(units)))
-    described = _describe_modules(probe, pinning, stages, training)
+    heads = {unit for each in units.layers if each.name in units.heads for unit in each.units}
+    described = _describe_modules(probe, pinning, stages, training, heads)
     return Description(described, whole, whole - least, _unscaled(units))
 
 
@@ -155,7 +159,11 @@ class _Findings:
 
 
 def _describe_modules(
-    model: nn.Module, pinning: PinObserver, stages: _Stages, training: Collection[str]
+    model: nn.Module,
+    pinning: PinObserver,
+    stages: _Stages,
+    training: Collection[str],
+    heads: AbstractSet[int],
 ) -> tuple[ModuleDescription, ...]:
     first_name: dict[int, str] = {}
     for name, parameter in model.named_parameters():
@@ -186,6 +194,7 @@ def _describe_modules(
             ),
             _reasons(modules[name], each, TRAINING_ONLY if name in training else UNUSED),
             each.uses,
+            bool(each.cuttable) and each.cuttable <= heads,
         )
         for name, each in found.items()
     )

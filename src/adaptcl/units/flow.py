@@ -6,12 +6,14 @@ survive a cut pins them. Candidate 0 stands for everything that is never cut, so
 with it.
 
 Every activation that can be cut carries a `Tag`: the dimension along which it consists of units,
-and the candidate at each index of that dimension. A tensor without a tag is never cut.
+and the candidate at each index of that dimension. A tensor without a tag is never cut. While it is
+open which of several dimensions that is, the tag waits in `rules/choices.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
 
@@ -30,6 +32,10 @@ class Coupling:
         self._parent = [PINNED]
         self.joins = 0
         """How often two sets were joined: if it has not changed, neither have the sets."""
+        self.pins = 0
+        """How often a set was joined with the candidate that is never cut."""
+        self._journal: list[tuple[int, int]] | None = None
+        """During a trial, the changed candidates with their parents before."""
 
     def fresh(self, count: int) -> Tensor:
         """Make `count` new candidates that are not coupled."""
@@ -53,18 +59,38 @@ class Coupling:
     def all_roots(self) -> list[int]:
         return [self._root(one) for one in range(len(self._parent))]
 
+    @contextmanager
+    def trial(self) -> Iterator[None]:
+        """Forget at the end whatever is coupled inside. Trials do not contain trials."""
+        count, joins, pins = len(self._parent), self.joins, self.pins
+        self._journal = []
+        try:
+            yield
+        finally:
+            for one, parent in reversed(self._journal):
+                self._parent[one] = parent
+            del self._parent[count:]
+            self._journal, self.joins, self.pins = None, joins, pins
+
     def _join(self, one: int, other: int) -> None:
         low, high = sorted((one, other))
         if low != high:
-            self._parent[high] = low
+            self._set_parent(high, low)
             self.joins += 1
+            self.pins += low == PINNED
 
     def _root(self, one: int) -> int:
         parent = self._parent
         while parent[one] != one:
-            parent[one] = parent[parent[one]]
+            if parent[parent[one]] != parent[one]:
+                self._set_parent(one, parent[parent[one]])
             one = parent[one]
         return one
+
+    def _set_parent(self, one: int, parent: int) -> None:
+        if self._journal is not None:
+            self._journal.append((one, self._parent[one]))
+        self._parent[one] = parent
 
 
 @dataclass(frozen=True)
@@ -76,6 +102,14 @@ class Tag:
     dim: int
     zero: bool
     """Whether the slice of a unit is exactly zero if everything that the unit owns is zero."""
+
+
+@dataclass(frozen=True)
+class OpenTag:
+    """What is known about an activation while a choice is open: its tag by option."""
+
+    choice: Any
+    tags: Mapping[int, Tag]
 
 
 @dataclass(frozen=True)
@@ -117,17 +151,27 @@ class Flow:
         """By weight: how often each of its elements is used for one sample."""
         self.grouped: set[str] = set()
         """The weights of convolutions with groups of several channels."""
+        self.heads: list[Tensor] = []
+        """Candidates that attention uses as heads."""
         self._batch = batch
         self._tags: MutableMapping[Tensor, Tag] = WeakTensorKeyDictionary()
+        self._open: MutableMapping[Tensor, OpenTag] = WeakTensorKeyDictionary()
+        self._mixed: MutableMapping[Tensor, Tensor] = WeakTensorKeyDictionary()
+        """Candidates whose values are mixed in an activation that nothing may use."""
+        self._views: MutableMapping[Tensor, tuple[Tensor, tuple[int, ...]]] = (
+            WeakTensorKeyDictionary()
+        )
+        """By view of a parameter: the parameter, and its dimension for each of the view."""
         self._parameters = {id(p): name for name, p in reversed(list(model.named_parameters()))}
         self._buffers = {id(b): name for name, b in reversed(list(model.named_buffers()))}
 
     def tag(self, tensor: Tensor) -> Tag | None:
-        """The tag of an activation, or None if it is never cut."""
+        """The tag of an activation; None if it is never cut, or while a choice is open."""
         return self._tags.get(tensor)
 
     def put(self, tensor: Tensor, ids: Tensor, dim: int, zero: bool) -> None:
         """Tag an activation. A single index can never be cut, so it is pinned."""
+        self._open.pop(tensor, None)
         if len(ids) < 2:
             self.coupling.pin(ids)
             self._tags.pop(tensor, None)
@@ -135,20 +179,65 @@ class Flow:
             assert tensor.shape[dim] == len(ids)
             self._tags[tensor] = Tag(ids, dim, zero)
 
+    def opened(self, tensor: Tensor) -> OpenTag | None:
+        """The tags of an activation whose dimension of units is open."""
+        return self._open.get(tensor)
+
+    def open(self, tensor: Tensor, tags: OpenTag) -> None:
+        """Leave open for now which of these tags an activation has."""
+        self._tags.pop(tensor, None)
+        self._open[tensor] = tags
+
+    def close(self, tensor: Tensor) -> None:
+        """Forget the open tags of an activation."""
+        self._open.pop(tensor, None)
+
+    def settle(self, tensor: Tensor) -> None:
+        """Give an activation its usual tag if that is open."""
+        if (opened := self.opened(tensor)) is not None:
+            opened.choice.settle(self, opened.choice.default)
+
+    def settle_all(self) -> None:
+        for tensor in list(self._open):
+            self.settle(tensor)
+
+    def mix(self, tensor: Tensor, ids: Tensor) -> None:
+        """Pin these candidates as soon as an operation uses this activation."""
+        self._mixed[tensor] = ids
+
+    def mixed(self, tensor: Tensor) -> Tensor | None:
+        """The candidates that any use of this activation pins, if there are such."""
+        return self._mixed.get(tensor)
+
     def is_parameter(self, tensor: Tensor) -> bool:
-        """Whether this tensor itself is a parameter of the model."""
-        return id(tensor) in self._parameters
+        """Whether this tensor is a parameter of the model, perhaps with its dimensions moved."""
+        return id(tensor) in self._parameters or tensor in self._views
 
     def is_state(self, tensor: Tensor) -> bool:
         """Whether this tensor itself is a parameter or a buffer of the model."""
-        return id(tensor) in self._parameters or id(tensor) in self._buffers
+        return self.is_parameter(tensor) or id(tensor) in self._buffers
+
+    def concerns(self, tensor: Tensor) -> bool:
+        """Whether anything is known about this tensor."""
+        return (
+            tensor in self._tags
+            or tensor in self._open
+            or tensor in self._mixed
+            or self.is_state(tensor)
+        )
+
+    def view(self, tensor: Tensor, parameter: Tensor, dims: Sequence[int]) -> None:
+        """Note that a tensor is this parameter, with its dimensions in this order."""
+        base, order = self._views.get(parameter, (parameter, tuple(range(parameter.dim()))))
+        if tensor is not base:
+            self._views[tensor] = (base, tuple(order[dim] for dim in dims))
 
     def rows(self, weight: Tensor, dim: int, groups: int = 1) -> Tensor:
         """The candidates that own a dimension of a weight; its first use creates them.
 
         Several groups have the same candidates.
         """
-        key = (self.name(weight), dim)
+        key = self._key(weight, dim)
         if key not in self.slots:
             ids = self.coupling.fresh(weight.shape[dim] // groups).repeat(groups)
             self.slots[key] = (ids, True)
@@ -156,20 +245,27 @@ class Flow:
 
     def claim(self, tensor: Tensor, dim: int, ids: Tensor, *, owned: bool) -> None:
         """Let a dimension of one of the model's tensors follow these candidates."""
-        key = (self.name(tensor), dim)
+        key = self._key(tensor, dim)
         if key in self.slots:
             self.coupling.couple(self.slots[key][0], ids)
         else:
             self.slots[key] = (ids, owned)
 
+    def fix(self, tensor: Tensor, dim: int) -> None:
+        """Never cut this dimension of one of the model's tensors."""
+        self.claim(tensor, dim, torch.full((tensor.shape[dim],), PINNED), owned=False)
+
     def pin(self, tensor: Tensor) -> None:
         """Never cut this activation or tensor of the model."""
+        self.settle(tensor)
         if (tag := self.tag(tensor)) is not None:
             self.coupling.pin(tag.ids)
             self._tags.pop(tensor, None)
+        if (ids := self.mixed(tensor)) is not None:
+            self.coupling.pin(ids)
         if self.is_state(tensor):
-            for dim, size in enumerate(tensor.shape):
-                self.claim(tensor, dim, torch.full((size,), PINNED), owned=False)
+            for dim in range(tensor.dim()):
+                self.fix(tensor, dim)
 
     def count_work(self, weight: Tensor, multiplied: int) -> None:
         """Note that each element of a weight was used this often for the whole batch."""
@@ -178,7 +274,30 @@ class Flow:
 
     def name(self, tensor: Tensor) -> str:
         """The first name of a tensor of the model."""
-        return self._parameters.get(id(tensor)) or self._buffers[id(tensor)]
+        base, _ = self._views.get(tensor, (tensor, ()))
+        return self._parameters.get(id(base)) or self._buffers[id(base)]
+
+    @contextmanager
+    def trial(self, tensors: Sequence[Tensor]) -> Iterator[None]:
+        """Forget at the end whatever a rule does inside with an operation on these tensors."""
+        slots, positions = dict(self.slots), dict(self.positions)
+        grouped, heads = set(self.grouped), len(self.heads)
+        known: list[MutableMapping[Tensor, Any]] = [self._tags, self._open, self._mixed]
+        before = [(table, each, table.get(each)) for table in known for each in tensors]
+        with self.coupling.trial():
+            yield
+        self.slots, self.positions, self.grouped = slots, positions, grouped
+        del self.heads[heads:]
+        for table, tensor, value in before:
+            if value is None:
+                table.pop(tensor, None)
+            else:
+                table[tensor] = value
+
+    def _key(self, tensor: Tensor, dim: int) -> tuple[str, int]:
+        if tensor in self._views:
+            dim = self._views[tensor][1][dim]
+        return self.name(tensor), dim
 
 
 def operation_name(func: Callable[..., Any]) -> str:

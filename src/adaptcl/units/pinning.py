@@ -18,8 +18,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from adaptcl.units.flow import PINNED, Flow, OperationCall, Tag, tensors_in
 from adaptcl.units.forward import run, running_modules
-from adaptcl.units.rules import RULES, FollowUnits
-from adaptcl.units.rules.layers import LAYER_RULES
+from adaptcl.units.rules import RULES, WEIGHT_RULES, FollowUnits
 from adaptcl.units.rules.movements import sizes_asked
 
 RETURNED = "the model returns them"
@@ -147,6 +146,8 @@ class PinObserver:
         """By candidate that an operation meets, the cause if this operation pins it."""
         operands, again = self._operands, self._used_again
         met = [one for _, tag in operands if tag is not None for one in tag.ids.tolist()]
+        mixed = (self.flow.mixed(each) for each, _ in operands)
+        met += [one for ids in mixed if ids is not None for one in ids.tolist()]
         place = self._place(name)
         found: dict[int, Cause] = {}
         if not passed:
@@ -154,7 +155,7 @@ class PinObserver:
             for weight, owned in again.items():
                 for one in owned:
                     found.setdefault(one, Cause(f"{weight} is also used by {place}"))
-        elif name in LAYER_RULES:
+        elif name in WEIGHT_RULES:
             tag = operands[0][1]
             if tag is not None and not tag.zero:
                 not_zero = Cause(f"even zeroed, they are not zero at {place}")
@@ -213,7 +214,7 @@ class PinObserver:
         operands = self._operands
         origins = [origin for each in operands if (origin := self._origin(each)) is not None]
         mixed = not passed and any(tag is not None for _, tag in operands)
-        keeps_origin = name in RULES and (name not in LAYER_RULES or name in _KEEPS_CHANNELS)
+        keeps_origin = name in RULES and (name not in WEIGHT_RULES or name in _KEEPS_CHANNELS)
         for tensor in outputs:
             if _units_of(self.flow.tag(tensor)):
                 continue
@@ -226,7 +227,7 @@ class PinObserver:
         for tensor, tag in operands:
             if self.flow.tag(tensor) is None and (units := _units_of(tag)):
                 self._origins.setdefault(tensor, units[0])
-        if name in LAYER_RULES:
+        if name in WEIGHT_RULES:
             for tensor, _ in operands:
                 if self.flow.is_parameter(tensor) and tensor.dim() > 1:
                     weight = self.flow.name(tensor)

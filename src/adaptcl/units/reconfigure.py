@@ -12,6 +12,8 @@ from torch.nn.modules.conv import _ConvNd
 from torch.nn.modules.instancenorm import _InstanceNorm
 
 from adaptcl.units.cut import Indexes, kept_indexes, select
+from adaptcl.units.narrow_attention import NarrowAttention, narrow
+from adaptcl.units.places import with_fixed
 from adaptcl.units.unit_map import Kept, UnitMap
 
 
@@ -33,7 +35,17 @@ def submodel(
     smaller = copy.deepcopy(model, memo)
     for name, module in smaller.named_modules():
         _resize(module, whole_groups=f"{name}.weight".lstrip(".") not in units.alike)
+    for module in smaller.modules():
+        if isinstance(module, nn.TransformerEncoder) and _holds_narrow_attention(module):
+            module.use_nested_tensor = False  # its layers no longer take padded texts packed
+    stays = with_fixed(kept)
+    for size in units.sizes:
+        setattr(smaller.get_submodule(size.module), size.attribute, int(stays[size.ids].sum()))
     return smaller
+
+
+def _holds_narrow_attention(module: nn.Module) -> bool:
+    return any(isinstance(each, NarrowAttention) for each in module.modules())
 
 
 def _copied(
@@ -74,5 +86,7 @@ def _resize(module: nn.Module, *, whole_groups: bool) -> None:
             module.num_features = len(entries)
     elif isinstance(module, nn.Embedding | nn.EmbeddingBag):
         module.embedding_dim = module.weight.shape[1]
+    elif type(module) is nn.MultiheadAttention:
+        narrow(module)
     elif isinstance(module, nn.PReLU):
         module.num_parameters = len(module.weight)

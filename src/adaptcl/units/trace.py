@@ -19,11 +19,13 @@ from adaptcl.units.forward import (
     check_deterministic,
     check_traceable,
     run,
+    running_modules,
 )
 from adaptcl.units.growth import GrowthObserver
 from adaptcl.units.rules import FollowUnits
 from adaptcl.units.size import parameters, smallest
-from adaptcl.units.unit_map import FIXED, Layer, Slot, UnitMap, Work
+from adaptcl.units.stored_sizes import SizeObserver
+from adaptcl.units.unit_map import FIXED, Layer, Slot, StoredSize, UnitMap, Work
 
 _NORMS = (_NormBase, nn.GroupNorm)
 """Batch, instance and group norm: each of their scales belongs to one unit."""
@@ -78,9 +80,12 @@ def _follow(
     """The units, and the weights of grouped convolutions; `alike` is as for `Flow`."""
     flow = Flow(model, len(sample), alike)
     growth = GrowthObserver(flow)
-    with FollowUnits(flow, growth):
-        run(model, sample, fixed, flow.pin)
-    return _unit_map(model, flow, growth.statistics), frozenset(flow.grouped)
+    with running_modules(model) as running:
+        told = SizeObserver(running)
+        with FollowUnits(flow, growth, told):
+            run(model, sample, fixed, flow.pin)
+    attributes = list(told.attributes(model, flow))
+    return _unit_map(model, flow, growth.statistics, attributes), frozenset(flow.grouped)
 
 
 def _copied(model: nn.Module) -> nn.Module:
@@ -90,13 +95,24 @@ def _copied(model: nn.Module) -> nn.Module:
         raise TraceError(f"{called('', model)} cannot be copied: {error}") from error
 
 
-def _unit_map(model: nn.Module, flow: Flow, growth: Mapping[str, Tensor]) -> UnitMap:
-    """Number the units consecutively, with layers in forward order."""
+def _unit_map(
+    model: nn.Module,
+    flow: Flow,
+    growth: Mapping[str, Tensor],
+    attributes: Sequence[tuple[str, str, Tensor]],
+) -> UnitMap:
+    """Number the units consecutively, with layers in forward order.
+
+    All `attributes` that may be stored sizes become such; the check finds those that are.
+    """
     layers, numbers = _numbered(flow)
-    found = {
-        key: torch.tensor([numbers.get(root, FIXED) for root in flow.coupling.roots(ids)])
-        for key, (ids, _) in flow.slots.items()
-    }
+
+    def numbered(ids: Tensor) -> Tensor:
+        return torch.tensor([numbers.get(root, FIXED) for root in flow.coupling.roots(ids)])
+
+    found = {key: numbered(ids) for key, (ids, _) in flow.slots.items()}
+    heads = {unit for ids in flow.heads for unit in numbered(ids).tolist()}
+    stored = {(module, name): numbered(ids) for module, name, ids in attributes}
     state = model.state_dict(keep_vars=True)
     first_name: dict[int, str] = {}
     for name, tensor in (*model.named_parameters(), *model.named_buffers()):
@@ -137,6 +153,8 @@ def _unit_map(model: nn.Module, flow: Flow, growth: Mapping[str, Tensor]) -> Uni
             if (powers := growth.get(first_name[id(tensor)])) is not None
             and bool((powers != 1).any())
         },
+        sizes=tuple(StoredSize(module, name, ids) for (module, name), ids in stored.items()),
+        heads=frozenset(layer.name for layer in layers if not heads.isdisjoint(layer.units)),
     )
 
 
@@ -163,6 +181,7 @@ def _numbered(flow: Flow) -> tuple[tuple[Layer, ...], dict[int, int]]:
 def _safe_layers(flow: Flow) -> dict[str, list[int]]:
     """The units by the module that creates them, without any that could empty a tensor.
 
+    A module with several bare weights that create units has a layer for each of them.
     A sub-model keeps at least one unit of every layer. Every dimension of every tensor must then
     keep an index. So a layer of a single unit is pinned, and so is a dimension that holds neither
     something pinned nor a whole layer.
@@ -174,7 +193,9 @@ def _safe_layers(flow: Flow) -> dict[str, list[int]]:
             if owned:
                 present = dict.fromkeys(flow.coupling.roots(ids))
                 new = [root for root in present if root not in seen]
-                created.setdefault(tensor.rpartition(".")[0], []).extend(new)
+                module = tensor.rpartition(".")[0]
+                if new or module not in created:
+                    created[tensor if module in created else module] = new
                 seen.update(new)
         layers = {name: roots for name, roots in created.items() if len(roots) > 1}
         wholes = [set(roots) for roots in layers.values()]

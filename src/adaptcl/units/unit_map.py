@@ -63,6 +63,16 @@ class Layer:
 
 
 @dataclass(frozen=True)
+class StoredSize:
+    """A number in an attribute of a module that must change with a cut, such as `num_heads`."""
+
+    module: str
+    attribute: str
+    ids: Tensor
+    """One entry for each that the number counts: its unit, or `FIXED`."""
+
+
+@dataclass(frozen=True)
 class Work:
     """How often each element of a weight is used in the forward pass of one sample."""
 
@@ -145,6 +155,10 @@ class UnitMap:
     growth: Mapping[str, Tensor] = field(default_factory=dict)
     """For each index of a running statistic: if all that the unit owns is scaled by s, its
     activation scales by s to this power (see `growth.py`); 1 if it is missing."""
+    sizes: tuple[StoredSize, ...] = ()
+    """The attributes that the forward pass reads as sizes, other than those of PyTorch's layers."""
+    heads: frozenset[str] = frozenset()
+    """Names of the layers whose units are heads of attention."""
 
     @property
     def count(self) -> int:

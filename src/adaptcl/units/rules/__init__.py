@@ -13,11 +13,16 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from adaptcl.units.flow import Flow, OperationCall, Rule, operation_name, tensors_in
+from adaptcl.units.rules.choices import follow
 from adaptcl.units.rules.layers import LAYER_RULES
 from adaptcl.units.rules.movements import MOVEMENT_RULES
+from adaptcl.units.rules.products import PRODUCT_RULES
 from adaptcl.units.rules.values import VALUE_RULES
 
-RULES: dict[str, Rule] = {**LAYER_RULES, **MOVEMENT_RULES, **VALUE_RULES}
+WEIGHT_RULES: dict[str, Rule] = {**LAYER_RULES, **PRODUCT_RULES}
+"""Rules of the operations that may have weights."""
+
+RULES: dict[str, Rule] = {**WEIGHT_RULES, **MOVEMENT_RULES, **VALUE_RULES}
 """All rules by the name of the operation."""
 
 _INSPECTING = """
@@ -46,10 +51,10 @@ class Observer(Protocol):
 class FollowUnits(TorchFunctionMode):
     """Applies its rule to every operation of a forward pass."""
 
-    def __init__(self, flow: Flow, observer: Observer) -> None:
+    def __init__(self, flow: Flow, *observers: Observer) -> None:
         super().__init__()
         self._flow = flow
-        self._observer = observer
+        self._observers = observers
 
     def __torch_function__(
         self,
@@ -63,24 +68,15 @@ class FollowUnits(TorchFunctionMode):
         if name in _INSPECTIONS:
             return func(*args, **kwargs)
         operands = list(tensors_in((args, kwargs)))
-        self._observer.before(name, operands)
+        for observer in self._observers:
+            observer.before(name, operands)
         call = OperationCall(name, func, args, kwargs, func(*args, **kwargs))
-        reached = [each for each in operands if self._concerns(each)]
-        passed = not reached or self._passes(call)
-        if not passed:
-            for tensor in [*reached, *tensors_in(call.out)]:
-                self._flow.pin(tensor)
-        self._observer.after(call, passed)
+        rule = None if "out" in kwargs else RULES.get(name)
+        passed = follow(self._flow, rule, call)
+        for observer in self._observers:
+            observer.after(call, passed)
         return call.out
 
-    def _concerns(self, tensor: Tensor) -> bool:
-        return self._flow.tag(tensor) is not None or self._flow.is_state(tensor)
-
-    def _passes(self, call: OperationCall) -> bool:
-        rule = RULES.get(call.name)
-        if rule is None or "out" in call.kwargs:
-            return False
-        try:
-            return rule(self._flow, call)
-        except (TypeError, ValueError, IndexError, KeyError, RuntimeError):
-            return False  # the rule does not know this way of calling the operation
+    def __exit__(self, *error: Any) -> None:
+        self._flow.settle_all()
+        super().__exit__(*error)  # type: ignore[no-untyped-call]

@@ -7,10 +7,9 @@ none: their entries belong to the units of their input.
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
-from adaptcl.units.flow import PINNED, Flow, OperationCall, Rule
+from adaptcl.units.flow import Flow, OperationCall, Rule
 
 
 def linear(flow: Flow, call: OperationCall) -> bool:
@@ -127,6 +126,24 @@ def group_norm(flow: Flow, call: OperationCall) -> bool:
     return True
 
 
+def token_norm(flow: Flow, call: OperationCall) -> bool:
+    """Layer and RMS norm mix what they normalise; they pass units of other dimensions, as heads.
+
+    Their scales are the same for all such units. A shift makes a unit that is zero something else.
+    """
+    activation, shape = call.get(0, "input"), call.get(1, "normalized_shape")
+    weight, bias = call.get(2, "weight"), call.get(3, "bias")
+    tag = flow.tag(activation)
+    if tag is None or tag.dim >= activation.dim() - len(shape):
+        return False
+    for entries in (weight, bias):
+        if entries is not None:
+            flow.pin(entries)
+    shifts = call.name == "layer_norm" and bias is not None
+    flow.put(call.out, tag.ids, tag.dim, tag.zero and not shifts)
+    return True
+
+
 def prelu(flow: Flow, call: OperationCall) -> bool:
     """A slope per channel belongs to its unit; a single slope belongs to none."""
     activation, weight = call.get(0, "input"), call.get(1, "weight")
@@ -150,24 +167,6 @@ def recurrent(flow: Flow, call: OperationCall) -> bool:
     return False
 
 
-def product(flow: Flow, call: OperationCall) -> bool:
-    """A product with a bare parameter is not cut, but counts as work like a linear layer."""
-    for weight in (call.get(0, "input"), call.get(1, "other")):
-        if isinstance(weight, Tensor) and weight.dim() == 2 and flow.is_parameter(weight):
-            flow.count_work(weight, call.out.numel() // call.out.shape[-1])
-    return False
-
-
-def attention(flow: Flow, call: OperationCall) -> bool:
-    """Fused attention is not cut, but its projections count as work."""
-    query = call.get(0, "query")
-    for position, name in ((5, "in_proj_weight"), (11, "out_proj_weight")):
-        weight = call.get(position, name)
-        if weight is not None and flow.is_parameter(weight):
-            flow.count_work(weight, query.numel() // query.shape[-1])
-    return False
-
-
 def _parameter_or_none(flow: Flow, bias: Tensor | None) -> bool:
     return bias is None or flow.is_parameter(bias)
 
@@ -176,8 +175,7 @@ def _read(flow: Flow, activation: Tensor, dim: int, weight: Tensor, weight_dim: 
     """Let a dimension of a weight follow the units that it is multiplied with."""
     tag = flow.tag(activation)
     if tag is None:
-        fixed = torch.full((weight.shape[weight_dim],), PINNED)
-        flow.claim(weight, weight_dim, fixed, owned=False)
+        flow.fix(weight, weight_dim)
         return True
     if tag.dim != dim:
         return False
@@ -209,8 +207,7 @@ LAYER_RULES: dict[str, Rule] = {
     **dict.fromkeys(("embedding", "embedding_bag"), embedding),
     **dict.fromkeys(("batch_norm", "instance_norm"), channel_norm),
     "group_norm": group_norm,
+    **dict.fromkeys(("layer_norm", "rms_norm"), token_norm),
     "prelu": prelu,
     **dict.fromkeys(("lstm", "gru", "rnn_tanh", "rnn_relu"), recurrent),
-    **dict.fromkeys(("matmul", "rmatmul", "mm"), product),
-    "multi_head_attention_forward": attention,
 }

@@ -9,19 +9,22 @@ they are coupled.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from adaptcl.units.flow import PINNED, Flow, OperationCall, Rule, Tag, tensors_in
+from adaptcl.units.flow import PINNED, Flow, OpenTag, OperationCall, Rule, Tag, tensors_in
+from adaptcl.units.rules.choices import Choice
 
 
 def same(flow: Flow, call: OperationCall) -> bool:
     """The elements stay where they are."""
-    tag = flow.tag(call.get(0, "input"))
+    operand = call.get(0, "input")
+    tag = flow.tag(operand)
     if tag is None:
-        return False
+        return _alias(flow, call, range(operand.dim()))
     flow.put(call.out, tag.ids, tag.dim, tag.zero)
     return True
 
@@ -31,7 +34,7 @@ def moved(flow: Flow, call: OperationCall) -> bool:
     operand = call.get(0, "input")
     tag = flow.tag(operand)
     if tag is None:
-        return False
+        return _alias(flow, call, _permutation(operand, call.out))
     full = call.func(_spread(tag, operand.shape), *call.args[1:], **call.kwargs)
     return _put_settled(flow, call.out, full, tag.zero, prefer=None)
 
@@ -89,7 +92,8 @@ def rolled(flow: Flow, call: OperationCall) -> bool:
 
 def concatenated(flow: Flow, call: OperationCall) -> bool:
     """Concatenation along the units, or along another dimension."""
-    operands = list(call.get(0, "tensors"))
+    # An empty vector, such as the cache of a decoder begins with, adds nothing.
+    operands = [each for each in call.get(0, "tensors") if each.shape != (0,)]
     dim = call.get(1, "dim", 0) % call.out.dim()
     dims = {tag.dim for t in operands if (tag := flow.tag(t)) is not None}
     if len(dims) != 1 or any(flow.is_state(t) for t in operands):
@@ -133,6 +137,22 @@ def shuffled(flow: Flow, call: OperationCall) -> bool:
     return True
 
 
+def _alias(flow: Flow, call: OperationCall, dims: Sequence[int]) -> bool:
+    """A parameter in another form, such as the transposed weight in `x @ weight.t()`."""
+    operand = call.get(0, "input")
+    if not flow.is_parameter(operand) or len(dims) != call.out.dim():
+        return False
+    flow.view(call.out, operand, dims)
+    return True
+
+
+def _permutation(operand: Tensor, out: Tensor) -> list[int]:
+    """For each dimension of a view the dimension of its operand; empty if that is not clear."""
+    strides = operand.stride()
+    clear = len(set(strides)) == len(strides) and sorted(out.stride()) == sorted(strides)
+    return [strides.index(stride) for stride in out.stride()] if clear else []
+
+
 def _spread(tag: Tag, shape: torch.Size) -> Tensor:
     """The candidate of every element of an activation, as a view."""
     aligned = [1] * len(shape)
@@ -142,13 +162,21 @@ def _spread(tag: Tag, shape: torch.Size) -> Tensor:
 
 def _varying(full: Tensor) -> list[int]:
     """The dimensions along which the candidates differ."""
+    full = _without_repeats(full)
     return [
         dim
         for dim in range(full.dim())
         if full.shape[dim] > 1
-        and full.stride(dim) != 0
         and bool((full.narrow(dim, 1, full.shape[dim] - 1) != full.narrow(dim, 0, 1)).any())
     ]
+
+
+def _without_repeats(full: Tensor) -> Tensor:
+    """One index of every dimension that merely repeats the others."""
+    for dim in range(full.dim()):
+        if full.stride(dim) == 0:
+            full = full.narrow(dim, 0, 1)
+    return full
 
 
 def _vector(full: Tensor, dim: int) -> Tensor:
@@ -156,21 +184,24 @@ def _vector(full: Tensor, dim: int) -> Tensor:
 
 
 def _put_settled(flow: Flow, out: Tensor, full: Tensor, zero: bool, prefer: int | None) -> bool:
-    """Tag an activation, and couple units until they vary along a single dimension."""
+    """Tag an activation whose units must end up along a single dimension.
+
+    If they vary along several, those along the others are coupled; which one is left to a choice.
+    """
     varying = _varying(full)
     if not varying:
         return False
+    tags = [Tag(_vector(full, dim), dim, zero) for dim in varying]
     if len(varying) == 1:
-        dim = varying[0]
-    elif prefer in varying:
-        dim = varying[varying.index(prefer)]
-    else:
-        dim = varying[1] if len(varying) == 2 else varying[0]
-    ids = _vector(full, dim)
-    if len(varying) > 1:
-        table = full.movedim(dim, -1).reshape(-1, len(ids))
-        flow.coupling.couple(table.flatten(), ids.expand_as(table).flatten())
-    flow.put(out, ids, dim, zero)
+        flow.put(out, tags[0].ids, tags[0].dim, zero)
+        return True
+    usual = varying.index(prefer) if prefer in varying else int(len(varying) == 2)
+
+    def couple(tag: Tag) -> None:
+        table = _without_repeats(full).movedim(tag.dim, -1).reshape(-1, len(tag.ids))
+        flow.coupling.couple(table.flatten(), tag.ids.expand_as(table).flatten())
+
+    flow.open(out, OpenTag(Choice(out, tags, usual, couple), dict(enumerate(tags))))
     return True
 
 
@@ -209,7 +240,7 @@ def _vector_or_pinned(flow: Flow, tensor: Tensor, dim: int) -> Tensor:
     return torch.full((tensor.shape[dim],), PINNED) if tag is None else tag.ids
 
 
-_SAME = "contiguous clone detach data to float double half bfloat16 type_as cpu cuda"
+_SAME = "contiguous clone detach data to float double half bfloat16 type type_as cpu cuda"
 _MOVED = """
     permute transpose t T mT movedim moveaxis swapaxes swapdims adjoint expand expand_as
     broadcast_to repeat repeat_interleave tile flip

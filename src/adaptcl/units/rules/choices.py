@@ -1,0 +1,145 @@
+"""Choices: which of several dimensions shrinks in a cut, left open until an operation decides it.
+
+`view(n, length, 3, heads, size)` spreads the outputs of a layer over three dimensions. A cut can
+shrink any one of them, and only what follows tells which: attention works with fewer heads, a
+convolution behind `view(n, channels, 7, 7)` with fewer channels. So the tags of all options are
+followed side by side. Every operation is tried with each of them, and options that it cannot pass
+are dropped. A choice is made when one option is left, when the options end up in the same
+dimension, or where two choices meet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import product
+
+from torch import Tensor
+
+from adaptcl.units.flow import Flow, OpenTag, OperationCall, Rule, Tag, tensors_in
+
+
+class Choice:
+    """One activation whose units lie along one of several dimensions."""
+
+    def __init__(
+        self, out: Tensor, tags: Sequence[Tag], default: int, couple: Callable[[Tag], None]
+    ) -> None:
+        """`couple` makes one of the tags true; `default` is the usual one."""
+        self._out = out
+        self._tags = tags
+        self._default = default
+        self._couple = couple
+        self.options = list(range(len(tags)))
+        self._passed: list[tuple[Rule, OperationCall]] = []
+
+    @property
+    def default(self) -> int:
+        return self._default if self._default in self.options else self.options[0]
+
+    def defer(self, options: Sequence[int], rule: Rule, call: OperationCall) -> None:
+        """Note an operation that all of these options pass, and drop the other options."""
+        self.options = list(options)
+        self._passed.append((rule, call))
+
+    def settle(self, flow: Flow, option: int) -> None:
+        """Choose an option, and apply the rules of all operations passed since."""
+        self.options = [option]
+        for _, call in self._passed:
+            for out in tensors_in(call.out):
+                flow.close(out)
+        tag = self._tags[option]
+        self._couple(tag)
+        flow.put(self._out, tag.ids, tag.dim, tag.zero)
+        passed, self._passed = self._passed, []
+        for rule, call in passed:
+            follow(flow, rule, call)
+
+
+def follow(flow: Flow, rule: Rule | None, call: OperationCall) -> bool:
+    """Apply the rule of an operation; if it has none or declines, pin everything that it reaches.
+
+    Returns whether the operation was passed.
+    """
+    operands = list(tensors_in((call.args, call.kwargs)))
+    reached = [each for each in operands if flow.concerns(each)]
+    if not reached:
+        return True
+    choices = _open_choices(flow, operands)
+    if rule is not None and choices:
+        options = _options(flow, rule, call, choices)
+        if options is None:
+            return True
+    else:
+        options = tuple(choice.default for choice in choices)
+    for choice, option in zip(choices, options, strict=True):
+        choice.settle(flow, option)
+    mixed = any(flow.mixed(each) is not None for each in operands)
+    if rule is not None and not mixed and _applies(flow, rule, call):
+        return True
+    for tensor in [*reached, *tensors_in(call.out)]:
+        flow.pin(tensor)
+    return False
+
+
+def _open_choices(flow: Flow, operands: Sequence[Tensor]) -> list[Choice]:
+    found = (flow.opened(each) for each in operands)
+    return list(dict.fromkeys(each.choice for each in found if each is not None))
+
+
+def _options(
+    flow: Flow, rule: Rule, call: OperationCall, choices: Sequence[Choice]
+) -> tuple[int, ...] | None:
+    """The option of each choice for this operation; None if the only choice stays open."""
+    found: dict[tuple[int, ...], list[Tag | None]] = {}
+    for options in product(*(choice.options for choice in choices)):
+        with _trial(flow, call, dict(zip(choices, options, strict=True))):
+            pins = flow.coupling.pins
+            if _applies(flow, rule, call) and flow.coupling.pins == pins:
+                found[options] = [_expected(flow, out) for out in tensors_in(call.out)]
+    # Units that are still there can be cut; units that an operation sums up may not be.
+    lasting = {options: tags for options, tags in found.items() if any(tags)}
+    found = lasting or found
+    default = tuple(choice.default for choice in choices)
+    if not found:
+        return default
+    if len(choices) == 1 and len(found) > 1 and _differ(list(found.values())):
+        (choice,) = choices
+        for place, out in enumerate(tensors_in(call.out)):
+            tags = {options[0]: tags[place] for options, tags in found.items()}
+            flow.open(out, OpenTag(choice, {one: tag for one, tag in tags.items() if tag}))
+        choice.defer([options[0] for options in found], rule, call)
+        return None
+    return default if default in found else next(iter(found))
+
+
+def _expected(flow: Flow, out: Tensor) -> Tag | None:
+    """The tag of an activation, or the usual one if this operation opens another choice."""
+    opened = flow.opened(out)
+    return flow.tag(out) if opened is None else opened.tags[opened.choice.default]
+
+
+def _differ(outcomes: Sequence[Sequence[Tag | None]]) -> bool:
+    """Whether every output has a tag for all options, and in a dimension that depends on them."""
+    by_output = list(zip(*outcomes, strict=True))
+    return all(all(tags) for tags in by_output) and any(
+        len({tag.dim for tag in tags if tag is not None}) > 1 for tags in by_output
+    )
+
+
+@contextmanager
+def _trial(flow: Flow, call: OperationCall, options: Mapping[Choice, int]) -> Iterator[None]:
+    """The flow as it is with these options, for a rule whose effects are forgotten at the end."""
+    with flow.trial([*tensors_in((call.args, call.kwargs)), *tensors_in(call.out)]):
+        for tensor in tensors_in((call.args, call.kwargs)):
+            if (opened := flow.opened(tensor)) is not None:
+                tag = opened.tags[options[opened.choice]]
+                flow.put(tensor, tag.ids, tag.dim, tag.zero)
+        yield
+
+
+def _applies(flow: Flow, rule: Rule, call: OperationCall) -> bool:
+    try:
+        return rule(flow, call)
+    except (TypeError, ValueError, IndexError, KeyError, RuntimeError):
+        return False  # the rule does not know this way of calling the operation

@@ -1,0 +1,174 @@
+"""Stored sizes: attributes such as `num_heads` that a forward pass reads, and a cut must change.
+
+PyTorch's layers are known (`reconfigure.py`), but every model has its own attributes. While it is
+traced, an observer notes which operations are told the number of some units as a size, and which
+attributes of the running module hold that number. Whether they are the source of it is found by
+trial: after the right ones are set, cutting equals zeroing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
+
+from torch import Tensor, nn
+
+from adaptcl.units.flow import Flow, OperationCall, tensors_in
+from adaptcl.units.unit_map import FIXED, Kept, Layer, StoredSize, UnitMap
+
+_TOLD = frozenset(
+    {
+        "view",
+        "reshape",
+        "unflatten",
+        "expand",
+        "broadcast_to",
+        "split",
+        "split_with_sizes",
+        "narrow",
+    }
+)
+"""Operations that take sizes."""
+
+_TRIALS = 40
+"""How many sets of attributes are tried at most."""
+
+
+@dataclass(frozen=True)
+class SizeTold:
+    """An operation whose result has as many units as one of its arguments says."""
+
+    out: Tensor
+    sizes: frozenset[int]
+    module: str
+
+
+class SizeObserver:
+    """Notes the operations of a forward pass that take sizes."""
+
+    def __init__(self, running: Sequence[str]) -> None:
+        """`running` are the names of the modules that are running, the innermost last."""
+        self._running = running
+        self._told: list[SizeTold] = []
+
+    def before(self, name: str, operands: Sequence[Tensor]) -> None:
+        pass
+
+    def after(self, call: OperationCall, passed: bool) -> None:
+        if call.name in _TOLD and passed:
+            sizes = frozenset(_numbers((call.args[1:], call.kwargs)))
+            running = self._running[-1] if self._running else ""
+            self._told += [SizeTold(out, sizes, running) for out in tensors_in(call.out)]
+
+    def attributes(self, model: nn.Module, flow: Flow) -> Iterator[tuple[str, str, Tensor]]:
+        """Module, attribute and candidates of every size that may be read from an attribute."""
+        modules = dict(model.named_modules())
+        for told in self._told:
+            tag = flow.tag(told.out)
+            if tag is not None and len(tag.ids) in told.sizes:
+                for module, attribute in _holders(modules, told.module, len(tag.ids)):
+                    yield module, attribute, tag.ids
+
+
+def _numbers(value: object) -> Iterator[int]:
+    if isinstance(value, bool):
+        return
+    if isinstance(value, int):
+        yield value
+    elif isinstance(value, Mapping):
+        for item in value.values():
+            yield from _numbers(item)
+    elif isinstance(value, tuple | list):
+        for item in value:
+            yield from _numbers(item)
+
+
+def _holders(modules: Mapping[str, nn.Module], running: str, number: int) -> list[tuple[str, str]]:
+    """The attributes that hold a number: of the running module, of those in it, or around it."""
+    around = [running]
+    while around[-1]:
+        around.append(around[-1].rpartition(".")[0])
+    inside = [name for name in modules if name.startswith(f"{running}.") or not running]
+    for names in ([running], inside, *([name] for name in around[1:])):
+        found = [(name, each) for name in names for each in _attributes(modules[name], number)]
+        if found:
+            return found
+    return []
+
+
+def _attributes(module: nn.Module, number: int) -> list[str]:
+    if type(module).__module__.startswith("torch.nn."):
+        return []
+    values = vars(module).items()
+    return [name for name, value in values if type(value) is int and value == number]
+
+
+def choose_sizes(
+    model: nn.Module, units: UnitMap, agrees: Callable[[UnitMap, Kept], bool]
+) -> UnitMap:
+    """Keep those of the possible stored sizes that must be set for a cut to equal zeroing.
+
+    Modules of the same class use their attributes alike, so these are tried together.
+    """
+    kinds = {name: type(module) for name, module in model.named_modules()}
+    by_kind: dict[tuple[type, str], list[StoredSize]] = {}
+    for size in units.sizes:
+        if bool((size.ids != FIXED).any()):
+            by_kind.setdefault((kinds[size.module], size.attribute), []).append(size)
+    units = replace(units, sizes=())
+    for group in _sharing_layers(units, list(by_kind.values())):
+        layers = _layers_of(units, [size for sizes in group for size in sizes])
+        for some in (layers, layers[:1], layers[-1:]):
+            if (chosen := _first_right(units, group, some, agrees)) is not None:
+                units = replace(units, sizes=units.sizes + tuple(chosen))
+                break
+    return units
+
+
+def _first_right(
+    units: UnitMap,
+    group: Sequence[Sequence[StoredSize]],
+    layers: Sequence[Layer],
+    agrees: Callable[[UnitMap, Kept], bool],
+) -> list[StoredSize] | None:
+    """The first set of attributes with which these layers can be cut; None if there is none."""
+    kept = units.everything()
+    for layer in layers:
+        kept[layer.units.start + max(1, len(layer.units) // 2) : layer.units.stop] = False
+    for chosen in _subsets(group):
+        sizes = [size for each in chosen for size in each]
+        if agrees(replace(units, sizes=units.sizes + tuple(sizes)), kept):
+            return sizes
+    return None
+
+
+def _subsets(
+    group: Sequence[Sequence[StoredSize]],
+) -> Iterator[Sequence[Sequence[StoredSize]]]:
+    """None of the attributes, all of them, and then sets of one, two and more."""
+    yield ()
+    yield group
+    smaller = (each for count in range(1, len(group)) for each in combinations(group, count))
+    for _, each in zip(range(_TRIALS), smaller, strict=False):
+        yield each
+
+
+def _sharing_layers(
+    units: UnitMap, attributes: Sequence[list[StoredSize]]
+) -> list[list[list[StoredSize]]]:
+    """The attributes in groups: those that count units of the same layer must fit each other."""
+    groups: list[tuple[set[str], list[list[StoredSize]]]] = []
+    for sizes in attributes:
+        names = {layer.name for layer in _layers_of(units, sizes)}
+        together = [sizes]
+        for group in [each for each in groups if each[0] & names]:
+            groups.remove(group)
+            names, together = names | group[0], [*group[1], *together]
+        groups.append((names, together))
+    return [together for _, together in groups]
+
+
+def _layers_of(units: UnitMap, sizes: Sequence[StoredSize]) -> list[Layer]:
+    counted = {unit for size in sizes for unit in size.ids.tolist()}
+    return [layer for layer in units.layers if not counted.isdisjoint(layer.units)]
