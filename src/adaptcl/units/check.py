@@ -23,6 +23,7 @@ from adaptcl.units.cut import zero
 from adaptcl.units.flow import tensors_in
 from adaptcl.units.reconfigure import submodel
 from adaptcl.units.stored_sizes import choose_sizes
+from adaptcl.units.tensors import Tensors, call_model, mapped
 from adaptcl.units.unit_map import FIXED, Kept, Layer, UnitMap
 
 _SETS = 3
@@ -32,12 +33,12 @@ _TOLERANCE = 1e-3
 1e-1."""
 
 
-def pin_uncuttable(model: nn.Module, units: UnitMap, example: Tensor) -> UnitMap:
+def pin_uncuttable(model: nn.Module, units: UnitMap, example: Tensors) -> UnitMap:
     """Pin every layer that fails the check. `model` is in eval mode; its values are changed."""
     return pin_untrainable(model, pin_unlike_zeroing(model, units, example), example)
 
 
-def pin_unlike_zeroing(model: nn.Module, units: UnitMap, example: Tensor) -> UnitMap:
+def pin_unlike_zeroing(model: nn.Module, units: UnitMap, example: Tensors) -> UnitMap:
     """Pin the layers whose cutting does not equal zeroing. `model` is as for `pin_uncuttable`."""
     generator = torch.Generator().manual_seed(0)
     _randomise(model, generator)
@@ -45,9 +46,9 @@ def pin_unlike_zeroing(model: nn.Module, units: UnitMap, example: Tensor) -> Uni
 
     def agrees(units: UnitMap, kept: Kept) -> bool:
         zeroed.load_state_dict(zero(state, units, kept))
-        expected = list(tensors_in(zeroed(example)))
+        expected = list(tensors_in(call_model(zeroed, example)))
         try:
-            outputs = list(tensors_in(submodel(model, units, kept)(example)))
+            outputs = list(tensors_in(call_model(submodel(model, units, kept), example)))
         except Exception:  # a user's forward pass may raise anything when sizes change
             return False
         return len(outputs) == len(expected) and all(map(_close, outputs, expected))
@@ -55,7 +56,7 @@ def pin_unlike_zeroing(model: nn.Module, units: UnitMap, example: Tensor) -> Uni
     return _Search(agrees, generator).pin(choose_sizes(model, units, agrees), _SETS)
 
 
-def pin_untrainable(model: nn.Module, units: UnitMap, example: Tensor) -> UnitMap:
+def pin_untrainable(model: nn.Module, units: UnitMap, example: Tensors) -> UnitMap:
     """Pin the layers whose cutting makes a pass in training mode fail.
 
     The outputs are not compared, because they may be random. If even the whole model cannot train
@@ -68,12 +69,13 @@ def pin_untrainable(model: nn.Module, units: UnitMap, example: Tensor) -> UnitMa
     return search.pin(units, 1)
 
 
-def _trains(model: nn.Module, example: Tensor, units: UnitMap, kept: Kept) -> bool:
+def _trains(model: nn.Module, example: Tensors, units: UnitMap, kept: Kept) -> bool:
     """Whether a forward and a backward pass of the sub-model in training mode succeed."""
-    pair = example[torch.arange(2) % len(example)]  # batch norm cannot train on one sample
+    # Batch norm cannot train on one sample.
+    pair = mapped(lambda each: each[torch.arange(2) % len(each)], example)
     try:
         with torch.enable_grad():
-            outputs = tensors_in(submodel(model, units, kept).train()(pair))
+            outputs = tensors_in(call_model(submodel(model, units, kept).train(), pair))
             roots = [each for each in outputs if each.requires_grad]
             torch.autograd.backward(roots, [torch.ones_like(each) for each in roots])
     except Exception:

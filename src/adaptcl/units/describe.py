@@ -13,13 +13,14 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.utils.parametrize import ParametrizationList
 
 from adaptcl.units.check import pin_unlike_zeroing
 from adaptcl.units.forward import WithoutFusedLayers, running_in_training
 from adaptcl.units.pinning import LONE, PinObserver, joined, observe_pinning
 from adaptcl.units.size import parameters, smallest
+from adaptcl.units.tensors import Tensors, each_tensor, mapped
 from adaptcl.units.trace import trace, uncompiled, units_by_rules
 from adaptcl.units.unit_map import FIXED, UnitMap
 
@@ -105,7 +106,7 @@ class Description:
         return "\n".join(lines)
 
 
-def describe(model: nn.Module, example: Tensor, fixed: Sequence[str] = ()) -> Description:
+def describe(model: nn.Module, example: Tensors, fixed: Sequence[str] = ()) -> Description:
     """Which units of a model can be cut, which cannot, and why.
 
     The arguments are those of `trace`, and the units are those that training will cut. The model
@@ -113,8 +114,9 @@ def describe(model: nn.Module, example: Tensor, fixed: Sequence[str] = ()) -> De
     """
     model = uncompiled(model)
     units = trace(model, example, fixed)
-    sample = example.detach()[:2]
-    devices = [example.device] if example.is_cuda else []
+    sample = mapped(lambda each: each.detach()[:2], example)
+    first = each_tensor(sample)[0]
+    devices = [first.device] if first.is_cuda else []
     with torch.random.fork_rng(devices=devices), torch.no_grad(), WithoutFusedLayers():
         probe = copy.deepcopy(model).eval()
         pinning = observe_pinning(probe, sample, units.alike)

@@ -16,6 +16,7 @@ from torch.overrides import BaseTorchFunctionMode
 
 from adaptcl.errors import TraceError, describe_type, suggest_instance
 from adaptcl.units.flow import tensors_in
+from adaptcl.units.tensors import Tensors, call_model, described, each_tensor, mapped
 
 
 def called(name: str, module: nn.Module) -> str:
@@ -63,7 +64,7 @@ def check_traceable(model: nn.Module) -> None:
             )
 
 
-def check_deterministic(model: nn.Module, sample: Tensor) -> None:
+def check_deterministic(model: nn.Module, sample: Tensors) -> None:
     """Raise `TraceError` for a model that gives different outputs for the same input."""
     passes: list[list[list[Tensor]]] = [[], []]
     names: list[str] = []
@@ -74,7 +75,7 @@ def check_deterministic(model: nn.Module, sample: Tensor) -> None:
             results.append([tensor.clone() for tensor in tensors_in(output)])
 
         with after_each_module(model, keep):
-            model(sample)
+            call_model(model, sample)
     first, second = passes
     modules = dict(model.named_modules())
     for name, one, other in zip(names, first, second, strict=False):
@@ -90,7 +91,7 @@ def _same(one: Tensor, other: Tensor) -> bool:
 
 
 def run(
-    model: nn.Module, sample: Tensor, fixed: Sequence[str], pin: Callable[[Tensor], None]
+    model: nn.Module, sample: Tensors, fixed: Sequence[str], pin: Callable[[Tensor], None]
 ) -> None:
     """Run the model once; `pin` what it returns and what the `fixed` modules return."""
     pinned = _matching(model, fixed)
@@ -101,7 +102,7 @@ def run(
                 pin(tensor)
 
     with failures_named(model, sample), after_each_module(model, leave):
-        output = model(sample)
+        output = call_model(model, sample)
     returned = list(tensors_in(output))
     if not returned:
         raise TraceError(
@@ -112,47 +113,49 @@ def run(
 
 
 @contextmanager
-def failures_named(model: nn.Module, sample: Tensor, when: str = "") -> Iterator[None]:
+def failures_named(model: nn.Module, sample: Tensors, when: str = "") -> Iterator[None]:
     """Turn whatever the model raises into a `TraceError` that names the failing module."""
     with running_modules(model) as running:
         try:
             yield
         except Exception as error:  # a user's forward pass may raise anything
             name = running[-1] if running else ""
-            kind = "" if sample.is_floating_point() else " of whole numbers"
             raise TraceError(
-                f"{called(name, model.get_submodule(name))} failed{when} on an example{kind} of "
-                f"shape {tuple(sample.shape)}: {error}"
+                f"{called(name, model.get_submodule(name))} failed{when} on {described(sample)}: "
+                f"{error}"
             ) from error
 
 
-def running_in_training(model: nn.Module, sample: Tensor) -> set[str]:
+def running_in_training(model: nn.Module, sample: Tensors) -> set[str]:
     """The names of the modules that run in training mode, up to one that fails."""
     names: set[str] = set()
     with before_each_module(model.train(), names.add), suppress(Exception):
-        model(sample)
+        call_model(model, sample)
     return names
 
 
-def unable_alone(model: nn.Module, sample: Tensor) -> str | None:
+def unable_alone(model: nn.Module, sample: Tensors) -> str | None:
     """The module that cannot train on a single sample, of a model that can train on two.
 
     Copies of the model are tried with the first sample of the batch.
     """
-    devices = [sample.device] if sample.is_cuda else []
+    first = each_tensor(sample)[0]
+    devices = [first.device] if first.is_cuda else []
+    alone = mapped(lambda each: each[:1], sample)
+    twice = mapped(lambda each: torch.cat([each[:1]] * 2), sample)
     with torch.random.fork_rng(devices=devices), torch.no_grad():
-        failed = _failing_in_training(model, sample[:1])
-        if failed is None or _failing_in_training(model, torch.cat([sample[:1]] * 2)) is not None:
+        failed = _failing_in_training(model, alone)
+        if failed is None or _failing_in_training(model, twice) is not None:
             return None
     return called(failed, model.get_submodule(failed))
 
 
-def _failing_in_training(model: nn.Module, sample: Tensor) -> str | None:
+def _failing_in_training(model: nn.Module, sample: Tensors) -> str | None:
     """The name of the module that fails in training mode, if one does."""
     tried = copy.deepcopy(model).train()
     with running_modules(tried) as running:
         try:
-            tried(sample)
+            call_model(tried, sample)
         except Exception:  # whatever a user's forward pass raises
             return running[-1] if running else ""
     return None

@@ -20,6 +20,7 @@ from adaptcl.units.flow import PINNED, Flow, OperationCall, Tag, tensors_in
 from adaptcl.units.forward import run, running_modules
 from adaptcl.units.rules import RULES, WEIGHT_RULES, FollowUnits
 from adaptcl.units.rules.movements import sizes_asked
+from adaptcl.units.tensors import Tensors, each_tensor
 
 RETURNED = "the model returns them"
 LONE = "a cut could leave a tensor empty"
@@ -91,9 +92,10 @@ class PinObserver:
         """The operation with a size as an argument that a cut of this candidate may make wrong."""
         return self._sized.get(candidate)
 
-    def enter(self, sample: Tensor) -> None:
+    def enter(self, sample: Tensors) -> None:
         """Note the input of the model."""
-        self._origins[sample] = "the model's input"
+        for tensor in each_tensor(sample):
+            self._origins[tensor] = "the model's input"
 
     def leave(self, tensor: Tensor) -> None:
         """Note an output of the model, and pin it."""
@@ -287,10 +289,10 @@ def joined(words: Sequence[str]) -> str:
 
 
 def observe_pinning(
-    model: nn.Module, sample: Tensor, alike: frozenset[str] = frozenset()
+    model: nn.Module, sample: Tensors, alike: frozenset[str] = frozenset()
 ) -> PinObserver:
     """Observe one forward pass of a model; `alike` is as for `Flow`."""
-    flow = Flow(model, len(sample), alike)
+    flow = Flow(model, len(each_tensor(sample)[0]), alike)
     with running_modules(model) as running:
         observer = PinObserver(flow, running)
         observer.enter(sample)

@@ -25,6 +25,7 @@ from adaptcl.units.growth import GrowthObserver
 from adaptcl.units.rules import FollowUnits
 from adaptcl.units.size import parameters, smallest
 from adaptcl.units.stored_sizes import SizeObserver
+from adaptcl.units.tensors import Tensors, each_tensor, mapped
 from adaptcl.units.unit_map import FIXED, Layer, Slot, StoredSize, UnitMap, Work
 
 _NORMS = (_NormBase, nn.GroupNorm)
@@ -40,19 +41,21 @@ def uncompiled(model: Any) -> Any:
     return getattr(model, "_orig_mod", model)
 
 
-def trace(model: nn.Module, example: Tensor, fixed: Sequence[str] = ()) -> UnitMap:
+def trace(model: nn.Module, example: Tensors, fixed: Sequence[str] = ()) -> UnitMap:
     """Find all units of a model that can be cut, and what belongs to each.
 
-    `example` is a batch of inputs. `fixed` are patterns such as `layer*.conv3` for names of modules
-    whose output is never cut. The output of the model is never cut, nor is anything whose cutting
-    does not equal zeroing, which is checked on a copy. The model stays unchanged. Raises
-    `TraceError`, with the name of the module, if the model cannot be traced.
+    `example` is a batch of inputs: a tensor, or a tuple or dictionary of tensors. `fixed` are
+    patterns such as `layer*.conv3` for names of modules whose output is never cut. The output of
+    the model is never cut, nor is anything whose cutting does not equal zeroing, which is checked
+    on a copy. The model stays unchanged. Raises `TraceError`, with the name of the module, if the
+    model cannot be traced.
     """
-    if example.dim() == 0 or len(example) == 0:
+    tensors = each_tensor(example)
+    if not tensors or any(each.dim() == 0 or len(each) == 0 for each in tensors):
         raise TraceError("The example must be a batch of at least one sample.")
     check_traceable(model)
-    sample = example.detach()[:2]
-    devices = [example.device] if example.is_cuda else []
+    sample = mapped(lambda each: each.detach()[:2], example)
+    devices = [tensors[0].device] if tensors[0].is_cuda else []
     with torch.random.fork_rng(devices=devices), torch.no_grad(), WithoutFusedLayers():
         probe = _copied(model).eval()
         units = units_by_rules(probe, sample, fixed)
@@ -60,7 +63,7 @@ def trace(model: nn.Module, example: Tensor, fixed: Sequence[str] = ()) -> UnitM
         return pin_uncuttable(probe, units, sample)
 
 
-def units_by_rules(model: nn.Module, sample: Tensor, fixed: Sequence[str]) -> UnitMap:
+def units_by_rules(model: nn.Module, sample: Tensors, fixed: Sequence[str]) -> UnitMap:
     """The units that can be cut according to the rules, before the check.
 
     A grouped convolution loses whole groups. If none of its groups can be cut, as between channel
@@ -75,10 +78,10 @@ def units_by_rules(model: nn.Module, sample: Tensor, fixed: Sequence[str]) -> Un
 
 
 def _follow(
-    model: nn.Module, sample: Tensor, fixed: Sequence[str], alike: frozenset[str]
+    model: nn.Module, sample: Tensors, fixed: Sequence[str], alike: frozenset[str]
 ) -> tuple[UnitMap, frozenset[str]]:
     """The units, and the weights of grouped convolutions; `alike` is as for `Flow`."""
-    flow = Flow(model, len(sample), alike)
+    flow = Flow(model, len(each_tensor(sample)[0]), alike)
     growth = GrowthObserver(flow)
     with running_modules(model) as running:
         told = SizeObserver(running)

@@ -1,0 +1,47 @@
+"""Inputs and targets of a model: one tensor, or several in a tuple or a dictionary.
+
+A model is called with what it takes: `model(x)` for a tensor, `model(*xs)` for a tuple and
+`model(**batch)` for a dictionary. The first dimension of every tensor counts samples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
+
+from torch import Tensor, nn
+
+Tensors: TypeAlias = Tensor | tuple[Tensor, ...] | Mapping[str, Tensor]
+
+
+def call_model(model: nn.Module, inputs: Tensors) -> Any:
+    """The model's output for a batch of inputs."""
+    if isinstance(inputs, Tensor):
+        return model(inputs)
+    return model(**inputs) if isinstance(inputs, Mapping) else model(*inputs)
+
+
+def each_tensor(tensors: Tensors) -> list[Tensor]:
+    if isinstance(tensors, Tensor):
+        return [tensors]
+    return list(tensors.values() if isinstance(tensors, Mapping) else tensors)
+
+
+def mapped(function: Callable[[Tensor], Tensor], tensors: Tensors) -> Tensors:
+    """The same structure with `function` of every tensor."""
+    if isinstance(tensors, Tensor):
+        return function(tensors)
+    if isinstance(tensors, Mapping):
+        return {name: function(tensor) for name, tensor in tensors.items()}
+    return tuple(map(function, tensors))
+
+
+def described(tensors: Tensors) -> str:
+    """Shapes and types in words, for error messages."""
+    if isinstance(tensors, Tensor):
+        kind = "" if tensors.is_floating_point() else " of whole numbers"
+        return f"an example{kind} of shape {tuple(tensors.shape)}"
+    shapes = [f"{tuple(each.shape)}" for each in each_tensor(tensors)]
+    if isinstance(tensors, Mapping):
+        shapes = [f"{name} {shape}" for name, shape in zip(tensors, shapes, strict=True)]
+    return f"examples of the shapes {', '.join(shapes)}"
