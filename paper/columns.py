@@ -39,11 +39,11 @@ def _above_baseline(value: Callable[[RunResult], float | None]) -> Value:
 
 
 def _accuracy(run: RunResult) -> float:
-    return 100 * run.summary.accuracy
+    return 100 * run.summary.main_value
 
 
 def _best_accuracy(run: RunResult) -> float:
-    return 100 * run.summary.best_accuracy
+    return 100 * run.summary.best_value
 
 
 def _late_accuracy(run: RunResult) -> float:
@@ -81,7 +81,7 @@ def _minutes_to_baseline(run: RunResult, baseline: RunResult | None) -> float | 
     reached = (
         seconds / 60
         for accuracy, seconds in zip(course.accuracy, course.virtual_time_s, strict=True)
-        if accuracy is not None and accuracy >= baseline.summary.accuracy
+        if accuracy is not None and accuracy >= baseline.summary.main_value
     )
     return next(reached, None)
 

@@ -262,7 +262,7 @@ def _accuracy(
 
 def _leave_out_the_beginning(axes: Axes, curves: Sequence[RowCurve]) -> None:
     """Show where methods part, and all of their ends; at first all climb alike."""
-    ends = [100 * run.summary.accuracy for curve in curves for run in curve.runs]
+    ends = [100 * run.summary.main_value for curve in curves for run in curve.runs]
     axes.set_ylim(bottom=max(0.0, min(max(ends) - _CLIMB, min(ends) - 5)))
 
 
@@ -274,7 +274,7 @@ def _cut_off_the_longest(axes: Axes, curves: Sequence[RowCurve]) -> None:
         return
     axes.set_xlim(right=1.25 * others[-1])
     curve = curves[minutes.index(longest)]
-    end = 100 * curve.runs[0].summary.accuracy
+    end = 100 * curve.runs[0].summary.main_value
     axes.text(
         0.99,
         0.02,

@@ -61,7 +61,7 @@ def carry_out(
         whole=_size(units, units.everything()),
         sub_models=tuple(_size(units, kept) for kept in session.strategy.sub_models()),
         course=round_series(
-            _judged_at_the_end(done.rounds, done.summary.accuracy),
+            _judged_at_the_end(done.rounds, done.summary.main_value),
             evaluator.averaged,
             evaluator.fresh,
         ),
@@ -91,19 +91,20 @@ class ObservingEvaluator:
         self.averaged: dict[int, float] = {}
         self.fresh: dict[int, float] = {}
 
-    def judge(self, strategy: Strategy, closed: Closed, is_last: bool) -> float | None:
+    def judge(self, strategy: Strategy, closed: Closed, is_last: bool) -> Score | None:
         self.warnings += closed.warnings
         state = strategy.model()
         mean = self._mean.add(state, closed)
-        accuracy = self._usual.judge(strategy, closed, is_last)
-        if accuracy is not None:
-            self.averaged[closed.round] = self._usual.accuracy(mean)
-            self.fresh[closed.round] = self._usual.accuracy(self._fresh.of(state))
+        score = self._usual.judge(strategy, closed, is_last)
+        if score is not None:
+            self.averaged[closed.round] = self._usual.test(mean).metrics["accuracy"]
+            fresh = self._usual.test(self._fresh.of(state))
+            self.fresh[closed.round] = fresh.metrics["accuracy"]
         kept = strategy.sub_models()
         if closed.similarity is not None and len(kept) > max(PAIR):
             first, second = (kept[worker] for worker in PAIR)
             self.similarity[closed.round] = round(similarity(self._units, first, second), 5)
-        return accuracy
+        return score
 
     @property
     def tested(self) -> State:

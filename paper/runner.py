@@ -251,7 +251,7 @@ class Runner:
         summary = self._store.add(message.path).summary
         self._say(
             f"{self._count(total)} done: {busy.planned.label}, seed {summary.seed}: accuracy "
-            f"{100 * summary.accuracy:.2f} % (best {100 * summary.best_accuracy:.2f} %), "
+            f"{100 * summary.main_value:.2f} % (best {100 * summary.best_value:.2f} %), "
             f"{summary.virtual_time_s / 60:.1f} virtual minutes, "
             f"{summary.wall_time_s:.0f} s of wall time"
         )

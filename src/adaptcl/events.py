@@ -9,9 +9,10 @@ reported and gets no more events.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from adaptcl.records import RoundRecord, Summary
+from adaptcl.training.metrics import Measure
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,8 @@ class RunStarted:
     workers: int
     rounds: int
     rounds_done: int = 0
+    metric: Measure = field(default_factory=Measure)
+    """The main metric, by which tests are compared."""
 
 
 @dataclass(frozen=True)

@@ -234,12 +234,12 @@ def train(
         server_order(pruning)  # refuses a name that leads nowhere
     chosen = codecs(codec, codec_down, settings)
     samples = as_samples(data)
-    example, _ = samples.batch(torch.arange(2, device=samples.labels.device) % len(samples))
+    example, _ = samples.batch(torch.arange(2, device=samples.device) % len(samples))
     units = trace(model, example, tuple(fixed))
     frame = Frame.from_bytes(from_record(message.content))
     task = read_task(frame, units, chosen.down)
     # On a GPU, capturing a step would not pay within one message.
-    on_cpu = samples.labels.device.type == "cpu"
+    on_cpu = samples.device.type == "cpu"
     worker = Worker(
         task.worker,
         samples,

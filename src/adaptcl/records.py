@@ -10,11 +10,12 @@ import dataclasses
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from statistics import fmean
 from typing import Any
 
 from adaptcl.errors import RunFolderError
+from adaptcl.training.metrics import HIGHER, Measure
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,8 @@ class WorkerRecord:
     """Bytes from server to worker."""
     bytes_received: int = 0
     """Bytes from worker to server."""
+    train_loss: float | None = None
+    """Mean loss over the worker's steps of this round, without the group lasso."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +51,8 @@ class RoundRecord:
     round: int
     virtual_time_s: float
     accuracy: float | None
-    """Top-1 accuracy on the test data as a fraction, if it was measured."""
+    """Top-1 accuracy on the test data as a fraction; None if the round was not tested, or if the
+    run measures something else."""
     heterogeneity: float | None
     """The paper's H over the workers of this round; None while a worker has no update time yet, as
     in the first rounds without a barrier."""
@@ -65,6 +69,34 @@ class RoundRecord:
     tasks without an update."""
     bytes_received: int = 0
     """Bytes of all updates that arrived since the previous round, used or not."""
+    test_loss: float | None = None
+    """Mean loss on the test data, if the round was tested."""
+    metric: str | None = None
+    """The name of the main metric, if the round was tested."""
+    metrics: Mapping[str, float | None] = field(default_factory=dict)
+    """All metrics of the test by name; None for one that is not finite."""
+
+    @property
+    def main_value(self) -> float | None:
+        """The value of the main metric, if the round was tested."""
+        return self.accuracy if self.metric is None else self.metrics.get(self.metric)
+
+    @property
+    def train_loss(self) -> float | None:
+        """The mean of the workers' losses."""
+        known = [each.train_loss for each in self.workers if each.train_loss is not None]
+        return fmean(known) if known else None
+
+    def tested(self, loss: float, metric: str, metrics: Mapping[str, float]) -> RoundRecord:
+        """The record with the results of a test."""
+        known = {name: _finite(value) for name, value in metrics.items()}
+        return replace(
+            self,
+            accuracy=known.get("accuracy"),
+            test_loss=_finite(loss),
+            metric=metric,
+            metrics=known,
+        )
 
     def to_json(self) -> dict[str, Any]:
         values = dataclasses.asdict(self)
@@ -87,6 +119,15 @@ class RoundRecord:
             ) from None
 
 
+def _number(value: float | None) -> float:
+    return math.nan if value is None else value
+
+
+def _finite(value: float) -> float | None:
+    """JSON has no word for infinity, nor for what is no number."""
+    return value if math.isfinite(value) else None
+
+
 def first_and_last_heterogeneity(found: Iterable[float | None]) -> tuple[float, float]:
     """The first and last known H; 0, as for a single worker, if none is known."""
     known = [each for each in found if each is not None] or [0.0]
@@ -98,6 +139,7 @@ def bytes_moved(records: Sequence[RoundRecord]) -> tuple[int, int]:
     return sum(r.bytes_sent for r in records), sum(r.bytes_received for r in records)
 
 
+_ACCURACIES = ("accuracy", "best_accuracy")
 _BY_WORKER_OR_CLASS = ("retention", "updates", "accuracy_by_class", "accuracy_by_worker")
 """Figures of a summary that JSON gives back as lists."""
 
@@ -108,10 +150,12 @@ class Summary:
 
     strategy: str
     accuracy: float
+    """Of the last test; NaN, in the file null, if the run measures something else."""
     best_accuracy: float
     best_round: int
+    """The round of the best test by the main metric."""
     best_virtual_time_s: float
-    """When the best accuracy was first measured, on the run's clock."""
+    """When the best test was first made, on the run's clock."""
     rounds: int
     virtual_time_s: float
     wall_time_s: float
@@ -141,6 +185,31 @@ class Summary:
     stopped_by: str | None = None
     """Why the run ended before all its rounds were done: the setting that ended it, or `listener`
     with what the listener said; None if all rounds were done."""
+    metric: str = "accuracy"
+    """The name of the main metric, by which tests are compared."""
+    better: str = HIGHER
+    """Which values of it are better, `higher` or `lower` ones."""
+    metrics: Mapping[str, float | None] = field(default_factory=dict)
+    """All metrics of the last test by name; None for one that is not finite."""
+    best_metric: float | None = None
+    """The main metric of the best test."""
+    test_loss: float | None = None
+    """The loss of the last test."""
+
+    @property
+    def measure(self) -> Measure:
+        """The main metric."""
+        return Measure(self.metric, self.better)
+
+    @property
+    def main_value(self) -> float:
+        """The value of the main metric in the last test; NaN if it was not finite."""
+        return _number(self.metrics.get(self.metric, self.accuracy))
+
+    @property
+    def best_value(self) -> float:
+        """The value of the main metric in the best test."""
+        return self.best_accuracy if self.best_metric is None else self.best_metric
 
     @property
     def worst_class_accuracy(self) -> float | None:
@@ -157,28 +226,39 @@ class Summary:
         return fmean(known) if known else None
 
     def to_json(self) -> dict[str, Any]:
-        return dataclasses.asdict(self)
+        values = dataclasses.asdict(self)
+        return values | {name: _finite(values[name]) for name in _ACCURACIES}
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Summary:
         """Read what `to_json` wrote; refuse anything else."""
         try:
             lists = {name: tuple(values.get(name, ())) for name in _BY_WORKER_OR_CLASS}
-            return cls(**{**values, **lists})
+            numbers = {name: _number(values[name]) for name in _ACCURACIES}
+            return cls(**{**values, **lists, **numbers})
         except (AttributeError, KeyError, TypeError) as error:
             raise RunFolderError(f"summary.json is not a summary: {error}") from None
 
 
-def summarise(records: Sequence[RoundRecord], **known: Any) -> Summary:
+def summarise(
+    records: Sequence[RoundRecord], measure: Measure | None = None, **known: Any
+) -> Summary:
     """Make a run's summary from its rounds and the figures that rounds do not have."""
-    measured = [r for r in records if r.accuracy is not None]
-    best = max(measured, key=lambda r: (r.accuracy or 0.0, -r.round))
+    measure = measure or Measure()
+    tested = [r for r in records if r.metric is not None or r.accuracy is not None]
+    last_test = tested[-1]
+    best = last_test
+    for each in reversed(tested):  # of equal tests the first
+        if each.main_value is not None and (
+            best.main_value is None or not measure.is_better(best.main_value, each.main_value)
+        ):
+            best = each
     sent, received = bytes_moved(records)
     first, last = first_and_last_heterogeneity(r.heterogeneity for r in records)
     used = Counter(w.worker for r in records for w in r.workers)
     return Summary(
-        accuracy=measured[-1].accuracy or 0.0,
-        best_accuracy=best.accuracy or 0.0,
+        accuracy=_number(last_test.accuracy),
+        best_accuracy=_number(best.accuracy),
         best_round=best.round,
         best_virtual_time_s=best.virtual_time_s,
         rounds=records[-1].round,
@@ -188,5 +268,10 @@ def summarise(records: Sequence[RoundRecord], **known: Any) -> Summary:
         bytes_sent=sent,
         bytes_received=received,
         updates=tuple(used[worker] for worker in range(known["workers"])),
+        metric=measure.name,
+        better=measure.better,
+        metrics=last_test.metrics,
+        best_metric=best.main_value,
+        test_loss=last_test.test_loss,
         **known,
     )

@@ -79,8 +79,9 @@ def test_samples_that_do_not_fit_are_refused() -> None:
         (torch.tensor([[1.0], [float("nan")]]), LABELS[:2], "NaN"),
         (torch.tensor([[1.0], [float("inf")]]), LABELS[:2], "infinite"),
         (IMAGES, LABELS - 1, "label -1"),
-        (IMAGES, LABELS.float(), "int64"),
-        (IMAGES, LABELS.view(5, 1), "one int64 class number"),
+        (IMAGES, LABELS.float() / 0, "Targets hold NaN or infinite values, in 5 of 5"),
+        ((IMAGES.float(), IMAGES[:4].float()), LABELS, "have 5, 4 samples"),
+        ((IMAGES, LABELS), LABELS, "convert them to float"),
         (IMAGES[:, 0], LABELS, r"\[N, C, H, W\]"),
         (IMAGES.bool(), LABELS, "uint8 images, floats, or int64 numbers"),
     ]:

@@ -80,5 +80,5 @@ class Flattening(nn.Module):
 def test_a_model_that_flattens_by_view_is_tested_all_the_same() -> None:
     model = Flattening().cuda()
     samples = Samples(torch.rand(50, 3, 8, 8), torch.randint(5, (50,))).to(torch.device("cuda"))
-    found = Judge(model, samples).accuracy(dict(model.state_dict()))
+    found = Judge(model, samples).test(dict(model.state_dict())).metrics["accuracy"]
     assert abs(found - accuracy(model, samples)) <= 1 / 50

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from adaptcl.data import Samples
 from adaptcl.pruning import ServerView, WorkerView
+from adaptcl.training.objective import CLASSIFICATION
 from adaptcl.units import Kept, UnitMap, submodel, trace
 
 
@@ -76,7 +77,9 @@ def worker_view() -> WorkerViews:
         kept = units.everything() if kept is None else kept
         labels = torch.zeros(len(inputs), dtype=torch.int64) if labels is None else labels
         samples = Samples(inputs, labels)
-        return WorkerView(units, submodel(model, units, kept), kept, samples, batch_size, seed)
+        return WorkerView(
+            units, submodel(model, units, kept), kept, samples, batch_size, seed, CLASSIFICATION
+        )
 
     return view
 

@@ -60,6 +60,6 @@ def test_sub_models_are_tested_each_once_and_the_whole_one_as_the_model() -> Non
     half[::2] = False
     everything = units.everything()
     sub_models = SubModels.of(units, [everything, half, everything, half])
-    found = sub_models.accuracies(model, samples)
+    found = sub_models.tested(model, samples)
     assert found[0] == found[2] == accuracy(model, samples)
     assert found[1] == found[3] == accuracy(sub_models.cut(model, 1), samples)

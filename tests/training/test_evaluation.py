@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from hypothesis import given
@@ -16,8 +18,10 @@ from adaptcl.training.evaluation import (
     Judge,
     Score,
     accuracy,
+    score,
 )
 from adaptcl.training.layout import cpu_layout
+from adaptcl.training.objective import CLASSIFICATION
 
 
 class Echo(nn.Module):
@@ -30,8 +34,9 @@ class Echo(nn.Module):
 def test_accuracy_is_the_share_of_labels_with_the_highest_score() -> None:
     scores = torch.eye(3)[torch.tensor([0, 1, 2, 2, 0])]
     samples = Samples(scores, torch.tensor([0, 1, 2, 0, 1]))
-    for batch_size in (1, 2, 5, 512):
-        assert accuracy(Echo().train(), samples, batch_size) == 3 / 5
+    for size in (1, 2, 5, 512):
+        objective = replace(CLASSIFICATION, test_batch=size)
+        assert score(Echo().train(), samples, objective).metrics == {"accuracy": 3 / 5}
 
 
 def test_batch_norm_statistics_stay_as_they_are() -> None:
@@ -62,13 +67,13 @@ def test_a_judge_finds_what_a_plain_test_finds() -> None:
             state = strided(stride, seed).state_dict()
             model.load_state_dict(state)
             # A tie may fall either way.
-            assert abs(judge.accuracy(state) - accuracy(model, samples)) <= 1 / 200
+            assert abs(judge.test(state).metrics["accuracy"] - accuracy(model, samples)) <= 1 / 200
 
 
 def test_a_judge_changes_neither_the_model_nor_the_state() -> None:
     model = build("small", (1, 8, 8), 3, seed=1).train()
     state = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-    Judge(model, Samples(torch.rand(1, 1, 8, 8), torch.zeros(1, dtype=torch.int64))).accuracy(state)
+    Judge(model, Samples(torch.rand(1, 1, 8, 8), torch.zeros(1, dtype=torch.int64))).test(state)
     assert model.training
     assert all(torch.equal(state[name], t) for name, t in model.state_dict().items())
     assert all(t.is_contiguous() for t in model.state_dict().values())
@@ -82,7 +87,7 @@ def test_a_test_counts_the_samples_of_each_class_that_were_recognised() -> None:
     labels = torch.tensor([0, 0, 0, 3, 3, 1])
     tested = Judge(Echo(), Samples(scores, labels)).test({})
     assert (tested.right, tested.samples) == ((2, 0, 0, 1), (3, 1, 0, 2))
-    assert tested.accuracy == 3 / 6
+    assert tested.metrics["accuracy"] == 3 / 6
     assert tested.by_class == (2 / 3, 0.0, None, 0.5)
 
 
@@ -94,7 +99,7 @@ def test_a_test_over_several_batches_is_that_of_one() -> None:
     right = scores.argmax(1) == labels
     expected = tuple(int((right & (labels == each)).sum()) for each in range(3))
     assert judge.test({}).right == expected
-    assert judge.test({}).accuracy == judge.accuracy({})
+    assert judge.test({}).metrics["accuracy"] == sum(expected) / 1300
 
 
 counts = st.lists(st.integers(1, 50), min_size=1, max_size=6)
@@ -105,15 +110,15 @@ def test_on_the_classes_of_the_test_data_the_accuracy_is_that_of_the_test(
     samples: list[int], data: st.DataObject
 ) -> None:
     right = [data.draw(st.integers(0, most)) for most in samples]
-    tested = Score(tuple(right), tuple(samples))
-    assert tested.on(samples) == pytest.approx(tested.accuracy)
+    tested = Score(0.0, {}, "accuracy", tuple(right), tuple(samples))
+    assert tested.on(samples) == pytest.approx(sum(right) / sum(samples))
     for label, share in enumerate(tested.by_class):
         only = [0] * label + [7]
         assert tested.on(only) == pytest.approx(share)
 
 
 def test_classes_that_were_not_tested_are_left_out() -> None:
-    tested = Score((1, 0, 3), (2, 0, 4))
+    tested = Score(0.0, {}, "accuracy", (1, 0, 3), (2, 0, 4))
     assert tested.on([1, 99, 3]) == pytest.approx(0.25 * 0.5 + 0.75 * 0.75)
     assert tested.on([1, 0, 3, 50]) == tested.on([1, 0, 3])
     assert tested.on([4]) == 0.5

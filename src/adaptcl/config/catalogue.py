@@ -63,6 +63,7 @@ def _setting(name: str, entry: Mapping[str, Any]) -> Setting:
     allowed = dict(entry["allowed"])
     if "choices" in allowed:
         allowed["choices"] = tuple(allowed["choices"])
-    kind = {kind_name(each): each for each in KINDS}[entry["kind"]]
+    kinds = (*KINDS, float | None)
+    kind = {kind_name(each): each for each in kinds}[entry["kind"]]
     found = Setting(name, kind, None, entry["help"], Allowed(**allowed), group=entry["group"])
     return replace(found, default=found.checked(entry["default"]))  # lists become tuples

@@ -30,7 +30,7 @@ SHARED_GROUPS: tuple[type, ...] = (JobSettings, Recipe, EnvironmentSettings)
 
 _RESERVED = frozenset(STRATEGIES) | {
     *("preset", "out", "file", "help", "help_all", "tls", "listen", "patience", "command", "flags"),
-    *("train", "test", "resume", "listeners"),
+    *("train", "test", "resume", "listeners", "loss", "metrics", "collate"),
 }
 """Names of sections, of flags that are no settings, and of arguments of `adaptcl.run`."""
 FROM_PYTHON = "(given from Python)"

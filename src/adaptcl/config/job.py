@@ -9,6 +9,8 @@ from adaptcl.errors import SettingError
 from adaptcl.settings import With, setting
 from adaptcl.strategies import STRATEGIES
 from adaptcl.training.devices import PRECISIONS
+from adaptcl.training.metrics import HIGHER, LOWER
+from adaptcl.training.objective import OBJECTIVES
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,24 @@ class JobSettings:
     samples: int = setting(
         0, "number of training samples, drawn at random; 0 uses all", at_least=0, group="data"
     )
+    objective: str = setting(
+        "classification",
+        "what is learned: the loss, the metrics and the form of the targets",
+        choices=OBJECTIVES,
+        or_custom=True,
+        group="job",
+    )
+    main_metric: str = setting(
+        "",
+        "the metric that tests are compared by; empty takes the first of the objective",
+        group="job",
+    )
+    better: str = setting(
+        "",
+        "which values of the main metric are better; empty goes by the metric",
+        choices=("", HIGHER, LOWER),
+        group="job",
+    )
     workers: int = setting(10, "number of workers (W)", at_least=1, group="job")
     rounds: int = setting(150, "number of rounds (T)", at_least=1, group="job")
     max_virtual_time: float = setting(
@@ -49,11 +69,17 @@ class JobSettings:
         "end the run once a test reaches this accuracy in per cent; 0 sets no target",
         at_least=0,
         at_most=100,
+        condition=With("objective", "classification"),
+        group="job",
+    )
+    target: float | None = setting(
+        None,
+        "end the run once the main metric of a test reaches this value; none sets no target",
         group="job",
     )
     early_stopping: int = setting(
         0,
-        "end the run after this many rounds without a better test accuracy; 0 never does",
+        "end the run after this many rounds without a better test; 0 never does",
         at_least=0,
         group="job",
     )

@@ -3,8 +3,8 @@
 A data set as `numpy.savez` writes it and Keras ships it consists of
 
     x_train, x_test    inputs: uint8 images, floats, or whole numbers such as tokens
-    y_train, y_test    whole class numbers from 0
-    classes            their names; may be left out
+    y_train, y_test    whole class numbers from 0, or what else the objective of the run takes
+    classes            names of the classes; may be left out
 
 uint8 images are [N, H, W] or [N, H, W, C], as is usual in NumPy, or [N, C, H, W]. They are
 normalised by the mean and the standard deviation of the training part.
@@ -14,13 +14,16 @@ from __future__ import annotations
 
 import zipfile
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
-from adaptcl.data.convert import as_samples
+from adaptcl.data.convert import TargetKind, as_samples, numbered_classes
 from adaptcl.data.samples import DataSet, Samples, channel_statistics
 from adaptcl.errors import DataError
 
@@ -70,31 +73,35 @@ def holds_arrays(path: Path) -> bool:
     return not {"x_train", "x_test"}.isdisjoint(names_in(path))
 
 
-def read_arrays(path: Path) -> DataSet:
+def read_arrays(path: Path, targets: TargetKind = "labels") -> DataSet:
     """Read the data set of plain arrays in `path`."""
     classes = ["classes"] if "classes" in names_in(path) else []
     arrays = read_npz(path, [*_NAMES, *classes])
     train, test = (
-        _samples(path, part, arrays[f"x_{part}"], arrays[f"y_{part}"]) for part in ("train", "test")
+        _samples(path, part, arrays[f"x_{part}"], arrays[f"y_{part}"], targets)
+        for part in ("train", "test")
     )
-    if train.inputs.dtype != test.inputs.dtype:
+    if train.kind != test.kind:
         raise DataError(
             f"{path}: x_train is {arrays['x_train'].dtype} but x_test {arrays['x_test'].dtype}; "
             "both must be of one type."
         )
-    if arrays["x_train"].dtype == np.uint8:
+    if isinstance(train.inputs, Tensor) and train.inputs.dtype == torch.uint8:
         mean, std = channel_statistics(train.inputs)
-        train, test = (Samples(each.inputs, each.labels, mean, std) for each in (train, test))
-    count = 1 + int(max(train.labels.max(), test.labels.max()))
-    names = arrays["classes"].tolist() if classes else range(count)
-    return DataSet(path.stem, train, test, tuple(map(str, names)))
+        train, test = (replace(each, mean=mean, std=std) for each in (train, test))
+    names = numbered_classes(train, test, targets)
+    if names and classes:
+        names = tuple(map(str, arrays["classes"].tolist()))
+    return DataSet(path.stem, train, test, names)
 
 
-def _samples(path: Path, part: str, inputs: NDArray[Any], labels: NDArray[Any]) -> Samples:
-    if labels.ndim == 2 and labels.shape[1] == 1:
-        labels = labels[:, 0]
+def _samples(
+    path: Path, part: str, inputs: NDArray[Any], targets: NDArray[Any], kind: TargetKind
+) -> Samples:
+    if targets.ndim == 2 and targets.shape[1] == 1:
+        targets = targets[:, 0]
     try:
-        return as_samples((_channels_first(inputs), labels))
+        return as_samples((_channels_first(inputs), targets), kind)
     except DataError as error:
         raise DataError(f"{path}: x_{part} and y_{part} cannot be used: {error}") from error
 

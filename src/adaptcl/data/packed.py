@@ -30,6 +30,7 @@ from adaptcl.data.npz import read_npz
 from adaptcl.data.samples import DataSet, Samples, channel_statistics
 from adaptcl.errors import DataError, SettingError
 from adaptcl.storage import written_whole
+from adaptcl.units.tensors import each_tensor
 
 PARTS = ("train", "test")
 FORMATS = ("JPEG", "PNG")
@@ -82,10 +83,10 @@ def pack(
         raise SettingError(f"{path} is there already; choose another name, or delete it first.")
     samples = {"train": dataset.train, "test": dataset.test}
     for held in samples.values():
-        if held.inputs.dtype != torch.uint8 or held.shape[0] not in (1, 3):
+        if held.kind != "uint8" or held.shape[0] not in (1, 3):
             raise DataError(
                 f"{dataset.name} cannot be packed: only uint8 images of one or three channels "
-                f"can, and it holds {held.inputs.dtype} of the shape {list(held.shape)}."
+                f"can, and it holds {held.kind} of the shape {list(held.shape)}."
             )
     total = sum(len(held) for held in samples.values())
     arrays: dict[str, NDArray[Any]] = {"classes": np.array(dataset.classes, dtype=np.str_)}
@@ -93,7 +94,7 @@ def pack(
     done = 0
     for part, held in samples.items():
         files: list[bytes] = []
-        for pixels in held.inputs.cpu():
+        for pixels in each_tensor(held.inputs)[0].cpu():
             files.append(_encode(to_image(pixels), quality))
             done += 1
             if done % 1000 == 0 or done == total:

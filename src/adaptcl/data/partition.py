@@ -122,6 +122,8 @@ def missing_classes(
     classes can still be learnt, so this is no error, but a low accuracy should not be the first
     sign of it. `names` are the names of all classes; without them the highest label counts.
     """
+    if not test.has_labels:
+        return None
     trained = set(torch.unique(torch.cat([part.labels for part in parts])).tolist())
     tested = set(torch.unique(test.labels).tolist())
     count = max(len(names), 1 + max(trained | tested))

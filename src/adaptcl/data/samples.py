@@ -1,4 +1,4 @@
-"""Samples: inputs and labels as two tensors that give ready batches.
+"""Samples: inputs and targets as tensors that give ready batches.
 
 Data sets here are small enough to live in memory, on the device that trains on them. A batch is
 then one gather and one normalisation, without loader processes and without Python per sample.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -16,19 +16,21 @@ import torch
 from torch import Tensor
 
 from adaptcl.errors import DataError, RunFolderError
+from adaptcl.units.tensors import Tensors, each_tensor, mapped
 
 
 @dataclass(frozen=True, eq=False)
 class Samples:
-    """N inputs and their labels.
+    """N inputs and their targets.
 
     `inputs` are uint8 images [N, C, H, W], or floats or int64 numbers (tokens, categories) of any
-    shape [N, ...]. `labels` are int64 [N]. `batch` scales images to [0, 1] and then normalises
-    them by `mean` and `std` per channel, if these are given.
+    shape [N, ...], or several such tensors in a tuple or a dictionary. `targets` are class labels,
+    int64 [N], or numbers of any shape [N, ...], or several tensors as well. `batch` scales images
+    to [0, 1] and then normalises them by `mean` and `std` per channel, if these are given.
     """
 
-    inputs: Tensor
-    labels: Tensor
+    inputs: Any
+    targets: Any
     mean: tuple[float, ...] | None = None
     std: tuple[float, ...] | None = None
     # Kept beside the inputs, so that a batch moves nothing from host to device.
@@ -37,49 +39,114 @@ class Samples:
 
     def __post_init__(self) -> None:
         _check_inputs(self.inputs)
-        _check_labels(self.labels, len(self.inputs))
+        _check_targets(self.targets, len(each_tensor(self.inputs)[0]))
         _check_normalisation(self.inputs, self.mean, self.std)
-        if self.inputs.dtype == torch.uint8:
+        if isinstance(self.inputs, Tensor) and self.inputs.dtype == torch.uint8:
             scale, shift = scaling(self.inputs.shape[1], self.mean, self.std, self.inputs.device)
             object.__setattr__(self, "scale", scale)
             object.__setattr__(self, "shift", shift)
 
     def __len__(self) -> int:
-        return len(self.labels)
+        return len(each_tensor(self.targets)[0])
+
+    @property
+    def device(self) -> torch.device:
+        return each_tensor(self.targets)[0].device
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Shape of one input."""
-        return tuple(self.inputs.shape[1:])
+        """Shape of one input; empty if an input is several tensors."""
+        return tuple(self.inputs.shape[1:]) if isinstance(self.inputs, Tensor) else ()
+
+    @property
+    def kind(self) -> str:
+        """The type of the inputs: `uint8`, `float32`, `int64` or another, or `several tensors`."""
+        if not isinstance(self.inputs, Tensor):
+            return SEVERAL
+        return str(self.inputs.dtype).removeprefix("torch.")
+
+    @property
+    def labels(self) -> Tensor:
+        """The targets of samples that have a class each; an error if they have none."""
+        if not isinstance(self.targets, Tensor) or not self.has_labels:
+            raise DataError(
+                f"Labels must be one int64 class number a sample, but these are "
+                f"{described_targets(self.targets)}."
+            )
+        return self.targets
+
+    @property
+    def has_labels(self) -> bool:
+        """Whether every target is one class number."""
+        targets = self.targets
+        return isinstance(targets, Tensor) and targets.dtype == torch.int64 and targets.ndim == 1
 
     def take(self, indexes: Tensor) -> Samples:
         """Only the samples at `indexes`, in that order."""
-        indexes = indexes.to(self.labels.device)
+        indexes = indexes.to(self.device)
         return replace(
             self,
-            inputs=self.inputs.index_select(0, indexes),
-            labels=self.labels.index_select(0, indexes),
+            inputs=mapped(lambda each: each.index_select(0, indexes), self.inputs),
+            targets=mapped(lambda each: each.index_select(0, indexes), self.targets),
         )
 
-    def batch(self, indexes: Tensor) -> tuple[Tensor, Tensor]:
-        """Inputs at `indexes` as a model takes them, with images as normalised floats; and labels.
+    def batch(self, indexes: Tensor) -> tuple[Any, Any]:
+        """Inputs at `indexes` as a model takes them, with images as normalised floats; and targets.
 
-        `indexes` are int64 and on the device of the samples, so that nothing waits for a copy.
+        Both have the structure of the samples. `indexes` are int64 and on the device of the
+        samples, so that nothing waits for a copy.
         """
         # index_select copies whole rows; indexing by a tensor is an order of magnitude slower.
+        if not (isinstance(self.inputs, Tensor) and isinstance(self.targets, Tensor)):
+            chosen = self.take(indexes)
+            if not isinstance(chosen.inputs, Tensor):
+                return chosen.inputs, chosen.targets
+            return self._normalised(chosen.inputs), chosen.targets
         inputs = self.inputs.index_select(0, indexes)
-        labels = self.labels.index_select(0, indexes)
+        targets = self.targets.index_select(0, indexes)
+        return self._normalised(inputs), targets
+
+    def _normalised(self, inputs: Tensor) -> Tensor:
         if self.scale is None or self.shift is None:
-            return inputs, labels
-        return inputs.float().mul_(self.scale).add_(self.shift), labels
+            return inputs
+        return inputs.float().mul_(self.scale).add_(self.shift)
 
     def to(self, device: torch.device | str) -> Samples:
-        return replace(self, inputs=self.inputs.to(device), labels=self.labels.to(device))
+        return replace(
+            self,
+            inputs=mapped(lambda each: each.to(device), self.inputs),
+            targets=mapped(lambda each: each.to(device), self.targets),
+        )
+
+
+def joined(parts: Sequence[Samples]) -> Samples:
+    """All samples of several parts of one data set."""
+    return replace(
+        parts[0],
+        inputs=_joined([each.inputs for each in parts]),
+        targets=_joined([each.targets for each in parts]),
+    )
+
+
+def _joined(parts: Sequence[Tensors]) -> Tensors:
+    columns = [torch.cat(each) for each in zip(*map(each_tensor, parts), strict=True)]
+    if isinstance(parts[0], Tensor):
+        return columns[0]
+    if isinstance(parts[0], Mapping):
+        return dict(zip(parts[0], columns, strict=True))
+    return tuple(columns)
+
+
+def described_targets(targets: Tensors) -> str:
+    """Type and shape in words, for error messages."""
+    if isinstance(targets, Tensor):
+        return f"{targets.dtype} of the shape {list(targets.shape)}"
+    return f"{len(each_tensor(targets))} tensors"
 
 
 @dataclass(frozen=True, eq=False)
 class DataSet:
-    """A training part, a test part and the names of the classes."""
+    """A training part, a test part and the names of the classes, if targets are classes."""
 
     name: str
     train: Samples
@@ -93,12 +160,24 @@ class DataSet:
                 f"inputs {list(self.test.shape)}; both must be equal."
             )
         for part, samples in (("training", self.train), ("test", self.test)):
+            if not self.classes:
+                continue
             highest = int(samples.labels.max())
             if highest >= len(self.classes):
                 raise DataError(
                     f"{self.name}: a {part} label is {highest}, but with {len(self.classes)} "
                     f"classes labels go from 0 to {len(self.classes) - 1}."
                 )
+
+    @property
+    def outputs(self) -> int:
+        """How many numbers a model gives for a sample, or for each of its places."""
+        if self.classes:
+            return len(self.classes)
+        first = each_tensor(self.train.targets)[0]
+        if first.is_floating_point():
+            return 1 if first.ndim == 1 else int(first.shape[1])
+        return 1 + max(int(each_tensor(part.targets)[0].max()) for part in (self.train, self.test))
 
 
 def scaling(
@@ -134,17 +213,38 @@ def channel_statistics(images: Tensor) -> tuple[tuple[float, ...], tuple[float, 
 
 
 def checksums(samples: Samples) -> tuple[int, int]:
-    """Checksums of the inputs and of the labels, which identify data without storing it."""
-    return _checksum(samples.inputs), _checksum(samples.labels)
+    """Checksums of the inputs and of the targets, which identify data without storing it."""
+    return _checksum(samples.inputs), _checksum(samples.targets)
 
 
-def _checksum(tensor: Tensor) -> int:
-    return zlib.crc32(tensor.detach().cpu().contiguous().view(torch.uint8).numpy().data)
+def _checksum(tensors: Tensors) -> int:
+    found = 0
+    for tensor in each_tensor(tensors):
+        bytes_ = tensor.detach().cpu().contiguous().view(torch.uint8).numpy().data
+        found = zlib.crc32(bytes_, found)
+    return found
 
 
-def _check_inputs(inputs: Tensor) -> None:
-    if inputs.ndim == 0 or len(inputs) == 0:
+def _check_inputs(inputs: Tensors) -> None:
+    tensors = each_tensor(inputs)
+    if not tensors or any(each.ndim == 0 or len(each) == 0 for each in tensors):
         raise DataError("There are no samples: a data set needs at least one.")
+    if isinstance(inputs, Tensor):
+        _check_input(inputs)
+        return
+    if len({len(each) for each in tensors}) > 1:
+        counts = ", ".join(str(len(each)) for each in tensors)
+        raise DataError(f"The tensors of the inputs have {counts} samples; all must be equal.")
+    for each in tensors:
+        if each.dtype == torch.uint8:
+            raise DataError(
+                "uint8 inputs are scaled only if they are the only inputs; convert them to float."
+            )
+        if each.dtype != torch.bool:  # a mask
+            _check_input(each)
+
+
+def _check_input(inputs: Tensor) -> None:
     if inputs.dtype == torch.uint8:
         if inputs.ndim != 4:
             raise DataError(
@@ -166,14 +266,29 @@ def _check_inputs(inputs: Tensor) -> None:
         )
 
 
-def _check_labels(labels: Tensor, count: int) -> None:
-    if labels.ndim != 1 or labels.dtype != torch.int64:
-        raise DataError(
-            f"Labels must be one int64 class number a sample, but these are {labels.dtype} of "
-            f"the shape {list(labels.shape)}."
-        )
-    if len(labels) != count:
-        raise DataError(f"There are {count} inputs but {len(labels)} labels; both must be equal.")
+def _check_targets(targets: Tensors, count: int) -> None:
+    for each in each_tensor(targets):
+        if each.ndim == 0 or len(each) != count:
+            number = len(each) if each.ndim else 1
+            raise DataError(f"There are {count} inputs but {number} labels; both must be equal.")
+        if each.is_floating_point():
+            if not bool((finite := torch.isfinite(each)).all()):
+                odd = (
+                    int((~finite).flatten(1).any(1).sum())
+                    if each.ndim > 1
+                    else int((~finite).sum())
+                )
+                raise DataError(
+                    f"Targets hold NaN or infinite values, in {odd} of {count} samples; replace "
+                    "or drop those samples."
+                )
+        elif each.dtype not in (torch.int64, torch.bool):
+            raise DataError(f"Targets must be int64 or floats, but these are {each.dtype}.")
+    if isinstance(targets, Tensor) and targets.dtype == torch.int64 and targets.ndim == 1:
+        _check_labels(targets)
+
+
+def _check_labels(labels: Tensor) -> None:
     lowest = int(labels.min())
     if lowest < 0:
         raise DataError(
@@ -183,13 +298,13 @@ def _check_labels(labels: Tensor, count: int) -> None:
 
 
 def _check_normalisation(
-    inputs: Tensor, mean: tuple[float, ...] | None, std: tuple[float, ...] | None
+    inputs: Tensors, mean: tuple[float, ...] | None, std: tuple[float, ...] | None
 ) -> None:
     if mean is None and std is None:
         return
     if mean is None or std is None:
         raise DataError("mean and std go together: give both or neither.")
-    if inputs.dtype != torch.uint8:
+    if not isinstance(inputs, Tensor) or inputs.dtype != torch.uint8:
         raise DataError("mean and std are for uint8 images: normalise float inputs beforehand.")
     channels = inputs.shape[1]
     if len(mean) != channels or len(std) != channels:
@@ -201,6 +316,8 @@ def _check_normalisation(
         raise DataError(f"Every std must be above 0, but one is {min(std)}.")
 
 
+SEVERAL = "several tensors"
+"""The kind of inputs that are a tuple or a dictionary."""
 _NUMBERS = (int, float, type(None))
 _FIELDS = (
     ("shape", (int,), True),
@@ -219,17 +336,16 @@ class Inputs:
     shape: tuple[int, ...]
     """Shape of one input."""
     kind: str
-    """`uint8` images, `float32` numbers, or `int64` numbers such as tokens."""
+    """`uint8` images, `float32` numbers, `int64` numbers such as tokens, or `several tensors`."""
     mean: tuple[float, ...] | None
     std: tuple[float, ...] | None
     """Normalisation of images scaled to [0, 1], per channel; None if there is none."""
     classes: tuple[str, ...]
-    """Name of the class of each score; empty if classes have no names."""
+    """Name of the class of each score; empty if classes have no names, or if there are none."""
 
     @classmethod
     def of(cls, samples: Samples, classes: tuple[str, ...] = ()) -> Inputs:
-        kind = str(samples.inputs.dtype).removeprefix("torch.")
-        return cls(samples.shape, kind, samples.mean, samples.std, classes)
+        return cls(samples.shape, samples.kind, samples.mean, samples.std, classes)
 
     def to_json(self) -> dict[str, Any]:
         """The object written to `inputs.json`."""

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from adaptcl.data import tiny_imagenet
 from adaptcl.data.cifar import CIFAR10, CIFAR100
-from adaptcl.data.convert import load_custom
+from adaptcl.data.convert import TargetKind, load_custom
 from adaptcl.data.data_dir import OnProgress, silent
 from adaptcl.data.download import Archive, extract, fetch
 from adaptcl.data.image_folder import read_folder
@@ -64,8 +64,13 @@ DATASETS: dict[str, DataSource] = {
 }
 
 
-def load(name: str, data_dir: Path | None = None, progress: OnProgress = silent) -> DataSet:
-    """Load the data set called `name`.
+def load(
+    name: str,
+    data_dir: Path | None = None,
+    progress: OnProgress = silent,
+    targets: TargetKind = "labels",
+) -> DataSet:
+    """Load the data set called `name`; plain arrays and functions may have other targets.
 
     A name is one of DATASETS, `folder:PATH` (images in train/CLASS and test/CLASS), the path of an
     .npz file (packed, or of plain arrays), or `package.module:factory`, a function of `data_dir`.
@@ -76,10 +81,10 @@ def load(name: str, data_dir: Path | None = None, progress: OnProgress = silent)
         return read_folder(Path(name.removeprefix(FOLDER)), progress=progress)
     if name.endswith(".npz"):
         if holds_arrays(Path(name)):
-            return read_arrays(Path(name))
+            return read_arrays(Path(name), targets)
         return read_packed(Path(name), progress=progress)
     if re.fullmatch(r"[\w.]+:\w+", name):
-        return load_custom(name, data_dir)
+        return load_custom(name, data_dir, targets)
     raise SettingError(
         f"There is no data set {name!r}; there are {', '.join(DATASETS)}, folder:PATH, the path "
         "of an .npz file, and package.module:factory."

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Container, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Protocol
 
 from adaptcl.engines.heterogeneity import of_those_present
@@ -33,6 +33,7 @@ from adaptcl.records import RoundRecord
 from adaptcl.storage import Tree
 from adaptcl.strategies.strategy import Closed, Reaction, Strategy
 from adaptcl.training import Arrival, Task
+from adaptcl.training.evaluation import Score
 
 
 @dataclass(frozen=True)
@@ -151,8 +152,8 @@ class Transport(Protocol):
 class Evaluator(Protocol):
     """Tests the global model when a round closes."""
 
-    def judge(self, strategy: Strategy, closed: Closed, is_last: bool) -> float | None:
-        """The accuracy of the model as it would be delivered now; None if it is not tested.
+    def judge(self, strategy: Strategy, closed: Closed, is_last: bool) -> Score | None:
+        """The score of the model as it would be delivered now; None if it is not tested.
 
         `is_last` says that no round follows, as far as that is known before the test.
         """
@@ -266,8 +267,10 @@ class Loop:
             bytes_received=received,
         )
         is_last = self._strategy.finished or self._stop_rule.ends_with(untested)
-        accuracy = self._evaluator.judge(self._strategy, closed, is_last)
-        record = replace(untested, accuracy=accuracy)
+        score = self._evaluator.judge(self._strategy, closed, is_last)
+        record = untested
+        if score is not None:
+            record = untested.tested(score.loss, score.main, score.metrics)
         for warning in closed.warnings:
             self._tell(Warned(warning))
         self._tell(RoundFinished(record))

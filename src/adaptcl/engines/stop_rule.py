@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from adaptcl.records import RoundRecord
+from adaptcl.training.metrics import Measure
 
 
 class StopCondition(Protocol):
@@ -30,29 +31,32 @@ class TimeLimit:
 
 
 @dataclass(frozen=True)
-class TargetAccuracy:
-    """A test has reached an accuracy."""
+class Target:
+    """The main metric of a test has reached a value."""
 
-    accuracy: float
-    """As a fraction."""
+    value: float
+    measure: Measure
 
     def is_met(self, record: RoundRecord) -> bool:
-        return record.accuracy is not None and record.accuracy >= self.accuracy
+        found = record.main_value
+        return found is not None and not self.measure.is_better(self.value, found)
 
 
 class EarlyStopping:
     """The best test lies some rounds back. Only a round with a test can show that."""
 
-    def __init__(self, rounds: int) -> None:
+    def __init__(self, rounds: int, measure: Measure) -> None:
         self._rounds = rounds
-        self._best = -1.0
+        self._measure = measure
+        self._best = measure.worst
         self._best_round = 0
 
     def is_met(self, record: RoundRecord) -> bool:
-        if record.accuracy is None:
+        found = record.main_value
+        if found is None:
             return False
-        if record.accuracy > self._best:
-            self._best, self._best_round = record.accuracy, record.round
+        if self._measure.is_better(found, self._best):
+            self._best, self._best_round = found, record.round
         return record.round - self._best_round >= self._rounds
 
 

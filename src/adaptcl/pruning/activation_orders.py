@@ -15,7 +15,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
 from adaptcl.pruning.measurements import UnitMeans, filter_slot, units_of_rows
@@ -79,11 +78,11 @@ class Taylor:
     def importance(self, view: WorkerView) -> Tensor:
         means = UnitMeans(view.units)
         with torch.enable_grad():
-            for maps, output, labels in _feature_maps(view, _BATCH_NORM):
-                if not maps or not output.requires_grad:
-                    continue
+            for maps, outputs, targets in _feature_maps(view, _BATCH_NORM):
                 # Summed, so that a sample's gradient does not depend on the size of its batch.
-                loss = F.cross_entropy(output, labels, reduction="sum")
+                loss = view.objective.total_loss(outputs, targets)
+                if not maps or not loss.requires_grad:
+                    continue
                 gradients = torch.autograd.grad(
                     loss, [each.values for each in maps], materialize_grads=True
                 )
@@ -177,15 +176,14 @@ class _Recorder(TorchFunctionMode):
 
 def _feature_maps(
     view: WorkerView, follow: frozenset[str]
-) -> Iterator[tuple[list[_FeatureMap], Tensor, Tensor]]:
-    """Feature maps, model output and labels of each of some random batches."""
-    device = next((p.device for p in view.model.parameters()), torch.device("cpu"))
+) -> Iterator[tuple[list[_FeatureMap], Any, Any]]:
+    """Feature maps, the model's outputs and the targets of each of some random batches."""
     dice = generator(view.seed, "feature maps")
     chosen = torch.randperm(len(view.samples), generator=dice)[: _BATCHES * view.batch_size]
     modules = dict(view.model.named_modules())
     with _evaluation_mode(view.model):
         for indexes in torch.split(chosen, view.batch_size):
-            inputs, labels = view.samples.batch(indexes.to(view.samples.labels.device))
+            inputs, targets = view.samples.batch(indexes.to(view.samples.device))
             recorder = _Recorder(follow)
             hooks = []
             for layer in view.units.layers:
@@ -195,11 +193,11 @@ def _feature_maps(
                     hooks.append(modules[layer.name].register_forward_hook(hook))
             try:
                 with recorder:
-                    output = view.model(inputs.to(device))
+                    outputs = view.objective.outputs(view.model, inputs, targets)
             finally:
                 for handle in hooks:
                     handle.remove()
-            yield recorder.maps, output, labels.to(device)
+            yield recorder.maps, outputs, targets
 
 
 @contextmanager

@@ -37,6 +37,18 @@ class ServerView:
     seed: int
 
 
+class LossOfModel(Protocol):
+    """The loss that a worker trains for (`training/objective.py`)."""
+
+    def outputs(self, model: nn.Module, inputs: Any, targets: Any) -> Any:
+        """What the loss gets of a model."""
+        ...
+
+    def total_loss(self, outputs: Any, targets: Any) -> Tensor:
+        """The loss summed over the samples of a batch."""
+        ...
+
+
 @dataclass(frozen=True)
 class WorkerView:
     """What a worker knows when it computes its order."""
@@ -48,6 +60,7 @@ class WorkerView:
     samples: Samples
     batch_size: int
     seed: int
+    objective: LossOfModel
 
 
 class ServerOrder(Protocol):

@@ -50,7 +50,8 @@ class RunState:
     virtual_time_s: float = 0.0
     heterogeneity_first: float | None = None
     heterogeneity: float | None = None
-    accuracies: tuple[float, ...] = ()
+    tests: tuple[float, ...] = ()
+    """Values of the main metric."""
     workers: Mapping[int, WorkerRecord | None] = field(default_factory=lambda: MappingProxyType({}))
     """The latest record of each worker; None before its first round."""
     pruned: Mapping[int, float] = field(default_factory=lambda: MappingProxyType({}))
@@ -91,8 +92,8 @@ class RunState:
         return (now - self.started_at) / done_here * rounds_left
 
     def _after_round(self, record: RoundRecord) -> RunState:
-        accuracy, first = record.accuracy, self.heterogeneity_first
-        measured = (accuracy,) if accuracy is not None and math.isfinite(accuracy) else ()
+        value, first = record.main_value, self.heterogeneity_first
+        measured = (value,) if value is not None and math.isfinite(value) else ()
         pruned = {w.worker: w.pruned_rate for w in record.workers if w.pruned_rate != 0}
         return replace(
             self,
@@ -100,7 +101,7 @@ class RunState:
             virtual_time_s=record.virtual_time_s,
             heterogeneity_first=record.heterogeneity if first is None else first,
             heterogeneity=record.heterogeneity,
-            accuracies=self.accuracies + measured,
+            tests=self.tests + measured,
             workers=MappingProxyType({**self.workers, **{w.worker: w for w in record.workers}}),
             pruned=MappingProxyType({**self.pruned, **pruned}),
             arrived=frozenset(),
@@ -149,9 +150,10 @@ class LiveDisplay:
     def _figures(self) -> Text:
         state = self.state
         text = Text(no_wrap=True, overflow="ellipsis")
-        if state.accuracies:
-            text.append("accuracy ").append(f"{100 * state.accuracies[-1]:.1f} %", "bold green")
-            text.append(f" {sparkline(state.accuracies)}  ", "green")
+        if state.tests:
+            metric = state.run.metric
+            text.append(f"{metric.label} ").append(metric.write(state.tests[-1]), "bold green")
+            text.append(f" {sparkline(state.tests)}  ", "green")
         text.append("H ").append(HETEROGENEITY.write(state.heterogeneity), "bold")
         if state.heterogeneity_first is not None:
             text.append(f" (first {HETEROGENEITY.write(state.heterogeneity_first)})", "dim")

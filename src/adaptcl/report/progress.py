@@ -111,11 +111,12 @@ class Progress:
 
 
 def round_line(run: RunStarted, record: RoundRecord) -> str:
+    metric, value = run.metric, record.main_value
     kept = [worker.retention for worker in record.workers]
     parts = [
         f"{run.strategy} round {record.round}/{run.rounds}",
         f"time {duration(record.virtual_time_s)}",
-        *([] if record.accuracy is None else [f"accuracy {100 * record.accuracy:.1f} %"]),
+        *([] if value is None else [f"{metric.label} {metric.write(value)}"]),
         *([] if record.heterogeneity is None else [f"H {record.heterogeneity:.3f}"]),
         *([f"retention {span(kept, dash='-')}"] if kept else []),
     ]
@@ -123,11 +124,12 @@ def round_line(run: RunStarted, record: RoundRecord) -> str:
 
 
 def finished_line(summary: Summary) -> str:
-    best = f"best {100 * summary.best_accuracy:.1f} % in round {summary.best_round}"
+    metric = summary.measure
+    best = f"best {metric.write(summary.best_value)} in round {summary.best_round}"
     parts = [
         f"{summary.strategy} finished {number_of(summary.rounds, 'round')}{ended_by(summary)}",
         f"time {duration(summary.virtual_time_s)}",
-        f"accuracy {100 * summary.accuracy:.1f} % ({best})",
+        f"{metric.label} {metric.write(summary.main_value)} ({best})",
         f"H {summary.heterogeneity_first:.3f} to {summary.heterogeneity_last:.3f}",
         f"retention {span(summary.retention, dash='-')}",
     ]

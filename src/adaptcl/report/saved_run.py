@@ -22,6 +22,8 @@ from adaptcl.errors import RunFolderError
 from adaptcl.records import RoundRecord, Summary
 from adaptcl.runs.folder import is_network_run, read_marks
 from adaptcl.strategies import STRATEGIES
+from adaptcl.training.metrics import Measure
+from adaptcl.training.objective import measure_named
 
 _LONGEST_NAME = 16
 
@@ -42,6 +44,14 @@ class Run:
     @property
     def strategy(self) -> str:
         return str(self.config["strategy"])
+
+    @property
+    def measure(self) -> Measure:
+        """The main metric, by which its tests are compared."""
+        if self.summary is not None:
+            return self.summary.measure
+        names = ("objective", "main_metric", "better")
+        return measure_named(*(str(self.config.get(name, "")) for name in names))
 
     @property
     def clock(self) -> str:

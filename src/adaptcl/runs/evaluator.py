@@ -97,7 +97,7 @@ class RunEvaluator(Evaluator, Protocol):
         ...
 
     def test(self, state: State) -> Score:
-        """The accuracy of a model, also by class."""
+        """Test a model."""
         ...
 
     def snapshot(self) -> Tree:
@@ -115,7 +115,7 @@ class TestSetEvaluator:
         self._every = job.evaluate_every
         self.tested: State = {}
         # Before workers train: building a judge may draw from a generator that they share.
-        self._judge = Judge(workload.model, workload.test)
+        self._judge = Judge(workload.model, workload.test, workload.objective)
         self._averaging = Averaging(job.averaging, workload.units.constants)
         self._fresh = None
         if job.fresh_statistics:
@@ -123,21 +123,18 @@ class TestSetEvaluator:
                 workload.model, workload.worker_samples, job.fresh_statistics
             )
 
-    def judge(self, strategy: Strategy, closed: Closed, is_last: bool) -> float | None:
+    def judge(self, strategy: Strategy, closed: Closed, is_last: bool) -> Score | None:
         model = self._averaging.add(strategy.model(), closed)
         if closed.round % self._every and not is_last:
             return None
         self.tested = self._with_statistics(model)
-        return self.accuracy(self.tested)
+        return self.test(self.tested)
 
     def delivered(self, strategy: Strategy) -> State:
         return self._with_statistics(self._averaging.model or strategy.model())
 
     def test(self, state: State) -> Score:
         return self._judge.test(state)
-
-    def accuracy(self, state: State) -> float:
-        return self._judge.accuracy(state)
 
     def snapshot(self) -> Tree:
         return self._averaging.snapshot()

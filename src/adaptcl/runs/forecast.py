@@ -27,6 +27,7 @@ from adaptcl.records import RoundRecord
 from adaptcl.runs.stopping import job_stop_rule
 from adaptcl.strategies import Closed, Job, Strategy, strategy_class
 from adaptcl.training import Task, Update
+from adaptcl.training.metrics import Measure
 from adaptcl.training.wire import model_size, update_size
 from adaptcl.training.worker import WorkerMemory
 from adaptcl.units import Kept, UnitMap, flops, retention
@@ -79,7 +80,8 @@ def _forecast(config: Config, units: UnitMap, samples: Sequence[int]) -> Forecas
     untrained = Untrained(units, samples, config.codecs)
     transport = Simulation(untrained, environment, job.workers, threads=1)
     observed = _Observed()
-    stop_rule = job_stop_rule(job)  # only its time limit can be met where nothing is tested
+    # Only its time limit can be met where nothing is tested.
+    stop_rule = job_stop_rule(job, Measure())
     Loop(strategy, transport, job.workers, Untested(), [observed], stop_rule).run()
     warnings = [environment.ignores_samples(), *observed.warnings]
     left = strategy.sub_models()

@@ -21,6 +21,7 @@ from adaptcl.errors import DataError, RunFolderError, SettingError, warn_user
 from adaptcl.records import RoundRecord, Summary
 from adaptcl.runs.folder import read_best, read_delivered, read_settings
 from adaptcl.runs.sub_models import SubModels
+from adaptcl.training.objective import CLASSIFICATION, Objective
 from adaptcl.units.trace import uncompiled
 
 
@@ -50,7 +51,12 @@ class Delivered(nn.Module):
             self.register_buffer("scale", scale, persistent=False)
             self.register_buffer("shift", shift, persistent=False)
 
-    def forward(self, inputs: Tensor) -> Tensor:
+    def forward(self, *inputs: Any, **named: Any) -> Any:
+        if len(inputs) != 1 or named or not isinstance(inputs[0], Tensor):
+            return self.model(*inputs, **named)
+        return self.model(self._scaled(inputs[0]))
+
+    def _scaled(self, inputs: Tensor) -> Tensor:
         # An exported model must not depend on the values it was exported with.
         exporting = torch.compiler.is_compiling() or _traced()
         if self._images and inputs.dtype == torch.uint8:
@@ -59,8 +65,7 @@ class Delivered(nn.Module):
             inputs = inputs.to(self.scale.dtype) * self.scale + self.shift
         elif not self._trusted and not exporting:
             self._check_range(inputs)
-        scores: Tensor = self.model(inputs)
-        return scores
+        return inputs
 
     def _refuse_other_shape(self, images: Tensor) -> None:
         channels = self.inputs.shape[0]
@@ -124,6 +129,8 @@ class Result:
     folder: Path | None
     inputs: Inputs
     """What the model was trained on."""
+    objective: Objective = CLASSIFICATION
+    """What it was trained for."""
 
     @property
     def delivered(self) -> Delivered:
@@ -135,16 +142,18 @@ class Result:
         return self.sub_models.cut(self.model, worker)
 
     def sub_model_accuracies(self, test: Any) -> tuple[float, ...]:
-        """The accuracy of each sub-model on a data set in any form that `adaptcl.run` takes."""
+        """The accuracy, or another main metric, of each sub-model on a data set in any form that
+        `adaptcl.run` takes."""
         device = next(self.model.parameters()).device
-        return self.sub_models.accuracies(self.model, as_samples(test).to(device))
+        samples = as_samples(test, self.objective.targets).to(device)
+        return self.sub_models.tested(self.model, samples, self.objective)
 
     def __repr__(self) -> str:
         # One line: all rounds of all workers would fill screens.
-        found = self.summary
+        found, measure = self.summary, self.summary.measure
         return (
-            f"<Result of {found.strategy}: accuracy {100 * found.accuracy:.2f} % after "
-            f"{found.rounds} rounds and {found.virtual_time_s:.1f} virtual seconds>"
+            f"<Result of {found.strategy}: {measure.label} {measure.write(found.main_value, 2)} "
+            f"after {found.rounds} rounds and {found.virtual_time_s:.1f} virtual seconds>"
         )
 
 

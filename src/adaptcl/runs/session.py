@@ -25,6 +25,7 @@ from adaptcl.engines.environment import Environment
 from adaptcl.engines.loop import Loop, Transport
 from adaptcl.engines.simulation import LocalWorkers, Simulation
 from adaptcl.engines.stop_rule import StopRule
+from adaptcl.errors import SettingError
 from adaptcl.events import Event, Listener, RoundFinished, RunFinished, RunStarted, Warned
 from adaptcl.pruning import WorkerOrder, custom_worker_orders
 from adaptcl.records import RoundRecord, Summary, summarise
@@ -39,6 +40,8 @@ from adaptcl.runs.workload import Workload, check_lookup_tables, check_workload
 from adaptcl.storage import Tree
 from adaptcl.strategies import Job, Strategy, strategy_class
 from adaptcl.training.devices import gpu_left_as_found, side_by_side_on_a_gpu, trainers
+from adaptcl.training.metrics import Measure
+from adaptcl.training.optimizers import find_optimizer, find_schedule
 from adaptcl.training.randomness import draws_randomness
 from adaptcl.training.worker import Worker
 from adaptcl.units import State, flops
@@ -82,7 +85,11 @@ def simulated_session(config: Config, workload: Workload) -> Session:
         strategy,
         lambda: _simulation(config, workload, environment, codecs, custom_orders),
         tuple(sentence for sentence in warnings if sentence),
-        tuple(tuple(torch.bincount(part.labels).tolist()) for part in workload.worker_samples),
+        tuple(
+            tuple(torch.bincount(part.labels).tolist())
+            for part in workload.worker_samples
+            if part.has_labels
+        ),
     )
 
 
@@ -91,6 +98,8 @@ def checked_strategy(config: Config, workload: Workload, time_noise: float) -> S
     check_lookup_tables(workload)
     units = workload.units
     check_workload(workload, config.recipe.batch_size)
+    if config.recipe.augmentation and workload.objective.targets == "classes":
+        raise SettingError("augmentation moves images but not their targets; switch it off.")
     state = {k: v.detach().clone() for k, v in workload.model.state_dict().items()}
     job = config.job
     return strategy_class(job.strategy)(
@@ -130,7 +139,8 @@ def _run(
     evaluator = evaluator or TestSetEvaluator(job, workload)
     if checkpoint:
         evaluator.restore(checkpoint["evaluator"])
-    stop_rule = job_stop_rule(job)
+    measure = workload.objective.main
+    stop_rule = job_stop_rule(job, measure)
     if checkpoint:
         stop_rule.restore(records, checkpoint.get("stopped_by"))
     checkpoints = _Checkpoints(session, folder, evaluator, records, stop_rule, checkpoint)
@@ -141,11 +151,12 @@ def _run(
 
     needed: list[Listener] = [keep_record]
     if folder:
-        best = _BestModel(folder, evaluator, strategy, records)
+        best = _BestModel(folder, evaluator, strategy, records, measure)
         needed += [folder, StatusFile(folder.path), best]
     tell = Listeners(needed, listeners, stop_rule)
     name = job.model if job.model != FROM_PYTHON else type(workload.model).__name__
-    tell(RunStarted(job.strategy, name, job.data, job.workers, strategy.rounds, len(records)))
+    rounds = strategy.rounds
+    tell(RunStarted(job.strategy, name, job.data, job.workers, rounds, len(records), measure))
     for sentence in session.warnings:
         tell(Warned(sentence))
     loop = Loop(strategy, session.connect(), job.workers, evaluator, [tell], stop_rule)
@@ -165,7 +176,9 @@ def _run(
     trained = copy.deepcopy(workload.model)
     trained.load_state_dict(final)
     path = folder.path if folder else None
-    return Result(summary, tuple(records), trained.eval(), sub_models, path, inputs)
+    return Result(
+        summary, tuple(records), trained.eval(), sub_models, path, inputs, workload.objective
+    )
 
 
 class _BestModel:
@@ -177,19 +190,28 @@ class _BestModel:
         evaluator: RunEvaluator,
         strategy: Strategy,
         records: Sequence[RoundRecord],
+        measure: Measure,
     ) -> None:
         self._folder = folder
         self._evaluator = evaluator
         self._strategy = strategy
-        known = [record.accuracy for record in records if record.accuracy is not None]
-        self._best = max(known, default=-1.0)
+        self._measure = measure
+        self._best = measure.worst
+        for record in records:
+            self._see(record.main_value)
+
+    def _see(self, value: float | None) -> bool:
+        """Whether a test is better than all before it."""
+        if value is None or not self._measure.is_better(value, self._best):
+            return False
+        self._best = value
+        return True
 
     def __call__(self, event: Event) -> None:
-        if not isinstance(event, RoundFinished) or event.record.accuracy is None:
+        if not isinstance(event, RoundFinished):
             return
         # The model of the last round is delivered. The best before it stays, for more rounds.
-        if event.record.accuracy > self._best and not self._strategy.finished:
-            self._best = event.record.accuracy
+        if not self._strategy.finished and self._see(event.record.main_value):
             self._folder.save_best(self._evaluator.tested, event.record.round)
 
 
@@ -244,6 +266,8 @@ def _simulation(
 ) -> Simulation:
     model, units, parts = workload.model, workload.units, workload.worker_samples
     random = draws_randomness(model, workload.example())
+    optimizer = workload.custom_optimizer or find_optimizer(config.recipe.optimizer)
+    made = trainers(model, units, parts, config.job.precision, workload.objective, optimizer)
     workers = [
         Worker(
             number,
@@ -254,10 +278,10 @@ def _simulation(
             trainer=trainer,
             draws_randomness=random,
             custom_orders=custom_orders,
+            objective=workload.objective,
+            schedule=workload.schedule or find_schedule(config.recipe.schedule),
         )
-        for number, (part, trainer) in enumerate(
-            zip(parts, trainers(model, units, parts, config.job.precision), strict=True)
-        )
+        for number, (part, trainer) in enumerate(zip(parts, made, strict=True))
     ]
     # Trainings that run side by side would slow each other down, and be measured so.
     threads = 1 if environment.measured else config.job.threads or _side_by_side(config, workload)
@@ -282,11 +306,12 @@ def _summary(
 ) -> Summary:
     tested = evaluator.test(final)
     *before, last = records
-    if last.accuracy is None:
-        last = replace(last, accuracy=tested.accuracy)
+    if last.metric is None:
+        last = last.tested(tested.loss, tested.main, tested.metrics)
     job = session.config.job
     return summarise(
         [*before, last],
+        session.workload.objective.main,
         strategy=job.strategy,
         wall_time_s=wall_time,
         **Savings.of(session.workload.units, session.strategy.sub_models())._asdict(),

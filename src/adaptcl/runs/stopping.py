@@ -11,22 +11,25 @@ from adaptcl.engines.stop_rule import (
     EarlyStopping,
     StopCondition,
     StopRule,
-    TargetAccuracy,
+    Target,
     TimeLimit,
 )
 from adaptcl.errors import StopRun, warn_user
 from adaptcl.events import Event, Listener, Warned
+from adaptcl.training.metrics import Measure
 
 
-def job_stop_rule(job: JobSettings) -> StopRule:
-    """The stop rule that the settings of a job ask for."""
+def job_stop_rule(job: JobSettings, measure: Measure) -> StopRule:
+    """The stop rule that the settings of a job ask for; `measure` is its main metric."""
     conditions: dict[str, StopCondition] = {}
     if job.max_virtual_time:
         conditions["max_virtual_time"] = TimeLimit(job.max_virtual_time)
-    if job.target_accuracy:
-        conditions["target_accuracy"] = TargetAccuracy(job.target_accuracy / 100)
+    if job.target_accuracy and measure.name == "accuracy":
+        conditions["target_accuracy"] = Target(job.target_accuracy / 100, measure)
+    if job.target is not None:
+        conditions["target"] = Target(job.target, measure)
     if job.early_stopping:
-        conditions["early_stopping"] = EarlyStopping(job.early_stopping)
+        conditions["early_stopping"] = EarlyStopping(job.early_stopping, measure)
     return StopRule(conditions)
 
 

@@ -16,7 +16,8 @@ from torch import Tensor, nn
 from adaptcl.data import Samples
 from adaptcl.errors import AdaptCLError, RunFolderError
 from adaptcl.storage import Tree
-from adaptcl.training.evaluation import accuracy
+from adaptcl.training.evaluation import score
+from adaptcl.training.objective import CLASSIFICATION, Objective
 from adaptcl.units import (
     Kept,
     Layer,
@@ -96,12 +97,15 @@ class SubModels:
         )  # fmt: skip
         return submodel(model, units, kept)
 
-    def accuracies(self, model: nn.Module, samples: Samples) -> tuple[float, ...]:
-        """The accuracy of each worker's sub-model; equal sub-models are tested once."""
+    def tested(
+        self, model: nn.Module, samples: Samples, objective: Objective = CLASSIFICATION
+    ) -> tuple[float, ...]:
+        """The main metric of each worker's sub-model; equal sub-models are tested once."""
         found: dict[int, float] = {}
         for worker, which in enumerate(self.of_worker):
             if which not in found:
-                found[which] = accuracy(self.cut(model, worker), samples)
+                tested = score(self.cut(model, worker), samples, objective)
+                found[which] = tested.metrics[tested.main]
         return tuple(found[which] for which in self.of_worker)
 
     def to_tree(self) -> Tree:

@@ -6,7 +6,7 @@ A model and data that do not fit together are refused here, before any training.
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -19,14 +19,20 @@ from torch import Tensor, nn
 from adaptcl import models
 from adaptcl.config import JobSettings
 from adaptcl.data import Samples, as_samples, load, partition
+from adaptcl.data.convert import Collate, TargetKind
 from adaptcl.data.data_dir import OnProgress, silent
-from adaptcl.data.samples import checksums
+from adaptcl.data.samples import SEVERAL, checksums
 from adaptcl.errors import DataError, SettingError, TraceError, describe_type, suggest_instance
 from adaptcl.seeds import generator
 from adaptcl.training.batches import smallest_batch
+from adaptcl.training.objective import CLASSIFICATION, Objective, find_objective, with_main
+from adaptcl.training.optimizers import OptimizerFactory
+from adaptcl.training.task import Schedule
+from adaptcl.training.trial import check_scores, tried_loss, try_metrics
 from adaptcl.training.worker import refuse_lone_sample
 from adaptcl.units import UnitMap, trace
 from adaptcl.units.forward import called, failures_named
+from adaptcl.units.tensors import Tensors, call_model, each_tensor, mapped
 
 _TABLES = (nn.Embedding, nn.EmbeddingBag)
 
@@ -44,10 +50,17 @@ class Workload:
     """Names of the classes, if they have any."""
     origin: tuple[tuple[int, int], ...] = ()
     """Checksums of training data from Python before it is dealt, so that no seed changes them."""
+    objective: Objective = CLASSIFICATION
+    custom_optimizer: OptimizerFactory | None = None
+    schedule: Schedule | None = None
 
-    def example(self) -> Tensor:
-        """A batch of two samples: batch norm cannot train on one."""
-        return self.test.batch(torch.arange(2, device=self.device) % len(self.test))[0]
+    def example(self) -> Any:
+        """Inputs of two samples: batch norm cannot train on one."""
+        return self.pair()[0]
+
+    def pair(self) -> tuple[Any, Any]:
+        """Inputs and targets of two samples."""
+        return self.test.batch(torch.arange(2, device=self.device) % len(self.test))
 
     @cached_property
     def units(self) -> UnitMap:
@@ -55,29 +68,40 @@ class Workload:
 
     @property
     def device(self) -> torch.device:
-        return self.test.labels.device
+        return self.test.device
 
 
 def load_workload(job: JobSettings, progress: OnProgress = silent) -> Workload:
     """Load the model and the data that the settings name."""
     _device(job)
     models.find(job.model)
-    data = load(job.data, Path(job.data_dir) if job.data_dir else None, progress)
-    model = models.build(job.model, data.train.shape, len(data.classes), job.seed)
+    objective = with_main(find_objective(job.objective), job.main_metric, job.better)
+    kind = objective.targets
+    data = load(job.data, Path(job.data_dir) if job.data_dir else None, progress, kind)
+    model = models.build(job.model, data.train.shape, data.outputs, job.seed)
     fixed = models.MODELS[job.model].fixed if job.model in models.MODELS else ()
-    made = _on_device(model, deal(data.train, job), data.test, (*fixed, *job.fixed), job)
-    return replace(made, classes=data.classes)
+    train, test = as_samples(data.train, kind), as_samples(data.test, kind)
+    made = _on_device(model, deal(train, job), test, (*fixed, *job.fixed), job)
+    return replace(made, classes=data.classes if kind == "labels" else (), objective=objective)
 
 
-def workload_from_python(model: nn.Module, train: Any, test: Any, job: JobSettings) -> Workload:
+def workload_from_python(
+    model: nn.Module,
+    train: Any,
+    test: Any,
+    job: JobSettings,
+    objective: Objective = CLASSIFICATION,
+    collate: Collate | None = None,
+) -> Workload:
     """Take the user's model and data; `train` may be a list with a data set for each worker."""
     if not isinstance(model, nn.Module):
         raise SettingError(
             f"The model is {describe_type(model)}, but it must be an "
             f"nn.Module{suggest_instance(model)}."
         )
-    dealt = datasets_by_worker(train)
-    whole = [_samples(train, "The training data")] if dealt is None else dealt
+    kind = objective.targets
+    dealt = datasets_by_worker(train, kind, collate)
+    whole = [_samples(train, "The training data", kind, collate)] if dealt is None else dealt
     if dealt is None:
         dealt = deal(whole[0], job)
     elif len(dealt) != job.workers:
@@ -87,11 +111,14 @@ def workload_from_python(model: nn.Module, train: Any, test: Any, job: JobSettin
             f"samples is {job.samples}, but train is a list with a data set for each worker, of "
             f"which all is used."
         )
-    made = _on_device(model, dealt, _samples(test, "The test data"), job.fixed, job)
-    return replace(made, origin=tuple(map(checksums, whole)))
+    tested = _samples(test, "The test data", kind, collate)
+    made = _on_device(model, dealt, tested, job.fixed, job, padded=collate is not None)
+    return replace(made, origin=tuple(map(checksums, whole)), objective=objective)
 
 
-def datasets_by_worker(train: Any) -> list[Samples] | None:
+def datasets_by_worker(
+    train: Any, kind: TargetKind = "labels", collate: Collate | None = None
+) -> list[Samples] | None:
     """The workers' data sets if `train` is a list of data sets, else None."""
     if not isinstance(train, list):
         return None
@@ -99,12 +126,15 @@ def datasets_by_worker(train: Any) -> list[Samples] | None:
         raise DataError("train is an empty list; it must hold a data set for each worker.")
     if _is_inside_a_data_set(train[0]):
         return None
-    return [_samples(each, f"Worker {worker}'s data") for worker, each in enumerate(train)]
+    return [
+        _samples(each, f"Worker {worker}'s data", kind, collate)
+        for worker, each in enumerate(train)
+    ]
 
 
-def _samples(source: Any, whose: str) -> Samples:
+def _samples(source: Any, whose: str, kind: TargetKind, collate: Collate | None) -> Samples:
     try:
-        return as_samples(source)
+        return as_samples(source, kind, collate)
     except DataError as error:
         raise DataError(f"{whose} cannot be used: {error}") from error
 
@@ -114,7 +144,12 @@ def deal(samples: Samples, job: JobSettings) -> list[Samples]:
     if job.samples:
         samples = _drawn(samples, job)
     randomness = generator(job.seed, "partition")
-    labels = samples.labels.cpu()
+    if job.partition != "iid" and not samples.has_labels:
+        raise SettingError(
+            f"partition is {job.partition!r}, but it deals samples by their class, and these have "
+            "none; choose iid, or give train as a list with a data set for each worker."
+        )
+    labels = each_tensor(samples.targets)[0].cpu()
     indexes = {
         "iid": lambda: partition.iid(labels, job.workers, randomness),
         "by-label": lambda: partition.by_label_share(
@@ -143,20 +178,23 @@ def _on_device(
     test: Samples,
     fixed: tuple[str, ...],
     job: JobSettings,
+    *,
+    padded: bool = False,
 ) -> Workload:
     if not any(parameter.requires_grad for parameter in model.parameters()):
         raise SettingError("The model has no parameters that can be trained.")
     device = _device(job)
     for worker, samples in enumerate(worker_samples):
-        if samples.shape != test.shape:
+        if samples.shape != test.shape and not padded:
             raise DataError(
                 f"Worker {worker}'s inputs have shape {samples.shape}, those for testing "
                 f"{test.shape}."
             )
-        types = (samples.inputs.dtype, test.inputs.dtype)
-        if types[0] != types[1] and torch.int64 in types:
+        types = (samples.kind, test.kind)
+        if types[0] != types[1] and ("int64" in types or SEVERAL in types):
+            kinds = [each if each == SEVERAL else f"torch.{each}" for each in types]
             raise DataError(
-                f"Worker {worker}'s inputs are {types[0]}, those for testing {types[1]}."
+                f"Worker {worker}'s inputs are {kinds[0]}, those for testing {kinds[1]}."
             )
     on_device = [samples.to(device) for samples in worker_samples]
     return Workload(model.to(device), on_device, test.to(device), fixed)
@@ -176,40 +214,44 @@ def _device(job: JobSettings) -> torch.device:
 def _is_inside_a_data_set(item: Any) -> bool:
     """Whether a list that begins with this item is one data set, not one for each worker.
 
-    One data set begins with all inputs, or with one pair (input, label).
+    One data set begins with all inputs, or with one sample: a dictionary, or a pair (input, label).
     """
-    if isinstance(item, Tensor | np.ndarray):
+    if isinstance(item, Tensor | np.ndarray | Mapping):
         return True
     if not isinstance(item, tuple | list) or len(item) != 2:
         return False
-    return isinstance(item[1], int) or getattr(item[1], "ndim", None) == 0
+    return isinstance(item[1], int | float) or getattr(item[1], "ndim", None) == 0
 
 
 def check_workload(workload: Workload, batch_size: int) -> None:
-    """An error if the model fails in training, cannot train on the smallest batch there will be,
-    or does not give a score for every label."""
+    """An error if the model, the objective and the data do not go together, if the model fails in
+    training, or cannot train on the smallest batch there will be."""
+    objective = workload.objective
+    inputs, targets = workload.pair()
+    tested = copy.deepcopy(workload.model).eval()
     with torch.no_grad():
-        scores = _require_scores(copy.deepcopy(workload.model).eval()(workload.example()))
+        scores = objective.outputs(tested, inputs, targets)
+    check_scores(objective, scores, targets)
     _check_training(workload, batch_size)
-    holders = {f"worker {worker}": each for worker, each in enumerate(workload.worker_samples)}
-    for who, samples in {**holders, "the test data": workload.test}.items():
-        highest = int(samples.labels.max())
-        if highest >= scores.shape[1]:
-            raise DataError(
-                f"The model gives scores for {scores.shape[1]} classes, but {who} has a label "
-                f"{highest}."
-            )
+    if objective.class_dim is not None:
+        _check_classes(workload, scores.shape[objective.class_dim])
+    if objective.has_custom_metrics:
+        try_metrics(objective, tested, workload.test)
     for worker, samples in enumerate(workload.worker_samples):
         if smallest_batch(len(samples), batch_size) == 1:
             refuse_lone_sample(worker, workload.model, samples, batch_size)
             return  # the model can take a single sample, whoever has it
 
 
-def _require_scores(scores: object, when: str = "") -> Tensor:
-    if isinstance(scores, Tensor) and scores.ndim == 2:
-        return scores
-    shape = f"shape {list(scores.shape)}" if isinstance(scores, Tensor) else "no tensor at all"
-    raise DataError(f"The model must give [samples, classes] scores, but{when} it gives {shape}.")
+def _check_classes(workload: Workload, classes: int) -> None:
+    holders = {f"worker {worker}": each for worker, each in enumerate(workload.worker_samples)}
+    for who, samples in {**holders, "the test data": workload.test}.items():
+        highest = int(each_tensor(samples.targets)[0].max())
+        # One channel of scores tells two classes of pixels apart.
+        if highest >= (2 if classes == 1 and not samples.has_labels else classes):
+            raise DataError(
+                f"The model gives scores for {classes} classes, but {who} has a label {highest}."
+            )
 
 
 def _check_training(workload: Workload, batch_size: int) -> None:
@@ -218,22 +260,27 @@ def _check_training(workload: Workload, batch_size: int) -> None:
     devices = [workload.device] if workload.device.type == "cuda" else []
     with torch.random.fork_rng(devices=devices), torch.enable_grad():
         try:
-            _step(workload.model, workload.example())
+            _step(workload, *workload.pair())
         except TraceError:
             # A model that cannot train on two samples may be able to on a full batch.
             most = max(workload.worker_samples, key=len)
             some = torch.arange(min(batch_size, len(most)), device=workload.device)
-            _step(workload.model, most.batch(some)[0])
+            _step(workload, *most.batch(some))
 
 
-def _step(model: nn.Module, inputs: Tensor) -> None:
+def _step(workload: Workload, inputs: Tensors, targets: Any) -> None:
     """Both passes of a training step, on a copy."""
-    tried = copy.deepcopy(model).train()
+    objective = workload.objective
+    tried = copy.deepcopy(workload.model).train()
     with failures_named(tried, inputs, " in training"):
-        output = tried(inputs)
-    scores = _require_scores(output, " in training")
+        outputs = objective.outputs(tried, inputs, targets)
+    check_scores(objective, outputs, targets, " in training")
+    if objective.is_classification:
+        root = outputs.sum()  # labels are checked against the classes later
+    else:
+        root = tried_loss(objective, outputs, targets).sum()
     with failures_named(tried, inputs, " in training"):
-        scores.sum().backward()  # type: ignore[no-untyped-call]
+        root.backward()
 
 
 def check_lookup_tables(workload: Workload) -> None:
@@ -248,31 +295,38 @@ def check_lookup_tables(workload: Workload) -> None:
                 "make it with sparse=False."
             )
     inputs = [each.inputs for each in (*workload.worker_samples, workload.test)]
-    if inputs[0].dtype == torch.int64:
+    if any(each.dtype == torch.int64 for each in each_tensor(inputs[0])):
         _check_numbers(workload.model, inputs)
 
 
-def _check_numbers(model: nn.Module, inputs: Sequence[Tensor]) -> None:
-    """Run the samples with the lowest and the highest number, and watch the tables."""
-    low = min(inputs, key=lambda each: int(each.min()))
-    high = max(inputs, key=lambda each: int(each.max()))
-    extreme = torch.stack(
-        [
-            low[int(low.flatten(1).amin(1).argmin())].cpu(),
-            high[int(high.flatten(1).amax(1).argmax())].cpu(),
-        ]
-    )
+def _check_numbers(model: nn.Module, inputs: Sequence[Tensors]) -> None:
+    """Run the samples with the lowest and the highest numbers, and watch the tables."""
+    extreme = _with_extremes(inputs)
     probe = copy.deepcopy(model).cpu().eval()
     for name, module in probe.named_modules():
         if isinstance(module, _TABLES):
             module.register_forward_pre_hook(partial(_check_look_up, name))
     try:
         with torch.no_grad():
-            probe(extreme)
+            call_model(probe, extreme)
     except DataError:
         raise
     except Exception:
         return  # tracing comes next and names the module that failed
+
+
+def _with_extremes(inputs: Sequence[Tensors]) -> Tensors:
+    """For every tensor of the inputs its samples with the lowest and the highest number."""
+    columns = iter(list(zip(*map(each_tensor, inputs), strict=True)))
+
+    def ends(_: Tensor) -> Tensor:
+        column = next(columns)
+        low = min(column, key=lambda each: each.min())
+        high = max(column, key=lambda each: each.max())
+        lowest, highest = low.flatten(1).amin(1).argmin(), high.flatten(1).amax(1).argmax()
+        return torch.stack([low[int(lowest)].cpu(), high[int(highest)].cpu()])
+
+    return mapped(ends, inputs[0])
 
 
 def _check_look_up(

@@ -128,6 +128,7 @@ def worker_record(units: UnitMap, arrival: Arrival, pruned_rate: float) -> Worke
         loss_jump=cut.loss_after - cut.loss_before if cut else None,
         bytes_sent=timing.bytes_sent,
         bytes_received=timing.bytes_received,
+        train_loss=update.loss,
     )
 
 

@@ -55,6 +55,9 @@ def round_metrics(record: RoundRecord) -> dict[str, float]:
     """The numbers of a round by name: of the run, and of each worker."""
     found: dict[str, float | None] = {
         "accuracy": record.accuracy,
+        **record.metrics,
+        "test_loss": record.test_loss,
+        "train_loss": record.train_loss,
         "heterogeneity": record.heterogeneity,
         "virtual_time_s": record.virtual_time_s,
         "similarity": record.similarity,
@@ -66,14 +69,15 @@ def round_metrics(record: RoundRecord) -> dict[str, float]:
         for worker in record.workers:
             found[f"update_time_s/worker_{worker.worker}"] = worker.update_time_s
             found[f"retention/worker_{worker.worker}"] = worker.retention
+            found[f"train_loss/worker_{worker.worker}"] = worker.train_loss
     return {name: float(value) for name, value in found.items() if value is not None}
 
 
 def summary_metrics(summary: Summary) -> dict[str, float]:
     """The numbers that a finished run comes to."""
     return {
-        "final_accuracy": summary.accuracy,
-        "best_accuracy": summary.best_accuracy,
+        f"final_{summary.metric}": summary.main_value,
+        f"best_{summary.metric}": summary.best_value,
         "total_virtual_time_s": summary.virtual_time_s,
         "params_saved": summary.params_saved,
         "flops_saved": summary.flops_saved,

@@ -7,6 +7,7 @@ see the same images.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -62,9 +63,9 @@ def draw_moves(count: int, generator: torch.Generator) -> Tensor:
     return torch.cat([shifts, mirrored])
 
 
-def crop_and_flip(images: Tensor, moves: Tensor) -> Tensor:
+def crop_and_flip(images: Any, moves: Tensor) -> Any:
     """Apply the moves to a batch of images [N, C, H, W]; any other input is returned unchanged."""
-    if images.dim() != 4:
+    if not isinstance(images, Tensor) or images.dim() != 4:
         return images
     count, _, height, width = images.shape
     device = images.device

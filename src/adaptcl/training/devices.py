@@ -11,15 +11,21 @@ import os
 import platform
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 
 import torch
 from torch import nn
 
 from adaptcl.data import Samples
+from adaptcl.data.samples import joined
 from adaptcl.training.gpu.captured_buffers import give_back
-from adaptcl.training.gpu.captured_trainer import CapturedModels, CapturedTrainer
+from adaptcl.training.gpu.captured_trainer import (
+    CapturedModels,
+    CapturedTrainer,
+    can_be_captured,
+)
 from adaptcl.training.layout import cpu_layout
+from adaptcl.training.objective import CLASSIFICATION, Objective
+from adaptcl.training.optimizers import OptimizerFactory
 from adaptcl.training.trainer import PlainTrainer, Trainer
 from adaptcl.units import UnitMap
 
@@ -43,30 +49,43 @@ _USER_VARIABLES = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "GLIBC_TU
 
 
 def trainers(
-    model: nn.Module, units: UnitMap, samples: Sequence[Samples], precision: str
+    model: nn.Module,
+    units: UnitMap,
+    samples: Sequence[Samples],
+    precision: str,
+    objective: Objective = CLASSIFICATION,
+    custom_optimizer: OptimizerFactory | None = None,
 ) -> list[Trainer]:
     """A trainer for each worker's samples: captured steps on a GPU, the plain loop elsewhere.
+
+    Captured steps need a single tensor of inputs and of targets and a ready-made loss. A custom
+    loss may compute on the host or change from step to step, which a replay would not repeat.
 
     `precision` says how a GPU multiplies: in float32, in TF32, or in bfloat16 with float32
     weights. Other devices always use float32. The precision and the memory that PyTorch keeps
     belong to the whole process, so run trainers under `gpu_left_as_found`.
     """
-    device = samples[0].labels.device
+    device = samples[0].device
     if device.type != "cuda":
         layout = torch.contiguous_format
         if device.type == "cpu":
             keep_freed_memory()
             # Two samples, because batch norm cannot train on one.
             layout = cpu_layout(model, samples[0].batch(torch.arange(2) % len(samples[0]))[0])
-        return [PlainTrainer(model, units, each, layout) for each in samples]
+        return [
+            PlainTrainer(model, units, each, layout, objective, custom_optimizer)
+            for each in samples
+        ]
     fast = precision != "float32"
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = fast
-    everything = replace(
-        samples[0],
-        inputs=torch.cat([each.inputs for each in samples]),
-        labels=torch.cat([each.labels for each in samples]),
+    if custom_optimizer is not None or not can_be_captured(samples[0], objective):
+        plain = torch.contiguous_format
+        return [
+            PlainTrainer(model, units, each, plain, objective, custom_optimizer) for each in samples
+        ]
+    models = CapturedModels(
+        model, units, joined(samples), half=precision == "bf16", objective=objective
     )
-    models = CapturedModels(model, units, everything, half=precision == "bf16")
     made: list[Trainer] = []
     begin = 0
     for worker, each in enumerate(samples):
@@ -93,9 +112,15 @@ def side_by_side_on_a_gpu(task_flops: float) -> int:
     return _STREAMS if task_flops >= _SHORT_TASK else _STREAMS_OF_SHORT_TASKS
 
 
-def trainer(model: nn.Module, units: UnitMap, samples: Samples, precision: str) -> Trainer:
+def trainer(
+    model: nn.Module,
+    units: UnitMap,
+    samples: Samples,
+    precision: str,
+    objective: Objective = CLASSIFICATION,
+) -> Trainer:
     """The trainer of the only worker in a process."""
-    return trainers(model, units, [samples], precision)[0]
+    return trainers(model, units, [samples], precision, objective)[0]
 
 
 def keep_freed_memory() -> bool:

@@ -1,4 +1,4 @@
-"""Top-1 accuracy of a model, over all samples and class by class.
+"""Tests of a model: its loss and the metrics of the objective, over all samples.
 
 `FreshStatistics` measures batch-norm statistics again before a merged model is tested.
 """
@@ -6,17 +6,22 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.modules.batchnorm import _NormBase
 
 from adaptcl.data import Samples
+from adaptcl.data.samples import joined
 from adaptcl.errors import SettingError
 from adaptcl.training.layout import cpu_layout, gpu_layout, in_layout, laid_out, speed_up_on_cpu
+from adaptcl.training.metrics import Accuracy, Metric
+from adaptcl.training.objective import CLASSIFICATION, LOSS, Objective
 from adaptcl.units import State
+from adaptcl.units.tensors import call_model
 
 USUAL_COUNT = 2000
 """Samples that make the statistics of 512 channels on 2×2 pixels steady."""
@@ -25,16 +30,17 @@ _BATCH = 250
 
 @dataclass(frozen=True)
 class Score:
-    """The result of one test, class by class."""
+    """The result of one test."""
 
-    right: tuple[int, ...]
-    """How many samples of each class were recognised."""
-    samples: tuple[int, ...]
+    loss: float
+    metrics: Mapping[str, float]
+    """By name. A metric may be NaN, such as R² of equal targets."""
+    main: str = "accuracy"
+    """The name of the main metric."""
+    right: tuple[int, ...] = ()
+    """How many samples of each class were recognised; empty without classes."""
+    samples: tuple[int, ...] = ()
     """How many samples each class has."""
-
-    @property
-    def accuracy(self) -> float:
-        return sum(self.right) / sum(self.samples)
 
     @property
     def by_class(self) -> tuple[float | None, ...]:
@@ -61,11 +67,14 @@ class Judge:
     a test takes cores from workers that train.
     """
 
-    def __init__(self, model: nn.Module, samples: Samples) -> None:
+    def __init__(
+        self, model: nn.Module, samples: Samples, objective: Objective = CLASSIFICATION
+    ) -> None:
         self._samples = samples
+        self._objective = objective
         self._model = copy.deepcopy(model)
         self._layout = torch.contiguous_format
-        device = samples.labels.device
+        device = samples.device
         example, _ = samples.batch(torch.arange(2, device=device) % len(samples))
         if device.type == "cuda":
             self._layout = gpu_layout(model, example)
@@ -74,46 +83,47 @@ class Judge:
             self._layout = cpu_layout(model, example)
             speed_up_on_cpu(self._model, self._layout)
 
-    def accuracy(self, state: State) -> float:
-        self._model.load_state_dict(state)
-        return accuracy(self._model, self._samples, layout=self._layout)
-
     def test(self, state: State) -> Score:
         self._model.load_state_dict(state)
-        right = _recognised(self._model, self._samples, layout=self._layout)
-        labels = self._samples.labels
-        samples = torch.bincount(labels)
-        return Score(
-            tuple(torch.bincount(labels[right], minlength=len(samples)).tolist()),
-            tuple(samples.tolist()),
-        )
-
-
-def accuracy(
-    model: nn.Module,
-    samples: Samples,
-    batch_size: int = 512,
-    layout: torch.memory_format = torch.contiguous_format,
-) -> float:
-    """The share of samples whose label gets the highest score."""
-    return int(_recognised(model, samples, batch_size, layout).sum()) / len(samples)
+        return score(self._model, self._samples, self._objective, self._layout)
 
 
 @torch.no_grad()
-def _recognised(
+def score(
     model: nn.Module,
     samples: Samples,
-    batch_size: int = 512,
+    objective: Objective = CLASSIFICATION,
     layout: torch.memory_format = torch.contiguous_format,
-) -> Tensor:
-    """For each sample whether its label gets the highest score. Does not wait for a GPU."""
+) -> Score:
+    """Test a model on all samples. Does not wait for a GPU before the last batch."""
     model.eval()
-    right = []
-    for start in range(0, len(samples), batch_size):
-        stop = min(start + batch_size, len(samples))
-        inputs, labels = samples.batch(torch.arange(start, stop, device=samples.labels.device))
-        right.append(model(laid_out(inputs, layout)).argmax(1) == labels)
-    return torch.cat(right)
+    device, size = samples.device, objective.test_batch
+    metrics = {name: _on_device(make(), device) for name, make in objective.metrics.items()}
+    total = torch.zeros((), dtype=torch.float32, device=device)
+    for start in range(0, len(samples), size):
+        stop = min(start + size, len(samples))
+        inputs, targets = samples.batch(torch.arange(start, stop, device=device))
+        outputs = objective.outputs(model, laid_out(inputs, layout), targets)
+        total += (stop - start) * objective.mean_loss(outputs, targets).detach()
+        for metric in metrics.values():
+            metric.update(outputs, targets)
+    loss = float(total) / len(samples)
+    found = {name: float(metric.compute()) for name, metric in metrics.items()}
+    counts = next((m.by_class() for m in metrics.values() if isinstance(m, Accuracy)), ((), ()))
+    if objective.main.name == LOSS:
+        found[LOSS] = loss
+    return Score(loss, found, objective.main.name, *counts)
+
+
+def accuracy(model: nn.Module, samples: Samples) -> float:
+    """The share of samples whose label gets the highest score."""
+    return score(model, samples).metrics["accuracy"]
+
+
+def _on_device(metric: Metric, device: torch.device) -> Metric:
+    metric.reset()
+    to: Any = getattr(metric, "to", None)  # metrics of torchmetrics are modules
+    return to(device) if callable(to) else metric
 
 
 class FreshStatistics:
@@ -153,10 +163,10 @@ class FreshStatistics:
         for module in self._norms.values():
             module.reset_running_stats()
             module.train()
-        indexes = torch.arange(len(self._samples), device=self._samples.labels.device)
+        indexes = torch.arange(len(self._samples), device=self._samples.device)
         # In equal chunks: a last chunk of one sample would have no variance.
         for chunk in indexes.tensor_split(-(-len(indexes) // _BATCH)):
-            self._model(self._samples.batch(chunk)[0])
+            call_model(self._model, self._samples.batch(chunk)[0])
         measured = self._model.state_dict()
         return {
             name: measured[name].clone() if name in self._statistics else tensor
@@ -175,11 +185,7 @@ def _spread(samples: Sequence[Samples], count: int) -> Samples:
         for each, begin, length in zip(samples, _begins(lengths), lengths, strict=True)
         if len(here := chosen[(chosen >= begin) & (chosen < begin + length)])
     ]
-    together = replace(
-        taken[0],
-        inputs=torch.cat([each.inputs for each in taken]),
-        labels=torch.cat([each.labels for each in taken]),
-    )
+    together = joined(taken)
     order = torch.randperm(len(together), generator=torch.Generator().manual_seed(0))
     return together.take(order)
 

@@ -16,7 +16,7 @@ on the model alone, so all workers of a run choose the same layout.
 from __future__ import annotations
 
 import copy
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 from torch import Tensor, nn
@@ -25,6 +25,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from adaptcl.training.cpu.pooling import pool_by_halves, pool_channels_last
 from adaptcl.training.cpu.small_images import skip_padding
+from adaptcl.units.tensors import Tensors
 
 _TOLERANCE = 1e-3
 """How far scores may differ, relative to the largest. A misread layout gives quite other scores."""
@@ -32,9 +33,9 @@ _GPU_TOLERANCE = 3e-2
 """The same on a GPU, where products may be rounded to ten bits."""
 
 
-def cpu_layout(model: nn.Module, example: Tensor) -> torch.memory_format:
+def cpu_layout(model: nn.Module, example: Tensors) -> torch.memory_format:
     """The layout in which a model should train on a CPU; does not change the model."""
-    if example.dim() != 4 or example.dtype != torch.float32 or not _has_safe_modules(model):
+    if not _are_images(example) or example.dtype != torch.float32 or not _has_safe_modules(model):
         return torch.contiguous_format
     tried = copy.deepcopy(model)
     with torch.random.fork_rng(devices=()):
@@ -47,15 +48,17 @@ def cpu_layout(model: nn.Module, example: Tensor) -> torch.memory_format:
 
 
 @torch.no_grad()
-def gpu_layout(model: nn.Module, example: Tensor) -> torch.memory_format:
+def gpu_layout(model: nn.Module, example: Tensors) -> torch.memory_format:
     """The layout in which a GPU should test a model; does not change the model.
 
     GPUs prefer channels-last, unless the model relies on channels first.
     """
-    if example.dim() != 4:
+    if not _are_images(example):
         return torch.contiguous_format
     tried = copy.deepcopy(model).eval()
     expected = tried(example)
+    if not isinstance(expected, Tensor):
+        return torch.contiguous_format
     try:
         scores = in_layout(tried, torch.channels_last)(laid_out(example, torch.channels_last))
     except Exception:  # usually from a `view` that would need a copy
@@ -64,15 +67,19 @@ def gpu_layout(model: nn.Module, example: Tensor) -> torch.memory_format:
     return torch.channels_last if works else torch.contiguous_format
 
 
+def _are_images(inputs: Tensors) -> TypeGuard[Tensor]:
+    return isinstance(inputs, Tensor) and inputs.dim() == 4
+
+
 def in_layout(model: nn.Module, layout: torch.memory_format) -> nn.Module:
     """Bring a model's weights into a layout, in place."""
     model.to(memory_format=layout)  # type: ignore[call-overload]
     return model
 
 
-def laid_out(images: Tensor, layout: torch.memory_format) -> Tensor:
+def laid_out(images: Any, layout: torch.memory_format) -> Any:
     """A batch of images in that layout; any other input is returned unchanged."""
-    if layout is not torch.channels_last or images.dim() != 4:
+    if layout is not torch.channels_last or not _are_images(images):
         return images
     images = images.contiguous(memory_format=layout)
     _, channels, height, width = images.shape
@@ -107,7 +114,8 @@ def _scores_if_safe(model: nn.Module, example: Tensor) -> Tensor | None:
             model.train()(example)
     except Exception:  # a model may need more samples than the example has
         return None
-    return scores if seen.any and seen.all_safe else None
+    is_plain = isinstance(scores, Tensor)
+    return scores if is_plain and seen.any and seen.all_safe else None
 
 
 def _works_channels_last(model: nn.Module, example: Tensor, expected: Tensor) -> bool:

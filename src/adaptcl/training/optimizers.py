@@ -2,21 +2,55 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 
-from adaptcl.training.task import Recipe
+from adaptcl.custom import custom_function
+from adaptcl.errors import SettingError, describe_type
+from adaptcl.settings import is_custom
+from adaptcl.training.task import OPTIMIZERS, Recipe, Schedule
 
 _FUSED = (torch.float32, torch.float64)
 """On a CPU, PyTorch 2.13 silently leaves parameters of other types unchanged."""
 
 
-def optimizer(model: nn.Module, recipe: Recipe) -> Optimizer:
-    """A fresh optimizer of the kind that the recipe names."""
+OptimizerFactory = Callable[[list[nn.Parameter]], torch.optim.Optimizer]
+"""Makes a user's optimizer for these parameters."""
+
+
+def find_optimizer(name: str) -> OptimizerFactory | None:
+    """The custom optimizer of this name; None if it is not a custom one."""
+    if not is_custom(name):
+        return None
+    return custom_function(name, "an optimizer", ("parameters",), "a torch.optim.Optimizer")
+
+
+def find_schedule(name: str) -> Schedule | None:
+    """The custom schedule of this name; None if there is none."""
+    if not name:
+        return None
+    if not is_custom(name):
+        raise SettingError(f"schedule is {name!r}, but it must be package.module:function.")
+    return custom_function(name, "a schedule", ("round",), "a factor")
+
+
+def optimizer(
+    model: nn.Module,
+    recipe: Recipe,
+    rate_factor: float = 1.0,
+    custom: OptimizerFactory | None = None,
+) -> Optimizer:
+    """A fresh optimizer of the kind that the recipe names, or a custom one."""
+    if custom is not None:
+        return CustomOptimizer(model, custom, rate_factor)
+    if rate_factor != 1:
+        recipe = replace(recipe, learning_rate=recipe.learning_rate * rate_factor)
+    if recipe.optimizer not in OPTIMIZERS:
+        raise SettingError(f"optimizer is {recipe.optimizer!r}, which is not known here.")
     return AdamW(model, recipe) if recipe.optimizer == "adamw" else SGD(model, recipe)
 
 
@@ -142,6 +176,27 @@ class AdamW:
         if self._inner is not None:
             self._inner.step()
             self._inner.zero_grad()
+
+
+class CustomOptimizer:
+    """A user's optimizer of PyTorch's kind, at the learning rate of the round."""
+
+    def __init__(self, model: nn.Module, make: OptimizerFactory, rate_factor: float) -> None:
+        trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        for parameter in trained:
+            parameter.grad = None
+        self._inner = make(trained)
+        if not isinstance(self._inner, torch.optim.Optimizer):
+            raise SettingError(
+                f"optimizer returns {describe_type(self._inner)}, but it must return a "
+                "torch.optim.Optimizer of the parameters that it gets."
+            )
+        for group in self._inner.param_groups:
+            group["lr"] *= rate_factor
+
+    def step(self) -> None:
+        self._inner.step()
+        self._inner.zero_grad()
 
 
 class Proximal:

@@ -26,6 +26,8 @@ from torch import Tensor, nn
 from adaptcl.seeds import derive
 from adaptcl.training.gpu.task_dropout import Drop, TaskDropout
 from adaptcl.training.task_generator import SHARED, QuickGenerator, TaskGenerator
+from adaptcl.units.flow import tensors_in
+from adaptcl.units.tensors import Tensors, call_model, each_tensor
 
 try:
     from adaptcl.training.gpu.activations import drop
@@ -47,29 +49,30 @@ class Draws(Enum):
     SHARED = "the process's generators, one task at a time"
 
 
-def draws_randomness(model: nn.Module, example: Tensor) -> Draws:
+def draws_randomness(model: nn.Module, example: Tensors) -> Draws:
     """Find out where a model draws from, by forward and backward passes on copies of it.
 
     This also detects models that draw outside of any operation, or that save and restore the
     process's generator, as recomputing activations does. A model that cannot take the step, for
     instance because it needs larger batches, takes turns.
     """
+    device = each_tensor(example)[0].device
     with _forked():
-        before, before_elsewhere = _states(example.device), _states_elsewhere()
+        before, before_elsewhere = _states(device), _states_elsewhere()
         try:
             _pass(model, example)
             if before_elsewhere != _states_elsewhere():
                 return Draws.SHARED
-            if _same(before, _states(example.device)):
+            if _same(before, _states(device)):
                 return Draws.NOTHING
-            if example.device.type == "cpu":
+            if device.type == "cpu":
                 return Draws.TASK_GENERATOR if follows_generator(model, example) else Draws.SHARED
             return Draws.TASK_SEED if follows_seed(model, example) else Draws.SHARED
         except Exception:  # a model may do anything
             return Draws.SHARED
 
 
-def follows_generator(model: nn.Module, example: Tensor) -> bool:
+def follows_generator(model: nn.Module, example: Tensors) -> bool:
     """Whether a model draws from a task's generator, and from no other.
 
     With the same seed, the process's generator and the task's must give the very same scores and
@@ -77,12 +80,13 @@ def follows_generator(model: nn.Module, example: Tensor) -> bool:
     """
     torch.manual_seed(0)
     expected = _pass(model, example)
-    before = _states(example.device)
+    device = each_tensor(example)[0].device
+    before = _states(device)
     found = _pass(model, example, TaskGenerator(0).attach)
-    return _same(before, _states(example.device)) and _same(expected, found)
+    return _same(before, _states(device)) and _same(expected, found)
 
 
-def follows_seed(model: nn.Module, example: Tensor, drop: Drop | None = _DROP) -> bool:
+def follows_seed(model: nn.Module, example: Tensors, drop: Drop | None = _DROP) -> bool:
     """Whether everything a model draws comes from the task's seed.
 
     Then the process's generators do not change, and their state does not matter.
@@ -90,11 +94,12 @@ def follows_seed(model: nn.Module, example: Tensor, drop: Drop | None = _DROP) -
     if drop is None:
         return False
     found: list[list[Tensor]] = []
+    device = each_tensor(example)[0].device
     for seed in (1, 2):
         torch.manual_seed(seed)
-        before = _states(example.device)
+        before = _states(device)
         found.append(_pass(model, example, _TaskSeed(0, drop).attach))
-        if not _same(before, _states(example.device)):
+        if not _same(before, _states(device)):
             return False
     return all(map(_close, *found))
 
@@ -140,16 +145,15 @@ def _unchanged(model: nn.Module) -> nn.Module:
     return model
 
 
-def _pass(model: nn.Module, example: Tensor, seed_model: SeedModel = _unchanged) -> list[Tensor]:
-    """Scores and gradients of one pass in training mode, on a copy."""
+def _pass(model: nn.Module, example: Tensors, seed_model: SeedModel = _unchanged) -> list[Tensor]:
+    """Outputs and gradients of one pass in training mode, on a copy."""
     tried = seed_model(copy.deepcopy(model).train())
-    scores = tried(example)
-    if not isinstance(scores, Tensor):
-        return []
-    if scores.requires_grad:
-        scores.square().sum().backward()  # type: ignore[no-untyped-call]
+    outputs = list(tensors_in(call_model(tried, example)))
+    roots = [each for each in outputs if each.requires_grad]
+    if roots:
+        torch.autograd.backward([each.square().sum() for each in roots])
     gradients = [p.grad for p in tried.parameters() if p.grad is not None]
-    return [scores.detach(), *gradients]
+    return [*(each.detach() for each in outputs), *gradients]
 
 
 def _states(device: torch.device) -> list[Tensor]:

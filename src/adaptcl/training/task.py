@@ -6,7 +6,7 @@ task nor the engine that delivered it, so the same worker serves a simulation an
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from torch import Tensor
@@ -16,6 +16,8 @@ from adaptcl.training.batches import steps, steps_of_round
 from adaptcl.units import Kept, State
 
 OPTIMIZERS = ("sgd", "adamw")
+Schedule = Callable[[int], float]
+"""The factor of the learning rate for a round, counted from 1."""
 
 
 @dataclass(frozen=True)
@@ -29,15 +31,28 @@ class Recipe:
         2.0, "local epochs per round (E); fractions are allowed", above=0, at_most=1000
     )
     batch_size: int = setting(64, "samples per mini-batch", at_least=1)
-    optimizer: str = setting("sgd", "the optimizer of local training", choices=OPTIMIZERS)
+    optimizer: str = setting(
+        "sgd", "the optimizer of local training", choices=OPTIMIZERS, or_custom=True
+    )
     learning_rate: float = setting(0.01, "learning rate of local training", above=0)
     learning_rate_decay: float = setting(
         1.0, "multiply the learning rate by this after every round", above=0, at_most=1
+    )
+    schedule: str = setting(
+        "",
+        "your own schedule as package.module:function; it gives the factor of the learning rate "
+        "for a round, counted from 1",
     )
     momentum: float = setting(
         0.9, "momentum of local SGD", at_least=0, below=1, condition=With("optimizer", "sgd")
     )
     weight_decay: float = setting(5e-4, "weight decay of local training", at_least=0)
+    clip_norm: float = setting(
+        0.0, "scale gradients down to this norm; 0 leaves them as they are", at_least=0
+    )
+    accumulation: int = setting(
+        1, "mini-batches whose gradients are averaged into one step", at_least=1
+    )
     proximal: float = setting(
         0.0, "pull towards the model that the round began with (FedProx's μ)", at_least=0
     )

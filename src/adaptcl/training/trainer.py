@@ -11,13 +11,13 @@ from typing import Protocol
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from adaptcl.data import Samples
 from adaptcl.training.batches import crop_and_flip
 from adaptcl.training.group_lasso import GroupLasso, coefficient
 from adaptcl.training.layout import laid_out, speed_up_on_cpu
-from adaptcl.training.optimizers import Proximal, optimizer
+from adaptcl.training.objective import CLASSIFICATION, Objective
+from adaptcl.training.optimizers import OptimizerFactory, Proximal, optimizer
 from adaptcl.training.task import Recipe
 from adaptcl.units import Kept, State, UnitMap, submodel
 
@@ -45,10 +45,12 @@ class Trainer(Protocol):
         recipe: Recipe,
         lasso: float,
         towards: State | None = None,
+        rate_factor: float = 1.0,
     ) -> Tensor:
         """Take one step on each batch of sample indexes, with a fresh optimizer; the losses.
 
-        `towards` are the tensors that the recipe's proximal term pulls to, if it has one.
+        `towards` are the tensors that the recipe's proximal term pulls to, if it has one. The
+        learning rate is multiplied by `rate_factor`.
         """
         ...
 
@@ -70,18 +72,22 @@ class PlainTrainer:
         units: UnitMap,
         samples: Samples,
         layout: torch.memory_format = torch.contiguous_format,
+        objective: Objective = CLASSIFICATION,
+        custom_optimizer: OptimizerFactory | None = None,
     ) -> None:
         self._model = model
         self._units = units
         self._samples = samples
         self._layout = layout
+        self._objective = objective
+        self._custom_optimizer = custom_optimizer
 
     def for_a_task(self) -> PlainTrainer:
         return self
 
     def load(self, kept: Kept, state: State) -> nn.Module:
         model = submodel(self._model, self._units, kept, state)
-        on_cpu = self._samples.labels.device.type == "cpu"
+        on_cpu = self._samples.device.type == "cpu"
         return speed_up_on_cpu(model, self._layout) if on_cpu else model
 
     def run(
@@ -93,25 +99,33 @@ class PlainTrainer:
         recipe: Recipe,
         lasso: float,
         towards: State | None = None,
+        rate_factor: float = 1.0,
     ) -> Tensor:
         penalty = GroupLasso(model, self._units, kept) if lasso > 0 else None
         proximal = Proximal(model, towards, recipe.proximal) if towards is not None else None
-        chosen = optimizer(model, recipe)
-        device = self._samples.labels.device
+        chosen = optimizer(model, recipe, rate_factor, self._custom_optimizer)
+        trained = [each for each in model.parameters() if each.requires_grad]
+        objective, device = self._objective, self._samples.device
         losses = torch.zeros(len(batches), device=device)
         model.train()
         for number, indexes in enumerate(batches):
-            inputs, labels = self._samples.batch(indexes.to(device))
+            inputs, targets = self._samples.batch(indexes.to(device))
             if moves is not None:
                 inputs = crop_and_flip(inputs, moves[number])
-            loss = F.cross_entropy(model(laid_out(inputs, self._layout)), labels)
-            loss.backward()  # type: ignore[no-untyped-call]
+            outputs = objective.outputs(model, laid_out(inputs, self._layout), targets)
+            loss = objective.mean_loss(outputs, targets)
+            together = _batches_of_step(number, len(batches), recipe.accumulation)
+            (loss / together if together > 1 else loss).backward()  # type: ignore[no-untyped-call]
+            losses[number] = loss.detach()
+            if not _ends_step(number, len(batches), recipe.accumulation):
+                continue
+            if recipe.clip_norm > 0:
+                nn.utils.clip_grad_norm_(trained, recipe.clip_norm)
             if penalty is not None:
                 penalty.add_gradient(lasso)
             if proximal is not None:
                 proximal.add_gradient()
             chosen.step()
-            losses[number] = loss.detach()
         return losses
 
     def state(self, model: nn.Module) -> State:
@@ -124,6 +138,17 @@ class PlainTrainer:
         """Nothing to do: it holds no sub-model."""
 
 
+def _ends_step(number: int, count: int, accumulation: int) -> bool:
+    """Whether a step is taken after this batch; the last step may have fewer batches."""
+    return (number + 1) % accumulation == 0 or number + 1 == count
+
+
+def _batches_of_step(number: int, count: int, accumulation: int) -> int:
+    """How many batches the step of this batch has."""
+    begin = number - number % accumulation
+    return min(accumulation, count - begin)
+
+
 def first_coefficient(
     model: nn.Module,
     units: UnitMap,
@@ -131,6 +156,7 @@ def first_coefficient(
     samples: Samples,
     indexes: Tensor,
     strength: float,
+    objective: Objective = CLASSIFICATION,
 ) -> float:
     """The group lasso's λ, from the loss on a worker's very first batch.
 
@@ -138,11 +164,12 @@ def first_coefficient(
     """
     if strength == 0:
         return 0.0
-    inputs, labels = samples.batch(indexes.to(samples.labels.device))
+    inputs, targets = samples.batch(indexes.to(samples.device))
     before = {name: buffer.clone() for name, buffer in model.named_buffers()}
     model.train()
     with torch.no_grad():
-        loss = float(F.cross_entropy(model(inputs), labels))
+        outputs = objective.outputs(model, inputs, targets)
+        loss = float(objective.mean_loss(outputs, targets))
         for name, buffer in model.named_buffers():
             buffer.copy_(before[name])
     return coefficient(strength, loss, GroupLasso(model, units, kept).penalty())

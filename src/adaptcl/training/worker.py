@@ -23,7 +23,6 @@ from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from adaptcl.codecs.codec import Memory
 from adaptcl.data import Samples
@@ -39,8 +38,9 @@ from adaptcl.pruning import (
 from adaptcl.pruning.cig_bnscalor import CIGBNscalor
 from adaptcl.seeds import derive, generator
 from adaptcl.training.batches import batches, draw_moves, smallest_batch
+from adaptcl.training.objective import CLASSIFICATION, Objective
 from adaptcl.training.randomness import Draws, SeedModel, seeded
-from adaptcl.training.task import Cut, Pruning, Task, Update
+from adaptcl.training.task import Cut, Pruning, Schedule, Task, Update
 from adaptcl.training.trainer import PlainTrainer, Trainer, first_coefficient
 from adaptcl.units import Kept, UnitMap, put_back, recut
 from adaptcl.units.forward import unable_alone
@@ -62,7 +62,7 @@ def refuse_lone_sample(worker: int, model: nn.Module, samples: Samples, batch_si
     """Raise an error if a batch has a single sample and the model cannot train on one."""
     if smallest_batch(len(samples), batch_size) > 1:
         return
-    first = torch.zeros(1, dtype=torch.int64, device=samples.labels.device)
+    first = torch.zeros(1, dtype=torch.int64, device=samples.device)
     unable = unable_alone(model, samples.batch(first)[0])
     if unable is None:
         return
@@ -90,13 +90,17 @@ class Worker:
         trainer: Trainer | None = None,
         draws_randomness: Draws = Draws.NOTHING,
         custom_orders: Mapping[str, WorkerOrder] | None = None,
+        objective: Objective = CLASSIFICATION,
+        schedule: Schedule | None = None,
     ) -> None:
         self.number = number
         self.samples = samples
         self._model = model
         self._units = units
         self._seed = seed
-        self._trainer = trainer or PlainTrainer(model, units, samples)
+        self._objective = objective
+        self._schedule = schedule
+        self._trainer = trainer or PlainTrainer(model, units, samples, objective=objective)
         self._draws_randomness = draws_randomness
         self._custom_orders = custom_orders or {}
 
@@ -117,6 +121,7 @@ class Worker:
         self, task: Task, memory: WorkerMemory, trainer: Trainer, seed_model: SeedModel
     ) -> tuple[Update, WorkerMemory]:
         recipe = task.recipe.in_round(task.round)
+        factor = 1.0 if self._schedule is None else self._schedule(task.round)
         total = task.steps(len(self.samples))
         randomness = generator(self._seed, "batches", self.number, task.round)
         order = list(batches(len(self.samples), recipe.batch_size, total, randomness))
@@ -133,7 +138,7 @@ class Worker:
             spare = batches(len(self.samples), recipe.batch_size, 1, randomness)
             first = order[0] if order else next(spare)
             lasso = first_coefficient(
-                model, self._units, kept, self.samples, first, recipe.strength
+                model, self._units, kept, self.samples, first, recipe.strength, self._objective
             )
 
         def sparse_train(begin: int, end: int) -> Tensor:
@@ -146,6 +151,7 @@ class Worker:
                 recipe,
                 lasso,
                 start,
+                factor,
             )
 
         cut = None
@@ -186,6 +192,7 @@ class Worker:
                 samples=self.samples,
                 batch_size=task.recipe.batch_size,
                 seed=derive(self._seed, "order", self.number, task.round),
+                objective=self._objective,
             )
             importance = worker_order(pruning.order, self._custom_orders).importance(view)
         return prune(
@@ -220,8 +227,9 @@ class Worker:
         was_training = model.training
         model.eval()
         chosen = torch.arange(min(_LOSS_SAMPLES, len(self.samples)))
-        inputs, labels = self.samples.batch(chosen.to(self.samples.labels.device))
-        loss = F.cross_entropy(model(inputs), labels)
+        inputs, targets = self.samples.batch(chosen.to(self.samples.device))
+        outputs = self._objective.outputs(model, inputs, targets)
+        loss = self._objective.mean_loss(outputs, targets)
         model.train(was_training)
         return float(loss)
 

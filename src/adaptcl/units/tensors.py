@@ -36,6 +36,17 @@ def mapped(function: Callable[[Tensor], Tensor], tensors: Tensors) -> Tensors:
     return tuple(map(function, tensors))
 
 
+def shapes_in_words(value: Any) -> str:
+    """`float32 [2, 3]`, and the same for each of several tensors; other things by their type."""
+    if isinstance(value, Tensor):
+        return f"{str(value.dtype).removeprefix('torch.')} {list(value.shape)}"
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name} {shapes_in_words(each)}" for name, each in value.items())
+    if isinstance(value, tuple | list):
+        return ", ".join(map(shapes_in_words, value))
+    return f"of {type(value).__name__}"
+
+
 def described(tensors: Tensors) -> str:
     """Shapes and types in words, for error messages."""
     if isinstance(tensors, Tensor):

@@ -17,6 +17,7 @@ from adaptcl.training import Pruning, Recipe, Task
 from adaptcl.training.gpu import captured_trainer as module
 from adaptcl.training.gpu.captured_buffers import ModelTensors
 from adaptcl.training.gpu.captured_trainer import CapturedModels, CapturedTrainer
+from adaptcl.training.objective import Objective
 from adaptcl.training.trainer import PlainTrainer
 from adaptcl.training.worker import Worker, WorkerMemory
 from adaptcl.units import Kept, State, UnitMap
@@ -33,14 +34,21 @@ class InPlace:
     first_has_begun: ClassVar[threading.Event]
 
     def __init__(
-        self, model: nn.Module, units: UnitMap, kept: Kept, samples: Samples, *, half: bool
+        self,
+        model: nn.Module,
+        units: UnitMap,
+        kept: Kept,
+        samples: Samples,
+        *,
+        half: bool,
+        objective: Objective,
     ) -> None:
         InPlace.made += 1
         self.model = model
         self.shape = kept.numpy().tobytes()
         self.last_worker = -1
         self._kept = kept
-        self._plain = PlainTrainer(model, units, samples)
+        self._plain = PlainTrainer(model, units, samples, objective=objective)
         self._tensors = ModelTensors(model)
 
     def load(self, state: State) -> None:
@@ -56,13 +64,16 @@ class InPlace:
         begin: int,
         recipe: Recipe,
         lasso: float,
+        rate_factor: float,
     ) -> Tensor:
         gate, InPlace.first_run_waits_for = InPlace.first_run_waits_for, None
         if gate is not None:
             InPlace.first_has_begun.set()
             assert gate.wait(30)
         indexes = [each + begin for each in batches]
-        return self._plain.run(self.model, self._kept, indexes, moves, recipe, lasso)
+        return self._plain.run(
+            self.model, self._kept, indexes, moves, recipe, lasso, None, rate_factor
+        )
 
 
 @pytest.fixture(autouse=True)

@@ -25,7 +25,9 @@ def batch_fits(samples: Samples, size: int) -> bool:
     """Whether the kernel can make batches of this size: it takes images in bytes, on a GPU."""
     inputs = samples.inputs
     return (
-        inputs.is_cuda
+        isinstance(inputs, Tensor)
+        and samples.has_labels
+        and inputs.is_cuda
         and inputs.dtype == torch.uint8
         and inputs.dim() == 4
         and inputs.is_contiguous()
@@ -42,10 +44,11 @@ def batch(
     `table` is [batches, 1 or 4, widest batch]: sample numbers, and what `draw_moves` drew for them
     if images are `moved`.
     """
+    assert isinstance(samples.inputs, Tensor)
     assert samples.scale is not None
     assert samples.shift is not None
     _, channels, height, width = samples.inputs.shape
-    device = samples.labels.device
+    device = samples.device
     images = torch.empty(
         (size, channels, height, width), device=device, memory_format=torch.channels_last
     )

@@ -10,12 +10,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
-from torch.nn import functional as F
 
 from adaptcl.data import Samples
 from adaptcl.training.batches import crop_and_flip
 from adaptcl.training.gpu.captured_buffers import CAPTURING, BatchTable, ModelTensors
 from adaptcl.training.gpu.slices import TwoOwnersError
+from adaptcl.training.objective import CLASSIFICATION, Objective, scores_in
 from adaptcl.training.task import Recipe
 from adaptcl.units import Kept, State, UnitMap, kept_key
 
@@ -45,7 +45,14 @@ class CapturedModel:
     """A sub-model, its parameters in the form in which they train, and its steps by batch size."""
 
     def __init__(
-        self, model: nn.Module, units: UnitMap, kept: Kept, samples: Samples, *, half: bool
+        self,
+        model: nn.Module,
+        units: UnitMap,
+        kept: Kept,
+        samples: Samples,
+        *,
+        half: bool,
+        objective: Objective = CLASSIFICATION,
     ) -> None:
         _refuse(model)
         self.model = model
@@ -56,7 +63,8 @@ class CapturedModel:
         self._kept = kept
         self._samples = samples
         self._half = half
-        self._device = samples.labels.device
+        self._objective = objective
+        self._device = samples.device
         self._lasso = torch.zeros((), device=self._device)
         self._rate = torch.zeros((), device=self._device)
         """The learning rate, which may differ from round to round."""
@@ -89,6 +97,7 @@ class CapturedModel:
         begin: int,
         recipe: Recipe,
         lasso: float,
+        rate_factor: float = 1.0,
     ) -> Tensor:
         """Take one step of SGD on each batch, with no momentum at first; the losses.
 
@@ -98,7 +107,8 @@ class CapturedModel:
         stream.wait_stream(torch.cuda.current_stream(self._device))
         try:
             with torch.cuda.stream(stream):
-                return self._run(batches, moves, begin, recipe, lasso)
+                rate = recipe.learning_rate * rate_factor
+                return self._run(batches, moves, begin, recipe, lasso, rate)
         finally:
             # Making the common stream wait for this one would hold up the other threads.
             stream.synchronize()
@@ -110,12 +120,13 @@ class CapturedModel:
         begin: int,
         recipe: Recipe,
         lasso: float,
+        rate: float,
     ) -> Tensor:
         sizes = [len(indexes) for indexes in batches]
         table, descent = self._prepared(sizes, replace(recipe, learning_rate=1.0))
         table.fill(batches, moves, begin)
         self._lasso.fill_(lasso)
-        self._rate.fill_(recipe.learning_rate)
+        self._rate.fill_(rate)
         descent.round()
         descent.rest()
         for size in sizes:
@@ -183,7 +194,7 @@ class CapturedModel:
         """
         assert self._descent is not None
         assert self._shortcuts is not None
-        inputs, labels = self._batch(step, recipe)
+        inputs, targets = self._batch(step, recipe)
         shortened = Shortened(
             self._shortcuts,
             Operations(batch_norm, fits, batch_norm_pool, halve, halves, convolve, convolves),
@@ -192,7 +203,7 @@ class CapturedModel:
         with shortened, self._autocast():
             scores = self._scores(inputs)
         shortened.finish()
-        root, slope = self._loss(step, scores, labels)
+        root, slope = self._loss(step, scores, targets)
         leaves = self._descent.leaves
         trained = [name for name, leaf in leaves.items() if leaf.requires_grad]
         gradients = torch.autograd.grad(
@@ -225,25 +236,26 @@ class CapturedModel:
             moved = recipe.augmentation
             return batch(self._samples, table.rows, table.counter, step.size, moved=moved)
         indexes, moves = table.row(step.size)
-        inputs, labels = self._samples.batch(indexes)
+        inputs, targets = self._samples.batch(indexes)
         if recipe.augmentation:
             inputs = crop_and_flip(inputs, moves)
         if inputs.dim() == 4:
             inputs = inputs.contiguous(memory_format=torch.channels_last)
-        return inputs, labels
+        return inputs, targets
 
     def _scores(self, inputs: Tensor) -> Tensor:
         assert self._descent is not None
-        scores: Tensor = functional_call(self.model, self._descent.leaves, (inputs,))
+        output = functional_call(self.model, self._descent.leaves, (inputs,))
+        scores: Tensor = scores_in(output, first=True)
         return scores
 
-    def _loss(self, step: _Step, scores: Tensor, labels: Tensor) -> tuple[Tensor, Tensor | None]:
+    def _loss(self, step: _Step, scores: Tensor, targets: Tensor) -> tuple[Tensor, Tensor | None]:
         """Write down the loss; where the backward pass begins, and the gradient there if not 1."""
         table = step.table
-        if loss_fits(scores):
-            return scores, loss_gradient(scores, labels, table.noted, table.counter)
+        if self._objective.is_classification and loss_fits(scores):
+            return scores, loss_gradient(scores, targets, table.noted, table.counter)
         with self._autocast():
-            mean = F.cross_entropy(scores, labels)
+            mean = self._objective.mean_loss(scores, targets)
         table.note(mean.detach())
         return mean, None
 

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from adaptcl.data import Samples
 from adaptcl.training.gpu.captured_buffers import give_back, is_short
 from adaptcl.training.gpu.captured_model import CannotCaptureError, CapturedModel
+from adaptcl.training.objective import CLASSIFICATION, Objective
 from adaptcl.training.task import Recipe
 from adaptcl.training.trainer import PlainTrainer
 from adaptcl.units import Kept, State, UnitMap, kept_key, submodel
@@ -26,11 +27,26 @@ from adaptcl.units import Kept, State, UnitMap, kept_key, submodel
 _log = logging.getLogger(__name__)
 
 
+def can_be_captured(samples: Samples, objective: Objective) -> bool:
+    """Whether a step on these samples can be captured, as far as samples and loss decide that."""
+    tensors = isinstance(samples.inputs, Tensor) and isinstance(samples.targets, Tensor)
+    return tensors and objective.is_ready_made
+
+
 class CapturedModels:
     """All captured models of a process, each lent to one task's trainer at a time."""
 
-    def __init__(self, model: nn.Module, units: UnitMap, samples: Samples, *, half: bool) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        units: UnitMap,
+        samples: Samples,
+        *,
+        half: bool,
+        objective: Objective = CLASSIFICATION,
+    ) -> None:
         self.model = model
+        self.objective = objective
         self.units = units
         self.possible = True
         """False once a model could not be captured; then no other is tried."""
@@ -45,7 +61,9 @@ class CapturedModels:
         if captured is None:
             self._make_room()
             model = submodel(self.model, self.units, kept, state)
-            captured = CapturedModel(model, self.units, kept, self._samples, half=self._half)
+            captured = CapturedModel(
+                model, self.units, kept, self._samples, half=self._half, objective=self.objective
+            )
         else:
             captured.load(state)
         captured.last_worker = worker
@@ -67,7 +85,7 @@ class CapturedModels:
 
     def _make_room(self) -> None:
         """Drop the older half of the unused models if memory is short."""
-        if not is_short(self._samples.labels.device):
+        if not is_short(self._samples.device):
             return
         with self._lock:
             del self._unused[: len(self._unused) // 2 + 1]
@@ -86,7 +104,7 @@ class CapturedTrainer:
         self._samples = samples
         self._begin = begin
         self._worker = worker
-        self._plain = PlainTrainer(models.model, models.units, samples)
+        self._plain = PlainTrainer(models.model, models.units, samples, objective=models.objective)
         self._lent: CapturedModel | None = None
 
     def for_a_task(self) -> CapturedTrainer:
@@ -111,18 +129,20 @@ class CapturedTrainer:
         recipe: Recipe,
         lasso: float,
         towards: State | None = None,
+        rate_factor: float = 1.0,
     ) -> Tensor:
-        """Replay the step for each batch; only plain SGD is captured."""
+        """Replay the step for each batch; only plain SGD with a step a batch is captured."""
         if not batches:
             return torch.empty(0, device=next(model.parameters()).device)
         is_plain_sgd = recipe.optimizer == "sgd" and towards is None
+        is_plain_sgd &= recipe.clip_norm == 0 and recipe.accumulation == 1
         if is_plain_sgd and self._lent is not None and model is self._lent.model:
             try:
-                return self._lent.run(batches, moves, self._begin, recipe, lasso)
+                return self._lent.run(batches, moves, self._begin, recipe, lasso, rate_factor)
             except CannotCaptureError as error:
                 self._give_up(error)
                 self._lent = None
-        return self._plain.run(model, kept, batches, moves, recipe, lasso, towards)
+        return self._plain.run(model, kept, batches, moves, recipe, lasso, towards, rate_factor)
 
     def state(self, model: nn.Module) -> State:
         if self._lent is not None and model is self._lent.model:

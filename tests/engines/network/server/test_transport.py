@@ -29,6 +29,7 @@ from adaptcl.storage import Tree
 from adaptcl.strategies import Job, strategy_class
 from adaptcl.strategies.synchronous import SynchronousSettings
 from adaptcl.training import Recipe, Task, Update
+from adaptcl.training.evaluation import Score
 from adaptcl.training.wire import encode
 from adaptcl.units import UnitMap, trace
 
@@ -134,9 +135,9 @@ class Run:
         self.strategy = kind(Job(UNITS, dict(MODEL.state_dict()), 2, rounds, Recipe(), 1), chosen)
 
         class Judging:
-            def judge(self, *_: object) -> float:
+            def judge(self, *_: object) -> Score:
                 fleet.time += judging
-                return 0.5
+                return Score(1.0, {"accuracy": 0.5})
 
         def hear(event: Event) -> None:
             self.events.append(event)

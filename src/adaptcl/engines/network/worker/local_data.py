@@ -57,7 +57,7 @@ class LocalData:
             labels = samples.labels
         else:
             labels = _by_name(samples.labels, classes, wanted.classes)
-        return replace(samples, labels=labels, mean=wanted.mean, std=wanted.std)
+        return replace(samples, targets=labels, mean=wanted.mean, std=wanted.std)
 
 
 def _decoded(folder: ImageFolder, wanted: Inputs) -> Tensor:

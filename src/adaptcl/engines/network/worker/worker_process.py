@@ -182,7 +182,7 @@ class Participation:
         self.fingerprint = fingerprint(workload.model, workload.units)
         self.memories = Memories(memory, invitation.run, invitation.worker)
         samples = workload.samples
-        first = torch.arange(2, device=samples.labels.device) % len(samples)
+        first = torch.arange(2, device=samples.device) % len(samples)
         self._worker = Worker(
             invitation.worker,
             samples,
@@ -224,5 +224,5 @@ class Participation:
         self._worker.carry_out(task, WorkerMemory())
 
     def _moved(self, state: Mapping[str, Tensor]) -> State:
-        device = self._local.samples.labels.device
+        device = self._local.samples.device
         return {name: tensor.to(device) for name, tensor in state.items()}
