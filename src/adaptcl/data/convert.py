@@ -89,7 +89,9 @@ def _samples(inputs: Any, targets: Any, kind: TargetKind) -> Samples:
 
 
 def _collated(source: Any, collate: Collate) -> Any:
-    items = [source[index] for index in range(len(source))]
+    # A pair of all inputs and all targets, or a data set of samples.
+    is_pair = isinstance(source, tuple) and len(source) == 2
+    items = [*zip(*source, strict=True)] if is_pair else [source[n] for n in range(len(source))]
     made = collate(items)
     if isinstance(made, Mapping) or (isinstance(made, tuple | list) and len(made) == 2):
         return made if isinstance(made, Mapping) else tuple(made)

@@ -28,7 +28,7 @@ from adaptcl.runs.folder import NETWORK_FILE, NetworkFile, RunFolder
 from adaptcl.runs.result import Result
 from adaptcl.runs.session import Session, checked_strategy, run_session
 from adaptcl.runs.workload import Workload, load_workload
-from adaptcl.settings import declared
+from adaptcl.settings import declared, is_custom
 from adaptcl.strategies import Strategy
 from adaptcl.strategies.adaptcl.speed_history import TYPICAL_NOISE
 
@@ -103,6 +103,7 @@ def _read_config(path: Path) -> Config:
 
 def _check(config: Config, workload: Workload) -> _CheckedRun:
     """The parts of a run; an error if anything about them cannot work."""
+    _refuse_local_code(config)
     with note_custom_code(config.named_methods):
         # The spread of times on real machines is not known before it is measured.
         strategy = checked_strategy(config, workload, TYPICAL_NOISE)
@@ -113,6 +114,22 @@ def _check(config: Config, workload: Workload) -> _CheckedRun:
         values = config.values()
         shared = {name: _as_json(values[name]) for name in names if values[name] is not None}
         return _CheckedRun(config, strategy, config.codecs, shared)
+
+
+def _refuse_local_code(config: Config) -> None:
+    """An error for what workers on other machines do not know yet."""
+    job, recipe = config.job, config.recipe
+    if job.objective != "classification":
+        raise SettingError(
+            f"objective is {job.objective!r}, but workers on other machines only know "
+            "classification; simulate the run with `adaptcl run`."
+        )
+    for name, value in (("optimizer", recipe.optimizer), ("schedule", recipe.schedule)):
+        if is_custom(value):
+            raise SettingError(
+                f"{name} is {value!r}, but workers on other machines do not import it; choose one "
+                "that comes with AdaptCL."
+            )
 
 
 def _run_all(
