@@ -42,7 +42,7 @@ def test_the_report_asks_no_other_file_or_host(opened: Any, report: Path) -> Non
 
 @pytest.mark.slow
 def test_every_round_is_a_point(opened: Any) -> None:
-    assert opened.locator("#accuracy .uplot").get_attribute("data-points") == "12"
+    assert opened.locator("#metric .uplot").get_attribute("data-points") == "12"
 
 
 @pytest.mark.slow
@@ -58,10 +58,10 @@ def test_the_head_says_who_waited_and_who_was_fastest(opened: Any) -> None:
 def test_a_run_is_hidden_and_shown_again(opened: Any) -> None:
     button = opened.locator("#methods button", has_text="adaptcl")
     button.click()
-    assert opened.locator("#accuracy .uplot").get_attribute("data-points") == "6"
+    assert opened.locator("#metric .uplot").get_attribute("data-points") == "6"
     assert opened.locator("#phases h3").count() == 1
     button.click()
-    assert opened.locator("#accuracy .uplot").get_attribute("data-points") == "12"
+    assert opened.locator("#metric .uplot").get_attribute("data-points") == "12"
 
 
 @pytest.mark.slow

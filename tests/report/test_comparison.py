@@ -100,11 +100,11 @@ def test_accuracies_are_compared_where_the_shortest_finished_run_ends(make_run: 
     found = compare([long, short, begun])
     assert found.at_time_s == 100
     fedavg, adaptcl, unfinished = (row.outcomes[0] for row in found.rows)
-    assert fedavg.accuracy_at_time == pytest.approx(0.2)
+    assert fedavg.value_at_time == pytest.approx(0.2)
     # The mean of its last five tests: there are none later to tell how it stood at the very end.
-    assert adaptcl.accuracy_at_time == adaptcl.late_accuracy == pytest.approx(0.32)
+    assert adaptcl.value_at_time == adaptcl.late_value == pytest.approx(0.32)
     assert adaptcl.gain == pytest.approx(0.12)
-    assert unfinished.accuracy_at_time is None
+    assert unfinished.value_at_time is None
     assert compare([long, short], at_time_s=60).rows[1].outcomes[0].gain == pytest.approx(0.12)
 
 
@@ -120,11 +120,11 @@ def test_the_speed_up_is_by_the_time_to_what_the_baseline_ends_with(make_run: Ma
     faster = rising(make_run("b", strategy="adaptcl"), 15, 0.004)
     worse = rising(make_run("c", strategy="ssp-s"), 10, 0.002)
     base, first, never = (row.outcomes[0] for row in compare([fedavg, faster, worse]).rows)
-    assert base.target_accuracy == first.target_accuracy == pytest.approx(0.32)
+    assert base.target_value == first.target_value == pytest.approx(0.32)
     assert (base.target_time_s, base.speed_up) == pytest.approx((160, 1.0))
     assert (first.target_time_s, first.speed_up) == pytest.approx((80, 2.0))
     assert (never.target_time_s, never.speed_up) == (None, None)
-    asked = compare([fedavg, faster, worse], target_accuracy=0.1)
+    asked = compare([fedavg, faster, worse], target=0.1)
     assert [row.speed_ups[0] for row in asked.rows] == pytest.approx([1.0, 2.0, 1.0])
 
 
@@ -156,9 +156,9 @@ def test_several_seeds_are_one_row_unless_the_user_wants_each(make_run: MakeRun)
 def test_an_unfinished_baseline_has_no_final_accuracy_to_reach(make_run: MakeRun) -> None:
     begun = replace(rising(make_run("a", strategy="fedavg"), 20, 0.002), summary=None)
     runs = [begun, rising(make_run("b", strategy="adaptcl"), 20, 0.002)]
-    assert compare(runs).target_accuracy is None
+    assert compare(runs).target_value is None
     assert compare(runs).rows[1].outcomes[0].target_time_s is None
-    assert compare(runs, target_accuracy=0.2).rows[1].speed_ups == pytest.approx([1.0])
+    assert compare(runs, target=0.2).rows[1].speed_ups == pytest.approx([1.0])
 
 
 def below(quantile: float, degrees: int) -> float:

@@ -45,7 +45,7 @@ def test_over_seeds_every_number_has_its_spread(make_run: MakeRun, tmp_path: Pat
 
 def test_what_is_not_known_is_an_empty_cell(make_run: MakeRun, tmp_path: Path) -> None:
     run = replace(make_run("a", finished=False), rounds=())
-    _, row = written(tmp_path / "x.csv", [make_run("b"), run], target_accuracy=0.5)
+    _, row = written(tmp_path / "x.csv", [make_run("b"), run], target=0.5)
     assert (row["finished"], row["rounds"]) == ("false", "0")
     assert {row[name] for name in ("accuracy", "speed_up", "target_time_s")} == {""}
 
@@ -56,7 +56,7 @@ def test_the_target_says_how_many_reached_it_and_when(make_run: MakeRun, tmp_pat
         make_run("b", seed=2, final_accuracy=0.4),
         make_run("c", strategy="adaptcl", seed=1),
     ]
-    row, _ = written(tmp_path / "x.csv", runs, target_accuracy=0.6)
+    row, _ = written(tmp_path / "x.csv", runs, target=0.6)
     assert (row["target_accuracy"], row["target_reached"]) == ("0.6", "1")
     times = [float(row[f"target_time_s{end}"]) for end in ("", "_min", "_max")]
     assert times == pytest.approx([200.0] * 3)

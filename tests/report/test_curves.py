@@ -28,7 +28,7 @@ def test_over_rounds_there_is_a_mean_between_the_lowest_and_the_highest(make_run
         make_run("a", seed=1, rounds=2, final_accuracy=0.8),
         make_run("b", seed=2, rounds=2, final_accuracy=0.4),
     )
-    curve = curves.accuracy_over_rounds(RunGroup("x", runs))
+    curve = curves.metric_over_rounds(RunGroup("x", runs))
     assert curve.x == (1, 2)
     assert curve.mean == pytest.approx((0.45, 0.6))
     assert curve.low == pytest.approx((0.3, 0.4))
@@ -47,14 +47,14 @@ def test_rounds_that_only_some_runs_tested_are_left_out(make_run: MakeRun) -> No
     often = with_accuracies(run, [1, 2, 3], [0.1, 0.2, 0.3])
     seldom = with_accuracies(run, [1, 2, 3], [None, 0.4, None])
     never = with_accuracies(run, [1, 2, 3], [None, None, None])
-    assert curves.accuracy_over_rounds(RunGroup("x", (often, seldom, never))).x == (2,)
+    assert curves.metric_over_rounds(RunGroup("x", (often, seldom, never))).x == (2,)
 
 
 def test_over_time_each_run_counts_with_what_it_had_at_that_time(make_run: MakeRun) -> None:
     run = make_run("a")
     fast = with_accuracies(run, [10, 20, 30], [0.1, 0.5, 0.9])
     slow = with_accuracies(run, [20, 40], [0.3, 0.7])
-    curve = curves.accuracy_over_time(RunGroup("x", (fast, slow)))
+    curve = curves.metric_over_time(RunGroup("x", (fast, slow)))
     # From the second run's first test to the first run's last, and then the mean of both ends.
     assert curve.x == (20, 35)
     assert curve.mean == pytest.approx((0.4, 0.8))
@@ -64,7 +64,7 @@ def test_over_time_each_run_counts_with_what_it_had_at_that_time(make_run: MakeR
 
 def test_one_run_is_drawn_through_its_own_points(make_run: MakeRun) -> None:
     run = with_accuracies(make_run("a"), [10, 20, 30], [0.1, None, 0.9])
-    curve = curves.accuracy_over_time(RunGroup("x", (run,)))
+    curve = curves.metric_over_time(RunGroup("x", (run,)))
     assert (curve.x, curve.mean) == ((10, 30), (0.1, 0.9))
     assert curve.low == curve.mean == curve.high
 
@@ -86,7 +86,7 @@ def test_a_mean_never_leaves_its_band_and_time_never_goes_back(
             now += step
             rounds.append(RoundRecord(number, now, accuracy, 0.5, ()))
         runs.append(Run(Path("run"), "x", {}, tuple(rounds), None))
-    curve = curves.accuracy_over_time(RunGroup("x", tuple(runs)))
+    curve = curves.metric_over_time(RunGroup("x", tuple(runs)))
     assert list(curve.x) == sorted(curve.x)
     for low, mean, high in zip(curve.low, curve.mean, curve.high, strict=True):
         assert low - 1e-9 <= mean <= high + 1e-9

@@ -229,9 +229,9 @@ def test_the_time_and_the_accuracy_that_runs_are_compared_by_are_marked(
     axes = compose(two_runs)["accuracy-over-time.png"].axes[0]
     upright, level = (np.asarray(line.get_data(), float) for line in axes.lines[-2:])
     assert found.at_time_s is not None
-    assert found.target_accuracy is not None
+    assert found.target_value is not None
     assert upright[0] == pytest.approx([found.at_time_s / 60] * 2)
-    assert level[1] == pytest.approx([100 * found.target_accuracy] * 2)
+    assert level[1] == pytest.approx([100 * found.target_value] * 2)
     assert len(compose(two_runs[:1])["accuracy-over-time.png"].axes[0].lines) == 2
 
 
@@ -248,7 +248,7 @@ def test_one_figure_shows_who_is_ahead_at_equal_time_and_first_to_equal_accuracy
         for line in left.lines
         if line.get_marker() == "o"
     ]
-    means = [np.mean([o.accuracy_at_time for o in row.outcomes]) for row in rows]
+    means = [np.mean([o.value_at_time for o in row.outcomes]) for row in rows]
     assert [100 * mean for mean in means] == pytest.approx(shown)
 
 

@@ -22,7 +22,7 @@ def curve_of(times: list[float], accuracies: list[float | None]) -> LearningCurv
 def test_a_curve_is_made_of_means_of_five_tests_in_the_middle_of_their_times() -> None:
     curve = curve_of([10, 20, 30, 40, 50, 60], [0.1, 0.2, 0.3, 0.4, 0.5, 0.9])
     assert curve.times_s == pytest.approx((10, 15, 20, 25, 30, 40))
-    assert curve.accuracies == pytest.approx((0.1, 0.15, 0.2, 0.25, 0.3, 0.46))
+    assert curve.values == pytest.approx((0.1, 0.15, 0.2, 0.25, 0.3, 0.46))
     assert curve.last == pytest.approx(0.46)
 
 

@@ -226,7 +226,7 @@ def test_a_target_accuracy_takes_the_place_of_what_the_baseline_ends_with(
         make_run("a", final_accuracy=0.8),
         make_run("b", strategy="adaptcl", round_s=60.0, final_accuracy=0.7),
     ]
-    table = table_of(runs, target_accuracy=0.6)
+    table = table_of(runs, target=0.6)
     assert table.headings[3:5] == ("time to 60 %", "speed-up")
     assert [row[3:5] for row in table.rows] == [("3.3 min", "1.00×"), ("–", "–")]
 
@@ -237,9 +237,9 @@ def test_a_target_that_only_some_seeds_reached_says_how_many(make_run: MakeRun) 
         make_run("b", seed=2, final_accuracy=0.4),
         make_run("c", strategy="adaptcl", seed=1, final_accuracy=0.8),
     ]
-    rows = table_of(runs, over_seeds=True, target_accuracy=0.6).rows
+    rows = table_of(runs, over_seeds=True, target=0.6).rows
     assert [row[3] for row in rows] == ["3.3 min in 1 of 2 runs", "3.3 min"]
-    rows = table_of(runs, over_seeds=True, target_accuracy=0.3).rows
+    rows = table_of(runs, over_seeds=True, target=0.3).rows
     assert rows[0][3] == "2.5 ± 1.2 min"
 
 

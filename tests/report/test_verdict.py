@@ -56,12 +56,10 @@ def test_an_accuracy_that_only_others_reach_has_no_speed_up(make_run: MakeRun) -
         make_run("a", strategy="fedavg", final_accuracy=0.5),
         make_run("b", strategy="adaptcl", final_accuracy=0.8),
     ]
-    assert said(runs, target_accuracy=0.6) == (
+    assert said(runs, target=0.6) == (
         "adaptcl was fastest to 60 %: 3.3 min, which fedavg never reached."
     )
-    assert said(runs, target_accuracy=0.9) == (
-        "No run reached 90 %; adaptcl came nearest, with 65.00 %."
-    )
+    assert said(runs, target=0.9) == ("No run reached 90 %; adaptcl came nearest, with 65.00 %.")
 
 
 def test_over_seeds_the_verdict_says_how_sure_it_is(make_run: MakeRun) -> None:

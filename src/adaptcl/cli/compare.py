@@ -26,7 +26,7 @@ def compare_runs(options: argparse.Namespace) -> None:
         over_seeds=options.over_seeds,
         baseline=options.baseline,
         at_time_s=options.at_time,
-        target_accuracy=options.target_accuracy,
+        target=options.target_accuracy if options.target is None else options.target,
     )
     if options.csv:
         try:

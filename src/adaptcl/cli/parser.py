@@ -239,8 +239,8 @@ def _add_compare(commands: Any) -> None:
         "compare",
         help="show a table and figures of any runs",
         description="Show a table and figures of any runs, in the order of `adaptcl strategies`: "
-        "their accuracy at equal time, and the time of each to the accuracy that a baseline ends "
-        "with.",
+        "their accuracy, or other main metric, at equal time, and the time of each to what a "
+        "baseline ends with.",
     )
     compare.set_defaults(command=_imported("compare", "compare_runs"))
     compare.add_argument("runs", nargs="+", metavar="RUN", help=_RUN_HELP)
@@ -265,13 +265,19 @@ def _add_compare(commands: Any) -> None:
         "--at-time",
         type=duration_s,
         metavar="X",
-        help="compare accuracies at this time, such as 60min [default the end of the shortest run]",
+        help="compare tests at this time, such as 60min [default the end of the shortest run]",
     )
     compare.add_argument(
         "--target-accuracy",
         type=_per_cent,
         metavar="X",
         help="compare times to this accuracy, in per cent [default what the baseline ends with]",
+    )
+    compare.add_argument(
+        "--target",
+        type=float,
+        metavar="X",
+        help="the same for any main metric, in its own unit",
     )
     compare.add_argument("--csv", metavar="FILE", help="also write the table to a CSV file")
     compare.add_argument(

@@ -54,7 +54,8 @@ def _run(run: Run, colour: str) -> Values:
         "data": run.config.get("data"),
         "settings": {name: _text(value) for name, value in run.config.items()},
         "folder": run.folder.name,
-        "accuracy": summary.accuracy if summary else _last_accuracy(run.rounds),
+        "metric": {"label": run.measure.label, "in_percent": run.measure.in_percent},
+        "value": _last_value(run.rounds) if summary is None else _known(summary.main_value),
         "time_s": run.rounds[-1].virtual_time_s if run.rounds else 0.0,
         "curves": _curves(run.rounds),
         "phases": _phases(run.rounds, chosen),
@@ -67,9 +68,14 @@ def _text(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _last_accuracy(rounds: Sequence[RoundRecord]) -> float | None:
-    tested = [record.accuracy for record in rounds if record.accuracy is not None]
+def _last_value(rounds: Sequence[RoundRecord]) -> float | None:
+    tested = [record.main_value for record in rounds if record.main_value is not None]
     return tested[-1] if tested else None
+
+
+def _known(value: float) -> float | None:
+    """JSON has no word for what is no number."""
+    return value if math.isfinite(value) else None
 
 
 def _curves(rounds: Sequence[RoundRecord]) -> Values:
@@ -77,7 +83,9 @@ def _curves(rounds: Sequence[RoundRecord]) -> Values:
     return {
         "round": [record.round for record in kept],
         "time": [_short(record.virtual_time_s) for record in kept],
-        "accuracy": [record.accuracy for record in kept],
+        "value": [record.main_value for record in kept],
+        "train_loss": [record.train_loss for record in kept],
+        "test_loss": [record.test_loss for record in kept],
         "heterogeneity": [record.heterogeneity for record in kept],
         "bytes": [(record.bytes_sent or 0) + (record.bytes_received or 0) for record in kept],
         "waiting": [_short(_waiting_share(*each)) for each in _with_starts(kept, rounds)],

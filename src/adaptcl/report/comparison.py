@@ -1,11 +1,11 @@
 """Runs side by side, as numbers: groups over seeds, equal time, speed-ups and intervals.
 
 A group is one run, or all runs that differ only in their seed. Groups are compared with one of
-them, the baseline, in two ways: by their accuracy at the same time, and by the time they take to
-the accuracy that the baseline ends with. Accuracies are those of the learning curve, means of five
-tests. Each seed is compared with the same seed of the baseline: whatever a seed does to both, by
-its data and its first model, cancels out. The 95 % interval of a mean over seeds follows Student's
-t distribution.
+them, the baseline, in two ways: by their main metric at the same time, and by the time they take to
+the value that the baseline ends with. Values are those of the learning curve, means of five tests.
+Each seed is compared with the same seed of the baseline: whatever a seed does to both, by its data
+and its first model, cancels out. The 95 % interval of a mean over seeds follows Student's t
+distribution.
 """
 
 from __future__ import annotations
@@ -18,11 +18,12 @@ from pathlib import Path
 from statistics import fmean, stdev
 
 from adaptcl.errors import SettingError
-from adaptcl.records import RoundRecord, Summary, bytes_moved, first_and_last_heterogeneity
+from adaptcl.records import Summary, bytes_moved, first_and_last_heterogeneity
 from adaptcl.report.labels import distinct_labels
-from adaptcl.report.learning_curve import LearningCurve, learning_curve, measured_accuracies
+from adaptcl.report.learning_curve import LearningCurve, learning_curve, tests_of
 from adaptcl.report.saved_run import Run, by_strategy
 from adaptcl.report.wording import duration
+from adaptcl.training.metrics import Measure
 
 BASELINES = ("fedavg", "fedavg-s")
 """Strategies that others are compared with, the first one that is there."""
@@ -66,8 +67,9 @@ class RunOutcome:
 
     finished: bool
     rounds: int
-    accuracy: float | None = None
-    best_accuracy: float | None = None
+    value: float | None = None
+    """The main metric of the last test."""
+    best_value: float | None = None
     best_time_s: float | None = None
     time_s: float | None = None
     params_saved: float | None = None
@@ -78,34 +80,34 @@ class RunOutcome:
     worst_class_accuracy: float | None = None
     least_worker_accuracy: float | None = None
     mean_worker_accuracy: float | None = None
-    late_accuracy: float | None = None
+    late_value: float | None = None
     """The mean of the last five tests."""
-    accuracy_at_time: float | None = None
+    value_at_time: float | None = None
     """At the time at which all runs are compared; None if the run did not last so long."""
     gain: float | None = None
-    """The same above the baseline's run of the same seed."""
-    target_accuracy: float | None = None
-    """What the baseline ends with, or the accuracy that the user asked for."""
+    """How much better than the baseline's run of the same seed."""
+    target_value: float | None = None
+    """What the baseline ends with, or the value that the user asked for."""
     target_time_s: float | None = None
     """When the run reached it; None if it never did."""
     speed_up: float | None = None
-    """The time of the baseline to the target accuracy, divided by that of this run."""
+    """The time of the baseline to the target, divided by that of this run."""
     paired: bool = False
     """Whether the baseline has a run of the same seed; if not, its mean stands in."""
 
 
 def outcome_of(run: Run) -> RunOutcome:
     """The numbers of a run so far, compared with nothing."""
-    known = _of_rounds(run.rounds) if run.summary is None else _of_summary(run.summary)
-    return replace(known, late_accuracy=learning_curve(run.rounds).last)
+    known = _of_rounds(run) if run.summary is None else _of_summary(run.summary)
+    return replace(known, late_value=learning_curve(run.rounds, run.measure).last)
 
 
 def _of_summary(summary: Summary) -> RunOutcome:
     return RunOutcome(
         finished=True,
         rounds=summary.rounds,
-        accuracy=summary.accuracy,
-        best_accuracy=summary.best_accuracy,
+        value=summary.main_value,
+        best_value=summary.best_value,
         best_time_s=summary.best_virtual_time_s,
         time_s=summary.virtual_time_s,
         params_saved=summary.params_saved,
@@ -119,18 +121,19 @@ def _of_summary(summary: Summary) -> RunOutcome:
     )
 
 
-def _of_rounds(rounds: tuple[RoundRecord, ...]) -> RunOutcome:
+def _of_rounds(run: Run) -> RunOutcome:
+    rounds = run.rounds
     if not rounds:
         return RunOutcome(finished=False, rounds=0)
-    tests = measured_accuracies(rounds)
-    best = max(tests, key=lambda test: test.accuracy, default=None)
+    tests = tests_of(rounds)
+    best = max(tests, key=lambda test: run.measure.gain(test.value, 0.0), default=None)
     retention = {w.worker: w.retention for record in rounds for w in record.workers}
     first, last = first_and_last_heterogeneity(r.heterogeneity for r in rounds)
     return RunOutcome(
         finished=False,
         rounds=rounds[-1].round,
-        accuracy=tests[-1].accuracy if tests else None,
-        best_accuracy=best.accuracy if best else None,
+        value=tests[-1].value if tests else None,
+        best_value=best.value if best else None,
         best_time_s=best.time_s if best else None,
         time_s=rounds[-1].virtual_time_s,
         params_saved=1 - fmean(retention.values()) if retention else None,
@@ -215,7 +218,7 @@ class ComparisonRow:
 
     @property
     def target_times_s(self) -> list[float]:
-        """Of the runs that reached the target accuracy."""
+        """Of the runs that reached the target."""
         return [each.target_time_s for each in self.outcomes if each.target_time_s is not None]
 
 
@@ -227,9 +230,14 @@ class Comparison:
     rows: tuple[ComparisonRow, ...]
     over_seeds: bool
     at_time_s: float | None = None
-    """The time at which accuracies are compared: by default the end of the shortest run."""
-    asked_accuracy: float | None = None
-    """The target accuracy if the user asked for one; None if it is what the baseline ends with."""
+    """The time at which values are compared: by default the end of the shortest run."""
+    asked_value: float | None = None
+    """The target if the user asked for one; None if it is what the baseline ends with."""
+
+    @property
+    def measure(self) -> Measure:
+        """The main metric of all runs."""
+        return self.runs[0].measure if self.runs else Measure()
 
     @property
     def baseline(self) -> ComparisonRow | None:
@@ -238,17 +246,20 @@ class Comparison:
 
     @property
     def target(self) -> str:
-        """The accuracy that times are measured to, in words."""
-        if self.asked_accuracy is not None:
-            return f"{100 * self.asked_accuracy:g} %"
-        return f"{self.baseline.group.label}'s final accuracy" if self.baseline else ""
+        """The value that times are measured to, in words."""
+        measure = self.measure
+        if self.asked_value is not None:
+            if measure.in_percent:
+                return f"{100 * self.asked_value:g} %"
+            return f"{measure.label} {self.asked_value:g}"
+        return f"{self.baseline.group.label}'s final {measure.label}" if self.baseline else ""
 
     @property
-    def target_accuracy(self) -> float | None:
+    def target_value(self) -> float | None:
         """The same as a number, the mean over the baseline's seeds."""
         if self.baseline is None:
             return None
-        known = [each.target_accuracy for each in self.baseline.outcomes]
+        known = [each.target_value for each in self.baseline.outcomes]
         return fmean(each for each in known if each is not None) if None not in known else None
 
 
@@ -258,27 +269,38 @@ def compare(
     over_seeds: bool | None = None,
     baseline: str | None = None,
     at_time_s: float | None = None,
-    target_accuracy: float | None = None,
+    target: float | None = None,
 ) -> Comparison:
     """Compare runs one by one, or over seeds: by default over seeds if there are several.
 
-    The baseline is named by strategy, label or folder; see `choose_baseline`. A target accuracy, a
-    fraction, takes the place of the accuracy that the baseline ends with.
+    The baseline is named by strategy, label or folder; see `choose_baseline`. A target for the
+    main metric (an accuracy as a fraction) takes the place of what the baseline ends with.
     """
     if over_seeds is None:
         over_seeds = len({run.config.get("seed") for run in runs}) > 1
     groups = group_runs(runs, over_seeds=over_seeds)
+    _refuse_other_metrics(runs)
     if len(groups) < 2:
         rows = [ComparisonRow(each, tuple(map(outcome_of, each.runs))) for each in groups]
         return Comparison(tuple(runs), tuple(rows), over_seeds)
     reference = choose_baseline(groups, baseline)
-    held_against = _Baseline(reference, _equal_time(groups, at_time_s), target_accuracy)
+    held_against = _Baseline(reference, _equal_time(groups, at_time_s), target)
     rows = [
         ComparisonRow(each, tuple(map(held_against.outcome_of, each.runs)), each is reference)
         for each in groups
     ]
     time_s = held_against.at_time_s
-    return Comparison(tuple(runs), tuple(rows), over_seeds, time_s, target_accuracy)
+    return Comparison(tuple(runs), tuple(rows), over_seeds, time_s, target)
+
+
+def _refuse_other_metrics(runs: Sequence[Run]) -> None:
+    """Nobody can say whether an accuracy is better than an error."""
+    found = {run.measure: run.label for run in runs}
+    if len(found) > 1:
+        named = ", ".join(f"{measure.label} ({label})" for measure, label in found.items())
+        raise SettingError(
+            f"These runs have different main metrics: {named}; compare runs that have the same."
+        )
 
 
 def choose_baseline(groups: Sequence[RunGroup], name: str | None = None) -> RunGroup:
@@ -320,28 +342,31 @@ def _equal_time(groups: Sequence[RunGroup], asked_s: float | None) -> float:
 class _Baseline:
     """The group that others are compared with, seed by seed."""
 
-    def __init__(self, group: RunGroup, at_time_s: float, target_accuracy: float | None) -> None:
+    def __init__(self, group: RunGroup, at_time_s: float, target: float | None) -> None:
         self.at_time_s = at_time_s
-        self._asked = target_accuracy
-        # What a run ends with is known at its end; a time to a given accuracy before that.
-        known = [run for run in group.runs if run.summary is not None or target_accuracy]
+        self._asked = target
+        # What a run ends with is known at its end; a time to a given value before that.
+        known = [run for run in group.runs if run.summary is not None or target]
         self._curves: dict[object, list[LearningCurve]] = {}
         for run in known:
-            self._curves.setdefault(run.config.get("seed"), []).append(learning_curve(run.rounds))
+            self._curves.setdefault(run.config.get("seed"), []).append(
+                learning_curve(run.rounds, run.measure)
+            )
 
     def outcome_of(self, run: Run) -> RunOutcome:
-        curve, same_seed = learning_curve(run.rounds), self._curves.get(run.config.get("seed"), [])
+        curve = learning_curve(run.rounds, run.measure)
+        same_seed = self._curves.get(run.config.get("seed"), [])
         theirs = same_seed or [each for curves in self._curves.values() for each in curves]
         target = self._asked or _mean([each.last for each in theirs])
         reached = None if target is None else curve.time_to(target)
         needed = None if target is None else _mean([each.time_to(target) for each in theirs])
-        accuracy = curve.at(self.at_time_s)
+        value = curve.at(self.at_time_s)
         beside = _mean([each.at(self.at_time_s) for each in same_seed])
         return replace(
             outcome_of(run),
-            accuracy_at_time=accuracy,
-            gain=None if accuracy is None or beside is None else accuracy - beside,
-            target_accuracy=target,
+            value_at_time=value,
+            gain=None if value is None or beside is None else run.measure.gain(value, beside),
+            target_value=target,
             target_time_s=reached,
             speed_up=needed / reached if needed and reached else None,
             paired=bool(same_seed),

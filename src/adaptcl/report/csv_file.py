@@ -2,7 +2,8 @@
 
 Columns that `summary.json` also has keep their names and units: accuracies and savings are
 fractions, times are seconds of the run's clock. An unknown number is an empty cell. `late_accuracy`
-is the mean of the last five tests, `accuracy` the last one.
+is the mean of the last five tests, `accuracy` the last one; the columns of another main metric have
+its name instead.
 """
 
 from __future__ import annotations
@@ -35,9 +36,9 @@ def write_comparison(path: Path, comparison: Comparison) -> None:
 
 def comparison_records(comparison: Comparison) -> list[dict[str, Cell]]:
     """The numbers of each row of the table by name."""
-    over_seeds = comparison.over_seeds
+    over_seeds, name = comparison.over_seeds, comparison.measure.name
     return [
-        _about(row) | _equal_time(row, comparison, over_seeds) | _numbers(row, over_seeds)
+        _about(row) | _equal_time(row, comparison, over_seeds) | _numbers(row, name, over_seeds)
         for row in comparison.rows
     ]
 
@@ -55,20 +56,20 @@ def _equal_time(row: ComparisonRow, comparison: Comparison, over_seeds: bool) ->
     """How the row compares with the baseline; nothing if there is none."""
     if comparison.baseline is None or comparison.at_time_s is None:
         return {}
-    each = row.outcomes
+    each, name = row.outcomes, comparison.measure.name
     cells: dict[str, Cell] = {
         "baseline": comparison.baseline.group.label,
         "at_time_s": comparison.at_time_s,
-        **_cells("accuracy_at_time", [o.accuracy_at_time for o in each], over_seeds),
-        **_cells("target_accuracy", [o.target_accuracy for o in each], over_seeds),
+        **_cells(f"{name}_at_time", [o.value_at_time for o in each], over_seeds),
+        **_cells(f"target_{name}", [o.target_value for o in each], over_seeds),
         "target_reached": len(row.target_times_s),
         **_cells("target_time_s", row.target_times_s, over_seeds),
         "speed_up": "" if row.speed_up is None else row.speed_up,
     }
-    return cells | _intervals(row) if over_seeds else cells
+    return cells | _intervals(row, name) if over_seeds else cells
 
 
-def _intervals(row: ComparisonRow) -> dict[str, Cell]:
+def _intervals(row: ComparisonRow, name: str) -> dict[str, Cell]:
     """What the baseline is beaten by, seed by seed."""
     gains = [] if row.is_baseline else row.gains
     gain_low, gain_high = interval(gains) or ("", "")
@@ -76,19 +77,19 @@ def _intervals(row: ComparisonRow) -> dict[str, Cell]:
     return {
         "speed_up_low": low,
         "speed_up_high": high,
-        "accuracy_gain": fmean(gains) if gains else "",
-        "accuracy_gain_low": gain_low,
-        "accuracy_gain_high": gain_high,
+        f"{name}_gain": fmean(gains) if gains else "",
+        f"{name}_gain_low": gain_low,
+        f"{name}_gain_high": gain_high,
     }
 
 
-def _numbers(row: ComparisonRow, over_seeds: bool) -> dict[str, Cell]:
+def _numbers(row: ComparisonRow, name: str, over_seeds: bool) -> dict[str, Cell]:
     each = row.outcomes
     columns: dict[str, Sequence[float | None]] = {
         "rounds": [o.rounds for o in each],
-        "late_accuracy": [o.late_accuracy for o in each],
-        "accuracy": [o.accuracy for o in each],
-        "best_accuracy": [o.best_accuracy for o in each],
+        f"late_{name}": [o.late_value for o in each],
+        name: [o.value for o in each],
+        f"best_{name}": [o.best_value for o in each],
         "best_virtual_time_s": [o.best_time_s for o in each],
         "virtual_time_s": [o.time_s for o in each],
         "params_saved": [o.params_saved for o in each],
@@ -101,8 +102,8 @@ def _numbers(row: ComparisonRow, over_seeds: bool) -> dict[str, Cell]:
         "mean_worker_accuracy": [o.mean_worker_accuracy for o in each],
     }
     cells: dict[str, Cell] = {}
-    for name, values in columns.items():
-        cells |= _cells(name, values, over_seeds)
+    for column, values in columns.items():
+        cells |= _cells(column, values, over_seeds)
     return cells
 
 

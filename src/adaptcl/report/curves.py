@@ -10,7 +10,7 @@ from statistics import fmean
 import numpy as np
 
 from adaptcl.report.comparison import RunGroup
-from adaptcl.report.learning_curve import measured_accuracies
+from adaptcl.report.learning_curve import tests_of
 
 Points = Mapping[float, float]
 """The values of one run by round or time."""
@@ -30,13 +30,10 @@ class MeanCurve:
         return MeanCurve(tuple(each / x_unit for each in self.x), *map(tuple, values))
 
 
-def accuracy_over_rounds(group: RunGroup) -> MeanCurve:
-    """Accuracy by round, for rounds in which all runs were tested."""
+def metric_over_rounds(group: RunGroup) -> MeanCurve:
+    """The main metric by round, for rounds in which all runs were tested."""
     return _at_shared_points(
-        [
-            {test.round: test.accuracy for test in measured_accuracies(run.rounds)}
-            for run in group.runs
-        ]
+        [{test.round: test.value for test in tests_of(run.rounds)} for run in group.runs]
     )
 
 
@@ -54,15 +51,12 @@ def heterogeneity(group: RunGroup) -> MeanCurve:
     )
 
 
-def accuracy_over_time(group: RunGroup) -> MeanCurve:
-    """Accuracy by time, interpolated between each run's tests while all runs last.
+def metric_over_time(group: RunGroup) -> MeanCurve:
+    """The main metric by time, interpolated between each run's tests while all runs last.
 
-    The curve ends at the mean of the runs' ends, with the mean of their last accuracies.
+    The curve ends at the mean of the runs' ends, with the mean of their last values.
     """
-    runs = [
-        {test.time_s: test.accuracy for test in measured_accuracies(run.rounds)}
-        for run in group.runs
-    ]
+    runs = [{test.time_s: test.value for test in tests_of(run.rounds)} for run in group.runs]
     runs = [points for points in runs if points]
     if len(runs) < 2:
         return _at_shared_points(runs)

@@ -120,14 +120,16 @@ def svg_image(figure: Figure) -> bytes:
 def _common_figures(
     comparison: Comparison, groups: Sequence[RunGroup], chosen: Sequence[Look]
 ) -> dict[str, Figure]:
+    metric = _metric(comparison)
+    slug = _slug(comparison.measure.name)
     figures = {
         "overview.png": _overview(comparison, groups, chosen),
-        "accuracy-over-rounds.png": _of_all(
-            "Accuracy over rounds", panels.accuracy_over_rounds, groups, chosen
+        f"{slug}-over-rounds.png": _of_all(
+            f"{metric} over rounds", panels.metric_over_rounds, groups, chosen
         ),
-        "accuracy-over-time.png": _of_all(
-            "Accuracy over time",
-            partial(panels.accuracy_over_time, comparison=comparison),
+        f"{slug}-over-time.png": _of_all(
+            f"{metric} over time",
+            partial(panels.metric_over_time, comparison=comparison),
             groups,
             chosen,
         ),
@@ -138,6 +140,17 @@ def _common_figures(
     if comparison.baseline is not None:
         figures["equal-time.png"] = _equal_time(comparison)
     return figures
+
+
+def _metric(comparison: Comparison) -> str:
+    """The name of the main metric, at the beginning of a title."""
+    label = comparison.measure.label
+    return label[0].upper() + label[1:]
+
+
+def _slug(text: str) -> str:
+    """Text as a part of a file's name."""
+    return re.sub(r"[^a-z0-9.]+", "-", text.lower()).strip("-.") or "run"
 
 
 def _of_all(
@@ -156,14 +169,14 @@ def _of_all(
 
 
 def _equal_time(comparison: Comparison) -> Figure:
-    """Who is ahead at the same time, and who is first to the same accuracy."""
+    """Who is ahead at the same time, and who is first to the same result."""
     rows = comparison.rows
     assert comparison.at_time_s is not None
     chosen = looks([row.group.first.strategy for row in rows])
     figure = Figure(figsize=(10.0, 1.8 + 0.42 * len(rows)), layout="constrained")
     left, right = figure.subplots(1, 2, sharey=True)
-    panels.accuracy_at_time(left, rows, chosen)
-    left.set_title(f"Accuracy at {short_duration(comparison.at_time_s)}")
+    panels.metric_at_time(left, rows, chosen)
+    left.set_title(f"{_metric(comparison)} at {short_duration(comparison.at_time_s)}")
     panels.time_to_target(right, rows, chosen, clock_of(comparison.runs))
     right.set_title(_broken(f"Time to {comparison.target}", int(4 * _TITLE_LETTERS_PER_INCH)))
     if any(len(row.outcomes) > 1 for row in rows):
@@ -201,8 +214,8 @@ def _overview(comparison: Comparison, groups: Sequence[RunGroup], chosen: Sequen
     spaced = ConstrainedLayoutEngine(w_pad=0.12, h_pad=0.06)
     figure = Figure(figsize=(15.0, 4.2), layout=spaced)
     first, second, third, fourth = figure.subplots(1, 4)
-    panels.accuracy_over_time(first, groups, chosen, comparison)
-    first.set_title("Accuracy over time")
+    panels.metric_over_time(first, groups, chosen, comparison)
+    first.set_title(f"{_metric(comparison)} over time")
     panels.update_times(second, group)
     second.set_title("Update time of each worker")
     if second.lines:
@@ -258,7 +271,7 @@ def _file_names(groups: Sequence[RunGroup]) -> list[str]:
     """Turn labels into file names that differ even if case and signs do not count."""
     names: list[str] = []
     for group in groups:
-        plain = re.sub(r"[^a-z0-9.]+", "-", group.label.lower()).strip("-.") or "run"
+        plain = _slug(group.label)
         name, number = plain, 1
         while name in names:
             number += 1

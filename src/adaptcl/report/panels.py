@@ -17,7 +17,7 @@ from adaptcl.report.comparison import Comparison, ComparisonRow, RunGroup, inter
 from adaptcl.report.curves import MeanCurve
 from adaptcl.report.palette import FAINT, INK, Look
 from adaptcl.report.saved_run import clock_of
-from adaptcl.report.wording import ABSENT, PERCENT, Quantity, duration_unit
+from adaptcl.report.wording import ABSENT, Quantity, axis_label, duration_unit, metric_quantity
 
 _MARKED_POINTS = 20
 """A line with more points than this does not mark them, because they would hide it."""
@@ -37,45 +37,49 @@ _SEEN = 0.005
 """Retentions that differ by less read the same."""
 
 
-def accuracy_over_rounds(axes: Axes, groups: Sequence[RunGroup], looks: Sequence[Look]) -> None:
-    """Test accuracy of each group of runs by round."""
+def metric_over_rounds(axes: Axes, groups: Sequence[RunGroup], looks: Sequence[Look]) -> None:
+    """The main metric of each group of runs by round."""
+    measure = groups[0].first.measure
     for group, look in zip(groups, looks, strict=True):
-        curve = curves.accuracy_over_rounds(group).scaled(1, 0.01)
+        curve = curves.metric_over_rounds(group).scaled(1, metric_quantity(measure).scale)
         _line(axes, curve, group, look, len(groups))
-    axes.set(xlabel="round", ylabel="test accuracy (%)")
+    axes.set(xlabel="round", ylabel=axis_label(measure))
     axes.xaxis.set_major_locator(_whole_numbers())
 
 
-def accuracy_over_time(
+def metric_over_time(
     axes: Axes, groups: Sequence[RunGroup], looks: Sequence[Look], comparison: Comparison
 ) -> None:
-    """Test accuracy of each group of runs by time, and what they are compared by."""
+    """The main metric of each group of runs by time, and what they are compared by."""
+    scale = metric_quantity(comparison.measure).scale
     runs = [run for group in groups for run in group.runs]
     unit = duration_unit(*(run.rounds[-1].virtual_time_s for run in runs if run.rounds))
     for group, look in zip(groups, looks, strict=True):
-        curve = curves.accuracy_over_time(group).scaled(unit.scale, 0.01)
+        curve = curves.metric_over_time(group).scaled(unit.scale, scale)
         _line(axes, curve, group, look, len(groups))
         axes.plot(curve.x[-1:], curve.mean[-1:], "o", color=look.colour, markersize=7)
-    axes.set(xlabel=f"{clock_of(runs)} ({unit.unit.strip()})", ylabel="test accuracy (%)")
+    name = axis_label(comparison.measure)
+    axes.set(xlabel=f"{clock_of(runs)} ({unit.unit.strip()})", ylabel=name)
     axes.set_xlim(left=0)
     if comparison.at_time_s is not None:
         axes.axvline(comparison.at_time_s / unit.scale, **_MARK)
-    if comparison.target_accuracy is not None:
+    if comparison.target_value is not None:
         label = f"equal time, {comparison.target}"
-        axes.axhline(100 * comparison.target_accuracy, label=label, **_MARK)
+        axes.axhline(comparison.target_value / scale, label=label, **_MARK)
 
 
-def accuracy_at_time(axes: Axes, rows: Sequence[ComparisonRow], looks: Sequence[Look]) -> None:
-    """The accuracy of each group at the time at which all are compared."""
-    values = [[o.accuracy_at_time for o in row.outcomes] for row in rows]
-    _dots(axes, rows, looks, values, PERCENT)
-    axes.set(xlabel="test accuracy (%)")
+def metric_at_time(axes: Axes, rows: Sequence[ComparisonRow], looks: Sequence[Look]) -> None:
+    """The main metric of each group at the time at which all are compared."""
+    measure = rows[0].group.first.measure
+    values = [[o.value_at_time for o in row.outcomes] for row in rows]
+    _dots(axes, rows, looks, values, metric_quantity(measure, *(v for row in values for v in row)))
+    axes.set(xlabel=axis_label(measure))
 
 
 def time_to_target(
     axes: Axes, rows: Sequence[ComparisonRow], looks: Sequence[Look], clock: str
 ) -> None:
-    """The time of each group to the target accuracy."""
+    """The time of each group to the target."""
     unit = duration_unit(*(time for row in rows for time in row.target_times_s))
     values = [[o.target_time_s for o in row.outcomes] for row in rows]
     _dots(axes, rows, looks, values, unit)

@@ -28,11 +28,13 @@ from adaptcl.report.wording import (
     Quantity,
     duration,
     duration_unit,
+    metric_quantity,
     number_of,
     short_duration,
     volume,
 )
 from adaptcl.runs.forecast import Forecast
+from adaptcl.training.metrics import HIGHER, Measure
 
 _FORECAST_COLUMNS = (
     "strategy",
@@ -43,7 +45,6 @@ _FORECAST_COLUMNS = (
     "smallest sub-model",
     "H before → after",
 )
-_LATE_ACCURACY = f"accuracy (mean of last {TESTS} tests)"
 _ANY_WIDTH = 10_000
 """A width in characters that no table needs."""
 
@@ -155,12 +156,13 @@ def forecast_table(forecasts: Sequence[Forecast]) -> ReportTable:
     return ReportTable(_FORECAST_COLUMNS, rows, warnings)
 
 
-def gain_text(gains: Sequence[float]) -> str:
-    """`+1.20 (-0.35 to +2.75)`: a mean difference in points and its 95 % interval."""
+def gain_text(gains: Sequence[float], *, in_points: bool = True) -> str:
+    """`+1.20 (-0.35 to +2.75)`: a mean difference, of shares in points, and its 95 % interval."""
     if not gains:
         return ABSENT
-    points = [100 * each for each in gains]
-    return f"{fmean(points):+.2f}{_interval_text(interval(points), '+.2f')}"
+    scaled = [100 * each for each in gains] if in_points else list(gains)
+    form = "+.2f" if in_points else "+.3g"
+    return f"{fmean(scaled):{form}}{_interval_text(interval(scaled), form)}"
 
 
 def _interval_text(bounds: tuple[float, float] | None, form: str) -> str:
@@ -168,10 +170,13 @@ def _interval_text(bounds: tuple[float, float] | None, form: str) -> str:
 
 
 def _columns(comparison: Comparison) -> list[Column]:
-    clock = clock_of(comparison.runs)
+    clock, measure = clock_of(comparison.runs), comparison.measure
     columns: list[Column] = [
         ("run", _label),
-        (_LATE_ACCURACY, lambda row: PERCENT.write(*(o.late_accuracy for o in row.outcomes))),
+        (
+            f"{measure.label} (mean of last {TESTS} tests)",
+            lambda row: _metric(measure, [o.late_value for o in row.outcomes]),
+        ),
         *_equal_time_columns(comparison),
         (clock, lambda row: duration(*(o.time_s for o in row.outcomes))),
         ("parameters saved", lambda row: PERCENT.write(*(o.params_saved for o in row.outcomes))),
@@ -196,21 +201,40 @@ def _equal_time_columns(comparison: Comparison) -> list[Column]:
     if baseline is None or time_s is None:
         return []
     when, reference = short_duration(time_s), baseline.group.label
+    measure = comparison.measure
     columns: list[Column] = [
         (
-            f"accuracy at {when}",
-            lambda row: _in_some(row, PERCENT, [o.accuracy_at_time for o in row.outcomes]),
+            f"{measure.label} at {when}",
+            lambda row: _at_time(row, measure),
         ),
         (f"time to {comparison.target}", _time_to_target),
         ("speed-up", _speed_up),
     ]
     if _are_paired(comparison.rows):
-        columns.insert(1, (f"points above {reference} at {when}", _gain))
+        points = measure.in_percent
+        what = "points" if points else measure.label
+        columns.insert(
+            1,
+            (
+                f"{what} {_ahead(measure)} {reference} at {when}",
+                lambda row: ABSENT if row.is_baseline else gain_text(row.gains, in_points=points),
+            ),
+        )
     return columns
 
 
-def _gain(row: ComparisonRow) -> str:
-    return ABSENT if row.is_baseline else gain_text(row.gains)
+def _ahead(measure: Measure) -> str:
+    """Where better values are."""
+    return "above" if measure.better == HIGHER else "below"
+
+
+def _metric(measure: Measure, values: Sequence[float | None]) -> str:
+    return metric_quantity(measure, *values).write(*values)
+
+
+def _at_time(row: ComparisonRow, measure: Measure) -> str:
+    values = [each.value_at_time for each in row.outcomes]
+    return _in_some(row, metric_quantity(measure, *values), values)
 
 
 def _speed_up(row: ComparisonRow) -> str:
@@ -263,18 +287,21 @@ def _notes(comparison: Comparison) -> list[str]:
     if names := job_differences(runs):
         notes.append(f"The runs differ in {', '.join(names)}: compare times with care.")
     if comparison.over_seeds:
-        notes += _notes_over_seeds(runs, rows)
+        notes += _notes_over_seeds(runs, rows, comparison.measure)
     return notes
 
 
-def _notes_over_seeds(runs: Sequence[Run], rows: Sequence[ComparisonRow]) -> list[str]:
+def _notes_over_seeds(
+    runs: Sequence[Run], rows: Sequence[ComparisonRow], measure: Measure
+) -> list[str]:
     notes = []
     if any(len(row.group.runs) > 1 for row in rows):
         notes.append("Over seeds: mean ± standard deviation.")
     if _are_paired(rows):
+        gains = "Points above" if measure.in_percent else f"{measure.label} {_ahead(measure)}"
         notes.append(
-            "Points above and speed-ups: the mean over equal seeds and its 95 % interval; one that "
-            "holds 0 points, or 1×, may be luck."
+            f"{gains} and speed-ups: the mean over equal seeds and its 95 % interval; one that "
+            f"holds 0{' points' * measure.in_percent}, or 1×, may be luck."
         )
     if repeated := [row.group.label for row in rows if row.group.repeats_a_seed]:
         notes.append(f"Several runs of one seed count as several: {', '.join(repeated)}.")

@@ -1,11 +1,12 @@
-"""The sentence that ends every comparison: who was fastest to which accuracy, and by how much."""
+"""The sentence that ends every comparison: who was fastest to which result, and by how much."""
 
 from __future__ import annotations
 
 from statistics import fmean
 
 from adaptcl.report.comparison import Comparison, ComparisonRow
-from adaptcl.report.wording import FACTOR, PERCENT, duration, short_duration
+from adaptcl.report.wording import FACTOR, duration, metric_quantity, short_duration
+from adaptcl.training.metrics import Measure
 
 
 def verdict(comparison: Comparison) -> str:
@@ -13,14 +14,15 @@ def verdict(comparison: Comparison) -> str:
     baseline = comparison.baseline
     if baseline is None:
         return ""
-    if comparison.target_accuracy is None:
+    if comparison.target_value is None:
         return f"No verdict yet: {baseline.group.label}, the baseline, is unfinished."
     reached = [row for row in comparison.rows if row.target_times_s]
     if not reached:
-        nearest = max(comparison.rows, key=_late_accuracy)
+        measure = comparison.measure
+        nearest = max(comparison.rows, key=lambda row: measure.gain(_late_value(row, measure), 0.0))
         return (
             f"No run reached {_target(comparison, nearest)}; {nearest.group.label} came nearest, "
-            f"with {PERCENT.write(_late_accuracy(nearest))}."
+            f"with {_written(_late_value(nearest, measure), measure)}."
         )
     first, *others = sorted(reached, key=_rank)
     beginning = (
@@ -41,7 +43,8 @@ def _ahead_at_equal_time(comparison: Comparison) -> str:
     if not leading or comparison.at_time_s is None:
         return ""
     row = max(leading, key=lambda each: fmean(each.gains))
-    points = f"{100 * fmean(row.gains):.2f} points"
+    gain, measure = fmean(row.gains), comparison.measure
+    points = f"{100 * gain:.2f} points" if measure.in_percent else f"{gain:.3g} in {measure.label}"
     when = short_duration(comparison.at_time_s)
     return f"; but at {when} {row.group.label} was {points} ahead"
 
@@ -51,17 +54,22 @@ def _rank(row: ComparisonRow) -> tuple[float, float]:
     return -len(row.target_times_s) / len(row.outcomes), fmean(row.target_times_s)
 
 
-def _late_accuracy(row: ComparisonRow) -> float:
-    known = [each.late_accuracy for each in row.outcomes if each.late_accuracy is not None]
-    return fmean(known) if known else 0.0
+def _late_value(row: ComparisonRow, measure: Measure) -> float:
+    known = [each.late_value for each in row.outcomes if each.late_value is not None]
+    return fmean(known) if known else measure.worst
+
+
+def _written(value: float | None, measure: Measure) -> str:
+    return metric_quantity(measure, value).write(value)
 
 
 def _target(comparison: Comparison, subject: ComparisonRow) -> str:
-    """The accuracy in words, as said of a row."""
-    if comparison.asked_accuracy is not None:
+    """The target in words, as said of a row."""
+    if comparison.asked_value is not None:
         return comparison.target
-    target = "its final accuracy" if subject.is_baseline else comparison.target
-    return f"{target} of {PERCENT.write(comparison.target_accuracy)}"
+    measure = comparison.measure
+    target = f"its final {measure.label}" if subject.is_baseline else comparison.target
+    return f"{target} of {_written(comparison.target_value, measure)}"
 
 
 def _how_much_faster(row: ComparisonRow, baseline: ComparisonRow) -> str:

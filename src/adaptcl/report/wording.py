@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
 
+from adaptcl.training.metrics import Measure
+
 ABSENT = "–"
 """Stands for an unknown number."""
 
@@ -57,6 +59,20 @@ _VOLUMES = (
     Quantity(" MiB", 2.0**20),
     Quantity(" GiB", 2.0**30),
 )
+
+
+def metric_quantity(measure: Measure, *values: float | None) -> Quantity:
+    """How values of a metric are written: shares in per cent, others with four digits."""
+    if measure.in_percent:
+        return PERCENT
+    largest = max((abs(v) for v in values if v is not None and math.isfinite(v)), default=1.0)
+    before = math.floor(math.log10(largest)) + 1 if largest > 0 else 1
+    return Quantity("", digits=min(max(4 - before, 0), 6))
+
+
+def axis_label(measure: Measure) -> str:
+    """`test accuracy (%)`, `test RMSE`."""
+    return f"test {measure.label}" + (" (%)" if measure.in_percent else "")
 
 
 def duration_unit(*seconds: float | None) -> Quantity:

@@ -8,6 +8,9 @@ const state = { data: null, hidden: new Set(), axis: "time", run: {}, zoom: null
 const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 const percent = (x, digits = 1) => (x == null ? "–" : (100 * x).toFixed(digits) + " %");
 
+// Writes values of a metric: shares in per cent, others as numbers.
+const metric = (kind) => (x) => (kind.in_percent || x == null ? percent(x) : Number(x.toPrecision(4)).toString());
+
 function duration(seconds) {
   if (seconds == null) return "–";
   if (seconds < 120) return seconds.toFixed(1) + " s";
@@ -66,7 +69,7 @@ function verdict(runs) {
     return [
       node("span", { class: "dot", style: "background:" + run.colour }),
       node("b", {}, run.label),
-      `: accuracy ${percent(run.accuracy)} after ${duration(run.time_s)} of ${run.clock}${after}; workers waited `,
+      `: ${run.metric.label} ${metric(run.metric)(run.value)} after ${duration(run.time_s)} of ${run.clock}${after}; workers waited `,
       node("b", {}, percent(run.phases.waiting, 0)),
       " of the time.",
     ];
@@ -163,8 +166,10 @@ function drawCurves() {
   for (const [plot] of state.plots) plot.destroy();
   state.plots = [];
   const runs = shown();
-  tabs("accuracy-tabs", [["time", "over time"], ["round", "over rounds"]], state.axis, (axis) => { state.axis = axis; drawCurves(); });
-  curve("accuracy", { x: state.axis, y: "accuracy", runs, value: (v) => percent(v), title: "Accuracy" });
+  const { label, ...shown_as } = (runs[0] || state.data.runs[0]).metric;
+  el("metric-title").textContent = label[0].toUpperCase() + label.slice(1);
+  tabs("metric-tabs", [["time", "over time"], ["round", "over rounds"]], state.axis, (axis) => { state.axis = axis; drawCurves(); });
+  curve("metric", { x: state.axis, y: "value", runs, value: metric(shown_as), title: label });
   curve("heterogeneity", { x: "round", y: "heterogeneity", runs, value: (v) => v.toFixed(2), low: 0, title: "Heterogeneity" });
   curve("waiting", { x: "round", y: "waiting", runs, value: (v) => percent(v, 0), low: 0, title: "Waiting" });
   curve("bytes", { x: "round", y: "bytes", runs, value: (v) => bytes(v), low: 0, title: "Bytes" });

@@ -1,0 +1,107 @@
+"""Tables, figures, CSV files and verdicts speak of the main metric by its name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from adaptcl.errors import SettingError
+from adaptcl.events import RunStarted
+from adaptcl.records import RoundRecord
+from adaptcl.report import Run, compare
+from adaptcl.report.csv_file import comparison_records
+from adaptcl.report.figures import draw
+from adaptcl.report.progress import finished_line, round_line
+from adaptcl.report.table import comparison_table
+from adaptcl.report.verdict import verdict
+
+MakeRun = Callable[..., Run]
+
+
+def with_errors(run: Run, first: float, last: float) -> Run:
+    """The run with an RMSE that falls evenly from one value to another."""
+    steps = len(run.rounds) - 1
+    values = [first + (last - first) * n / steps for n in range(steps + 1)]
+    rounds = tuple(
+        replace(record, accuracy=None).tested(value**2, "rmse", {"rmse": value})
+        for record, value in zip(run.rounds, values, strict=True)
+    )
+    assert run.summary is not None
+    summary = replace(
+        run.summary,
+        accuracy=float("nan"),
+        metric="rmse",
+        better="lower",
+        metrics={"rmse": last},
+        best_metric=last,
+    )
+    return replace(run, rounds=rounds, summary=summary)
+
+
+@pytest.fixture
+def runs(make_run: MakeRun) -> list[Run]:
+    fedavg = make_run("a", strategy="fedavg", rounds=10)
+    adaptcl = make_run("b", strategy="adaptcl", rounds=10, round_s=50.0)
+    return [with_errors(fedavg, 9.0, 4.0), with_errors(adaptcl, 9.0, 4.0)]
+
+
+def test_lower_errors_are_better_at_equal_time_and_reached_sooner(runs: list[Run]) -> None:
+    comparison = compare(runs)
+    table = comparison_table(comparison)
+    assert "RMSE (mean of last 5 tests)" in table.headings
+    assert "RMSE at 8.3 min" in table.headings
+    assert "accuracy" not in table.markdown()
+    fedavg, adaptcl = comparison.rows
+    assert adaptcl.gains[0] > 0
+    assert adaptcl.speed_up == pytest.approx(2)
+    assert fedavg.outcomes[0].best_value == 4.0
+    assert verdict(comparison) == (
+        "adaptcl was fastest to fedavg's final RMSE of 5.111: 6.7 min, 2.00× as fast as fedavg "
+        "(one seed)."
+    )
+    assert "RMSE 6" in verdict(compare(runs, target=6.0))
+
+
+def test_files_are_named_by_the_metric(runs: list[Run], tmp_path: Path) -> None:
+    record = comparison_records(compare(runs))[1]
+    assert {"rmse", "best_rmse", "late_rmse", "rmse_at_time", "target_rmse"} <= record.keys()
+    drawn = draw(compare(runs), tmp_path)
+    assert {"rmse-over-time.png", "rmse-over-rounds.png"} <= {path.name for path in drawn.paths}
+
+
+def test_over_seeds_the_table_says_on_which_side_better_errors_are(make_run: MakeRun) -> None:
+    runs = [
+        with_errors(make_run(f"{strategy}{seed}", strategy=strategy, seed=seed), 9.0, last - seed)
+        for strategy, last in (("fedavg", 5.0), ("adaptcl", 4.5))
+        for seed in (1, 2)
+    ]
+    table = comparison_table(compare(runs))
+    assert any(heading.startswith("RMSE below fedavg at") for heading in table.headings)
+    assert any(note.startswith("RMSE below and speed-ups") for note in table.notes)
+
+
+def test_runs_with_different_main_metrics_are_not_compared(
+    runs: list[Run], make_run: MakeRun
+) -> None:
+    with pytest.raises(SettingError, match=r"different main metrics: RMSE \(.*accuracy \("):
+        compare([*runs, make_run("c")])
+
+
+def test_progress_names_the_metric(runs: list[Run]) -> None:
+    run, summary = runs[0], runs[0].summary
+    assert summary is not None
+    started = RunStarted("fedavg", "net", "data", 4, 10, metric=summary.measure)
+    record: RoundRecord = run.rounds[0]
+    assert "RMSE 9" in round_line(started, record)
+    assert "RMSE 4 (best 4 in round" in finished_line(summary)
+
+
+def test_an_unfinished_run_is_known_by_its_settings(make_run: MakeRun) -> None:
+    settings = {"objective": "regression"}
+    begun = make_run("a", finished=False, settings=settings)
+    assert (begun.measure.name, begun.measure.better) == ("rmse", "lower")
+    other = make_run("b", finished=False, settings={**settings, "main_metric": "r2"})
+    assert (other.measure.label, other.measure.better) == ("R²", "higher")
