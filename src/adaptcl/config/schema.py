@@ -36,6 +36,8 @@ def _schema(setting: Setting) -> dict[str, Any]:
 def _of_kind(kind: Any, setting: Setting) -> dict[str, Any]:
     if get_origin(kind) is tuple:
         return {"type": "array", "items": _of_kind(get_args(kind)[0], setting)}
+    if kind == float | None:  # a file leaves it out
+        kind = float
     allowed = setting.allowed
     found: dict[str, Any] = {"type": _TYPES[kind]}
     limits = {
