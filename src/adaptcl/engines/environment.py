@@ -19,8 +19,8 @@ from adaptcl.engines.heterogeneity import MIB, bandwidths
 from adaptcl.errors import SettingError
 from adaptcl.seeds import generator
 from adaptcl.settings import Unless, With, setting
-from adaptcl.strategies.adaptcl.speed_history import TYPICAL_NOISE
 from adaptcl.training import Task, Timing
+from adaptcl.training.task import TYPICAL_NOISE
 from adaptcl.units import Kept, UnitMap, flops, size_bytes
 
 _UNEQUAL = 2.0

@@ -17,6 +17,10 @@ from adaptcl.units import Kept, State
 
 OPTIMIZERS = ("sgd", "adamw")
 
+TYPICAL_NOISE = 0.1
+"""The relative spread assumed of update times on a real clock until it is measured: links and
+processors are shared."""
+
 
 @dataclass(frozen=True)
 class Recipe:
