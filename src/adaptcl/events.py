@@ -24,6 +24,8 @@ class RunStarted:
     workers: int
     rounds: int
     rounds_done: int = 0
+    clock: str = ""
+    """What the clock of a simulation assumes; empty where times are real."""
 
 
 @dataclass(frozen=True)
