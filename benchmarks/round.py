@@ -106,6 +106,7 @@ def _package_round(
         one.model,
         list(parts),
         one.samples.take(torch.arange(2)),
+        train_time=1.0,  # given, so that it is not measured
         rounds=2,
         epochs=1.0,
         batch_size=BATCH,

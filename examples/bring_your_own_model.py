@@ -24,7 +24,7 @@ model = nn.Sequential(
 # Ten workers, the slowest four times slower than the fastest.
 summaries = {
     strategy: adaptcl.run(
-        model, train, test, strategy=strategy, rounds=16, epochs=2, sigma=4, bandwidth_max=0.01
+        model, train, test, strategy=strategy, rounds=16, epochs=2, sigma=4
     ).summary
     for strategy in ("fedavg-s", "adaptcl")
 }

@@ -13,7 +13,8 @@ from hypothesis import settings
 from matplotlib.figure import Figure
 
 from adaptcl.cli.main import main
-from tests import blank_pictures
+from adaptcl.runs import training_profile
+from tests import blank_pictures, fixed_profile
 
 # How long an example takes says more about how busy the machine is than about the code.
 settings.register_profile("unhurried", deadline=None)
@@ -24,10 +25,11 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 Figure.savefig = blank_pictures.savefig  # type: ignore[method-assign]
+training_profile.measure = fixed_profile.measure
 
 Told = tuple[int, str, str]
-SMALL = ["--model", "small", "--data", "digits", "--workers", "2", "--rounds", "2",
-         "--epochs", "0.2"]  # fmt: skip
+SMALL = ["--preset", "default", "--model", "small", "--data", "digits", "--workers", "2",
+         "--rounds", "2", "--epochs", "0.2"]  # fmt: skip
 
 
 @pytest.fixture(autouse=True)

@@ -27,6 +27,8 @@ class RunStarted:
     rounds_done: int = 0
     metric: Measure = field(default_factory=Measure)
     """The main metric, by which tests are compared."""
+    clock: str = ""
+    """What the clock of a simulation assumes; empty where times are real."""
 
 
 @dataclass(frozen=True)

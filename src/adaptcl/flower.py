@@ -44,10 +44,10 @@ from adaptcl.pruning import custom_worker_orders, server_order
 from adaptcl.records import RoundRecord
 from adaptcl.settings import build, declared
 from adaptcl.strategies import Closed, Job, Strategy, strategy_class
-from adaptcl.strategies.adaptcl.speed_history import TYPICAL_NOISE
 from adaptcl.training import Recipe
 from adaptcl.training.devices import trainer
 from adaptcl.training.randomness import draws_randomness
+from adaptcl.training.task import TYPICAL_NOISE
 from adaptcl.training.wire import encode
 from adaptcl.training.worker import Worker, WorkerMemory
 from adaptcl.units import trace

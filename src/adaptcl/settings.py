@@ -68,17 +68,37 @@ class Beside:
         return f"without {self.name}"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False)
 class Unless:
-    """Another setting, which replaces this one, must not be in use."""
+    """Other settings, each of which replaces this one, must not be in use."""
 
-    name: str
+    names: tuple[str, ...]
+
+    def __init__(self, *names: str) -> None:
+        object.__setattr__(self, "names", names)
 
     def holds(self, settings: Mapping[str, Any]) -> bool:
-        return not settings.get(self.name)
+        return not any(settings.get(name) for name in self.names)
 
     def refusal(self, settings: Mapping[str, Any]) -> str:
-        return f"because {self.name} replaces it"
+        used = next(name for name in self.names if settings.get(name))
+        return f"because {used} replaces it"
+
+
+@dataclass(frozen=True, init=False)
+class AllOf:
+    """Several conditions must hold."""
+
+    conditions: tuple[Condition, ...]
+
+    def __init__(self, *conditions: Condition) -> None:
+        object.__setattr__(self, "conditions", conditions)
+
+    def holds(self, settings: Mapping[str, Any]) -> bool:
+        return all(each.holds(settings) for each in self.conditions)
+
+    def refusal(self, settings: Mapping[str, Any]) -> str:
+        return next(e for e in self.conditions if not e.holds(settings)).refusal(settings)
 
 
 @dataclass(frozen=True)
@@ -183,6 +203,8 @@ class Setting:
         range_words = self.allowed.in_words()
         if self.allowed.choices is not None and _alternatives(self.kind) == (str,):
             return range_words
+        if self.allowed.choices is not None and self.kind == tuple[str, ...]:
+            return f"a list, each entry {range_words}"
         return f"{kind}, {range_words}" if range_words else kind
 
     def refuse(self, value: Any) -> SettingError:

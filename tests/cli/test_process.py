@@ -13,7 +13,7 @@ import pytest
 
 from adaptcl import __version__
 
-SMALL = ["--model", "small", "--data", "digits", "--workers", "2"]
+SMALL = ["--preset", "default", "--model", "small", "--data", "digits", "--workers", "2"]
 QUIET = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONIOENCODING": "utf-8"}
 
 

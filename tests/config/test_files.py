@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
+import tomli_w
 
-from adaptcl.config import configure, preset, preset_summary, presets, read_toml
+from adaptcl.config import configure, over_preset, preset, preset_summary, presets, read_toml
 from adaptcl.errors import SettingError
 
 
@@ -21,6 +23,27 @@ def test_a_file_stands_on_the_default_preset_unless_it_or_the_caller_names_one(
     assert read_toml(file) == {**preset("paper-cifar10-iid"), "rounds": 3}
     overruled = read_toml(file, "paper-tiny-imagenet-iid")
     assert overruled == {**preset("paper-tiny-imagenet-iid"), "rounds": 3}
+
+
+@pytest.mark.parametrize("other", [{"model": "vgg16"}, {"data": "digits"}])
+def test_the_clock_of_the_default_preset_is_for_its_own_job_only(
+    other: dict[str, Any], tmp_path: Path
+) -> None:
+    clock = {"train_time", "bandwidth_max"}
+    default = preset("default")
+    same = {"model": default["model"], "data": default["data"], "rounds": 3}
+    assert over_preset(None, same) == {**default, "rounds": 3}
+    assert over_preset(None, other).keys() == default.keys() - clock
+    assert configure(over_preset(None, other)).environment.asks_for_measurement
+    assert over_preset(None, other, {"train_time": 7.0})["train_time"] == 7.0
+    # Who names a preset wants its clock as well.
+    assert over_preset("default", other) == {**default, **other}
+    file = tmp_path / "my.toml"
+    file.write_text("rounds = 3\n")
+    assert read_toml(file, None, other).keys() == default.keys() - clock
+    file.write_text(tomli_w.dumps({**other, "bandwidth_max": 1.0}))
+    assert read_toml(file)["bandwidth_max"] == 1.0
+    assert "train_time" not in read_toml(file)
 
 
 @pytest.mark.parametrize(

@@ -79,7 +79,7 @@ def samples() -> tuple[Tensor, Tensor]:
 def run(samples: tuple[Tensor, Tensor], codec: Any, **settings: Any) -> Result:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 2))
-    given = {"workers": 3, "rounds": 4, "bandwidth_max": 0.001, **settings}
+    given = {"workers": 3, "rounds": 4, "bandwidth_max": 0.01, **settings}
     if given["strategy"] == "adaptcl":
         given["max_importance_lost"] = 1.0  # what is tested is the clock
     return adaptcl.run(model, samples, samples, codec=codec, **given)

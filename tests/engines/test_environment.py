@@ -145,7 +145,7 @@ def test_sigma_is_the_ratio_of_update_times_whatever_the_number_of_epochs(
         )
         for worker in range(4)
     ]
-    assert environment.bandwidths[-1] == pytest.approx(0.01)
+    assert environment.links[-1].down == environment.links[-1].up == pytest.approx(0.01)
     fastest = 2 * size / MIB / 0.01 + 2.0 * epochs / 2.0
     assert [t.update_time / fastest for t in times] == pytest.approx([3, 7 / 3, 5 / 3, 1])
 
@@ -184,7 +184,7 @@ def test_jitter_is_the_same_for_the_same_seed_worker_and_round(
 def test_jitter_stretches_every_part_alike_and_has_the_spread_asked_for(
     units: UnitMap, make_environment: MakeEnvironment
 ) -> None:
-    calm, shaken = make_environment(), make_environment(jitter=0.1)
+    calm, shaken = make_environment(train_time=9.0), make_environment(train_time=9.0, jitter=0.1)
     everything = units.everything()
     plain = took(calm, task(units), everything)
     factors = []
@@ -316,10 +316,10 @@ def test_of_measured_training_nothing_is_known_beforehand(
     assert environment.earliest(task(units), 12.0, MIB) <= 12.0
 
 
-def test_every_default_is_the_papers_vgg16_setting(units: UnitMap) -> None:
-    environment = Environment(EnvironmentSettings(), units, 10, 2.0, 1)
+def test_the_default_link_is_the_papers(units: UnitMap) -> None:
+    environment = Environment(EnvironmentSettings(train_time=24.1), units, 10, 2.0, 1)
     assert not environment.measured
-    assert environment.bandwidths[-1] == pytest.approx(5.0)
+    assert environment.links[-1].down == pytest.approx(5.0)
 
 
 # Samples -----------------------------------------------------------------------------------------
@@ -401,7 +401,8 @@ def run(sizes: list[int], **chosen: Any) -> Result:
     parts = list(zip(torch.split(inputs, sizes), torch.split(labels, sizes), strict=True))
     return adaptcl.run(
         model, parts, (inputs, labels), strategy="fedavg-s", rounds=2, sigma=1.0, batch_size=4,
-        epochs=1.0, profile_epochs=1.0, train_time=10.0, flops_share=0.0, **chosen,
+        epochs=1.0, profile_epochs=1.0, train_time=10.0, flops_share=0.0, bandwidth_max=1e-4,
+        **chosen,
     )  # fmt: skip
 
 

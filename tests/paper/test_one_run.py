@@ -35,6 +35,7 @@ SETTINGS: dict[str, Any] = {
     "strength": 0.0,
     "max_importance_lost": 0.0,
     "bandwidth_max": 0.05,
+    "train_time": 24.1,
     "checkpoint_every": 2,
 }
 """Prunings in rounds 3 and 6 that cost so much importance that the run warns of them; checkpoints

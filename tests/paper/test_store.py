@@ -31,6 +31,7 @@ SHORT = {
     "batch_size": 16,
     "evaluate_every": 2,
     "bandwidth_max": 0.05,
+    "train_time": 24.1,
 }
 
 

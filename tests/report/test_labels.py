@@ -285,7 +285,7 @@ def test_runs_that_differ_in_what_does_nothing_do_not_differ() -> None:
     assert differing(runs, ["aggregation", "fading"]) == []
 
 
-_PROFILED: dict[str, Any] = {"training_time": "profile"}
+_PROFILED: dict[str, Any] = {"training_time": "profile", "train_time": 1.0}
 
 
 def two_runs(one: dict[str, Any], other: dict[str, Any]) -> list[Run]:

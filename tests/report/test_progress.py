@@ -100,14 +100,15 @@ def test_a_round_without_a_measurement_says_nothing_of_accuracy(events_of: Event
     assert written(console) == "fedavg-s round 1/1  time 2.0 s  H 0.250\n"
 
 
-def test_plain_lines_report_warnings_and_workers_that_come_and_go() -> None:
+def test_plain_lines_report_the_clock_warnings_and_workers_that_come_and_go() -> None:
     console = plain()
     with Progress(console) as progress:
-        progress(RunStarted("fedavg", "vgg-tiny", "digits", 4, 9))
+        progress(RunStarted("fedavg", "vgg-tiny", "digits", 4, 9, clock="training takes 2 s"))
         progress(Warned("strength [bold]0.1[/bold] is low"))
         progress(WorkerLost(2, 3, "no answer for 60 s"))
         progress(WorkerJoined(2, 5))
     assert written(console).splitlines() == [
+        "clock: training takes 2 s",
         "warning: strength [bold]0.1[/bold] is low",
         "worker 2 lost in round 3: no answer for 60 s",
         "worker 2 joined in round 5",

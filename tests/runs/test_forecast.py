@@ -26,6 +26,7 @@ JOB: dict[str, Any] = {
     "workers": WORKERS,
     "rounds": 5,
     "sigma": 5.0,
+    "bandwidth_max": 0.5,
     "train_time": 0.5,
     "batch_size": 4,
     "epochs": 1.0,

@@ -397,8 +397,8 @@ def test_a_run_cannot_be_resumed_with_other_settings(tmp_path: Path) -> None:
     run(strategy="fedavg", out=tmp_path / "run", resume=True, threads=1, checkpoint_every=3)
 
 
-def test_settings_are_those_of_the_default_preset_unless_another_is_named() -> None:
-    default = run(strategy="fedavg", rounds=1)
+def test_the_clock_is_that_of_a_preset_only_if_it_is_named() -> None:
+    default = run(strategy="fedavg", rounds=1, preset="default")
     assert default.rounds[0].workers[0].train_s == pytest.approx(20.0)
     paper = run(strategy="fedavg", rounds=1, preset="paper-cifar10-iid")
     assert paper.rounds[0].workers[0].train_s == pytest.approx(24.1)

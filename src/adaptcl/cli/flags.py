@@ -26,7 +26,7 @@ COMMON = (
     *("data", "data_dir", "samples", "partition"),
     *("epochs", "batch_size", "learning_rate", "strength"),
     *("pruning", "pruning_interval", "min_retention"),
-    *("sigma", "bandwidth_max", "trace", "device"),
+    *("sigma", "bandwidth_max", "links", "devices", "trace", "device"),
 )
 """The settings that most people need: `--help` shows these, `--help-all` shows all."""
 

@@ -17,7 +17,7 @@ from adaptcl.cli.page import named_trackers, start_page, tracked
 from adaptcl.cli.requested_runs import ineffective_settings, requested_configs, requested_runs
 from adaptcl.config import Config
 from adaptcl.runs.folder import RunFolder
-from adaptcl.runs.forecast import forecast
+from adaptcl.runs.forecast import forecast_workload
 from adaptcl.runs.session import run_session, simulated_session
 from adaptcl.runs.workload import Workload, load_workload
 from adaptcl.units import describe
@@ -29,8 +29,10 @@ def run_job(options: argparse.Namespace) -> None:
     for sentence in asked.ineffective:
         say(sentence)
     workload = _workload_by_seed()
-    configs = [each.with_absolute_paths() for each in asked.configs]
-    sessions = [simulated_session(each, workload(each)) for each in configs]
+    sessions = [
+        simulated_session(each.with_absolute_paths(), workload(each)) for each in asked.configs
+    ]
+    configs = [each.config for each in sessions]
     for each, path in zip(configs, asked.folders, strict=True):
         RunFolder.create(path, each.to_toml()).close()
     if options.watch:
@@ -81,12 +83,12 @@ def forecast_job(options: argparse.Namespace) -> None:
     for sentence in ineffective_settings(options, configs):
         say(sentence)
     workload = load_with_progress(configs[0])
-    samples = [len(part) for part in workload.worker_samples]
+    forecasts = []
     with report.bar("computing times") as progress:
-        forecasts = []
         for number, each in enumerate(configs):
-            forecasts.append(forecast(each, workload.units, samples))
+            forecasts.append(forecast_workload(each, workload))
             progress(number + 1, len(configs))
+    print(f"clock: {forecasts[0].clock}")
     Console().print(report.forecast_table(forecasts))
 
 

@@ -67,10 +67,8 @@ def ineffective_settings(options: argparse.Namespace, configs: Sequence[Config])
 def _values(options: argparse.Namespace) -> dict[str, Any]:
     """Gather raw values from the preset, the file and the flags; later ones win."""
     if options.file:
-        values = config.read_toml(Path(options.file), options.preset)
-    else:
-        values = config.preset(options.preset or config.DEFAULT_PRESET)
-    return config.override(values, options.flags)
+        return config.read_toml(Path(options.file), options.preset, options.flags)
+    return config.over_preset(options.preset, options.flags)
 
 
 def _strategies(values: dict[str, Any]) -> list[str]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from adaptcl.config.files import (
     DEFAULT_PRESET,
+    over_preset,
     override,
     preset,
     preset_summary,
@@ -39,6 +40,7 @@ __all__ = [
     "JobSettings",
     "all_settings",
     "configure",
+    "over_preset",
     "override",
     "preset",
     "preset_summary",

@@ -6,6 +6,7 @@ import itertools
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from adaptcl.config.catalogue import read_catalogue
@@ -15,21 +16,49 @@ from adaptcl.settings import is_custom
 DEFAULT_PRESET = "default"
 
 _PRESETS = Path(__file__).with_name("presets")
+_JOB, _CLOCK = ("model", "data"), ("train_time", "bandwidth_max")
 
 
-def read_toml(path: Path, preset_name: str | None = None) -> dict[str, Any]:
-    """Read the raw values of a TOML file, on top of those of a preset."""
-    return override(*preset_and_file(path, preset_name))
+def over_preset(name: str | None, *layers: Mapping[str, Any]) -> dict[str, Any]:
+    """Put layers of raw values on top of those of a preset, by default the default one.
+
+    The clock of a preset is made for its model and its data. Who names the preset wants its clock
+    too. Who names none gets the clock of the default preset only for that job. For any other model
+    or data these settings have their defaults, which measure the training.
+    """
+    values = preset(DEFAULT_PRESET if name is None else name)
+    is_other_job = any(
+        layer.get(each, values[each]) != values[each] for layer in layers for each in _JOB
+    )
+    if name is None and is_other_job:
+        values = {each: value for each, value in values.items() if each not in _CLOCK}
+    for layer in layers:
+        values = override(values, layer)
+    return values
+
+
+def read_toml(
+    path: Path, preset_name: str | None = None, flags: Mapping[str, Any] = MappingProxyType({})
+) -> dict[str, Any]:
+    """Read the raw values of a TOML file, on top of its preset and below those of `flags`.
+
+    The preset is the one called `preset_name`, else the one the file names by `preset = "name"`.
+    """
+    name, values = _read(path)
+    return over_preset(preset_name or name, values, flags)
 
 
 def preset_and_file(
     path: Path, preset_name: str | None = None
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Read the raw values of a TOML file and of its preset.
+    """Read the raw values of a TOML file, and those of the preset it stands on."""
+    name, values = _read(path)
+    job = {each: values[each] for each in _JOB if each in values}
+    return over_preset(preset_name or name, job), values
 
-    That is the preset called `preset_name`, else the one the file names by `preset = "name"`,
-    else the default one.
-    """
+
+def _read(path: Path) -> tuple[str | None, dict[str, Any]]:
+    """The preset that a TOML file names, and its other values."""
     try:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -38,8 +67,7 @@ def preset_and_file(
         raise SettingError(f"The settings file {path} cannot be read: {error.strerror}.") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise SettingError(f"The settings file {path} is not TOML: {error}.") from None
-    named = values.pop("preset", DEFAULT_PRESET)
-    return preset(preset_name or named), values
+    return values.pop("preset", None), values
 
 
 def presets() -> list[str]:

@@ -1,8 +1,9 @@
 """Bandwidth and compute speed of each worker over time, and the update times that follow.
 
 Training time comes from a profile (a fixed part plus a part in proportion to FLOPs), which makes
-runs reproducible, or from the measured wall time of the real training. When conditions change in
-the middle of a transfer or a training, it goes on at the new rate.
+runs reproducible, or from the measured wall time of the real training. The profile may itself be
+measured once before the run (`runs/training_profile.py`). When conditions change in the middle of a
+transfer or a training, it goes on at the new rate.
 """
 
 from __future__ import annotations
@@ -16,15 +17,19 @@ import torch
 
 from adaptcl.engines.environment_trace import Trace, read_trace
 from adaptcl.engines.heterogeneity import MIB, bandwidths
+from adaptcl.engines.links_and_devices import DEVICES, LINKS, REFERENCE, Link
 from adaptcl.errors import SettingError
 from adaptcl.seeds import generator
-from adaptcl.settings import Unless, With, setting
-from adaptcl.strategies.adaptcl.speed_history import TYPICAL_NOISE
+from adaptcl.settings import AllOf, Beside, Unless, With, setting
 from adaptcl.training import Task, Timing
+from adaptcl.training.task import TYPICAL_NOISE
 from adaptcl.units import Kept, UnitMap, flops, size_bytes
 
 _UNEQUAL = 2.0
 """The ratio of two workers' sample counts above which ignoring it is worth a warning."""
+
+
+_GIVEN_PROFILE = AllOf(With("training_time", "profile"), Beside("train_time"))
 
 
 @dataclass(frozen=True)
@@ -33,34 +38,56 @@ class EnvironmentSettings:
 
     sigma: float = setting(
         2.0,
-        "ratio of the longest update time to the shortest, before any pruning (σ)",
+        "ratio of the longest update time to the shortest, before any pruning (σ); the links of "
+        "the slower workers are chosen for it",
         at_least=1,
-        condition=Unless("bandwidths"),
+        condition=Unless("bandwidths", "links", "devices"),
     )
     bandwidth_max: float = setting(
         5.0,
         "bandwidth of the fastest worker, in MiB/s",
         above=0,
-        condition=Unless("bandwidths"),
+        condition=Unless("bandwidths", "links"),
+    )
+    links: tuple[str, ...] = setting(
+        (),
+        "links by name, dealt to the workers in turn, instead of sigma and bandwidth_max",
+        choices=LINKS,
+    )
+    devices: tuple[str, ...] = setting(
+        (),
+        "devices by name, dealt to the workers in turn, instead of sigma; this machine counts as a "
+        f"{REFERENCE}",
+        choices=DEVICES,
     )
     bandwidths: tuple[float, ...] = setting(
-        (), "bandwidth of each worker in MiB/s, instead of sigma and bandwidth_max", above=0
+        (),
+        "bandwidth of each worker in MiB/s, instead of sigma and bandwidth_max",
+        above=0,
+        condition=Unless("links"),
     )
     speeds: tuple[float, ...] = setting(
-        (), "training speed of each worker; 2 is twice as fast as the profile", above=0
+        (),
+        "training speed of each worker; 2 is twice as fast as the profile",
+        above=0,
+        condition=Unless("devices"),
     )
     training_time: str = setting(
         "profile",
-        "training times: computed from a profile, or measured on this machine",
+        "training times: computed from a profile, or measured on this machine in every task",
         choices=("profile", "measured"),
     )
     train_time: float = setting(
-        24.1,
-        "profile: seconds to train the whole model for profile_epochs (t_train)",
-        above=0,
+        0.0,
+        "profile: seconds to train the whole model for profile_epochs (t_train); 0 measures the "
+        "profile once before the run, as is the rule for any model or data but a preset's",
+        at_least=0,
     )
     profile_epochs: float = setting(
-        2.0, "profile: number of local epochs that take train_time seconds", above=0
+        2.0,
+        "profile: number of local epochs that take train_time seconds",
+        above=0,
+        condition=Beside("train_time"),
     )
     flops_share: float = setting(
         0.0,
@@ -68,7 +95,7 @@ class EnvironmentSettings:
         "paper's GPU, 0.8 for a typical CPU",
         at_least=0,
         at_most=1,
-        condition=With("training_time", "profile"),
+        condition=_GIVEN_PROFILE,
     )
     samples_share: float = setting(
         0.0,
@@ -76,7 +103,7 @@ class EnvironmentSettings:
         "in the paper, 1 for an ordinary machine",
         at_least=0,
         at_most=1,
-        condition=With("training_time", "profile"),
+        condition=_GIVEN_PROFILE,
     )
     jitter: float = setting(
         0.0, "random variation of every time, as a share of it", at_least=0, below=1
@@ -88,6 +115,12 @@ class EnvironmentSettings:
         """The relative spread of equal tasks' times, as expected before the run."""
         measured = self.training_time == "measured"
         return max(self.jitter, TYPICAL_NOISE) if measured else self.jitter
+
+    @property
+    def asks_for_measurement(self) -> bool:
+        """Whether the training profile is to be measured before the run."""
+        given = self.bandwidths or self.links or self.devices
+        return self.train_time == 0 and not (self.training_time == "measured" and given)
 
 
 class Environment:
@@ -107,13 +140,11 @@ class Environment:
         self._units = units
         self._seed = seed
         self._whole_flops = flops(units, units.everything())
-        size = size_bytes(units, units.everything()) / MIB
+        self.whole_bytes = size_bytes(units, units.everything())
         # σ compares whole rounds, so t_train covers the run's epochs, not the profile's.
-        train_time = settings.train_time * epochs / settings.profile_epochs
-        self.bandwidths = _by_worker("bandwidths", settings.bandwidths, workers) or bandwidths(
-            size, settings.bandwidth_max, train_time, settings.sigma, workers
-        )
-        self._speeds = _by_worker("speeds", settings.speeds, workers) or [1.0] * workers
+        self.train_time = settings.train_time * epochs / settings.profile_epochs
+        self.links = _links(settings, self.whole_bytes / MIB, self.train_time, workers)
+        self._speeds = _speeds(settings, workers)
         mean = sum(samples) / workers
         self._relative_samples = [each / mean for each in samples] or [1.0] * workers
         self.trace = (
@@ -148,9 +179,10 @@ class Environment:
         """How long a task takes if it is sent at `start` and leaves the kept units `after`."""
         worker = task.worker
         jitter = self._jitter(task)
-        rate = self.bandwidths[worker] * MIB / jitter
+        link = self.links[worker]
+        down, up = link.down * MIB / jitter, link.up * MIB / jitter
         arrived = self._finish(
-            worker, start, sent, lambda t: rate * self.trace.at(worker, t).bandwidth
+            worker, start, sent, lambda t: down * self.trace.at(worker, t).bandwidth
         )
         seconds = measured_seconds if self.measured else self._profiled(task, after) * jitter
         trained = self._finish(
@@ -160,9 +192,22 @@ class Environment:
             lambda t: self._speeds[worker] * self.trace.at(worker, t).speed,
         )
         back = self._finish(
-            worker, trained, received, lambda t: rate * self.trace.at(worker, t).bandwidth
+            worker, trained, received, lambda t: up * self.trace.at(worker, t).bandwidth
         )
         return Timing(arrived - start, trained - arrived, back - trained, sent, received)
+
+    def whole_updates(self, sent: int, received: int) -> list[Timing]:
+        """How long each worker takes for the whole model, before anything changes or fluctuates."""
+        return [
+            Timing(
+                sent / MIB / link.down,
+                self.train_time * self._samples_factor(worker) / self._speeds[worker],
+                received / MIB / link.up,
+                sent,
+                received,
+            )
+            for worker, link in enumerate(self.links)
+        ]
 
     def earliest(self, task: Task, start: float, sent: int) -> float:
         """A lower bound on the arrival of the task's update, known before the training."""
@@ -180,8 +225,11 @@ class Environment:
         share = self._settings.flops_share
         epochs = task.recipe.epochs / self._settings.profile_epochs
         seconds = self._settings.train_time * epochs * (1 - share + share * work)
-        by_samples = self._settings.samples_share
-        return seconds * (1 - by_samples + by_samples * self._relative_samples[task.worker])
+        return seconds * self._samples_factor(task.worker)
+
+    def _samples_factor(self, worker: int) -> float:
+        share = self._settings.samples_share
+        return 1 - share + share * self._relative_samples[worker]
 
     def _relative_flops(self, kept: Kept) -> float:
         # Where FLOPs cannot be counted, assume that pruning saves none.
@@ -206,6 +254,34 @@ class Environment:
                 return time + amount / pace
             amount -= possible
             time = change
+
+
+def _links(
+    settings: EnvironmentSettings, size: float, train_time: float, workers: int
+) -> list[Link]:
+    if settings.links:
+        return [LINKS[name] for name in _dealt("links", settings.links, workers)]
+    rates = _by_worker("bandwidths", settings.bandwidths, workers)
+    if not rates:
+        # σ is for workers that differ in their links only.
+        sigma = 1.0 if settings.devices else settings.sigma
+        rates = bandwidths(size, settings.bandwidth_max, train_time, sigma, workers)
+    return [Link(rate, rate) for rate in rates]
+
+
+def _speeds(settings: EnvironmentSettings, workers: int) -> list[float]:
+    if settings.devices:
+        return [DEVICES[name] for name in _dealt("devices", settings.devices, workers)]
+    return _by_worker("speeds", settings.speeds, workers) or [1.0] * workers
+
+
+def _dealt(name: str, names: tuple[str, ...], workers: int) -> list[str]:
+    if len(names) > workers:
+        raise SettingError(
+            f"{name} has {len(names)} entries, but there are only {workers} workers to deal them "
+            "to."
+        )
+    return [names[worker % len(names)] for worker in range(workers)]
 
 
 def _by_worker(name: str, values: tuple[float, ...], workers: int) -> list[float]:

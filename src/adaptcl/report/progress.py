@@ -90,6 +90,8 @@ class Progress:
 
     def _lines(self, event: Event) -> list[str]:
         match event:
+            case RunStarted(clock=clock) if clock:
+                return [f"clock: {clock}"]
             case RoundFinished(record=record) if self._live is None and self._state:
                 return [round_line(self._state.run, record)]
             case RunFinished(summary=summary):

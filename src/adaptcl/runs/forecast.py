@@ -17,6 +17,7 @@ from itertools import pairwise
 from adaptcl.codecs.codec import Codecs
 from adaptcl.config import Config
 from adaptcl.custom import note_custom_code
+from adaptcl.engines.clock_summary import describe_clock, lopsided, whole_updates
 from adaptcl.engines.environment import Environment
 from adaptcl.engines.loop import Loop
 from adaptcl.engines.simulation import Simulation, TaskOutcome
@@ -25,6 +26,8 @@ from adaptcl.events import Event, RoundFinished, Warned
 from adaptcl.pruning import prune
 from adaptcl.records import RoundRecord
 from adaptcl.runs.stopping import job_stop_rule
+from adaptcl.runs.training_profile import measured_profile
+from adaptcl.runs.workload import Workload, check_model_and_data
 from adaptcl.strategies import Closed, Job, Strategy, strategy_class
 from adaptcl.training import Task, Update
 from adaptcl.training.metrics import Measure
@@ -47,25 +50,42 @@ class Forecast:
     """The share of all workers' FLOPs that pruning saves in the end."""
     warnings: tuple[str, ...] = ()
     """The warnings of the run, as far as they do not depend on training."""
+    clock: str = ""
+    """What the clock assumes."""
 
     @property
     def virtual_time_s(self) -> float:
         return math.fsum(self.round_times_s)
 
 
-def forecast(config: Config, units: UnitMap, samples: Sequence[int]) -> Forecast:
+def forecast_workload(config: Config, workload: Workload) -> Forecast:
+    """Forecast the run of a configuration on a model and data; training is measured if it asks."""
+    _refuse_measured_times(config)
+    profile = None
+    if config.environment.asks_for_measurement:
+        check_model_and_data(workload, config.recipe.batch_size)
+        profile = measured_profile(config, workload)
+    config = profile.of(config) if profile else config
+    samples = [len(part) for part in workload.worker_samples]
+    return forecast(config, workload.units, samples, measured=profile is not None)
+
+
+def forecast(
+    config: Config, units: UnitMap, samples: Sequence[int], *, measured: bool = False
+) -> Forecast:
     """Forecast the run of a configuration, for workers with these numbers of samples.
+
+    `measured` says whether its training profile was measured just now.
 
     Units are pruned in the order of their index: the time of a sub-model depends on how many units
     it keeps, and hardly on which.
     """
-    if config.environment.training_time == "measured":
-        raise _refusal("training_time is 'measured', so times are known only when they have passed")
+    _refuse_measured_times(config)
     with note_custom_code(config.named_methods):
-        return _forecast(config, units, samples)
+        return _forecast(config, units, samples, measured)
 
 
-def _forecast(config: Config, units: UnitMap, samples: Sequence[int]) -> Forecast:
+def _forecast(config: Config, units: UnitMap, samples: Sequence[int], measured: bool) -> Forecast:
     job = config.job
     environment = Environment(
         config.environment, units, job.workers, config.recipe.epochs, job.seed, samples
@@ -83,7 +103,8 @@ def _forecast(config: Config, units: UnitMap, samples: Sequence[int]) -> Forecas
     # Only its time limit can be met where nothing is tested.
     stop_rule = job_stop_rule(job, Measure())
     Loop(strategy, transport, job.workers, Untested(), [observed], stop_rule).run()
-    warnings = [environment.ignores_samples(), *observed.warnings]
+    updates = whole_updates(environment, units, config.codecs)
+    warnings = [environment.ignores_samples(), lopsided(updates), *observed.warnings]
     left = strategy.sub_models()
     work = [flops(units, each) for each in left]
     whole = flops(units, units.everything())  # 0 where none can be counted
@@ -95,6 +116,7 @@ def _forecast(config: Config, units: UnitMap, samples: Sequence[int]) -> Forecas
         tuple(retention(units, each) for each in left),
         1 - sum(work) / whole / len(work) if whole else 0.0,
         tuple(warning for warning in warnings if warning is not None),
+        describe_clock(environment, updates, measured=measured),
     )
 
 
@@ -160,6 +182,11 @@ def _known(size: int | None) -> int:
     if size is None:
         raise _refusal("how many bytes its codec sends depends on what is learned")
     return size
+
+
+def _refuse_measured_times(config: Config) -> None:
+    if config.environment.training_time == "measured":
+        raise _refusal("training_time is 'measured', so times are known only when they have passed")
 
 
 def _refusal(reason: str) -> SettingError:

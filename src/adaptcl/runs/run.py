@@ -23,6 +23,7 @@ from adaptcl.runs.folder import RunFolder, read_delivered, read_finished
 from adaptcl.runs.result import Result
 from adaptcl.runs.resumption import asks_for_more_rounds
 from adaptcl.runs.session import recognise, run_session, simulated_session
+from adaptcl.runs.training_profile import with_profile_of
 from adaptcl.runs.workload import datasets_by_worker, workload_from_python
 from adaptcl.training.objective import Objective, find_objective, with_code, with_main
 from adaptcl.units.trace import uncompiled
@@ -36,7 +37,7 @@ def run(
     out: str | Path | None = None,
     resume: bool = False,
     listeners: Sequence[Listener] = (),
-    preset: str = configuration.DEFAULT_PRESET,
+    preset: str | None = None,
     loss: Callable[..., Any] | str | None = None,
     metrics: Mapping[str, Any] | None = None,
     collate: Collate | None = None,
@@ -61,6 +62,9 @@ def run(
     workers=10, rounds=20, sigma=2`. Name a custom strategy, codec or pruning order as there,
     `strategy="package.module:Class"`, or give the class itself.
 
+    The clock of the simulation is that of your model: how long it trains is measured once, on this
+    machine, before the run. `train_time` gives it instead, and a `preset` brings its own clock.
+
     With `out` the run is written to that folder. `resume=True` continues an interrupted run there,
     or one that now has more `rounds`; of a finished run it returns the result.
 
@@ -70,14 +74,14 @@ def run(
     ordinary Python warning.
     """
     listeners = [_as_warning, *listeners]
-    values = {**configuration.preset(preset), "model": FROM_PYTHON, "data": FROM_PYTHON}
+    values: dict[str, Any] = {"model": FROM_PYTHON, "data": FROM_PYTHON}
     code = {k: settings.pop(k) for k in ("optimizer", "schedule") if _is_function(settings.get(k))}
     objective = _objective(settings, loss, metrics)
     parts = datasets_by_worker(train, objective.targets, collate)
     if parts is not None:
         values["workers"] = len(parts)
     named = settings_from_python(settings, dealt=parts is not None)
-    config = configuration.configure(configuration.override(values, named))
+    config = configuration.configure(configuration.over_preset(preset, values, named))
     objective = with_main(objective, config.job.main_metric, config.job.better)
     config = _noting(config, code, objective, is_custom=loss is not None or metrics is not None)
     for sentence in explain_ineffective(named, [config]):
@@ -95,7 +99,9 @@ def run(
     config = config.with_absolute_paths()
     if not (resume and (path / "config.toml").exists()):
         session = simulated_session(config, workload)
-        return run_session(session, RunFolder.create(path, config.to_toml()), listeners)
+        folder = RunFolder.create(path, session.config.to_toml())
+        return run_session(session, folder, listeners)
+    config = with_profile_of(path, config)
     finished = None if asks_for_more_rounds(path, config) else read_finished(path)
     if finished is None:
         session = simulated_session(config, workload)

@@ -30,7 +30,7 @@ from adaptcl.runs.session import Session, checked_strategy, run_session
 from adaptcl.runs.workload import Workload, load_workload
 from adaptcl.settings import declared, is_custom
 from adaptcl.strategies import Strategy
-from adaptcl.strategies.adaptcl.speed_history import TYPICAL_NOISE
+from adaptcl.training.task import TYPICAL_NOISE
 
 SHARED_SETTINGS = (
     *("model", "fixed", "workers", "seed", "precision", "codec", "codec_down"),

@@ -21,6 +21,7 @@ from adaptcl.config.config import FROM_PYTHON
 from adaptcl.custom import note_custom_code
 from adaptcl.data import missing_classes
 from adaptcl.data.samples import Inputs
+from adaptcl.engines.clock_summary import describe_clock, lopsided, whole_updates
 from adaptcl.engines.environment import Environment
 from adaptcl.engines.loop import Loop, Transport
 from adaptcl.engines.simulation import LocalWorkers, Simulation
@@ -36,7 +37,8 @@ from adaptcl.runs.resumption import can_be_extended, extend_run, marks, refuse_o
 from adaptcl.runs.status_file import StatusFile
 from adaptcl.runs.stopping import Listeners, job_stop_rule
 from adaptcl.runs.sub_models import Savings, SubModels
-from adaptcl.runs.workload import Workload, check_lookup_tables, check_workload
+from adaptcl.runs.training_profile import measured_profile
+from adaptcl.runs.workload import Workload, check_model_and_data
 from adaptcl.storage import Tree
 from adaptcl.strategies import Job, Strategy, strategy_class
 from adaptcl.training.devices import gpu_left_as_found, side_by_side_on_a_gpu, trainers
@@ -59,12 +61,21 @@ class Session:
     warnings: tuple[str, ...] = ()
     worker_labels: tuple[tuple[int, ...], ...] = ()
     """Samples of each class by worker, where the server can know."""
+    clock: str = ""
+    """What the clock of a simulation assumes."""
 
 
 def simulated_session(config: Config, workload: Workload) -> Session:
-    """Put together a simulated run; an error if anything about it cannot work."""
+    """Put together a simulated run; an error if anything about it cannot work.
+
+    If the settings ask for a measured training profile, the session's have it instead.
+    """
     with note_custom_code(config.named_methods):
         strategy = checked_strategy(config, workload, config.environment.time_noise)
+        codecs = config.codecs
+        custom_orders = custom_worker_orders(config.pruning)
+        profile = measured_profile(config, workload)
+        config = profile.of(config) if profile else config
         environment = Environment(
             config.environment,
             workload.units,
@@ -73,11 +84,11 @@ def simulated_session(config: Config, workload: Workload) -> Session:
             config.job.seed,
             [len(part) for part in workload.worker_samples],
         )
-        codecs = config.codecs
-        custom_orders = custom_worker_orders(config.pruning)
+    updates = whole_updates(environment, workload.units, codecs)
     warnings = (
         missing_classes(workload.worker_samples, workload.test, workload.classes),
         environment.ignores_samples(),
+        lopsided(updates),
     )
     return Session(
         config,
@@ -90,14 +101,14 @@ def simulated_session(config: Config, workload: Workload) -> Session:
             for part in workload.worker_samples
             if part.has_labels
         ),
+        describe_clock(environment, updates, measured=profile is not None),
     )
 
 
 def checked_strategy(config: Config, workload: Workload, time_noise: float) -> Strategy:
     """The strategy of a run; an error if it, the model and the data do not go together."""
-    check_lookup_tables(workload)
+    check_model_and_data(workload, config.recipe.batch_size)
     units = workload.units
-    check_workload(workload, config.recipe.batch_size)
     if config.recipe.augmentation and workload.objective.targets == "classes":
         raise SettingError("augmentation moves images but not their targets; switch it off.")
     state = {k: v.detach().clone() for k, v in workload.model.state_dict().items()}
@@ -155,8 +166,17 @@ def _run(
         needed += [folder, StatusFile(folder.path), best]
     tell = Listeners(needed, listeners, stop_rule)
     name = job.model if job.model != FROM_PYTHON else type(workload.model).__name__
-    rounds = strategy.rounds
-    tell(RunStarted(job.strategy, name, job.data, job.workers, rounds, len(records), measure))
+    started = RunStarted(
+        job.strategy,
+        name,
+        job.data,
+        job.workers,
+        strategy.rounds,
+        len(records),
+        measure,
+        session.clock,
+    )
+    tell(started)
     for sentence in session.warnings:
         tell(Warned(sentence))
     loop = Loop(strategy, session.connect(), job.workers, evaluator, [tell], stop_rule)

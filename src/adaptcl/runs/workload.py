@@ -223,6 +223,13 @@ def _is_inside_a_data_set(item: Any) -> bool:
     return isinstance(item[1], int | float) or getattr(item[1], "ndim", None) == 0
 
 
+def check_model_and_data(workload: Workload, batch_size: int) -> None:
+    """An error if the model cannot be traced, or trained and tested on the data."""
+    check_lookup_tables(workload)
+    workload.units  # noqa: B018  # tracing names the module that fails
+    check_workload(workload, batch_size)
+
+
 def check_workload(workload: Workload, batch_size: int) -> None:
     """An error if the model, the objective and the data do not go together, if the model fails in
     training, or cannot train on the smallest batch there will be."""

@@ -19,6 +19,10 @@ OPTIMIZERS = ("sgd", "adamw")
 Schedule = Callable[[int], float]
 """The factor of the learning rate for a round, counted from 1."""
 
+TYPICAL_NOISE = 0.1
+"""The relative spread assumed of update times on a real clock until it is measured: links and
+processors are shared."""
+
 
 @dataclass(frozen=True)
 class Recipe:

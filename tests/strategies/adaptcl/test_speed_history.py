@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from adaptcl.strategies.adaptcl.pruned_rate import Point
 from adaptcl.strategies.adaptcl.speed_history import (
-    TYPICAL_NOISE,
     TimeNoise,
     remember_every_size,
     remember_same_conditions,
 )
+from adaptcl.training.task import TYPICAL_NOISE
 
 retentions = st.lists(st.floats(0.05, 1), min_size=1, max_size=8)
 wild = st.builds(Point, st.floats(0.01, 1), st.floats())

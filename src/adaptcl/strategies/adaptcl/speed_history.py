@@ -25,10 +25,6 @@ from adaptcl.storage import Tree
 from adaptcl.strategies.adaptcl.guards import differs, distinct_points, point_on_line
 from adaptcl.strategies.adaptcl.pruned_rate import Point
 
-TYPICAL_NOISE = 0.1
-"""The relative spread assumed of a real clock until it is measured: links and processors are
-shared."""
-
 _CHANGED = 0.1
 """A time that differs this much (relative) from the expected one means that the worker has changed.
 Curves are not straight, so a smaller difference may be the curve."""

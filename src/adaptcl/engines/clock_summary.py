@@ -1,0 +1,90 @@
+"""What the clock of a simulation assumes, in one line, and a warning if it is lopsided."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from adaptcl.codecs.codec import Codecs
+from adaptcl.engines.environment import Environment
+from adaptcl.engines.links_and_devices import Link
+from adaptcl.training import Recipe, Task, Timing
+from adaptcl.training.wire import model_size, update_size
+from adaptcl.units import UnitMap
+
+_MOST, _LEAST = 0.9, 0.05
+"""Shares of an update that the link may have without a warning."""
+
+
+def whole_updates(environment: Environment, units: UnitMap, codecs: Codecs) -> list[Timing]:
+    """How long each worker takes for the whole model.
+
+    Where the size of what a codec sends is not known beforehand, it counts as uncompressed.
+    """
+    task = Task(0, 1, {}, units.everything(), Recipe())
+    sent = model_size(task, units, codecs.down) or environment.whole_bytes
+    received = update_size(task, task.kept, units, codecs.up) or environment.whole_bytes
+    return environment.whole_updates(sent, received)
+
+
+def describe_clock(
+    environment: Environment, updates: Sequence[Timing], *, measured: bool = False
+) -> str:
+    """Say how long training and transfers take.
+
+    `updates` are each worker's with the whole model; `measured` says whether training was timed on
+    this machine.
+    """
+    links = _links(environment.links)
+    if environment.train_time == 0:
+        return f"training takes as long as it really does, {links}"
+    fastest = min(updates, key=lambda each: each.update_time)
+    slowest = max(updates, key=lambda each: each.update_time)
+    took = _in_shares(fastest)
+    if slowest.update_time > fastest.update_time:
+        took += f" to {_in_shares(slowest)}"
+    source = " by a measurement on this machine" if measured else ""
+    trains = _span([each.train for each in updates], "s")
+    return f"training takes {trains}{source}, {links}; an update of the whole model {took}"
+
+
+def lopsided(updates: Sequence[Timing]) -> str | None:
+    """A warning if the links decide everything on this clock, or nothing."""
+    if not any(each.train for each in updates):
+        return None  # it is known only when it has passed
+    shares = [(each.send + each.receive) / each.update_time for each in updates]
+    if min(shares) > _MOST:
+        return (
+            f"Sending and receiving the model take {min(shares):.0%} of every update or more, so "
+            "how fast workers train hardly matters on this clock; with faster links (bandwidth_max "
+            "or links), slower machines (devices or train_time) or a codec it would."
+        )
+    if max(shares) < _LEAST:
+        return (
+            f"Sending and receiving the model take {max(shares):.1%} of every update or less, so "
+            "links hardly matter on this clock; with slower ones (bandwidth_max, sigma or links) "
+            "or a train_time of faster machines they would."
+        )
+    return None
+
+
+def _in_shares(update: Timing) -> str:
+    total = update.update_time
+    parts = {"send": update.send, "train": update.train, "receive": update.receive}
+    shares = ", ".join(f"{name} {part / total:.0%}" for name, part in parts.items())
+    return f"{_rounded(total)} s ({shares})"
+
+
+def _links(links: Sequence[Link]) -> str:
+    down, up = [each.down for each in links], [each.up for each in links]
+    if down == up:
+        return f"links carry {_span(down, 'MiB/s')}"
+    return f"links carry {_span(down, 'MiB/s')} down and {_span(up, 'MiB/s')} up"
+
+
+def _span(values: Sequence[float], unit: str) -> str:
+    low, high = _rounded(min(values)), _rounded(max(values))
+    return f"{low} {unit}" if low == high else f"{low} to {high} {unit}"
+
+
+def _rounded(value: float) -> str:
+    return f"{value:.0f}" if value >= 10 else f"{value:.2g}"

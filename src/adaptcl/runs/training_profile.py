@@ -1,0 +1,168 @@
+"""How long a model trains on this machine, measured once before a run that asks for it.
+
+The profile replaces the settings of the run that describe it. They are written to the run's folder
+like any others, so a run that is resumed or repeated from its settings has the same clock.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Hashable
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+
+from adaptcl.config import Config
+from adaptcl.pruning import ServerView, prune, server_order
+from adaptcl.runs.folder import read_settings
+from adaptcl.runs.workload import Workload
+from adaptcl.strategies.adaptcl import AdaptCLSettings
+from adaptcl.training import Recipe, Task
+from adaptcl.training.devices import gpu_left_as_found, trainers
+from adaptcl.training.optimizers import find_optimizer
+from adaptcl.training.randomness import draws_randomness
+from adaptcl.training.worker import Worker, WorkerMemory
+from adaptcl.units import Kept, flops
+from adaptcl.units.cut import cut
+
+_ENOUGH = 0.2
+"""Seconds of training after which its speed is known well enough."""
+_LONG = 2.0
+"""Seconds of a step from which on it is not repeated."""
+_TRIALS = 3
+_CUT = 0.5
+"""The pruned rate of the sub-model that shows how far the time shrinks with FLOPs."""
+_WIDTH_MULTIPLE = AdaptCLSettings().width_multiple
+_LASSO = 1e-9
+"""A λ that changes nothing but the time. Without one the worker would look for it, as in its first
+task only."""
+_SMALLEST_DIFFERENCE = 0.1
+"""Models whose FLOPs differ by a smaller share than this show nothing but noise."""
+
+_MEASURED: dict[Hashable, TrainingProfile] = {}
+"""The measurements of this program."""
+
+
+@dataclass(frozen=True)
+class TrainingProfile:
+    """The settings that describe how long training takes."""
+
+    train_time: float
+    profile_epochs: float
+    flops_share: float
+    samples_share: float
+
+    def of(self, config: Config) -> Config:
+        """The configuration with this profile, if it asks for one."""
+        if not config.environment.asks_for_measurement:
+            return config
+        return replace(config, environment=replace(config.environment, **asdict(self)))
+
+
+def measured_profile(config: Config, workload: Workload) -> TrainingProfile | None:
+    """The profile of a checked run on this machine, if its settings ask for one.
+
+    Runs of one program that train alike share a measurement. Two would differ a little, and with
+    them the clocks of methods that are to be compared.
+    """
+    if not config.environment.asks_for_measurement:
+        return None
+    recipe = config.recipe
+    alike = (
+        str(workload.model),
+        tuple((name, tensor.shape) for name, tensor in workload.model.state_dict().items()),
+        (len(workload.worker_samples), sum(map(len, workload.worker_samples))),
+        (recipe.batch_size, recipe.epochs, recipe.optimizer, recipe.strength > 0),
+        (recipe.augmentation, str(workload.device), config.job.precision),
+        workload.objective.name,
+    )
+    if alike not in _MEASURED:
+        _MEASURED[alike] = measure(workload, recipe, config.job.seed, config.job.precision)
+    return _MEASURED[alike]
+
+
+def with_profile_of(folder: Path, config: Config) -> Config:
+    """The configuration with the profile that a run in this folder was begun with."""
+    if not config.environment.asks_for_measurement:
+        return config
+    begun, names = read_settings(folder), [each.name for each in fields(TrainingProfile)]
+    known = {name: begun[name] for name in names if name in begun}
+    return replace(config, environment=replace(config.environment, **known))
+
+
+@gpu_left_as_found()
+def measure(workload: Workload, recipe: Recipe, seed: int, precision: str) -> TrainingProfile:
+    """Train the model, and a smaller one cut from it, for a moment on one worker's samples."""
+    units = workload.units
+    parts = sorted(workload.worker_samples, key=len)
+    part = parts[len(parts) // 2]
+    optimizer = workload.custom_optimizer or find_optimizer(recipe.optimizer)
+    (trainer,) = trainers(workload.model, units, [part], precision, workload.objective, optimizer)
+    worker = Worker(
+        0,
+        part,
+        workload.model,
+        units,
+        seed,
+        trainer=trainer,
+        draws_randomness=draws_randomness(workload.model, workload.example()),
+        objective=workload.objective,
+    )
+    state = workload.model.state_dict()
+
+    def took(kept: Kept) -> _Duration:
+        task = Task(0, 1, cut(state, units, kept), kept, recipe)
+        return _duration(worker, task, task.steps(len(part)))
+
+    everything = units.everything()
+    order = server_order("index")
+    assert order is not None
+    importance = order.importance(ServerView(units, state, 0, 0, seed))
+    smaller = prune(units, everything, importance, _CUT, width_multiple=_WIDTH_MULTIPLE)
+    whole = took(everything)
+    work = flops(units, smaller) / (flops(units, everything) or 1)
+    share = 0.0
+    if 0 < work <= 1 - _SMALLEST_DIFFERENCE:
+        share = (1 - took(smaller).processor / whole.processor) / (1 - work)
+    mean_samples = sum(map(len, parts)) / len(parts)
+    # Wall time, unless other programs make it longer than even one core alone would need.
+    seconds = min(whole.wall, whole.processor) * mean_samples / len(part)
+    return TrainingProfile(
+        train_time=float(f"{seconds:.2g}"),
+        profile_epochs=recipe.epochs,
+        flops_share=round(min(1.0, max(0.0, share)), 1),
+        samples_share=1.0,
+    )
+
+
+@dataclass(frozen=True)
+class _Duration:
+    """The seconds of a training, best of some trials."""
+
+    wall: float
+    processor: float
+    """The sum over all cores, which other programs hardly change; on a GPU the same as `wall`."""
+
+    def times(self, factor: float) -> _Duration:
+        return _Duration(self.wall * factor, self.processor * factor)
+
+
+def _duration(worker: Worker, task: Task, steps: int) -> _Duration:
+    """How long a task of so many steps takes; of a long one only a part is tried."""
+    on_gpu = worker.samples.labels.device.type == "cuda"
+    memory = WorkerMemory(lasso=_LASSO if task.recipe.strength > 0 else 0.0)
+
+    def best_of(trials: int, count: int) -> _Duration:
+        part = replace(task.recipe, epochs=task.recipe.epochs * count / steps)
+        walls, cores = [], []
+        for _ in range(trials):
+            began = time.perf_counter(), time.process_time()
+            worker.carry_out(replace(task, recipe=part), memory)
+            walls.append(time.perf_counter() - began[0])
+            cores.append(walls[-1] if on_gpu else time.process_time() - began[1])
+        return _Duration(min(walls), min(cores))
+
+    one = best_of(1, 1)  # the first fills caches and, on a GPU, captures the step
+    if one.wall < _LONG:
+        one = best_of(_TRIALS, 1)
+    count = max(1, min(steps, round(_ENOUGH / one.wall)))
+    return (best_of(_TRIALS, count) if count > 1 else one).times(steps / count)
