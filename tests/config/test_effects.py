@@ -45,7 +45,7 @@ from adaptcl.strategies import STRATEGIES
          "staleness_slope has no effect with staleness_weight polynomial; it is for hinge."),
         ("strength", {"strategy": "fedavg"},
          "strength has no effect with strategy fedavg; it is for fedavg-s, fedasync-s, ssp-s, "
-         "dc-asgd-a-s, adaptcl, heterofl, fedrolex."),
+         "dc-asgd-a-s, adaptcl."),
         ("beta", {"strategy": "ssp-s"},
          "beta has no effect with strategy ssp-s; it is for adaptcl."),
         ("aggregation", {"strategy": "fedavg-s"},
