@@ -32,7 +32,7 @@ from adaptcl.strategies import STRATEGIES
          "late_updates has no effect without deadline."),
         ("late_updates", {"strategy": "fedasync-s"},
          "late_updates has no effect with strategy fedasync-s; it is for fedavg, fedavg-s, "
-         "adaptcl, heterofl, fedrolex."),
+         "adaptcl, heterofl, fedrolex, fluid."),
         ("momentum", {"optimizer": "adamw"},
          "momentum has no effect with optimizer adamw; it is for sgd."),
         ("fading", {"aggregation": "by-worker"},
@@ -50,7 +50,7 @@ from adaptcl.strategies import STRATEGIES
          "beta has no effect with strategy ssp-s; it is for adaptcl."),
         ("aggregation", {"strategy": "fedavg-s"},
          "aggregation has no effect with strategy fedavg-s; it is for adaptcl, heterofl, "
-         "fedrolex."),
+         "fedrolex, fluid."),
     ],
 )  # fmt: skip
 def test_a_setting_without_effect_is_explained(
