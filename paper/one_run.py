@@ -82,7 +82,7 @@ class ObservingEvaluator:
 
     def __init__(self, session: Session) -> None:
         workload = session.workload
-        self._usual = TestSetEvaluator(session.config.job, workload)
+        self._usual = TestSetEvaluator(session.config, workload)
         self._units = workload.units
         self._mean = Averaging(USUAL_SHARE, workload.units.constants)
         self._fresh = FreshStatistics(workload.model, workload.worker_samples, USUAL_COUNT)

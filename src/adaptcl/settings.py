@@ -131,9 +131,6 @@ class Allowed:
 
     def in_words(self) -> str:
         """Describe the range for an error message or a help text."""
-        if self.choices is not None:
-            custom = ", or your own as package.module:Class" if self.or_custom else ""
-            return "one of " + ", ".join(self.choices) + custom
         words = [
             f"{word} {limit if isinstance(limit, int) else format(limit, 'g')}"
             for word, limit in (
@@ -144,7 +141,12 @@ class Allowed:
             )
             if limit is not None
         ]
-        return " and ".join(words)
+        if self.choices is None:
+            return " and ".join(words)
+        if words:  # numbers, or one of these names
+            return " and ".join(words) + ", or " + ", ".join(self.choices)
+        custom = ", or your own as package.module:Class" if self.or_custom else ""
+        return "one of " + ", ".join(self.choices) + custom
 
 
 def setting(
@@ -199,9 +201,11 @@ class Setting:
     @property
     def words(self) -> str:
         """The type and the range: 'a number, at least 0 and below 1'."""
-        kind = " or ".join(KINDS[each] for each in _alternatives(self.kind))
+        named = self.allowed.choices is not None
+        kinds = [each for each in alternatives(self.kind) if not (named and each is str)]
+        kind = " or ".join(KINDS[each] for each in kinds)
         range_words = self.allowed.in_words()
-        if self.allowed.choices is not None and _alternatives(self.kind) == (str,):
+        if not kind:
             return range_words
         if self.allowed.choices is not None and self.kind == tuple[str, ...]:
             return f"a list, each entry {range_words}"
@@ -213,7 +217,7 @@ class Setting:
 
     def checked(self, value: Any) -> Any:
         """Convert a value to the type of the setting, or raise a `SettingError`."""
-        for kind in _alternatives(self.kind):
+        for kind in alternatives(self.kind):
             converted = _convert(value, kind)
             if converted is not _NO:
                 if self.allowed.fits(converted):
@@ -223,7 +227,7 @@ class Setting:
 
     def parse(self, text: str) -> Any:
         """Convert a word of the command line, or raise a `SettingError`."""
-        for kind in _alternatives(self.kind):
+        for kind in alternatives(self.kind):
             value = _parse(text, kind)
             if value is not _NO:
                 return self.checked(value)
@@ -251,7 +255,7 @@ def check_declared(name: str, group: Any) -> None:
                 f"{each_field.name}: TYPE = setting(DEFAULT, HELP)."
             )
     for each in declared(group):
-        if not all(kind in KINDS for kind in _alternatives(each.kind)):
+        if not all(kind in KINDS for kind in alternatives(each.kind)):
             raise SettingError(
                 f"The Settings of {name} have {each.name}, whose type no setting can have; it "
                 f"must be {', '.join(KINDS[kind] for kind in (int, float, bool, str))} or "
@@ -281,7 +285,8 @@ KINDS: Mapping[Any, str] = {
 """The types that a setting can have, in words."""
 
 
-def _alternatives(kind: Any) -> tuple[Any, ...]:
+def alternatives(kind: Any) -> tuple[Any, ...]:
+    """The types that a value may have, in the order in which they are tried."""
     return get_args(kind) if get_origin(kind) in (Union, types.UnionType) else (kind,)
 
 

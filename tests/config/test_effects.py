@@ -38,7 +38,7 @@ from adaptcl.strategies import STRATEGIES
          "late_updates has no effect without deadline."),
         ("late_updates", {"strategy": "fedasync-s"},
          "late_updates has no effect with strategy fedasync-s; it is for fedavg, fedavg-s, "
-         "adaptcl, heterofl, fedrolex."),
+         "adaptcl, heterofl, fedrolex, fluid."),
         ("momentum", {"optimizer": "adamw"},
          "momentum has no effect with optimizer adamw; it is for sgd."),
         ("fading", {"aggregation": "by-worker"},
@@ -51,12 +51,12 @@ from adaptcl.strategies import STRATEGIES
          "staleness_slope has no effect with staleness_weight polynomial; it is for hinge."),
         ("strength", {"strategy": "fedavg"},
          "strength has no effect with strategy fedavg; it is for fedavg-s, fedasync-s, ssp-s, "
-         "dc-asgd-a-s, adaptcl, heterofl, fedrolex, fedbuff."),
+         "dc-asgd-a-s, adaptcl."),
         ("beta", {"strategy": "ssp-s"},
          "beta has no effect with strategy ssp-s; it is for adaptcl."),
         ("aggregation", {"strategy": "fedavg-s"},
          "aggregation has no effect with strategy fedavg-s; it is for adaptcl, heterofl, "
-         "fedrolex."),
+         "fedrolex, fluid."),
     ],
 )  # fmt: skip
 def test_a_setting_without_effect_is_explained(

@@ -6,8 +6,6 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from torch import Tensor
 
 from adaptcl.strategies import Job
@@ -16,8 +14,6 @@ from adaptcl.training import Task, Update
 
 Jobs = Callable[..., Job]
 Timelines = Callable[..., Any]
-
-variances = st.floats(1e-3, 1e3)
 
 
 class Watched(Asynchronous):
@@ -148,26 +144,18 @@ def test_whole_numbers_that_count_nothing_stay_as_they_are() -> None:
     assert add_change(state, sent, pulled, 0.5)["index"].item() == 3
 
 
-def test_changes_that_add_up_to_more_than_a_variance_leave_a_positive_one() -> None:
-    state = add_change(var(0.3), sent=var(0.1), pulled=var(1.0), weight=0.5)
-    assert state["norm.running_var"].item() == pytest.approx(0.05)
+def test_running_statistics_are_mixed_not_added_as_changes() -> None:
+    def mixed(weight: float) -> float:
+        state = add_change(var(0.3), sent=var(0.1), pulled=var(1.0), weight=weight)
+        return state["norm.running_var"].item()
+
+    assert mixed(1 / 9) == pytest.approx(0.8 * 0.3 + 0.2 * 0.1)
+    assert mixed(1.0) == mixed(1.5) == pytest.approx(0.1), "never more than what was sent"
 
 
-@given(st.lists(st.tuples(variances, variances), min_size=1, max_size=8), variances)
-def test_no_sequence_of_changes_makes_a_variance_vanish(
-    changes: list[tuple[float, float]], start: float
-) -> None:
-    state = var(start)
-    for sent, pulled in changes:
-        state = add_change(state, var(sent), var(pulled), 1 / len(changes))
-    assert state["norm.running_var"].item() > 0
-
-
-@given(st.lists(variances, min_size=1, max_size=8), variances)
-def test_changes_to_the_same_variance_add_up_to_the_average(
-    sent: list[float], pulled: float
-) -> None:
-    state = var(pulled)
-    for value in sent:
-        state = add_change(state, var(value), var(pulled), 1 / len(sent))
-    assert state["norm.running_var"].item() == pytest.approx(sum(sent) / len(sent), rel=1e-6)
+def test_statistics_follow_weights_that_everybody_moves_the_same_way() -> None:
+    """All pull a variance of 1 and send 9, again and again: the model's ends near 9, not above."""
+    state = var(1.0)
+    for _ in range(50):
+        state = add_change(state, sent=var(9.0), pulled=var(1.0), weight=0.1)
+    assert 8.9 < state["norm.running_var"].item() < 9.0

@@ -22,8 +22,13 @@ def weight(value: float) -> dict[str, Tensor]:
     return {"weight": torch.tensor([[value]])}
 
 
+def plain(buffer_size: int) -> FedBuffSettings:
+    """The buffered changes are averaged as they are."""
+    return FedBuffSettings(buffer_size, server_learning_rate=1.0)
+
+
 def test_four_changes_worked_out_by_hand(one_weight: Jobs, answered: Answers) -> None:
-    strategy = FedBuff(one_weight(3, 2), FedBuffSettings(buffer_size=2))
+    strategy = FedBuff(one_weight(3, 2), plain(2))
     zero, one, two = strategy.start().tasks
 
     def model() -> float:
@@ -46,7 +51,7 @@ def test_four_changes_worked_out_by_hand(one_weight: Jobs, answered: Answers) ->
 def test_staleness_counts_moves_of_the_model_not_changes(
     one_weight: Jobs, answered: Answers
 ) -> None:
-    strategy = FedBuff(one_weight(4, 1), FedBuffSettings(buffer_size=4))
+    strategy = FedBuff(one_weight(4, 1), plain(4))
     for task in strategy.start().tasks:
         strategy.receive(answered(task, weight(8.0)))
     assert strategy.model()["weight"].item() == pytest.approx(8.0), "all four are fresh"
@@ -55,7 +60,7 @@ def test_staleness_counts_moves_of_the_model_not_changes(
 def test_a_single_change_in_between_makes_stale_if_the_model_moved_with_it(
     one_weight: Jobs, answered: Answers
 ) -> None:
-    strategy = FedBuff(one_weight(3, 2), FedBuffSettings(buffer_size=2))
+    strategy = FedBuff(one_weight(3, 2), plain(2))
     zero, one, two = strategy.start().tasks
     (again,) = strategy.receive(answered(two, weight(4.0))).tasks
     strategy.receive(answered(one, weight(2.0)))
@@ -72,10 +77,21 @@ def test_the_servers_learning_rate_scales_the_step(one_weight: Jobs, answered: A
     assert strategy.model()["weight"].item() == pytest.approx(3.0)
 
 
+def test_by_default_the_changes_of_a_round_add_up_to_about_their_average(
+    one_weight: Jobs, answered: Answers
+) -> None:
+    strategy = FedBuff(one_weight(4, 1), FedBuffSettings(buffer_size=1))
+    for task in strategy.start().tasks:
+        strategy.receive(answered(task, weight(1.0)))
+    # η = √(1/4), and the staleness of the four changes is 0 to 3.
+    expected = 0.5 * (1 + 2**-0.5 + 3**-0.5 + 4**-0.5)
+    assert strategy.model()["weight"].item() == pytest.approx(expected)
+
+
 def test_a_buffer_of_one_moves_the_model_with_every_change(
     one_weight: Jobs, answered: Answers
 ) -> None:
-    strategy = FedBuff(one_weight(2, 1), FedBuffSettings(buffer_size=1))
+    strategy = FedBuff(one_weight(2, 1), plain(1))
     one, other = strategy.start().tasks
     strategy.receive(answered(one, weight(3.0)))
     assert strategy.model()["weight"].item() == pytest.approx(3.0)
@@ -84,7 +100,7 @@ def test_a_buffer_of_one_moves_the_model_with_every_change(
 
 
 def test_workers_never_wait_for_the_buffer(one_weight: Jobs, timeline: Timelines) -> None:
-    strategy = FedBuff(one_weight(3, 2), FedBuffSettings(buffer_size=6))
+    strategy = FedBuff(one_weight(3, 2), plain(6))
     line = timeline(strategy, times=[5, 3, 2], train=lambda _: weight(1.0)).start()
     for _ in range(5):
         line.step()
@@ -96,7 +112,7 @@ def test_workers_never_wait_for_the_buffer(one_weight: Jobs, timeline: Timelines
 
 def test_a_buffer_that_no_run_of_this_length_fills_is_refused(one_weight: Jobs) -> None:
     with pytest.raises(SettingError) as refused:
-        FedBuff(one_weight(3, 2), FedBuffSettings(buffer_size=7))
+        FedBuff(one_weight(3, 2), plain(7))
     assert str(refused.value) == (
         "buffer_size is 7, but 3 workers send only 6 changes in 2 rounds, so the model would never "
         "move; make buffer_size smaller or rounds larger."
@@ -104,7 +120,7 @@ def test_a_buffer_that_no_run_of_this_length_fills_is_refused(one_weight: Jobs) 
 
 
 def test_what_a_lost_worker_had_sent_still_counts(one_weight: Jobs, timeline: Timelines) -> None:
-    strategy = FedBuff(one_weight(2, 2), FedBuffSettings(buffer_size=2))
+    strategy = FedBuff(one_weight(2, 2), plain(2))
     line = timeline(strategy, times=[3, 1], train=lambda task: weight(task.worker + 1.0)).start()
     line.step()
     line.lose(1)
@@ -116,7 +132,7 @@ def test_a_checkpoint_file_keeps_a_buffer_that_is_half_full(
     with_batch_norm: Jobs, timeline: Timelines, tmp_path: Path
 ) -> None:
     def new() -> FedBuff:
-        return FedBuff(with_batch_norm(3, 4), FedBuffSettings(buffer_size=2))
+        return FedBuff(with_batch_norm(3, 4), plain(2))
 
     line = timeline(new(), times=[5, 3, 2]).start().run(rounds=1)
     assert line.strategy.merges % 2 == 1, "a change waits in the buffer"

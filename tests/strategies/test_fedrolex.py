@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from adaptcl.runs.result import Result
 from adaptcl.strategies import Job
 from adaptcl.strategies.fedrolex import FedRolex
-from adaptcl.strategies.heterofl import WidthSettings, window
+from adaptcl.strategies.widths import WidthSettings, window
 from adaptcl.training import Arrival
 
 Jobs = Callable[..., Job]

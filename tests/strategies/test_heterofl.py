@@ -6,37 +6,18 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
-from torch import nn
 
 from adaptcl.config import configure
 from adaptcl.errors import SettingError
 from adaptcl.strategies import Job
-from adaptcl.strategies.heterofl import HeteroFL, WidthSettings, deal_widths, window
-from adaptcl.training import Arrival
-from adaptcl.units import retention, trace
+from adaptcl.strategies.heterofl import HeteroFL
+from adaptcl.strategies.widths import WidthSettings, window
+from adaptcl.training import Arrival, Recipe
+from adaptcl.units import retention
 
 Jobs = Callable[..., Job]
 Answers = Callable[..., Arrival]
 Timelines = Callable[..., Any]
-
-
-def test_levels_go_to_equal_groups_and_the_widest_to_the_fastest() -> None:
-    dealt = deal_widths(WidthSettings(width_levels=(1.0, 0.25, 0.5)), workers=6)
-    assert dealt == [0.25, 0.25, 0.5, 0.5, 1.0, 1.0]
-
-
-@given(st.integers(1, 40))
-def test_the_fastest_worker_always_has_the_whole_model(workers: int) -> None:
-    dealt = list(deal_widths(WidthSettings(), workers))
-    assert len(dealt) == workers
-    assert dealt[-1] == 1.0
-    assert dealt == sorted(dealt)
-
-
-def test_widths_can_be_given_worker_by_worker() -> None:
-    assert tuple(deal_widths(WidthSettings(worker_widths=(0.3, 1.0, 0.7)), 3)) == (0.3, 1.0, 0.7)
 
 
 def test_widths_for_another_number_of_workers_are_refused(with_batch_norm: Jobs) -> None:
@@ -47,40 +28,6 @@ def test_widths_for_another_number_of_workers_are_refused(with_batch_norm: Jobs)
 def test_no_levels_at_all_are_refused(with_batch_norm: Jobs) -> None:
     with pytest.raises(SettingError, match="width_levels"):
         HeteroFL(with_batch_norm(3, 1), WidthSettings(width_levels=()))
-
-
-def test_a_window_is_the_first_units_of_every_layer(with_batch_norm: Jobs) -> None:
-    kept = window(with_batch_norm(1, 1).units, width=0.3, first=0)
-    # Layers of four and eight units: ⌈1.2⌉ and ⌈2.4⌉.
-    assert kept[:4].int().tolist() == [1, 1, 0, 0]
-    assert kept[4:].int().tolist() == [1, 1, 1, 0, 0, 0, 0, 0]
-
-
-@given(width=st.floats(1e-6, 1.0))
-def test_a_window_has_a_part_of_every_layer_but_never_none(
-    with_batch_norm: Jobs, width: float
-) -> None:
-    units = with_batch_norm(1, 1).units
-    kept = window(units, width, first=0)
-    for layer in units.layers:
-        count, n = int(kept[list(layer.units)].sum()), len(layer.units)
-        assert 1 <= count <= n
-        assert width * n - 1e-6 <= count < width * n + 1
-
-
-@given(widths=st.tuples(st.floats(0.01, 1.0), st.floats(0.01, 1.0)))
-def test_a_narrow_sub_model_is_contained_in_a_wider_one(
-    with_batch_norm: Jobs, widths: tuple[float, float]
-) -> None:
-    units = with_batch_norm(1, 1).units
-    narrow, wide = (window(units, width, first=0) for width in sorted(widths))
-    assert not bool((narrow & ~wide).any())
-
-
-def test_a_width_that_divides_a_layer_is_not_rounded_up_by_floating_point() -> None:
-    units = trace(nn.Sequential(nn.Linear(1, 100), nn.ReLU(), nn.Linear(100, 1)), torch.zeros(1, 1))
-    assert 0.07 * 100 > 7
-    assert int(window(units, 0.07, first=0).sum()) == 7
 
 
 def test_a_unit_is_averaged_over_those_who_hold_it(
@@ -146,16 +93,41 @@ def test_workers_that_are_never_drawn_have_their_widths_all_the_same(
     assert strategy.model()["0.bias"][2:].tolist() == [0.0, 0.0]
 
 
+@pytest.mark.parametrize("widths", [(), "matched"])
 def test_a_checkpoint_file_gives_the_same_continuation(
-    with_batch_norm: Jobs, timeline: Timelines, tmp_path: Path
+    with_batch_norm: Jobs, timeline: Timelines, tmp_path: Path, widths: Any
 ) -> None:
     def new() -> HeteroFL:
-        return HeteroFL(with_batch_norm(3, 4), WidthSettings())
+        return HeteroFL(with_batch_norm(3, 4), WidthSettings(worker_widths=widths))
 
     line = timeline(new(), times=[5, 3, 2]).start().run(rounds=2)
     resumed = line.resumed(new(), tmp_path).run()
     line.run()
     resumed.assert_ends_like(line)
+
+
+def test_matched_widths_follow_the_times_of_the_whole_model(
+    with_batch_norm: Jobs, timeline: Timelines
+) -> None:
+    strategy = HeteroFL(with_batch_norm(3, 4), WidthSettings(worker_widths="matched"))
+    line = timeline(strategy, times=[4, 2, 1]).start().run(rounds=1)
+    assert {record.retention for record in line.closed[0].workers} == {1.0}
+    kept = [retention(strategy.units, kept) for kept in strategy.sub_models()]
+    assert kept[0] < 1 / 4 < kept[1] < 1 / 2 < kept[2] == 1.0
+
+
+def test_it_trains_without_the_lasso(with_batch_norm: Jobs) -> None:
+    strategy = HeteroFL(with_batch_norm(2, 1, Recipe(strength=0.5)), WidthSettings())
+    assert {task.recipe.strength for task in strategy.start().tasks} == {0.0}
+
+
+def test_batch_norm_is_static_unless_told() -> None:
+    def samples(**given: Any) -> int:
+        return configure({"strategy": "heterofl", **given}).fresh_statistics
+
+    assert samples() == 2000
+    assert samples(static_batch_norm=False) == 0
+    assert samples(fresh_statistics=500) == 500
 
 
 def test_averaging_by_unit_is_its_own_default_and_nobody_elses() -> None:

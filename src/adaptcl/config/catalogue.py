@@ -11,11 +11,12 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, reduce
+from operator import or_
 from pathlib import Path
 from typing import Any, get_origin
 
-from adaptcl.settings import KINDS, Allowed, Setting
+from adaptcl.settings import KINDS, Allowed, Setting, alternatives
 
 FILE = Path(__file__).with_name("catalogue.json")
 
@@ -50,7 +51,9 @@ def read_catalogue() -> Catalogue:
 
 def kind_name(kind: Any) -> str:
     """Name a type of settings in the file."""
-    return str(kind) if get_origin(kind) else str(kind.__name__)
+    return " | ".join(
+        str(each) if get_origin(each) else str(each.__name__) for each in alternatives(kind)
+    )
 
 
 def order_summary(order: Any) -> str:
@@ -63,7 +66,7 @@ def _setting(name: str, entry: Mapping[str, Any]) -> Setting:
     allowed = dict(entry["allowed"])
     if "choices" in allowed:
         allowed["choices"] = tuple(allowed["choices"])
-    kinds = (*KINDS, float | None)
-    kind = {kind_name(each): each for each in kinds}[entry["kind"]]
+    kinds = {kind_name(each): each for each in (*KINDS, type(None))}
+    kind = reduce(or_, [kinds[each] for each in entry["kind"].split(" | ")])
     found = Setting(name, kind, None, entry["help"], Allowed(**allowed), group=entry["group"])
     return replace(found, default=found.checked(entry["default"]))  # lists become tuples

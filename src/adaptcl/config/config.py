@@ -24,6 +24,7 @@ from adaptcl.errors import SettingError
 from adaptcl.settings import Setting, build, declared, is_custom
 from adaptcl.strategies import STRATEGIES, StrategyClass, strategy_class
 from adaptcl.training import Recipe
+from adaptcl.training.evaluation import USUAL_COUNT
 
 SHARED_GROUPS: tuple[type, ...] = (JobSettings, Recipe, EnvironmentSettings)
 """The groups of settings that every run has, whatever its strategy and codec."""
@@ -113,6 +114,15 @@ class Config:
     def codecs(self) -> Codecs:
         """The codecs of both ways."""
         return codecs(self.job.codec, self.job.codec_down, dataclasses.asdict(self.codec))
+
+    @property
+    def fresh_statistics(self) -> int:
+        """How many samples the statistics of a tested model are measured on; 0 for none.
+
+        A strategy may have it as a part of its method (`static_batch_norm`).
+        """
+        is_static = getattr(self.strategy, "static_batch_norm", False)
+        return self.job.fresh_statistics or (USUAL_COUNT if is_static else 0)
 
     @property
     def named_methods(self) -> tuple[str, ...]:

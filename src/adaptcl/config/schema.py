@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any, get_args, get_origin
 
 from adaptcl.config.catalogue import read_catalogue
-from adaptcl.settings import Setting
+from adaptcl.settings import Setting, alternatives
 
 _TYPES = {bool: "boolean", int: "integer", float: "number", str: "string"}
 
@@ -34,10 +34,13 @@ def _schema(setting: Setting) -> dict[str, Any]:
 
 
 def _of_kind(kind: Any, setting: Setting) -> dict[str, Any]:
+    # What may be None is left out of a file instead.
+    kinds = [each for each in alternatives(kind) if each is not type(None)]
+    if len(kinds) > 1:
+        return {"anyOf": [_of_kind(each, setting) for each in kinds]}
+    (kind,) = kinds
     if get_origin(kind) is tuple:
         return {"type": "array", "items": _of_kind(get_args(kind)[0], setting)}
-    if kind == float | None:  # a file leaves it out
-        kind = float
     allowed = setting.allowed
     found: dict[str, Any] = {"type": _TYPES[kind]}
     limits = {
@@ -46,8 +49,9 @@ def _of_kind(kind: Any, setting: Setting) -> dict[str, Any]:
         "exclusiveMinimum": allowed.above,
         "exclusiveMaximum": allowed.below,
     }
-    found |= {name: limit for name, limit in limits.items() if limit is not None}
-    if allowed.choices:
+    if kind is not str:
+        found |= {name: limit for name, limit in limits.items() if limit is not None}
+    elif allowed.choices:
         names = {"enum": list(allowed.choices)}
         # A name of the user's own, or several with commas between, is as good.
         custom = {"type": "string", "pattern": "[:,]"}

@@ -17,7 +17,7 @@ from typing import Protocol
 
 import torch
 
-from adaptcl.config import JobSettings
+from adaptcl.config import Config
 from adaptcl.engines.loop import Evaluator
 from adaptcl.runs.workload import Workload
 from adaptcl.storage import Tree
@@ -109,18 +109,19 @@ class RunEvaluator(Evaluator, Protocol):
 
 class TestSetEvaluator:
     """Tests on the server's test set: the mean of the latest models, with fresh statistics if the
-    job asks for them."""
+    job or the strategy asks for them."""
 
-    def __init__(self, job: JobSettings, workload: Workload) -> None:
+    def __init__(self, config: Config, workload: Workload) -> None:
+        job = config.job
         self._every = job.evaluate_every
         self.tested: State = {}
         # Before workers train: building a judge may draw from a generator that they share.
         self._judge = Judge(workload.model, workload.test, workload.objective)
         self._averaging = Averaging(job.averaging, workload.units.constants)
         self._fresh = None
-        if job.fresh_statistics:
+        if config.fresh_statistics:
             self._fresh = FreshStatistics(
-                workload.model, workload.worker_samples, job.fresh_statistics
+                workload.model, workload.worker_samples, config.fresh_statistics
             )
 
     def judge(self, strategy: Strategy, closed: Closed, is_last: bool) -> Score | None:

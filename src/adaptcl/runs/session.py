@@ -147,7 +147,7 @@ def _run(
     if folder:
         recognise(folder, config, workload)
         checkpoint, records = folder.left_off(torch.device(job.device))
-    evaluator = evaluator or TestSetEvaluator(job, workload)
+    evaluator = evaluator or TestSetEvaluator(config, workload)
     if checkpoint:
         evaluator.restore(checkpoint["evaluator"])
     measure = workload.objective.main

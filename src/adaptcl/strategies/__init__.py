@@ -17,6 +17,7 @@ from adaptcl.strategies.fedasync import FedAsync
 from adaptcl.strategies.fedavg import FedAVG, FedAVGS
 from adaptcl.strategies.fedbuff import FedBuff
 from adaptcl.strategies.fedrolex import FedRolex
+from adaptcl.strategies.fluid import FLuID
 from adaptcl.strategies.heterofl import HeteroFL
 from adaptcl.strategies.ssp import SSP
 from adaptcl.strategies.strategy import Closed, Job, Reaction, Strategy
@@ -54,6 +55,7 @@ STRATEGIES: dict[str, ShippedStrategyClass] = {
     "heterofl": HeteroFL,
     "fedrolex": FedRolex,
     "fedbuff": FedBuff,
+    "fluid": FLuID,
 }
 
 

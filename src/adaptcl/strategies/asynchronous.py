@@ -4,7 +4,8 @@ Each worker runs all rounds at its pace, so there are W·T merges. For the recor
 round. Subclasses say how an update is merged and, if they like, who has to wait.
 
 The model moves on while a worker trains. So most methods do not merge the model that a worker
-sends but its *change*: what it sends minus what it pulled.
+sends but its *change*: what it sends minus what it pulled. Running statistics of norm layers are
+always mixed, never added as changes (`mix_statistics`).
 """
 
 from __future__ import annotations
@@ -210,31 +211,45 @@ def is_statistic(name: str) -> bool:
     return is_variance(name) or name.rpartition(".")[2] == "running_mean"
 
 
-def merge_integers(name: str, state: State, sent: State) -> Tensor:
-    """The merged value of a tensor of whole numbers.
-
-    Counters take the largest value. Nothing else that is not a float changes in training.
-    """
-    return torch.maximum(state[name], sent[name]) if is_counter(name) else state[name]
-
-
 def add_change(state: State, sent: State, pulled: Mapping[str, Tensor], weight: float) -> State:
     """A model moved by `weight` times a worker's change, `sent` minus `pulled`, as new tensors.
 
-    Running variances need a lower limit. Several workers that pulled the same variance may each
-    report that it fell, and their changes can add up to more than the variance. The limit is
-    `weight` times what the worker sent. It has no effect where all workers pulled the same model,
-    because the sum is then an average that contains this product as a term.
+    Running statistics are mixed instead (`mix_statistics`), and so are whole numbers.
     """
-    return {name: _moved(name, state, sent, pulled, weight) for name in state}
+    measured = {n: t for n, t in state.items() if is_statistic(n) or not t.is_floating_point()}
+    mixed = mix_statistics(measured, sent, weight)
+    return {
+        name: mixed[name]
+        if name in mixed
+        else torch.add(tensor, sent[name] - pulled[name], alpha=weight)
+        for name, tensor in state.items()
+    }
 
 
-def _moved(
-    name: str, state: State, sent: State, pulled: Mapping[str, Tensor], weight: float
-) -> Tensor:
-    if not state[name].is_floating_point():
-        return merge_integers(name, state, sent)
-    moved = torch.add(state[name], sent[name] - pulled[name], alpha=weight)
-    if is_variance(name):
-        moved = torch.maximum(moved, min(weight, 1.0) * sent[name])
-    return moved
+def mix_statistics(state: State, sent: State, weight: float) -> State:
+    """Running statistics for a model that was moved by `weight` times a worker's change.
+
+    They are measured, so newer ones replace older ones. Added as changes they overshoot: a worker
+    corrects the statistics that it pulled, and while it trained, others have made the same
+    correction. A model of SSP tested at 22 % with such a sum had 63 % with fresh statistics.
+
+    The share 2w / (1 + w) makes a running mean whose values are on average as old as those of a
+    plain mean of the latest 1/w. With the share w they were twice as old and fell behind.
+    """
+    return mix(state, sent, 2 * weight / (1 + weight))
+
+
+def mix(state: State, sent: State, weight: float) -> State:
+    """(1 − weight) of a model and `weight` of a worker's, at most all of it, as new tensors.
+
+    Of the whole numbers only counters change in training; they take the largest value.
+    """
+    share = min(weight, 1.0)
+    return {
+        name: torch.lerp(tensor, sent[name], share)
+        if tensor.is_floating_point()
+        else torch.maximum(tensor, sent[name])
+        if is_counter(name)
+        else tensor
+        for name, tensor in state.items()
+    }

@@ -18,8 +18,8 @@ rounds in return. Every worker trains exactly as many steps as with any other st
 fractions of a step are carried over to the next commit. In the record a round is still W merges, so
 there are more rounds there too.
 
-Running statistics of norm layers are measured and have no gradient; 1/W of their change is added,
-as in SSP. Every other tensor counts as trained, including the second name of a tied one.
+Running statistics of norm layers are measured and have no gradient; they are mixed as in
+SSP. Every other tensor counts as trained, including the second name of a tied one.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ from adaptcl.storage import Tree
 from adaptcl.strategies.asynchronous import (
     Asynchronous,
     AsynchronousSettings,
-    add_change,
     is_statistic,
+    mix_statistics,
 )
 from adaptcl.strategies.strategy import Job
 from adaptcl.training import Task, Update
@@ -98,8 +98,7 @@ class DCASGD(Asynchronous):
         length = recipe.learning_rate * max(1, task.steps(update.samples))
         server_step = settings.dc_learning_rate or recipe.learning_rate
         measured = {n: tensor for n, tensor in self.state.items() if n not in self._mean_square}
-        measured = add_change(measured, update.state, task.state, 1 / self.job.workers)
-        state = {**self.state, **measured}
+        state = {**self.state, **mix_statistics(measured, update.state, 1 / self.job.workers)}
         for name, mean_square in self._mean_square.items():
             gradient = (task.state[name] - update.state[name]) / length
             square = gradient.square()

@@ -9,10 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-import torch
-
 from adaptcl.settings import With, setting
-from adaptcl.strategies.asynchronous import Asynchronous, AsynchronousSettings, merge_integers
+from adaptcl.strategies.asynchronous import Asynchronous, AsynchronousSettings, mix
 from adaptcl.strategies.strategy import Job
 from adaptcl.training import Task, Update
 
@@ -62,12 +60,7 @@ class FedAsync(Asynchronous):
 
     def merge(self, update: Update, task: Task, staleness: int) -> None:
         weight = self.settings.mixing * staleness_weight(staleness, self.settings)
-        self.state = {
-            name: torch.lerp(tensor, update.state[name], weight)
-            if tensor.is_floating_point()
-            else merge_integers(name, self.state, update.state)
-            for name, tensor in self.state.items()
-        }
+        self.state = mix(self.state, update.state, weight)
 
 
 def staleness_weight(staleness: int, settings: FedAsyncSettings) -> float:

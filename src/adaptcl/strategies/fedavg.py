@@ -7,7 +7,6 @@ instead of their variances, as in all strategies with a barrier, so that results
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import ClassVar
 
 from adaptcl.strategies.strategy import Job
@@ -29,4 +28,4 @@ class FedAVG(FedAVGS):
     unused: ClassVar[tuple[str, ...]] = (*FedAVGS.unused, "strength")
 
     def __init__(self, job: Job, settings: SynchronousSettings) -> None:
-        super().__init__(replace(job, recipe=replace(job.recipe, strength=0.0)), settings)
+        super().__init__(job.without_lasso(), settings)

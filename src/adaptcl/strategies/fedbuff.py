@@ -4,6 +4,10 @@
 *model* has moved between a worker's pull and its arrival, not how many changes have arrived.
 Workers never wait: until the buffer is full they go on from the present model.
 
+The authors tune η for each task. With η = 1 the changes of one round add up to √(W/K) times their
+average, because W workers are under way and τ is about W/K − 1. For ten workers and K = 3 that is
+1.8 times; training with momentum then swings until the last rounds. So the default is η = √(K/W).
+
 The weight of a change is known when it arrives, so the buffer does not hold K changes. It holds the
 next model, which every change moves and which replaces the model with the K-th. Changes that do not
 fill a buffer by the end of a run are not part of its model.
@@ -30,18 +34,22 @@ class FedBuffSettings(AsynchronousSettings):
 
     buffer_size: int = setting(3, "number of updates that are merged together (K)", at_least=1)
     server_learning_rate: float = setting(
-        1.0, "learning rate of the server for the mean of the buffered updates (η)", above=0
+        0.0,
+        "learning rate of the server for the mean of the buffered updates (η); 0 takes √(K/W), at "
+        "most 1, with which the updates of a round add up to about their average",
+        at_least=0,
     )
 
 
 class FedBuff(Asynchronous):
-    """FedBuff with sparse training."""
+    """FedBuff with plain training, as it was published: no group lasso."""
 
-    summary = "whole model for everybody, sparse training; merges changes several at a time"
+    summary = "whole model for everybody, plain training; merges changes several at a time"
     Settings: ClassVar[type[FedBuffSettings]] = FedBuffSettings
+    unused: ClassVar[tuple[str, ...]] = (*Asynchronous.unused, "strength")
 
     def __init__(self, job: Job, settings: FedBuffSettings) -> None:
-        super().__init__(job, settings)
+        super().__init__(job.without_lasso(), settings)
         changes = job.workers * job.rounds
         if settings.buffer_size > changes:
             raise SettingError(
@@ -50,6 +58,8 @@ class FedBuff(Asynchronous):
                 "buffer_size smaller or rounds larger."
             )
         self.settings = settings
+        usual = min(1.0, math.sqrt(settings.buffer_size / job.workers))
+        self._learning_rate = settings.server_learning_rate or usual
         self._next: State = job.state
         """The next model: the model moved by the changes in the buffer."""
 
@@ -57,7 +67,7 @@ class FedBuff(Asynchronous):
         """Add the worker's change to the buffer, and empty the buffer if it is full."""
         size = self.settings.buffer_size
         moves = self.merges // size - (self.merges - staleness) // size
-        weight = self.settings.server_learning_rate / math.sqrt(1 + moves) / size
+        weight = self._learning_rate / math.sqrt(1 + moves) / size
         self._next = add_change(self._next, update.state, task.state, weight)
         if (self.merges + 1) % size == 0:
             self.state = self._next

@@ -2,51 +2,33 @@
 
 A worker of width p holds the first ⌈p·n⌉ of the n units of every layer, so narrow sub-models are
 contained in wide ones. Each unit is averaged over the workers that hold it. HeteroFL needs each
-worker's width before the first round, when nothing is known about the workers; AdaptCL learns it.
+worker's width before the first round, when nothing is known about the workers; the authors assign
+five levels. `worker_widths = "matched"` finds widths from measured times instead, as AdaptCL does.
 
-Three parts of the published method are left out, because they change how a worker trains and not
-which sub-model it gets: the scaler (activations divided by p in training, which the next batch norm
-undoes); *static* batch norm (statistics measured on everybody's data at the end; here running
-statistics are averaged over the workers that hold the unit); and the loss masked to the labels that
-a worker has.
+Training is plain, without the group lasso. Batch norm is *static*, as the authors call it: workers
+normalise by their batches alone, as batch norm always does in training, and the statistics of the
+model are measured on everybody's data when it is tested and delivered.
+
+Left out:
+
+- The scaler, which divides activations by p in training. It stands before a batch norm, which
+  undoes it.
+- The loss masked to the labels that a worker has, and their rows of the classifier averaged over
+  these workers alone. It changes nothing while each worker has samples of every label, as with s =
+  80, and otherwise the server would have to know everybody's labels.
+- Clipping of gradients. It is no part of the method, and no other strategy here has it.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import ClassVar
 
-import torch
-
-from adaptcl.errors import SettingError
 from adaptcl.records import WorkerRecord
-from adaptcl.settings import Unless, redeclared, setting
+from adaptcl.storage import Tree
 from adaptcl.strategies.strategy import Job
-from adaptcl.strategies.synchronous import SubModelPlan, Synchronous, SynchronousSettings
-from adaptcl.units import Kept, UnitMap
-
-
-@dataclass(frozen=True)
-class WidthSettings(SynchronousSettings):
-    """Settings of strategies whose sub-models have fixed widths."""
-
-    aggregation: str = redeclared(SynchronousSettings, "aggregation", "by-unit")
-    width_levels: tuple[float, ...] = setting(
-        (1.0, 0.5, 0.25, 0.125, 0.0625),
-        "widths for equal groups of workers; the widest go to the last workers, which are the "
-        "fastest in a simulation",
-        above=0,
-        at_most=1,
-        condition=Unless("worker_widths"),
-    )
-    worker_widths: tuple[float, ...] = setting(
-        (),
-        "width of each worker's sub-model as a share of every layer, instead of width_levels",
-        above=0,
-        at_most=1,
-    )
+from adaptcl.strategies.synchronous import SubModelPlan, Synchronous
+from adaptcl.strategies.widths import Widths, WidthSettings, window
 
 
 class HeteroFL(Synchronous):
@@ -54,48 +36,23 @@ class HeteroFL(Synchronous):
 
     summary = "a sub-model of fixed width for each worker, always the same units"
     Settings: ClassVar[type[WidthSettings]] = WidthSettings
+    unused: ClassVar[tuple[str, ...]] = (*Synchronous.unused, "strength")
 
     def __init__(self, job: Job, settings: WidthSettings) -> None:
-        super().__init__(job, settings)
-        self.widths = deal_widths(settings, job.workers)
-        self.kept = initial_windows(job.units, self.widths)
+        super().__init__(job.without_lasso(), settings)
+        self.widths = Widths(settings, job)
+        self.kept = self.widths.initial_windows(job.units)
 
     def plan(self, worker: int) -> SubModelPlan:
         return SubModelPlan(window(self.units, self.widths[worker], first=0))
 
     def learn(self, records: Sequence[WorkerRecord]) -> tuple[str, ...]:
+        self.widths.learn(records)
         return self.warn_nothing_to_cut()
 
+    def snapshot(self) -> Tree:
+        return {"synchronous": super().snapshot(), "widths": self.widths.snapshot()}
 
-def deal_widths(settings: WidthSettings, workers: int) -> Sequence[float]:
-    """The width of each worker's sub-model, from the slowest worker to the fastest."""
-    if settings.worker_widths:
-        if len(settings.worker_widths) != workers:
-            raise SettingError(
-                f"worker_widths has {len(settings.worker_widths)} entries, but it must have one "
-                f"for each of the {workers} workers."
-            )
-        return settings.worker_widths
-    levels = sorted(settings.width_levels, reverse=True)
-    if not levels:
-        raise SettingError("width_levels is empty, but it must have at least one width.")
-    # Dealt from the fastest on, so that the widest is used even with fewer workers than levels.
-    return [levels[place * len(levels) // workers] for place in reversed(range(workers))]
-
-
-def initial_windows(units: UnitMap, widths: Sequence[float]) -> list[Kept]:
-    """Each worker's sub-model before the first round; a worker that is never drawn keeps it."""
-    by_width = {width: window(units, width, first=0) for width in set(widths)}
-    return [by_width[width] for width in widths]
-
-
-def window(units: UnitMap, width: float, first: int) -> Kept:
-    """⌈width·n⌉ of the n units of every layer: those from `first` on, wrapping around the end."""
-    kept = units.everything()
-    for layer in units.layers:
-        n = len(layer.units)
-        # 0.07 · 100 is a little more than 7 in floating point, and must not become 8 units.
-        count = max(1, math.ceil(width * n - 1e-9))
-        place = (torch.arange(n) - first) % n
-        kept[layer.units.start : layer.units.stop] = place < count
-    return kept
+    def restore(self, tree: Tree) -> None:
+        super().restore(tree["synchronous"])
+        self.widths.restore(tree["widths"])

@@ -9,7 +9,7 @@ barrier is its choice: synchronous and asynchronous methods run on the same loop
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from torch import Tensor
@@ -33,6 +33,10 @@ class Job:
     seed: int
     time_noise: float = 0.0
     """Expected relative spread of the update times of equal tasks; 0 on an exact clock."""
+
+    def without_lasso(self) -> Job:
+        """The same job with plain training, for methods that were published so."""
+        return replace(self, recipe=replace(self.recipe, strength=0.0))
 
 
 @dataclass(frozen=True)

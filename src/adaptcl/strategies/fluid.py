@@ -1,0 +1,137 @@
+"""FLuID: the slowest workers leave out the units that the others hardly change (Wang et al., 2023).
+
+*Stragglers* are the slowest workers. Each gets a sub-model of a width with which it takes as long
+as the slowest of the others, found from measured update times and adapted when they change. What it
+leaves out is *invariant*: the change of a unit is the largest relative change of any of its
+weights in a worker's round, and a unit counts as invariant if its change stays below a threshold on
+three quarters of the workers that train the whole model. The authors raise each layer's threshold
+until enough units are invariant. Ordering the units by the change that three quarters stay below is
+where this ends, without steps. Each unit is averaged over the workers that hold it, and training is
+plain.
+
+Differences from the authors' code:
+
+- Any width is possible. They have five, from 0.95 to 0.5, for which their phones hold compiled
+  models, and assume that the time is proportional to it.
+- Sub-models are given out from round 2 on, after one round of measurements; theirs from round 3.
+- Batch norm, which their nets lack, is static as in HeteroFL.
+- The weights of a unit are those of its filter and of the filters that read it. Biases and
+  batch norm begin at 0 and have no relative change.
+
+Among the methods that adapt to measured speed the other candidate was TimelyFL (Zhang et al.,
+2023). There a slow worker gets the whole model and trains its last layers only, which saves some of
+the computing and of the way up, but nothing of the way down. Where links are slow, as in the jobs
+here, it cannot even halve an update time.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from adaptcl.records import WorkerRecord
+from adaptcl.settings import redeclared, setting
+from adaptcl.storage import Tree
+from adaptcl.strategies.strategy import Job
+from adaptcl.strategies.synchronous import SubModelPlan, Synchronous, SynchronousSettings
+from adaptcl.strategies.widths import MatchedWidths, WidthSettings, count_of
+from adaptcl.training import Arrival, Task
+from adaptcl.units import FIXED, Kept, UnitMap
+
+_AGREEING = 0.75
+"""The share of the workers with the whole model on which a unit must be invariant."""
+
+
+@dataclass(frozen=True)
+class FLuIDSettings(SynchronousSettings):
+    """Settings of FLuID."""
+
+    aggregation: str = redeclared(SynchronousSettings, "aggregation", "by-unit")
+    straggler_share: float = setting(
+        0.2,
+        "share of the workers, the slowest, that get sub-models with which they take as long as "
+        "the slowest of the others",
+        at_least=0,
+        below=1,
+    )
+    static_batch_norm: bool = redeclared(WidthSettings, "static_batch_norm", True)
+
+
+class FLuID(Synchronous):
+    """The slowest workers train without the units that the others hardly change."""
+
+    summary = "smaller sub-models for the slowest workers, without units that others hardly change"
+    Settings: ClassVar[type[FLuIDSettings]] = FLuIDSettings
+    unused: ClassVar[tuple[str, ...]] = (*Synchronous.unused, "strength")
+
+    def __init__(self, job: Job, settings: FLuIDSettings) -> None:
+        super().__init__(job.without_lasso(), settings)
+        self.widths = MatchedWidths(job)
+        self._ahead = job.workers - 1 - math.floor(settings.straggler_share * job.workers)
+        """How many workers are faster than the slowest that is no straggler."""
+        self._changes: list[Tensor] = []
+        """By update of the whole model in this round, the change of each unit."""
+        self._change = torch.zeros(job.units.count)
+        """The change of each unit that three quarters of these workers stay below."""
+
+    def plan(self, worker: int) -> SubModelPlan:
+        return SubModelPlan(most_changed(self.units, self._change, self.widths[worker]))
+
+    def received(self, task: Task, arrival: Arrival, rate: float) -> None:
+        if bool(task.kept.all()):
+            self._changes.append(relative_changes(self.units, task, arrival))
+
+    def learn(self, records: Sequence[WorkerRecord]) -> tuple[str, ...]:
+        if self._changes:
+            agreeing = math.ceil(_AGREEING * len(self._changes))
+            self._change = torch.stack(self._changes).kthvalue(agreeing, dim=0).values
+            self._changes.clear()
+        self.widths.learn(records)
+        self.widths.match(ahead=self._ahead)
+        return self.warn_nothing_to_cut()
+
+    def snapshot(self) -> Tree:
+        return {
+            "synchronous": super().snapshot(),
+            "widths": self.widths.snapshot(),
+            "change": self._change,
+        }
+
+    def restore(self, tree: Tree) -> None:
+        super().restore(tree["synchronous"])
+        self.widths.restore(tree["widths"])
+        self._change = tree["change"].cpu()
+
+
+def relative_changes(units: UnitMap, task: Task, arrival: Arrival) -> Tensor:
+    """For each unit, the largest |change| / |value| of its weights, from an update of all units."""
+    largest = torch.zeros(units.count)
+    for slot in units.slots:
+        before = task.state[slot.tensor]
+        if before.dim() < 2 or slot.tensor not in units.parameters:
+            continue
+        change = (arrival.update.state[slot.tensor] - before).abs() / before.abs()
+        others = [dim for dim in range(before.dim()) if dim != slot.dim]
+        # 0/0 is no change.
+        by_index = change.nan_to_num(nan=0.0, posinf=torch.inf).amax(others).float().cpu()
+        known = slot.ids != FIXED
+        largest.scatter_reduce_(0, slot.ids[known], by_index[known], "amax")
+    return largest
+
+
+def most_changed(units: UnitMap, change: Tensor, width: float) -> Kept:
+    """The ⌈width·n⌉ units of every layer with the n units that changed most."""
+    kept = units.everything()
+    if width == 1:
+        return kept
+    for layer in units.layers:
+        here = slice(layer.units.start, layer.units.stop)
+        order = change[here].argsort(descending=True, stable=True)
+        kept[here] = False
+        kept[here][order[: count_of(width, len(layer.units))]] = True
+    return kept
