@@ -30,8 +30,6 @@ from adaptcl.training import Recipe
 _ENVIRONMENT = tuple(field.name for field in dataclasses.fields(EnvironmentSettings))
 _FULL_BARRIER = ("fedavg", "fedavg-s")
 _STEADY = {
-    "codec": "plain",
-    "codec_down": "plain",
     "training_time": "profile",
     "samples_share": 0.0,
     "jitter": 0.0,
@@ -39,6 +37,8 @@ _STEADY = {
     "max_virtual_time": 0.0,
 }
 """Only with these values is the time of a round known without running it."""
+_STEADY_CODECS = ("plain", "fp16", "int8")
+"""With these, equal models have equally many bytes in every round."""
 _HARMLESS = {field.name for field in dataclasses.fields(AggregationSettings)} | {"late_updates"}
 """Settings of a strategy with a barrier that change neither the barrier nor the time of a round.
 Any other setting, also a future one, might."""
@@ -58,8 +58,10 @@ def clock_is_free(settings: Mapping[str, Any]) -> bool:
         each.name: each.default for each in declared(STRATEGIES[settings["strategy"]].Settings)
     }
     barrier = {name: default for name, default in defaults.items() if name not in _HARMLESS}
-    found = {**settings, **_codec_down(settings)}
-    return all(found.get(name, value) == value for name, value in {**_STEADY, **barrier}.items())
+    codecs = (settings.get("codec", "plain"), _codec_down(settings)["codec_down"])
+    if not all(codec in _STEADY_CODECS for codec in codecs):
+        return False
+    return all(settings.get(name, value) == value for name, value in {**_STEADY, **barrier}.items())
 
 
 def identifying_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
