@@ -76,6 +76,17 @@ def test_a_large_model_takes_longer_and_its_time_shrinks_with_its_flops(
         assert (each.profile_epochs, each.samples_share) == (0.5, 1.0)
 
 
+def test_a_model_that_does_not_classify_is_measured_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(training_profile, "measure", really_measured)
+    monkeypatch.setattr(training_profile, "_ENOUGH", 0.01)
+    fresh_program(monkeypatch)
+    inputs = torch.randn(60, 6)
+    data = inputs, inputs.sum(1, keepdim=True)
+    settings: dict[str, Any] = {"objective": "regression", "workers": 2, "rounds": 1}
+    result = adaptcl.run(nn.Linear(6, 1), data, data, strategy="fedavg", **settings)
+    assert result.rounds[0].workers[0].train_s > 0
+
+
 # When it is made, and what becomes of it ---------------------------------------------------------
 
 

@@ -73,7 +73,7 @@ def measured_profile(config: Config, workload: Workload) -> TrainingProfile | No
         (len(workload.worker_samples), sum(map(len, workload.worker_samples))),
         (recipe.batch_size, recipe.epochs, recipe.optimizer, recipe.strength > 0),
         (recipe.augmentation, str(workload.device), config.job.precision),
-        workload.objective.name,
+        (workload.objective.name, workload.custom_optimizer),
     )
     if alike not in _MEASURED:
         _MEASURED[alike] = measure(workload, recipe, config.job.seed, config.job.precision)
@@ -148,7 +148,7 @@ class _Duration:
 
 def _duration(worker: Worker, task: Task, steps: int) -> _Duration:
     """How long a task of so many steps takes; of a long one only a part is tried."""
-    on_gpu = worker.samples.labels.device.type == "cuda"
+    on_gpu = worker.samples.device.type == "cuda"
     memory = WorkerMemory(lasso=_LASSO if task.recipe.strength > 0 else 0.0)
 
     def best_of(trials: int, count: int) -> _Duration:
