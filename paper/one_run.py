@@ -84,7 +84,7 @@ class ObservingEvaluator:
         workload = session.workload
         self._usual = TestSetEvaluator(session.config, workload)
         self._units = workload.units
-        self._mean = Averaging(USUAL_SHARE, workload.units.constants)
+        self._mean = Averaging(USUAL_SHARE, workload.units.unchanging)
         self._fresh = FreshStatistics(workload.model, workload.worker_samples, USUAL_COUNT)
         self.warnings: list[str] = []
         self.similarity: dict[int, float] = {}

@@ -37,7 +37,14 @@ from adaptcl.data import as_samples
 from adaptcl.engines.flower_grid import GridTransport
 from adaptcl.engines.loop import Loop
 from adaptcl.engines.network.frames import Frame, from_record, to_record
-from adaptcl.engines.network.messages import read_task, read_used, update_frame
+from adaptcl.engines.network.invitation import Reply
+from adaptcl.engines.network.messages import (
+    only_frozen,
+    read_frozen,
+    read_task,
+    read_used,
+    update_frame,
+)
 from adaptcl.errors import SettingError
 from adaptcl.events import Event, RoundFinished, Warned, WorkerLost
 from adaptcl.pruning import custom_worker_orders, server_order
@@ -46,16 +53,19 @@ from adaptcl.settings import build, declared
 from adaptcl.strategies import Closed, Job, Strategy, strategy_class
 from adaptcl.training import Recipe
 from adaptcl.training.devices import trainer
+from adaptcl.training.frozen_tensors import FrozenCopy, LackingError
 from adaptcl.training.randomness import draws_randomness
 from adaptcl.training.task import TYPICAL_NOISE
 from adaptcl.training.wire import encode
 from adaptcl.training.worker import Worker, WorkerMemory
-from adaptcl.units import trace
+from adaptcl.units import UnitMap, trace
 
 __all__ = ["AdaptCL", "train"]
 
 _MEMORY, _BEFORE = "adaptcl-memory", "adaptcl-memory-before"
 """What a node remembers: after its latest task, and from before it."""
+_FROZEN = "adaptcl-frozen"
+"""The frozen tensors of the model, which the server sends once."""
 _NO_PARTS = "AdaptCL runs its own loop over Flower's grid; call `start`."
 
 EvaluateFunction = Callable[[int, ArrayRecord], MetricRecord | None]
@@ -237,7 +247,11 @@ def train(
     example, _ = samples.batch(torch.arange(2, device=samples.device) % len(samples))
     units = trace(model, example, tuple(fixed))
     frame = Frame.from_bytes(from_record(message.content))
-    task = read_task(frame, units, chosen.down)
+    try:
+        task = read_task(frame, units, chosen.down, _frozen(frame, context, units))
+    except LackingError:  # then the server sends them again
+        lacking = Reply(error=LackingError.__name__).frame().to_bytes()
+        return Message(to_record(lacking), reply_to=message)
     # On a GPU, capturing a step would not pay within one message.
     on_cpu = samples.device.type == "cpu"
     worker = Worker(
@@ -280,6 +294,16 @@ def _remembered(context: Context, used: int | None) -> WorkerMemory:
     return WorkerMemory(latest.header["lasso"], Memory(latest.tensors))
 
 
+def _frozen(frame: Frame, context: Context, units: UnitMap) -> FrozenCopy | None:
+    """The frozen tensors that a message brings, or that an earlier one has brought."""
+    brought = read_frozen(frame, units)
+    if brought is not None:
+        context.state[_FROZEN] = _record(only_frozen(frame))
+        return brought
+    earlier = _frame(context, _FROZEN)
+    return None if earlier is None else read_frozen(earlier, units)
+
+
 def _frame(context: Context, name: str) -> Frame | None:
     record = context.state.get(name)
     if not isinstance(record, ArrayRecord):
@@ -289,5 +313,8 @@ def _frame(context: Context, name: str) -> Frame | None:
 
 def _as_record(memory: WorkerMemory, round_: int) -> ArrayRecord:
     header = {"lasso": memory.lasso, "round": round_}
-    record = to_record(Frame(header, dict(memory.codec.tensors)).to_bytes())
-    return cast(ArrayRecord, record["frame"])
+    return _record(Frame(header, dict(memory.codec.tensors)))
+
+
+def _record(frame: Frame) -> ArrayRecord:
+    return cast(ArrayRecord, to_record(frame.to_bytes())["frame"])

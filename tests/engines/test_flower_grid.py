@@ -6,10 +6,11 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
+from torch import nn
 
 pytest.importorskip("flwr", reason="adaptcl.flower needs flwr: pip install 'adaptcl[network]'")
 
@@ -162,6 +163,32 @@ def test_a_node_that_gives_itself_more_weight_than_it_began_with_is_left_out() -
             return Message(to_record(larger.to_bytes()), reply_to=message)
 
     assert workers(start(Growing())) == [3, 2, 3]
+
+
+def finetuned() -> nn.Module:
+    model = models.build("small", (1, 8, 8), 10, 3)
+    next(model.parameters()).requires_grad_(False)
+    return model
+
+
+@pytest.mark.slow
+def test_frozen_tensors_travel_once_and_again_to_a_node_that_has_lost_its_context() -> None:
+    class Finetuning(LocalGrid):
+        brought: ClassVar[list[tuple[int, str]]] = []
+
+        def _answer(self, message: Message) -> Message:
+            node, round_ = message.metadata.dst_node_id, message.metadata.group_id
+            names = Frame.from_bytes(from_record(message.content)).tensors
+            if any(name.startswith("frozen:") for name in names):
+                self.brought.append((node, round_))
+            elif (node, round_) == (12, "3"):
+                self._contexts[node] = Context(1, node, {}, RecordDict(), {}, 1)
+            samples = WORKLOAD.worker_samples[node - 11]
+            return train(message, self._contexts[node], model=finetuned(), data=samples)
+
+    chosen = AdaptCL(finetuned(), WORKLOAD.example(), workers=3, strategy="fedavg", epochs=0.1)
+    assert workers(start(Finetuning(), chosen=chosen)) == [3, 3, 3]
+    assert sorted(Finetuning.brought) == [(11, "1"), (12, "1"), (12, "3"), (13, "1")]
 
 
 class HoldingGrid(LocalGrid):

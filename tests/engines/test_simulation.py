@@ -103,6 +103,7 @@ def same(first: Result, second: Result) -> None:
 class Numbered(Plain):
     """Remembers the rounds by whose updates it has sent something."""
 
+    encodes_models = False
     known: ClassVar[list[list[list[int]]]] = []
     """By worker, in the order of their first updates, what it knew before each update."""
 
@@ -122,10 +123,10 @@ def known_before_each_update(
 ) -> tuple[Result, list[list[list[int]]]]:
     """Of the fastest of three workers first; two of them are often late."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(CODECS, "plain", Numbered)
+        patch.setitem(CODECS, "fp16", Numbered)
         patch.setattr(Numbered, "known", [])
         settings: dict[str, Any] = {"sigma": 4.0, "deadline": 0.6, "rounds": 8, "threads": 1}
-        result = trained(digits, "fedavg-s", late_updates=late_updates, **settings)
+        result = trained(digits, "fedavg-s", codec="fp16", late_updates=late_updates, **settings)
         assert len(Numbered.known) == 3
         return result, Numbered.known
 

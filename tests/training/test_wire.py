@@ -107,7 +107,7 @@ def test_a_model_is_read_as_the_server_knows_it_is_with_tied_tensors_once(
     payload = encode_model(task, units, codec(name, {}))
     assert not any(entry.endswith(("b.weight", "again.weight")) for entry in payload.tensors)
     assert model_size(task, units, codec(name, {})) == payload.nbytes
-    read = decode_model(payload, task.kept, units, codec(name, {}))
+    read = decode_model(payload, {}, task.kept, units, codec(name, {}))
     known = delivery(task, units, codec(name, {})).read.state
     assert list(read) == list(known) == list(task.state)
     assert all(torch.equal(read[each], known[each]) for each in read)

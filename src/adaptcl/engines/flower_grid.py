@@ -29,6 +29,7 @@ from adaptcl.errors import UpdateError
 from adaptcl.interrupts import raise_if_interrupted
 from adaptcl.storage import Tree
 from adaptcl.training import Arrival, Task, Timing
+from adaptcl.training.frozen_tensors import Holdings, LackingError
 from adaptcl.training.wire import encode_model
 from adaptcl.units import UnitMap
 
@@ -51,6 +52,8 @@ class OpenMessage:
     """When pushing it began."""
     pushed: float
     """When all of it was there for its node."""
+    is_complete: bool = True
+    """Whether it brings all that the node needs, frozen tensors too."""
     done: threading.Event = field(default_factory=threading.Event)
     """Nobody waits for the answer any more."""
 
@@ -97,6 +100,7 @@ class GridTransport:
         self._reliability = Reliability(workers)
         self._unsettled: dict[int, int] = {}
         """Rounds of updates that the strategy has not yet taken or dropped."""
+        self._holdings = Holdings(units)
         self._used = [0] * workers
         """The round of each worker's latest update that was used; 0 before the first."""
 
@@ -115,13 +119,15 @@ class GridTransport:
 
     def deliver(self, task: Task) -> None:
         model = encode_model(task, self._units, self._codecs.down)
-        content = task_frame(task, model, self._used[task.worker]).to_bytes()
+        frozen = self._holdings.shipment(task)
+        content = task_frame(task, model, self._used[task.worker], frozen).to_bytes()
         node = self._nodes[task.worker]
         # Flower's group is the round in its own strategies.
         message = Message(to_record(content), node, MessageType.TRAIN, group_id=str(task.round))
         began = time.monotonic()
         names = [name for name in self._grid.push_messages([message]) if name]
-        pushed = OpenMessage(task, len(content), began, time.monotonic())
+        is_complete = frozen is None or bool(frozen.tensors)
+        pushed = OpenMessage(task, len(content), began, time.monotonic(), is_complete)
         self._open[task.worker] = pushed
         if names:
             # A daemon: a node that falls silent in the middle of its answer can hold it for hours.
@@ -187,8 +193,14 @@ class GridTransport:
         try:
             arrival = self._arrival(outcome)
         except UpdateError as error:
-            yield self._lose(worker, str(error))
+            self._holdings.forget(worker)
+            if isinstance(error, LackingError) and not message.is_complete:
+                self._end_task(worker)
+                self.deliver(message.task)
+            else:
+                yield self._lose(worker, str(error))
             return
+        self._holdings.answered(message.task)
         self._end_task(worker)
         self._reliability.succeeded(arrival.update)
         self._unsettled[worker] = arrival.update.round

@@ -22,7 +22,16 @@ from adaptcl.engines.thread_executor import ExpectedUpdate, ThreadExecutor
 from adaptcl.errors import AdaptCLError, CodecError
 from adaptcl.storage import Tree
 from adaptcl.training import Arrival, Task, Timing, Update
-from adaptcl.training.wire import decode, delivery, encode, encode_model, model_size, update_size
+from adaptcl.training.frozen_tensors import Holdings
+from adaptcl.training.wire import (
+    decode,
+    delivery,
+    encode,
+    encode_model,
+    frozen_size,
+    model_size,
+    update_size,
+)
 from adaptcl.training.worker import Worker, WorkerMemory, refuse_diverged
 from adaptcl.units import UnitMap
 
@@ -41,8 +50,11 @@ class TaskOutcome:
 class Workplace(Protocol):
     """Where tasks are carried out."""
 
+    @property
+    def units(self) -> UnitMap: ...
+
     def task_bytes(self, task: Task) -> int:
-        """Bytes that go down to the worker."""
+        """Bytes that go down to the worker, beside those of frozen tensors."""
         ...
 
     def expected_bytes(self, task: Task) -> int | None:
@@ -58,19 +70,19 @@ class LocalWorkers:
     """Workers that train in this process and get and send everything through codecs."""
 
     def __init__(self, workers: Sequence[Worker], units: UnitMap, codecs: Codecs) -> None:
+        self.units = units
         self._workers = workers
-        self._units = units
         self._codecs = codecs
 
     def task_bytes(self, task: Task) -> int:
-        size = model_size(task, self._units, self._codecs.down)
-        return encode_model(task, self._units, self._codecs.down).nbytes if size is None else size
+        size = model_size(task, self.units, self._codecs.down)
+        return encode_model(task, self.units, self._codecs.down).nbytes if size is None else size
 
     def expected_bytes(self, task: Task) -> int | None:
-        return update_size(task, task.kept, self._units, self._codecs.up)
+        return update_size(task, task.kept, self.units, self._codecs.up)
 
     def carry_out(self, task: Task, memory: WorkerMemory) -> TaskOutcome:
-        units, codecs = self._units, self._codecs
+        units, codecs = self.units, self._codecs
         delivered = delivery(task, units, codecs.down)
         said = model_size(task, units, codecs.down)
         _refuse_other_size(codecs.down, "this model", said, delivered.size)
@@ -112,6 +124,7 @@ class _Trained:
 class _OpenTask:
     """A task under way."""
 
+    task: Task
     start: float
     size: int
 
@@ -134,6 +147,7 @@ class Simulation:
         self._now = 0.0
         self._open: dict[int, _OpenTask] = {}
         self._memories = [WorkerMemory()] * workers
+        self._holdings = Holdings(workplace.units)
         self._answered: dict[int, WorkerMemory] = {}
         """What a worker remembers once its update is settled."""
         self._resumed_starts: dict[int, float] = {}
@@ -169,7 +183,9 @@ class Simulation:
     def deliver(self, task: Task) -> None:
         start = self._resumed_starts.pop(task.worker, self._now)
         sent = self._workplace.task_bytes(task)
-        self._open[task.worker] = _OpenTask(start, sent)
+        if self._holdings.lacks(task):
+            sent += frozen_size(task, self._workplace.units)
+        self._open[task.worker] = _OpenTask(task, start, sent)
         known = None
         if task.pruning is None and not self._environment.measured:
             received = self._workplace.expected_bytes(task)
@@ -231,6 +247,7 @@ class Simulation:
                 if memory.codec.tensors
             ],
             "open": [[worker, each.start] for worker, each in self._open.items()],
+            "holdings": self._holdings.snapshot(),
         }
 
     def _restore(self, tree: Tree) -> None:
@@ -240,6 +257,7 @@ class Simulation:
         for worker, tensors in tree["codecs"]:
             self._memories[worker] = replace(self._memories[worker], codec=Memory(tensors))
         self._resumed_starts = dict(tree["open"])
+        self._holdings.restore(tree.get("holdings", []))  # earlier versions kept none
 
     def _cores_for_each(self) -> int:
         """Cores inside one training. Sums come out differently with another number of them, so it
@@ -251,6 +269,7 @@ class Simulation:
     def _receive(self, expected: ExpectedUpdate) -> Happening:
         worker = expected.worker
         trained = self._trainings.take(expected)
+        self._holdings.answered(self._open[worker].task)
         self._end_task(worker)
         self.traffic.count_answer(trained.arrival.timing.bytes_received)
         self._answered[worker] = trained.memory

@@ -32,11 +32,11 @@ USUAL_SHARE = 0.05
 class Averaging:
     """A running mean of global models in which older models fade."""
 
-    def __init__(self, share: float, constants: Container[str] = ()) -> None:
+    def __init__(self, share: float, unchanging: Container[str] = ()) -> None:
         """Average over this share of the rounds so far; 0 switches it off. Tensors named in
-        `constants` are never averaged."""
+        `unchanging` are never averaged."""
         self._share = share
-        self._constants = constants
+        self._unchanging = unchanging
         self._model: State | None = None
         self._round = 0
         self._rounds = 0
@@ -63,7 +63,7 @@ class Averaging:
             # A mean from a checkpoint may be on another device than the next models.
             self._model = {
                 name: torch.lerp(self._model[name].to(tensor.device), tensor, 1 / window)
-                if tensor.is_floating_point() and name not in self._constants
+                if tensor.is_floating_point() and name not in self._unchanging
                 else tensor
                 for name, tensor in state.items()
             }
@@ -117,7 +117,7 @@ class TestSetEvaluator:
         self.tested: State = {}
         # Before workers train: building a judge may draw from a generator that they share.
         self._judge = Judge(workload.model, workload.test, workload.objective)
-        self._averaging = Averaging(job.averaging, workload.units.constants)
+        self._averaging = Averaging(job.averaging, workload.units.unchanging)
         self._fresh = None
         if config.fresh_statistics:
             self._fresh = FreshStatistics(

@@ -124,12 +124,12 @@ class Untrained:
     """Workers that prune and train nothing."""
 
     def __init__(self, units: UnitMap, samples: Sequence[int], codecs: Codecs) -> None:
-        self._units = units
+        self.units = units
         self._samples = samples
         self._codecs = codecs
 
     def task_bytes(self, task: Task) -> int:
-        return _known(model_size(task, self._units, self._codecs.down))
+        return _known(model_size(task, self.units, self._codecs.down))
 
     def expected_bytes(self, task: Task) -> int:
         return self._update_bytes(task, task.kept)
@@ -140,7 +140,7 @@ class Untrained:
         return TaskOutcome(update, self._update_bytes(task, kept), 0.0, memory)
 
     def _update_bytes(self, task: Task, kept: Kept) -> int:
-        return _known(update_size(task, kept, self._units, self._codecs.up))
+        return _known(update_size(task, kept, self.units, self._codecs.up))
 
     def _kept_after(self, task: Task) -> Kept:
         pruning = task.pruning
@@ -148,7 +148,7 @@ class Untrained:
             return task.kept
         assert pruning.importance is not None
         return prune(
-            self._units,
+            self.units,
             task.kept,
             pruning.importance,
             pruning.rate,

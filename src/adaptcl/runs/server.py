@@ -30,6 +30,7 @@ from adaptcl.runs.session import Session, checked_strategy, run_session
 from adaptcl.runs.workload import Workload, load_workload
 from adaptcl.settings import declared, is_custom
 from adaptcl.strategies import Strategy
+from adaptcl.training.frozen_tensors import digest, frozen_tensors
 from adaptcl.training.task import TYPICAL_NOISE
 
 SHARED_SETTINGS = (
@@ -161,6 +162,7 @@ def _session(run: _CheckedRun, workload: Workload, network: Network) -> Session:
 
 
 def _network(run: _CheckedRun, workload: Workload, fleet: Fleet, place: NetworkFile) -> Network:
+    frozen = frozen_tensors(workload.model.state_dict(), workload.units)
     invitation = Invitation(
         place.run,
         0,
@@ -168,6 +170,7 @@ def _network(run: _CheckedRun, workload: Workload, fleet: Fleet, place: NetworkF
         run.shared,
         Inputs.of(workload.test, workload.classes),
         outline(workload.model, workload.units),
+        digest(frozen) if frozen else "",
     )
     return Network(
         run.config.job.workers,

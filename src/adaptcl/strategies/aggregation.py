@@ -141,7 +141,11 @@ class Aggregation:
             else frozenset[str]()
         )
         self._device = next((tensor.device for tensor in like.values()), torch.device("cpu"))
-        floats = {name: tensor for name, tensor in like.items() if tensor.is_floating_point()}
+        floats = {
+            name: tensor
+            for name, tensor in like.items()
+            if tensor.is_floating_point() and name not in units.unchanging
+        }
         sizes = [tensor.numel() for tensor in floats.values()]
         self._sum = torch.zeros(sum(sizes), dtype=torch.float64, device=self._device)
         """All sums in one tensor; `_sums` are views of it."""
@@ -187,8 +191,6 @@ class Aggregation:
             else self._count(name, before)
             for name, before in previous.items()
         }
-        untrained = self._units.frozen | self._units.constants
-        merged |= {name: previous[name].clone() for name in untrained & merged.keys()}
         self._weight = 0.0
         self._holders = Holders(self._units, self._device)
         self._counters.clear()

@@ -97,8 +97,8 @@ class Asynchronous(ABC):
             self._coefficients.add(task.kept, update.lasso)
         before = self.state
         self.merge(update, task, self.merges - self._pulled[update.worker])
-        if constants := self.job.units.constants:
-            self.state = {**self.state, **{name: before[name] for name in constants}}
+        if unchanging := self.job.units.unchanging:
+            self.state = {**self.state, **{name: before[name] for name in unchanging}}
         self.merges += 1
         self.done[update.worker] += 1
         self._records.append(worker_record(self.job.units, arrival, 0.0))

@@ -361,6 +361,8 @@ class Synchronous:
             )
         # Every name has a separate tensor, as everywhere else in a state.
         again = {name: model[first].clone() for name, first in self.units.tied.items()}
+        # Workers keep the tensors that never change, so a subclass must not change them either.
+        again |= {name: like[name] for name in self.units.unchanging}
         return {name: again.get(name, model[name]) for name in like}
 
 

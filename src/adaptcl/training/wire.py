@@ -5,7 +5,7 @@ the server is the change that training made: it is added to the model that the s
 never rounded. Otherwise rounding would undo every change that is smaller than half a step.
 
 A tied tensor travels under the first of its names only, so it stays one tensor whatever a codec
-does to it. Constants do not travel back: the server has them.
+does to it. No codec sees the tensors that never change (`frozen_tensors.py`).
 
 Nothing is checked here but names, shapes and types. An update that comes from another machine goes
 through `adaptcl.engines.network.gate`.
@@ -14,13 +14,14 @@ through `adaptcl.engines.network.gate`.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from adaptcl.codecs.codec import Codec, Memory, Parcel, Payload
+from adaptcl.training.frozen_tensors import frozen_tensors
 from adaptcl.training.task import Task, Update
 from adaptcl.units import Kept, State, UnitMap, blank, recut
 
@@ -34,7 +35,7 @@ class Delivery:
     given: Task
     read: Task
     size: int
-    """Bytes of the encoded model."""
+    """Bytes of the encoded model, without frozen tensors."""
 
     def rounded(self) -> State:
         """Tensors as they were before the codec changed them. The others are the same objects."""
@@ -46,36 +47,45 @@ def delivery(task: Task, units: UnitMap, codec: Codec) -> Delivery:
     """What becomes of a task on its way to the worker."""
     given = dataclasses.replace(task, state=dict(task.state))
     payload = encode_model(given, units, codec)
-    read = decode_model(payload, task.kept, units, codec)
+    frozen = frozen_tensors(given.state, units)
+    read = decode_model(payload, frozen, task.kept, units, codec)
     return Delivery(given, dataclasses.replace(given, state=read), payload.nbytes)
 
 
 def encode_model(task: Task, units: UnitMap, codec: Codec) -> Payload:
-    """What the server sends of a task's model."""
-    state = _without(units.tied, task.state)
-    zeros = _without(units.tied, blank(units, task.kept, _device(state)))
+    """What the server sends of a task's model, beside frozen tensors."""
+    state = _travelling(task.state, units)
+    zeros = _travelling(blank(units, task.kept, _device(state)), units)
     return codec.encode(Parcel(units, task.kept, state, zeros, task.round), Memory())[0]
 
 
-def decode_model(payload: Payload, kept: Kept, units: UnitMap, codec: Codec) -> State:
-    """The model that the worker reads from the payload."""
+def decode_model(
+    payload: Payload, frozen: State, kept: Kept, units: UnitMap, codec: Codec
+) -> State:
+    """The model that the worker reads from the payload and from the frozen tensors it has."""
     zeros = blank(units, kept, _device(payload.tensors))
-    state = codec.decode(payload, _without(units.tied, zeros))
+    state = {**codec.decode(payload, _travelling(zeros, units)), **frozen}
     return {name: state[units.tied.get(name, name)] for name in zeros}
 
 
 def model_size(task: Task, units: UnitMap, codec: Codec) -> int | None:
     """Bytes of a task's encoded model; None if the codec cannot tell without its values."""
-    state = _without(units.tied, blank(units, task.kept, _NO_VALUES))
+    state = _travelling(blank(units, task.kept, _NO_VALUES), units)
     return codec.size(Parcel(units, task.kept, state, state, task.round))
+
+
+def frozen_size(task: Task, units: UnitMap) -> int:
+    """Bytes of a task's frozen tensors."""
+    state = blank(units, task.kept, _NO_VALUES)
+    return sum(tensor.nbytes for tensor in frozen_tensors(state, units).values())
 
 
 def encode(
     update: Update, task: Task, units: UnitMap, codec: Codec, memory: Memory
 ) -> tuple[Payload, Memory]:
     """What the worker sends for a task that it has read, and the codec's memory for its next."""
-    reference = _returning(received_tensors(task, update.kept, units), units)
-    state = _returning(update.state, units)
+    reference = _travelling(received_tensors(task, update.kept, units), units)
+    state = _travelling(update.state, units)
     return codec.encode(Parcel(units, update.kept, state, reference, task.round), memory)
 
 
@@ -84,7 +94,7 @@ def update_size(task: Task, kept: Kept, units: UnitMap, codec: Codec) -> int | N
 
     None if the codec cannot tell.
     """
-    state = _returning(blank(units, kept, _NO_VALUES), units)
+    state = _travelling(blank(units, kept, _NO_VALUES), units)
     return codec.size(Parcel(units, kept, state, state, task.round))
 
 
@@ -93,11 +103,11 @@ def decode(
 ) -> Update:
     """The update with the tensors that the server reads from the payload."""
     reference = received_tensors(delivered.read, update.kept, units)
-    state = codec.decode(payload, _returning(reference, units))
-    before = dataclasses.replace(delivered.given, state=_returning(delivered.rounded(), units))
+    state = codec.decode(payload, _travelling(reference, units))
+    before = dataclasses.replace(delivered.given, state=_travelling(delivered.rounded(), units))
     for name, tensor in received_tensors(before, update.kept, units).items():
         state[name] = tensor + (state[name] - reference[name])
-    state |= {name: reference[name] for name in units.constants & reference.keys()}
+    state |= frozen_tensors(reference, units)
     further_names = {name: state[first] for name, first in units.tied.items()}
     return dataclasses.replace(update, state={**state, **further_names})
 
@@ -113,10 +123,7 @@ def _device(state: State) -> torch.device:
     return next((tensor.device for tensor in state.values()), torch.device("cpu"))
 
 
-def _returning(state: Mapping[str, Tensor], units: UnitMap) -> State:
-    """Each tensor under one name, and no constants."""
-    return _without(units.tied.keys() | units.constants, state)
-
-
-def _without(left_out: Collection[str], state: Mapping[str, Tensor]) -> State:
-    return {name: tensor for name, tensor in state.items() if name not in left_out}
+def _travelling(state: Mapping[str, Tensor], units: UnitMap) -> State:
+    """What travels in every round: each tensor that can change, under one name."""
+    left_out = units.tied.keys() | units.unchanging
+    return {name: state[name] for name in state if name not in left_out}

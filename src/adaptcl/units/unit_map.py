@@ -146,7 +146,7 @@ class UnitMap:
     """Names of the parameters that are not trained (`requires_grad` is False)."""
     constants: frozenset[str] = frozenset()
     """Names of the buffers that hold an infinity or NaN, such as the mask of causal attention. They
-    cannot be averaged, so they never change and are never sent."""
+    cannot be averaged, so they never change."""
     dtypes: Mapping[str, torch.dtype] = field(default_factory=dict)
     """The type of each tensor; float32 if it is missing."""
     alike: frozenset[str] = frozenset()
@@ -181,6 +181,12 @@ class UnitMap:
     def counters(self) -> frozenset[str]:
         """Names of the buffers that count batches: the only integer buffers that change."""
         return frozenset(name for name in self.integers if is_counter(name))
+
+    @cached_property
+    def unchanging(self) -> frozenset[str]:
+        """Names of the tensors that stay as they are all through a run: frozen parameters,
+        constants, and whole numbers other than counters."""
+        return self.frozen | self.constants | (self.integers - self.counters)
 
     @cached_property
     def by_tensor(self) -> Mapping[str, tuple[Slot, ...]]:

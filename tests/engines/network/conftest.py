@@ -210,6 +210,7 @@ class Site:
         answers: Sequence[Spoil] = (),
         *,
         at_once: bool = False,
+        model: str = "",
         through: int | None = None,
         silence: float = 3600.0,
     ) -> threading.Thread:
@@ -220,7 +221,7 @@ class Site:
             if not at_once:
                 self.wait_for_server()
             data = LocalData.named("digits")
-            owner = OwnerChoices("digits", "", "", "cpu", dealt=True)
+            owner = OwnerChoices("digits", "", model, "cpu", dealt=True)
             process = _Scripted(
                 self.connection(number, through=through, silence=silence),
                 lambda invitation: prepare(owner, data, invitation),

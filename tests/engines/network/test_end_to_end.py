@@ -12,6 +12,7 @@ import re
 import signal
 import socket
 import subprocess
+import sys
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -234,6 +235,55 @@ def test_a_killed_server_goes_on_to_the_very_model_it_would_have_reached(
     resumed = load_file(site.folder / "run" / "model.safetensors")
     for name, tensor in site.undisturbed(chosen).model.state_dict().items():
         torch.testing.assert_close(resumed[name], tensor, rtol=0, atol=1e-6)
+
+
+PRETRAINED = """
+import torch
+from torch import nn
+
+BUILT = []
+
+def build(shape, classes):
+    model = nn.Sequential(nn.Flatten(), nn.Linear(64, 1000), nn.ReLU(), nn.Linear(1000, classes))
+    model[1].requires_grad_(False)
+    nn.init.normal_(model[1].weight, std=0.1, generator=torch.Generator().manual_seed(len(BUILT)))
+    BUILT.append(model)
+    return model
+"""
+
+
+def test_frozen_tensors_travel_once_and_again_to_a_worker_that_was_restarted(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each machine builds a model with other values, so nobody has the server's before."""
+    (tmp_path / "pretrained.py").write_text(PRETRAINED)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "pretrained", raising=False)
+
+    def switch_off(content: bytes) -> bytes:
+        raise SystemExit
+
+    def misfortune() -> None:
+        site.worker(1, [honestly, switch_off], model="pretrained:build").join()
+        site.worker(1, model="pretrained:build")
+
+    site.worker(0, [honestly, site.after(lambda: back(site, 1))], model="pretrained:build")
+    threading.Thread(target=misfortune, daemon=True).start()
+    (result,) = site.serve(site.settings(strategy="fedavg", model="pretrained:build"))
+    frozen, trained = 4 * 65 * 1000, 4 * 1001 * 10
+    sent = {
+        (each.worker, record.round): each.bytes_sent - trained
+        for record in result.rounds
+        for each in record.workers
+    }
+    again = {(0, 1), (1, 1), (1, 2)}
+    assert sent.keys() == {(worker, number) for worker in (0, 1) for number in (1, 2, 3)}
+    for task, more in sent.items():
+        assert 0 < more - (frozen if task in again else 0) < 4000, task
+    for record in result.rounds:
+        assert all(0 < each.bytes_received - trained < 4000 for each in record.workers)
+    (server, *_) = sys.modules["pretrained"].BUILT
+    assert torch.equal(result.model[1].weight, server[1].weight)  # type: ignore[index]
 
 
 class KilledError(BaseException):

@@ -23,7 +23,7 @@ WORDS = 200
 
 
 def fingerprint(model: nn.Module, units: UnitMap) -> str:
-    """A short text that differs if modules, tensor shapes or units differ.
+    """A short text that differs if modules, tensor shapes, units or what is frozen differ.
 
     Values do not matter: the server sends them. Two models with the same modules but another
     `forward` look the same here.
@@ -33,6 +33,7 @@ def fingerprint(model: nn.Module, units: UnitMap) -> str:
         [[name, list(shape)] for name, shape in units.shapes.items()],
         [[slot.tensor, slot.dim, slot.ids.tolist(), slot.owned] for slot in units.slots],
         sorted(units.parameters),
+        sorted(units.unchanging),
     ]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
 
@@ -41,7 +42,7 @@ def outline(model: nn.Module, units: UnitMap) -> dict[str, str]:
     """What each module and tensor is, for a sentence that says where two models differ."""
     named = [
         *((name or "the whole", _module(module)) for name, module in model.named_modules()),
-        *((name, f"a tensor {list(shape)}") for name, shape in units.shapes.items()),
+        *((name, _tensor(name, units)) for name in units.shapes),
     ]
     return {_short(name): _short(words) for name, words in named[:PARTS]}
 
@@ -76,6 +77,11 @@ def _difference(worker: Mapping[str, str], server: Mapping[str, str]) -> str:
 
 def _module(module: nn.Module) -> str:
     return " ".join(f"{type(module).__name__}({module.extra_repr()})".split())
+
+
+def _tensor(name: str, units: UnitMap) -> str:
+    kind = "frozen tensor" if name in units.frozen else "tensor"
+    return f"a {kind} {list(units.shapes[name])}"
 
 
 def _short(text: str) -> str:

@@ -6,7 +6,9 @@ A worker may be broken or hostile. Its answer has to fit the task it was given:
 - its kept units are those it was given, less what it was told to prune;
 - its tensors have the names and shapes of those units;
 - every number is finite and of a size that training can lead to, no variance is negative, and
-  whole numbers are unchanged, except that batch norm counts batches.
+  batch norm has counted no more batches than there can have been.
+
+What never changes does not travel back, so no worker can change it (`training/frozen_tensors.py`).
 
 The numbers are checked once, after decoding. So the checks hold for any codec, and they find
 finite changes that add up to infinity.
@@ -32,6 +34,7 @@ from adaptcl.pruning import prune
 from adaptcl.pruning.budget import block_sizes
 from adaptcl.training import Pruning, Task, Update
 from adaptcl.training.batches import steps
+from adaptcl.training.frozen_tensors import LackingError
 from adaptcl.training.wire import decode, delivery, received_tensors
 from adaptcl.training.worker import divergence, refuse_diverged
 from adaptcl.units import FIXED, Kept, State, UnitMap, check_kept, cut_shapes, parameters
@@ -72,6 +75,8 @@ def read_answer(content: bytes, task: Task, units: UnitMap, codecs: Codecs) -> C
         report = read_update(Frame.from_bytes(content), units)
         with note_custom_code(_custom_name(codecs.up)):
             update = checked(report.payload, report.header, task, units, codecs)
+    except LackingError:
+        raise
     except UpdateError as error:
         raise UpdateError(printable(str(error))) from None
     except Exception as error:
@@ -239,18 +244,14 @@ def check_variances(update: Update, units: UnitMap) -> None:
 def check_whole_numbers(update: Update, task: Task, reference: State, units: UnitMap) -> None:
     """Refuse whole numbers that training cannot have made of those in `reference`.
 
-    Training changes no index, and one that points elsewhere would break everybody's model.
+    Of all whole numbers only counters of batches travel back.
     """
     who = f"worker {update.worker}"
-    rises: State = {}
-    for name, tensor in update.state.items():
-        if name in units.counters:
-            rises[name] = tensor.long() - reference[name].to(tensor.device).long()
-        elif name in units.integers and not torch.equal(tensor, reference[name].to(tensor.device)):
-            raise UpdateError(
-                f"{who} sent {name!r} with other whole numbers than it was given; "
-                "if the model changes them in training, make it a buffer of floats."
-            )
+    rises = {
+        name: tensor.long() - reference[name].to(tensor.device).long()
+        for name, tensor in update.state.items()
+        if name in units.counters
+    }
     recipe = task.recipe
     most = _MAX_CALLS_PER_STEP * steps(update.samples, recipe.batch_size, recipe.epochs)
     if (odd := _first_outside(rises, 0, min(most, _MAX_COUNTED))) is not None:

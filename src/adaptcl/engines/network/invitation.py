@@ -12,12 +12,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from torch import Tensor
+
 from adaptcl.data.samples import Inputs
 from adaptcl.engines.network.fingerprint import PARTS, WORDS
 from adaptcl.engines.network.frames import Frame, is_whole_number, printable
 from adaptcl.errors import AdaptCLError, UpdateError
 
 _DISMISSAL = "dismissed"
+_HOLDS = "holds"
 
 _KINDS = ("uint8", "int64", "float16", "bfloat16", "float32", "float64")
 """Types of numbers that inputs can have."""
@@ -43,6 +46,8 @@ class Invitation:
     """What the server's model takes; the worker makes its data fit."""
     outline: Mapping[str, str]
     """What the modules and tensors of the server's model are."""
+    frozen: str = ""
+    """The hash of its frozen tensors; empty if it has none."""
 
     def frame(self) -> Frame:
         return Frame(dataclasses.asdict(self), {})
@@ -59,9 +64,9 @@ class Invitation:
             raise AdaptCLError(
                 "The server's invitation cannot be understood; is it another version of AdaptCL?"
             ) from None
-        texts = isinstance(invitation.run, str) and isinstance(invitation.fingerprint, str)
+        texts = (invitation.run, invitation.fingerprint, invitation.frozen)
         if (
-            not texts
+            not all(isinstance(each, str) for each in texts)
             or not isinstance(invitation.settings, dict)
             or not is_whole_number(invitation.worker)
         ):
@@ -86,16 +91,20 @@ class Reply:
 
     fingerprint: str = ""
     error: str = ""
+    holds: Tensor | None = None
+    """Of which units the worker has the frozen tensors, packed; None if it has none."""
 
     def frame(self) -> Frame:
-        return Frame(dataclasses.asdict(self), {})
+        header = {"fingerprint": self.fingerprint, "error": self.error}
+        return Frame(header, {} if self.holds is None else {_HOLDS: self.holds})
 
     @classmethod
     def read(cls, frame: Frame) -> Reply:
         values = {name: frame.header.get(name, "") for name in ("fingerprint", "error")}
         if not all(isinstance(value, str) for value in values.values()):
             raise UpdateError("An answer holds something that is not a text.")
-        return cls(**{name: printable(value) for name, value in values.items()})
+        texts = {name: printable(value) for name, value in values.items()}
+        return cls(**texts, holds=frame.tensors.get(_HOLDS))
 
 
 def read_inputs(value: Any) -> Inputs:

@@ -12,20 +12,30 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+
+from adaptcl.codecs.changes import Reader
 from adaptcl.codecs.codec import Codec, Payload
 from adaptcl.engines.network.frames import Frame, is_whole_number, pack_kept, unpack_kept
 from adaptcl.engines.network.invitation import Reply
 from adaptcl.errors import UpdateError
 from adaptcl.settings import build
 from adaptcl.training import Cut, Pruning, Recipe, Task, Update
+from adaptcl.training.frozen_tensors import (
+    FrozenCopy,
+    LackingError,
+    Shipment,
+    frozen_tensors,
+)
 from adaptcl.training.wire import decode_model
 from adaptcl.training.worker import first_not_finite
-from adaptcl.units import Kept, State, UnitMap
+from adaptcl.units import Kept, State, UnitMap, blank
 
 INVITE, TASK, END = "query.invite", "train.task", "query.end"
 """The kinds of messages from server to worker, as Flower's message types."""
 
-_STATE, _PAYLOAD, _KEPT, _IMPORTANCE = "state:", "payload:", "kept", "importance"
+_STATE, _FROZEN, _PAYLOAD = "state:", "frozen:", "payload:"
+_KEPT, _IMPORTANCE = "kept", "importance"
 _LARGEST = 1e30
 """Of the loss before and after a pruning: their difference must be a number too."""
 
@@ -40,7 +50,9 @@ class WorkerReport:
     """How long the worker says it trained."""
 
 
-def task_frame(task: Task, model: Payload, used: int | None = None) -> Frame:
+def task_frame(
+    task: Task, model: Payload, used: int | None = None, frozen: Shipment | None = None
+) -> Frame:
     """A task, with its encoded model and the round of its worker's latest update that was `used` (0
     before the first). From that the worker's codec knows which of its later updates never counted.
     """
@@ -65,12 +77,38 @@ def task_frame(task: Task, model: Payload, used: int | None = None) -> Frame:
         "carries_fractions": task.carries_fractions,
         "used": used,
     }
+    if frozen is not None:
+        header["frozen"] = frozen.digest
+        tensors |= {_FROZEN + name: tensor for name, tensor in frozen.tensors.items()}
     return Frame(header, tensors)
 
 
-def read_task(frame: Frame, units: UnitMap, codec: Codec) -> Task:
-    """A task as the worker trains it; `codec` is the one of the way down."""
-    tensors = dict(frame.tensors)
+def read_frozen(frame: Frame, units: UnitMap) -> FrozenCopy | None:
+    """The frozen tensors that a task brings; None if it brings none."""
+    brought = {n: tensor for n, tensor in frame.tensors.items() if n.startswith(_FROZEN)}
+    if not brought or _KEPT not in frame.tensors:
+        return None
+    kept = unpack_kept(frame.tensors[_KEPT], units.count)
+    reader = Reader(Payload(_without_prefix(brought, _FROZEN), "The server's model"))
+    wanted = frozen_tensors(blank(units, kept, torch.device("cpu")), units)
+    found = {name: reader.take(name, t.dtype, tuple(t.shape)) for name, t in wanted.items()}
+    reader.close()
+    _refuse_not_finite(found, units)
+    return FrozenCopy(kept, found, units)
+
+
+def only_frozen(frame: Frame) -> Frame:
+    """What `read_frozen` needs of a task."""
+    wanted = (_KEPT, _FROZEN)
+    return Frame({}, {n: tensor for n, tensor in frame.tensors.items() if n.startswith(wanted)})
+
+
+def read_task(frame: Frame, units: UnitMap, codec: Codec, frozen: FrozenCopy | None = None) -> Task:
+    """A task as the worker trains it; `codec` is the one of the way down.
+
+    `frozen` is what the worker has of the frozen tensors, with this task or from before.
+    """
+    tensors = {n: tensor for n, tensor in frame.tensors.items() if not n.startswith(_FROZEN)}
     header = frame.header
     try:
         kept = unpack_kept(tensors.pop(_KEPT), units.count)
@@ -79,7 +117,13 @@ def read_task(frame: Frame, units: UnitMap, codec: Codec) -> Task:
         return Task(
             worker=_whole(header, "worker"),
             round=_whole(header, "round"),
-            state=_read_model(_without_prefix(tensors, _STATE), kept, units, codec),
+            state=_read_model(
+                _without_prefix(tensors, _STATE),
+                _frozen_part(header, kept, units, frozen),
+                kept,
+                units,
+                codec,
+            ),
             kept=kept,
             recipe=build(Recipe, header["recipe"]),
             pruning=None
@@ -98,12 +142,26 @@ def read_task(frame: Frame, units: UnitMap, codec: Codec) -> Task:
         raise UpdateError(f"The server's task cannot be understood: {error!r}.") from None
 
 
-def _read_model(tensors: State, kept: Kept, units: UnitMap, codec: Codec) -> State:
-    state = decode_model(Payload(tensors, "The server's model"), kept, units, codec)
-    finite = {name: tensor for name, tensor in state.items() if name not in units.constants}
-    if (odd := first_not_finite(finite)) is not None:
-        raise UpdateError(f"The server's model has numbers in {odd!r} that are not finite.")
+def _frozen_part(
+    header: Mapping[str, Any], kept: Kept, units: UnitMap, frozen: FrozenCopy | None
+) -> State:
+    if not units.unchanging:
+        return {}
+    if frozen is None:
+        raise LackingError("This worker does not have the frozen tensors of its task.")
+    return frozen.part(kept, header["frozen"])
+
+
+def _read_model(tensors: State, frozen: State, kept: Kept, units: UnitMap, codec: Codec) -> State:
+    state = decode_model(Payload(tensors, "The server's model"), frozen, kept, units, codec)
+    _refuse_not_finite({name: t for name, t in state.items() if name not in frozen}, units)
     return state
+
+
+def _refuse_not_finite(state: State, units: UnitMap) -> None:
+    numbers = {name: tensor for name, tensor in state.items() if name not in units.constants}
+    if (odd := first_not_finite(numbers)) is not None:
+        raise UpdateError(f"The server's model has numbers in {odd!r} that are not finite.")
 
 
 def read_used(frame: Frame, task: Task) -> int | None:
@@ -140,6 +198,8 @@ def read_update(frame: Frame, units: UnitMap) -> WorkerReport:
     """Read an update; its tensors are still to be decoded and checked."""
     if frame.header.get("error"):
         kind = Reply.read(frame).error
+        if kind == LackingError.__name__:
+            raise LackingError("it lacks the frozen tensors of its task.")
         raise UpdateError(f"it could not carry out its task ({kind}); its own log says more.")
     tensors = dict(frame.tensors)
     if _KEPT not in tensors:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable, Sequence
 from typing import Any, cast
@@ -16,9 +17,17 @@ from adaptcl.codecs import codec
 from adaptcl.codecs.codec import Codecs, Memory
 from adaptcl.data.samples import Inputs
 from adaptcl.engines.loop import Loop
-from adaptcl.engines.network.frames import Frame
+from adaptcl.engines.network.frames import Frame, pack_kept
 from adaptcl.engines.network.invitation import Invitation, Reply
-from adaptcl.engines.network.messages import END, INVITE, TASK, read_task, read_used, update_frame
+from adaptcl.engines.network.messages import (
+    END,
+    INVITE,
+    TASK,
+    read_frozen,
+    read_task,
+    read_used,
+    update_frame,
+)
 from adaptcl.engines.network.server.admission import TurnedAway
 from adaptcl.engines.network.server.fleet import Came, Fleet, FleetEvent, Left, Replied
 from adaptcl.engines.network.server.transport import Network
@@ -30,6 +39,7 @@ from adaptcl.strategies import Job, strategy_class
 from adaptcl.strategies.synchronous import SynchronousSettings
 from adaptcl.training import Recipe, Task, Update
 from adaptcl.training.evaluation import Score
+from adaptcl.training.frozen_tensors import FrozenCopy, LackingError, frozen_tensors
 from adaptcl.training.wire import encode
 from adaptcl.units import UnitMap, trace
 
@@ -60,6 +70,12 @@ class FakeFleet:
         """Worker, kind and content of each message."""
         self.tasks: list[tuple[int, int, int | None]] = []
         """Worker, round and round of the latest used update of each task."""
+        self.frozen: dict[int, FrozenCopy | None] = {}
+        """The frozen tensors that workers have."""
+        self.forgetful: set[int] = set()
+        """Workers that say they lack frozen tensors, whatever they get."""
+        self.brought: list[tuple[int, int]] = []
+        """Worker and round of the tasks that brought frozen tensors."""
         self.replies: dict[int, list[Reply]] = {}
         """What workers say to their invitations, if it is not the usual."""
 
@@ -72,15 +88,26 @@ class FakeFleet:
         name = f"message {len(self.sent)}"
         seconds, reply = 0.0, self._reply(worker).frame()
         if kind == TASK:
-            task = read_task(frame, UNITS, PLAIN)
-            self.tasks.append((worker, task.round, read_used(frame, task)))
-            seconds = self._seconds(task)
-            state = {key: tensor + worker + 1 for key, tensor in task.state.items()}
-            update = Update(worker, task.round, state, task.kept, self._samples(task), 1.0)
-            reply = update_frame(update, encode(update, task, UNITS, PLAIN, Memory())[0], 0.0)
+            seconds, reply = self._carry_out(worker, frame)
         at = self.time + seconds
         self._coming.append((at, Replied(worker, name, reply.to_bytes(), self.time, at)))
         return name
+
+    def _carry_out(self, worker: int, frame: Frame) -> tuple[float, Frame]:
+        if (brought := read_frozen(frame, UNITS)) is not None:
+            self.frozen[worker] = brought
+            self.brought.append((worker, frame.header["round"]))
+        try:
+            if worker in self.forgetful:
+                raise LackingError
+            task = read_task(frame, UNITS, PLAIN, self.frozen.get(worker))
+        except LackingError:
+            return 0.0, Reply(error="LackingError").frame()
+        self.tasks.append((worker, task.round, read_used(frame, task)))
+        state = {key: tensor + worker + 1 for key, tensor in task.state.items()}
+        update = Update(worker, task.round, state, task.kept, self._samples(task), 1.0)
+        payload, _ = encode(update, task, UNITS, PLAIN, Memory())
+        return self._seconds(task), update_frame(update, payload, 0.0)
 
     def _reply(self, worker: int) -> Reply:
         waiting = self.replies.get(worker)
@@ -492,3 +519,45 @@ def test_a_resumed_server_asks_everybody_again() -> None:
     second = Run(FakeFleet(), rounds=60)
     records = second.go(first.checkpoints[50])
     assert workers(records[-1]) == [0, 1]
+
+
+# Frozen tensors --------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def _frozen_filters(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = copy.deepcopy(MODEL)
+    model[0].requires_grad_(False)
+    monkeypatch.setitem(globals(), "MODEL", model)
+    monkeypatch.setitem(globals(), "UNITS", trace(model, torch.zeros(2, 1, 8, 8)))
+
+
+@pytest.mark.usefixtures("_frozen_filters")
+def test_frozen_tensors_travel_once_unless_a_worker_has_lost_or_brings_them() -> None:
+    def forget_after_two_rounds(task: Task) -> float:
+        if (task.worker, task.round) == (0, 2):
+            fleet.frozen[0] = None
+        return 1.0
+
+    fleet = FakeFleet(forget_after_two_rounds)
+    everything = UNITS.everything()
+    known = FrozenCopy(everything, frozen_tensors(MODEL.state_dict(), UNITS), UNITS)
+    fleet.frozen[1] = known
+    fleet.replies[1] = [Reply(fingerprint="print", holds=pack_kept(everything))]
+    run = Run(fleet, rounds=4)
+    records = run.go()
+    assert fleet.brought == [(0, 1), (0, 3)]
+    assert [workers(record) for record in records] == [[0, 1]] * 4
+    assert not run.lost()
+    assert not run.warnings()
+    for name, tensor in frozen_tensors(run.strategy.model(), UNITS).items():
+        assert torch.equal(tensor, MODEL.state_dict()[name])
+
+
+@pytest.mark.usefixtures("_frozen_filters")
+def test_a_worker_that_lacks_what_it_was_sent_fails_like_any_other() -> None:
+    fleet = FakeFleet()
+    fleet.forgetful = {0}
+    run = Run(fleet, rounds=1)
+    assert [workers(record) for record in run.go()] == [[1]]
+    assert run.lost() == [(0, 1, "its answer could not be used")]

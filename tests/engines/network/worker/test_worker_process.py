@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import socket
 import threading
 from collections.abc import Callable
@@ -15,7 +16,7 @@ import torch
 pytest.importorskip("flwr", reason="the network engine needs flwr: pip install 'adaptcl[network]'")
 
 from adaptcl import models
-from adaptcl.codecs import Payload
+from adaptcl.codecs import Payload, codecs
 from adaptcl.data.samples import Inputs
 from adaptcl.engines.network.fingerprint import fingerprint
 from adaptcl.engines.network.frames import Frame
@@ -34,6 +35,8 @@ from adaptcl.engines.network.worker.worker_process import (
 from adaptcl.errors import AdaptCLError, DataError, SettingError
 from adaptcl.runs.network_worker import OwnerChoices, prepare
 from adaptcl.training import Recipe, Task
+from adaptcl.training.frozen_tensors import Holdings, LackingError, digest, frozen_tensors
+from adaptcl.training.wire import encode_model
 from adaptcl.units import State, trace
 
 if TYPE_CHECKING:
@@ -253,6 +256,36 @@ def test_a_task_is_begun_with_what_the_latest_used_update_has_left(tmp_path: Pat
     after_it = answer(busy, 3, used=2)
     without = answer(begun("third"), 3, used=0)
     assert any(not torch.equal(after_it[name], tensor) for name, tensor in without.items())
+
+
+def test_a_worker_says_that_it_has_the_frozen_tensors_only_if_they_are_the_servers(
+    tmp_path: Path,
+) -> None:
+    model = models.build("small", (1, 8, 8), 10, 1)
+    next(model.parameters()).requires_grad_(False)
+    units = trace(model, torch.zeros(2, 1, 8, 8))
+    samples = LocalData.named("digits").fitted(DIGITS)
+    plain = codecs("plain", "same", {})
+    workload = LocalWorkload(model, units, samples, plain, 1, "float32")
+    print_ = fingerprint(model, units)
+    other = Invitation("run", 0, print_, {}, DIGITS, {}, "another hash")
+    part = Participation(other, workload, tmp_path)
+    assert part.frozen is None
+    same = dataclasses.replace(other, frozen=digest(frozen_tensors(model.state_dict(), units)))
+    assert bool(Participation(same, workload, tmp_path).frozen.kept.all())  # type: ignore[union-attr]
+
+    holdings = Holdings(units)
+    task = Task(0, 1, model.state_dict(), units.everything(), Recipe(epochs=0.1))
+    whole = task_frame(task, encode_model(task, units, plain.down), 0, holdings.shipment(task))
+    holdings.answered(task)
+    rest = task_frame(task, encode_model(task, units, plain.down), 0, holdings.shipment(task))
+    with pytest.raises(LackingError):
+        part.carry_out(rest.to_bytes())
+    answers = [part.carry_out(frame.to_bytes()) for frame in (whole, rest)]
+    payloads = [read_update(Frame.from_bytes(each), units).payload for each in answers]
+    assert not payloads[0].tensors.keys() & units.unchanging
+    for name, tensor in payloads[0].tensors.items():
+        assert torch.equal(tensor, payloads[1].tensors[name])
 
 
 def test_a_server_cannot_name_code_for_a_worker_to_import() -> None:

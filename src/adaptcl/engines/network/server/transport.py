@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 from adaptcl.codecs.codec import Codecs
 from adaptcl.engines.loop import Arrived, Expired, Happening, Joined, Lost, Remarked, Traffic
-from adaptcl.engines.network.frames import Frame
+from adaptcl.engines.network.frames import Frame, unpack_kept
 from adaptcl.engines.network.gate import read_answer
 from adaptcl.engines.network.invitation import Invitation, Reply, dismissal
 from adaptcl.engines.network.messages import END, INVITE, TASK, task_frame
@@ -26,6 +26,7 @@ from adaptcl.engines.network.server.waiting import Reminder, going_on_without, l
 from adaptcl.errors import UpdateError
 from adaptcl.storage import Tree
 from adaptcl.training import Arrival, Task, Timing
+from adaptcl.training.frozen_tensors import Holdings, LackingError
 from adaptcl.training.wire import encode_model
 from adaptcl.units import UnitMap, size_bytes
 
@@ -43,6 +44,8 @@ class OpenTask:
     """When, by the fleet's clock."""
     size: int
     """In bytes."""
+    is_complete: bool = True
+    """Whether it brings all that the worker needs, frozen tensors too."""
 
     def timing(self, reply: Replied, trained: float) -> Timing:
         """Where the update time went. The worker only says how long it trained: the total is what
@@ -100,6 +103,7 @@ class Network:
         """Each worker's latest."""
         self._unsettled: dict[int, int] = {}
         """Rounds of updates that the strategy has not yet taken or dropped."""
+        self._holdings = Holdings(units)
         self._used = [0] * workers
         """The round of each worker's latest update that was used; 0 before the first."""
 
@@ -125,11 +129,13 @@ class Network:
             self.traffic.count_task(before.size)
             self._fleet.forget(before.message)
         model = encode_model(task, self._units, self._codecs.down)
-        content = task_frame(task, model, self._used[task.worker]).to_bytes()
+        frozen = self._holdings.shipment(task)
+        content = task_frame(task, model, self._used[task.worker], frozen).to_bytes()
         sent = self._fleet.now()
         largest = size_bytes(self._units, task.kept)
         message = self._fleet.send(task.worker, TASK, content, largest)
-        self._open[task.worker] = OpenTask(task, message, sent, len(content))
+        is_complete = frozen is None or bool(frozen.tensors)
+        self._open[task.worker] = OpenTask(task, message, sent, len(content), is_complete)
 
     def begin(self) -> None:
         """Workers begin as soon as a task reaches them."""
@@ -280,8 +286,13 @@ class Network:
             checked = read_answer(reply.content, each.task, self._units, self._codecs)
             self._reliability.check_samples(checked.update)
         except UpdateError as error:
-            yield from self._punish(worker, error)
+            self._holdings.forget(worker)
+            if isinstance(error, LackingError) and not each.is_complete:
+                self.deliver(each.task)
+            else:
+                yield from self._punish(worker, error)
             return
+        self._holdings.answered(each.task)
         del self._open[worker]
         self.traffic.count_task(each.size)
         self._reliability.succeeded(checked.update)
@@ -320,14 +331,17 @@ class Network:
         """Let a worker take part if its answer to the invitation allows it."""
         try:
             answer = Reply.read(Frame.from_bytes(content))
+            packed = answer.holds
+            held = None if packed is None else unpack_kept(packed, self._units.count)
         except UpdateError as error:
-            answer = Reply(error=str(error))
+            answer, held = Reply(error=str(error)), None
         if not answer.error and answer.fingerprint != self._invitation.fingerprint:
             answer = Reply(error="its model differs from the server's")
         if answer.error:
             yield Remarked(f"Worker {worker} cannot take part: {answer.error}")
         else:
             self._ready.add(worker)
+            self._holdings.claim(worker, held)
             yield from self._welcome(worker)
 
     def _welcome(self, worker: int) -> Iterator[Happening]:

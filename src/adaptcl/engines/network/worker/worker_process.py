@@ -21,13 +21,14 @@ from torch import Tensor, nn
 from adaptcl.codecs.codec import Codecs
 from adaptcl.data import Samples
 from adaptcl.engines.network.fingerprint import fingerprint, for_the_owner, for_the_server
-from adaptcl.engines.network.frames import Frame
+from adaptcl.engines.network.frames import Frame, pack_kept
 from adaptcl.engines.network.invitation import Invitation, Reply
 from adaptcl.engines.network.keys import WorkerKeys
 from adaptcl.engines.network.messages import (
     END,
     INVITE,
     TASK,
+    read_frozen,
     read_task,
     read_used,
     update_frame,
@@ -39,6 +40,7 @@ from adaptcl.interrupts import raise_if_interrupted
 from adaptcl.pruning import WorkerOrder
 from adaptcl.training import Recipe, Task
 from adaptcl.training.devices import trainer
+from adaptcl.training.frozen_tensors import FrozenCopy, digest, frozen_tensors
 from adaptcl.training.randomness import draws_randomness
 from adaptcl.training.wire import encode
 from adaptcl.training.worker import Worker, WorkerMemory
@@ -169,8 +171,19 @@ class WorkerProcess:
                 raise
             raise for_the_owner(error) from error
         mine = self._participation.fingerprint
-        node.answer(incoming, Reply(fingerprint=mine).frame().to_bytes())
+        held = self._participation.frozen
+        holds = None if held is None else pack_kept(held.kept)
+        node.answer(incoming, Reply(fingerprint=mine, holds=holds).frame().to_bytes())
         self._say(f"taking part as worker {invitation.worker}")
+
+
+def _known_before(invitation: Invitation, workload: LocalWorkload) -> FrozenCopy | None:
+    """The frozen tensors of this machine's model, if they are the server's: those of a pretrained
+    model that both have loaded need not travel at all."""
+    tensors = frozen_tensors(workload.model.state_dict(), workload.units)
+    if not tensors or digest(tensors) != invitation.frozen:
+        return None
+    return FrozenCopy(workload.units.everything(), tensors, workload.units)
 
 
 class Participation:
@@ -180,6 +193,7 @@ class Participation:
         self.invitation = invitation
         self._local = workload
         self.fingerprint = fingerprint(workload.model, workload.units)
+        self.frozen = _known_before(invitation, workload)
         self.memories = Memories(memory, invitation.run, invitation.worker)
         samples = workload.samples
         first = torch.arange(2, device=samples.device) % len(samples)
@@ -198,7 +212,8 @@ class Participation:
     def carry_out(self, content: bytes) -> bytes:
         """The frame of an update for the frame of a task."""
         frame = Frame.from_bytes(content)
-        task = read_task(frame, self._local.units, self._local.codecs.down)
+        self.frozen = read_frozen(frame, self._local.units) or self.frozen
+        task = read_task(frame, self._local.units, self._local.codecs.down, self.frozen)
         used = read_used(frame, task)
         began = time.perf_counter()
         on_device = dataclasses.replace(task, state=self._moved(task.state))
