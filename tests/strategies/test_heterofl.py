@@ -81,13 +81,13 @@ def test_workers_that_are_never_drawn_have_their_widths_all_the_same(
     with_batch_norm: Jobs, timeline: Timelines
 ) -> None:
     job = with_batch_norm(4, 1)
-    settings = WidthSettings(worker_widths=(0.25, 0.5, 0.5, 0.25), participants=1)
-    strategy = HeteroFL(job, settings)
+    widths = (0.25, 0.5, 0.5, 0.25)
+    strategy = HeteroFL(job, WidthSettings(worker_widths=widths, participants=1))
     line = timeline(strategy, times=[1] * 4).start()
     assert len(line.open) == 1
     line.run()
     assert [retention(job.units, kept) for kept in strategy.sub_models()] == [
-        retention(job.units, window(job.units, width, first=0)) for width in settings.worker_widths
+        retention(job.units, window(job.units, width, first=0)) for width in widths
     ]
     # No worker can hold the second half of a layer, so none of it is delivered as it was drawn.
     assert strategy.model()["0.bias"][2:].tolist() == [0.0, 0.0]
