@@ -27,7 +27,13 @@ def schedule(round_: int) -> float:
 def run(out: Path | None, **settings: Any) -> adaptcl.Result:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1))
-    asked = {"workers": 2, "rounds": 4, "epochs": 2, "batch_size": 5, "strategy": "fedavg"}
+    asked: dict[str, Any] = {
+        "workers": 2,
+        "rounds": 4,
+        "epochs": 2,
+        "batch_size": 5,
+        "strategy": "fedavg",
+    }
     return adaptcl.run(model, *DATA, out=out, objective="regression", **asked | settings)
 
 
