@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 import warnings
+from typing import Any
 
 
 class AdaptCLError(Exception):
@@ -28,6 +29,15 @@ class TraceError(AdaptCLError):
 
 class UpdateError(AdaptCLError):
     """An update cannot be merged into the global model."""
+
+
+class DivergedError(UpdateError):
+    """The training of a worker has diverged, and with it the run.
+
+    `model` is the last good model, as an `nn.Module` in evaluation mode.
+    """
+
+    model: Any = None
 
 
 class CodecError(AdaptCLError):

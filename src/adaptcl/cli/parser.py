@@ -109,6 +109,10 @@ def _add_resume(commands: Any) -> None:
     resume.set_defaults(command=_imported("resume", "resume_runs"))
     resume.add_argument("runs", nargs="+", metavar="RUN", help=_RUN_HELP)
     resume.add_argument("--rounds", type=whole_number, metavar="N", help="run up to so many rounds")
+    for flag in ("--learning-rate", "--clip-norm"):
+        resume.add_argument(
+            flag, type=float, metavar="X", help="another value for a run that diverged"
+        )
     _add_watching(resume)
 
 

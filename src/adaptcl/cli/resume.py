@@ -30,7 +30,7 @@ def resume_runs(options: argparse.Namespace) -> None:
     failed: dict[Path, str] = {}
     for together in _jobs(paths):
         try:
-            _go_on(together, paths, options.rounds, trackers)
+            _go_on(together, paths, options, trackers)
         except Exception as error:
             if len(paths) == 1:
                 raise
@@ -61,13 +61,18 @@ def _jobs(paths: Sequence[Path]) -> list[list[Path]]:
 
 
 def _go_on(
-    together: Sequence[Path], paths: Sequence[Path], rounds: int | None, trackers: Sequence[str]
+    together: Sequence[Path],
+    paths: Sequence[Path],
+    options: argparse.Namespace,
+    trackers: Sequence[str],
 ) -> None:
     """Continue the runs of one job that are not finished; `paths` are the runs of all jobs."""
     left: dict[Path, dict[str, Any]] = {}
     for path in together:
         summary = report.read_run(path).summary
-        settings = _settings(path, rounds)
+        settings = _settings(path, options.rounds)
+        changed = {name: getattr(options, name) for name in ("learning_rate", "clip_norm")}
+        settings |= {name: value for name, value in changed.items() if value is not None}
         if summary is not None and not _is_to_go_further(path, settings):
             print(f"{path} is finished already{ended_by(summary)}.")
         elif FROM_PYTHON in settings.values():

@@ -39,6 +39,8 @@ KEPT = "longer.safetensors"
 BEST = "best.safetensors"
 KEPT_BEST = "longer-best.safetensors"
 """The best model from before the last round, for a run that gets more rounds."""
+DIVERGED = ".diverged"
+"""There while a run that diverged holds its last good model."""
 SUMMARY = "summary.json"
 FIGURES = "figures"
 """The folder of figures beside a run, or beside the runs of several strategies."""
@@ -146,8 +148,11 @@ def read_best(path: Path) -> State:
 
 
 def read_delivered(path: Path) -> tuple[State, Inputs, SubModels]:
-    """The model of a finished run, the inputs it takes, and the workers' sub-models."""
-    if not (path / SUMMARY).exists():
+    """The model of a finished run, the inputs it takes, and the workers' sub-models.
+
+    Of a run that diverged this is the last good model.
+    """
+    if not (path / SUMMARY).exists() and not (path / DIVERGED).exists():
         raise RunFolderError(f"{path} is not finished; `adaptcl resume {path}` goes on with it.")
     try:
         state = load_file(path / "model.safetensors")
@@ -242,6 +247,15 @@ class RunFolder:
         # Only the kept one is there if the process ended before it wrote the next.
         found = [path for name in (CHECKPOINT, KEPT) if (path := self.path / name).exists()]
         return storage.load(found[0], accelerator) if found else None
+
+    @property
+    def diverged(self) -> bool:
+        return (self.path / DIVERGED).exists()
+
+    def change_settings(self, config: str, marks: dict[str, Any]) -> None:
+        """Go on with other settings."""
+        self._write_text(CONFIG, config)
+        self.save_marks(marks)
 
     @property
     def finished(self) -> bool:
@@ -339,6 +353,16 @@ class RunFolder:
         tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in model.items()}
         storage.save_tensors(self.path / name, tensors, header)
 
+    def keep_last_good(self, model: State, inputs: Inputs, sub_models: SubModels) -> None:
+        """Write the model of a run that diverged. The run stays unfinished and can go on."""
+        self._deliver(model, inputs, sub_models)
+        self._write_text(DIVERGED, "")
+
+    def _deliver(self, model: State, inputs: Inputs, sub_models: SubModels) -> None:
+        self._save_model("model.safetensors", model, {"format": "pt"})
+        self._write_text("inputs.json", json.dumps(inputs.to_json(), indent=2) + "\n")
+        storage.save(self.path / "sub-models.safetensors", sub_models.to_tree())
+
     def finish(
         self,
         summary: Summary,
@@ -349,15 +373,14 @@ class RunFolder:
         keep_checkpoint: bool = False,
     ) -> None:
         """Write the results. The checkpoint is kept only for a run of more rounds."""
-        self._save_model("model.safetensors", model, {"format": "pt"})
+        self._deliver(model, inputs, sub_models)
         self._settle_best(summary, keep=keep_checkpoint)
-        self._write_text("inputs.json", json.dumps(inputs.to_json(), indent=2) + "\n")
-        storage.save(self.path / "sub-models.safetensors", sub_models.to_tree())
         text = json.dumps(summary.to_json(), indent=2, allow_nan=False)
         self._write_text(SUMMARY, text + "\n")
         if keep_checkpoint:
             self.keep_checkpoint()
         (self.path / CHECKPOINT).unlink(missing_ok=True)
+        (self.path / DIVERGED).unlink(missing_ok=True)
 
     def _write_text(self, name: str, text: str) -> None:
         self._write(name, text.encode())

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -59,9 +59,15 @@ def marks(config: Config, workload: Workload) -> Marks:
     return as_read
 
 
-def refuse_other_run(before: Marks, now: Marks) -> None:
-    """An error if the run was begun with anything else; more rounds are allowed."""
-    refuse_other_settings(before["settings"], now["settings"])
+AGAINST_DIVERGENCE = ("learning_rate", "learning_rate_decay", "momentum", "clip_norm")
+"""Settings that may change when a run that diverged goes on."""
+
+
+def refuse_other_run(before: Marks, now: Marks, *, diverged: bool = False) -> None:
+    """An error if the run was begun with anything else; more rounds are allowed, and after a
+    divergence another learning rate."""
+    changeable = AGAINST_DIVERGENCE if diverged else ()
+    refuse_other_settings(before["settings"], now["settings"], changeable)
     _refuse_other_model(before["model"], now["model"])
     if before["samples"] != now["samples"]:
         raise RunFolderError(
@@ -77,10 +83,12 @@ def refuse_other_run(before: Marks, now: Marks) -> None:
             )
 
 
-def refuse_other_settings(before: Marks, now: Mapping[str, Any]) -> None:
+def refuse_other_settings(
+    before: Marks, now: Mapping[str, Any], changeable: Sequence[str] = ()
+) -> None:
     """An error if a setting has changed; more rounds are allowed."""
     for name in (each for each in before if each in now):  # a later version may have more or fewer
-        if name == "rounds" and now[name] > before[name]:
+        if name in changeable or (name == "rounds" and now[name] > before[name]):
             continue
         if before[name] != now[name]:
             raise RunFolderError(

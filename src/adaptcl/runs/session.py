@@ -7,7 +7,6 @@ together the same parts around a network (`runs/server.py`).
 
 from __future__ import annotations
 
-import copy
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -20,13 +19,12 @@ from adaptcl.config import Config
 from adaptcl.config.config import FROM_PYTHON
 from adaptcl.custom import note_custom_code
 from adaptcl.data import missing_classes
-from adaptcl.data.samples import Inputs
 from adaptcl.engines.clock_summary import describe_clock, lopsided, whole_updates
 from adaptcl.engines.environment import Environment
 from adaptcl.engines.loop import Loop, Transport
 from adaptcl.engines.simulation import LocalWorkers, Simulation
 from adaptcl.engines.stop_rule import StopRule
-from adaptcl.errors import SettingError
+from adaptcl.errors import DivergedError, SettingError
 from adaptcl.events import Event, Listener, RoundFinished, RunFinished, RunStarted, Warned
 from adaptcl.pruning import WorkerOrder, custom_worker_orders
 from adaptcl.records import RoundRecord, Summary, summarise
@@ -180,7 +178,10 @@ def _run(
     for sentence in session.warnings:
         tell(Warned(sentence))
     loop = Loop(strategy, session.connect(), job.workers, evaluator, [tell], stop_rule)
-    loop.run(checkpoints.save, checkpoint and checkpoint["loop"])
+    try:
+        loop.run(checkpoints.save, checkpoint and checkpoint["loop"])
+    except DivergedError as error:
+        raise _with_last_good_model(error, session, evaluator, folder, len(records)) from None
 
     final = evaluator.delivered(strategy)
     summary = replace(
@@ -188,17 +189,46 @@ def _run(
         stopped_by=None if strategy.finished else stop_rule.stopped_by,
     )
     sub_models = SubModels.of(workload.units, strategy.sub_models())
-    inputs = Inputs.of(workload.test, workload.classes)
+    inputs = workload.described_inputs
     if folder:
         keep = checkpoints.extendable and summary.stopped_by is None
         folder.finish(summary, final, inputs, sub_models, keep_checkpoint=keep)
     tell(RunFinished(summary))
-    trained = copy.deepcopy(workload.model)
-    trained.load_state_dict(final)
     path = folder.path if folder else None
     return Result(
-        summary, tuple(records), trained.eval(), sub_models, path, inputs, workload.objective
+        summary,
+        tuple(records),
+        workload.model_with(final),
+        sub_models,
+        path,
+        inputs,
+        workload.objective,
     )
+
+
+def _with_last_good_model(
+    error: DivergedError,
+    session: Session,
+    evaluator: RunEvaluator,
+    folder: RunFolder | None,
+    rounds: int,
+) -> DivergedError:
+    """The error with the model before the training that diverged, which the folder keeps."""
+    workload, final = session.workload, evaluator.delivered(session.strategy)
+    sentence = str(error)
+    if folder:
+        sub_models = SubModels.of(workload.units, session.strategy.sub_models())
+        folder.keep_last_good(final, workload.described_inputs, sub_models)
+        again = f"`adaptcl resume {folder.path} --learning-rate X`"
+        if FROM_PYTHON in session.config.values().values():
+            again = "adaptcl.run(..., resume=True, learning_rate=X)"
+        sentence = (
+            f"{sentence} The model after {rounds} round{'' if rounds == 1 else 's'} is kept in "
+            f"{folder.path}; {again} goes on from there."
+        )
+    found = DivergedError(sentence)
+    found.model = workload.model_with(final)
+    return found
 
 
 class _BestModel:
@@ -350,6 +380,8 @@ def recognise(folder: RunFolder, config: Config, workload: Workload) -> None:
     if before is None:
         folder.save_marks(now)
     else:
-        refuse_other_run(before, now)
+        refuse_other_run(before, now, diverged=folder.diverged)
         if before["settings"]["rounds"] != now["settings"]["rounds"]:
             extend_run(folder, config, now)
+        elif folder.diverged:
+            folder.change_settings(config.to_toml(), now)

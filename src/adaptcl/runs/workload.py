@@ -21,7 +21,7 @@ from adaptcl.config import JobSettings
 from adaptcl.data import Samples, as_samples, load, partition
 from adaptcl.data.convert import Collate, TargetKind
 from adaptcl.data.data_dir import OnProgress, silent
-from adaptcl.data.samples import SEVERAL, checksums
+from adaptcl.data.samples import SEVERAL, Inputs, checksums
 from adaptcl.errors import DataError, SettingError, TraceError, describe_type, suggest_instance
 from adaptcl.seeds import generator
 from adaptcl.training.batches import smallest_batch
@@ -30,7 +30,7 @@ from adaptcl.training.optimizers import OptimizerFactory
 from adaptcl.training.task import Schedule
 from adaptcl.training.trial import check_scores, tried_loss, try_metrics
 from adaptcl.training.worker import refuse_lone_sample
-from adaptcl.units import UnitMap, trace
+from adaptcl.units import State, UnitMap, trace
 from adaptcl.units.forward import called, failures_named
 from adaptcl.units.tensors import Tensors, call_model, each_tensor, mapped
 
@@ -65,6 +65,17 @@ class Workload:
     @cached_property
     def units(self) -> UnitMap:
         return trace(self.model, self.example(), self.fixed)
+
+    @property
+    def described_inputs(self) -> Inputs:
+        """What the model takes."""
+        return Inputs.of(self.test, self.classes)
+
+    def model_with(self, state: State) -> nn.Module:
+        """A copy of the model with these tensors, in evaluation mode."""
+        copied = copy.deepcopy(self.model)
+        copied.load_state_dict(state)
+        return copied.eval()
 
     @property
     def device(self) -> torch.device:

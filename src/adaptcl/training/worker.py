@@ -26,7 +26,7 @@ from torch import Tensor, nn
 
 from adaptcl.codecs.codec import Memory
 from adaptcl.data import Samples
-from adaptcl.errors import DataError, SettingError, UpdateError
+from adaptcl.errors import DataError, DivergedError, SettingError
 from adaptcl.pruning import (
     ServerView,
     WorkerOrder,
@@ -243,11 +243,11 @@ def refuse_diverged(update: Update, units: UnitMap) -> None:
         raise divergence(update, f"{odd!r} is not finite")
 
 
-def divergence(update: Update, sign: str) -> UpdateError:
+def divergence(update: Update, sign: str) -> DivergedError:
     """The error for an update whose training diverged, with the sign of it."""
-    return UpdateError(
-        f"The training of worker {update.worker} diverged in round {update.round} ({sign}); "
-        "a lower learning_rate may help."
+    return DivergedError(
+        f"The training of worker {update.worker} diverged in round {update.round} ({sign}); lower "
+        "learning_rate, or clip gradients with clip_norm."
     )
 
 

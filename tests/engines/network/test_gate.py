@@ -193,7 +193,7 @@ def test_a_worker_that_was_told_which_units_to_cut_may_not_keep_them(
 
 @pytest.mark.parametrize("broken", [float("nan"), float("inf"), -float("inf")])
 def test_a_training_that_diverged_is_refused(answer: Update, asked: Task, broken: float) -> None:
-    with pytest.raises(UpdateError, match=r"worker 3 diverged in round 5 .*a lower learning_rate"):
+    with pytest.raises(UpdateError, match=r"worker 3 diverged in round 5 .*lower learning_rate"):
         sent(replace(answer, loss=broken), asked)
     for name in ("0.weight", "1.running_mean", "8.bias"):
         state = {key: tensor.clone() for key, tensor in answer.state.items()}
