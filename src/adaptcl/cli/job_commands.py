@@ -12,7 +12,7 @@ from rich.console import Console
 
 from adaptcl import report
 from adaptcl.cli import say
-from adaptcl.cli.compare import show_runs
+from adaptcl.cli.compare import picture_options, show_runs
 from adaptcl.cli.page import named_trackers, start_page, tracked
 from adaptcl.cli.requested_runs import ineffective_settings, requested_configs, requested_runs
 from adaptcl.config import Config
@@ -24,6 +24,7 @@ from adaptcl.units import describe
 
 
 def run_job(options: argparse.Namespace) -> None:
+    pictures = picture_options(options)
     asked = requested_runs(options, seeds=True)
     trackers = named_trackers(options.track)
     for sentence in asked.ineffective:
@@ -42,7 +43,7 @@ def run_job(options: argparse.Namespace) -> None:
             # A session that is over gives back its memory before the next one begins.
             with report.Progress() as progress, tracked(trackers, path, each) as tracking:
                 run_session(sessions.pop(0), RunFolder.open(path), [progress, *tracking])
-    show_runs(asked.folders, asked.figures)
+    show_runs(asked.folders, asked.figures, pictures)
 
 
 def load_with_progress(chosen: Config) -> Workload:

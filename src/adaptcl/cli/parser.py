@@ -61,6 +61,7 @@ def _add_run(commands: Any) -> None:
     run.set_defaults(command=_imported("job_commands", "run_job"))
     run.add_argument("--out", help="folder for the run [default runs/DATE-TIME]")
     _add_watching(run)
+    _add_figures(run)
     run.take_settings()
 
 
@@ -73,6 +74,22 @@ def _add_watching(parser: Any) -> None:
         default="",
         metavar="NAMES",
         help="report to trackers: tensorboard, mlflow, wandb, with commas between",
+    )
+
+
+def _add_figures(parser: Any) -> None:
+    parser.add_argument(
+        "--figures",
+        default="png",
+        metavar="FORMATS",
+        help="draw the figures as png, pdf or svg, or several with commas between, or none "
+        "[default png]",
+    )
+    parser.add_argument(
+        "--no-titles",
+        dest="titles",
+        action="store_false",
+        help="leave out the titles of figures, as papers want it",
     )
 
 
@@ -110,6 +127,7 @@ def _add_resume(commands: Any) -> None:
     resume.add_argument("runs", nargs="+", metavar="RUN", help=_RUN_HELP)
     resume.add_argument("--rounds", type=whole_number, metavar="N", help="run up to so many rounds")
     _add_watching(resume)
+    _add_figures(resume)
 
 
 def _add_server(commands: Any) -> None:
@@ -132,6 +150,7 @@ def _add_server(commands: Any) -> None:
         help="seconds a worker may take for one task before the run goes on without it "
         "[default 3600]",
     )
+    _add_figures(server)
     # Times are measured here, and each worker is a process on its own machine.
     simulated = [k for k, v in read_catalogue().settings.items() if v.group == ENVIRONMENT]
     server.take_settings(without=["threads", *simulated])
@@ -279,6 +298,7 @@ def _add_compare(commands: Any) -> None:
         metavar="X",
         help="the same for any main metric, in its own unit",
     )
+    _add_figures(compare)
     compare.add_argument("--csv", metavar="FILE", help="also write the table to a CSV file")
     compare.add_argument(
         "--markdown", action="store_true", help="print only the table, as Markdown; no figures"

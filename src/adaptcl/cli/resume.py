@@ -11,7 +11,7 @@ from typing import Any
 
 from adaptcl import config, report
 from adaptcl.cli import network
-from adaptcl.cli.compare import named_runs, show_runs_in_place
+from adaptcl.cli.compare import named_runs, picture_options, show_runs_in_place
 from adaptcl.cli.job_commands import load_with_progress, saying_how_to_resume, unfinished
 from adaptcl.cli.page import named_trackers, start_page, tracked
 from adaptcl.config.config import FROM_PYTHON
@@ -24,6 +24,7 @@ from adaptcl.runs.session import run_session, simulated_session
 
 def resume_runs(options: argparse.Namespace) -> None:
     paths = named_runs(options.runs)
+    pictures = picture_options(options)
     trackers = named_trackers(options.track)
     if options.watch:
         start_page(paths)
@@ -43,7 +44,7 @@ def resume_runs(options: argparse.Namespace) -> None:
             failed |= dict.fromkeys(unfinished(together) or together, reason)
     resumed = [path for path in paths if path not in failed]
     if resumed:
-        show_runs_in_place(resumed)
+        show_runs_in_place(resumed, pictures)
     if failed:
         reasons = "".join(f"\n{path}: {reason}" for path, reason in failed.items())
         raise RunFolderError(f"{len(failed)} of {len(paths)} runs could not be resumed:{reasons}")
