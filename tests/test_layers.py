@@ -23,7 +23,7 @@ TIERS = (
     "records events strategies",
     "engines config",
     "runs report flower trackers page",
-    "cli __main__ __init__",
+    "cli api __main__ __init__",
 )
 """From the bottom to the top. Parts of one tier may import each other, but not in a circle."""
 

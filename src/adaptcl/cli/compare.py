@@ -9,11 +9,10 @@ from pathlib import Path
 from rich.console import Console
 
 from adaptcl.errors import RunFolderError
-from adaptcl.page.html import REPORT, write_report
+from adaptcl.page.html import REPORT, write_reports
 from adaptcl.report.comparison import Comparison, compare
 from adaptcl.report.csv_file import write_comparison
 from adaptcl.report.figures import PictureOptions, draw
-from adaptcl.report.labels import distinct_labels
 from adaptcl.report.saved_run import Run, by_strategy, read_run
 from adaptcl.report.table import comparison_table
 from adaptcl.report.verdict import verdict
@@ -55,7 +54,7 @@ def show_runs(paths: Sequence[Path], figures: Path, pictures: PictureOptions) ->
     comparison = compare(_read(paths))
     Console().print(comparison_table(comparison))
     _print_files(comparison, figures, pictures)
-    _write_reports(comparison.runs, figures.parent)
+    _print("report", str(write_reports(comparison.runs, figures.parent)))
     _print_verdict(comparison)
 
 
@@ -70,7 +69,7 @@ def show_runs_in_place(paths: Sequence[Path], pictures: PictureOptions) -> None:
     Console().print(comparison_table(comparison))
     for folder, together in folders.items():
         _print_files(compare(together), folder / FIGURES, pictures)
-        _write_reports(together, folder)
+        _print("report", str(write_reports(together, folder)))
     _print_verdict(comparison)
 
 
@@ -133,15 +132,6 @@ def _print_files(comparison: Comparison, folder: Path, pictures: PictureOptions)
 def _print_verdict(comparison: Comparison) -> None:
     if sentence := verdict(comparison):
         _print("verdict", sentence)
-
-
-def _write_reports(runs: Sequence[Run], folder: Path) -> None:
-    """Write the page of every run into its folder, and one about all of them above these."""
-    for run in runs:
-        write_report([run], run.folder / REPORT)
-    if len(runs) > 1:
-        write_report(distinct_labels(runs), folder / REPORT)
-    _print("report", str(folder / REPORT if len(runs) > 1 else runs[0].folder / REPORT))
 
 
 def _print(what: str, words: str) -> None:

@@ -13,20 +13,21 @@ from rich.console import Console
 from adaptcl import report
 from adaptcl.cli import say
 from adaptcl.cli.compare import picture_options, show_runs
-from adaptcl.cli.page import named_trackers, start_page, tracked
+from adaptcl.cli.page import start_page
 from adaptcl.cli.requested_runs import ineffective_settings, requested_configs, requested_runs
 from adaptcl.config import Config
 from adaptcl.runs.folder import RunFolder
 from adaptcl.runs.forecast import forecast_workload
 from adaptcl.runs.session import run_session, simulated_session
 from adaptcl.runs.workload import Workload, load_workload
+from adaptcl.trackers import tracked, tracker_names
 from adaptcl.units import describe
 
 
 def run_job(options: argparse.Namespace) -> None:
     pictures = picture_options(options)
     asked = requested_runs(options, seeds=True)
-    trackers = named_trackers(options.track)
+    trackers = tracker_names(options.track)
     for sentence in asked.ineffective:
         say(sentence)
     workload = _workload_by_seed()

@@ -13,7 +13,7 @@ from adaptcl import config
 from adaptcl.config import Config
 from adaptcl.config.effects import changed_settings, explain_ineffective
 from adaptcl.errors import SettingError
-from adaptcl.runs.folder import FIGURES, RunFolder, is_run_folder
+from adaptcl.runs.folder import FIGURES, RunFolder, folders_below, is_run_folder
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ def requested_runs(options: argparse.Namespace, *, seeds: bool = False) -> Reque
     """Find what to run and where to put it; raise an error if there is a run already."""
     configs = requested_configs(options, seeds=seeds)
     base = Path(options.out) if options.out else Path("runs") / time.strftime("%Y%m%d-%H%M%S")
-    folders = _folders(base, configs)
+    folders = folders_below(base, [(each.job.strategy, each.job.seed) for each in configs])
     for path in folders:
         RunFolder.refuse_occupied(path)
     if len(folders) > 1 and is_run_folder(base):
@@ -80,16 +80,3 @@ def _strategies(values: dict[str, Any]) -> list[str]:
     if len(set(names)) < len(names):
         raise SettingError(f"strategy is {named!r}, but it must not name a strategy twice.")
     return names
-
-
-def _folders(base: Path, configs: Sequence[Config]) -> list[Path]:
-    """Name a folder for each run; below `base`, by seed and strategy, if there are several."""
-    several_seeds = len({each.job.seed for each in configs}) > 1
-    several_strategies = len({each.job.strategy for each in configs}) > 1
-    folders = []
-    for job in (each.job for each in configs):
-        below = [f"seed-{job.seed}"] if several_seeds else []
-        # Other programs take a colon for the end of a host or of a drive.
-        below += [job.strategy.replace(":", ".")] if several_strategies else []
-        folders.append(base.joinpath(*below))
-    return folders

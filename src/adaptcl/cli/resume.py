@@ -13,19 +13,20 @@ from adaptcl import config, report
 from adaptcl.cli import network
 from adaptcl.cli.compare import named_runs, picture_options, show_runs_in_place
 from adaptcl.cli.job_commands import load_with_progress, saying_how_to_resume, unfinished
-from adaptcl.cli.page import named_trackers, start_page, tracked
+from adaptcl.cli.page import start_page
 from adaptcl.config.config import FROM_PYTHON
 from adaptcl.errors import AdaptCLError, RunFolderError, SettingError
 from adaptcl.report.progress import ended_by
 from adaptcl.runs.folder import NetworkFile, RunFolder, is_network_run, read_marks, read_settings
 from adaptcl.runs.resumption import refuse_other_settings
 from adaptcl.runs.session import run_session, simulated_session
+from adaptcl.trackers import tracked, tracker_names
 
 
 def resume_runs(options: argparse.Namespace) -> None:
     paths = named_runs(options.runs)
     pictures = picture_options(options)
-    trackers = named_trackers(options.track)
+    trackers = tracker_names(options.track)
     if options.watch:
         start_page(paths)
     failed: dict[Path, str] = {}

@@ -40,6 +40,7 @@ BEST = "best.safetensors"
 KEPT_BEST = "longer-best.safetensors"
 """The best model from before the last round, for a run that gets more rounds."""
 SUMMARY = "summary.json"
+INPUTS = "inputs.json"
 FIGURES = "figures"
 """The folder of figures beside a run, or beside the runs of several strategies."""
 NETWORK_FILE = "network.toml"
@@ -97,6 +98,20 @@ def run_folders(path: Path, levels: int = 1) -> list[Path]:
     return sorted(found)
 
 
+def folders_below(base: Path, runs: Sequence[tuple[str, int]]) -> list[Path]:
+    """A folder for each strategy and seed: below `base` by seed and strategy if there are several.
+
+    Other programs take a colon for the end of a host or of a drive, so names have none.
+    """
+    strategies, seeds = ({each[place] for each in runs} for place in (0, 1))
+    folders = []
+    for strategy, seed in runs:
+        below = [f"seed-{seed}"] if len(seeds) > 1 else []
+        below += [strategy.replace(":", ".")] if len(strategies) > 1 else []
+        folders.append(base.joinpath(*below))
+    return folders
+
+
 def read_finished(path: Path) -> tuple[Summary, tuple[RoundRecord, ...]] | None:
     """Summary and rounds of a finished run; None if it is unfinished."""
     if not (path / SUMMARY).exists():
@@ -151,11 +166,37 @@ def read_delivered(path: Path) -> tuple[State, Inputs, SubModels]:
         raise RunFolderError(f"{path} is not finished; `adaptcl resume {path}` goes on with it.")
     try:
         state = load_file(path / "model.safetensors")
-        inputs = Inputs.from_json(json.loads((path / "inputs.json").read_bytes()))
+        inputs = _read_inputs(path)
         sub_models = SubModels.from_tree(storage.load(path / "sub-models.safetensors"))
     except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
         raise RunFolderError(f"{path} is damaged and cannot be read: {error}.") from None
     return state, inputs, sub_models
+
+
+def read_unfinished(path: Path) -> tuple[State, Inputs, int]:
+    """The model of the last checkpoint, the inputs it takes, and the rounds before it.
+
+    It is the model as the server holds it, also units that no worker keeps any more.
+    """
+    found = [file for name in (CHECKPOINT, KEPT) if (file := path / name).exists()]
+    if not found:
+        raise RunFolderError(
+            f"{path} has no checkpoint yet; `adaptcl resume {path}` goes on with it."
+        )
+    try:
+        stored = storage.load(found[0])
+        run = stored["run"]
+        # The model that would be delivered now: the mean of the latest ones, if there is one.
+        state = run["evaluator"]["model"] or run["loop"]["strategy"]["state"]
+        return dict(state), _read_inputs(path), int(stored["rounds"])
+    except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
+        raise RunFolderError(
+            f"The checkpoint of {path} does not hold a model that can be loaded: {error}."
+        ) from None
+
+
+def _read_inputs(path: Path) -> Inputs:
+    return Inputs.from_json(json.loads((path / INPUTS).read_bytes()))
 
 
 class RunFolder:
@@ -314,6 +355,10 @@ class RunFolder:
             self._rounds += 1
             self._rounds_crc32 = zlib.crc32(line, self._rounds_crc32)
 
+    def save_inputs(self, inputs: Inputs) -> None:
+        """Record what the model takes."""
+        self._write_text(INPUTS, json.dumps(inputs.to_json(), indent=2) + "\n")
+
     def save_best(self, model: State, round_: int) -> None:
         """Replace the best model by that of a round."""
         # One key alone: safetensors writes several in any order, and equal runs have equal files.
@@ -351,7 +396,7 @@ class RunFolder:
         """Write the results. The checkpoint is kept only for a run of more rounds."""
         self._save_model("model.safetensors", model, {"format": "pt"})
         self._settle_best(summary, keep=keep_checkpoint)
-        self._write_text("inputs.json", json.dumps(inputs.to_json(), indent=2) + "\n")
+        self.save_inputs(inputs)
         storage.save(self.path / "sub-models.safetensors", sub_models.to_tree())
         text = json.dumps(summary.to_json(), indent=2, allow_nan=False)
         self._write_text(SUMMARY, text + "\n")

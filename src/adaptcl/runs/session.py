@@ -32,7 +32,7 @@ from adaptcl.pruning import WorkerOrder, custom_worker_orders
 from adaptcl.records import RoundRecord, Summary, summarise
 from adaptcl.runs.evaluator import RunEvaluator, TestSetEvaluator
 from adaptcl.runs.folder import RunFolder
-from adaptcl.runs.result import Result
+from adaptcl.runs.result import FinishedRun
 from adaptcl.runs.resumption import can_be_extended, extend_run, marks, refuse_other_run
 from adaptcl.runs.status_file import StatusFile
 from adaptcl.runs.stopping import Listeners, job_stop_rule
@@ -125,7 +125,7 @@ def run_session(
     folder: RunFolder | None = None,
     listeners: Sequence[Listener] = (),
     evaluator: RunEvaluator | None = None,
-) -> Result:
+) -> FinishedRun:
     """Run to the end, from the beginning or from where the folder was left; closes the folder."""
     try:
         with note_custom_code(session.config.named_methods):
@@ -140,12 +140,14 @@ def _run(
     folder: RunFolder | None,
     listeners: Sequence[Listener],
     evaluator: RunEvaluator | None,
-) -> Result:
+) -> FinishedRun:
     config, workload, strategy = session.config, session.workload, session.strategy
     job = config.job
     checkpoint, records = None, list[RoundRecord]()
+    inputs = Inputs.of(workload.test, workload.classes)
     if folder:
         recognise(folder, config, workload)
+        folder.save_inputs(inputs)  # so that the model of a checkpoint can be loaded
         checkpoint, records = folder.left_off(torch.device(job.device))
     evaluator = evaluator or TestSetEvaluator(config, workload)
     if checkpoint:
@@ -188,7 +190,6 @@ def _run(
         stopped_by=None if strategy.finished else stop_rule.stopped_by,
     )
     sub_models = SubModels.of(workload.units, strategy.sub_models())
-    inputs = Inputs.of(workload.test, workload.classes)
     if folder:
         keep = checkpoints.extendable and summary.stopped_by is None
         folder.finish(summary, final, inputs, sub_models, keep_checkpoint=keep)
@@ -196,8 +197,9 @@ def _run(
     trained = copy.deepcopy(workload.model)
     trained.load_state_dict(final)
     path = folder.path if folder else None
-    return Result(
-        summary, tuple(records), trained.eval(), sub_models, path, inputs, workload.objective
+    rounds, settings = tuple(records), config.values()
+    return FinishedRun(
+        summary, rounds, trained.eval(), sub_models, path, inputs, workload.objective, settings
     )
 
 

@@ -16,7 +16,7 @@ MakeRun = Callable[..., Run]
 def seconds(axes: Axes, phase: int, worker: int) -> float:
     """How long the bars of a phase are, in minutes of the axis."""
     bars = axes.collections[4 * worker + phase]
-    return float(sum(np.ptp(path.vertices[:, 0]) for path in bars.get_paths()))
+    return float(sum(np.ptp(np.asarray(path.vertices)[:, 0]) for path in bars.get_paths()))
 
 
 def test_the_fastest_worker_waits_without_pruning_and_hardly_with_it(make_run: MakeRun) -> None:
