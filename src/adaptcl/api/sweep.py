@@ -53,17 +53,10 @@ def sweep(
         chosen = {name: point.values[name] for name in named if name in point.values}
         chosen |= {"strategy": job.strategy, "seed": job.seed, **code}
         folder = None if out is None else Path(out) / point.name
-        options: dict[str, Any] = {
-            "out": folder,
-            "resume": resume,
-            "track": track,
-            "preset": preset,
-        }
+        options: dict[str, Any] = {"out": folder, "resume": resume, "track": track, **chosen}
         with noting_failure(job.strategy, job.seed, folder, failed) as count_rounds:
-            told = [*heard, count_rounds]
-            results.append(
-                run(model, train, test, listeners=told, figures="none", **options, **chosen)
-            )
+            options["listeners"] = [*heard, count_rounds]
+            results.append(run(model, train, test, preset=preset, figures="none", **options))
     if not results:
         raise failed[0].error
     for each in failed:

@@ -245,7 +245,10 @@ def _duration(setting: Setting, text: str) -> float:
 def _custom_settings(words: Sequence[str], shipped: Mapping[str, Setting]) -> Mapping[str, Setting]:
     """Find the settings of the custom strategies and codecs that a command line names."""
     named = _named_classes(words)
-    names = [*str(named.get("strategy", "")).split(","), named.get("codec")]
+    listed = named.get("strategy", "")
+    listed = ",".join(map(str, listed)) if isinstance(listed, list) else str(listed)
+    named["strategy"] = listed
+    names = [*listed.split(","), named.get("codec")]
     if not any(is_custom(name.strip()) for name in names if isinstance(name, str)):
         return {}
     from adaptcl.config.config import all_settings  # imports PyTorch, as the class will

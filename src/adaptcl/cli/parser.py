@@ -28,6 +28,7 @@ def command_line() -> Parser:
     parser.add_argument("--version", action="version", version=f"adaptcl {__version__}")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     _add_run(commands)
+    _add_sweep(commands)
     _add_previews(commands)
     _add_resume(commands)
     _add_server(commands)
@@ -65,6 +66,21 @@ def _add_run(commands: Any) -> None:
     run.take_settings()
 
 
+def _add_sweep(commands: Any) -> None:
+    sweep = commands.add_parser(
+        "sweep",
+        help="make a run for each combination of listed settings",
+        description="Make a run for each combination of settings. In the file any setting may be a "
+        "list of values. Given again, the command goes on where it stopped.",
+        usage="adaptcl sweep [FILE] [--preset NAME] [--out DIR] [--SETTING X …]",
+    )
+    sweep.set_defaults(command=_imported("sweep", "sweep_settings"))
+    sweep.add_argument("--out", help="folder for the runs [default runs/ and the file's name]")
+    _add_watching(sweep)
+    _add_figures(sweep)
+    sweep.take_settings()
+
+
 def _add_watching(parser: Any) -> None:
     parser.add_argument(
         "--watch", action="store_true", help="show the run on a local page while it goes on"
@@ -74,6 +90,12 @@ def _add_watching(parser: Any) -> None:
         default="",
         metavar="NAMES",
         help="report to trackers: tensorboard, mlflow, wandb, with commas between",
+    )
+    parser.add_argument(
+        "--listen",
+        default="",
+        metavar="package.module:fn",
+        help="call your function with every event of the run; several with commas between",
     )
 
 

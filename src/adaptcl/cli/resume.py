@@ -13,9 +13,11 @@ from adaptcl import config, report
 from adaptcl.cli import network
 from adaptcl.cli.compare import named_runs, picture_options, show_runs_in_place
 from adaptcl.cli.job_commands import load_with_progress, saying_how_to_resume, unfinished
+from adaptcl.cli.listeners import named_listeners
 from adaptcl.cli.page import start_page
 from adaptcl.config.config import FROM_PYTHON
 from adaptcl.errors import AdaptCLError, RunFolderError, SettingError
+from adaptcl.events import Listener
 from adaptcl.report.progress import ended_by
 from adaptcl.runs.folder import NetworkFile, RunFolder, is_network_run, read_marks, read_settings
 from adaptcl.runs.resumption import refuse_other_settings
@@ -26,13 +28,13 @@ from adaptcl.trackers import tracked, tracker_names
 def resume_runs(options: argparse.Namespace) -> None:
     paths = named_runs(options.runs)
     pictures = picture_options(options)
-    trackers = tracker_names(options.track)
+    trackers, listeners = tracker_names(options.track), named_listeners(options.listen)
     if options.watch:
         start_page(paths)
     failed: dict[Path, str] = {}
     for together in _jobs(paths):
         try:
-            _go_on(together, paths, options.rounds, trackers)
+            _go_on(together, paths, options.rounds, trackers, listeners)
         except Exception as error:
             if len(paths) == 1:
                 raise
@@ -63,7 +65,11 @@ def _jobs(paths: Sequence[Path]) -> list[list[Path]]:
 
 
 def _go_on(
-    together: Sequence[Path], paths: Sequence[Path], rounds: int | None, trackers: Sequence[str]
+    together: Sequence[Path],
+    paths: Sequence[Path],
+    rounds: int | None,
+    trackers: Sequence[str],
+    listeners: Sequence[Listener],
 ) -> None:
     """Continue the runs of one job that are not finished; `paths` are the runs of all jobs."""
     left: dict[Path, dict[str, Any]] = {}
@@ -91,7 +97,7 @@ def _go_on(
             tracked(trackers, path, chosen) as tracking,
         ):
             session = simulated_session(chosen, workload)
-            run_session(session, RunFolder.open(path), [progress, *tracking])
+            run_session(session, RunFolder.open(path), [progress, *tracking, *listeners])
 
 
 def _settings(path: Path, rounds: int | None) -> dict[str, Any]:

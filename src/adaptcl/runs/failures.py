@@ -38,27 +38,28 @@ class FailedRun:
 
 @contextmanager
 def noting_failure(
-    strategy: object, seed: int, folder: Path | None, failed: list[FailedRun]
+    strategy: str, seed: int, folder: Path | None, failed: list[FailedRun], *, alone: bool = False
 ) -> Iterator[Listener]:
-    """Note the failure of a run that listens with what this yields, and go on.
+    """Note the failure of a run that listens with what this yields, and go on with the others.
 
-    An error that is not ours, most likely in a custom model or data set, is shown in full.
+    An error that is not ours, most likely in a custom model or data set, is shown in full. The
+    error of a run that is alone is just raised.
     """
-    reached = 0
+    reached, last = 0, 0
 
     def count(event: Event) -> None:
-        nonlocal reached
+        nonlocal reached, last
         if isinstance(event, RunStarted):
-            reached = event.rounds_done + 1
+            reached, last = event.rounds_done + 1, event.rounds
         elif isinstance(event, RoundFinished):
-            reached = event.record.round + 1
+            reached = min(event.record.round + 1, last)
 
     try:
         yield count
-    except Warning:
-        raise  # the user wants warnings to be errors
     except Exception as error:
+        # Nobody reads the output any more, or the user wants warnings to be errors.
+        if alone or isinstance(error, BrokenPipeError | Warning):
+            raise
         if not isinstance(error, AdaptCLError):
             traceback.print_exc()
-        name = strategy.__name__ if isinstance(strategy, type) else str(strategy)
-        failed.append(FailedRun(name, seed, reached, folder, error))
+        failed.append(FailedRun(strategy, seed, reached, folder, error))
