@@ -18,6 +18,7 @@ from adaptcl.cli.listeners import named_listeners
 from adaptcl.cli.page import start_page
 from adaptcl.cli.requested_runs import ineffective_settings, requested_configs, requested_runs
 from adaptcl.config import Config
+from adaptcl.events import Listener
 from adaptcl.runs.failures import FailedRun, noting_failure
 from adaptcl.runs.folder import RunFolder
 from adaptcl.runs.forecast import forecast_workload
@@ -51,7 +52,7 @@ def run_job(options: argparse.Namespace) -> None:
                 report.Progress() as progress,
                 tracked(trackers, path, each) as tracking,
             ):
-                told = [progress, *tracking, *listeners, count_rounds]
+                told: list[Listener] = [progress, *tracking, *listeners, count_rounds]
                 # A session that is over gives back its memory before the next one begins.
                 run_session(sessions.pop(0), RunFolder.open(path), told)
     show_the_others(asked.folders, failed, asked.figures, pictures)

@@ -337,19 +337,17 @@ def _add_lists(commands: Any) -> None:
     }
     for name, what in lists.items():
         listing = commands.add_parser(name, help=f"list {what}")
-        listing.set_defaults(command=_imported("listing", "list_names"), listed=name, custom=[])
-        if name in ("strategies", "prunings", "codecs"):
-            listing.add_argument(
-                "custom",
-                nargs="*",
-                metavar="package.module:Class",
-                help="also check and list your own class",
-            )
+        listing.set_defaults(command=_imported("listing", "list_names"), listed=name)
+        custom = name in ("strategies", "prunings", "codecs")
+        also = ", or your own as package.module:Class, which is checked and listed too"
+        listing.add_argument(
+            "names", nargs="*", metavar="NAME", help=f"tell more of one{also if custom else ''}"
+        )
 
 
 def _add_data(commands: Any) -> None:
     data = commands.add_parser("data", help="list, download and pack data sets")
-    data.set_defaults(command=_imported("listing", "list_names"), listed="data", custom=[])
+    data.set_defaults(command=_imported("listing", "list_names"), listed="data", names=[])
     actions = data.add_subparsers(title="actions", metavar="ACTION")
     get = actions.add_parser("get", help="download a data set")
     get.set_defaults(command=_imported("data", "download_data"))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import inspect
 import itertools
 import os
@@ -23,6 +22,7 @@ from adaptcl.engines.environment import EnvironmentSettings
 from adaptcl.errors import SettingError
 from adaptcl.settings import Setting, build, declared, is_custom
 from adaptcl.strategies import STRATEGIES, StrategyClass, strategy_class
+from adaptcl.suggestions import nearest_setting
 from adaptcl.training import Recipe
 from adaptcl.training.evaluation import USUAL_COUNT
 
@@ -55,8 +55,8 @@ def all_settings(values: Mapping[str, Any] | None = None) -> Mapping[str, Settin
 def unknown_setting(name: str, known: Mapping[str, Setting] | None = None) -> SettingError:
     """Make the error for a name that is not a setting; it suggests the nearest one."""
     known = _shipped_settings() if known is None else known
-    near = difflib.get_close_matches(name.replace("-", "_"), known, n=1)
-    hint = f"did you mean {near[0]!r}?" if near else "`adaptcl run --help-all` lists them all."
+    near = nearest_setting(name, known)
+    hint = f"did you mean {near!r}?" if near else "`adaptcl run --help-all` lists them all."
     return SettingError(f"There is no setting {name!r}; {hint}")
 
 
