@@ -17,9 +17,9 @@ from statistics import fmean
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from adaptcl.report.figures import figure_style, legend_below, svg_image
-from adaptcl.report.palette import FAINT, Look, looks, series_look
-from adaptcl.report.panels import slow_to_fast
+from adaptcl.report.figures import figure_style, image_of, legend_below
+from adaptcl.report.figures.palette import FAINT, Look, looks, series_look
+from adaptcl.report.figures.panels import slow_to_fast
 from adaptcl.storage import written_whole
 from paper.experiment import Part
 from paper.outcomes import RowOutcome, find_outcome
@@ -115,7 +115,7 @@ def _draw(panels: int, fill: Callable[[Sequence[Axes]], None], path: Path) -> Pa
         axes = list(figure.subplots(1, panels, squeeze=False)[0])
         fill(axes)
         legend_below(figure, *axes, fixed_size=True)
-        image = svg_image(figure)
+        image = image_of(figure, "svg")
     with written_whole(path) as file:
         file.write(image)
     return path

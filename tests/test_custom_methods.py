@@ -169,6 +169,7 @@ def _methods(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def run(**settings: Any) -> adaptcl.Result:
     small = {"workers": 2, "rounds": 4, "epochs": 0.2, "strategy": "mine:Momentum"}
+    small |= {"figures": "none"}
     return adaptcl.run(build("small", (1, 8, 8), 10, 1), TRAIN, TEST, **{**small, **settings})
 
 

@@ -16,14 +16,14 @@ import adaptcl
 PACKAGE = Path(adaptcl.__file__).parent
 
 TIERS = (
-    "errors interrupts lazy seeds settings storage",
+    "errors interrupts lazy seeds settings storage suggestions",
     "units",
     "models data custom",
     "pruning codecs training",
     "records events strategies",
     "engines config",
     "runs report flower trackers page",
-    "cli __main__ __init__",
+    "cli api __main__ __init__",
 )
 """From the bottom to the top. Parts of one tier may import each other, but not in a circle."""
 

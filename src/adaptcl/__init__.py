@@ -1,11 +1,13 @@
 """AdaptCL: collaborative learning among unequal machines.
 
 - `adaptcl.run(model, train, test, strategy="adaptcl", ...)` trains your `nn.Module` with simulated
-  workers. The command `adaptcl` does the same from settings files.
+  workers. The command `adaptcl` does the same from settings files. `adaptcl.sweep` makes several
+  runs in one call, and `adaptcl.forecast` says how long a run would take.
+- `adaptcl.compare(results)` and `adaptcl.plot(results)` take results and run folders.
 - `adaptcl.Progress` shows the progress of a run; `adaptcl.events` are the events that any function
   can listen to. A listener that raises `adaptcl.StopRun` ends the run after the round.
 - `adaptcl.describe(model, example)` says which units of a model can be cut.
-- `adaptcl.load(folder)` returns the model of a finished run, or the sub-model of one worker.
+- `adaptcl.load(folder)` returns the model of a run, or the sub-model of one worker.
 """
 
 from __future__ import annotations
@@ -17,9 +19,13 @@ from adaptcl.lazy import lazy_names
 
 if TYPE_CHECKING:
     from adaptcl import events
+    from adaptcl.api.comparisons import compare, plot
+    from adaptcl.api.forecasts import forecast
+    from adaptcl.api.results import Result, Results
+    from adaptcl.api.run import run
+    from adaptcl.api.sweep import sweep
     from adaptcl.report.progress import Progress
-    from adaptcl.runs.result import Delivered, Result, load
-    from adaptcl.runs.run import run
+    from adaptcl.runs.result import Delivered, load
     from adaptcl.units import describe
 else:
     __getattr__ = lazy_names(
@@ -27,10 +33,15 @@ else:
         {
             "Delivered": "adaptcl.runs.result",
             "Progress": "adaptcl.report.progress",
-            "Result": "adaptcl.runs.result",
+            "Result": "adaptcl.api.results",
+            "Results": "adaptcl.api.results",
+            "compare": "adaptcl.api.comparisons",
             "describe": "adaptcl.units",
+            "forecast": "adaptcl.api.forecasts",
             "load": "adaptcl.runs.result",
-            "run": "adaptcl.runs.run",
+            "plot": "adaptcl.api.comparisons",
+            "run": "adaptcl.api.run",
+            "sweep": "adaptcl.api.sweep",
         },
     )
 
@@ -41,12 +52,17 @@ __all__ = [
     "Delivered",
     "Progress",
     "Result",
+    "Results",
     "StopRun",
     "__version__",
+    "compare",
     "describe",
     "events",
+    "forecast",
     "load",
+    "plot",
     "run",
+    "sweep",
 ]
 
 

@@ -225,6 +225,10 @@ class Summary:
         known = [each for each in self.accuracy_by_worker if each is not None]
         return fmean(known) if known else None
 
+    def to_dict(self) -> dict[str, Any]:
+        """All figures by name."""
+        return dataclasses.asdict(self)
+
     def to_json(self) -> dict[str, Any]:
         values = dataclasses.asdict(self)
         return values | {name: _finite(values[name]) for name in _ACCURACIES}

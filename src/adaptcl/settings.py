@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeGuard, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from adaptcl.errors import SettingError
+from adaptcl.suggestions import hint_at_value
 
 Group = TypeVar("Group")
 
@@ -213,7 +214,8 @@ class Setting:
 
     def refuse(self, value: Any) -> SettingError:
         """Make the error for a value that is not allowed."""
-        return SettingError(f"{self.name} is {value!r}, but it must be {self.words}.")
+        hint = hint_at_value(value, self.allowed.choices) if self.allowed.choices else "."
+        return SettingError(f"{self.name} is {value!r}, but it must be {self.words}{hint}")
 
     def checked(self, value: Any) -> Any:
         """Convert a value to the type of the setting, or raise a `SettingError`."""

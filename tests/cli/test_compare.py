@@ -68,14 +68,14 @@ def test_figures_replace_those_of_an_earlier_comparison_and_no_other_files(
 
 
 def test_the_table_can_be_written_as_csv(command: Command, refused: Refused, runs: Path) -> None:
-    words = ("--csv", "table.csv", "--target-accuracy", "50", "--out", "drawn")
-    status, output, errors = command("compare", str(runs / "both"), *words)
+    words = ("--csv", "table.csv", "--target-accuracy", "50", "--out", "drawn", "--no-titles")
+    status, output, errors = command("compare", str(runs / "both"), *words, "--figures", "svg")
     assert (status, errors) == (0, "")
     assert all(len(line) <= 80 for line in output.splitlines()[:12])
     assert "parameters saved" in output
     assert "time to 50 %" in output
-    assert "figures  drawn (overview.png, " in output
-    assert (Path("drawn") / "overview.png").exists()
+    assert "figures  drawn (overview.svg, " in output
+    assert "Accuracy over time" not in (Path("drawn") / "overview.svg").read_text()
     table, verdict = output.splitlines()[-2:]
     assert table == "table    table.csv"
     assert " was fastest to 50 %: " in verdict
@@ -88,6 +88,10 @@ def test_the_table_can_be_written_as_csv(command: Command, refused: Refused, run
     refused(
         ["compare", str(runs / "both"), "--csv", "no/table.csv"],
         "no/table.csv cannot be written: No such file or directory.",
+    )
+    refused(
+        ["compare", str(runs / "both"), "--figures", "gif"],
+        "There is no figure format 'gif'; there are png, svg, pdf, with commas between, and none.",
     )
 
 

@@ -37,10 +37,26 @@ def shown(command: Command, capsys: pytest.CaptureFixture[str]) -> Callable[...,
 def test_all_settings_have_a_flag_with_help(shown: Callable[..., str]) -> None:
     text = shown("run", "--help-all")
     for each in all_settings().values():
-        assert f"{each.flag} X" in text
+        assert (f"{each.flag}, --no-" if each.kind is bool else f"{each.flag} X") in text
         assert each.help.replace("- ", "-") in text
     assert "number of rounds (T) [a whole number, at least 1; default 16]" in text
     assert "default by-worker, with adaptcl by-change, with heterofl by-unit" in text
+
+
+@pytest.mark.parametrize(
+    ("words", "grow"),
+    [
+        (["--grow"], True),
+        (["--no-grow"], False),
+        (["--grow", "true"], True),
+        (["--grow=false"], False),
+    ],
+)
+def test_what_is_true_or_false_is_a_flag_and_takes_no_other_word(
+    words: list[str], grow: bool
+) -> None:
+    options = command_line().parse_args(["run", *words, "my.toml"])
+    assert (options.flags, options.file) == ({"grow": grow}, "my.toml")
 
 
 def test_help_shows_the_settings_that_most_people_need_under_headings(
@@ -86,7 +102,16 @@ def test_flags_become_values() -> None:
         (["rnu"], "There is no command 'rnu'; did you mean 'run'?"),
         (["dance"], "There is no command 'dance'; `adaptcl --help` lists them all."),
         ([], "the following arguments are required: COMMAND; `adaptcl --help` says more."),
-        (["strategies", "fedavg"], "'fedavg' is one word too many for this command."),
+        (["strategies", "fedavgs"],
+         "'fedavgs' is not one of the strategies; did you mean 'fedavg-s'?"),
+        (["run", "--lr", "1"], "There is no flag --lr; did you mean --learning-rate?"),
+        (["run", "--num-clients", "3"], "There is no flag --num-clients; did you mean --workers?"),
+        (["run", "--grow", "--no-grow"], "grow is given twice, as True and as False."),
+        (["run", "--grow=maybe"], "grow is 'maybe', but it must be true or false."),
+        (["run", "--strategy", "fedprox"],
+         "strategy is 'fedprox', but it must be one of fedavg, fedavg-s, fedasync-s, ssp-s, "
+         "dc-asgd-a-s, adaptcl, heterofl, fedrolex, fedbuff, or your own as package.module:Class; "
+         "FedProx is 'fedavg' with the setting proximal, such as 0.01."),
         (["run", "one.toml", "two.toml"], "'two.toml' is one word too many for this command."),
         (["run", "--rounds", "3", "--rounds", "4"], "rounds is given twice, as 3 and as 4."),
         (["run", "--rounds", "x"], "rounds is 'x', but it must be a whole number, at least 1."),

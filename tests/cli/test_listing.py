@@ -53,6 +53,18 @@ def test_custom_classes_are_listed_if_they_can_be_used(command: Command) -> None
     assert (status, errors.partition(":")[0]) == (2, "adaptcl")
 
 
+def test_one_method_is_told_with_its_settings(command: Command) -> None:
+    status, output, errors = command("strategies", "adaptcl")
+    assert (status, errors) == (0, "")
+    assert output.startswith("adaptcl: a sub-model for each worker")
+    assert "  --pruning-interval\n" in output
+    assert "  --grow, --no-grow\n" in output
+    assert "--mixing" not in output  # of another strategy
+    assert "--aggregation" not in command("strategies", "fedavg")[1]  # has no effect there
+    assert "--dgc-sparsity" in command("codecs", "dgc")[1]
+    assert tomllib.loads(command("presets", "default")[1].partition("\n")[2]) == preset("default")
+
+
 def completed(words: str, capsys: pytest.CaptureFixture[str]) -> list[str]:
     """What bash offers for the last word."""
     assert main(["completion"]) == 0

@@ -37,7 +37,14 @@ def data() -> tuple[Tensor, Tensor]:
 
 
 def run(listener: Callable[[Event], None] = lambda _: None, **settings: Any) -> adaptcl.Result:
-    defaults = {"rounds": 2, "threads": 1, "batch_size": 2, "evaluate_every": 9, "sigma": 4.0}
+    defaults: dict[str, Any] = {
+        "rounds": 2,
+        "threads": 1,
+        "batch_size": 2,
+        "evaluate_every": 9,
+        "sigma": 4.0,
+    }
+    defaults |= {"figures": "none"}
     return adaptcl.run(wide(), data(), data(), listeners=[listener], **{**defaults, **settings})
 
 

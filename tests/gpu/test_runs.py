@@ -12,7 +12,7 @@ from torch import Tensor
 import adaptcl
 from adaptcl.events import Event, RoundFinished
 from adaptcl.models import build
-from adaptcl.runs.result import Result
+from adaptcl.runs.result import FinishedRun
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
 
@@ -36,7 +36,7 @@ def images(count: int) -> tuple[Tensor, Tensor]:
     return pixels, labels
 
 
-def go(strategy: str, **settings: Any) -> Result:
+def go(strategy: str, **settings: Any) -> FinishedRun:
     if strategy == "adaptcl":
         settings["pruning_interval"] = 2
     return adaptcl.run(

@@ -76,7 +76,7 @@ def test_without_results_every_table_says_so_and_nothing_is_drawn(tmp_path: Path
 def test_the_document_in_the_repository_is_what_its_results_give(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(figures, "svg_image", lambda figure: b"composed, not rendered")
+    monkeypatch.setattr(figures, "image_of", lambda figure, form: b"composed, not rendered")
     store = Store.existing(REPOSITORY / "paper" / "results")
     document, *drawn = build_document(load_experiments(), store, tmp_path)
     text = document.read_text()

@@ -179,8 +179,7 @@ def test_settings_of_the_simulation_say_nothing_about_a_run_across_a_network(
     make_run: MakeRun,
 ) -> None:
     runs = [make_run(n, seed=s, settings={"sigma": float(s)}) for n, s in (("a", 1), ("b", 2))]
-    for run in runs:
-        (run.folder / "network.toml").touch()
+    runs = [replace(run, networked=True) for run in runs]
     assert [run.label for run in distinct_labels(runs)] == [
         "fedavg-s (seed=1)",
         "fedavg-s (seed=2)",
@@ -340,5 +339,5 @@ def test_a_setting_that_an_older_folder_lacks_is_compared_among_the_others(
 
 def test_real_and_virtual_time_are_different_clocks(make_run: MakeRun) -> None:
     runs = [make_run("a", settings={"sigma": 2.0}), make_run("b", settings={"sigma": 5.0})]
-    (runs[0].folder / "network.toml").touch()
+    runs[0] = replace(runs[0], networked=True)
     assert job_differences(runs) == ["clock"]

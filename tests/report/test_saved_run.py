@@ -113,11 +113,11 @@ def test_runs_are_ordered_as_the_strategies_are_listed_and_else_left_alone(
     assert by_strategy(runs) == [runs[place] for place in (2, 4, 1, 3, 5, 0)]
 
 
-def test_the_clock_of_a_run_across_a_network_is_a_real_one(tmp_path: Path) -> None:
-    run = Run(tmp_path, "adaptcl", {"strategy": "adaptcl"}, (), None)
-    assert run.clock == "virtual time"
-    (tmp_path / "network.toml").touch()
-    assert run.clock == "time"
+def test_the_clock_of_a_run_across_a_network_is_a_real_one(write_run: Callable[..., Path]) -> None:
+    folder = write_run("a")
+    assert read_run(folder).clock == "virtual time"
+    (folder / "network.toml").touch()
+    assert read_run(folder).clock == "time"
 
 
 def points(count: int, seed: int) -> Pair:
@@ -142,7 +142,7 @@ def made(
 ) -> Run:
     adaptcl.run(
         net(8) if model is None else model, train, test, seed=seed, out=folder, rounds=1,
-        strategy="fedavg-s", **settings,
+        strategy="fedavg-s", figures="none", **settings,
     )  # fmt: skip
     return read_run(folder)
 

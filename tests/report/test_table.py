@@ -284,7 +284,7 @@ def test_unfinished_runs_are_left_out_of_means_and_named(make_run: MakeRun) -> N
 def test_real_times_across_a_network_are_not_called_virtual(make_run: MakeRun) -> None:
     run = make_run("across")
     assert "| virtual time |" in comparison_markdown([run])
-    (run.folder / "network.toml").touch()
+    run = replace(run, networked=True)
     assert "| time |" in comparison_markdown([run])
 
 

@@ -44,7 +44,7 @@ def small_run(out: Path, **settings: Any) -> adaptcl.Result:
     )
     defaults: dict[str, Any] = {
         **{"train": clouds(120), "test": clouds(60, 1), "workers": 4, "batch_size": 16},
-        **{"bandwidth_max": 0.01, "jitter": 0.1, "averaging": 0.4, "threads": 1},
+        **{"bandwidth_max": 0.01, "jitter": 0.1, "averaging": 0.4, "threads": 1, "figures": "none"},
         "adaptcl": {"max_importance_lost": 1.0},
     }
     return adaptcl.run(model, out=out, **{**defaults, **settings})

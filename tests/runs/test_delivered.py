@@ -118,7 +118,14 @@ def test_tracing_it_warns_of_nothing_it_does(given: Tensor) -> None:
 def test_a_run_gives_the_same_model_as_its_folder(tmp_path: Path) -> None:
     data = IMAGES, torch.arange(5) % 3
     result = adaptcl.run(
-        net(), data, data, out=tmp_path / "run", strategy="fedavg", workers=2, rounds=1
+        net(),
+        data,
+        data,
+        out=tmp_path / "run",
+        strategy="fedavg",
+        workers=2,
+        rounds=1,
+        figures="none",
     )
     loaded = adaptcl.load(tmp_path / "run", model=net())
     assert torch.equal(result.delivered(IMAGES), loaded(IMAGES))

@@ -34,8 +34,14 @@ TEST = samples([0, 1, 2, 3] * 20, 4)
 def run(**settings: Any) -> Result:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(6, 24), nn.ReLU(), nn.Linear(24, CLASSES))
-    given = {"strategy": "fedavg-s", "rounds": 3, "batch_size": 8, "train_time": 1.0, **settings}
-    return adaptcl.run(model, PARTS, TEST, **given)
+    given: dict[str, Any] = {
+        "strategy": "fedavg-s",
+        "rounds": 3,
+        "batch_size": 8,
+        "train_time": 1.0,
+        "figures": "none",
+    }
+    return adaptcl.run(model, PARTS, TEST, **{**given, **settings})
 
 
 def right_by_class(result: Result) -> list[float]:

@@ -35,7 +35,14 @@ def points(count: int) -> tuple[Tensor, Tensor]:
 
 def trained(folder: Path | None, **settings: Any) -> adaptcl.Result:
     torch.manual_seed(0)
-    fast: dict[str, Any] = {"workers": 2, "rounds": 3, "bandwidth_max": 0.01, **HALF, **settings}
+    fast: dict[str, Any] = {
+        "workers": 2,
+        "rounds": 3,
+        "bandwidth_max": 0.01,
+        "figures": "none",
+        **HALF,
+        **settings,
+    }
     return adaptcl.run(net(), points(60), points(30), out=folder, **fast)
 
 
@@ -125,7 +132,8 @@ def test_what_cannot_be_loaded_is_told_in_a_sentence(finished: Path, tmp_path: P
         ((finished, nn.Linear(6, 3), None), "holds another model than this"),
         ((finished, net(), 2), "There is no worker 2: they are numbered 0 to 1"),
         ((tmp_path / "nowhere", None, None), "is not a run folder"),
-        ((tmp_path / "begun", None, None), "is not finished; `adaptcl resume"),
+        ((tmp_path / "begun", None, None), "has no checkpoint yet; `adaptcl resume"),
+        ((tmp_path / "begun", None, 1), "is not finished, and sub-models are kept only at the end"),
     ]:
         folder, model, worker = words
         with pytest.raises(AdaptCLError, match=sentence):

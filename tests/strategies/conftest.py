@@ -17,7 +17,7 @@ from torch import nn
 import adaptcl
 from adaptcl import data
 from adaptcl import storage as snapshot
-from adaptcl.runs.result import Result
+from adaptcl.runs.result import FinishedRun
 from adaptcl.strategies import STRATEGIES, Closed, Job, Reaction, Strategy
 from adaptcl.training import Arrival, Recipe, Task, Timing, Update
 from adaptcl.units import Kept, State, trace
@@ -158,10 +158,10 @@ def with_batch_norm() -> Callable[..., Job]:
 
 
 @pytest.fixture(scope="session")
-def learn() -> Callable[..., Result]:
+def learn() -> Callable[..., FinishedRun]:
     """Four unequal workers really learn the digits; about a third of a second."""
 
-    def run(strategy: str, **settings: Any) -> Result:
+    def run(strategy: str, **settings: Any) -> FinishedRun:
         torch.manual_seed(0)
         digits = data.load("digits")
         model = nn.Sequential(

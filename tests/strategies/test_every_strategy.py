@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 import adaptcl
 from adaptcl.errors import AdaptCLWarning
-from adaptcl.runs.result import Result
+from adaptcl.runs.result import FinishedRun
 from adaptcl.strategies import STRATEGIES
 
 # Learning ---------------------------------------------------------------------------------------
@@ -20,7 +20,7 @@ from adaptcl.strategies import STRATEGIES
 
 @pytest.mark.slow
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_it_learns_the_digits(learn: Callable[..., Result], strategy: str) -> None:
+def test_it_learns_the_digits(learn: Callable[..., FinishedRun], strategy: str) -> None:
     settings: dict[str, Any] = {"epochs": 1.0} if strategy == "dc-asgd-a-s" else {}
     result = learn(strategy, **settings)
     assert result.summary.accuracy > (0.7 if strategy.startswith("fedavg") else 0.85)
@@ -39,7 +39,7 @@ def images(count: int, seed: int) -> tuple[Tensor, Tensor]:
     return pixels, torch.arange(count) % 3
 
 
-def short_run(strategy: str, **settings: Any) -> Result:
+def short_run(strategy: str, **settings: Any) -> FinishedRun:
     torch.manual_seed(1)
     model = nn.Sequential(
         nn.Conv2d(1, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten(), nn.Linear(128, 3)
@@ -50,7 +50,7 @@ def short_run(strategy: str, **settings: Any) -> Result:
     return adaptcl.run(model, images(24, 1), images(9, 2), strategy=strategy, **(job | settings))
 
 
-def same_model(one: Result, other: Result) -> bool:
+def same_model(one: FinishedRun, other: FinishedRun) -> bool:
     states = one.model.state_dict(), other.model.state_dict()
     return all(torch.equal(tensor, states[1][name]) for name, tensor in states[0].items())
 
@@ -100,15 +100,16 @@ def sentences(count: int, seed: int) -> tuple[Tensor, Tensor]:
     return tokens, tokens[:, -1] % 3
 
 
-def causal_run(strategy: str, **settings: Any) -> Result:
+def causal_run(strategy: str, **settings: Any) -> FinishedRun:
     torch.manual_seed(0)
     job: dict[str, Any] = {"workers": 3, "rounds": 4, "batch_size": 8, "averaging": 0.9}
+    job |= {"figures": "none"}
     return adaptcl.run(
         Causal(), sentences(48, 0), sentences(24, 1), strategy=strategy, **(job | settings)
     )
 
 
-def assert_sound(result: Result) -> None:
+def assert_sound(result: FinishedRun) -> None:
     state = result.model.state_dict()
     assert torch.equal(state.pop("mask"), MASK)
     assert all(bool(tensor.isfinite().all()) for tensor in state.values())

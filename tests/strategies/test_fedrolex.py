@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adaptcl.runs.result import Result
+from adaptcl.runs.result import FinishedRun
 from adaptcl.strategies import Job
 from adaptcl.strategies.fedrolex import FedRolex
 from adaptcl.strategies.widths import WidthSettings, window
@@ -109,6 +109,6 @@ def test_a_checkpoint_file_gives_the_same_continuation(
 
 
 def test_it_learns_the_digits_though_nobody_holds_the_whole_model(
-    learn: Callable[..., Result],
+    learn: Callable[..., FinishedRun],
 ) -> None:
     assert learn("fedrolex", worker_widths=[0.5, 0.5, 0.75, 0.75]).summary.accuracy > 0.85

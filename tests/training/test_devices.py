@@ -54,7 +54,7 @@ def test_a_run_on_a_gpu_leaves_nothing_behind_of_how_it_multiplied(
     digits = data.load("digits")
     adaptcl.run(
         models.build("small", (1, 8, 8), 10, seed=1), digits.train, digits.test, device="cuda",
-        workers=2, rounds=1, precision="tf32", out=out and tmp_path / out,
+        workers=2, rounds=1, precision="tf32", out=out and tmp_path / out, figures="none",
     )  # fmt: skip
     assert (matmul.allow_tf32, cudnn.allow_tf32) == (False, True)
 

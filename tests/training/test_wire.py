@@ -158,6 +158,7 @@ def test_a_run_ends_with_tied_tensors_tied(
         learning_rate=0.1,
         threads=1,
         out=tmp_path / "run",
+        figures="none",
         **settings,
     )
     state = load_file(tmp_path / "run" / "model.safetensors")

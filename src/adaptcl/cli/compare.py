@@ -9,11 +9,10 @@ from pathlib import Path
 from rich.console import Console
 
 from adaptcl.errors import RunFolderError
-from adaptcl.page.html import REPORT, write_report
+from adaptcl.page.html import REPORT, write_reports
 from adaptcl.report.comparison import Comparison, compare
 from adaptcl.report.csv_file import write_comparison
-from adaptcl.report.figures import draw
-from adaptcl.report.labels import distinct_labels
+from adaptcl.report.figures import PictureOptions, draw
 from adaptcl.report.saved_run import Run, by_strategy, read_run
 from adaptcl.report.table import comparison_table
 from adaptcl.report.verdict import verdict
@@ -21,6 +20,7 @@ from adaptcl.runs.folder import FIGURES, run_folders
 
 
 def compare_runs(options: argparse.Namespace) -> None:
+    pictures = picture_options(options)
     comparison = compare(
         _read(named_runs(options.runs)),
         over_seeds=options.over_seeds,
@@ -38,22 +38,27 @@ def compare_runs(options: argparse.Namespace) -> None:
         print("\n\n".join(filter(None, [table.markdown(), verdict(comparison)])))
         return
     Console().print(table)
-    _print_files(comparison, Path(options.out))
+    _print_files(comparison, Path(options.out), pictures)
     if options.csv:
         _print("table", options.csv)
     _print_verdict(comparison)
 
 
-def show_runs(paths: Sequence[Path], figures: Path) -> None:
+def picture_options(options: argparse.Namespace) -> PictureOptions:
+    """What the flags --figures and --no-titles ask for."""
+    return PictureOptions.parse(options.figures, titles=options.titles)
+
+
+def show_runs(paths: Sequence[Path], figures: Path, pictures: PictureOptions) -> None:
     """Print the table of some runs and their folders, and draw their figures."""
     comparison = compare(_read(paths))
     Console().print(comparison_table(comparison))
-    _print_files(comparison, figures)
-    _write_reports(comparison.runs, figures.parent)
+    _print_files(comparison, figures, pictures)
+    _print("report", str(write_reports(comparison.runs, figures.parent)))
     _print_verdict(comparison)
 
 
-def show_runs_in_place(paths: Sequence[Path]) -> None:
+def show_runs_in_place(paths: Sequence[Path], pictures: PictureOptions) -> None:
     """Print the table of some runs, and draw their figures where `adaptcl run` draws them.
 
     That is beside runs that one command began, and in the folder of any other run.
@@ -63,8 +68,8 @@ def show_runs_in_place(paths: Sequence[Path]) -> None:
     comparison = compare(runs, over_seeds=None if len(folders) == 1 else False)
     Console().print(comparison_table(comparison))
     for folder, together in folders.items():
-        _print_files(compare(together), folder / FIGURES)
-        _write_reports(together, folder)
+        _print_files(compare(together), folder / FIGURES, pictures)
+        _print("report", str(write_reports(together, folder)))
     _print_verdict(comparison)
 
 
@@ -107,12 +112,14 @@ def _figure_folders(runs: Sequence[Run]) -> dict[Path, list[Run]]:
     }
 
 
-def _print_files(comparison: Comparison, folder: Path) -> None:
+def _print_files(comparison: Comparison, folder: Path, pictures: PictureOptions) -> None:
     """Draw the figures; print where runs and figures are, and which files were removed or kept."""
     for run in comparison.runs:
         _print("run", str(run.folder))
+    if not pictures.formats:
+        return
     try:
-        drawn = draw(comparison, folder)
+        drawn = draw(comparison, folder, pictures)
     except OSError as error:
         raise RunFolderError(f"{folder} cannot be written: {error.strerror}.") from None
     _print("figures", f"{folder} ({', '.join(path.name for path in drawn.paths)})")
@@ -125,15 +132,6 @@ def _print_files(comparison: Comparison, folder: Path) -> None:
 def _print_verdict(comparison: Comparison) -> None:
     if sentence := verdict(comparison):
         _print("verdict", sentence)
-
-
-def _write_reports(runs: Sequence[Run], folder: Path) -> None:
-    """Write the page of every run into its folder, and one about all of them above these."""
-    for run in runs:
-        write_report([run], run.folder / REPORT)
-    if len(runs) > 1:
-        write_report(distinct_labels(runs), folder / REPORT)
-    _print("report", str(folder / REPORT if len(runs) > 1 else runs[0].folder / REPORT))
 
 
 def _print(what: str, words: str) -> None:

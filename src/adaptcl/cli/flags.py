@@ -11,7 +11,7 @@ import argparse
 import difflib
 import re
 import sys
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn
@@ -20,6 +20,7 @@ from adaptcl.config.catalogue import Catalogue, read_catalogue
 from adaptcl.config.files import DEFAULT_PRESET, preset, presets, read_toml
 from adaptcl.errors import SettingError
 from adaptcl.settings import Setting, is_custom
+from adaptcl.suggestions import nearest_setting
 
 COMMON = (
     *("strategy", "model", "workers", "rounds", "max_virtual_time", "seed", "codec"),
@@ -73,6 +74,7 @@ class Parser(argparse.ArgumentParser):
         """
         args = sys.argv[1:] if args is None else args
         settings = {} if self._excluded is None else self._add_settings(args, self._excluded)
+        args = [*_without_truth(args, settings)]
         options, unknown = super().parse_known_args(args, namespace)
         flag = next((word for word in unknown if word.startswith("-")), None)
         if flag is not None:
@@ -123,10 +125,11 @@ class Parser(argparse.ArgumentParser):
             for each in settings.values():
                 if each.group == name:
                     self._add_flag(group, each, _default(each, catalogue, preset_values))
-        custom = _custom_settings(words, catalogue.settings)
+        alone = {f for action in self._actions if action.nargs == 0 for f in action.option_strings}
+        custom = _custom_settings(words, catalogue.settings, alone)
         group = self.add_argument_group("settings of your own classes")
         for each in custom.values():
-            self._add_flag(group, each, _shown(each.default), is_common=True)
+            self._add_flag(group, each, shown_value(each.default), is_common=True)
         return {**settings, **custom}
 
     @staticmethod
@@ -137,6 +140,17 @@ class Parser(argparse.ArgumentParser):
         kind = "" if each.words == "text" else f"{each.words}; "
         parsers = {"strategy": _strategies, "seed": _seeds, "max_virtual_time": _duration}
         parse = parsers.get(each.name, Setting.parse)
+        if each.kind is bool:
+            group.add_argument(
+                *flags_of(each),
+                dest=each.name,
+                action=_Switch,
+                is_common=is_common or each.name in COMMON,
+                default=argparse.SUPPRESS,
+                nargs=0,
+                help=f"{each.help} [default {default}]".replace("%", "%%"),
+            )
+            return
         group.add_argument(
             each.flag,
             *_SHORTER.get(each.name, ()),
@@ -174,6 +188,19 @@ class _Setting(_Once):
         self.is_common = is_common
 
 
+class _Switch(_Setting):
+    """The flags of a setting that is true or false: `--grow` and `--no-grow`."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,
+        option_string: str | None = None,
+    ) -> None:
+        super().__call__(parser, namespace, option_string == self.option_strings[0], option_string)
+
+
 class _HelpAll(argparse.Action):
     """`--help-all`: the help with the flags of all settings."""
 
@@ -184,6 +211,28 @@ class _HelpAll(argparse.Action):
         assert isinstance(parser, Parser)
         print(parser.format_full_help(), end="")
         parser.exit()
+
+
+def flags_of(each: Setting) -> tuple[str, ...]:
+    """Its flag; of one that is true or false also the flag for false."""
+    negated = f"--no-{each.flag.removeprefix('--')}"
+    return (each.flag, negated) if each.kind is bool else (each.flag,)
+
+
+def _without_truth(words: Sequence[str], settings: Mapping[str, Setting]) -> Iterator[str]:
+    """Words in which `--grow true` is `--grow`, and `--grow=false` is `--no-grow`."""
+    switches = {each.flag: each for each in settings.values() if each.kind is bool}
+    rest = list(words)
+    while rest:
+        word = rest.pop(0)
+        flag, equals, text = word.partition("=")
+        if flag not in switches:
+            yield word
+            continue
+        if not equals and rest and rest[0].lower() in ("true", "false"):
+            text = rest.pop(0)
+        negated = text and not switches[flag].parse(text)
+        yield flags_of(switches[flag])[bool(negated)]
 
 
 def whole_number(text: str) -> int:
@@ -242,10 +291,18 @@ def _duration(setting: Setting, text: str) -> float:
         ) from None
 
 
-def _custom_settings(words: Sequence[str], shipped: Mapping[str, Setting]) -> Mapping[str, Setting]:
-    """Find the settings of the custom strategies and codecs that a command line names."""
-    named = _named_classes(words)
-    names = [*str(named.get("strategy", "")).split(","), named.get("codec")]
+def _custom_settings(
+    words: Sequence[str], shipped: Mapping[str, Setting], alone: Collection[str]
+) -> Mapping[str, Setting]:
+    """Find the settings of the custom strategies and codecs that a command line names.
+
+    Flags in `alone` take no word.
+    """
+    named = _named_classes(words, alone)
+    listed = named.get("strategy", "")
+    listed = ",".join(map(str, listed)) if isinstance(listed, list) else str(listed)
+    named["strategy"] = listed
+    names = [*listed.split(","), named.get("codec")]
     if not any(is_custom(name.strip()) for name in names if isinstance(name, str)):
         return {}
     from adaptcl.config.config import all_settings  # imports PyTorch, as the class will
@@ -253,16 +310,13 @@ def _custom_settings(words: Sequence[str], shipped: Mapping[str, Setting]) -> Ma
     return {name: each for name, each in all_settings(named).items() if name not in shipped}
 
 
-def _named_classes(words: Sequence[str]) -> dict[str, Any]:
-    """Find the strategy and the codec that a command line, or its file, names.
-
-    Every flag of a command with settings takes one word, except those for help.
-    """
+def _named_classes(words: Sequence[str], alone: Collection[str]) -> dict[str, Any]:
+    """Find the strategy and the codec that a command line, or its file, names."""
     flags: dict[str, str] = {}
     rest = iter(words)
     for word in rest:
         flag, equals, value = word.partition("=")
-        if flag in ("-h", "--help", "--help-all"):
+        if flag in alone or word in ("true", "false"):
             continue
         if flag.startswith("-"):
             flags[flag] = value if equals else next(rest, "")
@@ -277,29 +331,30 @@ def _named_classes(words: Sequence[str]) -> dict[str, Any]:
 
 def _default(each: Setting, catalogue: Catalogue, preset_values: Mapping[str, Any]) -> str:
     """Show the default of a setting, and those that strategies have instead."""
-    shown = _shown(preset_values.get(each.name, each.default))
+    shown = shown_value(preset_values.get(each.name, each.default))
     for name in catalogue.strategies:
         value = each.default
         if each.name not in preset_values:
             value = catalogue.strategy_defaults.get(name, {}).get(each.name, value)
         value = preset_values.get(name, {}).get(each.name, value)
         if value != each.default:
-            shown += f", with {name} {_shown(value)}"
+            shown += f", with {name} {shown_value(value)}"
     return shown
 
 
-def _shown(default: Any) -> str:
+def shown_value(default: Any) -> str:
+    """A default as it would be typed."""
     if isinstance(default, bool):
         return str(default).lower()
     if isinstance(default, list | tuple):
-        return ",".join(map(_shown, default)) or "none"
+        return ",".join(map(shown_value, default)) or "none"
     return str(default) or "none"
 
 
 def _unknown_flag(flag: str, known: Iterable[str]) -> SettingError:
     # Without the hyphens, which make any two short flags alike.
-    names = {each.lstrip("-"): each for each in known}
-    near = difflib.get_close_matches(flag.lstrip("-"), names, n=1)
+    names = {each.lstrip("-").replace("-", "_"): each for each in known}
+    near = nearest_setting(flag.lstrip("-"), names)
     if near:
-        return SettingError(f"There is no flag {flag}; did you mean {names[near[0]]}?")
+        return SettingError(f"There is no flag {flag}; did you mean {names[near]}?")
     return SettingError(f"There is no flag {flag}; --help lists those there are.")

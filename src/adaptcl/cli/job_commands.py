@@ -12,20 +12,26 @@ from rich.console import Console
 
 from adaptcl import report
 from adaptcl.cli import say
-from adaptcl.cli.compare import show_runs
-from adaptcl.cli.page import named_trackers, start_page, tracked
+from adaptcl.cli.compare import picture_options
+from adaptcl.cli.failed_runs import show_the_others
+from adaptcl.cli.listeners import named_listeners
+from adaptcl.cli.page import start_page
 from adaptcl.cli.requested_runs import ineffective_settings, requested_configs, requested_runs
 from adaptcl.config import Config
+from adaptcl.events import Listener
+from adaptcl.runs.failures import FailedRun, noting_failure
 from adaptcl.runs.folder import RunFolder
 from adaptcl.runs.forecast import forecast_workload
 from adaptcl.runs.session import run_session, simulated_session
 from adaptcl.runs.workload import Workload, load_workload
+from adaptcl.trackers import tracked, tracker_names
 from adaptcl.units import describe
 
 
 def run_job(options: argparse.Namespace) -> None:
+    pictures = picture_options(options)
     asked = requested_runs(options, seeds=True)
-    trackers = named_trackers(options.track)
+    trackers, listeners = tracker_names(options.track), named_listeners(options.listen)
     for sentence in asked.ineffective:
         say(sentence)
     workload = _workload_by_seed()
@@ -37,12 +43,19 @@ def run_job(options: argparse.Namespace) -> None:
         RunFolder.create(path, each.to_toml()).close()
     if options.watch:
         start_page(asked.folders)
+    failed: list[FailedRun] = []
     with saying_how_to_resume(asked.folders):
         for each, path in zip(configs, asked.folders, strict=True):
-            # A session that is over gives back its memory before the next one begins.
-            with report.Progress() as progress, tracked(trackers, path, each) as tracking:
-                run_session(sessions.pop(0), RunFolder.open(path), [progress, *tracking])
-    show_runs(asked.folders, asked.figures)
+            job, alone = each.job, len(configs) == 1
+            with (
+                noting_failure(job.strategy, job.seed, path, failed, alone=alone) as count_rounds,
+                report.Progress() as progress,
+                tracked(trackers, path, each) as tracking,
+            ):
+                told: list[Listener] = [progress, *tracking, *listeners, count_rounds]
+                # A session that is over gives back its memory before the next one begins.
+                run_session(sessions.pop(0), RunFolder.open(path), told)
+    show_the_others(asked.folders, failed, asked.figures, pictures)
 
 
 def load_with_progress(chosen: Config) -> Workload:

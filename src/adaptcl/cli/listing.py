@@ -9,15 +9,20 @@ from __future__ import annotations
 
 import argparse
 import json
+import textwrap
 from collections.abc import Mapping
 from typing import Any
 
+import tomli_w
+
+from adaptcl.cli.flags import flags_of, shown_value
 from adaptcl.cli.parser import command_line
 from adaptcl.config.catalogue import order_summary, read_catalogue
-from adaptcl.config.files import preset_summary, presets
+from adaptcl.config.files import preset, preset_summary, presets
 from adaptcl.config.schema import settings_schema
 from adaptcl.errors import SettingError
 from adaptcl.settings import is_custom
+from adaptcl.suggestions import hint_at_value
 
 _SCRIPT = """\
 # Completion of the command adaptcl, for bash and (with bashcompinit) zsh.
@@ -45,14 +50,36 @@ complete -o filenames -F _adaptcl adaptcl
 
 
 def list_names(options: argparse.Namespace) -> None:
-    for word in options.custom:
-        if not is_custom(word):
-            raise SettingError(f"{word!r} is one word too many for this command.")
     entries = dict(_shipped(options.listed))
-    entries |= {name: _custom_summary(options.listed, name) for name in options.custom}
+    named = [word for word in options.names if not is_custom(word)]
+    for word in named:
+        if word not in entries:
+            hint = hint_at_value(word, entries)
+            raise SettingError(f"{word!r} is not one of the {options.listed}{hint}")
+        _tell(options.listed, word, entries[word])
+    if named:
+        return
+    entries |= {name: _custom_summary(options.listed, name) for name in options.names}
     width = max(map(len, entries))
     for name, summary in entries.items():
         print(f"{name:<{width}}  {summary}")
+
+
+def _tell(listed: str, name: str, summary: str) -> None:
+    """Print all that the catalogue knows about one thing."""
+    print(f"{name}: {summary}")
+    if listed == "presets":
+        print(tomli_w.dumps(preset(name)), end="")
+    catalogue = read_catalogue()
+    for each in catalogue.part_settings.get(listed, {}).get(name, []):
+        setting = catalogue.settings[each]
+        default = catalogue.strategy_defaults.get(name, {}).get(each, setting.default)
+        kind = "" if setting.words == "text" else f"{setting.words}; "
+        text = f"{setting.help} [{kind}default {shown_value(default)}]"
+        print("  " + ", ".join(flags_of(setting)))
+        print(textwrap.fill(text, 96, initial_indent=" " * 6, subsequent_indent=" " * 6))
+    if listed == "strategies":
+        print("`adaptcl run --help-all` lists the settings that all strategies share.")
 
 
 def _shipped(listed: str) -> Mapping[str, str]:
@@ -79,7 +106,7 @@ def print_completion(_: argparse.Namespace) -> None:
     for name, parser in commands.items():
         known = {flag for action in parser._actions for flag in action.option_strings}
         if "--preset" in known:  # the command takes settings
-            known |= {each.flag for each in settings}
+            known |= {flag for each in settings for flag in flags_of(each)}
         words = " ".join(sorted(known))
         flags.append(f'      {name}) COMPREPLY=($(compgen -W "{words}" -- "$word")) ;;')
     values = [

@@ -18,7 +18,7 @@ import torch
 
 from adaptcl import report
 from adaptcl.cli import say
-from adaptcl.cli.compare import show_runs
+from adaptcl.cli.compare import picture_options, show_runs
 from adaptcl.cli.requested_runs import requested_runs
 from adaptcl.errors import SettingError
 from adaptcl.runs.folder import NetworkFile, is_network_run
@@ -40,13 +40,14 @@ def serve_runs(options: argparse.Namespace) -> None:
     _need_flower()
     from adaptcl.runs.server import serve
 
+    pictures = picture_options(options)
     asked = requested_runs(options)
     for sentence in asked.ineffective:
         say(sentence)
     place = NetworkFile("", options.listen, str(Path(options.tls).resolve()), options.patience)
     with _saying_how_to_resume(asked.folders), report.Progress() as progress:
         serve(asked.configs, asked.folders, place, [progress], say)
-    show_runs(asked.folders, asked.figures)
+    show_runs(asked.folders, asked.figures, pictures)
 
 
 @contextmanager

@@ -1,22 +1,18 @@
-"""The commands `adaptcl report` and `adaptcl watch`, and the flags --watch and --track of runs."""
+"""The commands `adaptcl report` and `adaptcl watch`, and the flag --watch of runs."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 
 from adaptcl.cli import say
 from adaptcl.cli.compare import named_runs
-from adaptcl.config import Config
 from adaptcl.errors import RunFolderError
 from adaptcl.page.html import write_report
 from adaptcl.page.page_server import Watch
 from adaptcl.report.labels import distinct_labels
 from adaptcl.report.saved_run import by_strategy, read_run
-from adaptcl.trackers import Tracker, open_trackers, refuse_unknown
-from adaptcl.trackers.tracked_run import TrackedRun
 
 
 def report_runs(options: argparse.Namespace) -> None:
@@ -46,22 +42,3 @@ def start_page(folders: Sequence[Path]) -> None:
     watch = Watch(folders)
     watch.start()
     say(f"watch it at {watch.address}")
-
-
-def named_trackers(names: str) -> list[str]:
-    """The trackers of a flag --track; an error if one is not known or not installed."""
-    wanted = [name.strip() for name in names.split(",") if name.strip()]
-    refuse_unknown(wanted)
-    return wanted
-
-
-@contextmanager
-def tracked(names: Sequence[str], folder: Path, config: Config) -> Iterator[list[Tracker]]:
-    """Trackers that listen to one run and are closed when it ends."""
-    name = f"{config.job.strategy} seed {config.job.seed}"
-    trackers = open_trackers(names, TrackedRun(folder, name, config.values()))
-    try:
-        yield trackers
-    finally:
-        for tracker in trackers:
-            tracker.close()

@@ -28,6 +28,7 @@ def command_line() -> Parser:
     parser.add_argument("--version", action="version", version=f"adaptcl {__version__}")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     _add_run(commands)
+    _add_sweep(commands)
     _add_previews(commands)
     _add_resume(commands)
     _add_server(commands)
@@ -61,7 +62,23 @@ def _add_run(commands: Any) -> None:
     run.set_defaults(command=_imported("job_commands", "run_job"))
     run.add_argument("--out", help="folder for the run [default runs/DATE-TIME]")
     _add_watching(run)
+    _add_figures(run)
     run.take_settings()
+
+
+def _add_sweep(commands: Any) -> None:
+    sweep = commands.add_parser(
+        "sweep",
+        help="make a run for each combination of listed settings",
+        description="Make a run for each combination of settings. In the file any setting may be a "
+        "list of values. Given again, the command goes on where it stopped.",
+        usage="adaptcl sweep [FILE] [--preset NAME] [--out DIR] [--SETTING X …]",
+    )
+    sweep.set_defaults(command=_imported("sweep", "sweep_settings"))
+    sweep.add_argument("--out", help="folder for the runs [default runs/ and the file's name]")
+    _add_watching(sweep)
+    _add_figures(sweep)
+    sweep.take_settings()
 
 
 def _add_watching(parser: Any) -> None:
@@ -73,6 +90,28 @@ def _add_watching(parser: Any) -> None:
         default="",
         metavar="NAMES",
         help="report to trackers: tensorboard, mlflow, wandb, with commas between",
+    )
+    parser.add_argument(
+        "--listen",
+        default="",
+        metavar="package.module:fn",
+        help="call your function with every event of the run; several with commas between",
+    )
+
+
+def _add_figures(parser: Any) -> None:
+    parser.add_argument(
+        "--figures",
+        default="png",
+        metavar="FORMATS",
+        help="draw the figures as png, pdf or svg, or several with commas between, or none "
+        "[default png]",
+    )
+    parser.add_argument(
+        "--no-titles",
+        dest="titles",
+        action="store_false",
+        help="leave out the titles of figures, as papers want it",
     )
 
 
@@ -114,6 +153,7 @@ def _add_resume(commands: Any) -> None:
             flag, type=float, metavar="X", help="another value for a run that diverged"
         )
     _add_watching(resume)
+    _add_figures(resume)
 
 
 def _add_server(commands: Any) -> None:
@@ -136,6 +176,7 @@ def _add_server(commands: Any) -> None:
         help="seconds a worker may take for one task before the run goes on without it "
         "[default 3600]",
     )
+    _add_figures(server)
     # Times are measured here, and each worker is a process on its own machine.
     simulated = [k for k, v in read_catalogue().settings.items() if v.group == ENVIRONMENT]
     server.take_settings(without=["threads", *simulated])
@@ -283,6 +324,7 @@ def _add_compare(commands: Any) -> None:
         metavar="X",
         help="the same for any main metric, in its own unit",
     )
+    _add_figures(compare)
     compare.add_argument("--csv", metavar="FILE", help="also write the table to a CSV file")
     compare.add_argument(
         "--markdown", action="store_true", help="print only the table, as Markdown; no figures"
@@ -299,19 +341,17 @@ def _add_lists(commands: Any) -> None:
     }
     for name, what in lists.items():
         listing = commands.add_parser(name, help=f"list {what}")
-        listing.set_defaults(command=_imported("listing", "list_names"), listed=name, custom=[])
-        if name in ("strategies", "prunings", "codecs"):
-            listing.add_argument(
-                "custom",
-                nargs="*",
-                metavar="package.module:Class",
-                help="also check and list your own class",
-            )
+        listing.set_defaults(command=_imported("listing", "list_names"), listed=name)
+        custom = name in ("strategies", "prunings", "codecs")
+        also = ", or your own as package.module:Class, which is checked and listed too"
+        listing.add_argument(
+            "names", nargs="*", metavar="NAME", help=f"tell more of one{also if custom else ''}"
+        )
 
 
 def _add_data(commands: Any) -> None:
     data = commands.add_parser("data", help="list, download and pack data sets")
-    data.set_defaults(command=_imported("listing", "list_names"), listed="data", custom=[])
+    data.set_defaults(command=_imported("listing", "list_names"), listed="data", names=[])
     actions = data.add_subparsers(title="actions", metavar="ACTION")
     get = actions.add_parser("get", help="download a data set")
     get.set_defaults(command=_imported("data", "download_data"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,8 +12,10 @@ from typing import Any
 from adaptcl import config
 from adaptcl.config import Config
 from adaptcl.config.effects import changed_settings, explain_ineffective
+from adaptcl.config.grid import has_several, strategy_names
 from adaptcl.errors import SettingError
-from adaptcl.runs.folder import FIGURES, RunFolder, is_run_folder
+from adaptcl.runs.folder import FIGURES, RunFolder, folders_below, is_run_folder
+from adaptcl.settings import Setting
 
 
 @dataclass(frozen=True)
@@ -32,7 +34,7 @@ def requested_runs(options: argparse.Namespace, *, seeds: bool = False) -> Reque
     """Find what to run and where to put it; raise an error if there is a run already."""
     configs = requested_configs(options, seeds=seeds)
     base = Path(options.out) if options.out else Path("runs") / time.strftime("%Y%m%d-%H%M%S")
-    folders = _folders(base, configs)
+    folders = folders_below(base, [(each.job.strategy, each.job.seed) for each in configs])
     for path in folders:
         RunFolder.refuse_occupied(path)
     if len(folders) > 1 and is_run_folder(base):
@@ -42,8 +44,10 @@ def requested_runs(options: argparse.Namespace, *, seeds: bool = False) -> Reque
 
 def requested_configs(options: argparse.Namespace, *, seeds: bool = False) -> list[Config]:
     """Make a configuration for each strategy and, if `seeds` allows several, for each seed."""
-    values = _values(options)
-    known = config.all_settings(values)
+    values = requested_values(options)
+    strategies = strategy_names(values)
+    known = config.all_settings({**values, "strategy": ",".join(strategies)})
+    _refuse_lists(values, known)
     chosen = values.get("seed", known["seed"].default)
     if not isinstance(chosen, list | tuple):
         chosen = [chosen]
@@ -54,7 +58,7 @@ def requested_configs(options: argparse.Namespace, *, seeds: bool = False) -> li
     return [
         config.configure({**values, "strategy": name, "seed": seed}, known)
         for seed in chosen
-        for name in _strategies(values)
+        for name in strategies
     ]
 
 
@@ -64,32 +68,18 @@ def ineffective_settings(options: argparse.Namespace, configs: Sequence[Config])
     return explain_ineffective(dict.fromkeys([*in_file, *options.flags]), configs)
 
 
-def _values(options: argparse.Namespace) -> dict[str, Any]:
+def requested_values(options: argparse.Namespace) -> dict[str, Any]:
     """Gather raw values from the preset, the file and the flags; later ones win."""
     if options.file:
         return config.read_toml(Path(options.file), options.preset, options.flags)
     return config.over_preset(options.preset, options.flags)
 
 
-def _strategies(values: dict[str, Any]) -> list[str]:
-    strategy = config.all_settings()["strategy"]
-    named = values.get("strategy", strategy.default)
-    if not isinstance(named, str):
-        raise strategy.refuse(named)
-    names = [name.strip() for name in named.split(",")]
-    if len(set(names)) < len(names):
-        raise SettingError(f"strategy is {named!r}, but it must not name a strategy twice.")
-    return names
-
-
-def _folders(base: Path, configs: Sequence[Config]) -> list[Path]:
-    """Name a folder for each run; below `base`, by seed and strategy, if there are several."""
-    several_seeds = len({each.job.seed for each in configs}) > 1
-    several_strategies = len({each.job.strategy for each in configs}) > 1
-    folders = []
-    for job in (each.job for each in configs):
-        below = [f"seed-{job.seed}"] if several_seeds else []
-        # Other programs take a colon for the end of a host or of a drive.
-        below += [job.strategy.replace(":", ".")] if several_strategies else []
-        folders.append(base.joinpath(*below))
-    return folders
+def _refuse_lists(values: dict[str, Any], known: Mapping[str, Setting]) -> None:
+    """Refuse several values where a run has one, and say which command takes them."""
+    for name, value in values.items():
+        if name in known and name not in ("strategy", "seed") and has_several(known[name], value):
+            raise SettingError(
+                f"{name} is {value!r}, but a run has one value; `adaptcl sweep` makes a run for "
+                "each of several."
+            )

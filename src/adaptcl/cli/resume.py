@@ -11,26 +11,30 @@ from typing import Any
 
 from adaptcl import config, report
 from adaptcl.cli import network
-from adaptcl.cli.compare import named_runs, show_runs_in_place
+from adaptcl.cli.compare import named_runs, picture_options, show_runs_in_place
 from adaptcl.cli.job_commands import load_with_progress, saying_how_to_resume, unfinished
-from adaptcl.cli.page import named_trackers, start_page, tracked
+from adaptcl.cli.listeners import named_listeners
+from adaptcl.cli.page import start_page
 from adaptcl.config.config import FROM_PYTHON
 from adaptcl.errors import AdaptCLError, RunFolderError, SettingError
+from adaptcl.events import Listener
 from adaptcl.report.progress import ended_by
 from adaptcl.runs.folder import NetworkFile, RunFolder, is_network_run, read_marks, read_settings
 from adaptcl.runs.resumption import refuse_other_settings
 from adaptcl.runs.session import run_session, simulated_session
+from adaptcl.trackers import tracked, tracker_names
 
 
 def resume_runs(options: argparse.Namespace) -> None:
     paths = named_runs(options.runs)
-    trackers = named_trackers(options.track)
+    pictures = picture_options(options)
+    trackers, listeners = tracker_names(options.track), named_listeners(options.listen)
     if options.watch:
         start_page(paths)
     failed: dict[Path, str] = {}
     for together in _jobs(paths):
         try:
-            _go_on(together, paths, options, trackers)
+            _go_on(together, paths, options, trackers, listeners)
         except Exception as error:
             if len(paths) == 1:
                 raise
@@ -43,7 +47,7 @@ def resume_runs(options: argparse.Namespace) -> None:
             failed |= dict.fromkeys(unfinished(together) or together, reason)
     resumed = [path for path in paths if path not in failed]
     if resumed:
-        show_runs_in_place(resumed)
+        show_runs_in_place(resumed, pictures)
     if failed:
         reasons = "".join(f"\n{path}: {reason}" for path, reason in failed.items())
         raise RunFolderError(f"{len(failed)} of {len(paths)} runs could not be resumed:{reasons}")
@@ -65,6 +69,7 @@ def _go_on(
     paths: Sequence[Path],
     options: argparse.Namespace,
     trackers: Sequence[str],
+    listeners: Sequence[Listener],
 ) -> None:
     """Continue the runs of one job that are not finished; `paths` are the runs of all jobs."""
     left: dict[Path, dict[str, Any]] = {}
@@ -94,7 +99,7 @@ def _go_on(
             tracked(trackers, path, chosen) as tracking,
         ):
             session = simulated_session(chosen, workload)
-            run_session(session, RunFolder.open(path), [progress, *tracking])
+            run_session(session, RunFolder.open(path), [progress, *tracking, *listeners])
 
 
 def _settings(path: Path, rounds: int | None) -> dict[str, Any]:

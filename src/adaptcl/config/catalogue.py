@@ -35,6 +35,8 @@ class Catalogue:
     """By name, without their conditions."""
     strategy_defaults: Mapping[str, Mapping[str, Any]]
     """By strategy, the defaults that differ from those of `settings`."""
+    part_settings: Mapping[str, Mapping[str, list[str]]]
+    """By kind of part and name, its settings, as far as they have an effect on it."""
     strategies: Summaries
     prunings: Summaries
     codecs: Summaries

@@ -36,6 +36,10 @@ def catalogue_text() -> str:
         {
             "settings": {name: _entry(each) for name, each in known.items()},
             "strategy_defaults": {name: each for name, each in strategy_defaults.items() if each},
+            "part_settings": {
+                "strategies": {name: _declared(each) for name, each in STRATEGIES.items()},
+                "codecs": {name: _declared(each) for name, each in CODECS.items()},
+            },
             "strategies": {name: each.summary for name, each in STRATEGIES.items()},
             "prunings": {name: order_summary(each) for name, each in ORDERS.items()},
             "codecs": {name: each.summary for name, each in CODECS.items()},
@@ -43,6 +47,11 @@ def catalogue_text() -> str:
             "data": {name: each.summary for name, each in DATASETS.items()},
         }
     )
+
+
+def _declared(part: Any) -> list[str]:
+    unused = getattr(part, "unused", ())
+    return [each.name for each in declared(part.Settings) if each.name not in unused]
 
 
 def _entry(setting: Setting) -> dict[str, Any]:

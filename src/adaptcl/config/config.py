@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import inspect
 import itertools
 import os
@@ -23,6 +22,7 @@ from adaptcl.engines.environment import EnvironmentSettings
 from adaptcl.errors import SettingError
 from adaptcl.settings import Setting, build, declared, is_custom
 from adaptcl.strategies import STRATEGIES, StrategyClass, strategy_class
+from adaptcl.suggestions import nearest_setting
 from adaptcl.training import Recipe
 from adaptcl.training.evaluation import USUAL_COUNT
 
@@ -30,8 +30,9 @@ SHARED_GROUPS: tuple[type, ...] = (JobSettings, Recipe, EnvironmentSettings)
 """The groups of settings that every run has, whatever its strategy and codec."""
 
 _RESERVED = frozenset(STRATEGIES) | {
-    *("preset", "out", "file", "help", "help_all", "tls", "listen", "patience", "command", "flags"),
+    *("preset", "out", "file", "help", "help_all", "tls", "patience", "command", "flags"),
     *("train", "test", "resume", "listeners", "loss", "metrics", "collate"),
+    *("track", "figures", "titles", "watch", "listen"),
 }
 """Names of sections, of flags that are no settings, and of arguments of `adaptcl.run`."""
 FROM_PYTHON = "(given from Python)"
@@ -54,8 +55,8 @@ def all_settings(values: Mapping[str, Any] | None = None) -> Mapping[str, Settin
 def unknown_setting(name: str, known: Mapping[str, Setting] | None = None) -> SettingError:
     """Make the error for a name that is not a setting; it suggests the nearest one."""
     known = _shipped_settings() if known is None else known
-    near = difflib.get_close_matches(name.replace("-", "_"), known, n=1)
-    hint = f"did you mean {near[0]!r}?" if near else "`adaptcl run --help-all` lists them all."
+    near = nearest_setting(name, known)
+    hint = f"did you mean {near!r}?" if near else "`adaptcl run --help-all` lists them all."
     return SettingError(f"There is no setting {name!r}; {hint}")
 
 
@@ -181,9 +182,9 @@ def sections_for(strategy: str) -> list[str]:
 def settings_from_python(settings: Mapping[str, Any], *, dealt: bool) -> dict[str, Any]:
     """Check the settings of a call of `adaptcl.run`, and replace classes by their names.
 
-    A setting that contradicts the call, such as a data set's name or a list of seeds, is refused:
-    ignoring it would run something else than was asked for. `dealt` says whether the training data
-    comes with one data set for each worker.
+    A setting that contradicts the call, such as a data set's name, is refused: ignoring it would
+    run something else than was asked for. `dealt` says whether the training data comes with one
+    data set for each worker.
     """
     for name in ("data", "data_dir"):
         if name in settings:
@@ -198,10 +199,10 @@ def settings_from_python(settings: Mapping[str, Any], *, dealt: bool) -> dict[st
                 f"worker, which is not dealt again; leave {name} out."
             )
     for name in ("seed", "strategy"):
-        if name in settings and _is_list(settings[name]):
+        if isinstance(settings.get(name), list | tuple | set | range):
             raise SettingError(
-                f"{name} is {settings[name]!r}, but adaptcl.run makes one run; call it once for "
-                f"each {name}, each time with another folder `out`."
+                f"{name} is {settings[name]!r}, but adaptcl.run makes one run; adaptcl.sweep makes "
+                "one for each."
             )
     return {k: import_name(v, k) if inspect.isclass(v) else v for k, v in settings.items()}
 
@@ -213,12 +214,6 @@ def _checked_section(name: str, values: Any) -> Mapping[str, Any]:
                 f"[{name}] sets {each.name}, which is the same for all strategies of a job."
             )
     return section(name, values)
-
-
-def _is_list(value: Any) -> bool:
-    if isinstance(value, str):
-        return "," in value and not is_custom(value)
-    return isinstance(value, list | tuple | set | range)
 
 
 def _absolute(path: str) -> str:

@@ -81,8 +81,10 @@ def changed_settings(path: Path, preset_name: str | None = None) -> list[str]:
     Sections are skipped, as each is for one strategy.
     """
     below, values = preset_and_file(path, preset_name)
-    known = all_settings(values)
-    strategies = [each.strip() for each in str(values.get("strategy", "")).split(",")]
+    named = values.get("strategy", "")
+    text = ",".join(map(str, named)) if isinstance(named, list) else str(named)
+    known = all_settings({**values, "strategy": text})
+    strategies = [each.strip() for each in text.split(",")]
     usual = [
         _usual_values(below, each, known)
         for each in [each for each in strategies if each] or [known["strategy"].default]

@@ -12,6 +12,7 @@ from typing import Any
 from adaptcl.config.catalogue import read_catalogue
 from adaptcl.errors import SettingError
 from adaptcl.settings import is_custom
+from adaptcl.suggestions import hint_at_value
 
 DEFAULT_PRESET = "default"
 
@@ -77,7 +78,10 @@ def presets() -> list[str]:
 def preset(name: Any) -> dict[str, Any]:
     """Read the raw values of a preset."""
     if name not in presets():
-        raise SettingError(f"preset is {name!r}, but it must be one of {', '.join(presets())}.")
+        hint = hint_at_value(name, presets())
+        raise SettingError(
+            f"preset is {name!r}, but it must be one of {', '.join(presets())}{hint}"
+        )
     return tomllib.loads(_preset_text(name))
 
 

@@ -19,6 +19,7 @@ from adaptcl.data.packed import read_packed
 from adaptcl.data.samples import DataSet
 from adaptcl.data.shipped import load_digits, load_fashion
 from adaptcl.errors import DataError, SettingError
+from adaptcl.suggestions import hint_at_value
 
 FOLDER = "folder:"
 """Prefix of the path of images sorted into folders."""
@@ -87,7 +88,7 @@ def load(
         return load_custom(name, data_dir, targets)
     raise SettingError(
         f"There is no data set {name!r}; there are {', '.join(DATASETS)}, folder:PATH, the path "
-        "of an .npz file, and package.module:factory."
+        f"of an .npz file, and package.module:factory{hint_at_value(name, DATASETS)}"
     )
 
 

@@ -19,6 +19,7 @@ from adaptcl.models.resnet50 import PAPER_FIXED, resnet50
 from adaptcl.models.small import small
 from adaptcl.models.vgg16 import vgg16
 from adaptcl.settings import is_custom
+from adaptcl.suggestions import hint_at_value
 
 __all__ = ["MODELS", "ModelSpec", "build", "find"]
 
@@ -56,7 +57,7 @@ def find(name: str) -> ModelSpec:
     if not is_custom(name):
         raise SettingError(
             f"There is no model {name!r}; choose one of {', '.join(sorted(MODELS))}, "
-            "or give your own as package.module:factory."
+            f"or give your own as package.module:factory{hint_at_value(name, MODELS)}"
         )
     factory = custom_function(name, "a model", ("shape", "classes"), "an nn.Module")
     if isinstance(factory, nn.Module):

@@ -12,6 +12,7 @@ from importlib import resources
 from pathlib import Path
 
 from adaptcl.page.page_data import Values, page_data
+from adaptcl.report.labels import distinct_labels
 from adaptcl.report.saved_run import Run
 from adaptcl.storage import written_whole
 
@@ -22,6 +23,16 @@ def write_report(runs: Sequence[Run], path: Path) -> None:
     """Write a page about these runs; the same runs give the same bytes."""
     with written_whole(path) as file:
         file.write(page(page_data(runs)).encode("utf-8"))
+
+
+def write_reports(runs: Sequence[Run], folder: Path) -> Path:
+    """Write the page of every run into its folder, and one about all of them above these."""
+    for run in runs:
+        write_report([run], run.folder / REPORT)
+    if len(runs) == 1:
+        return runs[0].folder / REPORT
+    write_report(distinct_labels(runs), folder / REPORT)
+    return folder / REPORT
 
 
 def page(data: Values) -> str:

@@ -13,11 +13,21 @@ from typing import Any
 import torch
 
 from adaptcl.errors import RunFolderError
-from adaptcl.records import RoundRecord, WorkerRecord
+from adaptcl.records import RoundRecord
 from adaptcl.report.comparison import compare
-from adaptcl.report.palette import looks
+from adaptcl.report.figures.palette import looks
 from adaptcl.report.saved_run import Run
 from adaptcl.report.verdict import verdict
+from adaptcl.report.worker_timeline import (
+    TimelineBar,
+    chosen_workers,
+    even_choice,
+    has_barrier,
+    phase_seconds,
+    waiting_share,
+    with_starts,
+    worker_bars,
+)
 from adaptcl.runs.folder import read_delivered
 
 MOST_WORKERS = 40
@@ -40,7 +50,7 @@ def page_data(runs: Sequence[Run]) -> Values:
 
 
 def _run(run: Run, colour: str) -> Values:
-    chosen = _chosen_workers(run.rounds)
+    chosen = chosen_workers(run.rounds, MOST_WORKERS)
     summary = run.summary
     return {
         "label": run.label,
@@ -79,7 +89,9 @@ def _known(value: float) -> float | None:
 
 
 def _curves(rounds: Sequence[RoundRecord]) -> Values:
-    kept = [rounds[place] for place in _even_choice(len(rounds), MOST_POINTS)]
+    begun = with_starts(rounds)
+    chosen = [begun[place] for place in even_choice(len(rounds), MOST_POINTS)]
+    kept = [record for _, record in chosen]
     return {
         "round": [record.round for record in kept],
         "time": [_short(record.virtual_time_s) for record in kept],
@@ -88,97 +100,46 @@ def _curves(rounds: Sequence[RoundRecord]) -> Values:
         "test_loss": [record.test_loss for record in kept],
         "heterogeneity": [record.heterogeneity for record in kept],
         "bytes": [(record.bytes_sent or 0) + (record.bytes_received or 0) for record in kept],
-        "waiting": [_short(_waiting_share(*each)) for each in _with_starts(kept, rounds)],
+        "waiting": [_short(_waiting_share(*each)) for each in chosen],
     }
-
-
-def _with_starts(
-    kept: Sequence[RoundRecord], rounds: Sequence[RoundRecord]
-) -> list[tuple[float, RoundRecord]]:
-    """Each record with the moment its round began."""
-    ends = [0.0, *(record.virtual_time_s for record in rounds)]
-    begins = {record.round: begin for record, begin in zip(rounds, ends, strict=False)}
-    return [(begins[record.round], record) for record in kept]
 
 
 def _waiting_share(begin: float, record: RoundRecord) -> float:
     """The share of a round in which workers wait, on average over the workers."""
     duration = record.virtual_time_s - begin
-    if duration <= 0 or not _has_barrier(begin, record):
+    if duration <= 0 or not has_barrier(begin, record):
         return 0.0
     waits = [duration - worker.update_time_s for worker in record.workers]
     return sum(waits) / len(waits) / duration if waits else 0.0
 
 
-def _has_barrier(begin: float, record: RoundRecord) -> bool:
-    """Whether all of a round's updates fit into it: then whoever is done waits for its end."""
-    duration = (record.virtual_time_s - begin) * (1 + 1e-9)
-    names = [worker.worker for worker in record.workers]
-    return len(set(names)) == len(names) and all(
-        worker.update_time_s <= duration for worker in record.workers
-    )
-
-
-def _chosen_workers(rounds: Sequence[RoundRecord]) -> list[int]:
-    """Workers to show, by number; of many an even choice by their first update time."""
-    first: dict[int, float] = {}
-    for record in rounds:
-        for worker in record.workers:
-            first.setdefault(worker.worker, worker.update_time_s)
-    slow_to_fast = sorted(first, key=lambda worker: (-first[worker], worker))
-    return sorted(slow_to_fast[place] for place in _even_choice(len(first), MOST_WORKERS))
-
-
 def _phases(rounds: Sequence[RoundRecord], chosen: Sequence[int]) -> Values:
     """Seconds that each worker spent on each phase over the whole run."""
-    totals = {worker: [0.0, 0.0, 0.0, 0.0] for worker in chosen}
-    everybody = [0.0, 0.0, 0.0, 0.0]
-    for begin, record in _with_starts(rounds, rounds):
-        barrier = _has_barrier(begin, record)
-        for worker in record.workers:
-            wait = record.virtual_time_s - begin - worker.update_time_s if barrier else 0.0
-            spent = (worker.send_s, worker.train_s, worker.receive_s, max(0.0, wait))
-            for phase, seconds in enumerate(spent):
-                everybody[phase] += seconds
-                if worker.worker in totals:
-                    totals[worker.worker][phase] += seconds
-    whole = math.fsum(everybody)
+    totals = phase_seconds(rounds)
     return {
         "workers": list(chosen),
         "seconds": [[_short(value) for value in totals[worker]] for worker in chosen],
-        "waiting": _short(everybody[3] / whole) if whole else 0.0,
-        "workers_in_all": len({w.worker for record in rounds for w in record.workers}),
+        "waiting": _short(waiting_share(rounds)),
+        "workers_in_all": len(totals),
     }
 
 
 def _timeline(rounds: Sequence[RoundRecord], chosen: Sequence[int]) -> Values:
     """Bars: for each worker [round, begin, send, train, receive, retention, waits until]."""
-    places = _even_choice(len(rounds), MOST_ROUNDS)
-    bars: dict[int, list[list[float]]] = {worker: [] for worker in chosen}
-    busy_until = dict.fromkeys(chosen, 0.0)
-    kept = set(places)
-    for place, (begin, record) in enumerate(_with_starts(rounds, rounds)):
-        barrier = _has_barrier(begin, record)
-        for worker in record.workers:
-            if worker.worker not in bars:
-                continue
-            starts = begin if barrier else busy_until[worker.worker]
-            ends = starts + worker.update_time_s
-            busy_until[worker.worker] = ends
-            if place in kept:
-                until = record.virtual_time_s if barrier else ends
-                bars[worker.worker].append(_bar(record.round, starts, worker, until))
+    kept = [rounds[place] for place in even_choice(len(rounds), MOST_ROUNDS)]
+    numbers = {record.round for record in kept}
+    bars = worker_bars(rounds, chosen)
     return {
         "workers": list(chosen),
-        "bars": [bars[worker] for worker in chosen],
-        "ends": [_short(rounds[place].virtual_time_s) for place in places],
-        "rounds": [rounds[place].round for place in places],
+        "bars": [[_bar(each) for each in bars[w] if each.round in numbers] for w in chosen],
+        "ends": [_short(record.virtual_time_s) for record in kept],
+        "rounds": [record.round for record in kept],
     }
 
 
-def _bar(round_: int, starts: float, worker: WorkerRecord, until: float) -> list[float]:
-    spent = (starts, worker.send_s, worker.train_s, worker.receive_s, worker.retention, until)
-    return [round_, *map(_short, spent)]
+def _bar(bar: TimelineBar) -> list[float]:
+    spent = (bar.begin_s, bar.send_s, bar.train_s, bar.receive_s, bar.retention, bar.until_s)
+    return [bar.round, *map(_short, spent)]
 
 
 def _widths(run: Run, chosen: Sequence[int]) -> Values | None:
@@ -206,14 +167,6 @@ def _widths(run: Run, chosen: Sequence[int]) -> Values | None:
         "workers": workers,
         "kept": [[int(each[units].sum()) for units in layers.values()] for each in kept],
     }
-
-
-def _even_choice(count: int, most: int) -> list[int]:
-    """At most so many places out of `count`, evenly spread, the first and the last among them."""
-    if count <= most:
-        return list(range(count))
-    step = (count - 1) / (most - 1)
-    return sorted({round(number * step) for number in range(most)})
 
 
 def _short(value: float) -> float:

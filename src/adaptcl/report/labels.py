@@ -16,7 +16,6 @@ from adaptcl.config import JobSettings
 from adaptcl.config.effects import CONDITIONS, has_effect
 from adaptcl.engines.environment import EnvironmentSettings
 from adaptcl.report.saved_run import Run
-from adaptcl.runs.folder import is_network_run
 from adaptcl.settings import declared
 from adaptcl.training import Recipe
 
@@ -57,7 +56,7 @@ runs apart, and only where a run departs from most of the others."""
 
 def setting_text(run: Run, name: str) -> str | None:
     """The value of a setting as text; None if the setting has no effect in the run."""
-    if not has_effect(name, run.config, networked=is_network_run(run.folder)):
+    if not has_effect(name, run.config, networked=run.networked):
         return None
     return _value_text(run.config.get(name))
 

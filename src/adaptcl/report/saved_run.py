@@ -40,6 +40,8 @@ class Run:
     rounds: tuple[RoundRecord, ...]
     summary: Summary | None
     """None while the run is unfinished."""
+    networked: bool = False
+    """Whether it ran across a network."""
 
     @property
     def strategy(self) -> str:
@@ -56,7 +58,7 @@ class Run:
     @property
     def clock(self) -> str:
         """Whether its times are simulated (`virtual time`) or real (`time`)."""
-        return "time" if is_network_run(self.folder) else "virtual time"
+        return "time" if self.networked else "virtual time"
 
     @property
     def prunes(self) -> bool:
@@ -78,7 +80,7 @@ def read_run(folder: Path) -> Run:
         summary = _read_summary(folder / "summary.json")
     except OSError as error:
         raise RunFolderError(f"{folder} cannot be read: {error.strerror}.") from None
-    return Run(folder, str(config["strategy"]), config, rounds, summary)
+    return Run(folder, str(config["strategy"]), config, rounds, summary, is_network_run(folder))
 
 
 def by_strategy(runs: Sequence[Run]) -> list[Run]:
@@ -122,7 +124,7 @@ def _name_custom(config: Mapping[str, Any], marks: Mapping[str, Any] | None) -> 
     if marks is None:
         return config
     try:
-        named = {"model": _model_name(marks["model"]), "data": _data_name(marks)}
+        named = {"model": model_name(marks["model"]), "data": _data_name(marks)}
     except (KeyError, TypeError, ValueError, AttributeError):
         return config  # a damaged record is reported by `adaptcl resume`
     return {
@@ -131,7 +133,8 @@ def _name_custom(config: Mapping[str, Any], marks: Mapping[str, Any] | None) -> 
     }
 
 
-def _model_name(model: Mapping[str, Any]) -> str:
+def model_name(model: Mapping[str, Any]) -> str:
+    """A name for a model that has none, from its marks (`runs/resumption.py`)."""
     content = {name: model[name] for name in ("tensors", "code")}
     return f"{model.get('name', 'module')[:_LONGEST_NAME]} {_short_hash(content)}"
 

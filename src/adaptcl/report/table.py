@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from html import escape
 from statistics import fmean
+from typing import Literal
 
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.measure import Measurement
@@ -83,10 +85,23 @@ class ReportTable:
         ]
         return "\n".join(lines) + "".join(f"\n\n{note}" for note in self.notes)
 
+    def html(self) -> str:
+        """The table and its notes as HTML, for notebooks."""
+        lines = [
+            "".join(f"<{tag} style='text-align:{self._align(place)}'>{escape(cell)}</{tag}>"
+                    for place, cell in enumerate(cells))
+            for tag, cells in [("th", self.headings), *(("td", row) for row in self.rows)]
+        ]  # fmt: skip
+        table = "".join(f"<tr>{line}</tr>" for line in lines)
+        return f"<table>{table}</table>" + "".join(f"<p>{escape(note)}</p>" for note in self.notes)
+
+    def _align(self, place: int) -> Literal["left", "right"]:
+        return "left" if place < self.labels else "right"
+
     def _wide(self) -> Table:
         table = Table()
         for place, name in enumerate(self.headings):
-            table.add_column(name, justify="left" if place < self.labels else "right")
+            table.add_column(name, justify=self._align(place))
         for cells in self.rows:
             table.add_row(*map(Text, cells))
         return table

@@ -42,6 +42,7 @@ KEPT_BEST = "longer-best.safetensors"
 DIVERGED = ".diverged"
 """There while a run that diverged holds its last good model."""
 SUMMARY = "summary.json"
+INPUTS = "inputs.json"
 FIGURES = "figures"
 """The folder of figures beside a run, or beside the runs of several strategies."""
 NETWORK_FILE = "network.toml"
@@ -97,6 +98,20 @@ def run_folders(path: Path, levels: int = 1) -> list[Path]:
         # Deeper down, config.toml may be another program's. A run leaves more than that.
         found += [each for each in deeper if any((each / name).is_file() for name in _TRACES)]
     return sorted(found)
+
+
+def folders_below(base: Path, runs: Sequence[tuple[str, int]]) -> list[Path]:
+    """A folder for each strategy and seed: below `base` by seed and strategy if there are several.
+
+    Other programs take a colon for the end of a host or of a drive, so names have none.
+    """
+    strategies, seeds = ({each[place] for each in runs} for place in (0, 1))
+    folders = []
+    for strategy, seed in runs:
+        below = [f"seed-{seed}"] if len(seeds) > 1 else []
+        below += [strategy.replace(":", ".")] if len(strategies) > 1 else []
+        folders.append(base.joinpath(*below))
+    return folders
 
 
 def read_finished(path: Path) -> tuple[Summary, tuple[RoundRecord, ...]] | None:
@@ -156,11 +171,37 @@ def read_delivered(path: Path) -> tuple[State, Inputs, SubModels]:
         raise RunFolderError(f"{path} is not finished; `adaptcl resume {path}` goes on with it.")
     try:
         state = load_file(path / "model.safetensors")
-        inputs = Inputs.from_json(json.loads((path / "inputs.json").read_bytes()))
+        inputs = _read_inputs(path)
         sub_models = SubModels.from_tree(storage.load(path / "sub-models.safetensors"))
     except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
         raise RunFolderError(f"{path} is damaged and cannot be read: {error}.") from None
     return state, inputs, sub_models
+
+
+def read_unfinished(path: Path) -> tuple[State, Inputs, int]:
+    """The model of the last checkpoint, the inputs it takes, and the rounds before it.
+
+    It is the model as the server holds it, also units that no worker keeps any more.
+    """
+    found = [file for name in (CHECKPOINT, KEPT) if (file := path / name).exists()]
+    if not found:
+        raise RunFolderError(
+            f"{path} has no checkpoint yet; `adaptcl resume {path}` goes on with it."
+        )
+    try:
+        stored = storage.load(found[0])
+        run = stored["run"]
+        # The model that would be delivered now: the mean of the latest ones, if there is one.
+        state = run["evaluator"]["model"] or run["loop"]["strategy"]["state"]
+        return dict(state), _read_inputs(path), int(stored["rounds"])
+    except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
+        raise RunFolderError(
+            f"The checkpoint of {path} does not hold a model that can be loaded: {error}."
+        ) from None
+
+
+def _read_inputs(path: Path) -> Inputs:
+    return Inputs.from_json(json.loads((path / INPUTS).read_bytes()))
 
 
 class RunFolder:
@@ -328,6 +369,10 @@ class RunFolder:
             self._rounds += 1
             self._rounds_crc32 = zlib.crc32(line, self._rounds_crc32)
 
+    def save_inputs(self, inputs: Inputs) -> None:
+        """Record what the model takes."""
+        self._write_text(INPUTS, json.dumps(inputs.to_json(), indent=2) + "\n")
+
     def save_best(self, model: State, round_: int) -> None:
         """Replace the best model by that of a round."""
         # One key alone: safetensors writes several in any order, and equal runs have equal files.
@@ -360,7 +405,7 @@ class RunFolder:
 
     def _deliver(self, model: State, inputs: Inputs, sub_models: SubModels) -> None:
         self._save_model("model.safetensors", model, {"format": "pt"})
-        self._write_text("inputs.json", json.dumps(inputs.to_json(), indent=2) + "\n")
+        self.save_inputs(inputs)
         storage.save(self.path / "sub-models.safetensors", sub_models.to_tree())
 
     def finish(

@@ -7,7 +7,8 @@ not need to know how that was done. So the model is delivered together with this
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,13 @@ from adaptcl.data import as_samples
 from adaptcl.data.samples import Inputs, scaling
 from adaptcl.errors import DataError, RunFolderError, SettingError, warn_user
 from adaptcl.records import RoundRecord, Summary
-from adaptcl.runs.folder import read_best, read_delivered, read_settings
+from adaptcl.runs.folder import (
+    SUMMARY,
+    read_best,
+    read_delivered,
+    read_settings,
+    read_unfinished,
+)
 from adaptcl.runs.sub_models import SubModels
 from adaptcl.training.objective import CLASSIFICATION, Objective
 from adaptcl.units.trace import uncompiled
@@ -117,8 +124,8 @@ def _numbers(values: tuple[float, ...]) -> str:
 
 
 @dataclass(frozen=True, repr=False)
-class Result:
-    """The result of a run."""
+class FinishedRun:
+    """What a run comes to. `adaptcl.Result` can also show itself."""
 
     summary: Summary
     rounds: tuple[RoundRecord, ...]
@@ -131,6 +138,8 @@ class Result:
     """What the model was trained on."""
     objective: Objective = CLASSIFICATION
     """What it was trained for."""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """All settings of the run by name."""
 
     @property
     def delivered(self) -> Delivered:
@@ -164,9 +173,10 @@ def load(
     worker: int | None = None,
     best: bool = False,
 ) -> Delivered:
-    """Load the model of a finished run in evaluation mode; with `worker`, that worker's sub-model.
+    """Load the model of a run in evaluation mode; with `worker`, that worker's sub-model.
 
-    With `best` this is the model that had the best test, not the one after the last round.
+    With `best` this is the model that had the best test, not the one after the last round. Of a run
+    that is unfinished it is the model of the last checkpoint, and a warning says so.
 
     A model that was trained on uint8 images takes them as they are. Floats must be scaled and
     normalised as in training (torchvision's ToTensor only scales). A sub-model is physically
@@ -182,7 +192,20 @@ def load(
             "best and worker are both given, but sub-models are kept only for the last model; "
             "leave one of them out."
         )
-    state, inputs, sub_models = read_delivered(path)
+    if (path / SUMMARY).exists():
+        state, inputs, sub_models = read_delivered(path)
+    elif worker is not None:
+        raise RunFolderError(
+            f"{path} is not finished, and sub-models are kept only at the end; `adaptcl resume "
+            f"{path}` goes on with it."
+        )
+    else:
+        state, inputs, rounds = read_unfinished(path)
+        which = "its best model so far" if best else "its model"
+        warn_user(
+            f"{path} is not finished; this is {which}, after {rounds} of {settings['rounds']} "
+            "rounds."
+        )
     if best:
         state = read_best(path)
     if model is not None:

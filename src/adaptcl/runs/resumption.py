@@ -19,6 +19,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from torch import nn
+
 from adaptcl.config import Config
 from adaptcl.config.effects import WHERE_COMPUTED
 from adaptcl.data.samples import checksums
@@ -42,14 +44,9 @@ def marks(config: Config, workload: Workload) -> Marks:
     The first values of the model do not count: a resumed run goes on from its checkpoint.
     """
     settings = {name: value for name, value in config.values().items() if name not in _PLACES}
-    tensors = workload.model.state_dict()
     found = {
         "settings": settings,
-        "model": {
-            "tensors": {name: list(tensor.shape) for name, tensor in tensors.items()},
-            "code": zlib.crc32(str(workload.model).encode()),
-            "name": type(workload.model).__name__,
-        },
+        "model": model_marks(workload.model),
         "samples": [len(part) for part in workload.worker_samples],
         "data": [checksums(part) for part in workload.worker_samples],
         "test": checksums(workload.test),
@@ -61,6 +58,15 @@ def marks(config: Config, workload: Workload) -> Marks:
 
 AGAINST_DIVERGENCE = ("learning_rate", "learning_rate_decay", "momentum", "clip_norm")
 """Settings that may change when a run that diverged goes on."""
+
+
+def model_marks(model: nn.Module) -> Marks:
+    """What a model is recognised by: its tensors and its printed form, not its values."""
+    return {
+        "tensors": {name: list(tensor.shape) for name, tensor in model.state_dict().items()},
+        "code": zlib.crc32(str(model).encode()),
+        "name": type(model).__name__,
+    }
 
 
 def refuse_other_run(before: Marks, now: Marks, *, diverged: bool = False) -> None:

@@ -25,7 +25,7 @@ from adaptcl.errors import SettingError
 from adaptcl.events import Listener
 from adaptcl.pruning import custom_worker_orders
 from adaptcl.runs.folder import NETWORK_FILE, NetworkFile, RunFolder
-from adaptcl.runs.result import Result
+from adaptcl.runs.result import FinishedRun
 from adaptcl.runs.session import Session, checked_strategy, run_session
 from adaptcl.runs.workload import Workload, load_workload
 from adaptcl.settings import declared, is_custom
@@ -61,7 +61,7 @@ def serve(
     listeners: Sequence[Listener],
     say: Say,
     clock: Callable[[], float] = time.monotonic,
-) -> list[Result]:
+) -> list[FinishedRun]:
     """Do one run after the other with the same workers, each in a new folder."""
     workload = load_workload(configs[0].job)
     runs = [_check(config.with_absolute_paths(), workload) for config in configs]
@@ -81,7 +81,7 @@ def serve_again(
     listeners: Sequence[Listener],
     say: Say,
     clock: Callable[[], float] = time.monotonic,
-) -> list[Result]:
+) -> list[FinishedRun]:
     """Go on with runs that one command began, in the order it had, where the server listened."""
     begun = sorted(
         ((NetworkFile.read(path), path) for path in paths), key=lambda each: each[0].turn
@@ -141,7 +141,7 @@ def _run_all(
     folders: Sequence[RunFolder],
     listeners: Sequence[Listener],
     say: Say,
-) -> list[Result]:
+) -> list[FinishedRun]:
     host, port = fleet.address
     count = runs[0].config.job.workers
     say(f"listening at {host}:{port} for {count} worker{'' if count == 1 else 's'}")

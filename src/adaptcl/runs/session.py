@@ -30,7 +30,7 @@ from adaptcl.pruning import WorkerOrder, custom_worker_orders
 from adaptcl.records import RoundRecord, Summary, summarise
 from adaptcl.runs.evaluator import RunEvaluator, TestSetEvaluator
 from adaptcl.runs.folder import RunFolder
-from adaptcl.runs.result import Result
+from adaptcl.runs.result import FinishedRun
 from adaptcl.runs.resumption import can_be_extended, extend_run, marks, refuse_other_run
 from adaptcl.runs.status_file import StatusFile
 from adaptcl.runs.stopping import Listeners, job_stop_rule
@@ -123,7 +123,7 @@ def run_session(
     folder: RunFolder | None = None,
     listeners: Sequence[Listener] = (),
     evaluator: RunEvaluator | None = None,
-) -> Result:
+) -> FinishedRun:
     """Run to the end, from the beginning or from where the folder was left; closes the folder."""
     try:
         with note_custom_code(session.config.named_methods):
@@ -138,12 +138,14 @@ def _run(
     folder: RunFolder | None,
     listeners: Sequence[Listener],
     evaluator: RunEvaluator | None,
-) -> Result:
+) -> FinishedRun:
     config, workload, strategy = session.config, session.workload, session.strategy
     job = config.job
     checkpoint, records = None, list[RoundRecord]()
+    inputs = workload.described_inputs
     if folder:
         recognise(folder, config, workload)
+        folder.save_inputs(inputs)  # so that the model of a checkpoint can be loaded
         checkpoint, records = folder.left_off(torch.device(job.device))
     evaluator = evaluator or TestSetEvaluator(config, workload)
     if checkpoint:
@@ -189,20 +191,21 @@ def _run(
         stopped_by=None if strategy.finished else stop_rule.stopped_by,
     )
     sub_models = SubModels.of(workload.units, strategy.sub_models())
-    inputs = workload.described_inputs
     if folder:
         keep = checkpoints.extendable and summary.stopped_by is None
         folder.finish(summary, final, inputs, sub_models, keep_checkpoint=keep)
     tell(RunFinished(summary))
     path = folder.path if folder else None
-    return Result(
+    rounds, settings = tuple(records), config.values()
+    return FinishedRun(
         summary,
-        tuple(records),
+        rounds,
         workload.model_with(final),
         sub_models,
         path,
         inputs,
         workload.objective,
+        settings,
     )
 
 

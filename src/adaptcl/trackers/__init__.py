@@ -5,10 +5,13 @@ A new tracker is one file and one line in `TRACKERS`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
+from pathlib import Path
 from typing import Protocol
 
+from adaptcl.config import Config
 from adaptcl.errors import SettingError
 from adaptcl.events import Event
 from adaptcl.trackers.tracked_run import TrackedRun
@@ -28,6 +31,32 @@ class Tracker(Protocol):
     def __call__(self, event: Event) -> None: ...
 
     def close(self) -> None: ...
+
+
+def tracker_names(names: str | Sequence[str]) -> tuple[str, ...]:
+    """Trackers in a list, or with commas between; an error if one is unknown or not installed."""
+    listed = names.split(",") if isinstance(names, str) else names
+    wanted = tuple(name.strip() for name in listed if name.strip())
+    refuse_unknown(wanted)
+    return wanted
+
+
+def refuse_untracked(names: Sequence[str]) -> None:
+    """An error if a run without a folder shall be tracked."""
+    if names:
+        raise SettingError("track needs a folder for the run; give one by out=.")
+
+
+@contextmanager
+def tracked(names: Sequence[str], folder: Path, config: Config) -> Iterator[list[Tracker]]:
+    """Trackers that listen to one run and are closed when it ends."""
+    name = f"{config.job.strategy} seed {config.job.seed}"
+    trackers = open_trackers(names, TrackedRun(folder, name, config.values()))
+    try:
+        yield trackers
+    finally:
+        for tracker in trackers:
+            tracker.close()
 
 
 def open_trackers(names: Sequence[str], run: TrackedRun) -> list[Tracker]:

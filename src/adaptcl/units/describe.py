@@ -11,6 +11,7 @@ import copy
 from collections.abc import Callable, Collection, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
+from html import escape
 
 import torch
 from torch import nn
@@ -73,12 +74,7 @@ class Description:
         return 1 - self.cuttable_parameters / self.parameters
 
     def __str__(self) -> str:
-        rows = [("module", "kind", "units", "can be cut", "remarks")]
-        rows += [
-            (each.name or "(the model)", each.kind, f"{each.units:,}",
-             f"{each.cuttable:,}{' heads' if each.heads else ''}", _remarks(each))
-            for each in self.modules
-        ]  # fmt: skip
+        rows = self._rows()
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         aligns: tuple[Callable[[str, int], str], ...] = (
             str.ljust, str.ljust, str.rjust, str.rjust, str.ljust,
@@ -89,21 +85,43 @@ class Description:
             ).rstrip()
             for row in rows
         ]
+        return "\n".join([*lines, *self._notes()])
+
+    def _repr_html_(self) -> str:
+        """The same table, for notebooks."""
+        tags = ["th", *["td"] * len(self.modules)]
+        rows = [
+            "".join(f"<{tag} style='text-align:left'>{escape(cell)}</{tag}>" for cell in row)
+            for tag, row in zip(tags, self._rows(), strict=True)
+        ]
+        table = "".join(f"<tr>{row}</tr>" for row in rows)
+        return f"<table>{table}</table>" + "".join(f"<p>{escape(e)}</p>" for e in self._notes())
+
+    def _rows(self) -> list[tuple[str, ...]]:
+        rows: list[tuple[str, ...]] = [("module", "kind", "units", "can be cut", "remarks")]
+        rows += [
+            (each.name or "(the model)", each.kind, f"{each.units:,}",
+             f"{each.cuttable:,}{' heads' if each.heads else ''}", _remarks(each))
+            for each in self.modules
+        ]  # fmt: skip
+        return rows
+
+    def _notes(self) -> list[str]:
         coarser = (
             ", or a little more if cut to a `width_multiple`" if self.cuttable_parameters else ""
         )
-        lines.append(
+        notes = [
             f"{self.cuttable_parameters:,} of {self.parameters:,} parameters "
             f"({100 * (1 - self.least_retention):.3g} %) can be cut; no sub-model retains less "
             f"than {100 * self.least_retention:.3g} %{coarser}"
-        )
+        ]
         if self.unscaled:
             have = "unit has" if self.unscaled == 1 else "units have"
-            lines.append(
+            notes.append(
                 f"{self.unscaled:,} {have} no batch norm; orders by BN scales go by the norm "
                 "of the weights there"
             )
-        return "\n".join(lines)
+        return notes
 
 
 def describe(model: nn.Module, example: Tensors, fixed: Sequence[str] = ()) -> Description:

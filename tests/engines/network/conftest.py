@@ -24,7 +24,7 @@ from adaptcl import config
 from adaptcl.config import Config
 from adaptcl.errors import AdaptCLError
 from adaptcl.events import Event, WorkerLost
-from adaptcl.runs.result import Result
+from adaptcl.runs.result import FinishedRun
 from adaptcl.runs.session import run_session, simulated_session
 from adaptcl.runs.workload import load_workload
 
@@ -152,7 +152,7 @@ class Site:
     def settings(self, **others: Any) -> Config:
         return config.configure({**SMALL, **others})
 
-    def undisturbed(self, chosen: Config) -> Result:
+    def undisturbed(self, chosen: Config) -> FinishedRun:
         """What comes of a run in which nothing goes wrong."""
         return run_session(simulated_session(chosen, load_workload(chosen.job)))
 
@@ -197,7 +197,7 @@ class Site:
 
     def serve(
         self, *configs: Config, patience: float = 1e12, listen: str = "127.0.0.1:0"
-    ) -> list[Result]:
+    ) -> list[FinishedRun]:
         """Run the server in this thread."""
         base = self.folder / "run"
         folders = [base / c.job.strategy if len(configs) > 1 else base for c in configs]

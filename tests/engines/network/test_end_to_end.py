@@ -30,7 +30,7 @@ from adaptcl.engines.network.frames import Frame
 from adaptcl.errors import AdaptCLError
 from adaptcl.events import Event, UpdateArrived, Warned, WorkerJoined, WorkerLost
 from adaptcl.runs.network_worker import OwnerChoices, work
-from adaptcl.runs.result import Result
+from adaptcl.runs.result import FinishedRun
 from adaptcl.runs.server import serve_again
 
 if TYPE_CHECKING:
@@ -52,13 +52,13 @@ def back(site: Site, worker: int) -> bool:
     return bool(lost) and site.events.index(joined[-1]) > site.events.index(lost[-1])
 
 
-def assert_same_model(result: Result, other: Result) -> None:
+def assert_same_model(result: FinishedRun, other: FinishedRun) -> None:
     theirs = other.model.state_dict()
     for name, tensor in result.model.state_dict().items():
         torch.testing.assert_close(tensor, theirs[name], rtol=0, atol=1e-6)
 
 
-def size(result: Result) -> int:
+def size(result: FinishedRun) -> int:
     return sum(t.numel() * t.element_size() for t in result.model.state_dict().values())
 
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from adaptcl.engines.heterogeneity import heterogeneity
-from adaptcl.runs.result import Result
+from adaptcl.runs.result import FinishedRun
 
-Learn = Callable[..., Result]
+Learn = Callable[..., FinishedRun]
 SETTINGS: dict[str, Any] = {
     "workers": 9,
     "participants": 3,
@@ -28,17 +28,17 @@ SETTINGS: dict[str, Any] = {
 
 
 @pytest.fixture(scope="module")
-def run(learn: Learn) -> Result:
+def run(learn: Learn) -> FinishedRun:
     return learn("adaptcl", **SETTINGS)
 
 
-def last_times(result: Result) -> list[float]:
+def last_times(result: FinishedRun) -> list[float]:
     """Each worker's update time when it last took part."""
     times = {w.worker: w.update_time_s for record in result.rounds for w in record.workers}
     return [times[worker] for worker in sorted(times)]
 
 
-def first_times(result: Result) -> list[float]:
+def first_times(result: FinishedRun) -> list[float]:
     times: dict[int, float] = {}
     for record in result.rounds:
         for worker in record.workers:
@@ -47,7 +47,7 @@ def first_times(result: Result) -> list[float]:
 
 
 @pytest.mark.slow
-def test_all_workers_become_equally_fast_though_few_are_seen_in_a_round(run: Result) -> None:
+def test_all_workers_become_equally_fast_though_few_are_seen_in_a_round(run: FinishedRun) -> None:
     assert len(first_times(run)) == 9
     assert heterogeneity(first_times(run)) > 0.4
     assert heterogeneity(last_times(run)) < 0.12
@@ -55,7 +55,7 @@ def test_all_workers_become_equally_fast_though_few_are_seen_in_a_round(run: Res
     assert run.summary.retention[0] == min(run.summary.retention) < 0.5
 
 
-def test_only_who_takes_part_is_measured_and_pruned(run: Result) -> None:
+def test_only_who_takes_part_is_measured_and_pruned(run: FinishedRun) -> None:
     retention = dict.fromkeys(range(9), 1.0)
     for record in run.rounds:
         assert [w.worker for w in record.workers] == list(record.participants)
@@ -71,7 +71,7 @@ def test_only_who_takes_part_is_measured_and_pruned(run: Result) -> None:
 
 
 def test_a_pruning_that_was_decided_on_is_carried_out_in_the_next_round_of_the_worker(
-    run: Result,
+    run: FinishedRun,
 ) -> None:
     pruned = {r.round for r in run.rounds if any(w.pruned_rate for w in r.workers)}
     # With everybody in every round these would be multiples of the interval only.
@@ -79,7 +79,7 @@ def test_a_pruning_that_was_decided_on_is_carried_out_in_the_next_round_of_the_w
     assert min(pruned) >= 5
 
 
-def test_the_heterogeneity_of_a_round_is_that_of_its_participants(run: Result) -> None:
+def test_the_heterogeneity_of_a_round_is_that_of_its_participants(run: FinishedRun) -> None:
     for record in run.rounds:
         times = [worker.update_time_s for worker in record.workers]
         assert record.heterogeneity == pytest.approx(heterogeneity(times))

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from adaptcl.errors import SettingError
-from adaptcl.runs.result import Result
+from adaptcl.runs.result import FinishedRun
 from adaptcl.units import retention
 
 if TYPE_CHECKING:
@@ -242,7 +242,7 @@ def test_a_table_for_another_number_of_workers_is_refused(engine: Engines, line:
 
 
 @pytest.mark.slow
-def test_it_learns_and_makes_workers_equal(learn: Callable[..., Result]) -> None:
+def test_it_learns_and_makes_workers_equal(learn: Callable[..., FinishedRun]) -> None:
     result = learn("adaptcl", rounds=15, pruning_interval=3, strength=0.3, train_time=0.006)
     summary = result.summary
     assert summary.accuracy > 0.85

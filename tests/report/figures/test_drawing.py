@@ -14,15 +14,19 @@ from matplotlib.colors import to_hex, to_rgba_array
 from matplotlib.figure import Figure
 from PIL import Image
 
-from adaptcl.errors import RunFolderError
-from adaptcl.report import Run, compare, draw, figures
-from adaptcl.report.figures import save_pictures
-from adaptcl.report.palette import looks
+from adaptcl.errors import RunFolderError, SettingError
+from adaptcl.report import Run, compare, draw
+from adaptcl.report.figures import PictureOptions, compose_figures
+from adaptcl.report.figures.palette import looks
+from adaptcl.report.figures.pictures import save_pictures
+from adaptcl.strategies import STRATEGIES
 
 MakeRun = Callable[..., Run]
 Compose = Callable[..., dict[str, Figure]]
 
-COMMON = ["overview.png", "accuracy-over-rounds.png", "accuracy-over-time.png", "heterogeneity.png"]
+COMMON = ["overview", "accuracy-over-rounds", "accuracy-over-time", "heterogeneity"]
+ALONE = [*COMMON, "timeline"]
+"""The figures of a run that does not prune."""
 
 
 @pytest.fixture(scope="session")
@@ -57,21 +61,8 @@ def six_methods(make_shared_run: MakeRun) -> list[Run]:
 
 
 @pytest.fixture
-def compose(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Compose:
-    """Draws figures without rendering them; returns them by file name."""
-    found: list[Figure] = []
-
-    def remember(figure: Figure) -> bytes:
-        found.append(figure)
-        return b"no picture"
-
-    def composed(runs: list[Run], *, over_seeds: bool = False) -> dict[str, Figure]:
-        found.clear()
-        paths = draw(compare(runs, over_seeds=over_seeds), tmp_path / "figures").paths
-        return {path.name: figure for path, figure in zip(paths, found, strict=True)}
-
-    monkeypatch.setattr(figures, "png_image", remember)
-    return composed
+def compose() -> Compose:
+    return lambda runs, over_seeds=False: compose_figures(compare(runs, over_seeds=over_seeds))
 
 
 def pixels(path: Path) -> np.ndarray:
@@ -87,10 +78,8 @@ def has_colour(path: Path, colour: str) -> bool:
 @pytest.mark.slow
 def test_every_figure_is_drawn_into_its_folder(drawn: list[Path]) -> None:
     assert [path.name for path in drawn] == [
-        *COMMON,
-        "equal-time.png",
-        "update-times-adaptcl.png",
-        "retention-adaptcl.png",
+        f"{name}.png"
+        for name in (*COMMON, "equal-time", "timeline", "update-times-adaptcl", "retention-adaptcl")
     ]
     assert sorted(drawn[0].parent.glob("[!.]*")) == sorted(drawn)
 
@@ -131,13 +120,13 @@ def test_long_labels_stay_within_their_panel_and_their_figure(
     words = "samples=100, label_share=80, augmentation=false, first_pruning=2, sigma=2, jitter=0.1"
     runs = [replace(run, label=f"adaptcl ({words}, seed={seed})") for seed in range(2)]
     composed = compose(runs)
-    assert len(composed) == len(COMMON) + 1 + 2 * len(runs)
-    for figure in (composed["overview.png"], list(composed.values())[-1]):
+    assert len(composed) == len(ALONE) + 1 + 2 * len(runs)
+    for figure in (composed["overview"], list(composed.values())[-1]):
         figure.draw_without_rendering()
         everything = figure.get_tightbbox()
         assert everything.x0 >= 0
         assert everything.x1 <= figure.get_figwidth()
-    overview = composed["overview.png"]
+    overview = composed["overview"]
     below = [axes.xaxis.label.get_window_extent() for axes in overview.axes]
     assert all(left.x1 < right.x0 for left, right in itertools.pairwise(below))
 
@@ -146,7 +135,7 @@ def test_a_long_legend_takes_no_height_from_the_axes(make_run: MakeRun, compose:
     run = make_run("a")
     few = [replace(run, label=f"run {place}") for place in range(2)]
     many = [replace(run, label=f"a run with quite a long label, and it is {n}") for n in range(12)]
-    short, tall = (compose(runs)["accuracy-over-rounds.png"] for runs in (few, many))
+    short, tall = (compose(runs)["accuracy-over-rounds"] for runs in (few, many))
     assert tall.get_figheight() > 1.3 * short.get_figheight()
     assert tall.get_figwidth() == short.get_figwidth()
 
@@ -154,17 +143,17 @@ def test_a_long_legend_takes_no_height_from_the_axes(make_run: MakeRun, compose:
 def test_only_a_run_that_prunes_has_figures_of_its_workers(
     make_run: MakeRun, compose: Compose
 ) -> None:
-    assert list(compose([make_run("a")])) == COMMON
+    assert list(compose([make_run("a")])) == ALONE
 
 
 def test_file_names_are_plain_and_distinct(make_run: MakeRun, compose: Compose) -> None:
     run = make_run("a", strategy="adaptcl", adapts=True)
     runs = [replace(run, label="My run: γ/2"), replace(run, label="my run 2")]
-    assert list(compose(runs))[len(COMMON) + 1 :] == [
-        "update-times-my-run-2.png",
-        "retention-my-run-2.png",
-        "update-times-my-run-2-2.png",
-        "retention-my-run-2-2.png",
+    assert list(compose(runs))[len(ALONE) + 1 :] == [
+        "update-times-my-run-2",
+        "retention-my-run-2",
+        "update-times-my-run-2-2",
+        "retention-my-run-2-2",
     ]
 
 
@@ -179,7 +168,7 @@ def test_gaps_in_the_records_are_no_obstacle(make_run: MakeRun, compose: Compose
     )
     unmeasured = tuple(replace(r, accuracy=None, workers=()) for r in run.rounds)
     runs = [replace(run, rounds=holey), replace(run, label="unmeasured", rounds=unmeasured)]
-    compose(runs)["overview.png"].draw_without_rendering()
+    compose(runs)["overview"].draw_without_rendering()
     assert list(compose(runs[1:])) == COMMON
 
 
@@ -208,9 +197,9 @@ def test_over_seeds_every_method_is_one_line_in_a_band_of_its_colour(
         assert colours == bands
         assert len(set(colours)) == 6
         assert axes.get_title(loc="right") == "mean and range of 3 runs"
-    assert {"update-times-adaptcl.png", "retention-heterofl.png"} < composed.keys()
-    assert len(composed) == len(COMMON) + 5
-    title = composed["retention-adaptcl.png"].axes[0].get_title(loc="left")
+    assert {"update-times-adaptcl", "retention-heterofl"} < composed.keys()
+    assert len(composed) == len(ALONE) + 5
+    title = composed["retention-adaptcl"].axes[0].get_title(loc="left")
     assert title.endswith("adaptcl, mean of 3 runs")
 
 
@@ -218,7 +207,7 @@ def test_the_line_of_several_seeds_ends_at_the_mean_in_the_table(
     six_methods: list[Run], compose: Compose
 ) -> None:
     composed = compose(six_methods[:3], over_seeds=True)
-    line, _ = composed["accuracy-over-time.png"].axes[0].lines
+    line, _ = composed["accuracy-over-time"].axes[0].lines
     assert np.asarray(line.get_ydata())[-1] == pytest.approx(100 * (0.72 + 0.74 + 0.76) / 3)
 
 
@@ -226,49 +215,73 @@ def test_the_time_and_the_accuracy_that_runs_are_compared_by_are_marked(
     two_runs: list[Run], compose: Compose
 ) -> None:
     found = compare(two_runs)
-    axes = compose(two_runs)["accuracy-over-time.png"].axes[0]
+    axes = compose(two_runs)["accuracy-over-time"].axes[0]
     upright, level = (np.asarray(line.get_data(), float) for line in axes.lines[-2:])
     assert found.at_time_s is not None
     assert found.target_value is not None
     assert upright[0] == pytest.approx([found.at_time_s / 60] * 2)
     assert level[1] == pytest.approx([100 * found.target_value] * 2)
-    assert len(compose(two_runs[:1])["accuracy-over-time.png"].axes[0].lines) == 2
+    assert len(compose(two_runs[:1])["accuracy-over-time"].axes[0].lines) == 2
 
 
 def test_one_figure_shows_who_is_ahead_at_equal_time_and_first_to_equal_accuracy(
     six_methods: list[Run], compose: Compose
 ) -> None:
     rows = compare(six_methods).rows
-    left, right = compose(six_methods, over_seeds=True)["equal-time.png"].axes
+    left, right = compose(six_methods, over_seeds=True)["equal-time"].axes
     assert [tick.get_text() for tick in left.get_yticklabels()] == [r.group.label for r in rows]
     assert left.get_title(loc="left") == "Accuracy at 3.6 min"
     assert right.get_title(loc="left") == "Time to fedavg's final accuracy"
     shown = [
         float(np.asarray(line.get_xdata()).item())
         for line in left.lines
-        if line.get_marker() == "o"
+        if line.get_markersize() == 8
     ]
     means = [np.mean([o.value_at_time for o in row.outcomes]) for row in rows]
     assert [100 * mean for mean in means] == pytest.approx(shown)
 
 
 def test_a_single_run_has_no_band(two_runs: list[Run], compose: Compose) -> None:
-    axes = compose(two_runs, over_seeds=True)["accuracy-over-time.png"].axes[0]
+    axes = compose(two_runs, over_seeds=True)["accuracy-over-time"].axes[0]
     assert len(axes.collections) == 0
     assert axes.get_title(loc="right") == ""
 
 
-def test_figures_replace_those_of_the_last_comparison(
-    six_methods: list[Run], compose: Compose, tmp_path: Path
+def test_figures_are_drawn_in_every_format_asked_for_and_in_none_of_the_last_time(
+    two_runs: list[Run], tmp_path: Path
 ) -> None:
-    compose(six_methods, over_seeds=True)
-    folder = tmp_path / "figures"
-    (folder / "mine.png").write_bytes(b"")
-    replaced = draw(compare(six_methods[:3]), folder)
-    assert [path.name for path in replaced.paths] == COMMON
-    assert "retention-heterofl.png" in replaced.removed
-    assert replaced.others == ("mine.png",)
-    assert {path.name for path in folder.glob("*.png")} == {*COMMON, "mine.png"}
+    first = draw(compare(two_runs[:1]), tmp_path, PictureOptions.parse("svg"))
+    assert [path.name for path in first.paths] == [f"{name}.svg" for name in ALONE]
+    again = draw(compare(two_runs[:1]), tmp_path, PictureOptions.parse("pdf, svg"))
+    assert {path.suffix for path in again.paths} == {".pdf", ".svg"}
+    assert [path.read_bytes() for path in again.paths[1::2]] == [
+        path.read_bytes() for path in first.paths
+    ]
+    pdf = again.paths[0].read_bytes()
+    assert pdf.startswith(b"%PDF")
+    assert b"/FontFile2" in pdf  # TrueType: publishers refuse fonts of type 3
+    nothing = draw(compare(two_runs[:1]), tmp_path, PictureOptions.parse("none"))
+    assert nothing.paths == ()
+    assert list(tmp_path.glob("[!.]*")) == []
+    with pytest.raises(SettingError, match="no figure format 'gif'; there are png, svg, pdf"):
+        PictureOptions.parse("png,gif")
+
+
+def test_without_titles_a_figure_still_says_what_it_shows(two_runs: list[Run]) -> None:
+    found = compose_figures(compare(two_runs), titles=False)
+    assert {axes.get_title(loc="left") for each in found.values() for axes in each.axes} == {""}
+    left, right = found["equal-time"].axes
+    assert left.get_xlabel() == "test accuracy (%) at 5.5 min"
+    assert right.get_xlabel().replace("\n", " ").endswith("to fedavg-s's final accuracy")
+
+
+def test_nine_methods_are_told_apart_without_colours(make_run: MakeRun) -> None:
+    runs = [make_run(name, strategy=name, rounds=30) for name in STRATEGIES]
+    for name in ("accuracy-over-time", "accuracy-over-rounds", "heterogeneity"):
+        axes = compose_figures(compare(runs))[name].axes[0]
+        lines = [line for line in axes.lines if line.get_label() in STRATEGIES]
+        assert len({line.get_marker() for line in lines}) == len(STRATEGIES)
+        assert {line.get_markevery() for line in lines} == {(0, 3), (1, 3), (2, 3)}
 
 
 def names(folder: Path) -> set[str]:

@@ -6,9 +6,10 @@ from dataclasses import replace
 import pytest
 from matplotlib.figure import Figure
 
-from adaptcl.report import Run, panels
+from adaptcl.report import Run
 from adaptcl.report.comparison import group_runs
-from adaptcl.report.palette import looks
+from adaptcl.report.figures import panels
+from adaptcl.report.figures.palette import looks
 
 MakeRun = Callable[..., Run]
 

@@ -1,22 +1,15 @@
-"""Figures of runs, as PNG files: the same runs always give the same bytes.
+"""Figures of runs: what is on each of them.
 
-Figures are groups without pyplot, so drawing leaves no state behind in the user's process.
-
-A folder of pictures records the name and checksum of each. The next report removes the pictures of
-the last one, but no file that somebody else wrote or changed.
+Figures are drawn without pyplot, so drawing leaves no state behind in the user's process.
 """
 
 from __future__ import annotations
 
-import io
-import json
 import math
 import re
 import textwrap
-import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -27,14 +20,20 @@ from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 from adaptcl.errors import RunFolderError
-from adaptcl.report import panels
 from adaptcl.report.comparison import Comparison, RunGroup
-from adaptcl.report.palette import FAINT, STYLE, Look, looks
+from adaptcl.report.figures import panels
+from adaptcl.report.figures.palette import FAINT, STYLE, Look, looks
+from adaptcl.report.figures.pictures import (
+    PictureOptions,
+    SavedPictures,
+    ShownFigure,
+    image_of,
+    save_pictures,
+)
+from adaptcl.report.figures.timeline_figure import timeline_figure
 from adaptcl.report.saved_run import clock_of
 from adaptcl.report.wording import number_of, short_duration
-from adaptcl.storage import written_whole
 
-_DPI = 160
 _LETTERS_PER_INCH = 11
 """At the size of labels; titles are larger and bold."""
 _TITLE_LETTERS_PER_INCH = 9
@@ -43,12 +42,25 @@ _HANDLE_LETTERS = 7
 _LEGEND_ROW_INCHES = 0.22
 _ROWS_WITHIN = 2
 """Rows of a legend that the figure has room for; it grows by each further row."""
-_RECORD = ".drawn.json"
-"""A file in the folder with the checksum of each picture drawn last, by name."""
 
 
-def draw(comparison: Comparison, folder: Path) -> SavedPictures:
-    """Draw all figures of some runs into a folder, in place of those drawn there last.
+def draw(
+    comparison: Comparison, folder: Path, options: PictureOptions | None = None
+) -> SavedPictures:
+    """Draw all figures of some runs into a folder, in place of those drawn there last."""
+    options = options or PictureOptions()
+    with figure_style():
+        figures = compose_figures(comparison, titles=options.titles)
+        images = {
+            f"{name}.{form}": image_of(figure, form)
+            for name, figure in figures.items()
+            for form in options.formats
+        }
+    return save_pictures(images, folder)
+
+
+def compose_figures(comparison: Comparison, *, titles: bool = True) -> dict[str, Figure]:
+    """All figures of some runs by name, not rendered yet.
 
     Over seeds, runs that differ only in their seed make one line: their mean, in a band from the
     lowest to the highest.
@@ -59,14 +71,14 @@ def draw(comparison: Comparison, folder: Path) -> SavedPictures:
     chosen = looks([group.first.strategy for group in groups])
     with figure_style():
         figures = _common_figures(comparison, groups, chosen)
-        for (group, look), name in zip(
-            zip(groups, chosen, strict=True), _file_names(groups), strict=True
-        ):
+        for group, look, name in zip(groups, chosen, _file_names(groups), strict=True):
             if group.prunes:
-                figures[f"update-times-{name}.png"] = _update_times(group)
-                figures[f"retention-{name}.png"] = _retention(group, look)
-        images = {name: png_image(figure) for name, figure in figures.items()}
-    return save_pictures(images, folder)
+                figures[f"update-times-{name}"] = _update_times(group)
+                figures[f"retention-{name}"] = _retention(group, look)
+        if not titles:
+            for axes in (axes for figure in figures.values() for axes in figure.axes):
+                axes.set_title("", loc="left")
+    return figures
 
 
 @contextmanager
@@ -103,42 +115,30 @@ def legend_below(figure: Figure, *all_axes: Axes, fixed_size: bool = False) -> N
     figure.legend(list(entries.values()), texts, loc="outside lower center", ncols=columns)
 
 
-def png_image(figure: Figure) -> bytes:
-    """The figure as a PNG file, without the program's name in it."""
-    image = io.BytesIO()
-    figure.savefig(image, format="png", dpi=_DPI, metadata={"Software": None})
-    return image.getvalue()
-
-
-def svg_image(figure: Figure) -> bytes:
-    """The figure as an SVG file, without date and program's name in it."""
-    image = io.BytesIO()
-    figure.savefig(image, format="svg", metadata={"Date": None, "Creator": None})
-    return image.getvalue()
-
-
 def _common_figures(
     comparison: Comparison, groups: Sequence[RunGroup], chosen: Sequence[Look]
 ) -> dict[str, Figure]:
     metric = _metric(comparison)
     slug = _slug(comparison.measure.name)
     figures = {
-        "overview.png": _overview(comparison, groups, chosen),
-        f"{slug}-over-rounds.png": _of_all(
+        "overview": _overview(comparison, groups, chosen),
+        f"{slug}-over-rounds": _of_all(
             f"{metric} over rounds", panels.metric_over_rounds, groups, chosen
         ),
-        f"{slug}-over-time.png": _of_all(
+        f"{slug}-over-time": _of_all(
             f"{metric} over time",
             partial(panels.metric_over_time, comparison=comparison),
             groups,
             chosen,
         ),
-        "heterogeneity.png": _of_all(
+        "heterogeneity": _of_all(
             "How unequal the workers' update times are", panels.heterogeneity, groups, chosen
         ),
     }
     if comparison.baseline is not None:
-        figures["equal-time.png"] = _equal_time(comparison)
+        figures["equal-time"] = _equal_time(comparison)
+    if any(record.workers for group in groups for record in group.first.rounds):
+        figures["timeline"] = timeline_figure(groups)
     return figures
 
 
@@ -159,7 +159,7 @@ def _of_all(
     groups: Sequence[RunGroup],
     chosen: Sequence[Look],
 ) -> Figure:
-    figure = Figure(figsize=(7.2, 4.4), layout="constrained")
+    figure = ShownFigure(figsize=(7.2, 4.4), layout="constrained")
     axes = figure.subplots()
     panel(axes, groups, chosen)
     axes.set_title(title)
@@ -173,12 +173,16 @@ def _equal_time(comparison: Comparison) -> Figure:
     rows = comparison.rows
     assert comparison.at_time_s is not None
     chosen = looks([row.group.first.strategy for row in rows])
-    figure = Figure(figsize=(10.0, 1.8 + 0.42 * len(rows)), layout="constrained")
+    figure = ShownFigure(figsize=(10.0, 1.8 + 0.42 * len(rows)), layout="constrained")
     left, right = figure.subplots(1, 2, sharey=True)
+    when = short_duration(comparison.at_time_s)
     panels.metric_at_time(left, rows, chosen)
-    left.set_title(f"{_metric(comparison)} at {short_duration(comparison.at_time_s)}")
+    left.set_title(f"{_metric(comparison)} at {when}")
+    left.set_xlabel(f"{left.get_xlabel()} at {when}")
     panels.time_to_target(right, rows, chosen, clock_of(comparison.runs))
     right.set_title(_broken(f"Time to {comparison.target}", int(4 * _TITLE_LETTERS_PER_INCH)))
+    spent = f"{right.get_xlabel()} to {comparison.target}"
+    right.set_xlabel(_broken(spent, 4 * _LETTERS_PER_INCH))
     if any(len(row.outcomes) > 1 for row in rows):
         for axes in (left, right):
             _say_below(axes, "mean, 95 % interval and each run", 4 * _LETTERS_PER_INCH)
@@ -186,7 +190,7 @@ def _equal_time(comparison: Comparison) -> Figure:
 
 
 def _update_times(group: RunGroup) -> Figure:
-    figure = Figure(figsize=(7.2, 4.4), layout="constrained")
+    figure = ShownFigure(figsize=(7.2, 4.4), layout="constrained")
     axes = figure.subplots()
     panels.update_times(axes, group)
     axes.set_title(_broken_title(f"Update time of each worker: {_title_label(group)}", figure))
@@ -195,7 +199,7 @@ def _update_times(group: RunGroup) -> Figure:
 
 
 def _retention(group: RunGroup, look: Look) -> Figure:
-    figure = Figure(figsize=(7.2, 5.6), layout="constrained")
+    figure = ShownFigure(figsize=(7.2, 5.6), layout="constrained")
     above, below = figure.subplots(2, 1, sharex=True)
     panels.update_time_change(above, group, look)
     title = f"Update time and retention: {_title_label(group)}"
@@ -212,7 +216,7 @@ def _overview(comparison: Comparison, groups: Sequence[RunGroup], chosen: Sequen
     place = next(adapting, (pruning or [0])[0])
     group, look = groups[place], chosen[place]
     spaced = ConstrainedLayoutEngine(w_pad=0.12, h_pad=0.06)
-    figure = Figure(figsize=(15.0, 4.2), layout=spaced)
+    figure = ShownFigure(figsize=(15.0, 4.2), layout=spaced)
     first, second, third, fourth = figure.subplots(1, 4)
     panels.metric_over_time(first, groups, chosen, comparison)
     first.set_title(f"{_metric(comparison)} over time")
@@ -278,52 +282,3 @@ def _file_names(groups: Sequence[RunGroup]) -> list[str]:
             name = f"{plain}-{number}"
         names.append(name)
     return names
-
-
-@dataclass(frozen=True)
-class SavedPictures:
-    """What happened to a folder of pictures."""
-
-    paths: tuple[Path, ...]
-    """Pictures drawn now."""
-    removed: tuple[str, ...]
-    """Names of earlier pictures that this report does not have."""
-    others: tuple[str, ...]
-    """Names of pictures that no report drew; they stay."""
-
-
-def save_pictures(images: Mapping[str, bytes], folder: Path) -> SavedPictures:
-    """Put pictures into a folder in place of those that the last report drew there."""
-    folder.mkdir(parents=True, exist_ok=True)
-    removed = tuple(name for name in _drawn_last(folder) if name not in images)
-    for name in removed:
-        (folder / name).unlink()
-    # The record comes first, so that no picture is left without a record, whatever happens.
-    record = {name: zlib.crc32(image) for name, image in images.items()}
-    _save(json.dumps(record, indent=1).encode(), folder / _RECORD)
-    for name, image in images.items():
-        _save(image, folder / name)
-    others = sorted(path.name for path in folder.glob("*.png") if path.name not in images)
-    return SavedPictures(tuple(folder / name for name in images), removed, tuple(others))
-
-
-def _drawn_last(folder: Path) -> list[str]:
-    """Recorded names whose files have not changed since they were drawn."""
-    try:
-        record = json.loads((folder / _RECORD).read_bytes())
-        return [
-            name
-            for name, checksum in sorted(record.items())
-            if re.fullmatch(r"[^/\\]+\.png", name) and _checksum(folder / name) == checksum
-        ]
-    except (OSError, ValueError, AttributeError):
-        return []
-
-
-def _checksum(path: Path) -> int | None:
-    return zlib.crc32(path.read_bytes()) if path.is_file() and not path.is_symlink() else None
-
-
-def _save(content: bytes, path: Path) -> None:
-    with written_whole(path) as file:
-        file.write(content)

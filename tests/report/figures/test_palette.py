@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from adaptcl.report import palette
-from adaptcl.report.palette import COLOUR_VISION, looks, seen
+from adaptcl.report.figures import palette
+from adaptcl.report.figures.palette import COLOUR_VISION, looks, seen
 from adaptcl.strategies import STRATEGIES
 
 

@@ -29,6 +29,7 @@ FAST = {
     "rounds": 4,
     "batch_size": 16,
     "bandwidth_max": 0.01,
+    "figures": "none",
     "adaptcl": {"max_importance_lost": 1.0},
 }
 
@@ -120,7 +121,7 @@ def test_other_weights_to_begin_with_make_another_run() -> None:
     [
         ({"rouns": 3}, "There is no setting 'rouns'; did you mean 'rounds'?"),
         ({"rounds": 0}, "rounds is 0, but it must be a whole number, at least 1."),
-        ({"strategy": "fedavg,adaptcl"}, "strategy is 'fedavg,adaptcl', but adaptcl.run "),
+        ({"strategy": ["fedavg"]}, "strategy is ['fedavg'], but adaptcl.run makes one run; "),
         ({"preset": "mine"}, "preset is 'mine', but it must be one of cifar10, "),
         ({"bandwidths": [1, 2]},
          "bandwidths has 2 entries, but it must have one for each of the 3 workers."),
@@ -133,7 +134,7 @@ def test_other_weights_to_begin_with_make_another_run() -> None:
         ({"model": "vgg16"}, "The model is a str, but it must be an nn.Module."),
         ({"train": 3}, "The training data cannot be used: An int cannot be read as samples; give"),
         ({"test": (TEST[0], TEST[1] - 9)}, "The test data cannot be used: Labels must count from "),
-        ({"seed": [1, 2]}, "seed is [1, 2], but adaptcl.run makes one run; call it once for "),
+        ({"seed": [1, 2]}, "seed is [1, 2], but adaptcl.run makes one run; adaptcl.sweep make"),
         ({"data": "digits"}, "data is 'digits', but the data is given as train and test; leave "),
         ({"train": [TEST] * 3, "partition": "dirichlet"},
          "partition is 'dirichlet', but train is a list with a data set for each worker, which is"),

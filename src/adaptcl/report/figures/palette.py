@@ -3,8 +3,8 @@
 A shipped strategy has the colour at its place in the registry; the first nine are those of Okabe
 and Ito and of Tol's muted scheme. Further colours are chosen automatically: each as far as possible
 from those in use, for common vision and the three kinds of colour-blindness. So a new strategy
-needs no entry here. If one strategy has several runs, the first run has the strategy's colour and
-each further one a colour and dashes of its own.
+needs no entry here. Each strategy also has a marker of its own. If one strategy has several runs,
+the first run has the strategy's colour and each further one a colour and dashes of its own.
 """
 
 from __future__ import annotations
@@ -54,6 +54,7 @@ STYLE: dict[Any, object] = {
     "text.color": INK,
     "text.parse_math": False,
     "svg.hashsalt": "adaptcl",
+    "pdf.fonttype": 42,
 }
 """Settings of matplotlib for every figure. Only its latest versions have a type for their names."""
 
@@ -90,6 +91,8 @@ _SHADES = tuple(
 )
 """Candidates from all over the colour space, except those too pale for a line on white."""
 _DASHES: tuple[tuple[float, ...], ...] = ((), (5, 2), (1.5, 1.5), (6, 2, 1.5, 2))
+_MARKERS = ("o", "s", "^", "v", "D", "P", "X", "<", "*", ">", "p", "h", "d", "H", "8")
+"""A strategy has the marker at its place in the registry, so that grey copies can be read too."""
 _ALIKE = 80.0
 """Colours nearer to each other than this, in red, green and blue up to 255, look alike."""
 
@@ -116,6 +119,7 @@ class Look:
 
     colour: str
     dashes: tuple[float, ...] = ()
+    marker: str = "o"
 
     def dash(self, line: Line2D) -> None:
         if self.dashes:
@@ -128,6 +132,7 @@ def looks(strategies: Sequence[str]) -> list[Look]:
     for name in sorted({*strategies} - colours.keys()):
         shipped = [_shipped_colour(each) for each in STRATEGIES]
         colours[name] = _far_from([*shipped, *colours.values()])
+    markers = _markers(strategies)
     taken = list(colours.values())
     # A repeated run may be nearer to another repeated run than to any strategy's colour.
     repeats = [c for c in _REPEAT_COLOURS if _rgb_distance(c, list(colours.values())) >= _ALIKE]
@@ -140,11 +145,18 @@ def looks(strategies: Sequence[str]) -> list[Look]:
         colour = colours[strategy] if not time else next(unused, None) or _far_from(taken)
         taken.append(colour)
         order = [
-            Look(colour, _DASHES[(time + step) % len(_DASHES)]) for step in range(len(_DASHES))
+            Look(colour, _DASHES[(time + step) % len(_DASHES)], markers[strategy])
+            for step in range(len(_DASHES))
         ]
         # With more runs than colours, colours come again with other dashes.
         chosen.append(next((look for look in order if look not in chosen), order[0]))
     return chosen
+
+
+def _markers(strategies: Sequence[str]) -> dict[str, str]:
+    """A marker for each strategy; custom ones come after those that ship."""
+    names = [*STRATEGIES, *sorted({*strategies} - STRATEGIES.keys())]
+    return {name: _MARKERS[place % len(_MARKERS)] for place, name in enumerate(names)}
 
 
 def series_look(place: int) -> Look:

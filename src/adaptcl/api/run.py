@@ -13,18 +13,21 @@ from typing import Any
 from torch import nn
 
 from adaptcl import config as configuration
+from adaptcl.api.results import Result, show_in_folder
 from adaptcl.config import Config
 from adaptcl.config.config import FROM_PYTHON, settings_from_python
 from adaptcl.config.effects import explain_ineffective
 from adaptcl.data.convert import Collate
 from adaptcl.errors import SettingError, describe_type, warn_user
 from adaptcl.events import Event, Listener, Warned
-from adaptcl.runs.folder import RunFolder, read_delivered, read_finished
-from adaptcl.runs.result import Result
+from adaptcl.records import RoundRecord, Summary
+from adaptcl.report.figures import PictureOptions
+from adaptcl.runs.folder import RunFolder, is_run_folder, read_delivered, read_finished
 from adaptcl.runs.resumption import asks_for_more_rounds
 from adaptcl.runs.session import recognise, run_session, simulated_session
 from adaptcl.runs.training_profile import with_profile_of
-from adaptcl.runs.workload import datasets_by_worker, workload_from_python
+from adaptcl.runs.workload import Workload, datasets_by_worker, workload_from_python
+from adaptcl.trackers import refuse_untracked, tracked, tracker_names
 from adaptcl.training.objective import Objective, find_objective, with_code, with_main
 from adaptcl.units.trace import uncompiled
 
@@ -36,7 +39,9 @@ def run(
     *,
     out: str | Path | None = None,
     resume: bool = False,
-    listeners: Sequence[Listener] = (),
+    listeners: Listener | Sequence[Listener] = (),
+    track: str | Sequence[str] = (),
+    figures: str = "png",
     preset: str | None = None,
     loss: Callable[..., Any] | str | None = None,
     metrics: Mapping[str, Any] | None = None,
@@ -65,15 +70,53 @@ def run(
     The clock of the simulation is that of your model: how long it trains is measured once, on this
     machine, before the run. `train_time` gives it instead, and a `preset` brings its own clock.
 
-    With `out` the run is written to that folder. `resume=True` continues an interrupted run there,
-    or one that now has more `rounds`; of a finished run it returns the result.
+    With `out` the run is written to that folder, with its figures in the formats that `figures`
+    names (`"pdf,svg"`; `"none"` draws none) and its `report.html`. `resume=True` continues an
+    interrupted run there, or one that now has more `rounds`; of a finished run it returns the
+    result. `track` names trackers: `"tensorboard,mlflow"`.
 
-    `listeners` are functions of one event (`adaptcl.events`), called as things happen. One that
-    raises `adaptcl.StopRun` ends the run cleanly after the round that is running.
+    `adaptcl.sweep` makes several runs, one for each strategy, seed or other value in a list.
+
+    `listeners` is a function of one event (`adaptcl.events`), or several, called as things happen.
+    One that raises `adaptcl.StopRun` ends the run cleanly after the round that is running.
     `adaptcl.Progress` is a listener that shows the progress. Every warning of the run is also an
     ordinary Python warning.
     """
-    listeners = [_as_warning, *listeners]
+    pictures = PictureOptions.parse(figures)
+    path = None if out is None else Path(out)
+    trackers = tracker_names(track)
+    heard = [_as_warning, *([listeners] if callable(listeners) else listeners)]
+    config, workload = prepare(model, train, test, preset, settings, loss, metrics, collate)
+    if path is None:
+        refuse_untracked(trackers)
+        return Result.of(run_session(simulated_session(config, workload), None, heard))
+    config = config.with_absolute_paths()
+    goes_on = resume and is_run_folder(path)
+    if goes_on:
+        config = with_profile_of(path, config)
+        finished = None if asks_for_more_rounds(path, config) else read_finished(path)
+        if finished is not None:
+            return _finished(path, config, workload, *finished)
+    session = simulated_session(config, workload)
+    folder = RunFolder.open(path) if goes_on else RunFolder.create(path, session.config.to_toml())
+    with tracked(trackers, path, session.config) as tracking:
+        result = Result.of(run_session(session, folder, [*heard, *tracking]))
+    show_in_folder([result], path, pictures)
+    return result
+
+
+def prepare(
+    model: nn.Module,
+    train: Any,
+    test: Any,
+    preset: str | None,
+    given: Mapping[str, Any],
+    loss: Callable[..., Any] | str | None = None,
+    metrics: Mapping[str, Any] | None = None,
+    collate: Collate | None = None,
+) -> tuple[Config, Workload]:
+    """Check the settings, the model and the data of a call."""
+    settings = dict(given)
     values: dict[str, Any] = {"model": FROM_PYTHON, "data": FROM_PYTHON}
     code = {k: settings.pop(k) for k in ("optimizer", "schedule") if _is_function(settings.get(k))}
     objective = _objective(settings, loss, metrics)
@@ -88,29 +131,26 @@ def run(
         warn_user(sentence)
     trained = copy.deepcopy(uncompiled(model))
     data = train if parts is None else parts
-    workload = replace(
-        workload_from_python(trained, data, test, config.job, objective, collate),
-        custom_optimizer=code.get("optimizer"),
-        schedule=code.get("schedule"),
-    )
-    path = Path(out) if out is not None else None
-    if path is None:
-        return run_session(simulated_session(config, workload), None, listeners)
-    config = config.with_absolute_paths()
-    if not (resume and (path / "config.toml").exists()):
-        session = simulated_session(config, workload)
-        folder = RunFolder.create(path, session.config.to_toml())
-        return run_session(session, folder, listeners)
-    config = with_profile_of(path, config)
-    finished = None if asks_for_more_rounds(path, config) else read_finished(path)
-    if finished is None:
-        session = simulated_session(config, workload)
-        return run_session(session, RunFolder.open(path), listeners)
+    workload = workload_from_python(trained, data, test, config.job, objective, collate)
+    optimizer, schedule = code.get("optimizer"), code.get("schedule")
+    return config, replace(workload, custom_optimizer=optimizer, schedule=schedule)
+
+
+def _finished(
+    path: Path,
+    config: Config,
+    workload: Workload,
+    summary: Summary,
+    rounds: tuple[RoundRecord, ...],
+) -> Result:
+    """The result of a run that is finished already."""
     with closing(RunFolder.open(path)) as folder:
         recognise(folder, config, workload)
     state, inputs, sub_models = read_delivered(path)
     workload.model.load_state_dict(state)
-    return Result(*finished, workload.model.eval(), sub_models, path, inputs, objective)
+    trained, objective = workload.model.eval(), workload.objective
+    settings = config.values()
+    return Result(summary, rounds, trained, sub_models, path, inputs, objective, settings)
 
 
 def _is_function(value: Any) -> bool:

@@ -12,17 +12,15 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from adaptcl.report import curves
 from adaptcl.report.comparison import Comparison, ComparisonRow, RunGroup, interval
-from adaptcl.report.curves import MeanCurve
-from adaptcl.report.palette import FAINT, INK, Look
+from adaptcl.report.figures import curves
+from adaptcl.report.figures.curves import MeanCurve
+from adaptcl.report.figures.palette import FAINT, INK, Look
 from adaptcl.report.saved_run import clock_of
 from adaptcl.report.wording import ABSENT, Quantity, axis_label, duration_unit, metric_quantity
 
-_MARKED_POINTS = 20
-"""A line with more points than this does not mark them, because they would hide it."""
-_MARKED_LINES = 4
-"""With more lines than this, marked points would hide each other."""
+_MARKED_POINTS = 10
+"""A line with more points than this marks only about so many: all of them would hide it."""
 _NAMED_WORKERS = 20
 """Up to this many workers each get a tick."""
 _DRAWN_WORKERS = 100
@@ -40,9 +38,9 @@ _SEEN = 0.005
 def metric_over_rounds(axes: Axes, groups: Sequence[RunGroup], looks: Sequence[Look]) -> None:
     """The main metric of each group of runs by round."""
     measure = groups[0].first.measure
-    for group, look in zip(groups, looks, strict=True):
+    for place, (group, look) in enumerate(zip(groups, looks, strict=True)):
         curve = curves.metric_over_rounds(group).scaled(1, metric_quantity(measure).scale)
-        _line(axes, curve, group, look, len(groups))
+        _line(axes, curve, group, look, place)
     axes.set(xlabel="round", ylabel=axis_label(measure))
     axes.xaxis.set_major_locator(_whole_numbers())
 
@@ -54,10 +52,10 @@ def metric_over_time(
     scale = metric_quantity(comparison.measure).scale
     runs = [run for group in groups for run in group.runs]
     unit = duration_unit(*(run.rounds[-1].virtual_time_s for run in runs if run.rounds))
-    for group, look in zip(groups, looks, strict=True):
+    for place, (group, look) in enumerate(zip(groups, looks, strict=True)):
         curve = curves.metric_over_time(group).scaled(unit.scale, scale)
-        _line(axes, curve, group, look, len(groups))
-        axes.plot(curve.x[-1:], curve.mean[-1:], "o", color=look.colour, markersize=7)
+        _line(axes, curve, group, look, place)
+        axes.plot(curve.x[-1:], curve.mean[-1:], look.marker, color=look.colour, markersize=7)
     name = axis_label(comparison.measure)
     axes.set(xlabel=f"{clock_of(runs)} ({unit.unit.strip()})", ylabel=name)
     axes.set_xlim(left=0)
@@ -90,7 +88,7 @@ def time_to_target(
 def heterogeneity(axes: Axes, groups: Sequence[RunGroup], looks: Sequence[Look]) -> None:
     """H of each group of runs by round: 0 if all workers take equally long."""
     for place, (group, look) in enumerate(zip(groups, looks, strict=True)):
-        line = _line(axes, curves.heterogeneity(group), group, look, len(groups))
+        line = _line(axes, curves.heterogeneity(group), group, look, place)
         # Runs that do not adapt have the same H: a wider line shows beside the one above it.
         line.set_linewidth(2.0 + 3.0 * (len(groups) - 1 - place) / len(groups))
     axes.set(xlabel="round", ylabel="heterogeneity H")
@@ -187,7 +185,7 @@ def _dots(
         if (bounds := interval(known)) is not None:
             axes.hlines(place, *bounds, color=look.colour, linewidth=2.0)
             axes.plot(known, [place] * len(known), "|", color=FAINT, markersize=9)
-        axes.plot(fmean(known), place, "o", color=look.colour, markersize=8)
+        axes.plot(fmean(known), place, look.marker, color=look.colour, markersize=8)
         axes.annotate(
             quantity.write(fmean(known) * quantity.scale),
             (fmean(known), place),
@@ -233,12 +231,12 @@ def slow_to_fast(share: float) -> tuple[float, float, float, float]:
     return matplotlib.colormaps["plasma"](0.82 - 0.70 * share)
 
 
-def _line(axes: Axes, curve: MeanCurve, group: RunGroup, look: Look, lines: int) -> Line2D:
+def _line(axes: Axes, curve: MeanCurve, group: RunGroup, look: Look, place: int = 0) -> Line2D:
+    """The line of a group; each begins its marks at another point, so that none hides another."""
     (line,) = axes.plot(curve.x, curve.mean, color=look.colour, label=group.label)
     look.dash(line)
-    alone = len(curve.x) == 1
-    if alone or (len(curve.x) <= _MARKED_POINTS and lines <= _MARKED_LINES):
-        line.set(marker="o", markersize=4)
+    every = max(1, len(curve.x) // _MARKED_POINTS)
+    line.set(marker=look.marker, markersize=5, markevery=(place % every, every))
     if len(group.runs) > 1:
         axes.fill_between(
             curve.x, curve.low, curve.high, color=look.colour, alpha=_BAND, linewidth=0

@@ -1,0 +1,102 @@
+"""What `adaptcl.run` returns: a result, or several, that show themselves."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields
+from html import escape
+from pathlib import Path
+from typing import Any, overload
+
+from matplotlib.figure import Figure
+
+from adaptcl.api.comparisons import ShownComparison, compare
+from adaptcl.api.data_frames import data_frame, round_rows, worker_rows
+from adaptcl.errors import RunFolderError
+from adaptcl.page.html import write_reports
+from adaptcl.report.figures import PictureOptions, draw, image_of
+from adaptcl.runs.failures import FailedRun
+from adaptcl.runs.folder import FIGURES
+from adaptcl.runs.result import FinishedRun
+
+
+@dataclass(frozen=True, repr=False)
+class Result(FinishedRun):
+    """The result of a run. A notebook shows its table and its overview."""
+
+    @classmethod
+    def of(cls, finished: FinishedRun) -> Result:
+        return cls(**{each.name: getattr(finished, each.name) for each in fields(finished)})
+
+    def plot(self, figure: str = "overview", *, titles: bool = True) -> Figure:
+        """A figure of the run; see `adaptcl.plot`."""
+        return compare(self).plot(figure, titles=titles)
+
+    def to_dataframe(self, *, by_worker: bool = False) -> Any:
+        """One row a round, or a worker and round, in a `pandas.DataFrame`."""
+        return data_frame((worker_rows if by_worker else round_rows)(self.rounds))
+
+    def _repr_html_(self) -> str:
+        return _shown(compare(self))
+
+
+@dataclass(frozen=True, repr=False)
+class Results(Sequence[Result]):
+    """The results of several runs, in the order in which they ran."""
+
+    results: tuple[Result, ...]
+    failed: tuple[FailedRun, ...] = ()
+    """Runs that failed, and why."""
+
+    def compare(self, **options: Any) -> ShownComparison:
+        """Compare them; the options are those of `adaptcl.compare`."""
+        return compare(self.results, **options)
+
+    def plot(self, figure: str = "overview", *, titles: bool = True) -> Figure:
+        """A figure of all runs; see `adaptcl.plot`."""
+        return self.compare().plot(figure, titles=titles)
+
+    def to_dataframe(self) -> Any:
+        """One row a run with the figures of its summary, in a `pandas.DataFrame`."""
+        return data_frame([each.summary.to_dict() for each in self.results])
+
+    @overload
+    def __getitem__(self, place: int) -> Result: ...
+    @overload
+    def __getitem__(self, place: slice) -> tuple[Result, ...]: ...
+    def __getitem__(self, place: int | slice) -> Result | tuple[Result, ...]:
+        return self.results[place]
+
+    def __len__(self) -> int:
+        return len(self.results)
+
+    def __iter__(self) -> Iterator[Result]:
+        return iter(self.results)
+
+    def __repr__(self) -> str:
+        return "\n".join([*map(repr, self.results), *map(str, self.failed)])
+
+    def _repr_html_(self) -> str:
+        failures = "".join(f"<p>{escape(str(each))}</p>" for each in self.failed)
+        return _shown(self.compare()) + failures
+
+
+def show_in_folder(
+    results: Sequence[Result], folder: Path | None, pictures: PictureOptions
+) -> None:
+    """Draw figures and write the page into a folder, as the command line does."""
+    if folder is None or not pictures.formats:
+        return
+    comparison = compare(results)
+    try:
+        draw(comparison, folder / FIGURES, pictures)
+        write_reports(comparison.runs, folder)
+    except OSError as error:
+        raise RunFolderError(f"{folder} cannot be written: {error.strerror}.") from None
+
+
+def _shown(comparison: ShownComparison) -> str:
+    image = base64.b64encode(image_of(comparison.plot(), "png")).decode()
+    picture = f"<img style='max-width:100%' src='data:image/png;base64,{image}'>"
+    return comparison._repr_html_() + picture

@@ -1,0 +1,107 @@
+"""The command `adaptcl sweep`: a run for each combination of the listed settings.
+
+Each run has a folder, named by what sets it apart, so the same command goes on where it stopped.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import shlex
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from adaptcl import report
+from adaptcl.cli import say
+from adaptcl.cli.compare import picture_options
+from adaptcl.cli.failed_runs import show_the_others
+from adaptcl.cli.job_commands import load_with_progress, unfinished
+from adaptcl.cli.listeners import named_listeners
+from adaptcl.cli.page import start_page
+from adaptcl.cli.requested_runs import requested_values
+from adaptcl.config import Config
+from adaptcl.config.grid import expand_grid
+from adaptcl.errors import SettingError
+from adaptcl.events import Listener
+from adaptcl.runs.failures import FailedRun, noting_failure
+from adaptcl.runs.folder import FIGURES, RunFolder, is_run_folder, read_finished, read_marks
+from adaptcl.runs.resumption import asks_for_more_rounds, refuse_other_settings
+from adaptcl.runs.session import run_session, simulated_session
+from adaptcl.runs.training_profile import with_profile_of
+from adaptcl.runs.workload import Workload
+from adaptcl.trackers import tracked, tracker_names
+
+_NO_PART_OF_THE_WORKLOAD = {
+    **{"strategy": "", "codec": "", "rounds": 1, "evaluate_every": 1, "checkpoint_every": 1},
+    **{"max_virtual_time": 0.0, "target_accuracy": 0.0, "early_stopping": 0, "averaging": 0.0},
+    **{"fresh_statistics": 0, "threads": 0, "precision": "tf32"},
+}
+"""Settings of a job that change neither its model nor its data."""
+
+
+def sweep_settings(options: argparse.Namespace) -> None:
+    pictures = picture_options(options)
+    trackers, listeners = tracker_names(options.track), named_listeners(options.listen)
+    points = expand_grid(requested_values(options))
+    stem = Path(options.file).stem if options.file else "sweep"
+    base = Path(options.out) if options.out else Path("runs") / stem
+    folders = [base / point.name for point in points]
+    if len(set(folders)) < len(folders):
+        raise SettingError("Two runs of this sweep would have the same folder; shorten the values.")
+    again = shlex.join(["adaptcl", "sweep", *filter(None, [options.file]), "--out", str(base)])
+    say(f"{len(points)} runs in {base}; `{again}` goes on with them if they are interrupted.")
+    if options.watch:
+        start_page([base])
+    failed: list[FailedRun] = []
+    load = _workload_of_last()
+    for place, (point, path) in enumerate(zip(points, folders, strict=True), start=1):
+        config, job = point.config.with_absolute_paths(), point.config.job
+        config = with_profile_of(path, config) if is_run_folder(path) else config
+        alone = len(points) == 1
+        with noting_failure(job.strategy, job.seed, path, failed, alone=alone) as count_rounds:
+            if _is_done(path, config):
+                say(f"{place} of {len(points)}: {path} is finished already")
+                continue
+            say(f"{place} of {len(points)}: {path}")
+            _run(config, path, load(config), trackers, [*listeners, count_rounds])
+    show_the_others(folders, failed, base / FIGURES, pictures, again)
+
+
+def _run(
+    config: Config,
+    path: Path,
+    workload: Workload,
+    trackers: Sequence[str],
+    listeners: Sequence[Listener],
+) -> None:
+    session = simulated_session(config, workload)
+    begun = is_run_folder(path)
+    folder = RunFolder.open(path) if begun else RunFolder.create(path, session.config.to_toml())
+    with report.Progress() as progress, tracked(trackers, path, session.config) as tracking:
+        run_session(session, folder, [progress, *tracking, *listeners])
+
+
+def _is_done(path: Path, config: Config) -> bool:
+    """Whether the run is finished; an error if it was begun with other settings."""
+    if not is_run_folder(path) or unfinished([path]) or asks_for_more_rounds(path, config):
+        return False
+    marks = read_marks(path)
+    if marks is not None:
+        refuse_other_settings(marks["settings"], json.loads(json.dumps(config.values())))
+    return read_finished(path) is not None
+
+
+def _workload_of_last() -> Callable[[Config], Workload]:
+    """Load the model and the data of a run, unless the run before it had the same."""
+    kept: list[tuple[object, Workload]] = []
+
+    def load(config: Config) -> Workload:
+        known = {field.name for field in dataclasses.fields(config.job)}
+        aside = {k: v for k, v in _NO_PART_OF_THE_WORKLOAD.items() if k in known}
+        key = dataclasses.replace(config.job, **aside)  # type: ignore[arg-type]
+        if not kept or kept[0][0] != key:
+            kept[:] = [(key, load_with_progress(config))]
+        return kept[0][1]
+
+    return load

@@ -1,0 +1,135 @@
+"""A grid of settings: where a setting has a list of values, every combination is a run.
+
+Strategies and seeds are settings like any other. A list in the section of a strategy is for that
+strategy alone. Runs that would differ in nothing that has an effect are made once: FedAVG prunes
+nobody, whatever a list says about pruning.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+import zlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, get_args, get_origin
+
+from adaptcl.config.config import Config, all_settings, configure, sections_for, unknown_setting
+from adaptcl.config.effects import settings_in_effect
+from adaptcl.config.files import is_section, section
+from adaptcl.errors import SettingError
+from adaptcl.settings import Setting
+
+_LONGEST_NAME = 40
+
+
+@dataclass(frozen=True)
+class GridPoint:
+    """One run of a grid."""
+
+    values: dict[str, Any]
+    """The raw values, one for each setting."""
+    varied: dict[str, Any]
+    """Those of the settings that have a list."""
+    config: Config
+
+    @property
+    def name(self) -> str:
+        """A name for its folder, by what sets it apart."""
+        parts = [_plain(self.varied["strategy"])] if "strategy" in self.varied else []
+        others = (name for name in self.varied if name != "strategy")
+        parts += [f"{name}-{_plain(self.varied[name])}" for name in others]
+        return "_".join(parts) or "run"
+
+
+def expand_grid(values: Mapping[str, Any]) -> list[GridPoint]:
+    """Every combination of the listed values, checked; those of one seed come together."""
+    strategies = strategy_names(values)
+    known = all_settings({**values, "strategy": ",".join(strategies)})
+    points: dict[str, GridPoint] = {}
+    for seed in _listed(known["seed"], values.get("seed", known["seed"].default)):
+        for strategy in strategies:
+            for combination in _combinations(values, strategy, known):
+                point = _point(values, combination, {"strategy": strategy, "seed": seed}, known)
+                effects = settings_in_effect(point.config.values())
+                points.setdefault(json.dumps(effects, sort_keys=True, default=str), point)
+    return list(points.values())
+
+
+def strategy_names(values: Mapping[str, Any]) -> list[str]:
+    """The strategies that raw values name: a list, or names with commas between."""
+    strategy = all_settings()["strategy"]
+    named = values.get("strategy", strategy.default)
+    if isinstance(named, str):
+        names = [name.strip() for name in named.split(",")]
+    elif isinstance(named, list | tuple) and named and all(isinstance(n, str) for n in named):
+        names = list(named)
+    else:
+        raise strategy.refuse(named)
+    if len(set(names)) < len(names):
+        raise SettingError(f"strategy is {named!r}, but it must not name a strategy twice.")
+    return names
+
+
+def has_several(setting: Setting, value: Any) -> bool:
+    """Whether a value is a list of values for a setting, not a value that is a list itself."""
+    depth, inner = 0, value
+    while isinstance(inner, list | tuple):
+        depth, inner = depth + 1, inner[0] if inner else None
+    return depth > _depth(setting.kind)
+
+
+def _depth(kind: Any) -> int:
+    return 1 + _depth(get_args(kind)[0]) if get_origin(kind) is tuple else 0
+
+
+def _listed(setting: Setting, value: Any) -> list[Any]:
+    return list(dict.fromkeys(value)) if has_several(setting, value) else [value]
+
+
+def _combinations(
+    values: Mapping[str, Any], strategy: str, known: Mapping[str, Setting]
+) -> Iterator[dict[tuple[str, str], Any]]:
+    """Values by section and name; the section is empty for what stands at the top."""
+    lists: dict[tuple[str, str], list[Any]] = {}
+    tables = {"": values, **{name: values.get(name, {}) for name in sections_for(strategy)}}
+    for head, table in tables.items():
+        for name, value in section(head, table).items():
+            if not (is_section(name) or name in ("strategy", "seed")):
+                if name not in known:
+                    raise unknown_setting(name, known)
+                if has_several(known[name], value):
+                    lists[head, name] = list(value)
+    for chosen in itertools.product(*lists.values()):
+        yield dict(zip(lists, chosen, strict=True))
+
+
+def _point(
+    values: Mapping[str, Any],
+    chosen: Mapping[tuple[str, str], Any],
+    ends: Mapping[str, Any],
+    known: Mapping[str, Setting],
+) -> GridPoint:
+    """`ends` are the strategy and the seed."""
+    single = {**values, **ends}
+    for head in {head for head, _ in chosen if head}:
+        single[head] = {**values[head]}
+    for (head, name), value in chosen.items():
+        (single[head] if head else single)[name] = value
+    # Lists of other strategies' sections are not for this run.
+    used = {*sections_for(ends["strategy"])}
+    single = {name: v for name, v in single.items() if not is_section(name) or name in used}
+    listed = {name: v for name, v in ends.items() if has_several(known[name], values.get(name))}
+    if len(strategy_names(values)) > 1:
+        listed["strategy"] = ends["strategy"]
+    varied = {**{name: value for (_, name), value in chosen.items()}, **listed}
+    return GridPoint(single, varied, configure(single, known))
+
+
+def _plain(value: Any) -> str:
+    """A value as a part of a file's name."""
+    text = re.sub(r"[^A-Za-z0-9.+-]+", "-", str(value)).strip("-")
+    if len(text) <= _LONGEST_NAME:
+        return text
+    return f"{text[: _LONGEST_NAME - 9]}-{zlib.crc32(text.encode()):08x}"
