@@ -112,8 +112,8 @@ def relative_changes(units: UnitMap, task: Task, arrival: Arrival) -> Tensor:
     """For each unit, the largest |change| / |value| of its weights, from an update of all units."""
     largest = torch.zeros(units.count)
     for slot in units.slots:
-        before = task.state[slot.tensor]
-        if before.dim() < 2 or slot.tensor not in units.parameters:
+        before = task.state.get(slot.tensor)  # a forecast has no tensors
+        if before is None or before.dim() < 2 or slot.tensor not in units.parameters:
             continue
         change = (arrival.update.state[slot.tensor] - before).abs() / before.abs()
         others = [dim for dim in range(before.dim()) if dim != slot.dim]
