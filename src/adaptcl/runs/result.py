@@ -21,6 +21,7 @@ from adaptcl.data.samples import Inputs, scaling
 from adaptcl.errors import DataError, RunFolderError, SettingError, warn_user
 from adaptcl.records import RoundRecord, Summary
 from adaptcl.runs.folder import (
+    DIVERGED,
     SUMMARY,
     read_best,
     read_delivered,
@@ -192,7 +193,7 @@ def load(
             "best and worker are both given, but sub-models are kept only for the last model; "
             "leave one of them out."
         )
-    if (path / SUMMARY).exists():
+    if (path / SUMMARY).exists() or (path / DIVERGED).exists():
         state, inputs, sub_models = read_delivered(path)
     elif worker is not None:
         raise RunFolderError(
