@@ -146,20 +146,23 @@ def test_one_failing_run_of_a_sweep_is_named_and_the_others_go_on(
 ) -> None:
     heard: list[str] = []
 
-    def fail_in_the_second_round_of_the_first_run(event: Event) -> None:
+    def fail_after_the_first_round_of_the_first_run(event: Event) -> None:
         if isinstance(event, RoundFinished):
             heard.append("round")
             if len(heard) == 1:
                 FAILS.add("now")
 
     settings = {**FAST, "rounds": 3, "seed": [1, 2], "strategy": "fedavg", "figures": "none"}
-    listen = fail_in_the_second_round_of_the_first_run
-    with pytest.warns(adaptcl.AdaptCLWarning, match="fedavg with seed 1 failed in round 2"):
+    listen = fail_after_the_first_round_of_the_first_run
+    with pytest.warns(adaptcl.AdaptCLWarning, match="fedavg with seed 1 failed in round [23]"):
         results = adaptcl.sweep(Touchy(), TRAIN, TEST, out=tmp_path, listeners=listen, **settings)
     (failed,) = results.failed
-    assert (failed.strategy, failed.seed, failed.round) == ("fedavg", 1, 2)
+    assert (failed.strategy, failed.seed) == ("fedavg", 1)
+    assert failed.round in (2, 3)  # training may be ahead of what listeners hear
     assert failed.folder == tmp_path / "seed-1"
-    assert str(failed).endswith(f"in round 2 ({failed.folder}): RuntimeError: out of luck")
+    assert str(failed).endswith(
+        f"in round {failed.round} ({failed.folder}): RuntimeError: out of luck"
+    )
     assert [each.summary.seed for each in results] == [2]
     assert "RuntimeError: out of luck" in capsys.readouterr().err
     again = adaptcl.sweep(Touchy(), TRAIN, TEST, out=tmp_path, resume=True, **settings)

@@ -109,9 +109,8 @@ def test_flags_become_values() -> None:
         (["run", "--grow", "--no-grow"], "grow is given twice, as True and as False."),
         (["run", "--grow=maybe"], "grow is 'maybe', but it must be true or false."),
         (["run", "--strategy", "fedprox"],
-         "strategy is 'fedprox', but it must be one of fedavg, fedavg-s, fedasync-s, ssp-s, "
-         "dc-asgd-a-s, adaptcl, heterofl, fedrolex, fedbuff, or your own as package.module:Class; "
-         "FedProx is 'fedavg' with the setting proximal, such as 0.01."),
+         f"strategy is 'fedprox', but it must be one of {', '.join(STRATEGIES)}, or your own as "
+         "package.module:Class; FedProx is 'fedavg' with the setting proximal, such as 0.01."),
         (["run", "one.toml", "two.toml"], "'two.toml' is one word too many for this command."),
         (["run", "--rounds", "3", "--rounds", "4"], "rounds is given twice, as 3 and as 4."),
         (["run", "--rounds", "x"], "rounds is 'x', but it must be a whole number, at least 1."),

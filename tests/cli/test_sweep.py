@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -105,10 +106,12 @@ def test_one_failing_run_of_several_is_named_and_the_others_run(command: Command
     assert "run      both/fedavg-s\n" in output
     assert "run      both/fedavg\n" not in output
     assert "Traceback" in errors
-    assert errors.endswith(
-        "adaptcl: 1 of 2 runs failed:\n"
-        "- fedavg with seed 1 failed in round 2 (both/fedavg): RuntimeError: out of luck\n"
-        "`adaptcl resume both/fedavg` goes on with them.\n"
+    # Training may be ahead of what listeners hear, so it fails in the second or the third round.
+    assert re.search(
+        r"adaptcl: 1 of 2 runs failed:\n"
+        r"- fedavg with seed 1 failed in round [23] \(both/fedavg\): RuntimeError: out of luck\n"
+        r"`adaptcl resume both/fedavg` goes on with them.\n$",
+        errors,
     )
     status, output, _ = command("resume", "both/fedavg", "--figures", "none")
     assert status == 0
