@@ -64,8 +64,9 @@ def check_traceable(model: nn.Module) -> None:
             )
 
 
-def check_deterministic(model: nn.Module, sample: Tensors) -> None:
-    """Raise `TraceError` for a model that gives different outputs for the same input."""
+def check_repeatable(model: nn.Module, sample: Tensors) -> None:
+    """Raise `TraceError` for a model that gives different outputs for the same input and the same
+    random numbers."""
     passes: list[list[list[Tensor]]] = [[], []]
     names: list[str] = []
     for results in passes:
@@ -74,6 +75,7 @@ def check_deterministic(model: nn.Module, sample: Tensors) -> None:
             names.append(name)
             results.append([tensor.clone() for tensor in tensors_in(output)])
 
+        torch.manual_seed(0)
         with after_each_module(model, keep):
             call_model(model, sample)
     first, second = passes
@@ -81,8 +83,8 @@ def check_deterministic(model: nn.Module, sample: Tensors) -> None:
     for name, one, other in zip(names, first, second, strict=False):
         if len(one) != len(other) or not all(map(_same, one, other)):
             raise TraceError(
-                f"{called(name, modules[name])} gives different outputs to the same input even "
-                "in eval mode, so its units cannot be checked."
+                f"{called(name, modules[name])} gives different outputs to the same input, "
+                "even with the same random numbers of PyTorch, so its units cannot be checked."
             )
 
 
@@ -127,11 +129,28 @@ def failures_named(model: nn.Module, sample: Tensors, when: str = "") -> Iterato
 
 
 def running_in_training(model: nn.Module, sample: Tensors) -> set[str]:
-    """The names of the modules that run in training mode, up to one that fails."""
+    """The names of the modules that run in training mode, up to one that fails.
+
+    A copy of the model is tried.
+    """
     names: set[str] = set()
-    with before_each_module(model.train(), names.add), suppress(Exception):
-        call_model(model, sample)
+    tried = copy.deepcopy(model).train()
+    with (
+        without_effects(sample),
+        before_each_module(tried, lambda name, _: names.add(name)),
+        suppress(Exception),
+    ):
+        call_model(tried, sample)
     return names
+
+
+@contextmanager
+def without_effects(inputs: Tensors) -> Iterator[None]:
+    """Run a model without gradients, and leave the random numbers as they were."""
+    first = each_tensor(inputs)[0]
+    devices = [first.device] if first.is_cuda else []
+    with torch.random.fork_rng(devices=devices), torch.no_grad():
+        yield
 
 
 def unable_alone(model: nn.Module, sample: Tensors) -> str | None:
@@ -139,11 +158,9 @@ def unable_alone(model: nn.Module, sample: Tensors) -> str | None:
 
     Copies of the model are tried with the first sample of the batch.
     """
-    first = each_tensor(sample)[0]
-    devices = [first.device] if first.is_cuda else []
     alone = mapped(lambda each: each[:1], sample)
     twice = mapped(lambda each: torch.cat([each[:1]] * 2), sample)
-    with torch.random.fork_rng(devices=devices), torch.no_grad():
+    with without_effects(sample):
         failed = _failing_in_training(model, alone)
         if failed is None or _failing_in_training(model, twice) is not None:
             return None
@@ -202,19 +219,24 @@ def running_modules(model: nn.Module) -> Iterator[list[str]]:
     """A list of the modules that are running, the innermost last; it changes during the pass."""
     names: list[str] = []
 
+    def enter(name: str, _: Any) -> None:
+        names.append(name)
+
     def leave(*_: object) -> None:
         names.pop()
 
-    with before_each_module(model, names.append), after_each_module(model, leave):
+    with before_each_module(model, enter), after_each_module(model, leave):
         yield names
 
 
 @contextmanager
-def before_each_module(model: nn.Module, act: Callable[[str], None]) -> Iterator[None]:
-    """Call `act(name)` whenever a module starts."""
+def before_each_module(model: nn.Module, act: Callable[[str, Any], None]) -> Iterator[None]:
+    """Call `act(name, inputs)` whenever a module starts."""
     with ExitStack() as stack:
         for name, module in model.named_modules():
-            handle = module.register_forward_pre_hook(lambda *_, name=name: act(name))
+            handle = module.register_forward_pre_hook(
+                lambda *seen, name=name: act(name, seen[1:]), with_kwargs=True
+            )
             stack.callback(handle.remove)
         yield
 
