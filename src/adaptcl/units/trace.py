@@ -38,7 +38,7 @@ _NORMS = (_NormBase, nn.GroupNorm)
 
 _FEW = 2
 """Samples for most models: batch norm cannot train on one."""
-_MANY = 64
+MOST_SAMPLES = 64
 """Samples for a model of which values decide what it uses."""
 
 
@@ -127,7 +127,7 @@ def follow_units(
     sample = _first(example, _FEW)
     found = _follow(model, sample, fixed, explain=explain)
     if found.steered and found.unreached:
-        sample = _first(example, _MANY)
+        sample = _first(example, MOST_SAMPLES)
         found = _follow(model, sample, fixed, explain=explain)
         if unreached := found.unreached:
             found = _follow(model, sample, fixed, unreached=unreached, explain=explain)
@@ -191,6 +191,11 @@ def _follow(
         reach.left_out(model),
         pinning,
     )
+
+
+def without_units(model: nn.Module) -> UnitMap:
+    """The unit map of a model of which nothing can be cut."""
+    return _unit_map(model, Flow(model, batch=1), {}, ())
 
 
 def _unit_map(
