@@ -60,7 +60,9 @@ def check(model: nn.Module, units: UnitMap, example: Tensors, *, steered: bool =
         if not _is_like_zeroing(unchanged, left):
             left = _Search(unchanged.agrees, generator).pin(left, _SETS)
         used = _pin_unused(left, trial.used | unchanged.used)
-    return Checked(left, used, _pin_untrainable(Trial(tried, example, training=True), used))
+    in_training = Trial(tried, example, training=True)
+    trainable = _pin_untrainable(in_training, used)
+    return Checked(left, used, replace(trainable, steps=frozenset(in_training.raised)))
 
 
 def _is_like_zeroing(trial: Trial, units: UnitMap) -> bool:

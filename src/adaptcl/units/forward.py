@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
+from types import FunctionType
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
@@ -41,6 +43,7 @@ def check_traceable(model: nn.Module) -> None:
             f"The model is {describe_type(model)}, but it must be an "
             f"nn.Module{suggest_instance(model)}."
         )
+    inside = {id(each) for each in (*model.modules(), *model.parameters(), *model.buffers())}
     for name, module in model.named_modules():
         if isinstance(module, torch.jit.ScriptModule):
             raise TraceError(
@@ -57,11 +60,78 @@ def check_traceable(model: nn.Module) -> None:
                     "which cannot be trained here; keep its real and imaginary parts as one of "
                     "real numbers (torch.view_as_real) and join them in the forward pass."
                 )
+        hooks = (*module._forward_pre_hooks.values(), *module._forward_hooks.values())
+        if any(id(each) in inside for hook in hooks for each in _referred_to(hook)):
+            raise TraceError(
+                f"{called(name, module)} has a hook that holds a part of this very model, while "
+                "workers train copies; let it use the module that it is called with."
+            )
         if type(module).get_extra_state is not nn.Module.get_extra_state:
             raise TraceError(
                 f"{called(name, module)} has a state beside its tensors (get_extra_state), which "
                 "cannot be sent to workers; keep it in buffers, or outside of the state dict."
             )
+    _check_state_dict(model)
+
+
+def checked_example(example: Any, model: nn.Module) -> Tensors:
+    """A batch of inputs as tensors without gradients; an error if it is none.
+
+    NumPy makes doubles where PyTorch makes floats, so arrays get the precision of the model.
+    """
+    kinds = (each.dtype for each in model.parameters() if each.is_floating_point())
+    precision = next(kinds, torch.get_default_dtype())
+
+    def tensor(value: Any) -> Tensor:
+        if isinstance(value, np.ndarray):
+            value = torch.from_numpy(value)
+            value = value.to(precision) if value.is_floating_point() else value
+        if not isinstance(value, Tensor):
+            raise TraceError(
+                f"The example is or holds {describe_type(value)}, but it must be a batch of "
+                "inputs: a tensor or an array, or a tuple or a dictionary of them."
+            )
+        if value.dim() == 0 or len(value) == 0:
+            raise TraceError("The example must be a batch of at least one sample.")
+        return value.detach()
+
+    if isinstance(example, Mapping):
+        tensors: Tensors = {name: tensor(value) for name, value in example.items()}
+    else:
+        several = isinstance(example, tuple | list)
+        tensors = tuple(map(tensor, example)) if several else tensor(example)
+    if not each_tensor(tensors):
+        raise TraceError("The example must be a batch of at least one sample.")
+    return tensors
+
+
+def _check_state_dict(model: nn.Module) -> None:
+    """Raise `TraceError` for a state dict that is not the one that PyTorch makes."""
+    plain = {
+        f"{name}.{inner}" if name else inner: tensor
+        for name, module in model.named_modules(remove_duplicate=False)
+        for inner, tensor in (*module._parameters.items(), *module._buffers.items())
+        if tensor is not None and inner not in module._non_persistent_buffers_set
+    }
+    try:
+        state = model.state_dict(keep_vars=True)
+        same = state.keys() == plain.keys() and all(state[n] is plain[n] for n in plain)
+    except Exception:  # a user's method may raise anything
+        same = False
+    if not same:
+        raise TraceError(
+            f"{called('', model)} does not have the state dict that PyTorch gives to its modules; "
+            "leave `state_dict` as it is, and convert names or values where you save and load."
+        )
+
+
+def _referred_to(hook: Any) -> Iterator[Any]:
+    """What a function refers to beside its arguments: a copied model has the same functions."""
+    if isinstance(hook, FunctionType):
+        yield from (hook.__globals__.get(name) for name in hook.__code__.co_names)
+        for cell in hook.__closure__ or ():
+            with suppress(ValueError):  # an empty cell
+                yield cell.cell_contents
 
 
 def check_repeatable(model: nn.Module, sample: Tensors) -> None:

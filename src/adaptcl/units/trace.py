@@ -20,6 +20,7 @@ from adaptcl.units.forward import (
     before_each_module,
     called,
     check_traceable,
+    checked_example,
     run,
     running_modules,
     without_effects,
@@ -95,11 +96,8 @@ def trace_in_steps(
     model: nn.Module, example: Tensors, fixed: Sequence[str], *, explain: bool = False
 ) -> TracingSteps:
     """Trace a model. `explain` also finds out why units are pinned."""
-    tensors = each_tensor(example)
-    if not tensors or any(each.dim() == 0 or len(each) == 0 for each in tensors):
-        raise TraceError("The example must be a batch of at least one sample.")
     check_traceable(model)
-    example = mapped(torch.Tensor.detach, example)
+    example = checked_example(example, model)
     with without_effects(example), WithoutFusedLayers():
         probe = _copied(model).eval()
         followed = follow_units(probe, example, fixed, explain=explain and not fixed)

@@ -7,7 +7,7 @@ single precision proves nothing; what differs is compared again in double precis
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -32,6 +32,8 @@ class Trial:
     def __init__(self, model: nn.Module, example: Tensors, *, training: bool = False) -> None:
         self.used: set[str] = set()
         """Names of the parameters that the zeroed models used."""
+        self.raised: set[str] = set()
+        """Names of the integer buffers, single numbers, that the cut models raised."""
         self._model = model
         self._example = mapped(_at_least_two, example) if training else example
         self._training = training
@@ -67,7 +69,11 @@ class Trial:
 
     def _cut_outputs(self, units: UnitMap, kept: Kept) -> list[Tensor] | None:
         with torch.set_grad_enabled(self._training):
-            return self._outputs(self._submodel(units, kept, kept))
+            smaller = self._submodel(units, kept, kept)
+            before = {name: each.clone() for name, each in _single_integers(smaller)}
+            outputs = self._outputs(smaller)
+            self.raised.update(n for n, each in _single_integers(smaller) if each > before[n])
+            return outputs
 
     def _zeroed_outputs(
         self, units: UnitMap, kept: Kept, within: Kept | None
@@ -219,6 +225,12 @@ def _close(output: Tensor, expected: Tensor) -> bool:
     output, expected = output.double(), expected.double()
     limit = _TOLERANCE * float(expected.nan_to_num(0, 0, 0).abs().max())
     return torch.allclose(output, expected, rtol=0, atol=limit)
+
+
+def _single_integers(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    for name, buffer in model.named_buffers():
+        if buffer.dim() == 0 and not buffer.is_floating_point() and not buffer.is_complex():
+            yield name, buffer
 
 
 def _at_least_two(tensor: Tensor) -> Tensor:

@@ -32,7 +32,7 @@ def fingerprint(model: nn.Module, units: UnitMap) -> str:
         repr(model),
         [[name, list(shape)] for name, shape in units.shapes.items()],
         sorted(units.parameters),
-        sorted(units.unchanging),
+        sorted(units.frozen),
     ]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
 

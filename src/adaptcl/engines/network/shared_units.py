@@ -37,6 +37,7 @@ def units_to_json(units: UnitMap) -> dict[str, Any]:
         "work": [[work.weight, work.positions] for work in units.work],
         "bn_scales": sorted(units.bn_scales),
         "alike": sorted(units.alike),
+        "steps": sorted(units.steps),
         "growth": {name: _runs(powers.tolist()) for name, powers in units.growth.items()},
         "sizes": [[size.module, size.attribute, _runs(size.ids.tolist())] for size in units.sizes],
         "heads": sorted(units.heads),
@@ -62,6 +63,7 @@ def units_from_json(value: Any, model: nn.Module) -> UnitMap:
             ),
             bn_scales=frozenset(_known(name, whole) for name in value["bn_scales"]),
             alike=frozenset(_known(name, whole) for name in value["alike"]),
+            steps=frozenset(_known(name, whole) for name in value["steps"]),
             growth={
                 _known(name, whole): _numbers(runs, whole.shapes[name][0], 0, 64)
                 for name, runs in value["growth"].items()
