@@ -97,17 +97,17 @@ def net() -> nn.Sequential:
 
 
 class Renames(nn.Sequential):
-    def state_dict(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+    def state_dict(self, *args: Any, **kwargs: Any) -> Any:
         return {f"my.{name}": each for name, each in super().state_dict(*args, **kwargs).items()}
 
 
 class Copies(nn.Sequential):
-    def state_dict(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+    def state_dict(self, *args: Any, **kwargs: Any) -> Any:
         return {name: each.clone() for name, each in super().state_dict(*args, **kwargs).items()}
 
 
 class TakesNothing(nn.Sequential):
-    def state_dict(self) -> dict[str, Any]:  # type: ignore[override]
+    def state_dict(self) -> Any:  # type: ignore[override]
         return super().state_dict()
 
 
@@ -143,7 +143,7 @@ X, Y = np.random.default_rng(0).normal(size=(2, 4)), torch.randn(2, 3)
 @pytest.mark.parametrize("example", [(X, Y), [X, Y], {"y": Y, "x": X}])
 def test_an_example_can_be_several_tensors_and_arrays(example: Any) -> None:
     assert describe(Both(), example).cuttable_parameters == 77
-    doubles = {"x": X, "y": Y.double()}
+    doubles: Any = {"x": X, "y": Y.double()}
     assert describe(Both().double(), doubles).cuttable_parameters == 77
 
 

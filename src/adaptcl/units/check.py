@@ -11,8 +11,9 @@ anything differs, a search by halves finds the layers that are responsible and p
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 from torch import nn
@@ -20,9 +21,11 @@ from torch import nn
 from adaptcl.units.forward import check_repeatable
 from adaptcl.units.stored_sizes import choose_sizes
 from adaptcl.units.tensors import Tensors
-from adaptcl.units.trial import Trial, randomise
 from adaptcl.units.unit_map import FIXED, Kept, Layer, UnitMap
+from adaptcl.units.zeroing_trial import ZeroingTrial, randomise
 
+_ALIKE = 4
+"""If so many layers are the same in repeated blocks, the first two of them speak for all."""
 _SETS = 3
 """How many random sets of kept units must pass in a row while a search goes on."""
 
@@ -46,26 +49,26 @@ def check(model: nn.Module, units: UnitMap, example: Tensors, *, steered: bool =
     generator = torch.Generator().manual_seed(0)
     tried = copy.deepcopy(model)
     randomise(tried, generator)
-    trial = Trial(tried, example)
-    left = units = choose_sizes(model, units, trial.agrees)
+    trial = ZeroingTrial(tried, example)
+    left = units = choose_sizes(model, units, _small_part(units), trial.agrees)
     if not _is_like_zeroing(trial, units):
-        if not trial.is_repeatable(units):
+        if trial.differed and not trial.is_repeatable(units):
             check_repeatable(model, example)
             tried = model  # the weights of the trial make NaN
-            trial = Trial(tried, example)
-        left = _Search(trial.agrees, generator).pin(units, _SETS)
+            trial = ZeroingTrial(tried, example)
+        left = _pin_unlike_zeroing(trial, units, generator)
     used = left
     if steered:
-        unchanged = Trial(model, example)
+        unchanged = ZeroingTrial(model, example)
         if not _is_like_zeroing(unchanged, left):
-            left = _Search(unchanged.agrees, generator).pin(left, _SETS)
+            left = _pin_unlike_zeroing(unchanged, left, generator)
         used = _pin_unused(left, trial.used | unchanged.used)
-    in_training = Trial(tried, example, training=True)
+    in_training = ZeroingTrial(tried, example, training=True)
     trainable = _pin_untrainable(in_training, used)
     return Checked(left, used, replace(trainable, steps=frozenset(in_training.raised)))
 
 
-def _is_like_zeroing(trial: Trial, units: UnitMap) -> bool:
+def _is_like_zeroing(trial: ZeroingTrial, units: UnitMap) -> bool:
     """Whether cutting every layer equals zeroing. Only the first comparison needs the whole model,
     which takes most of the time."""
     if not units.layers:
@@ -75,19 +78,26 @@ def _is_like_zeroing(trial: Trial, units: UnitMap) -> bool:
     return trial.agrees(units, part) and trial.agrees(units, single, within=part)
 
 
-def _pin_untrainable(trial: Trial, units: UnitMap) -> UnitMap:
+def _pin_unlike_zeroing(trial: ZeroingTrial, units: UnitMap, generator: torch.Generator) -> UnitMap:
+    search = _Search(trial.agrees, partial(_is_like_zeroing, trial), generator)
+    return search.pin(units, _SETS)
+
+
+def _pin_untrainable(trial: ZeroingTrial, units: UnitMap) -> UnitMap:
     """Pin the layers without which training fails or differs.
 
     If even the whole model cannot train on the example, nothing is pinned: training itself will
     report that. If it is random in a way that cannot be repeated, outputs are not compared.
     """
-    part = _small_part(units)
-    if trial.agrees(units, _single_units(units, units.layers, part), within=part):
-        return units
-    if not trial.runs(units, units.everything()):
+
+    def trains(units: UnitMap) -> bool:
+        part = _small_part(units)
+        return trial.agrees(units, _single_units(units, units.layers, part), within=part)
+
+    if trains(units) or not trial.runs(units, units.everything()):
         return units
     test = trial.agrees if trial.is_repeatable(units) else trial.runs
-    return _Search(test, torch.Generator().manual_seed(0)).pin(units, 1)
+    return _Search(test, trains, torch.Generator().manual_seed(0)).pin(units, 1)
 
 
 def _pin_unused(units: UnitMap, used: Collection[str]) -> UnitMap:
@@ -124,8 +134,15 @@ _Selection = Callable[[UnitMap, Sequence[Layer]], Kept]
 class _Search:
     """Finds the layers that cannot be cut, by testing a model that is cut in several ways."""
 
-    def __init__(self, test: Callable[[UnitMap, Kept], bool], generator: torch.Generator) -> None:
+    def __init__(
+        self,
+        test: Callable[[UnitMap, Kept], bool],
+        passes: Callable[[UnitMap], bool],
+        generator: torch.Generator,
+    ) -> None:
+        """`passes` tells sooner than all the tests whether nothing is wrong any more."""
         self._test = test
+        self._passes = passes
         self._generator = generator
 
     def pin(self, units: UnitMap, sets: int) -> UnitMap:
@@ -133,10 +150,25 @@ class _Search:
         selections = self._selections(sets)
         passed = 0
         while units.layers and passed < len(selections):
-            culprits = self._culprits(units, units.layers, selections[passed])
-            units = pin_layers(units, {layer.name for layer in culprits})
-            passed = 0 if culprits else passed + 1
+            before = units
+            for culprits in self._culprits_by_block(units, selections[passed]):
+                units = pin_layers(units, {layer.name for layer in culprits})
+                if self._passes(units):
+                    return units
+            passed = passed + 1 if units is before else 0
         return units
+
+    def _culprits_by_block(self, units: UnitMap, select: _Selection) -> Iterator[Sequence[Layer]]:
+        """The layers whose cutting fails the test, those of repeated blocks together."""
+        if self._test(units, select(units, units.layers)):
+            return
+        found = False
+        for block in _by_block(units.layers):
+            if culprits := self._culprits(units, block, select):
+                found = True
+                yield culprits
+        if not found:  # each passes, but all together fail
+            yield units.layers
 
     def _selections(self, sets: int) -> list[_Selection]:
         # Single units last: these are equal widths too, but they blame more layers than needed.
@@ -147,6 +179,9 @@ class _Search:
         if self._test(units, select(units, layers)):
             return []
         if len(layers) == 1:
+            return list(layers)
+        first = layers[:2] if len(layers) >= _ALIKE else ()
+        if first and not any(self._test(units, select(units, [layer])) for layer in first):
             return list(layers)
         half = len(layers) // 2
         found = [
@@ -166,6 +201,14 @@ class _Search:
             stays[drawn.argmin()] = False
             kept[layer.units.start : layer.units.stop] = stays
         return kept
+
+
+def _by_block(layers: Sequence[Layer]) -> list[Sequence[Layer]]:
+    """The layers, with those together that are the same in repeated blocks."""
+    found: dict[tuple[str, int], list[Layer]] = {}
+    for layer in layers:
+        found.setdefault((layer.place_in_block, len(layer.units)), []).append(layer)
+    return list(found.values())
 
 
 def _small_part(units: UnitMap) -> Kept:

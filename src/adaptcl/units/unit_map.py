@@ -61,6 +61,11 @@ class Layer:
     name: str
     units: range
 
+    @property
+    def place_in_block(self) -> str:
+        """The name without numbers of blocks: the same for a layer in each of them."""
+        return ".".join("*" if part.isdigit() else part for part in self.name.split("."))
+
 
 @dataclass(frozen=True)
 class StoredSize:

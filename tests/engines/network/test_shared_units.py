@@ -55,6 +55,32 @@ def test_units_that_a_flatten_repeats_and_powers_of_statistics_are_shared_too() 
     assert plain(shared(units, copy.deepcopy(model))) == plain(units)
 
 
+class Attention(nn.Module):
+    """Reads the number of its heads from an attribute."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.heads = 4
+        self.qkv, self.out = nn.Linear(8, 24), nn.Linear(8, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = self.qkv(x).reshape(len(x), 5, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
+        mixed = nn.functional.scaled_dot_product_attention(q, k, v)
+        scores: Tensor = self.out(mixed.transpose(1, 2).flatten(2)).mean(1)
+        return scores
+
+
+def test_heads_and_where_their_number_is_stored_are_shared_too() -> None:
+    model = Attention()
+    units = trace(model, torch.randn(2, 5, 8))
+    assert units.heads == {"qkv"}
+    assert len(units.sizes) == 1
+    assert plain(shared(units, Attention())) == plain(units)
+    for size in (["", "qkv", [[0, 1, 4]]], ["", "heads", [[0, 1, 3]]], ["no", "heads", []]):
+        with pytest.raises(AdaptCLError, match="do not fit the model"):
+            units_from_json({**units_to_json(units), "sizes": [size]}, model)
+
+
 GOOD = units_to_json(trace(nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2)), torch.randn(2, 3)))
 
 

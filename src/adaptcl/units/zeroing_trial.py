@@ -7,7 +7,7 @@ single precision proves nothing; what differs is compared again in double precis
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -17,6 +17,7 @@ from torch.overrides import TorchFunctionMode
 
 from adaptcl.units.cut import kept_indexes, select
 from adaptcl.units.flow import operation_name, tensors_in
+from adaptcl.units.places import kept_key
 from adaptcl.units.reconfigure import submodel
 from adaptcl.units.tensors import Tensors, call_model, mapped
 from adaptcl.units.unit_map import Kept, State, UnitMap
@@ -26,7 +27,7 @@ _TOLERANCE = 1e-3
 1e-1."""
 
 
-class Trial:
+class ZeroingTrial:
     """Compares cut models with zeroed ones, on one example and in one mode."""
 
     def __init__(self, model: nn.Module, example: Tensors, *, training: bool = False) -> None:
@@ -34,19 +35,31 @@ class Trial:
         """Names of the parameters that the zeroed models used."""
         self.raised: set[str] = set()
         """Names of the integer buffers, single numbers, that the cut models raised."""
+        self.differed = False
+        """Whether two models that both ran have given different numbers."""
         self._model = model
         self._example = mapped(_at_least_two, example) if training else example
         self._training = training
-        self._double: Trial | None = None
+        self._double: ZeroingTrial | None = None
+        self._agreed: set[Hashable] = set()
+        """What has agreed before: it is asked for again."""
 
     def agrees(self, units: UnitMap, kept: Kept, within: Kept | None = None) -> bool:
         """Whether cutting to the `kept` units equals zeroing the others.
 
         What is zeroed is the sub-model of the units `within`, or else the whole model.
         """
+        attributes = tuple((size.module, size.attribute) for size in units.sizes)
+        layers = tuple(layer.name for layer in units.layers)
+        key = (layers, attributes, kept_key(kept), None if within is None else kept_key(within))
+        if key in self._agreed:
+            return True
         same = self._compare(units, kept, within)
         if same is False:  # both run, so the precision decides
+            self.differed = True
             same = self._in_double()._compare(units, kept, within)
+        if same:
+            self._agreed.add(key)
         return bool(same)
 
     def is_repeatable(self, units: UnitMap) -> bool:
@@ -119,11 +132,11 @@ class Trial:
             return None
         return [each.detach() for each in outputs]
 
-    def _in_double(self) -> Trial:
+    def _in_double(self) -> ZeroingTrial:
         """The same trial in double precision, which fails if the model insists on another."""
         if self._double is None:
-            model = copy.deepcopy(self._model).double()
-            self._double = Trial(model, mapped(_doubled, self._example), training=self._training)
+            model, example = copy.deepcopy(self._model).double(), mapped(_doubled, self._example)
+            self._double = ZeroingTrial(model, example, training=self._training)
             self._double.used = self.used
         return self._double
 
