@@ -34,7 +34,7 @@ from torch import Tensor, nn
 from adaptcl.codecs import SAME, codec_class, codecs
 from adaptcl.codecs.codec import Memory
 from adaptcl.data import as_samples
-from adaptcl.engines.flower_grid import GridTransport
+from adaptcl.engines.flower_grid import UNITS, GridTransport
 from adaptcl.engines.loop import Loop
 from adaptcl.engines.network.frames import Frame, from_record, to_record
 from adaptcl.engines.network.invitation import Reply
@@ -45,6 +45,7 @@ from adaptcl.engines.network.messages import (
     read_used,
     update_frame,
 )
+from adaptcl.engines.network.shared_units import units_from_json
 from adaptcl.errors import SettingError
 from adaptcl.events import Event, RoundFinished, Warned, WorkerLost
 from adaptcl.pruning import custom_worker_orders, server_order
@@ -228,15 +229,14 @@ def train(
     codec_down: str = SAME,
     pruning: str = "",
     seed: int = 1,
-    fixed: Sequence[str] = (),
     **settings: Any,
 ) -> Message:
     """Answer a message of `AdaptCL`, in a ClientApp's train function.
 
-    `model`, `codec`, `codec_down`, `seed`, `fixed` and the codec's settings must be those of the
-    strategy. `data` is this node's data set, in any form that `adaptcl.run` takes. `pruning` allows
-    a custom pruning order that workers compute, `package.module:Class`, if the strategy uses it: a
-    node imports no code only because a message names it. Orders that come with AdaptCL need no
+    `model`, `codec`, `codec_down`, `seed` and the codec's settings must be those of the strategy.
+    `data` is this node's data set, in any form that `adaptcl.run` takes. `pruning` allows a custom
+    pruning order that workers compute, `package.module:Class`, if the strategy uses it: a node
+    imports no code only because a message names it. Orders that come with AdaptCL need no
     permission. The context's state keeps what the node has to remember until the next round.
     """
     _refuse_unknown(settings, (codec_class(codec).Settings,), f"{codec} in `train`")
@@ -245,8 +245,8 @@ def train(
     chosen = codecs(codec, codec_down, settings)
     samples = as_samples(data)
     example, _ = samples.batch(torch.arange(2, device=samples.device) % len(samples))
-    units = trace(model, example, tuple(fixed))
     frame = Frame.from_bytes(from_record(message.content))
+    units = units_from_json(frame.header.get(UNITS), model)
     try:
         task = read_task(frame, units, chosen.down, _frozen(frame, context, units))
     except LackingError:  # then the server sends them again

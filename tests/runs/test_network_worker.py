@@ -17,12 +17,14 @@ from adaptcl.config import configure
 from adaptcl.data.samples import Inputs
 from adaptcl.engines.network.fingerprint import MismatchError, fingerprint, for_the_server
 from adaptcl.engines.network.invitation import Invitation
+from adaptcl.engines.network.shared_units import units_to_json
 from adaptcl.engines.network.worker.local_data import LocalData
 from adaptcl.engines.network.worker.worker_process import Participation
 from adaptcl.errors import DataError, SettingError
 from adaptcl.runs.network_worker import OwnerChoices, prepare, refuse_unusable
 from adaptcl.runs.workload import load_workload
 from adaptcl.units import trace
+from adaptcl.units.trace import without_units
 
 Command = Callable[..., tuple[int, str, str]]
 OWNER = OwnerChoices("digits", "", "", "cpu", dealt=False)
@@ -123,7 +125,8 @@ def test_a_worker_with_one_sample_hears_that_it_is_too_few(
     asked = replace(
         invitation(model=owner.model),
         inputs=Inputs((1, 8, 8), "uint8", None, None, CLASSES),
-        fingerprint=fingerprint(model, trace(model, torch.zeros(2, 1, 8, 8))),
+        fingerprint=fingerprint(model, without_units(model)),
+        units=units_to_json(trace(model, torch.zeros(2, 1, 8, 8))),
     )
     with pytest.raises(DataError, match="cannot train on a single sample, but worker 0 has only"):
         Participation(asked, prepare(owner, lone, asked), tmp_path / "memory")

@@ -140,7 +140,7 @@ def test_counters_take_the_largest_value() -> None:
 
 
 def test_whole_numbers_that_count_nothing_stay_as_they_are() -> None:
-    state, sent, pulled = ({"index": torch.tensor(n)} for n in (3, 1000, 3))
+    state, sent, pulled = ({"index": torch.tensor([n])} for n in (3, 1000, 3))
     assert add_change(state, sent, pulled, 0.5)["index"].item() == 3
 
 

@@ -101,10 +101,10 @@ def test_whole_numbers_that_count_nothing_stay_as_they_are(
     one_weight: Jobs, answered: Answers
 ) -> None:
     job = one_weight(1, 1)
-    job.state["index"] = torch.tensor(3)
+    job.state["index"] = torch.tensor([3])
     strategy = FedAsync(job, FedAsyncSettings())
     (task,) = strategy.start().tasks
-    strategy.receive(answered(task, {**task.state, "index": torch.tensor(1000)}))
+    strategy.receive(answered(task, {**task.state, "index": torch.tensor([1000])}))
     assert strategy.model()["index"].item() == 3
 
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -9,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from adaptcl.units import FIXED, Kept, UnitMap, submodel, trace
-from adaptcl.units.check import pin_layers, pin_uncuttable
+from adaptcl.units.check import check, pin_layers
 from adaptcl.units.cut import zero
 
 
@@ -64,7 +65,7 @@ def test_a_layer_whose_slots_are_wrong_is_pinned_and_the_others_stay(
     units = trace(net, images)
     follow = tuple(s for s in units.slots if (s.tensor, s.dim) != ("c.weight", 1))
     lying = replace(units, slots=follow)
-    assert claimed(pin_uncuttable(net.eval(), lying, images)) == {"a.0", "c"}
+    assert claimed(check(net.eval(), lying, images).trainable) == {"a.0", "c"}
 
 
 @pytest.mark.parametrize("animal", ["VGG-like"], indirect=True)
@@ -76,7 +77,7 @@ def test_a_unit_that_is_cut_but_not_silent_is_found_by_its_output(
     units = trace(net, images)
     slots = (replace(s, owned=s.owned and s.tensor != "b.1.bias") for s in units.slots)
     lying = replace(units, slots=tuple(slots))
-    assert claimed(pin_uncuttable(net.eval(), lying, images)) == {"a.0", "c"}
+    assert claimed(check(net.eval(), lying, images).trainable) == {"a.0", "c"}
 
 
 @pytest.mark.parametrize("animal", ["VGG-like"], indirect=True)
@@ -106,12 +107,31 @@ def test_a_layer_without_which_training_fails_is_pinned_and_the_others_stay(
     submodel(model, units, kept).train()(images).sum().backward()
 
 
-def test_what_the_head_for_training_reads_can_be_cut_if_it_does_not_mind(images: Tensor) -> None:
-    class Mean(nn.Module):
-        def forward(self, x: Tensor) -> Tensor:
-            return x.mean(1, keepdim=True)
+class Sum(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x.sum(1, keepdim=True)
 
-    assert claimed(trace(Helped(Mean()), images)) == {"first", "last"}
+
+class Mean(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x.mean(1, keepdim=True)
+
+
+class Noise(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return (x + torch.randn_like(x)).sum(1, keepdim=True)
+
+
+@pytest.mark.parametrize(
+    ("help", "layers"),
+    [(Sum(), {"first", "last"}), (Mean(), {"last"}), (Noise(), {"last"})],
+    ids=["sum", "mean", "noise"],
+)
+def test_what_is_only_done_in_training_decides_what_is_cut(
+    help: nn.Module, layers: set[str], images: Tensor
+) -> None:
+    """A sum does not mind zeros that are missing; a mean does, and noise is no zero."""
+    assert claimed(trace(Helped(help), images)) == layers
 
 
 def test_a_model_that_cannot_be_trained_at_all_is_traced_as_if_it_were_not_to_be(
@@ -135,6 +155,65 @@ def test_the_pass_in_training_mode_leaves_no_trace(images: Tensor) -> None:
     assert torch.equal(torch.get_rng_state(), dice)
     assert all(torch.equal(tensor, state[name]) for name, tensor in model.state_dict().items())
     assert all(parameter.grad is None for parameter in model.parameters())
+
+
+class Ends(nn.Module):
+    """Two layers, and something that is done with the scores."""
+
+    def __init__(self, end: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.first, self.head = nn.Linear(192, 16), nn.Linear(16, 5)
+        self.shift, self.end = nn.Parameter(torch.zeros(5)), end
+
+    def forward(self, x: Tensor) -> Tensor:
+        scores: Tensor = self.head(self.first(x.flatten(1)).relu())
+        return self.end(scores.sigmoid() + self.shift)
+
+
+def chaotic(x: Tensor) -> Tensor:
+    """Doubles every difference 25 times."""
+    for _ in range(25):
+        x = 4 * x * (1 - x)
+    return x
+
+
+def test_rounding_that_a_model_magnifies_is_no_wrong_cut(images: Tensor) -> None:
+    torch.manual_seed(0)
+    assert claimed(trace(Ends(lambda x: chaotic(x.frac())), images)) == {"first"}
+
+
+def test_nan_is_no_agreement(images: Tensor) -> None:
+    """Even the same everywhere, it hides what is wrong behind it."""
+    assert claimed(trace(Ends(lambda x: x - x.mean() * torch.nan), images)) == set()
+
+
+def test_weights_of_the_trial_that_make_nan_are_left_as_they_are(images: Tensor) -> None:
+    """The trial shifts everything beyond the reach of this logarithm."""
+    assert claimed(trace(Ends(lambda x: (1 - x).log()), images)) == {"first"}
+
+
+def test_a_mask_that_the_example_never_uses_counts_both_ways(images: Tensor) -> None:
+    class Masks(nn.Module):
+        def __init__(self, value: float) -> None:
+            super().__init__()
+            self.first, self.head, self.value = nn.Linear(192, 16), nn.Linear(16, 5), value
+
+        def forward(self, x: Tensor) -> Tensor:
+            h = self.first(x.flatten(1)).relu()
+            normal = x.flatten(1).amax(1, keepdim=True) < 100
+            scores: Tensor = self.head(torch.where(normal, h, self.value))
+            return scores
+
+    assert claimed(trace(Masks(0.0), images)) == {"first"}
+    assert claimed(trace(Masks(1.0), images)) == set()
+
+
+def test_alpha_dropout_gives_no_zeros_in_training(images: Tensor) -> None:
+    def net(drop: nn.Module) -> nn.Module:
+        return nn.Sequential(nn.Flatten(), nn.Linear(192, 16), nn.SELU(), drop, nn.Linear(16, 5))
+
+    assert claimed(trace(net(nn.Dropout(0.5)), images)) == {"1"}
+    assert claimed(trace(net(nn.AlphaDropout(0.5)), images)) == set()
 
 
 class Squeezes(nn.Module):

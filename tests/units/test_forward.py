@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -87,3 +90,67 @@ def test_a_state_beside_the_tensors_is_refused_by_name() -> None:
 
     with pytest.raises(TraceError, match=r"'1' \(Remembers\) has a state beside its tensors"):
         trace(nn.Sequential(nn.Linear(4, 8), Remembers()), torch.randn(2, 4))
+
+
+def net() -> nn.Sequential:
+    return nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
+
+
+class Renames(nn.Sequential):
+    def state_dict(self, *args: Any, **kwargs: Any) -> Any:
+        return {f"my.{name}": each for name, each in super().state_dict(*args, **kwargs).items()}
+
+
+class Copies(nn.Sequential):
+    def state_dict(self, *args: Any, **kwargs: Any) -> Any:
+        return {name: each.clone() for name, each in super().state_dict(*args, **kwargs).items()}
+
+
+class TakesNothing(nn.Sequential):
+    def state_dict(self) -> Any:  # type: ignore[override]
+        return super().state_dict()
+
+
+@pytest.mark.parametrize("kind", [Renames, Copies, TakesNothing])
+def test_a_state_dict_that_is_not_that_of_pytorch_is_refused(kind: type[nn.Sequential]) -> None:
+    with pytest.raises(TraceError, match="does not have the state dict that PyTorch gives"):
+        trace(kind(*net()), torch.randn(2, 4))
+
+
+def test_a_hook_may_use_its_module_but_not_one_that_workers_have_copies_of() -> None:
+    units = trace(net(), torch.randn(2, 4))
+    model = net()
+    model[0].register_forward_hook(lambda module, inputs, output: output * module.bias)
+    assert trace(model, torch.randn(2, 4)).layers == units.layers
+    model[0].register_forward_hook(lambda module, inputs, output: output * model[0].bias)
+    with pytest.raises(TraceError, match=r"'0' \(Linear\) has a hook that holds a part of this"):
+        trace(model, torch.randn(2, 4))
+
+
+class Both(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b, self.head = nn.Linear(4, 8), nn.Linear(3, 8), nn.Linear(8, 2)
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        scores: Tensor = self.head((self.a(x) + self.b(y)).relu())
+        return scores
+
+
+X, Y = np.random.default_rng(0).normal(size=(2, 4)), torch.randn(2, 3)
+
+
+@pytest.mark.parametrize("example", [(X, Y), [X, Y], {"y": Y, "x": X}])
+def test_an_example_can_be_several_tensors_and_arrays(example: Any) -> None:
+    assert describe(Both(), example).cuttable_parameters == 77
+    doubles: Any = {"x": X, "y": Y.double()}
+    assert describe(Both().double(), doubles).cuttable_parameters == 77
+
+
+@pytest.mark.parametrize(
+    ("example", "held"),
+    [(None, "None"), (((X,), Y), "a tuple"), ([[1.0, 2.0]], "a list"), ({"x": 3.0}, "a float")],
+)
+def test_what_is_no_example_is_named(example: Any, held: str) -> None:
+    with pytest.raises(TraceError, match=f"is or holds {held}, but it must be a batch of inputs"):
+        describe(Both(), example)

@@ -12,7 +12,8 @@ from torch.nn import functional as F
 
 from adaptcl.units import describe
 from adaptcl.units.flow import PINNED
-from adaptcl.units.pinning import LONE, RETURNED, observe_pinning
+from adaptcl.units.pinning import LONE, RETURNED
+from adaptcl.units.trace import follow_units
 
 SAMPLES = torch.randn(2, 6)
 
@@ -36,7 +37,8 @@ class Net(nn.Module):
 @torch.no_grad()
 def test_all_that_a_forward_pass_pins_has_a_cause(zoo: Mapping[str, Any]) -> None:
     for each in zoo.values():
-        pinning = observe_pinning(each.net, each.images)
+        pinning = follow_units(each.net, each.images, explain=True).pinning
+        assert pinning is not None
         for ids, owned in pinning.flow.slots.values():
             for one, root in zip(ids.tolist(), pinning.flow.coupling.roots(ids), strict=True):
                 explained = pinning.why(one) is not None

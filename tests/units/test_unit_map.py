@@ -33,6 +33,33 @@ def test_a_normalisation_without_a_scale_has_a_variance_and_a_count_all_the_same
     assert units.counters == {"1.num_batches_tracked"}
 
 
+class Counts(nn.Module):
+    """Counts its steps of training."""
+
+    step: Tensor
+
+    def __init__(self, *modules: nn.Module) -> None:
+        super().__init__()
+        self.inner = nn.Sequential(*modules)
+        self.register_buffer("step", torch.tensor(0))
+        self.register_buffer("index", torch.tensor(3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.training:
+            self.step += 1
+        scores: Tensor = self.inner(x)
+        return scores
+
+
+@pytest.mark.parametrize("layers", [[], [nn.Linear(4, 4)]], ids=["nothing to cut", "cut"])
+def test_whole_numbers_that_training_raises_count(layers: list[nn.Module]) -> None:
+    model = Counts(*layers, nn.Linear(4, 3))
+    units = trace(model, torch.randn(2, 4))
+    assert units.counters == {"step"}
+    assert units.integers == {"step", "index"}
+    assert int(model.step) == 0
+
+
 class TwoNames(nn.Module):
     """A weight, a buffer and a whole layer under two names each; one buffer is saved once."""
 

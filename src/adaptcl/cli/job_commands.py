@@ -107,4 +107,4 @@ def forecast_job(options: argparse.Namespace) -> None:
 
 def describe_job(options: argparse.Namespace) -> None:
     workload = load_with_progress(requested_configs(options)[0])
-    print(describe(workload.model, workload.example(), workload.fixed))
+    print(describe(workload.model, workload.samples_to_trace(), workload.fixed))

@@ -25,6 +25,7 @@ from adaptcl.engines.network.frames import from_record, printable, to_record
 from adaptcl.engines.network.gate import read_answer
 from adaptcl.engines.network.messages import task_frame
 from adaptcl.engines.network.server.reliability import Reliability
+from adaptcl.engines.network.shared_units import units_to_json
 from adaptcl.errors import UpdateError
 from adaptcl.interrupts import raise_if_interrupted
 from adaptcl.storage import Tree
@@ -32,6 +33,9 @@ from adaptcl.training import Arrival, Task, Timing
 from adaptcl.training.frozen_tensors import Holdings, LackingError
 from adaptcl.training.wire import encode_model
 from adaptcl.units import UnitMap
+
+UNITS = "units"
+"""In the header of a task: the units of the run, because a node keeps no model between tasks."""
 
 _POLL_S = 0.2
 """Between two looks for an answer; Flower's own loop looks every three seconds."""
@@ -87,6 +91,7 @@ class GridTransport:
         self._grid = grid
         self._count = workers
         self._units = units
+        self._shared_units = units_to_json(units)
         self._codecs = codecs
         self._timeout = timeout
         self._nodes: list[int] = []
@@ -120,7 +125,9 @@ class GridTransport:
     def deliver(self, task: Task) -> None:
         model = encode_model(task, self._units, self._codecs.down)
         frozen = self._holdings.shipment(task)
-        content = task_frame(task, model, self._used[task.worker], frozen).to_bytes()
+        frame = task_frame(task, model, self._used[task.worker], frozen)
+        frame.header[UNITS] = self._shared_units
+        content = frame.to_bytes()
         node = self._nodes[task.worker]
         # Flower's group is the round in its own strategies.
         message = Message(to_record(content), node, MessageType.TRAIN, group_id=str(task.round))

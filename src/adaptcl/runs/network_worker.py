@@ -14,6 +14,7 @@ from adaptcl.codecs import CODECS, codec_class, codecs
 from adaptcl.config import JobSettings
 from adaptcl.engines.network.fingerprint import MismatchError, refuse_other_model
 from adaptcl.engines.network.invitation import Invitation
+from adaptcl.engines.network.shared_units import units_from_json
 from adaptcl.engines.network.worker.local_data import LocalData
 from adaptcl.engines.network.worker.worker_process import (
     LocalWorkload,
@@ -24,6 +25,7 @@ from adaptcl.errors import SettingError
 from adaptcl.pruning import ORDERS, custom_worker_orders, server_order
 from adaptcl.runs.workload import Workload, check_lookup_tables, deal
 from adaptcl.settings import build
+from adaptcl.units.trace import without_units
 
 
 @dataclass(frozen=True)
@@ -89,14 +91,11 @@ def prepare(owner: OwnerChoices, data: LocalData, invitation: Invitation) -> Loc
         samples = deal(samples, job)[invitation.worker]
     samples = samples.to(owner.device)
     model = models.build(job.model, wanted.shape, len(wanted.classes), job.seed).to(owner.device)
-    fixed = models.MODELS[job.model].fixed if job.model in models.MODELS else ()
-    workload = Workload(model, [samples], samples, (*fixed, *job.fixed))
-    check_lookup_tables(workload)
-    units = workload.units
-    refuse_other_model(model, units, invitation.fingerprint, invitation.outline)
+    check_lookup_tables(Workload(model, [samples], samples, job.fixed))
+    refuse_other_model(model, without_units(model), invitation.fingerprint, invitation.outline)
     return LocalWorkload(
         model,
-        units,
+        units_from_json(invitation.units, model),
         samples,
         codecs(job.codec, job.codec_down, asked),
         job.seed,

@@ -21,6 +21,7 @@ from adaptcl.engines.network.invitation import Invitation
 from adaptcl.engines.network.keys import server_keys
 from adaptcl.engines.network.server.fleet import Fleet
 from adaptcl.engines.network.server.transport import Network
+from adaptcl.engines.network.shared_units import units_to_json
 from adaptcl.errors import SettingError
 from adaptcl.events import Listener
 from adaptcl.pruning import custom_worker_orders
@@ -171,6 +172,7 @@ def _network(run: _CheckedRun, workload: Workload, fleet: Fleet, place: NetworkF
         Inputs.of(workload.test, workload.classes),
         outline(workload.model, workload.units),
         digest(frozen) if frozen else "",
+        units_to_json(workload.units),
     )
     return Network(
         run.config.job.workers,

@@ -33,6 +33,7 @@ from adaptcl.training.worker import refuse_lone_sample
 from adaptcl.units import State, UnitMap, trace
 from adaptcl.units.forward import called, failures_named
 from adaptcl.units.tensors import Tensors, call_model, each_tensor, mapped
+from adaptcl.units.trace import MOST_SAMPLES
 
 _TABLES = (nn.Embedding, nn.EmbeddingBag)
 
@@ -62,9 +63,16 @@ class Workload:
         """Inputs and targets of two samples."""
         return self.test.batch(torch.arange(2, device=self.device) % len(self.test))
 
+    def samples_to_trace(self) -> Any:
+        """The example, and samples from all over the test data if tracing needs more."""
+        count = min(len(self.test), MOST_SAMPLES)
+        spread = torch.arange(2, count) * (len(self.test) - 1) // max(1, count - 1)
+        indexes = torch.cat([torch.arange(2) % len(self.test), spread])
+        return self.test.batch(indexes.to(self.device))[0]
+
     @cached_property
     def units(self) -> UnitMap:
-        return trace(self.model, self.example(), self.fixed)
+        return trace(self.model, self.samples_to_trace(), self.fixed)
 
     @property
     def described_inputs(self) -> Inputs:

@@ -28,7 +28,8 @@ with another power of w'/W (`units/growth.py`): the square after a depthwise con
 after a frozen filter. Their statistics are averaged over the workers that hold them and scaled by
 that power. By change the same holds, with the remaining share of the unit in place of w'/W.
 
-Of all whole numbers only counters of batches change in training; they take the largest value.
+Of all whole numbers only counters of batches and steps change in training; they take the largest
+value.
 Parameters that are not trained keep their value, however few workers hold them.
 """
 

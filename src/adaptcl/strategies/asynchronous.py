@@ -31,7 +31,7 @@ from adaptcl.strategies.strategy import (
 from adaptcl.training import Arrival, Task, Update
 from adaptcl.training.group_lasso import FirstCoefficients
 from adaptcl.units import Kept, State
-from adaptcl.units.unit_map import is_counter, is_variance
+from adaptcl.units.unit_map import is_variance
 
 
 @dataclass(frozen=True)
@@ -242,14 +242,15 @@ def mix_statistics(state: State, sent: State, weight: float) -> State:
 def mix(state: State, sent: State, weight: float) -> State:
     """(1 − weight) of a model and `weight` of a worker's, at most all of it, as new tensors.
 
-    Of the whole numbers only counters change in training; they take the largest value.
+    Of the whole numbers only counters, single numbers, change in training; they take the largest
+    value.
     """
     share = min(weight, 1.0)
     return {
         name: torch.lerp(tensor, sent[name], share)
         if tensor.is_floating_point()
         else torch.maximum(tensor, sent[name])
-        if is_counter(name)
+        if tensor.dim() == 0
         else tensor
         for name, tensor in state.items()
     }

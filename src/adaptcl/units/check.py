@@ -1,86 +1,111 @@
 """The check after tracing: cutting must equal zeroing, and a cut model must train.
 
 Rules per operation cannot know everything that a forward pass does with sizes: `x.view(-1, 256)`
-works until a unit is cut. So random units are both zeroed and cut, and the outputs are compared. As
-a forward pass may depend on sizes, all layers are also cut to a single unit and to equal widths.
-Nor does tracing see what a model does only in training, such as an auxiliary head. So a cut model
-also runs once in training mode. If either check fails, a search by halves finds the layers that are
-responsible and pins them.
+works until a unit is cut. So the model is cut in several ways, and each cut is compared with
+zeroing: the whole model to a small random part, and that part to single units, because a forward
+pass may depend on sizes. Nor does tracing see what a model does only in training, such as an
+auxiliary head. So the second cut is also compared in training mode, with a backward pass. If
+anything differs, a search by halves finds the layers that are responsible and pins them.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 
 import torch
-from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
+from torch import nn
 
-from adaptcl.units.cut import zero
-from adaptcl.units.flow import tensors_in
-from adaptcl.units.reconfigure import submodel
+from adaptcl.units.forward import check_repeatable
 from adaptcl.units.stored_sizes import choose_sizes
-from adaptcl.units.tensors import Tensors, call_model, mapped
+from adaptcl.units.tensors import Tensors
 from adaptcl.units.unit_map import FIXED, Kept, Layer, UnitMap
+from adaptcl.units.zeroing_trial import ZeroingTrial, randomise
 
+_ALIKE = 4
+"""If so many layers are the same in repeated blocks, the first two of them speak for all."""
 _SETS = 3
-"""How many random sets of kept units must pass in a row."""
-_TOLERANCE = 1e-3
-"""Allowed difference, relative to the largest output. Rounding causes about 1e-6, a wrong cut about
-1e-1."""
+"""How many random sets of kept units must pass in a row while a search goes on."""
 
 
-def pin_uncuttable(model: nn.Module, units: UnitMap, example: Tensors) -> UnitMap:
-    """Pin every layer that fails the check. `model` is in eval mode; its values are changed."""
-    return pin_untrainable(model, pin_unlike_zeroing(model, units, example), example)
+@dataclass(frozen=True)
+class Checked:
+    """The units that are left after each part of the check."""
+
+    like_zeroing: UnitMap
+    tried: UnitMap
+    """Without the layers that no trial has used."""
+    trainable: UnitMap
 
 
-def pin_unlike_zeroing(model: nn.Module, units: UnitMap, example: Tensors) -> UnitMap:
-    """Pin the layers whose cutting does not equal zeroing. `model` is as for `pin_uncuttable`."""
-    generator = torch.Generator().manual_seed(0)
-    _randomise(model, generator)
-    zeroed, state = copy.deepcopy(model), model.state_dict()
+def check(model: nn.Module, units: UnitMap, example: Tensors, *, steered: bool = False) -> Checked:
+    """Pin every layer that fails the check.
 
-    def agrees(units: UnitMap, kept: Kept) -> bool:
-        zeroed.load_state_dict(zero(state, units, kept))
-        expected = list(tensors_in(call_model(zeroed, example)))
-        try:
-            outputs = list(tensors_in(call_model(submodel(model, units, kept), example)))
-        except Exception:  # a user's forward pass may raise anything when sizes change
-            return False
-        return len(outputs) == len(expected) and all(map(_close, outputs, expected))
-
-    return _Search(agrees, generator).pin(choose_sizes(model, units, agrees), _SETS)
-
-
-def pin_untrainable(model: nn.Module, units: UnitMap, example: Tensors) -> UnitMap:
-    """Pin the layers whose cutting makes a pass in training mode fail.
-
-    The outputs are not compared, because they may be random. If even the whole model cannot train
-    on two samples, nothing is pinned: training itself will report that.
+    If values steer the forward pass, as in a mixture of experts, it may use other layers with other
+    weights. So it is tried with its weights as they are, too, and what it never uses is pinned.
     """
-    trains = partial(_trains, model, example)
-    search = _Search(trains, torch.Generator().manual_seed(0))
-    if search.passes(units, 1) or not trains(units, units.everything()):
+    generator = torch.Generator().manual_seed(0)
+    tried = copy.deepcopy(model)
+    randomise(tried, generator)
+    trial = ZeroingTrial(tried, example)
+    left = units = choose_sizes(model, units, _small_part(units), trial.agrees)
+    if not _is_like_zeroing(trial, units):
+        if trial.differed and not trial.is_repeatable(units):
+            check_repeatable(model, example)
+            tried = model  # the weights of the trial make NaN
+            trial = ZeroingTrial(tried, example)
+        left = _pin_unlike_zeroing(trial, units, generator)
+    used = left
+    if steered:
+        unchanged = ZeroingTrial(model, example)
+        if not _is_like_zeroing(unchanged, left):
+            left = _pin_unlike_zeroing(unchanged, left, generator)
+        used = _pin_unused(left, trial.used | unchanged.used)
+    in_training = ZeroingTrial(tried, example, training=True)
+    trainable = _pin_untrainable(in_training, used)
+    return Checked(left, used, replace(trainable, steps=frozenset(in_training.raised)))
+
+
+def _is_like_zeroing(trial: ZeroingTrial, units: UnitMap) -> bool:
+    """Whether cutting every layer equals zeroing. Only the first comparison needs the whole model,
+    which takes most of the time."""
+    if not units.layers:
+        return True
+    part = _small_part(units)
+    single = _single_units(units, units.layers, part)
+    return trial.agrees(units, part) and trial.agrees(units, single, within=part)
+
+
+def _pin_unlike_zeroing(trial: ZeroingTrial, units: UnitMap, generator: torch.Generator) -> UnitMap:
+    search = _Search(trial.agrees, partial(_is_like_zeroing, trial), generator)
+    return search.pin(units, _SETS)
+
+
+def _pin_untrainable(trial: ZeroingTrial, units: UnitMap) -> UnitMap:
+    """Pin the layers without which training fails or differs.
+
+    If even the whole model cannot train on the example, nothing is pinned: training itself will
+    report that. If it is random in a way that cannot be repeated, outputs are not compared.
+    """
+
+    def trains(units: UnitMap) -> bool:
+        part = _small_part(units)
+        return trial.agrees(units, _single_units(units, units.layers, part), within=part)
+
+    if trains(units) or not trial.runs(units, units.everything()):
         return units
-    return search.pin(units, 1)
+    test = trial.agrees if trial.is_repeatable(units) else trial.runs
+    return _Search(test, trains, torch.Generator().manual_seed(0)).pin(units, 1)
 
 
-def _trains(model: nn.Module, example: Tensors, units: UnitMap, kept: Kept) -> bool:
-    """Whether a forward and a backward pass of the sub-model in training mode succeed."""
-    # Batch norm cannot train on one sample.
-    pair = mapped(lambda each: each[torch.arange(2) % len(each)], example)
-    try:
-        with torch.enable_grad():
-            outputs = tensors_in(call_model(submodel(model, units, kept).train(), pair))
-            roots = [each for each in outputs if each.requires_grad]
-            torch.autograd.backward(roots, [torch.ones_like(each) for each in roots])
-    except Exception:
-        return False
-    return True
+def _pin_unused(units: UnitMap, used: Collection[str]) -> UnitMap:
+    """Pin the layers with units in a parameter that is not used."""
+    unused = units.parameters - set(used)
+    slots = (slot.ids for slot in units.slots if slot.tensor in unused)
+    untried = {unit for ids in slots for unit in ids.tolist()}
+    return pin_layers(units, {e.name for e in units.layers if not untried.isdisjoint(e.units)})
 
 
 def pin_layers(units: UnitMap, names: Collection[str]) -> UnitMap:
@@ -109,26 +134,41 @@ _Selection = Callable[[UnitMap, Sequence[Layer]], Kept]
 class _Search:
     """Finds the layers that cannot be cut, by testing a model that is cut in several ways."""
 
-    def __init__(self, test: Callable[[UnitMap, Kept], bool], generator: torch.Generator) -> None:
+    def __init__(
+        self,
+        test: Callable[[UnitMap, Kept], bool],
+        passes: Callable[[UnitMap], bool],
+        generator: torch.Generator,
+    ) -> None:
+        """`passes` tells sooner than all the tests whether nothing is wrong any more."""
         self._test = test
+        self._passes = passes
         self._generator = generator
-
-    def passes(self, units: UnitMap, sets: int) -> bool:
-        """Whether the model passes the test when every layer is cut."""
-        selections = self._selections(sets)
-        return not units.layers or all(
-            self._test(units, select(units, units.layers)) for select in selections
-        )
 
     def pin(self, units: UnitMap, sets: int) -> UnitMap:
         """Pin layers until all selections, `sets` of them random, pass the test in a row."""
         selections = self._selections(sets)
         passed = 0
         while units.layers and passed < len(selections):
-            culprits = self._culprits(units, units.layers, selections[passed])
-            units = pin_layers(units, {layer.name for layer in culprits})
-            passed = 0 if culprits else passed + 1
+            before = units
+            for culprits in self._culprits_by_block(units, selections[passed]):
+                units = pin_layers(units, {layer.name for layer in culprits})
+                if self._passes(units):
+                    return units
+            passed = passed + 1 if units is before else 0
         return units
+
+    def _culprits_by_block(self, units: UnitMap, select: _Selection) -> Iterator[Sequence[Layer]]:
+        """The layers whose cutting fails the test, those of repeated blocks together."""
+        if self._test(units, select(units, units.layers)):
+            return
+        found = False
+        for block in _by_block(units.layers):
+            if culprits := self._culprits(units, block, select):
+                found = True
+                yield culprits
+        if not found:  # each passes, but all together fail
+            yield units.layers
 
     def _selections(self, sets: int) -> list[_Selection]:
         # Single units last: these are equal widths too, but they blame more layers than needed.
@@ -139,6 +179,9 @@ class _Search:
         if self._test(units, select(units, layers)):
             return []
         if len(layers) == 1:
+            return list(layers)
+        first = layers[:2] if len(layers) >= _ALIKE else ()
+        if first and not any(self._test(units, select(units, [layer])) for layer in first):
             return list(layers)
         half = len(layers) // 2
         found = [
@@ -160,9 +203,28 @@ class _Search:
         return kept
 
 
-def _single_units(units: UnitMap, layers: Sequence[Layer]) -> Kept:
+def _by_block(layers: Sequence[Layer]) -> list[Sequence[Layer]]:
+    """The layers, with those together that are the same in repeated blocks."""
+    found: dict[tuple[str, int], list[Layer]] = {}
+    for layer in layers:
+        found.setdefault((layer.place_in_block, len(layer.units)), []).append(layer)
+    return list(found.values())
+
+
+def _small_part(units: UnitMap) -> Kept:
+    """At random a sixteenth to a quarter of each layer, and at least two units."""
+    generator = torch.Generator().manual_seed(1)
+    kept = torch.zeros(units.count, dtype=torch.bool)
+    for layer in units.layers:
+        share = 1 / 16 + 3 / 16 * float(torch.rand((), generator=generator))
+        drawn = torch.randperm(len(layer.units), generator=generator)
+        kept[layer.units.start + drawn[: max(2, int(share * len(layer.units)))]] = True
+    return kept
+
+
+def _single_units(units: UnitMap, layers: Sequence[Layer], among: Kept | None = None) -> Kept:
     """The smallest sub-model, in which `squeeze` removes a dimension of units."""
-    return _first_of(units, layers, 1)
+    return _first_of(units, layers, 1, among)
 
 
 def _equal_widths(units: UnitMap, layers: Sequence[Layer]) -> Kept:
@@ -170,47 +232,12 @@ def _equal_widths(units: UnitMap, layers: Sequence[Layer]) -> Kept:
     return _first_of(units, layers, max(2, min(len(layer.units) for layer in layers) // 2))
 
 
-def _first_of(units: UnitMap, layers: Sequence[Layer], count: int) -> Kept:
-    kept = units.everything()
+def _first_of(
+    units: UnitMap, layers: Sequence[Layer], count: int, among: Kept | None = None
+) -> Kept:
+    """The first units of each of these layers `among` some, or else among all."""
+    kept = units.everything() if among is None else among.clone()
     for layer in layers:
-        kept[layer.units.start + count : layer.units.stop] = False
+        present = kept[layer.units.start : layer.units.stop].nonzero().flatten()
+        kept[layer.units.start + present[count:]] = False
     return kept
-
-
-def _close(output: Tensor, expected: Tensor) -> bool:
-    if output.shape != expected.shape:
-        return False
-    output, expected = output.double(), expected.double()
-    largest = expected.nan_to_num(posinf=0, neginf=0).abs().max() if expected.numel() else 0
-    limit = _TOLERANCE * float(largest)
-    return torch.allclose(output, expected, rtol=0, atol=limit, equal_nan=True)
-
-
-def _randomise(model: nn.Module, generator: torch.Generator) -> None:
-    """Replace initial values that would hide a wrong cut.
-
-    Fresh models hold zeros and ones in biases, batch-norm statistics and residual branches. All
-    vectors become positive, so that no ReLU hides them. Weights keep their values, but get a scale
-    that neither vanishes nor explodes over many layers.
-    """
-    for parameter in model.parameters():
-        if not parameter.is_floating_point():
-            continue
-        if sum(size > 1 for size in parameter.shape) > 1:
-            wanted = (2 * parameter.shape[0] / parameter.numel()) ** 0.5
-            spread = float(parameter.std())
-            if spread > 0:
-                parameter.mul_(wanted / spread)
-            else:
-                parameter.copy_(torch.randn(parameter.shape, generator=generator) * wanted)
-        else:
-            _fill(parameter, generator)
-    for module in model.modules():
-        if isinstance(module, _BatchNorm) and module.running_mean is not None:
-            assert module.running_var is not None
-            _fill(module.running_mean, generator)
-            _fill(module.running_var, generator)
-
-
-def _fill(tensor: Tensor, generator: torch.Generator) -> None:
-    tensor.copy_(torch.rand(tensor.shape, generator=generator) + 0.2)

@@ -7,8 +7,7 @@ each half of the check.
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from html import escape
@@ -17,17 +16,17 @@ import torch
 from torch import nn
 from torch.nn.utils.parametrize import ParametrizationList
 
-from adaptcl.units.check import pin_unlike_zeroing
-from adaptcl.units.forward import WithoutFusedLayers, running_in_training
-from adaptcl.units.pinning import LONE, PinObserver, joined, observe_pinning
+from adaptcl.units.forward import running_in_training
+from adaptcl.units.pinning import LONE, PinObserver, joined
 from adaptcl.units.size import parameters, smallest
-from adaptcl.units.tensors import Tensors, each_tensor, mapped
-from adaptcl.units.trace import trace, uncompiled, units_by_rules
+from adaptcl.units.tensors import Tensors
+from adaptcl.units.trace import trace_in_steps, uncompiled
 from adaptcl.units.unit_map import FIXED, UnitMap
 
 BY_PATTERN = "fixed by a pattern"
 UNLIKE_ZEROING = "in a trial, cutting was not the same as zeroing"
-UNTRAINABLE = "in a trial, the cut model could not be trained"
+UNTRIED = "no trial used it"
+UNTRAINABLE = "in a trial in training mode, cutting failed or was not the same as zeroing"
 UNKNOWN = "no units are known in it"
 TRAINING_ONLY = "used in training only"
 UNUSED = "not used for the example"
@@ -131,24 +130,20 @@ def describe(model: nn.Module, example: Tensors, fixed: Sequence[str] = ()) -> D
     stays unchanged.
     """
     model = uncompiled(model)
-    units = trace(model, example, fixed)
-    sample = mapped(lambda each: each.detach()[:2], example)
-    first = each_tensor(sample)[0]
-    devices = [first.device] if first.is_cuda else []
-    with torch.random.fork_rng(devices=devices), torch.no_grad(), WithoutFusedLayers():
-        probe = copy.deepcopy(model).eval()
-        pinning = observe_pinning(probe, sample, units.alike)
-        unfixed, unchecked = (units_by_rules(probe, sample, patterns) for patterns in ((), fixed))
-        stages = (
-            (LONE, _by_dimension(unfixed)),
-            (BY_PATTERN, _by_dimension(unchecked)),
-            (UNLIKE_ZEROING, _by_dimension(pin_unlike_zeroing(probe, unchecked, sample))),
-            (UNTRAINABLE, _by_dimension(units)),
-        )
-        training = running_in_training(probe, sample)
+    steps = trace_in_steps(model, example, fixed, explain=True)
+    pinning, checked = steps.unfixed.pinning, steps.checked
+    assert pinning is not None
+    stages = (
+        (LONE, _by_dimension(steps.unfixed.units)),
+        (BY_PATTERN, _by_dimension(steps.fixed.units)),
+        (UNLIKE_ZEROING, _by_dimension(checked.like_zeroing)),
+        (UNTRIED, _by_dimension(checked.tried)),
+        (UNTRAINABLE, _by_dimension(checked.trainable)),
+    )
+    units = checked.trainable
     whole, least = (parameters(units, each) for each in (units.everything(), smallest(units)))
     heads = {unit for each in units.layers if each.name in units.heads for unit in each.units}
-    described = _describe_modules(probe, pinning, stages, training, heads)
+    described = _describe_modules(model, pinning, stages, steps.fixed.sample, heads)
     return Description(described, whole, whole - least, _unscaled(units))
 
 
@@ -182,7 +177,7 @@ def _describe_modules(
     model: nn.Module,
     pinning: PinObserver,
     stages: _Stages,
-    training: Collection[str],
+    sample: Tensors,
     heads: AbstractSet[int],
 ) -> tuple[ModuleDescription, ...]:
     first_name: dict[int, str] = {}
@@ -194,6 +189,8 @@ def _describe_modules(
         weights = [each for each in module.parameters(recurse=False) if each.dim() > 1]
         if weights:
             found[name] = _examine([first_name[id(each)] for each in weights], pinning, stages)
+    unseen = not all(each.seen for each in found.values())
+    training = running_in_training(model, sample) if unseen else set()
     holders: dict[int, list[str]] = {}
     for name, each in found.items():
         for unit in each.cuttable:

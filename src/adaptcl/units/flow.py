@@ -56,8 +56,11 @@ class Coupling:
         """The root of each of these candidates."""
         return [self._root(one) for one in ids.tolist()]
 
-    def all_roots(self) -> list[int]:
-        return [self._root(one) for one in range(len(self._parent))]
+    def all_roots(self) -> Tensor:
+        roots = torch.tensor(self._parent)
+        while not torch.equal(higher := roots[roots], roots):
+            roots = higher
+        return roots
 
     @contextmanager
     def trial(self) -> Iterator[None]:
@@ -147,8 +150,8 @@ class Flow:
         self.coupling = Coupling()
         self.slots: dict[tuple[str, int], tuple[Tensor, bool]] = {}
         """By tensor and dimension, in forward order: the candidates, and whether they own it."""
-        self.positions: dict[str, int] = {}
-        """By weight: how often each of its elements is used for one sample."""
+        self.positions: dict[str, float] = {}
+        """By weight: how often each of its elements is used for one sample, on average."""
         self.grouped: set[str] = set()
         """The weights of convolutions with groups of several channels."""
         self.heads: list[Tensor] = []
@@ -270,7 +273,7 @@ class Flow:
     def count_work(self, weight: Tensor, multiplied: int) -> None:
         """Note that each element of a weight was used this often for the whole batch."""
         name = self.name(weight)
-        self.positions[name] = self.positions.get(name, 0) + multiplied // self._batch
+        self.positions[name] = self.positions.get(name, 0) + multiplied / self._batch
 
     def name(self, tensor: Tensor) -> str:
         """The first name of a tensor of the model."""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
+from types import FunctionType
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
@@ -41,6 +43,7 @@ def check_traceable(model: nn.Module) -> None:
             f"The model is {describe_type(model)}, but it must be an "
             f"nn.Module{suggest_instance(model)}."
         )
+    inside = {id(each) for each in (*model.modules(), *model.parameters(), *model.buffers())}
     for name, module in model.named_modules():
         if isinstance(module, torch.jit.ScriptModule):
             raise TraceError(
@@ -57,15 +60,83 @@ def check_traceable(model: nn.Module) -> None:
                     "which cannot be trained here; keep its real and imaginary parts as one of "
                     "real numbers (torch.view_as_real) and join them in the forward pass."
                 )
+        hooks = (*module._forward_pre_hooks.values(), *module._forward_hooks.values())
+        if any(id(each) in inside for hook in hooks for each in _referred_to(hook)):
+            raise TraceError(
+                f"{called(name, module)} has a hook that holds a part of this very model, while "
+                "workers train copies; let it use the module that it is called with."
+            )
         if type(module).get_extra_state is not nn.Module.get_extra_state:
             raise TraceError(
                 f"{called(name, module)} has a state beside its tensors (get_extra_state), which "
                 "cannot be sent to workers; keep it in buffers, or outside of the state dict."
             )
+    _check_state_dict(model)
 
 
-def check_deterministic(model: nn.Module, sample: Tensors) -> None:
-    """Raise `TraceError` for a model that gives different outputs for the same input."""
+def checked_example(example: Any, model: nn.Module) -> Tensors:
+    """A batch of inputs as tensors without gradients; an error if it is none.
+
+    NumPy makes doubles where PyTorch makes floats, so arrays get the precision of the model.
+    """
+    kinds = (each.dtype for each in model.parameters() if each.is_floating_point())
+    precision = next(kinds, torch.get_default_dtype())
+
+    def tensor(value: Any) -> Tensor:
+        if isinstance(value, np.ndarray):
+            value = torch.from_numpy(value)
+            value = value.to(precision) if value.is_floating_point() else value
+        if not isinstance(value, Tensor):
+            raise TraceError(
+                f"The example is or holds {describe_type(value)}, but it must be a batch of "
+                "inputs: a tensor or an array, or a tuple or a dictionary of them."
+            )
+        if value.dim() == 0 or len(value) == 0:
+            raise TraceError("The example must be a batch of at least one sample.")
+        return value.detach()
+
+    if isinstance(example, Mapping):
+        tensors: Tensors = {name: tensor(value) for name, value in example.items()}
+    else:
+        several = isinstance(example, tuple | list)
+        tensors = tuple(map(tensor, example)) if several else tensor(example)
+    if not each_tensor(tensors):
+        raise TraceError("The example must be a batch of at least one sample.")
+    return tensors
+
+
+def _check_state_dict(model: nn.Module) -> None:
+    """Raise `TraceError` for a state dict that is not the one that PyTorch makes."""
+    plain = {
+        f"{name}.{inner}" if name else inner: tensor
+        for name, module in model.named_modules(remove_duplicate=False)
+        for inner, tensor in (*module._parameters.items(), *module._buffers.items())
+        if tensor is not None and inner not in module._non_persistent_buffers_set
+    }
+    try:
+        state = model.state_dict(keep_vars=True)
+        same = state.keys() == plain.keys() and all(state[n] is plain[n] for n in plain)
+    except Exception:  # a user's method may raise anything
+        same = False
+    if not same:
+        raise TraceError(
+            f"{called('', model)} does not have the state dict that PyTorch gives to its modules; "
+            "leave `state_dict` as it is, and convert names or values where you save and load."
+        )
+
+
+def _referred_to(hook: Any) -> Iterator[Any]:
+    """What a function refers to beside its arguments: a copied model has the same functions."""
+    if isinstance(hook, FunctionType):
+        yield from (hook.__globals__.get(name) for name in hook.__code__.co_names)
+        for cell in hook.__closure__ or ():
+            with suppress(ValueError):  # an empty cell
+                yield cell.cell_contents
+
+
+def check_repeatable(model: nn.Module, sample: Tensors) -> None:
+    """Raise `TraceError` for a model that gives different outputs for the same input and the same
+    random numbers."""
     passes: list[list[list[Tensor]]] = [[], []]
     names: list[str] = []
     for results in passes:
@@ -74,6 +145,7 @@ def check_deterministic(model: nn.Module, sample: Tensors) -> None:
             names.append(name)
             results.append([tensor.clone() for tensor in tensors_in(output)])
 
+        torch.manual_seed(0)
         with after_each_module(model, keep):
             call_model(model, sample)
     first, second = passes
@@ -81,8 +153,8 @@ def check_deterministic(model: nn.Module, sample: Tensors) -> None:
     for name, one, other in zip(names, first, second, strict=False):
         if len(one) != len(other) or not all(map(_same, one, other)):
             raise TraceError(
-                f"{called(name, modules[name])} gives different outputs to the same input even "
-                "in eval mode, so its units cannot be checked."
+                f"{called(name, modules[name])} gives different outputs to the same input, "
+                "even with the same random numbers of PyTorch, so its units cannot be checked."
             )
 
 
@@ -127,11 +199,28 @@ def failures_named(model: nn.Module, sample: Tensors, when: str = "") -> Iterato
 
 
 def running_in_training(model: nn.Module, sample: Tensors) -> set[str]:
-    """The names of the modules that run in training mode, up to one that fails."""
+    """The names of the modules that run in training mode, up to one that fails.
+
+    A copy of the model is tried.
+    """
     names: set[str] = set()
-    with before_each_module(model.train(), names.add), suppress(Exception):
-        call_model(model, sample)
+    tried = copy.deepcopy(model).train()
+    with (
+        without_effects(sample),
+        before_each_module(tried, lambda name, _: names.add(name)),
+        suppress(Exception),
+    ):
+        call_model(tried, sample)
     return names
+
+
+@contextmanager
+def without_effects(inputs: Tensors) -> Iterator[None]:
+    """Run a model without gradients, and leave the random numbers as they were."""
+    first = each_tensor(inputs)[0]
+    devices = [first.device] if first.is_cuda else []
+    with torch.random.fork_rng(devices=devices), torch.no_grad():
+        yield
 
 
 def unable_alone(model: nn.Module, sample: Tensors) -> str | None:
@@ -139,11 +228,9 @@ def unable_alone(model: nn.Module, sample: Tensors) -> str | None:
 
     Copies of the model are tried with the first sample of the batch.
     """
-    first = each_tensor(sample)[0]
-    devices = [first.device] if first.is_cuda else []
     alone = mapped(lambda each: each[:1], sample)
     twice = mapped(lambda each: torch.cat([each[:1]] * 2), sample)
-    with torch.random.fork_rng(devices=devices), torch.no_grad():
+    with without_effects(sample):
         failed = _failing_in_training(model, alone)
         if failed is None or _failing_in_training(model, twice) is not None:
             return None
@@ -202,19 +289,24 @@ def running_modules(model: nn.Module) -> Iterator[list[str]]:
     """A list of the modules that are running, the innermost last; it changes during the pass."""
     names: list[str] = []
 
+    def enter(name: str, _: Any) -> None:
+        names.append(name)
+
     def leave(*_: object) -> None:
         names.pop()
 
-    with before_each_module(model, names.append), after_each_module(model, leave):
+    with before_each_module(model, enter), after_each_module(model, leave):
         yield names
 
 
 @contextmanager
-def before_each_module(model: nn.Module, act: Callable[[str], None]) -> Iterator[None]:
-    """Call `act(name)` whenever a module starts."""
+def before_each_module(model: nn.Module, act: Callable[[str, Any], None]) -> Iterator[None]:
+    """Call `act(name, inputs)` whenever a module starts."""
     with ExitStack() as stack:
         for name, module in model.named_modules():
-            handle = module.register_forward_pre_hook(lambda *_, name=name: act(name))
+            handle = module.register_forward_pre_hook(
+                lambda *seen, name=name: act(name, seen[1:]), with_kwargs=True
+            )
             stack.callback(handle.remove)
         yield
 

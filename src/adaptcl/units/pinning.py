@@ -13,12 +13,11 @@ from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from adaptcl.units.flow import PINNED, Flow, OperationCall, Tag, tensors_in
-from adaptcl.units.forward import run, running_modules
-from adaptcl.units.rules import RULES, WEIGHT_RULES, FollowUnits
+from adaptcl.units.rules import RULES, WEIGHT_RULES
 from adaptcl.units.rules.movements import sizes_asked
 from adaptcl.units.tensors import Tensors, each_tensor
 
@@ -51,8 +50,9 @@ _Operand = tuple[Tensor, Tag | None]
 class PinObserver:
     """Notes what pins units in a forward pass, and how often each weight is used."""
 
-    def __init__(self, flow: Flow, running: Sequence[str]) -> None:
-        """`running` are the names of the modules that are running, the innermost last."""
+    def __init__(self, flow: Flow, running: Sequence[str], sample: Tensors) -> None:
+        """`running` are the names of the modules that are running, the innermost last; `sample` is
+        the input of the model."""
         self.flow = flow
         self.uses: Counter[str] = Counter()
         """By weight, the number of layers that use it."""
@@ -75,6 +75,8 @@ class PinObserver:
         self._used_again: dict[str, set[int]] = {}
         """By weight that was used before, its candidates."""
         self._joins = 0
+        for tensor in each_tensor(sample):
+            self._origins[tensor] = "the model's input"
 
     def why(self, candidate: int) -> str | None:
         """Why a candidate is never cut, if the forward pass pins it."""
@@ -92,16 +94,12 @@ class PinObserver:
         """The operation with a size as an argument that a cut of this candidate may make wrong."""
         return self._sized.get(candidate)
 
-    def enter(self, sample: Tensors) -> None:
-        """Note the input of the model."""
-        for tensor in each_tensor(sample):
-            self._origins[tensor] = "the model's input"
-
-    def leave(self, tensor: Tensor) -> None:
-        """Note an output of the model, and pin it."""
+    def pin(self, tensor: Tensor, why: str) -> None:
+        """Pin an activation that no operation pins."""
+        self.flow.settle(tensor)
         tag = self.flow.tag(tensor)
         self.flow.pin(tensor)
-        self._note({} if tag is None else dict.fromkeys(tag.ids.tolist(), Cause(RETURNED)))
+        self._note({} if tag is None else dict.fromkeys(tag.ids.tolist(), Cause(why)))
 
     def before(self, name: str, operands: Sequence[Tensor]) -> None:
         self._operands = [(each, self.flow.tag(each)) for each in operands]
@@ -187,8 +185,11 @@ class PinObserver:
     def _note(self, direct: Mapping[int, Cause]) -> None:
         """Note the cause of everything pinned since the last call: one of the `direct` causes, or
         coupling with a candidate that has one."""
-        roots = self.flow.coupling.all_roots()
-        new = [one for one, root in enumerate(roots) if root == PINNED != self._old_root(one)]
+        now = self.flow.coupling.all_roots()
+        before = torch.arange(len(now))
+        before[: len(self._roots)] = torch.tensor(self._roots, dtype=torch.int64)
+        new: list[int] = ((now == PINNED) & (before != PINNED)).nonzero().flatten().tolist()
+        roots: list[int] = now.tolist()
         by_set = {
             self._old_root(one): one for one in reversed(list(direct)) if roots[one] == PINNED
         }
@@ -286,16 +287,3 @@ def _units_of(tag: Tag | None) -> list[int]:
 def joined(words: Sequence[str]) -> str:
     """The words as a list: one, two and three."""
     return " and ".join(filter(None, (", ".join(words[:-1]), words[-1])))
-
-
-def observe_pinning(
-    model: nn.Module, sample: Tensors, alike: frozenset[str] = frozenset()
-) -> PinObserver:
-    """Observe one forward pass of a model; `alike` is as for `Flow`."""
-    flow = Flow(model, len(each_tensor(sample)[0]), alike)
-    with running_modules(model) as running:
-        observer = PinObserver(flow, running)
-        observer.enter(sample)
-        with FollowUnits(flow, observer):
-            run(model, sample, (), observer.leave)
-    return observer

@@ -18,12 +18,18 @@ from adaptcl.units.unit_map import Kept, UnitMap
 
 
 def submodel(
-    model: nn.Module, units: UnitMap, kept: Kept, state: Mapping[str, Tensor] | None = None
+    model: nn.Module,
+    units: UnitMap,
+    kept: Kept,
+    state: Mapping[str, Tensor] | None = None,
+    *,
+    copied: bool = True,
 ) -> nn.Module:
     """A copy of the model cut to its kept units.
 
     It holds copies of the sub-model's tensors in `state` (see `cut`), or else of the model's
-    values. Training mode, device and `requires_grad` are those of the model.
+    values; unless `copied`, it holds the tensors in `state` themselves. Training mode, device and
+    `requires_grad` are those of the model.
     """
     indexes = kept_indexes(units, kept)
     # `deepcopy` uses the copies that it finds in its memo, so the full-size tensors are never
@@ -31,7 +37,7 @@ def submodel(
     memo: dict[int, Any] = {}
     for name, tensor in model.state_dict(keep_vars=True).items():
         if id(tensor) not in memo:
-            memo[id(tensor)] = _copied(name, tensor, indexes, state)
+            memo[id(tensor)] = _copied(name, tensor, indexes, state, copied)
     smaller = copy.deepcopy(model, memo)
     for name, module in smaller.named_modules():
         _resize(module, whole_groups=f"{name}.weight".lstrip(".") not in units.alike)
@@ -53,11 +59,12 @@ def _copied(
     tensor: Tensor,
     indexes: Mapping[str, Indexes],
     state: Mapping[str, Tensor] | None,
+    copied: bool,
 ) -> Tensor:
     if state is None:
         values = select(tensor.detach(), indexes[name])
     else:
-        values = state[name].detach().to(tensor.device, tensor.dtype, copy=True)
+        values = state[name].detach().to(tensor.device, tensor.dtype, copy=copied)
     if isinstance(tensor, nn.Parameter):
         return nn.Parameter(values, requires_grad=tensor.requires_grad)
     return values

@@ -105,11 +105,12 @@ def _attributes(module: nn.Module, number: int) -> list[str]:
 
 
 def choose_sizes(
-    model: nn.Module, units: UnitMap, agrees: Callable[[UnitMap, Kept], bool]
+    model: nn.Module, units: UnitMap, part: Kept, agrees: Callable[[UnitMap, Kept], bool]
 ) -> UnitMap:
     """Keep those of the possible stored sizes that must be set for a cut to equal zeroing.
 
-    Modules of the same class use their attributes alike, so these are tried together.
+    Modules of the same class use their attributes alike, so these are tried together. Cutting all
+    layers to a small `part` takes least time, but fails if any other layer is wrong.
     """
     kinds = {name: type(module) for name, module in model.named_modules()}
     by_kind: dict[tuple[type, str], list[StoredSize]] = {}
@@ -117,10 +118,14 @@ def choose_sizes(
         if bool((size.ids != FIXED).any()):
             by_kind.setdefault((kinds[size.module], size.attribute), []).append(size)
     units = replace(units, sizes=())
-    for group in _sharing_layers(units, list(by_kind.values())):
+    groups = _sharing_layers(units, list(by_kind.values()))
+    for group in groups:
         layers = _layers_of(units, [size for sizes in group for size in sizes])
-        for some in (layers, layers[:1], layers[-1:]):
-            if (chosen := _first_right(units, group, some, agrees)) is not None:
+        # Of layers that are the same in every block, the first takes least time to fail.
+        last = next(each for each in layers if each.place_in_block == layers[-1].place_in_block)
+        some = dict.fromkeys((tuple(layers), (layers[0],), (last,)))
+        for kept in [*([part] if len(groups) == 1 else []), *(_halved(units, e) for e in some)]:
+            if (chosen := _first_right(units, group, kept, agrees)) is not None:
                 units = replace(units, sizes=units.sizes + tuple(chosen))
                 break
     return units
@@ -129,18 +134,22 @@ def choose_sizes(
 def _first_right(
     units: UnitMap,
     group: Sequence[Sequence[StoredSize]],
-    layers: Sequence[Layer],
+    kept: Kept,
     agrees: Callable[[UnitMap, Kept], bool],
 ) -> list[StoredSize] | None:
-    """The first set of attributes with which these layers can be cut; None if there is none."""
-    kept = units.everything()
-    for layer in layers:
-        kept[layer.units.start + max(1, len(layer.units) // 2) : layer.units.stop] = False
+    """The first set of attributes with which a model can be so cut; None if there is none."""
     for chosen in _subsets(group):
         sizes = [size for each in chosen for size in each]
         if agrees(replace(units, sizes=units.sizes + tuple(sizes)), kept):
             return sizes
     return None
+
+
+def _halved(units: UnitMap, layers: Sequence[Layer]) -> Kept:
+    kept = units.everything()
+    for layer in layers:
+        kept[layer.units.start + max(1, len(layer.units) // 2) : layer.units.stop] = False
+    return kept
 
 
 def _subsets(

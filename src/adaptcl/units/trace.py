@@ -1,9 +1,10 @@
-"""Tracing: finding the units of any `nn.Module` from one forward pass."""
+"""Tracing: finding the units of any `nn.Module` from a forward pass, and checking them."""
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -11,18 +12,23 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 
 from adaptcl.errors import TraceError
-from adaptcl.units.check import pin_uncuttable
+from adaptcl.units.check import Checked, check
 from adaptcl.units.flow import PINNED, Flow
 from adaptcl.units.forward import (
     WithoutFusedLayers,
+    after_each_module,
+    before_each_module,
     called,
-    check_deterministic,
     check_traceable,
+    checked_example,
     run,
     running_modules,
+    without_effects,
 )
 from adaptcl.units.growth import GrowthObserver
-from adaptcl.units.rules import FollowUnits
+from adaptcl.units.pinning import RETURNED, PinObserver
+from adaptcl.units.reach import ReachObserver
+from adaptcl.units.rules import FollowUnits, Observer
 from adaptcl.units.size import parameters, smallest
 from adaptcl.units.stored_sizes import SizeObserver
 from adaptcl.units.tensors import Tensors, each_tensor, mapped
@@ -30,6 +36,11 @@ from adaptcl.units.unit_map import FIXED, Layer, Slot, StoredSize, UnitMap, Work
 
 _NORMS = (_NormBase, nn.GroupNorm)
 """Batch, instance and group norm: each of their scales belongs to one unit."""
+
+_FEW = 2
+"""Samples for most models: batch norm cannot train on one."""
+MOST_SAMPLES = 64
+"""Samples for a model of which values decide what it uses."""
 
 
 def uncompiled(model: Any) -> Any:
@@ -44,51 +55,55 @@ def uncompiled(model: Any) -> Any:
 def trace(model: nn.Module, example: Tensors, fixed: Sequence[str] = ()) -> UnitMap:
     """Find all units of a model that can be cut, and what belongs to each.
 
-    `example` is a batch of inputs: a tensor, or a tuple or dictionary of tensors. `fixed` are
-    patterns such as `layer*.conv3` for names of modules whose output is never cut. The output of
-    the model is never cut, nor is anything whose cutting does not equal zeroing, which is checked
-    on a copy. The model stays unchanged. Raises `TraceError`, with the name of the module, if the
-    model cannot be traced.
+    `example` is a batch of inputs: a tensor, or a tuple or dictionary of tensors. Two samples are
+    enough for most models; where values decide which parts of the model run, as in a mixture of
+    experts, parts that no sample reaches are never cut. `fixed` are patterns such as `layer*.conv3`
+    for names of modules whose output is never cut. The output of the model is never cut, nor is
+    anything whose cutting does not equal zeroing, which is checked on a copy. The model stays
+    unchanged. Raises `TraceError`, with the name of the module, if the model cannot be traced.
     """
-    tensors = each_tensor(example)
-    if not tensors or any(each.dim() == 0 or len(each) == 0 for each in tensors):
-        raise TraceError("The example must be a batch of at least one sample.")
+    return trace_in_steps(model, example, fixed).checked.trainable
+
+
+@dataclass(frozen=True)
+class Followed:
+    """What the rules find while a model runs."""
+
+    units: UnitMap
+    grouped: frozenset[str]
+    """The weights of convolutions with groups of several channels."""
+    sample: Tensors
+    steered: bool
+    """Whether values decide what the model does."""
+    unreached: Mapping[str, str]
+    """Modules that run without a part of theirs, each with that as the reason to pin units."""
+    pinning: PinObserver | None
+    """What pins units, if that was asked for."""
+
+
+@dataclass(frozen=True)
+class TracingSteps:
+    """What each step of tracing finds."""
+
+    unfixed: Followed
+    """What can be cut by the rules alone."""
+    fixed: Followed
+    """The same with the patterns of what is never cut."""
+    checked: Checked
+
+
+def trace_in_steps(
+    model: nn.Module, example: Tensors, fixed: Sequence[str], *, explain: bool = False
+) -> TracingSteps:
+    """Trace a model. `explain` also finds out why units are pinned."""
     check_traceable(model)
-    sample = mapped(lambda each: each.detach()[:2], example)
-    devices = [tensors[0].device] if tensors[0].is_cuda else []
-    with torch.random.fork_rng(devices=devices), torch.no_grad(), WithoutFusedLayers():
+    example = checked_example(example, model)
+    with without_effects(example), WithoutFusedLayers():
         probe = _copied(model).eval()
-        units = units_by_rules(probe, sample, fixed)
-        check_deterministic(probe, sample)
-        return pin_uncuttable(probe, units, sample)
-
-
-def units_by_rules(model: nn.Module, sample: Tensors, fixed: Sequence[str]) -> UnitMap:
-    """The units that can be cut according to the rules, before the check.
-
-    A grouped convolution loses whole groups. If none of its groups can be cut, as between channel
-    shuffles, all its groups lose the same channels instead, if that makes smaller sub-models.
-    """
-    units, grouped = _follow(model, sample, fixed, frozenset())
-    uncut = grouped - units.by_tensor.keys()
-    if not uncut:
-        return units
-    narrower, _ = _follow(model, sample, fixed, uncut)
-    return min(units, narrower, key=lambda each: parameters(each, smallest(each)))
-
-
-def _follow(
-    model: nn.Module, sample: Tensors, fixed: Sequence[str], alike: frozenset[str]
-) -> tuple[UnitMap, frozenset[str]]:
-    """The units, and the weights of grouped convolutions; `alike` is as for `Flow`."""
-    flow = Flow(model, len(each_tensor(sample)[0]), alike)
-    growth = GrowthObserver(flow)
-    with running_modules(model) as running:
-        told = SizeObserver(running)
-        with FollowUnits(flow, growth, told):
-            run(model, sample, fixed, flow.pin)
-    attributes = list(told.attributes(model, flow))
-    return _unit_map(model, flow, growth.statistics, attributes), frozenset(flow.grouped)
+        followed = follow_units(probe, example, fixed, explain=explain and not fixed)
+        unfixed = follow_units(probe, example, explain=True) if explain and fixed else followed
+        checked = check(probe, followed.units, followed.sample, steered=followed.steered)
+    return TracingSteps(unfixed, followed, checked)
 
 
 def _copied(model: nn.Module) -> nn.Module:
@@ -96,6 +111,89 @@ def _copied(model: nn.Module) -> nn.Module:
         return copy.deepcopy(model)
     except Exception as error:  # a user's class may raise anything
         raise TraceError(f"{called('', model)} cannot be copied: {error}") from error
+
+
+def follow_units(
+    model: nn.Module, example: Tensors, fixed: Sequence[str] = (), *, explain: bool = False
+) -> Followed:
+    """The units that can be cut according to the rules, before the check.
+
+    A grouped convolution loses whole groups. If none of its groups can be cut, as between channel
+    shuffles, all its groups lose the same channels instead, if that makes smaller sub-models.
+    """
+    unreached: Mapping[str, str] = {}
+    sample = _first(example, _FEW)
+    found = _follow(model, sample, fixed, explain=explain)
+    if found.steered and found.unreached:
+        sample = _first(example, MOST_SAMPLES)
+        found = _follow(model, sample, fixed, explain=explain)
+        if unreached := found.unreached:
+            found = _follow(model, sample, fixed, unreached=unreached, explain=explain)
+    uncut = found.grouped - found.units.by_tensor.keys()
+    if not uncut:
+        return found
+    narrower = _follow(model, sample, fixed, uncut, unreached, explain=explain)
+    return min(found, narrower, key=lambda each: parameters(each.units, smallest(each.units)))
+
+
+def _first(example: Tensors, count: int) -> Tensors:
+    return mapped(lambda each: each[:count], example)
+
+
+def _follow(
+    model: nn.Module,
+    sample: Tensors,
+    fixed: Sequence[str],
+    alike: frozenset[str] = frozenset(),
+    unreached: Mapping[str, str] | None = None,
+    *,
+    explain: bool,
+) -> Followed:
+    """One forward pass. `alike` is as for `Flow`, and `unreached` as for `ReachObserver`."""
+    flow = Flow(model, len(each_tensor(sample)[0]), alike)
+    growth = GrowthObserver(flow)
+    with running_modules(model) as running:
+        pinning = PinObserver(flow, running, sample) if explain else None
+
+        def pin(tensor: Tensor, why: str = RETURNED) -> None:
+            with torch._C.DisableTorchFunction():  # this is no operation of the model
+                if pinning is None:
+                    flow.pin(tensor)
+                else:
+                    pinning.pin(tensor, why)
+
+        reach = ReachObserver(flow, running, pin, unreached or {})
+
+        def leave(name: str, output: Any) -> None:
+            reach.give(name, output)
+            if running:
+                reach.give(running[-1], output)
+
+        told = SizeObserver(running)
+        observers: list[Observer] = [told, reach] if pinning is None else [told, pinning, reach]
+        if any(each.is_floating_point() for each in model.buffers()):  # else no statistics
+            observers.insert(0, growth)
+        with (
+            FollowUnits(flow, *observers),
+            before_each_module(model, reach.give),
+            after_each_module(model, leave),
+        ):
+            run(model, sample, fixed, pin)
+    numbered = copy.copy(flow)
+    numbered.coupling = copy.deepcopy(flow.coupling)  # numbering pins more than the pass
+    return Followed(
+        _unit_map(model, numbered, growth.statistics, list(told.attributes(model, flow))),
+        frozenset(flow.grouped),
+        sample,
+        reach.steered,
+        reach.left_out(model),
+        pinning,
+    )
+
+
+def without_units(model: nn.Module) -> UnitMap:
+    """The unit map of a model of which nothing can be cut."""
+    return _unit_map(model, Flow(model, batch=1), {}, ())
 
 
 def _unit_map(
@@ -139,7 +237,7 @@ def _unit_map(
             for name, module in model.named_modules()
             if isinstance(module, _NORMS) and (scale := f"{name}.weight") in cuttable
         ),
-        work=tuple(Work(weight, positions) for weight, positions in flow.positions.items()),
+        work=tuple(Work(weight, round(often)) for weight, often in flow.positions.items()),
         integers=frozenset(n for n, tensor in state.items() if not tensor.is_floating_point()),
         tied=(tied := _tied(model, state)),
         frozen=frozenset(name for name in state if tied.get(name, name) in untrained),

@@ -61,6 +61,11 @@ class Layer:
     name: str
     units: range
 
+    @property
+    def place_in_block(self) -> str:
+        """The name without numbers of blocks: the same for a layer in each of them."""
+        return ".".join("*" if part.isdigit() else part for part in self.name.split("."))
+
 
 @dataclass(frozen=True)
 class StoredSize:
@@ -140,6 +145,8 @@ class UnitMap:
     work: tuple[Work, ...]
     integers: frozenset[str] = frozenset()
     """Names of the buffers that are not floating point."""
+    steps: frozenset[str] = frozenset()
+    """Names of the integer buffers, single numbers, that a pass in training mode raises."""
     tied: Mapping[str, str] = field(default_factory=dict)
     """The first name of a tied tensor, by each of its further names."""
     frozen: frozenset[str] = frozenset()
@@ -179,8 +186,8 @@ class UnitMap:
 
     @cached_property
     def counters(self) -> frozenset[str]:
-        """Names of the buffers that count batches: the only integer buffers that change."""
-        return frozenset(name for name in self.integers if is_counter(name))
+        """Names of the buffers that count batches or steps: no other integer buffers change."""
+        return self.steps | {name for name in self.integers if is_counter(name)}
 
     @cached_property
     def unchanging(self) -> frozenset[str]:

@@ -23,17 +23,16 @@ WORDS = 200
 
 
 def fingerprint(model: nn.Module, units: UnitMap) -> str:
-    """A short text that differs if modules, tensor shapes, units or what is frozen differ.
+    """A short text that differs if modules, tensor shapes or what is frozen differ.
 
-    Values do not matter: the server sends them. Two models with the same modules but another
-    `forward` look the same here.
+    Values and units do not matter: the server sends them. Two models with the same modules but
+    another `forward` look the same here.
     """
     parts = [
         repr(model),
         [[name, list(shape)] for name, shape in units.shapes.items()],
-        [[slot.tensor, slot.dim, slot.ids.tolist(), slot.owned] for slot in units.slots],
         sorted(units.parameters),
-        sorted(units.unchanging),
+        sorted(units.frozen),
     ]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
 
@@ -70,8 +69,8 @@ def _difference(worker: Mapping[str, str], server: Mapping[str, str]) -> str:
     if list(worker) != list(server):
         return "their modules and tensors are the same, but in another order"
     return (
-        "their modules and tensors are the same, but their prunable units or printed forms differ; "
-        "server and worker may have different versions of AdaptCL or PyTorch"
+        "their modules and tensors are the same, but their printed forms differ; server and worker "
+        "may have different versions of PyTorch"
     )
 
 

@@ -48,6 +48,8 @@ class Invitation:
     """What the modules and tensors of the server's model are."""
     frozen: str = ""
     """The hash of its frozen tensors; empty if it has none."""
+    units: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    """The units of the run; the worker checks them against its model (see `shared_units.py`)."""
 
     def frame(self) -> Frame:
         return Frame(dataclasses.asdict(self), {})

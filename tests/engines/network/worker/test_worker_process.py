@@ -24,6 +24,7 @@ from adaptcl.engines.network.invitation import Invitation, Reply
 from adaptcl.engines.network.keys import WorkerKeys, make_keys, server_keys, worker_keys
 from adaptcl.engines.network.messages import INVITE, read_update, task_frame
 from adaptcl.engines.network.server.fleet import Fleet
+from adaptcl.engines.network.shared_units import units_to_json
 from adaptcl.engines.network.worker.local_data import LocalData
 from adaptcl.engines.network.worker.node import Incoming, Node
 from adaptcl.engines.network.worker.worker_process import (
@@ -234,7 +235,9 @@ def test_a_task_is_begun_with_what_the_latest_used_update_has_left(tmp_path: Pat
     settings = {"model": "small", "workers": 1, "codec": "dgc", "dgc_warmup": 0}
     model = models.build("small", (1, 8, 8), 10, 1)
     units = trace(model, torch.zeros(2, 1, 8, 8), models.MODELS["small"].fixed)
-    invitation = Invitation("run", 0, fingerprint(model, units), settings, DIGITS, {})
+    invitation = Invitation(
+        "run", 0, fingerprint(model, units), settings, DIGITS, {}, units=units_to_json(units)
+    )
     recipe = Recipe(epochs=0.1, strength=0.0)
 
     def answer(part: Participation, number: int, used: int) -> State:

@@ -1,0 +1,144 @@
+"""The server's units as JSON, and back at a worker.
+
+Units can depend on the data that a model was traced with, as in a mixture of experts. So workers do
+not trace their data: the units of a run are those of its server. What belongs to the model itself
+the worker reads from its copy of the model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from adaptcl.engines.network.frames import is_whole_number
+from adaptcl.errors import AdaptCLError
+from adaptcl.units import FIXED, Layer, Slot, UnitMap, Work
+from adaptcl.units.trace import without_units
+from adaptcl.units.unit_map import StoredSize
+
+_STEPS = (0, 1)
+"""Unit numbers repeat or count up, so a few runs of them stand for many."""
+
+
+def units_to_json(units: UnitMap) -> dict[str, Any]:
+    patterns = units.patterns
+    vectors = patterns.ids.tensor_split(patterns.ends[:-1])
+    return {
+        "layers": [[layer.name, len(layer.units)] for layer in units.layers],
+        "patterns": [_runs(ids.tolist()) for ids in vectors],
+        "slots": [
+            [slot.tensor, slot.dim, pattern, slot.owned]
+            for slot, pattern in zip(units.slots, patterns.of_slot, strict=True)
+        ],
+        "work": [[work.weight, work.positions] for work in units.work],
+        "bn_scales": sorted(units.bn_scales),
+        "alike": sorted(units.alike),
+        "steps": sorted(units.steps),
+        "growth": {name: _runs(powers.tolist()) for name, powers in units.growth.items()},
+        "sizes": [[size.module, size.attribute, _runs(size.ids.tolist())] for size in units.sizes],
+        "heads": sorted(units.heads),
+    }
+
+
+def units_from_json(value: Any, model: nn.Module) -> UnitMap:
+    """The units of this model; an error if they do not fit it."""
+    whole = without_units(model)
+    try:
+        layers = _layers(value["layers"])
+        count = layers[-1].units.stop if layers else 0
+        slots = tuple(_slot(each, value["patterns"], whole, count) for each in value["slots"])
+        owned = {unit for slot in slots if slot.owned for unit in slot.ids.tolist()}
+        if len(owned - {FIXED}) != count:
+            raise ValueError("some units own nothing")
+        return replace(
+            whole,
+            layers=layers,
+            slots=slots,
+            work=tuple(
+                Work(_known(weight, whole), _number(often)) for weight, often in value["work"]
+            ),
+            bn_scales=frozenset(_known(name, whole) for name in value["bn_scales"]),
+            alike=frozenset(_known(name, whole) for name in value["alike"]),
+            steps=frozenset(_known(name, whole) for name in value["steps"]),
+            growth={
+                _known(name, whole): _numbers(runs, whole.shapes[name][0], 0, 64)
+                for name, runs in value["growth"].items()
+            },
+            sizes=tuple(_size(each, model, count) for each in value["sizes"]),
+            heads=frozenset(layer.name for layer in layers if layer.name in value["heads"]),
+        )
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+        raise AdaptCLError(
+            f"The units that the server names do not fit the model: {error!r:.200}; it may have "
+            "another version of AdaptCL."
+        ) from None
+
+
+def _runs(numbers: Sequence[int]) -> list[list[int]]:
+    """Numbers as runs [first, step, length], each of which repeats a number or counts up."""
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs:
+            first, step, length = runs[-1]
+            if length == 1 and number - first in _STEPS:
+                runs[-1] = [first, number - first, 2]
+                continue
+            if length > 1 and number == first + step * length:
+                runs[-1][2] += 1
+                continue
+        runs.append([number, 0, 1])
+    return runs
+
+
+def _numbers(runs: Any, length: int, least: int, end: int) -> Tensor:
+    """The numbers of these runs: so many, at least `least` and less than `end`."""
+    for first, step, count in runs:
+        whole = type(first) is int and type(step) is int and step in _STEPS
+        if not whole or not least <= first <= first + step * (_number(count) - 1) < end:
+            raise ValueError(f"{[first, step, count]!r:.50} is no run of such numbers")
+    if not runs or sum(count for _, _, count in runs) != length:
+        raise ValueError(f"there are not {length} numbers")
+    return torch.cat([first + step * torch.arange(count) for first, step, count in runs])
+
+
+def _layers(value: Any) -> tuple[Layer, ...]:
+    layers: list[Layer] = []
+    start = 0
+    for name, count in value:
+        if not isinstance(name, str) or _number(count) < 2:
+            raise ValueError(f"{[name, count]!r:.50} is no layer")
+        layers.append(Layer(name, range(start, start + count)))
+        start += count
+    return tuple(layers)
+
+
+def _slot(value: Any, patterns: Any, whole: UnitMap, count: int) -> Slot:
+    tensor, dim, pattern, owned = value
+    size = whole.shapes[_known(tensor, whole)][_number(dim)]
+    ids = _numbers(patterns[_number(pattern)], size, FIXED, count)
+    return Slot(tensor, dim, ids, owned is True)
+
+
+def _size(value: Any, model: nn.Module, count: int) -> StoredSize:
+    """A stored size, which must be a number that the model has there."""
+    module, attribute, runs = value
+    stored = vars(model.get_submodule(module)).get(attribute)
+    if type(stored) is not int or stored < 1:
+        raise ValueError(f"{module!r:.50} stores no size {attribute!r:.50}")
+    return StoredSize(module, attribute, _numbers(runs, stored, FIXED, count))
+
+
+def _known(name: Any, whole: UnitMap) -> str:
+    if not isinstance(name, str) or name not in whole.shapes:
+        raise ValueError(f"the model has no tensor {name!r:.50}")
+    return name
+
+
+def _number(value: Any) -> int:
+    if not is_whole_number(value):
+        raise ValueError(f"{value!r:.50} is no whole number")
+    return value
