@@ -113,8 +113,8 @@ class ObservingEvaluator:
     def delivered(self, strategy: Strategy) -> State:
         return self._usual.delivered(strategy)
 
-    def test(self, state: State) -> Score:
-        return self._usual.test(state)
+    def final_score(self, delivered: State) -> Score:
+        return self._usual.final_score(delivered)
 
     def snapshot(self) -> Tree:
         return {

@@ -16,6 +16,7 @@ from typing import Any
 
 from adaptcl.errors import RunFolderError
 from adaptcl.training.metrics import HIGHER, Measure
+from adaptcl.training.task import WorkerTest
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,9 @@ class WorkerRecord:
     """Bytes from worker to server."""
     train_loss: float | None = None
     """Mean loss over the worker's steps of this round, without the group lasso."""
+    test: WorkerTest | None = None
+    """Of the model that the worker was sent, where workers test; the file leaves it out if there is
+    none."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +74,8 @@ class RoundRecord:
     bytes_received: int = 0
     """Bytes of all updates that arrived since the previous round, used or not."""
     test_loss: float | None = None
-    """Mean loss on the test data, if the round was tested."""
+    """Mean loss on the test data, if the round was tested. Where workers test, this and the metrics
+    are of the models that they were sent in this round."""
     metric: str | None = None
     """The name of the main metric, if the round was tested."""
     metrics: Mapping[str, float | None] = field(default_factory=dict)
@@ -86,6 +91,13 @@ class RoundRecord:
         """The mean of the workers' losses."""
         known = [each.train_loss for each in self.workers if each.train_loss is not None]
         return fmean(known) if known else None
+
+    @property
+    def worker_values(self) -> dict[int, float]:
+        """The main metric of each worker's test, where workers test."""
+        tests = {each.worker: each.test for each in self.workers if each.test is not None}
+        values = {worker: test.metrics.get(self.metric or "") for worker, test in tests.items()}
+        return {worker: value for worker, value in values.items() if value is not None}
 
     def tested(self, loss: float, metric: str, metrics: Mapping[str, float]) -> RoundRecord:
         """The record with the results of a test."""
@@ -104,19 +116,26 @@ class RoundRecord:
             # JSON has no word for infinity.
             if worker["loss_jump"] is not None and not math.isfinite(worker["loss_jump"]):
                 worker["loss_jump"] = None
+            if worker["test"] is None:
+                del worker["test"]
         return values
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> RoundRecord:
         """Read what `to_json` wrote; refuse anything else."""
         try:
-            workers = tuple(WorkerRecord(**w) for w in values["workers"])
+            workers = tuple(map(_read_worker, values["workers"]))
             lists = {name: tuple(values.get(name, ())) for name in ("missing", "participants")}
             return cls(**{**values, **lists, "workers": workers})
         except (KeyError, TypeError) as error:
             raise RunFolderError(
                 f"rounds.jsonl holds a line that is not a round: {error}"
             ) from None
+
+
+def _read_worker(values: Mapping[str, Any]) -> WorkerRecord:
+    test = values.get("test")
+    return WorkerRecord(**{**values, "test": None if test is None else WorkerTest(**test)})
 
 
 def _number(value: float | None) -> float:
@@ -140,7 +159,9 @@ def bytes_moved(records: Sequence[RoundRecord]) -> tuple[int, int]:
 
 
 _ACCURACIES = ("accuracy", "best_accuracy")
-_BY_WORKER_OR_CLASS = ("retention", "updates", "accuracy_by_class", "accuracy_by_worker")
+_BY_WORKER_OR_CLASS = (
+    *("retention", "updates", "accuracy_by_class", "accuracy_by_worker", "worker_metrics"),
+)
 """Figures of a summary that JSON gives back as lists."""
 
 
@@ -180,8 +201,8 @@ class Summary:
     accuracy_by_class: tuple[float | None, ...] = ()
     """Of the final model on the test samples of each class; None for a class without samples."""
     accuracy_by_worker: tuple[float | None, ...] = ()
-    """Of the same model on test data with each worker's shares of the classes; empty if the
-    workers' labels are unknown, as across machines."""
+    """Of the same model on test data with each worker's shares of the classes, or where workers
+    test, on what each holds back; empty if that is unknown, as across machines."""
     stopped_by: str | None = None
     """Why the run ended before all its rounds were done: the setting that ended it, or `listener`
     with what the listener said; None if all rounds were done."""
@@ -195,6 +216,9 @@ class Summary:
     """The main metric of the best test."""
     test_loss: float | None = None
     """The loss of the last test."""
+    worker_metrics: tuple[Mapping[str, float | None], ...] = ()
+    """All metrics of the last test by worker, empty for one that did not test; where workers test.
+    The file leaves it out otherwise."""
 
     @property
     def measure(self) -> Measure:
@@ -210,6 +234,12 @@ class Summary:
     def best_value(self) -> float:
         """The value of the main metric in the best test."""
         return self.best_accuracy if self.best_metric is None else self.best_metric
+
+    @property
+    def worker_values(self) -> tuple[float, ...]:
+        """The main metric in each worker's last test, of those that have one."""
+        values = (each.get(self.metric) for each in self.worker_metrics)
+        return tuple(value for value in values if value is not None)
 
     @property
     def worst_class_accuracy(self) -> float | None:
@@ -231,6 +261,8 @@ class Summary:
 
     def to_json(self) -> dict[str, Any]:
         values = dataclasses.asdict(self)
+        if not self.worker_metrics:
+            del values["worker_metrics"]
         return values | {name: _finite(values[name]) for name in _ACCURACIES}
 
     @classmethod
@@ -250,7 +282,7 @@ def summarise(
     """Make a run's summary from its rounds and the figures that rounds do not have."""
     measure = measure or Measure()
     tested = [r for r in records if r.metric is not None or r.accuracy is not None]
-    last_test = tested[-1]
+    last_test = tested[-1] if tested else records[-1]
     best = last_test
     for each in reversed(tested):  # of equal tests the first
         if each.main_value is not None and (

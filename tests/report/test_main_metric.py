@@ -17,6 +17,7 @@ from adaptcl.report.figures import draw
 from adaptcl.report.progress import finished_line, round_line
 from adaptcl.report.table import comparison_table
 from adaptcl.report.verdict import verdict
+from adaptcl.training import WorkerTest
 
 MakeRun = Callable[..., Run]
 
@@ -105,3 +106,28 @@ def test_an_unfinished_run_is_known_by_its_settings(make_run: MakeRun) -> None:
     assert (begun.measure.name, begun.measure.better) == ("rmse", "lower")
     other = make_run("b", finished=False, settings={**settings, "main_metric": "r2"})
     assert (other.measure.label, other.measure.better) == ("R²", "higher")
+
+
+def test_where_workers_test_everything_shows_their_spread(runs: list[Run], tmp_path: Path) -> None:
+    def tested(record: RoundRecord) -> RoundRecord:
+        values = [float(2 + worker.worker) for worker in record.workers]
+        tests = [WorkerTest(10, value**2, {"rmse": value}) for value in values]
+        pairs = zip(record.workers, tests, strict=True)
+        return replace(record, workers=tuple(replace(w, test=test) for w, test in pairs))
+
+    run, summary = runs[0], runs[0].summary
+    assert summary is not None
+    summary = replace(summary, worker_metrics=({"rmse": 2.5}, {}, {"rmse": 7.0}))
+    by_workers = replace(run, rounds=tuple(map(tested, run.rounds)), summary=summary)
+    assert "workers 2 to 5" in round_line(
+        RunStarted("fedavg", "net", "data", 4, 10, metric=by_workers.measure), by_workers.rounds[0]
+    )
+    assert "workers 2.5 to 7" in finished_line(summary)
+    comparison = compare([by_workers, runs[1]])
+    table = comparison_table(comparison)
+    place = table.headings.index("RMSE by worker")
+    assert [row[place] for row in table.rows] == ["2.5 to 7", "–"]
+    record = comparison_records(comparison)[0]
+    assert (record["lowest_worker_rmse"], record["highest_worker_rmse"]) == (2.5, 7.0)
+    names = {path.name for path in draw(comparison, tmp_path).paths}
+    assert [name for name in names if name.startswith("workers-")] == ["workers-fedavg.png"]

@@ -31,11 +31,14 @@ from adaptcl.trackers import refuse_untracked, tracked, tracker_names
 from adaptcl.training.objective import Objective, find_objective, with_code, with_main
 from adaptcl.units.trace import uncompiled
 
+USUAL_HOLDOUT = 0.1
+"""The share that workers hold back if there is no test data."""
+
 
 def run(
     model: nn.Module,
     train: Any,
-    test: Any,
+    test: Any = None,
     *,
     out: str | Path | None = None,
     resume: bool = False,
@@ -54,6 +57,10 @@ def run(
     with `len` and items of `(input, target)`. Inputs may be tuples or dictionaries of tensors.
     `train` may also be a list with one data set for each worker; otherwise the setting `partition`
     says how it is dealt. Your model is not changed.
+
+    Without `test` every worker holds back a share of its samples (the setting `holdout`, 0.1 unless
+    you give another) and tests the model that it is sent; so it does on its part of a `test` that
+    is a list with one data set for each worker. `result.worker_metrics` has what each found.
 
     The setting `objective` says what is learned, as `"classification"` or `"regression"`. Or give
     a `loss` of outputs and targets, and `metrics` by name: functions of outputs and targets, or
@@ -125,6 +132,7 @@ def prepare(
         values["workers"] = len(parts)
     named = settings_from_python(settings, dealt=parts is not None)
     config = configuration.configure(configuration.over_preset(preset, values, named))
+    config = _with_tests(config, test)
     objective = with_main(objective, config.job.main_metric, config.job.better)
     config = _noting(config, code, objective, is_custom=loss is not None or metrics is not None)
     for sentence in explain_ineffective(named, [config]):
@@ -151,6 +159,17 @@ def _finished(
     trained, objective = workload.model.eval(), workload.objective
     settings = config.values()
     return Result(summary, rounds, trained, sub_models, path, inputs, objective, settings)
+
+
+def _with_tests(config: Config, test: Any) -> Config:
+    """The settings with a share to hold back where no test data is given."""
+    if test is None:
+        return replace(config, job=replace(config.job, holdout=config.job.holdout or USUAL_HOLDOUT))
+    if config.job.holdout:
+        raise SettingError(
+            f"holdout is {config.job.holdout:g}, but test data is given; leave one of them out."
+        )
+    return config
 
 
 def _is_function(value: Any) -> bool:

@@ -112,6 +112,14 @@ class JobSettings:
         "names of modules, with * and ?, whose units are never pruned, beside the model's defaults",
         group="job",
     )
+    holdout: float = setting(
+        0.0,
+        "share of its samples that each worker holds back to test the model on; 0 tests on the "
+        "test data",
+        at_least=0,
+        below=1,
+        group="data",
+    )
     codec: str = setting(
         "plain",
         "how updates are encoded on the way to the server, and models on the way to workers",

@@ -100,6 +100,18 @@ def _with_minimum(parts: list[Tensor]) -> list[Tensor]:
     return parts
 
 
+def held_back(samples: Samples, share: float, dice: Generator) -> tuple[Samples, Samples]:
+    """Divide a worker's samples at random into those to train on, and a share to test on."""
+    count = max(1, round(share * len(samples)))
+    if count >= len(samples):
+        raise SettingError(
+            f"holdout is {share:g}, but a worker has only {len(samples)} sample"
+            f"{'s' * (len(samples) > 1)}, and none would be left to train on."
+        )
+    order = torch.randperm(len(samples), generator=dice)
+    return samples.take(order[count:].sort().values), samples.take(order[:count].sort().values)
+
+
 def _check_workers(labels: Tensor, workers: int) -> None:
     if workers < 1:
         raise SettingError(f"There must be at least one worker, but there are {workers}.")

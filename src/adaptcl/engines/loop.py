@@ -32,7 +32,7 @@ from adaptcl.interrupts import raise_if_interrupted
 from adaptcl.records import RoundRecord
 from adaptcl.storage import Tree
 from adaptcl.strategies.strategy import Closed, Reaction, Strategy
-from adaptcl.training import Arrival, Task
+from adaptcl.training import Arrival, Task, Update
 from adaptcl.training.evaluation import Score
 
 
@@ -160,6 +160,18 @@ class Evaluator(Protocol):
         ...
 
 
+class LastTest(Protocol):
+    """Has workers test the model that a finished run delivers."""
+
+    def tasks(self, strategy: Strategy) -> Sequence[Task]:
+        """A task for each worker that only tests."""
+        ...
+
+    def take(self, update: Update) -> None:
+        """A worker has answered."""
+        ...
+
+
 class Loop:
     """Runs a strategy over a transport until the strategy is finished or a rule ends the run."""
 
@@ -171,12 +183,14 @@ class Loop:
         evaluator: Evaluator,
         listeners: Sequence[Listener],
         stop_rule: StopRule | None = None,
+        last_test: LastTest | None = None,
     ) -> None:
         self._strategy = strategy
         self._transport = transport
         self._evaluator = evaluator
         self._listeners = listeners
         self._stop_rule = stop_rule or StopRule()
+        self._last_test = last_test
         self._update_times = [0.0] * workers
         """Each worker's latest; 0 where there is none."""
         self._deadline = math.inf
@@ -201,8 +215,33 @@ class Loop:
                     self._act(self._react(happening), save)
                     if self._is_over:
                         break  # what else has happened would change a model that is done
+            if self._last_test is not None:
+                self._ask_for(self._last_test)
         finally:
             self._transport.close()
+
+    def _ask_for(self, test: LastTest) -> None:
+        """Wait for the last test of every worker that is there; what it trains is not needed."""
+        asked = [
+            task for task in test.tasks(self._strategy) if task.worker not in self._transport.away
+        ]
+        for task in asked:
+            self._transport.deliver(task)
+        self._transport.begin()
+        waiting = {task.worker for task in asked}
+        while waiting:
+            raise_if_interrupted()
+            for happening in self._transport.next(math.inf):
+                match happening:
+                    case Arrived(arrival):
+                        self._transport.settle(arrival.update.worker, used=False)
+                        test.take(arrival.update)
+                        waiting.discard(arrival.update.worker)
+                    case Lost(worker, keeps_task=False):
+                        self._announce(happening)
+                        waiting.discard(worker)
+                    case Remarked():
+                        self._announce(happening)
 
     @property
     def _is_over(self) -> bool:

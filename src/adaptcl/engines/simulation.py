@@ -181,6 +181,8 @@ class Simulation:
         torch.set_num_threads(self._cores)
 
     def deliver(self, task: Task) -> None:
+        if task.worker in self._open:
+            self._trainings.drop(task.worker)  # the last test takes the place of any task
         start = self._resumed_starts.pop(task.worker, self._now)
         sent = self._workplace.task_bytes(task)
         if self._holdings.lacks(task):

@@ -80,6 +80,8 @@ class RunOutcome:
     worst_class_accuracy: float | None = None
     least_worker_accuracy: float | None = None
     mean_worker_accuracy: float | None = None
+    worker_values: tuple[float, ...] = ()
+    """The main metric in each worker's last test, where workers test."""
     late_value: float | None = None
     """The mean of the last five tests."""
     value_at_time: float | None = None
@@ -118,6 +120,7 @@ def _of_summary(summary: Summary) -> RunOutcome:
         worst_class_accuracy=summary.worst_class_accuracy,
         least_worker_accuracy=summary.least_worker_accuracy,
         mean_worker_accuracy=summary.mean_worker_accuracy,
+        worker_values=summary.worker_values,
     )
 
 

@@ -101,6 +101,9 @@ def _numbers(row: ComparisonRow, name: str, over_seeds: bool) -> dict[str, Cell]
         "least_worker_accuracy": [o.least_worker_accuracy for o in each],
         "mean_worker_accuracy": [o.mean_worker_accuracy for o in each],
     }
+    if any(o.worker_values for o in each):
+        columns[f"lowest_worker_{name}"] = [min(o.worker_values, default=None) for o in each]
+        columns[f"highest_worker_{name}"] = [max(o.worker_values, default=None) for o in each]
     cells: dict[str, Cell] = {}
     for column, values in columns.items():
         cells |= _cells(column, values, over_seeds)

@@ -27,7 +27,14 @@ from adaptcl.events import (
     WorkerLost,
 )
 from adaptcl.records import RoundRecord, Summary, WorkerRecord
-from adaptcl.report.wording import ABSENT, HETEROGENEITY, duration, number_of, span
+from adaptcl.report.wording import (
+    ABSENT,
+    HETEROGENEITY,
+    duration,
+    metric_span,
+    number_of,
+    span,
+)
 
 _MOST_ROWS = 20
 """More workers than this are not listed one by one."""
@@ -82,6 +89,13 @@ class RunState:
                 return replace(self, summary=summary)
             case _:
                 return self
+
+    @property
+    def worker_values(self) -> list[float]:
+        """The main metric of each worker's latest test, where workers test."""
+        tests = (each.test for each in self.workers.values() if each is not None)
+        values = (test.metrics.get(self.run.metric.name) for test in tests if test is not None)
+        return [value for value in values if value is not None]
 
     def seconds_left(self, now: float) -> float | None:
         """Estimate from the rounds of this session; None before its first round ends."""
@@ -154,6 +168,8 @@ class LiveDisplay:
             metric = state.run.metric
             text.append(f"{metric.label} ").append(metric.write(state.tests[-1]), "bold green")
             text.append(f" {sparkline(state.tests)}  ", "green")
+        if spread := state.worker_values:
+            text.append(f"workers {metric_span(state.run.metric, spread)}  ")
         text.append("H ").append(HETEROGENEITY.write(state.heterogeneity), "bold")
         if state.heterogeneity_first is not None:
             text.append(f" (first {HETEROGENEITY.write(state.heterogeneity_first)})", "dim")

@@ -28,7 +28,7 @@ from adaptcl.events import (
 )
 from adaptcl.records import RoundRecord, Summary
 from adaptcl.report.live_display import LiveDisplay, RunState
-from adaptcl.report.wording import duration, number_of, span
+from adaptcl.report.wording import duration, metric_span, number_of, span
 
 _NAMED = 5
 """How many workers a line names at most; there may be thousands."""
@@ -114,11 +114,13 @@ class Progress:
 
 def round_line(run: RunStarted, record: RoundRecord) -> str:
     metric, value = run.metric, record.main_value
+    spread = list(record.worker_values.values())
     kept = [worker.retention for worker in record.workers]
     parts = [
         f"{run.strategy} round {record.round}/{run.rounds}",
         f"time {duration(record.virtual_time_s)}",
         *([] if value is None else [f"{metric.label} {metric.write(value)}"]),
+        *([f"workers {metric_span(metric, spread)}"] if spread else []),
         *([] if record.heterogeneity is None else [f"H {record.heterogeneity:.3f}"]),
         *([f"retention {span(kept, dash='-')}"] if kept else []),
     ]
@@ -132,6 +134,7 @@ def finished_line(summary: Summary) -> str:
         f"{summary.strategy} finished {number_of(summary.rounds, 'round')}{ended_by(summary)}",
         f"time {duration(summary.virtual_time_s)}",
         f"{metric.label} {metric.write(summary.main_value)} ({best})",
+        *([f"workers {metric_span(metric, spread)}"] if (spread := summary.worker_values) else []),
         f"H {summary.heterogeneity_first:.3f} to {summary.heterogeneity_last:.3f}",
         f"retention {span(summary.retention, dash='-')}",
     ]

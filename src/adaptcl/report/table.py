@@ -31,6 +31,7 @@ from adaptcl.report.wording import (
     duration,
     duration_unit,
     metric_quantity,
+    metric_span,
     number_of,
     short_duration,
     volume,
@@ -199,6 +200,8 @@ def _columns(comparison: Comparison) -> list[Column]:
         ("H before → after", _heterogeneity),
         ("bytes moved", lambda row: volume(*(o.bytes_moved for o in row.outcomes))),
     ]
+    if any(o.worker_values for row in comparison.rows for o in row.outcomes):
+        columns.insert(2, (f"{measure.label} by worker", lambda row: _by_worker(row, measure)))
     if _have_unequal_data(comparison.runs):
         columns += [
             ("worst class", lambda r: PERCENT.write(*(o.worst_class_accuracy for o in r.outcomes))),
@@ -250,6 +253,11 @@ def _metric(measure: Measure, values: Sequence[float | None]) -> str:
 def _at_time(row: ComparisonRow, measure: Measure) -> str:
     values = [each.value_at_time for each in row.outcomes]
     return _in_some(row, metric_quantity(measure, *values), values)
+
+
+def _by_worker(row: ComparisonRow, measure: Measure) -> str:
+    """From the lowest to the highest of the workers' last tests."""
+    return metric_span(measure, [value for o in row.outcomes for value in o.worker_values])
 
 
 def _speed_up(row: ComparisonRow) -> str:

@@ -75,6 +75,14 @@ def axis_label(measure: Measure) -> str:
     return f"test {measure.label}" + (" (%)" if measure.in_percent else "")
 
 
+def metric_span(measure: Measure, values: Sequence[float]) -> str:
+    """`62.5 % to 70.1 %`, or one value if the lowest and the highest read the same."""
+    if not values:
+        return ABSENT
+    low, high = measure.write(min(values)), measure.write(max(values))
+    return low if low == high else f"{low} to {high}"
+
+
 def duration_unit(*seconds: float | None) -> Quantity:
     """Choose seconds, minutes or hours: the largest unit the longest has at least two of."""
     longest = max((s for s in seconds if s is not None), default=0.0)

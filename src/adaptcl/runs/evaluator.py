@@ -96,8 +96,8 @@ class RunEvaluator(Evaluator, Protocol):
         """The model to deliver now."""
         ...
 
-    def test(self, state: State) -> Score:
-        """Test a model."""
+    def final_score(self, delivered: State) -> Score:
+        """The score of the model that the run delivers."""
         ...
 
     def snapshot(self) -> Tree:
@@ -133,6 +133,9 @@ class TestSetEvaluator:
 
     def delivered(self, strategy: Strategy) -> State:
         return self._with_statistics(self._averaging.model or strategy.model())
+
+    def final_score(self, delivered: State) -> Score:
+        return self.test(delivered)
 
     def test(self, state: State) -> Score:
         return self._judge.test(state)

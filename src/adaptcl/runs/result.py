@@ -147,6 +147,11 @@ class FinishedRun:
         """The same model wrapped to take uint8 images, as from `adaptcl.load`."""
         return Delivered(self.model, self.inputs).eval()
 
+    @property
+    def worker_metrics(self) -> tuple[Mapping[str, float | None], ...]:
+        """The metrics of the model by worker, each on what it holds back, where workers test."""
+        return self.summary.worker_metrics
+
     def sub_model(self, worker: int) -> nn.Module:
         """A worker's sub-model: a smaller module with the values of the whole model."""
         return self.sub_models.cut(self.model, worker)

@@ -52,6 +52,8 @@ def marks(config: Config, workload: Workload) -> Marks:
         "test": checksums(workload.test),
         "origin": workload.origin,
     }
+    if workload.held_back:
+        found["held_back"] = [checksums(part) for part in workload.held_back]
     as_read: Marks = json.loads(json.dumps(found))
     return as_read
 
@@ -81,8 +83,12 @@ def refuse_other_run(before: Marks, now: Marks, *, diverged: bool = False) -> No
             f"{sum(before['samples'])} samples, and now {len(now['samples'])} have "
             f"{sum(now['samples'])}; give the data of the run, or choose another folder."
         )
-    for name, holder in (("data", "workers have"), ("test", "the test data has")):
-        if before[name] != now[name]:
+    for name, holder in (
+        ("data", "workers have"),
+        ("test", "the test data has"),
+        ("held_back", "what workers hold back has"),
+    ):
+        if before.get(name) != now.get(name):
             raise RunFolderError(
                 f"The run was begun with other data: {holder} other inputs or labels now; give "
                 "the data of the run, or choose another folder."

@@ -11,6 +11,7 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 
@@ -36,10 +37,12 @@ from adaptcl.runs.status_file import StatusFile
 from adaptcl.runs.stopping import Listeners, job_stop_rule
 from adaptcl.runs.sub_models import Savings, SubModels
 from adaptcl.runs.training_profile import measured_profile
+from adaptcl.runs.worker_evaluator import WorkerEvaluator, refuse_tests_at_the_server
 from adaptcl.runs.workload import Workload, check_model_and_data
 from adaptcl.storage import Tree
 from adaptcl.strategies import Job, Strategy, strategy_class
 from adaptcl.training.devices import gpu_left_as_found, side_by_side_on_a_gpu, trainers
+from adaptcl.training.evaluation import Score
 from adaptcl.training.metrics import Measure
 from adaptcl.training.optimizers import find_optimizer, find_schedule
 from adaptcl.training.randomness import draws_randomness
@@ -105,6 +108,8 @@ def simulated_session(config: Config, workload: Workload) -> Session:
 
 def checked_strategy(config: Config, workload: Workload, time_noise: float) -> Strategy:
     """The strategy of a run; an error if it, the model and the data do not go together."""
+    if workload.tested_by_workers:
+        refuse_tests_at_the_server(config)
     check_model_and_data(workload, config.recipe.batch_size)
     units = workload.units
     if config.recipe.augmentation and workload.objective.targets == "classes":
@@ -147,7 +152,8 @@ def _run(
         recognise(folder, config, workload)
         folder.save_inputs(inputs)  # so that the model of a checkpoint can be loaded
         checkpoint, records = folder.left_off(torch.device(job.device))
-    evaluator = evaluator or TestSetEvaluator(config, workload)
+    last_test = WorkerEvaluator(config, workload) if workload.tested_by_workers else None
+    evaluator = evaluator or last_test or TestSetEvaluator(config, workload)
     if checkpoint:
         evaluator.restore(checkpoint["evaluator"])
     measure = workload.objective.main
@@ -179,7 +185,7 @@ def _run(
     tell(started)
     for sentence in session.warnings:
         tell(Warned(sentence))
-    loop = Loop(strategy, session.connect(), job.workers, evaluator, [tell], stop_rule)
+    loop = Loop(strategy, session.connect(), job.workers, evaluator, [tell], stop_rule, last_test)
     try:
         loop.run(checkpoints.save, checkpoint and checkpoint["loop"])
     except DivergedError as error:
@@ -333,6 +339,8 @@ def _simulation(
             custom_orders=custom_orders,
             objective=workload.objective,
             schedule=workload.schedule or find_schedule(config.recipe.schedule),
+            held_back=workload.held_back[number] if workload.held_back else None,
+            test_every=config.job.evaluate_every,
         )
         for number, (part, trainer) in enumerate(zip(parts, made, strict=True))
     ]
@@ -357,9 +365,9 @@ def _summary(
     final: State,
     wall_time: float,
 ) -> Summary:
-    tested = evaluator.test(final)
+    tested = evaluator.final_score(final)
     *before, last = records
-    if last.metric is None:
+    if last.metric is None or tested.by_worker:
         last = last.tested(tested.loss, tested.main, tested.metrics)
     job = session.config.job
     return summarise(
@@ -369,12 +377,24 @@ def _summary(
         wall_time_s=wall_time,
         **Savings.of(session.workload.units, session.strategy.sub_models())._asdict(),
         accuracy_by_class=tested.by_class,
-        accuracy_by_worker=tuple(tested.on(each) for each in session.worker_labels),
+        **_by_worker(session, tested),
         seed=job.seed,
         workers=job.workers,
         model=job.model,
         data=job.data,
     )
+
+
+def _by_worker(session: Session, tested: Score) -> dict[str, Any]:
+    """The figures of a summary that each worker has."""
+    if not session.workload.tested_by_workers:
+        labels = session.worker_labels
+        return {"accuracy_by_worker": tuple(tested.on(each) for each in labels)}
+    tests = [tested.by_worker.get(each) for each in range(session.config.job.workers)]
+    found = tuple({} if test is None else test.metrics for test in tests)
+    accuracies = tuple(each.get("accuracy") for each in found)
+    is_known = any(each is not None for each in accuracies)
+    return {"worker_metrics": found, "accuracy_by_worker": accuracies if is_known else ()}
 
 
 def recognise(folder: RunFolder, config: Config, workload: Workload) -> None:

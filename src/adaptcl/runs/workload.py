@@ -45,6 +45,7 @@ class Workload:
     model: nn.Module
     worker_samples: Sequence[Samples]
     test: Samples
+    """Where workers test the model, no test is made on these: they show what a sample is."""
     fixed: tuple[str, ...]
     """Patterns of module names whose units are never cut."""
     classes: tuple[str, ...] = ()
@@ -54,6 +55,9 @@ class Workload:
     objective: Objective = CLASSIFICATION
     custom_optimizer: OptimizerFactory | None = None
     schedule: Schedule | None = None
+    tested_by_workers: bool = False
+    held_back: Sequence[Samples] = ()
+    """What each simulated worker tests the model on, where workers test."""
 
     def example(self) -> Any:
         """Inputs of two samples: batch norm cannot train on one."""
@@ -99,8 +103,9 @@ def load_workload(job: JobSettings, progress: OnProgress = silent) -> Workload:
     data = load(job.data, Path(job.data_dir) if job.data_dir else None, progress, kind)
     model = models.build(job.model, data.train.shape, data.outputs, job.seed)
     fixed = models.MODELS[job.model].fixed if job.model in models.MODELS else ()
-    train, test = as_samples(data.train, kind), as_samples(data.test, kind)
-    made = _on_device(model, deal(train, job), test, (*fixed, *job.fixed), job)
+    dealt, tests = _divided(deal(as_samples(data.train, kind), job), job)
+    test = tests[0] if tests else as_samples(data.test, kind)
+    made = _on_device(model, dealt, test, (*fixed, *job.fixed), job, held_back=tests)
     return replace(made, classes=data.classes if kind == "labels" else (), objective=objective)
 
 
@@ -112,7 +117,10 @@ def workload_from_python(
     objective: Objective = CLASSIFICATION,
     collate: Collate | None = None,
 ) -> Workload:
-    """Take the user's model and data; `train` may be a list with a data set for each worker."""
+    """Take the user's model and data; `train` may be a list with a data set for each worker.
+
+    `test` may be one as well, or None: then workers test the model, on what they hold back.
+    """
     if not isinstance(model, nn.Module):
         raise SettingError(
             f"The model is {describe_type(model)}, but it must be an "
@@ -130,24 +138,32 @@ def workload_from_python(
             f"samples is {job.samples}, but train is a list with a data set for each worker, of "
             f"which all is used."
         )
-    tested = _samples(test, "The test data", kind, collate)
-    made = _on_device(model, dealt, tested, job.fixed, job, padded=collate is not None)
+    tests = datasets_by_worker(test, kind, collate, "test")
+    if tests is None:
+        dealt, tests = _divided(dealt, job)
+    elif len(tests) != job.workers:
+        raise SettingError(f"workers is {job.workers}, but test is a list of {len(tests)}.")
+    tested = tests[0] if tests else _samples(test, "The test data", kind, collate)
+    made = _on_device(
+        model, dealt, tested, job.fixed, job, padded=collate is not None, held_back=tests
+    )
     return replace(made, origin=tuple(map(checksums, whole)), objective=objective)
 
 
 def datasets_by_worker(
-    train: Any, kind: TargetKind = "labels", collate: Collate | None = None
+    given: Any, kind: TargetKind = "labels", collate: Collate | None = None, name: str = "train"
 ) -> list[Samples] | None:
-    """The workers' data sets if `train` is a list of data sets, else None."""
-    if not isinstance(train, list):
+    """The workers' data sets if a list of data sets is given as `name`, else None."""
+    if not isinstance(given, list):
         return None
-    if not train:
-        raise DataError("train is an empty list; it must hold a data set for each worker.")
-    if _is_inside_a_data_set(train[0]):
+    if not given:
+        raise DataError(f"{name} is an empty list; it must hold a data set for each worker.")
+    if _is_inside_a_data_set(given[0]):
         return None
+    whose = "data" if name == "train" else "test data"
     return [
-        _samples(each, f"Worker {worker}'s data", kind, collate)
-        for worker, each in enumerate(train)
+        _samples(each, f"Worker {worker}'s {whose}", kind, collate)
+        for worker, each in enumerate(given)
     ]
 
 
@@ -181,6 +197,19 @@ def deal(samples: Samples, job: JobSettings) -> list[Samples]:
     return [samples.take(each) for each in indexes]
 
 
+def _divided(parts: list[Samples], job: JobSettings) -> tuple[list[Samples], list[Samples]]:
+    """What each worker trains on, and what it holds back; nothing without the setting `holdout`."""
+    if not job.holdout:
+        return parts, []
+    divided = [hold_back(part, job, worker) for worker, part in enumerate(parts)]
+    return [trained for trained, _ in divided], [tested for _, tested in divided]
+
+
+def hold_back(samples: Samples, job: JobSettings, worker: int) -> tuple[Samples, Samples]:
+    """A worker's samples to train on, and those to test on, by the setting `holdout`."""
+    return partition.held_back(samples, job.holdout, generator(job.seed, "holdout", worker))
+
+
 def _drawn(samples: Samples, job: JobSettings) -> Samples:
     if job.samples > len(samples):
         raise SettingError(
@@ -199,11 +228,13 @@ def _on_device(
     job: JobSettings,
     *,
     padded: bool = False,
+    held_back: Sequence[Samples] = (),
 ) -> Workload:
     if not any(parameter.requires_grad for parameter in model.parameters()):
         raise SettingError("The model has no parameters that can be trained.")
     device = _device(job)
-    for worker, samples in enumerate(worker_samples):
+    numbered = [*enumerate(worker_samples), *enumerate(held_back)]
+    for worker, samples in numbered:
         if samples.shape != test.shape and not padded:
             raise DataError(
                 f"Worker {worker}'s inputs have shape {samples.shape}, those for testing "
@@ -215,8 +246,11 @@ def _on_device(
             raise DataError(
                 f"Worker {worker}'s inputs are {kinds[0]}, those for testing {kinds[1]}."
             )
-    on_device = [samples.to(device) for samples in worker_samples]
-    return Workload(model.to(device), on_device, test.to(device), fixed)
+    trained, tested = (
+        [samples.to(device) for samples in parts] for parts in (worker_samples, held_back)
+    )
+    made = Workload(model.to(device), trained, test.to(device), fixed)
+    return replace(made, tested_by_workers=bool(tested), held_back=tested)
 
 
 def _device(job: JobSettings) -> torch.device:
@@ -270,8 +304,9 @@ def check_workload(workload: Workload, batch_size: int) -> None:
 
 
 def _check_classes(workload: Workload, classes: int) -> None:
-    holders = {f"worker {worker}": each for worker, each in enumerate(workload.worker_samples)}
-    for who, samples in {**holders, "the test data": workload.test}.items():
+    holders = [*enumerate(workload.worker_samples), *enumerate(workload.held_back)]
+    named = [(f"worker {worker}", samples) for worker, samples in holders]
+    for who, samples in [*named, ("the test data", workload.test)]:
         highest = int(each_tensor(samples.targets)[0].max())
         # One channel of scores tells two classes of pixels apart.
         if highest >= (2 if classes == 1 and not samples.has_labels else classes):
@@ -320,7 +355,8 @@ def check_lookup_tables(workload: Workload) -> None:
                 f"{called(name, module)} has sparse gradients, which training cannot use here; "
                 "make it with sparse=False."
             )
-    inputs = [each.inputs for each in (*workload.worker_samples, workload.test)]
+    parts = (*workload.worker_samples, *workload.held_back, workload.test)
+    inputs = [each.inputs for each in parts]
     if any(each.dtype == torch.int64 for each in each_tensor(inputs[0])):
         _check_numbers(workload.model, inputs)
 

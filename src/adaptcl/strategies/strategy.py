@@ -133,6 +133,7 @@ def worker_record(units: UnitMap, arrival: Arrival, pruned_rate: float) -> Worke
         bytes_sent=timing.bytes_sent,
         bytes_received=timing.bytes_received,
         train_loss=update.loss,
+        test=update.test,
     )
 
 

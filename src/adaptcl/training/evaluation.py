@@ -6,8 +6,9 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -18,8 +19,9 @@ from adaptcl.data import Samples
 from adaptcl.data.samples import joined
 from adaptcl.errors import SettingError
 from adaptcl.training.layout import cpu_layout, gpu_layout, in_layout, laid_out, speed_up_on_cpu
-from adaptcl.training.metrics import Accuracy, Metric
+from adaptcl.training.metrics import Accuracy, Metric, merged_value
 from adaptcl.training.objective import CLASSIFICATION, LOSS, Objective
+from adaptcl.training.task import WorkerTest
 from adaptcl.units import State
 from adaptcl.units.tensors import call_model
 
@@ -41,6 +43,8 @@ class Score:
     """How many samples of each class were recognised; empty without classes."""
     samples: tuple[int, ...] = ()
     """How many samples each class has."""
+    by_worker: Mapping[int, WorkerTest] = field(default_factory=dict)
+    """The tests that this is the mean of, where workers test."""
 
     @property
     def by_class(self) -> tuple[float | None, ...]:
@@ -113,6 +117,42 @@ def score(
     if objective.main.name == LOSS:
         found[LOSS] = loss
     return Score(loss, found, objective.main.name, *counts)
+
+
+def tested_locally(model: nn.Module, samples: Samples, objective: Objective) -> WorkerTest:
+    """A worker's test of a model on the samples that it holds back."""
+    was_training = model.training
+    found = score(model, samples, objective)
+    model.train(was_training)
+    return WorkerTest(
+        len(samples),
+        _finite(found.loss),
+        {name: _finite(value) for name, value in found.metrics.items()},
+    )
+
+
+def merged_score(tests: Mapping[int, WorkerTest], objective: Objective) -> Score:
+    """The tests of all workers as one, each with the weight of its samples.
+
+    Means over samples come out as if all samples were at one place. Others, such as R², mean IoU
+    or a user's metric, become the mean of what the workers found.
+    """
+    weights = [each.samples for each in tests.values()]
+    names = [*objective.metrics, *([LOSS] if objective.main.name == LOSS else [])]
+    metrics = {
+        name: merged_value(
+            objective.metrics.get(name),
+            [each.metrics.get(name) for each in tests.values()],
+            weights,
+        )
+        for name in names
+    }
+    loss = merged_value(None, [each.loss for each in tests.values()], weights)
+    return Score(loss, metrics, objective.main.name, by_worker=tests)
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
 
 
 def accuracy(model: nn.Module, samples: Samples) -> float:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -113,6 +113,20 @@ class Gathered:
 
     def compute(self) -> Any:
         return self._function(_together(self._outputs), _together(self._targets))
+
+
+def merged_value(
+    make: MetricFactory | None, values: Sequence[float | None], weights: Sequence[float]
+) -> float:
+    """The mean of a metric over several tests; tests without a value do not count.
+
+    What is averaged is the mean inside a metric: of squares for the RMSE, of losses for the
+    perplexity. NaN if no test has a value.
+    """
+    inner, outer = _MEANS_INSIDE.get(make, (float, float)) if make else (float, float)
+    known = [(v, w) for v, w in zip(values, weights, strict=True) if v is not None]
+    total = sum(weight for _, weight in known)
+    return outer(sum(inner(v) * w for v, w in known) / total) if total else math.nan
 
 
 def _together(parts: list[Any]) -> Any:
@@ -299,3 +313,10 @@ def _average_precision(scores: Tensor, true: Tensor) -> float:
     precision, recall = (found / ranks)[last], found[last]
     gained = torch.diff(recall, prepend=recall.new_zeros(1))
     return float((gained * precision).sum() / found[-1])
+
+
+_MEANS_INSIDE: Mapping[MetricFactory, tuple[Callable[[float], float], Callable[[float], float]]] = {
+    RootMeanSquare: (lambda value: value * value, math.sqrt),
+    Perplexity: (math.log, math.exp),
+}
+"""By metric that is a function of a mean: how to get to the mean, and back."""

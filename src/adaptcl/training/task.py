@@ -115,6 +115,8 @@ class Task:
     carries_fractions: bool = False
     """Whether fractions of a step are carried to the worker's next round, so that its rounds add up
     to the right number of epochs even if an epoch has few batches."""
+    only_tests: bool = False
+    """Whether the worker tests the model and sends it back as it is."""
 
     def steps(self, samples: int) -> int:
         """How many mini-batches a worker with this many samples trains on."""
@@ -135,6 +137,18 @@ class Cut:
 
 
 @dataclass(frozen=True)
+class WorkerTest:
+    """What a worker found when it tested a model on the samples that it holds back."""
+
+    samples: int
+    """How many they are: its weight among the tests of all workers."""
+    loss: float | None
+    """The mean; None if it is not finite."""
+    metrics: Mapping[str, float | None]
+    """By name; None for one that is not finite, such as R² of equal targets."""
+
+
+@dataclass(frozen=True)
 class Update:
     """A worker's answer to a task."""
 
@@ -149,6 +163,8 @@ class Update:
     cut: Cut | None = None
     lasso: float | None = None
     """The group lasso's λ of the worker; None if it has none."""
+    test: WorkerTest | None = None
+    """Of the model that came with the task, before training; None if the worker tests nothing."""
 
 
 @dataclass(frozen=True)

@@ -38,9 +38,10 @@ from adaptcl.pruning import (
 from adaptcl.pruning.cig_bnscalor import CIGBNscalor
 from adaptcl.seeds import derive, generator
 from adaptcl.training.batches import batches, draw_moves, smallest_batch
+from adaptcl.training.evaluation import tested_locally
 from adaptcl.training.objective import CLASSIFICATION, Objective
 from adaptcl.training.randomness import Draws, SeedModel, seeded
-from adaptcl.training.task import Cut, Pruning, Schedule, Task, Update
+from adaptcl.training.task import Cut, Pruning, Schedule, Task, Update, WorkerTest
 from adaptcl.training.trainer import PlainTrainer, Trainer, first_coefficient
 from adaptcl.units import Kept, UnitMap, put_back, recut
 from adaptcl.units.forward import unable_alone
@@ -92,7 +93,11 @@ class Worker:
         custom_orders: Mapping[str, WorkerOrder] | None = None,
         objective: Objective = CLASSIFICATION,
         schedule: Schedule | None = None,
+        held_back: Samples | None = None,
+        test_every: int = 1,
     ) -> None:
+        """With `held_back` samples the worker tests the model of every `test_every`-th task on
+        them, beginning with its first, before it trains."""
         self.number = number
         self.samples = samples
         self._model = model
@@ -103,6 +108,8 @@ class Worker:
         self._trainer = trainer or PlainTrainer(model, units, samples, objective=objective)
         self._draws_randomness = draws_randomness
         self._custom_orders = custom_orders or {}
+        self._held_back = held_back
+        self._test_every = test_every
 
     def carry_out(self, task: Task, memory: WorkerMemory) -> tuple[Update, WorkerMemory]:
         """Do one round's work; the update, and the memory for the next task."""
@@ -110,6 +117,8 @@ class Worker:
         trainer = self._trainer.for_a_task()
         try:
             with seeded(self._draws_randomness, seed) as seed_model:
+                if task.only_tests:
+                    return self._only_test(task, trainer), memory
                 return self._carry_out(task, memory, trainer, seed_model)
         except Exception:
             refuse_lone_sample(self.number, self._model, self.samples, task.recipe.batch_size)
@@ -131,6 +140,7 @@ class Worker:
 
         # Line 1: θ, I and P are the task's.
         model, kept = seed_model(trainer.load(task.kept, dict(task.state))), task.kept
+        test = self._test(model) if (task.round - 1) % self._test_every == 0 else None
         start = dict(task.state) if recipe.proximal else None
         lasso = task.lasso if memory.lasso is None else memory.lasso
         if lasso is None:
@@ -178,8 +188,20 @@ class Worker:
             loss=float(losses.mean()) if total else self._loss(model),
             cut=cut,
             lasso=lasso,
+            test=test,
         )
         return update, WorkerMemory(lasso=lasso, codec=memory.codec)
+
+    def _only_test(self, task: Task, trainer: Trainer) -> Update:
+        state = dict(task.state)
+        test = self._test(trainer.load(task.kept, state))
+        samples = len(self.samples)
+        return Update(task.worker, task.round, state, task.kept, samples, loss=0.0, test=test)
+
+    def _test(self, model: nn.Module) -> WorkerTest | None:
+        if self._held_back is None:
+            return None
+        return tested_locally(model, self._held_back, self._objective)
 
     def _units_left(self, model: nn.Module, task: Task, pruning: Pruning) -> Kept:
         """The units that stay (NetworkPrune)."""

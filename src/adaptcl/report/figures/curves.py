@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
 import numpy as np
 
+from adaptcl.records import RoundRecord
 from adaptcl.report.comparison import RunGroup
 from adaptcl.report.learning_curve import tests_of
 
@@ -75,14 +76,25 @@ def update_times(group: RunGroup) -> dict[int, MeanCurve]:
 
     If a worker has several updates in a round, the last counts.
     """
-    times: dict[int, dict[float, list[float]]] = {}
+    return _by_worker(group, lambda record: {w.worker: w.update_time_s for w in record.workers})
+
+
+def worker_metrics(group: RunGroup) -> dict[int, MeanCurve]:
+    """The main metric of each worker's tests by round, where workers test."""
+    return _by_worker(group, lambda record: record.worker_values)
+
+
+def _by_worker(
+    group: RunGroup, values_of: Callable[[RoundRecord], Mapping[int, float]]
+) -> dict[int, MeanCurve]:
+    found: dict[int, dict[float, list[float]]] = {}
     for run in group.runs:
         for record in run.rounds:
-            for worker, seconds in {w.worker: w.update_time_s for w in record.workers}.items():
-                times.setdefault(worker, {}).setdefault(record.round, []).append(seconds)
+            for worker, value in values_of(record).items():
+                found.setdefault(worker, {}).setdefault(record.round, []).append(value)
     return {
         worker: _mean_curve(sorted(rounds), [rounds[number] for number in sorted(rounds)])
-        for worker, rounds in times.items()
+        for worker, rounds in found.items()
     }
 
 

@@ -75,6 +75,8 @@ def compose_figures(comparison: Comparison, *, titles: bool = True) -> dict[str,
             if group.prunes:
                 figures[f"update-times-{name}"] = _update_times(group)
                 figures[f"retention-{name}"] = _retention(group, look)
+            if any(record.worker_values for run in group.runs for record in run.rounds):
+                figures[f"workers-{name}"] = _worker_metrics(group, look)
         if not titles:
             for axes in (axes for figure in figures.values() for axes in figure.axes):
                 axes.set_title("", loc="left")
@@ -194,6 +196,16 @@ def _update_times(group: RunGroup) -> Figure:
     axes = figure.subplots()
     panels.update_times(axes, group)
     axes.set_title(_broken_title(f"Update time of each worker: {_title_label(group)}", figure))
+    legend_below(figure, axes)
+    return figure
+
+
+def _worker_metrics(group: RunGroup, look: Look) -> Figure:
+    figure = Figure(figsize=(7.2, 4.4), layout="constrained")
+    axes = figure.subplots()
+    panels.worker_metrics(axes, group, look)
+    title = f"Tests of each worker: {_title_label(group)}"
+    axes.set_title(_broken_title(title, figure))
     legend_below(figure, axes)
     return figure
 

@@ -102,7 +102,7 @@ def update_times(axes: Axes, group: RunGroup) -> None:
     order = sorted(times, key=lambda worker: times[worker].mean[0], reverse=True)
     unit = duration_unit(*(seconds for curve in times.values() for seconds in curve.mean))
     if len(order) > _DRAWN_WORKERS:
-        _update_time_bands(axes, list(times.values()), unit)
+        _bands(axes, list(times.values()), unit.scale)
         order = []
     begin = min((curve.x[0] for curve in times.values()), default=0)
     for place, worker in enumerate(order):
@@ -117,6 +117,24 @@ def update_times(axes: Axes, group: RunGroup) -> None:
         )
     axes.set(xlabel="round", ylabel=f"update time ({unit.unit.strip()})")
     axes.set_ylim(bottom=0)
+    axes.xaxis.set_major_locator(_whole_numbers())
+
+
+def worker_metrics(axes: Axes, group: RunGroup, look: Look) -> None:
+    """The main metric of each worker's tests by round, and the mean over workers."""
+    measure = group.first.measure
+    scale = metric_quantity(measure).scale
+    found = curves.worker_metrics(group)
+    if len(found) > _DRAWN_WORKERS:
+        _bands(axes, list(found.values()), scale)
+    else:
+        for place, worker in enumerate(sorted(found)):
+            curve = found[worker].scaled(1, scale)
+            label = "each worker" if place == 0 else "_"
+            axes.plot(curve.x, curve.mean, color=FAINT, linewidth=1.0, label=label)
+    merged = curves.metric_over_rounds(group).scaled(1, scale)
+    axes.plot(merged.x, merged.mean, color=look.colour, linewidth=3.0, label="all workers together")
+    axes.set(xlabel="round", ylabel=axis_label(measure))
     axes.xaxis.set_major_locator(_whole_numbers())
 
 
@@ -200,12 +218,12 @@ def _dots(
     axes.margins(x=0.15)
 
 
-def _update_time_bands(axes: Axes, times: Sequence[MeanCurve], unit: Quantity) -> None:
+def _bands(axes: Axes, found: Sequence[MeanCurve], scale: float) -> None:
     """The median, the middle nine tenths and the range of very many workers."""
     by_round: dict[float, list[float]] = {}
-    for curve in times:
-        for number, seconds in zip(curve.x, curve.mean, strict=True):
-            by_round.setdefault(number, []).append(seconds / unit.scale)
+    for curve in found:
+        for number, value in zip(curve.x, curve.mean, strict=True):
+            by_round.setdefault(number, []).append(value / scale)
     numbers = sorted(by_round)
     for label, low, high, alpha in (("all workers", 0, 100, 0.15), ("nine tenths", 5, 95, 0.3)):
         bounds = [np.percentile(by_round[number], (low, high)) for number in numbers]
