@@ -32,6 +32,22 @@ def test_bring_your_own_model_runs_and_adaptcl_is_faster(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("name", ["tabular_regression", "unet_segmentation", "character_model"])
+def test_other_tasks_get_better_and_adaptcl_leads_at_equal_time(name: str) -> None:
+    example = EXAMPLES / f"{name}.py"
+    assert len(example.read_text(encoding="utf-8").splitlines()) < 60
+    results = runpy.run_path(str(example), run_name="__main__")["results"]
+    fedavg, adapted = results["fedavg"], results["adaptcl"]
+    end, measure = adapted.summary.virtual_time_s, adapted.summary.measure
+    assert fedavg.summary.virtual_time_s > 1.8 * end
+    assert adapted.summary.heterogeneity_last < 0.1
+    at_equal_time = [each for each in fedavg.rounds if each.virtual_time_s <= end][-1]
+    assert measure.is_better(adapted.summary.main_value, at_equal_time.main_value)
+    for result in results.values():
+        assert measure.is_better(result.summary.main_value, result.rounds[0].main_value)
+
+
+@pytest.mark.slow
 def test_the_small_resnet_is_cut_through_its_additions() -> None:
     small_resnet = runpy.run_path(str(RESNET))["small_resnet"]
     digits = data.load("digits", None)

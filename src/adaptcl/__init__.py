@@ -6,6 +6,7 @@
 - `adaptcl.compare(results)` and `adaptcl.plot(results)` take results and run folders.
 - `adaptcl.Progress` shows the progress of a run; `adaptcl.events` are the events that any function
   can listen to. A listener that raises `adaptcl.StopRun` ends the run after the round.
+- `adaptcl.custom_objective(loss, metrics)` says what to learn, for settings files.
 - `adaptcl.describe(model, example)` says which units of a model can be cut.
 - `adaptcl.load(folder)` returns the model of a run, or the sub-model of one worker.
 """
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from adaptcl.api.sweep import sweep
     from adaptcl.report.progress import Progress
     from adaptcl.runs.result import Delivered, load
+    from adaptcl.training.objective import custom_objective
     from adaptcl.units import describe
 else:
     __getattr__ = lazy_names(
@@ -36,6 +38,7 @@ else:
             "Result": "adaptcl.api.results",
             "Results": "adaptcl.api.results",
             "compare": "adaptcl.api.comparisons",
+            "custom_objective": "adaptcl.training.objective",
             "describe": "adaptcl.units",
             "forecast": "adaptcl.api.forecasts",
             "load": "adaptcl.runs.result",
@@ -56,6 +59,7 @@ __all__ = [
     "StopRun",
     "__version__",
     "compare",
+    "custom_objective",
     "describe",
     "events",
     "forecast",

@@ -17,8 +17,8 @@ from adaptcl.training.objective import (
     CLASSIFICATION,
     OBJECTIVES,
     Objective,
+    custom_objective,
     scores_in,
-    with_code,
     with_main,
 )
 from adaptcl.training.trial import check_scores, tried_loss
@@ -57,7 +57,7 @@ def test_a_ready_made_objective_has_a_gradient_and_measures_its_main_metric(
 
 
 def test_the_mean_of_losses_by_sample_is_the_loss() -> None:
-    objective = with_code(None, lambda outputs, targets: (outputs - targets).square())
+    objective = custom_objective(lambda outputs, targets: (outputs - targets).square())
     outputs, targets = torch.tensor([1.0, 2.0]), torch.tensor([0.0, 0.0])
     assert float(objective.mean_loss(outputs, targets)) == 2.5
     assert float(objective.total_loss(outputs, targets)) == 5.0
@@ -91,7 +91,7 @@ class Labelled(nn.Module):
 
 
 def test_a_model_may_compute_its_loss_from_labels_that_it_is_given() -> None:
-    objective, values = with_code(None, "model"), torch.randn(4, 3)
+    objective, values = custom_objective("model"), torch.randn(4, 3)
     labels = torch.tensor([0, 1, 0, 1])
     outputs = objective.outputs(Labelled(), {"values": values}, labels)
     assert objective.mean_loss(outputs, labels).requires_grad
@@ -118,7 +118,7 @@ def mixing(outputs: Tensor, targets: Tensor) -> Tensor:
 def test_a_loss_that_cannot_be_one_is_refused_in_a_sentence(loss: Any, sentence: str) -> None:
     outputs, targets = batch("regression")
     with pytest.raises(AdaptCLError, match=sentence):
-        tried_loss(with_code(None, loss), outputs.requires_grad_(), targets)
+        tried_loss(custom_objective(loss), outputs.requires_grad_(), targets)
 
 
 def test_scores_that_do_not_go_with_the_targets_are_refused() -> None:
@@ -131,7 +131,7 @@ def test_scores_that_do_not_go_with_the_targets_are_refused() -> None:
 
 
 def test_metrics_of_the_user_come_first_and_may_be_turned_around() -> None:
-    objective = with_code(None, metrics={"gain": lambda *_: 1, "mae": lambda *_: 2})
+    objective = custom_objective(metrics={"gain": lambda *_: 1, "mae": lambda *_: 2})
     assert list(objective.metrics) == ["gain", "mae", "accuracy"]
     assert (objective.main.name, objective.main.better) == ("gain", "higher")
     assert with_main(objective, "mae", "").main.better == "lower"

@@ -28,7 +28,7 @@ from adaptcl.runs.session import recognise, run_session, simulated_session
 from adaptcl.runs.training_profile import with_profile_of
 from adaptcl.runs.workload import Workload, datasets_by_worker, workload_from_python
 from adaptcl.trackers import refuse_untracked, tracked, tracker_names
-from adaptcl.training.objective import Objective, find_objective, with_code, with_main
+from adaptcl.training.objective import Objective, custom_objective, with_main
 from adaptcl.units.trace import uncompiled
 
 USUAL_HOLDOUT = 0.1
@@ -183,7 +183,7 @@ def _objective(
     name = settings.get("objective")
     if name is not None and not isinstance(name, str):
         raise SettingError(f"objective is {describe_type(name)}, but it must be a name.")
-    return with_code(find_objective(name) if name is not None else None, loss, metrics)
+    return custom_objective(loss, metrics, name)
 
 
 def _noting(

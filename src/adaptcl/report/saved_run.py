@@ -52,8 +52,11 @@ class Run:
         """The main metric, by which its tests are compared."""
         if self.summary is not None:
             return self.summary.measure
-        names = ("objective", "main_metric", "better")
-        return measure_named(*(str(self.config.get(name, "")) for name in names))
+        objective, named, better = (
+            str(self.config.get(name, "")) for name in ("objective", "main_metric", "better")
+        )
+        tested = next((each.metric for each in self.rounds if each.metric is not None), named)
+        return measure_named(objective, tested, better)
 
     @property
     def clock(self) -> str:

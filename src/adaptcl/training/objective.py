@@ -258,20 +258,25 @@ def find_objective(name: str) -> Objective:
     return made
 
 
-def with_code(
-    begin: Objective | None, loss: Any = None, metrics: Mapping[str, Any] | None = None
+def custom_objective(
+    loss: Any = None, metrics: Mapping[str, Any] | None = None, like: str | None = None
 ) -> Objective:
-    """An objective with a user's loss and metrics; `begin` is the one they are added to, if any.
+    """An objective with your loss and metrics.
 
-    Metrics of the user come first, so that the first of them is the main one.
+    `loss` is a function of outputs and targets, or `"model"` if the model computes it. `metrics`
+    are functions of outputs and targets, or objects with `update`, `compute` and `reset`, by name;
+    the first is the main one. What is left out comes from the objective that `like` names, and
+    so does the form of the targets. Without `like` and without a loss this is classification.
     """
     if metrics is not None and not isinstance(metrics, Mapping):
         raise SettingError(
             f"metrics is {describe_type(metrics)}, but it must be a dictionary of metrics by name."
         )
-    if loss is None and begin is None:
-        begin = CLASSIFICATION
-    found = begin or Objective("custom", class_loss, {}, Measure(LOSS, LOWER))
+    if like is None and loss is None:
+        like = CLASSIFICATION.name
+    found = Objective("custom", class_loss, {}, Measure(LOSS, LOWER))
+    if like is not None:
+        found = find_objective(like)
     if loss is not None:
         if loss != BY_MODEL and (isinstance(loss, type) or not callable(loss)):
             raise SettingError(
