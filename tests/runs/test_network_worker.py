@@ -14,6 +14,7 @@ pytest.importorskip("flwr", reason="the network engine needs flwr: pip install '
 
 from adaptcl import models
 from adaptcl.config import configure
+from adaptcl.data import load
 from adaptcl.data.samples import Inputs
 from adaptcl.engines.network.fingerprint import MismatchError, fingerprint, for_the_server
 from adaptcl.engines.network.invitation import Invitation
@@ -112,6 +113,24 @@ def test_the_model_an_owner_allows_does_not_shut_out_those_of_adaptcl() -> None:
     owner = replace(OWNER, model="hosp:build")
     with pytest.raises(MismatchError, match="differs from the server's"):
         prepare(owner, LocalData.named("digits"), invitation())
+
+
+def test_a_worker_holds_back_what_the_server_asks_for_or_tests_on_its_test_part() -> None:
+    data = load("digits")
+    model = models.build("small", (1, 8, 8), 10, 3)
+    wanted = replace(DIGITS, mean=data.train.mean, std=data.train.std)
+    mark = fingerprint(model, trace(model, torch.zeros(2, 1, 8, 8), models.MODELS["small"].fixed))
+    for part, holdout, trained, tested in (
+        (False, 0.0, len(data.train), None),
+        (True, 0.0, len(data.train), None),
+        (False, 0.5, len(data.train) // 2, len(data.train) // 2),
+        (True, 0.5, len(data.train), len(data.test)),
+    ):
+        invited = replace(invitation(holdout=holdout), inputs=wanted, fingerprint=mark)
+        local = LocalData.named("digits", test_part=part)
+        found = prepare(replace(OWNER, test_part=part), local, invited)
+        assert len(found.samples) == pytest.approx(trained, abs=1)
+        assert (found.held_back and len(found.held_back)) == pytest.approx(tested, abs=1)
 
 
 def test_a_worker_with_one_sample_hears_that_it_is_too_few(

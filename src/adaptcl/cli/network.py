@@ -80,6 +80,7 @@ def work_for_server(options: argparse.Namespace) -> None:
         options.deal,
         options.codec,
         options.pruning,
+        options.test_part,
     )
     memory = Path(options.memory) if options.memory else _state_folder()
     if options.threads is not None:

@@ -216,6 +216,12 @@ def _add_worker(commands: Any) -> None:
         action="store_true",
         help="use only this worker's part of the data, as a simulation splits it",
     )
+    worker.add_argument(
+        "--test-part",
+        action="store_true",
+        help="test on the test part of the data, if the server has workers test, and hold nothing "
+        "back of the rest",
+    )
     worker.add_argument("--memory", help="folder for what must survive a restart")
     worker.add_argument(
         "--patience",

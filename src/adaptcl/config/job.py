@@ -31,7 +31,8 @@ class JobSettings:
     )
     data: str = setting(
         "cifar10",
-        "a data set by name, an .npz file, folder:PATH, or your own as package.module:load",
+        "a data set by name, an .npz file, folder:PATH, or your own as package.module:load; for a "
+        "server without data inputs:FILE",
         group="data",
     )
     data_dir: str = setting("", "the folder with the files of the data set", group="data")

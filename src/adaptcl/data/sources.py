@@ -12,6 +12,7 @@ from adaptcl.data import tiny_imagenet
 from adaptcl.data.cifar import CIFAR10, CIFAR100
 from adaptcl.data.convert import TargetKind, load_custom
 from adaptcl.data.data_dir import OnProgress, silent
+from adaptcl.data.description import DESCRIBED
 from adaptcl.data.download import Archive, extract, fetch
 from adaptcl.data.image_folder import read_folder
 from adaptcl.data.npz import holds_arrays, read_arrays
@@ -80,6 +81,11 @@ def load(
         return DATASETS[name].load(data_dir, progress)
     if name.startswith(FOLDER):
         return read_folder(Path(name.removeprefix(FOLDER)), progress=progress)
+    if name.startswith(DESCRIBED):
+        raise SettingError(
+            f"data is {name!r}, which describes samples but has none; only a server whose workers "
+            "test the model can do without."
+        )
     if name.endswith(".npz"):
         if holds_arrays(Path(name)):
             return read_arrays(Path(name), targets)
@@ -96,8 +102,9 @@ def anchored(name: str) -> str:
     """The name of the same data set in every working directory: paths become absolute."""
     if name in DATASETS:
         return name
-    if name.startswith(FOLDER):
-        return FOLDER + os.path.abspath(name.removeprefix(FOLDER))
+    for prefix in (FOLDER, DESCRIBED):
+        if name.startswith(prefix):
+            return prefix + os.path.abspath(name.removeprefix(prefix))
     return os.path.abspath(name) if name.endswith(".npz") else name
 
 

@@ -23,7 +23,7 @@ from adaptcl.engines.network.worker.worker_process import (
 )
 from adaptcl.errors import SettingError
 from adaptcl.pruning import ORDERS, custom_worker_orders, server_order
-from adaptcl.runs.workload import Workload, check_lookup_tables, deal
+from adaptcl.runs.workload import Workload, check_lookup_tables, deal, hold_back
 from adaptcl.settings import build
 from adaptcl.units.trace import without_units
 
@@ -43,6 +43,8 @@ class OwnerChoices:
     codec: str = ""
     pruning: str = ""
     """Permissions, as for the model."""
+    test_part: bool = False
+    """Whether to test on the test part of the data, and to hold nothing back of the other."""
 
 
 def work(
@@ -50,7 +52,8 @@ def work(
 ) -> None:
     """Work for a server until it says that the job is over."""
     refuse_unusable(owner, memory)
-    data = LocalData.named(owner.data, Path(owner.data_dir) if owner.data_dir else None)
+    folder = Path(owner.data_dir) if owner.data_dir else None
+    data = LocalData.named(owner.data, folder, test_part=owner.test_part)
     WorkerProcess(connection, lambda call: prepare(owner, data, call), memory, say).run()
 
 
@@ -89,6 +92,12 @@ def prepare(owner: OwnerChoices, data: LocalData, invitation: Invitation) -> Loc
     samples = data.fitted(wanted)
     if owner.dealt:
         samples = deal(samples, job)[invitation.worker]
+    tests = None
+    if job.holdout:
+        tests = data.fitted_tests(wanted)
+        if tests is None:
+            samples, tests = hold_back(samples, job, invitation.worker)
+        tests = tests.to(owner.device)
     samples = samples.to(owner.device)
     model = models.build(job.model, wanted.shape, len(wanted.classes), job.seed).to(owner.device)
     check_lookup_tables(Workload(model, [samples], samples, job.fixed))
@@ -101,6 +110,8 @@ def prepare(owner: OwnerChoices, data: LocalData, invitation: Invitation) -> Loc
         job.seed,
         job.precision,
         custom_worker_orders(owner.pruning),
+        tests,
+        job.evaluate_every,
     )
 
 

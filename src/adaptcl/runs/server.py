@@ -28,7 +28,7 @@ from adaptcl.pruning import custom_worker_orders
 from adaptcl.runs.folder import NETWORK_FILE, NetworkFile, RunFolder
 from adaptcl.runs.result import FinishedRun
 from adaptcl.runs.session import Session, checked_strategy, run_session
-from adaptcl.runs.workload import Workload, load_workload
+from adaptcl.runs.workload import Workload, server_workload
 from adaptcl.settings import declared, is_custom
 from adaptcl.strategies import Strategy
 from adaptcl.training.frozen_tensors import digest, frozen_tensors
@@ -36,7 +36,7 @@ from adaptcl.training.task import TYPICAL_NOISE
 
 SHARED_SETTINGS = (
     *("model", "fixed", "workers", "seed", "precision", "codec", "codec_down"),
-    *("samples", "partition", "label_share", "concentration"),
+    *("samples", "partition", "label_share", "concentration", "holdout", "evaluate_every"),
 )
 """Settings that the server sends to workers, beside those of the codec and the name of a custom
 pruning order that workers compute. All others stay with the server."""
@@ -64,7 +64,7 @@ def serve(
     clock: Callable[[], float] = time.monotonic,
 ) -> list[FinishedRun]:
     """Do one run after the other with the same workers, each in a new folder."""
-    workload = load_workload(configs[0].job)
+    workload = server_workload(configs[0].job)
     runs = [_check(config.with_absolute_paths(), workload) for config in configs]
     with _fleet(place, configs[0].job.workers, clock) as fleet, ExitStack() as stack:
         job = uuid.uuid4().hex
@@ -89,7 +89,7 @@ def serve_again(
     )
     places = [place for place, _ in begun]
     configs = [_read_config(path) for _, path in begun]
-    workload = load_workload(configs[0].job)
+    workload = server_workload(configs[0].job)
     runs = [_check(config, workload) for config in configs]
     with _fleet(places[0], configs[0].job.workers, clock) as fleet, ExitStack() as stack:
         folders = []

@@ -21,6 +21,7 @@ from adaptcl.config import JobSettings
 from adaptcl.data import Samples, as_samples, load, partition
 from adaptcl.data.convert import Collate, TargetKind
 from adaptcl.data.data_dir import OnProgress, silent
+from adaptcl.data.description import DESCRIBED, made_up, read_description
 from adaptcl.data.samples import SEVERAL, Inputs, checksums
 from adaptcl.errors import DataError, SettingError, TraceError, describe_type, suggest_instance
 from adaptcl.seeds import generator
@@ -101,12 +102,35 @@ def load_workload(job: JobSettings, progress: OnProgress = silent) -> Workload:
     objective = with_main(find_objective(job.objective), job.main_metric, job.better)
     kind = objective.targets
     data = load(job.data, Path(job.data_dir) if job.data_dir else None, progress, kind)
-    model = models.build(job.model, data.train.shape, data.outputs, job.seed)
-    fixed = models.MODELS[job.model].fixed if job.model in models.MODELS else ()
+    model, fixed = _built(job, data.train.shape, data.outputs)
     dealt, tests = _divided(deal(as_samples(data.train, kind), job), job)
     test = tests[0] if tests else as_samples(data.test, kind)
-    made = _on_device(model, dealt, test, (*fixed, *job.fixed), job, held_back=tests)
+    made = _on_device(model, dealt, test, fixed, job, held_back=tests)
     return replace(made, classes=data.classes if kind == "labels" else (), objective=objective)
+
+
+def _built(
+    job: JobSettings, shape: tuple[int, ...], outputs: int
+) -> tuple[nn.Module, tuple[str, ...]]:
+    """The model that the settings name, and the patterns of modules that are never cut."""
+    fixed = models.MODELS[job.model].fixed if job.model in models.MODELS else ()
+    return models.build(job.model, shape, outputs, job.seed), (*fixed, *job.fixed)
+
+
+def server_workload(job: JobSettings) -> Workload:
+    """The model and data of a server. It needs no samples if it has a description of them: then
+    workers test the model on what they hold back."""
+    if not job.data.startswith(DESCRIBED):
+        return load_workload(job)
+    if not job.holdout:
+        raise SettingError(
+            f"data is {job.data!r}, so the server has no samples to test on; set holdout, the "
+            "share of its samples that each worker holds back."
+        )
+    known = read_description(Path(job.data.removeprefix(DESCRIBED)))
+    model, fixed = _built(job, known.shape, len(known.classes))
+    made = _on_device(model, [], made_up(known), fixed, job)
+    return replace(made, classes=known.classes, tested_by_workers=True)
 
 
 def workload_from_python(
@@ -323,6 +347,8 @@ def _check_training(workload: Workload, batch_size: int) -> None:
         try:
             _step(workload, *workload.pair())
         except TraceError:
+            if not workload.worker_samples:
+                raise
             # A model that cannot train on two samples may be able to on a full batch.
             most = max(workload.worker_samples, key=len)
             some = torch.arange(min(batch_size, len(most)), device=workload.device)

@@ -8,6 +8,7 @@ about has happened.
 from __future__ import annotations
 
 import dataclasses
+import json
 import re
 import signal
 import socket
@@ -26,6 +27,8 @@ pytest.importorskip("flwr", reason="the network engine needs flwr: pip install '
 
 from safetensors.torch import load_file
 
+import adaptcl
+from adaptcl.data import load
 from adaptcl.engines.network.frames import Frame
 from adaptcl.errors import AdaptCLError
 from adaptcl.events import Event, UpdateArrived, Warned, WorkerJoined, WorkerLost
@@ -100,6 +103,29 @@ def test_three_runs_with_the_same_workers_give_the_models_of_simulations(site: S
     ):
         assert alone < found < alone + 4 * 6000
         assert alone < 0.3 * first.summary.bytes_sent
+
+
+def test_a_server_without_data_gets_its_metrics_from_three_workers_alone(site: Site) -> None:
+    """The same as of a simulation that deals, and holds back, the same samples."""
+    train = load("digits").train
+    described = {"shape": train.shape, "classes": 10, "mean": train.mean, "std": train.std}
+    file = site.folder / "inputs.json"
+    file.write_text(json.dumps(described))
+    job = {"strategy": "fedavg", "workers": 3, "rounds": 2, "samples": 150, "holdout": 0.2}
+    for number in range(3):
+        site.worker(number)
+    (result,) = site.serve(site.settings(**job, data=f"inputs:{file}"))
+
+    simulated = site.undisturbed(site.settings(**job))
+    assert_same_model(result, simulated)
+    assert [each.worker_values for each in result.rounds] == [
+        each.worker_values for each in simulated.rounds
+    ]
+    assert [w.test.samples for w in result.rounds[0].workers if w.test] == [10, 10, 10]
+    assert result.worker_metrics == simulated.worker_metrics
+    assert {len(each) for each in result.worker_metrics} == {1}
+    assert result.summary.accuracy == simulated.summary.accuracy
+    assert adaptcl.load(site.folder / "run").inputs.mean == train.mean
 
 
 def images(root: Path, of: Sequence[str], size: int = 8) -> str:

@@ -31,7 +31,7 @@ from adaptcl.engines.network.messages import update_frame
 from adaptcl.errors import AdaptCLError, UpdateError
 from adaptcl.pruning import fit, prune
 from adaptcl.pruning.budget import block_sizes
-from adaptcl.training import Cut, Pruning, Recipe, Task, Update
+from adaptcl.training import Cut, Pruning, Recipe, Task, Update, WorkerTest
 from adaptcl.training.wire import encode
 from adaptcl.training.worker import first_not_finite
 from adaptcl.units import (
@@ -155,6 +155,9 @@ def test_batches_may_be_counted_several_times_in_a_step(
         ({"lasso": -1e-9}, "worker 3 reported a λ of"),
         ({"lasso": 1e30}, "worker 3 reported a λ of"),
         ({"cut": Cut(0.1, 1.0, 2.0)}, "worker 3 sent the figures of a pruning that it was not"),
+        ({"test": WorkerTest(0, 0.1, {})}, "worker 3 reported a test on 0 samples"),
+        ({"test": WorkerTest(2**50, 0.1, {})}, "worker 3 reported a test on 1125899906842624"),
+        ({"test": WorkerTest(9, 0.1, {"accuracy": 1.1})}, "worker 3 reported 1.1 as its accuracy"),
         ({"kept": UNITS.everything()}, "worker 3 sent units that were not part"),
         ({"kept": torch.ones(3, dtype=torch.bool)}, "14 booleans"),
         ({"kept": torch.ones(14)}, "14 booleans"),

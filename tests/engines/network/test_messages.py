@@ -27,7 +27,7 @@ from adaptcl.engines.network.messages import (
     update_frame,
 )
 from adaptcl.errors import AdaptCLError, UpdateError
-from adaptcl.training import Cut, Pruning, Recipe, Task, Update
+from adaptcl.training import Cut, Pruning, Recipe, Task, Update, WorkerTest
 from adaptcl.training.wire import encode_model
 from adaptcl.units import State, UnitMap, size_bytes, trace
 
@@ -59,7 +59,9 @@ def framed(task: Task, used: int | None = None) -> Frame:
 
 def an_update() -> Update:
     state = MODEL.state_dict()
-    return Update(1, 7, state, UNITS.everything(), 99, 0.25, Cut(0.1, 1.0, 2.0), lasso=0.0125)
+    test = WorkerTest(11, 0.5, {"accuracy": 0.75, "r2": None})
+    cut = Cut(0.1, 1.0, 2.0)
+    return Update(1, 7, state, UNITS.everything(), 99, 0.25, cut, lasso=0.0125, test=test)
 
 
 @pytest.mark.parametrize(
@@ -112,7 +114,7 @@ def test_an_update_arrives_as_it_was_sent() -> None:
     got = read_update(Frame.from_bytes(frame.to_bytes()), UNITS)
     assert (got.header.worker, got.header.round, got.header.samples) == (1, 7, 99)
     assert (got.header.loss, got.header.cut, got.seconds) == (0.25, sent.cut, 2.5)
-    assert got.header.lasso == sent.lasso
+    assert (got.header.lasso, got.header.test) == (sent.lasso, sent.test)
     assert got.payload.tensors.keys() == sent.state.keys()
 
 
@@ -134,8 +136,32 @@ def test_a_lambda_that_cannot_be_one_is_refused(value: object) -> None:
         read_update(update, UNITS)
 
 
+@pytest.mark.parametrize(
+    ("place", "value", "sentence"),
+    [
+        ("samples", -1, "samples is -1"),
+        ("loss", math.inf, "loss is inf"),
+        ("loss", 1e31, "loss is 1e"),
+        ("metrics", [], "test is"),
+        ("metrics", {"accuracy": math.nan}, "accuracy is nan"),
+        ("metrics", {"accuracy": True}, "accuracy is True"),
+        ("metrics", {"\x1b[2J": 0.5}, "metrics is"),
+        ("metrics", {str(number): 0.5 for number in range(101)}, "test is"),
+    ],
+)
+def test_a_test_that_cannot_be_averaged_is_refused(
+    place: str, value: object, sentence: str
+) -> None:
+    frame = update_frame(an_update(), Payload({}), 2.5)
+    frame.header["test"][place] = value
+    with pytest.raises(UpdateError, match=sentence):
+        read_update(frame, UNITS)
+
+
 @given(
-    st.sampled_from(["worker", "round", "samples", "loss", "cut", "lasso", "seconds", "error"]),
+    st.sampled_from(
+        ["worker", "round", "samples", "loss", "cut", "lasso", "test", "seconds", "error"]
+    ),
     JSON,
 )
 def test_headers_made_by_hand_are_read_or_refused(name: str, value: object) -> None:

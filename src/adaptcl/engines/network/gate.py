@@ -5,6 +5,7 @@ A worker may be broken or hostile. Its answer has to fit the task it was given:
 - it answers for the right worker and round;
 - its kept units are those it was given, less what it was told to prune;
 - its tensors have the names and shapes of those units;
+- its test, if it made one, is on as many samples as it can have, and its shares are at most 1;
 - every number is finite and of a size that training can lead to, no variance is negative, and
   batch norm has counted no more batches than there can have been.
 
@@ -32,9 +33,10 @@ from adaptcl.engines.network.messages import read_update
 from adaptcl.errors import UpdateError
 from adaptcl.pruning import prune
 from adaptcl.pruning.budget import block_sizes
-from adaptcl.training import Pruning, Task, Update
+from adaptcl.training import Pruning, Task, Update, WorkerTest
 from adaptcl.training.batches import steps
 from adaptcl.training.frozen_tensors import LackingError
+from adaptcl.training.metrics import Measure
 from adaptcl.training.wire import decode, delivery, received_tensors
 from adaptcl.training.worker import divergence, refuse_diverged
 from adaptcl.units import FIXED, Kept, State, UnitMap, check_kept, cut_shapes, parameters
@@ -56,6 +58,9 @@ _MAX_STATISTIC = 1e15
 _MAX_COUNTED = 2**40
 """Batches that a worker may have counted in a round, however many samples it claims. Counters
 then never overflow in a run."""
+
+_MAX_TESTED = 100
+"""Samples that a worker may test on, for each that it trains on."""
 
 _ROUNDING = 1e-9
 """Relative tolerance where a computed budget is compared with a whole number of parameters."""
@@ -121,6 +126,8 @@ def check_header(update: Update, task: Task, units: UnitMap) -> None:
     if update.samples < 1:
         raise UpdateError(f"{who} reported {update.samples} samples, but it must have at least 1.")
     _check_lasso(who, update.lasso, task.recipe.strength)
+    if update.test is not None:
+        _check_test(who, update.test, update.samples)
 
 
 def check_pruning(who: str, before: Kept, after: Kept, pruning: Pruning, units: UnitMap) -> None:
@@ -201,6 +208,18 @@ def _check_lasso(who: str, lasso: float | None, strength: float) -> None:
             f"{who} reported a λ of {lasso:g} for its group lasso, but with a strength of "
             f"{strength:g} it is between 0 and {most:g}."
         )
+
+
+def _check_test(who: str, test: WorkerTest, samples: int) -> None:
+    """A test counts by its samples, so a worker must not claim more than it can have."""
+    if not 1 <= test.samples <= _MAX_TESTED * samples:
+        raise UpdateError(
+            f"{who} reported a test on {test.samples} samples, but with {samples} to train on it "
+            f"must be on 1 to {_MAX_TESTED * samples}."
+        )
+    for name, value in test.metrics.items():
+        if Measure(name).in_percent and value is not None and not 0 <= value <= 1 + _ROUNDING:
+            raise UpdateError(f"{who} reported {value:g} as its {name}, which is a share of 1.")
 
 
 def check_shapes(update: Update, units: UnitMap) -> None:

@@ -20,7 +20,7 @@ from adaptcl.engines.network.frames import Frame, is_whole_number, pack_kept, un
 from adaptcl.engines.network.invitation import Reply
 from adaptcl.errors import UpdateError
 from adaptcl.settings import build
-from adaptcl.training import Cut, Pruning, Recipe, Task, Update
+from adaptcl.training import Cut, Pruning, Recipe, Task, Update, WorkerTest
 from adaptcl.training.frozen_tensors import (
     FrozenCopy,
     LackingError,
@@ -37,7 +37,10 @@ INVITE, TASK, END = "query.invite", "train.task", "query.end"
 _STATE, _FROZEN, _PAYLOAD = "state:", "frozen:", "payload:"
 _KEPT, _IMPORTANCE = "kept", "importance"
 _LARGEST = 1e30
-"""Of the loss before and after a pruning: their difference must be a number too."""
+"""Of the loss before and after a pruning, and of what is averaged over workers: differences and
+sums must be numbers too."""
+_METRICS, _NAME = 100, 100
+"""How many metrics a test may have, and how long their names may be."""
 
 
 @dataclass(frozen=True)
@@ -75,6 +78,7 @@ def task_frame(
         "pruning": pruning,
         "lasso": task.lasso,
         "carries_fractions": task.carries_fractions,
+        "only_tests": task.only_tests,
         "used": used,
     }
     if frozen is not None:
@@ -137,6 +141,7 @@ def read_task(frame: Frame, units: UnitMap, codec: Codec, frozen: FrozenCopy | N
             ),
             lasso=_lasso(header),
             carries_fractions=header.get("carries_fractions") is True,
+            only_tests=header.get("only_tests") is True,
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise UpdateError(f"The server's task cannot be understood: {error!r}.") from None
@@ -189,6 +194,7 @@ def update_frame(update: Update, payload: Payload, seconds: float) -> Frame:
         "loss": update.loss,
         "cut": None if update.cut is None else dataclasses.asdict(update.cut),
         "lasso": update.lasso,
+        "test": None if update.test is None else dataclasses.asdict(update.test),
         "seconds": seconds,
     }
     return Frame(header, tensors)
@@ -216,6 +222,7 @@ def read_update(frame: Frame, units: UnitMap) -> WorkerReport:
         loss=loss,
         cut=_cut(frame.header.get("cut")) if math.isfinite(loss) else None,
         lasso=_lasso(frame.header) if math.isfinite(loss) else None,
+        test=_test(frame.header.get("test")),
     )
     seconds = max(0.0, _finite(frame.header, "seconds"))
     return WorkerReport(header, Payload(_without_prefix(tensors, _PAYLOAD)), seconds)
@@ -230,6 +237,28 @@ def _cut(values: Any) -> Cut | None:
         if not least <= value <= most:
             raise _odd(name, value)
     return cut
+
+
+def _test(values: Any) -> WorkerTest | None:
+    if values is None:
+        return None
+    metrics = values.get("metrics") if isinstance(values, dict) else None
+    if not isinstance(metrics, dict) or len(metrics) > _METRICS:
+        raise _odd("test", values)
+    if not all(name.isprintable() and len(name) <= _NAME for name in metrics):
+        raise _odd("metrics", metrics)
+    found = {name: _limited(metrics, name) for name in metrics}
+    return WorkerTest(_whole(values, "samples"), _limited(values, "loss"), found)
+
+
+def _limited(values: Mapping[str, Any], name: str) -> float | None:
+    """A number that can be averaged with others; None if the worker has none."""
+    if values.get(name) is None:
+        return None
+    found = _finite(values, name)
+    if abs(found) > _LARGEST:
+        raise _odd(name, found)
+    return found
 
 
 def _lasso(values: Mapping[str, Any]) -> float | None:

@@ -25,18 +25,29 @@ _LISTED = 10
 
 
 class LocalData:
-    """The data of one machine; only the training part is used."""
+    """The data of one machine: the training part, and a test part if its owner says so."""
 
-    def __init__(self, held: DataSet | ImageFolder) -> None:
+    def __init__(self, held: DataSet | ImageFolder, tests: LocalData | None = None) -> None:
         self._held = held
+        self._tests = tests
         self._fitted: tuple[Inputs, Samples] | None = None
 
     @classmethod
-    def named(cls, name: str, data_dir: Path | None = None) -> LocalData:
-        """Find data by the name that `adaptcl run` takes; a folder of images needs no test part."""
+    def named(
+        cls, name: str, data_dir: Path | None = None, *, test_part: bool = False
+    ) -> LocalData:
+        """Find data by the name that `adaptcl run` takes; a folder of images needs a test part only
+        if that is to be used."""
         if name.startswith(FOLDER):
-            return cls(ImageFolder.look(Path(name.removeprefix(FOLDER)) / "train"))
-        return cls(load(name, data_dir))
+            root = Path(name.removeprefix(FOLDER))
+            tests = cls(ImageFolder.look(root / "test")) if test_part else None
+            return cls(ImageFolder.look(root / "train"), tests)
+        found = load(name, data_dir)
+        return cls(found, cls(replace(found, train=found.test)) if test_part else None)
+
+    def fitted_tests(self, wanted: Inputs) -> Samples | None:
+        """The samples of the test part; None if it is not to be used."""
+        return None if self._tests is None else self._tests.fitted(wanted)
 
     def fitted(self, wanted: Inputs) -> Samples:
         """The samples as inputs and labels of the server's model; an error if they do not fit."""

@@ -62,6 +62,9 @@ class LocalWorkload:
     precision: str
     custom_orders: Mapping[str, WorkerOrder] = field(default_factory=dict)
     """Custom pruning orders that the owner of the machine allows."""
+    held_back: Samples | None = None
+    """What the worker tests on, if the server asks for tests."""
+    test_every: int = 1
 
 
 Prepare = Callable[[Invitation], LocalWorkload]
@@ -206,6 +209,8 @@ class Participation:
             trainer=trainer(workload.model, workload.units, samples, workload.precision),
             draws_randomness=draws_randomness(workload.model, samples.batch(first)[0]),
             custom_orders=workload.custom_orders,
+            held_back=workload.held_back,
+            test_every=workload.test_every,
         )
         self._warm_up()
 
