@@ -331,7 +331,7 @@ class Decoder(nn.Module):
 
 
 class Sequence(nn.Module):
-    """Convolution over time, and a recurrent layer that no rule knows."""
+    """Convolution over time, and a recurrent layer."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -411,7 +411,7 @@ ZOO = {
     "groups that could empty a layer": Animal(GroupedCat, {"c.0": 3}),
     "spatial attention": Animal(SpatialAttention, {"a.0": 6}),
     "decoder": Animal(Decoder, {"encode": 10, "unfold": 6, "up": 4}),
-    "sequence": Animal(Sequence, {"a": 6}),
+    "sequence": Animal(Sequence, {"a": 6, "b": 5, "rnn": 4}),
     "MLP": Animal(mlp, {"1": 7, "3": 9}),
     "MLP with batch norm": Animal(lambda: mlp(nn.BatchNorm1d(9)), {"1": 7, "3": 9}),
 }

@@ -83,8 +83,6 @@ def test_the_reason_is_the_one_there_is(zoo: Mapping[str, Any]) -> None:
             "b.0",
             "bound together by conv2d in c.0: only all of them could be cut",
         ),
-        ("sequence", "rnn", UNKNOWN),
-        ("sequence", "b", "a cut is not known to pass through gru in rnn"),
         (
             "GroupNorm of one group",
             "a.0",
@@ -95,6 +93,14 @@ def test_the_reason_is_the_one_there_is(zoo: Mapping[str, Any]) -> None:
     ]:
         (described,) = (each for each in zoo[animal].description.modules if each.name == module)
         assert described.pinned == (reason,)
+
+
+def test_a_layer_without_a_rule_has_no_units_and_pins_what_it_reads() -> None:
+    described = describe(nn.Sequential(nn.Linear(3, 4), nn.GRUCell(4, 5)), torch.randn(2, 3))
+    assert [each.pinned for each in described.modules] == [
+        ("a cut is not known to pass through gru_cell in 1",),
+        (UNKNOWN,),
+    ]
 
 
 @pytest.mark.parametrize("animal", ["ResNet-like"], indirect=True)

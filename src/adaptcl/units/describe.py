@@ -171,6 +171,8 @@ class _Findings:
     pinned: dict[int, str] = field(default_factory=dict)
     """By candidate, why it is never cut."""
     uses: int = 0
+    unknown: str | None = None
+    """Why no units are known, if the rule of the layer says so."""
 
 
 def _describe_modules(
@@ -220,6 +222,8 @@ def _describe_modules(
 def _examine(weights: Sequence[str], pinning: PinObserver, stages: _Stages) -> _Findings:
     """What is known about the units that own these weights."""
     result = _Findings(uses=max(pinning.uses[each] for each in weights))
+    reasons = pinning.flow.unknown
+    result.unknown = next((reasons[each] for each in weights if each in reasons), None)
     _, left = stages[-1]
     for (tensor, dim), (ids, owned) in pinning.flow.slots.items():
         if tensor not in weights:
@@ -250,7 +254,8 @@ def _examine(weights: Sequence[str], pinning: PinObserver, stages: _Stages) -> _
 def _reasons(module: nn.Module, found: _Findings, unseen: str) -> tuple[str, ...]:
     if found.cuttable or found.pinned:
         return tuple(dict.fromkeys(found.pinned.values()))
-    return (_reparametrized(module) or (_unknown(module) if found.seen else unseen),)
+    unknown = found.unknown or _unknown(module)
+    return (_reparametrized(module) or (unknown if found.seen else unseen),)
 
 
 def _reparametrized(module: nn.Module) -> str | None:

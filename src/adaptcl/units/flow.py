@@ -156,6 +156,8 @@ class Flow:
         """The weights of convolutions with groups of several channels."""
         self.heads: list[Tensor] = []
         """Candidates that attention uses as heads."""
+        self.unknown: dict[str, str] = {}
+        """By weight, why the layer that uses it has no units."""
         self._batch = batch
         self._tags: MutableMapping[Tensor, Tag] = WeakTensorKeyDictionary()
         self._open: MutableMapping[Tensor, OpenTag] = WeakTensorKeyDictionary()
@@ -165,6 +167,8 @@ class Flow:
             WeakTensorKeyDictionary()
         )
         """By view of a parameter: the parameter, and its dimension for each of the view."""
+        self._zeros: MutableMapping[Tensor, int] = WeakTensorKeyDictionary()
+        """By tensor that was made of zeros, its version then."""
         self._parameters = {id(p): name for name, p in reversed(list(model.named_parameters()))}
         self._buffers = {id(b): name for name, b in reversed(list(model.named_buffers()))}
 
@@ -211,6 +215,19 @@ class Flow:
     def mixed(self, tensor: Tensor) -> Tensor | None:
         """The candidates that any use of this activation pins, if there are such."""
         return self._mixed.get(tensor)
+
+    def note_zeros(self, tensor: Tensor) -> None:
+        """Note that a tensor is made of zeros."""
+        self._zeros[tensor] = tensor._version
+
+    def is_zeros(self, tensor: Tensor) -> bool:
+        """Whether a tensor was made of zeros and not written to since."""
+        return self._zeros.get(tensor) == tensor._version
+
+    def explain(self, weights: Sequence[Tensor], why: str) -> None:
+        """Say why the layer with these weights has no units."""
+        for weight in filter(self.is_parameter, weights):
+            self.unknown[self.name(weight)] = why
 
     def is_parameter(self, tensor: Tensor) -> bool:
         """Whether this tensor is a parameter of the model, perhaps with its dimensions moved."""

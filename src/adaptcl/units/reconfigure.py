@@ -97,3 +97,9 @@ def _resize(module: nn.Module, *, whole_groups: bool) -> None:
         narrow(module)
     elif isinstance(module, nn.PReLU):
         module.num_parameters = len(module.weight)
+    elif isinstance(module, nn.RNNBase):
+        of_input, of_state = module.all_weights[0][:2]
+        module.input_size = of_input.shape[1]
+        if not module.proj_size:  # else it keeps its hidden units
+            module.hidden_size = of_state.shape[1]
+        module.flatten_parameters()  # on a GPU, cuDNN wants them in one piece

@@ -27,6 +27,8 @@ _TOLD = frozenset(
         "split",
         "split_with_sizes",
         "narrow",
+        "zeros",
+        "new_zeros",
     }
 )
 """Operations that take sizes."""
@@ -57,7 +59,7 @@ class SizeObserver:
 
     def after(self, call: OperationCall, passed: bool) -> None:
         if call.name in _TOLD and passed:
-            sizes = frozenset(_numbers((call.args[1:], call.kwargs)))
+            sizes = frozenset(_numbers((call.args, call.kwargs)))
             running = self._running[-1] if self._running else ""
             self._told += [SizeTold(out, sizes, running) for out in tensors_in(call.out)]
 

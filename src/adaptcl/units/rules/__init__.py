@@ -17,9 +17,10 @@ from adaptcl.units.rules.choices import follow
 from adaptcl.units.rules.layers import LAYER_RULES
 from adaptcl.units.rules.movements import MOVEMENT_RULES
 from adaptcl.units.rules.products import PRODUCT_RULES
+from adaptcl.units.rules.recurrent import RECURRENT_RULES
 from adaptcl.units.rules.values import VALUE_RULES
 
-WEIGHT_RULES: dict[str, Rule] = {**LAYER_RULES, **PRODUCT_RULES}
+WEIGHT_RULES: dict[str, Rule] = {**LAYER_RULES, **PRODUCT_RULES, **RECURRENT_RULES}
 """Rules of the operations that may have weights."""
 
 RULES: dict[str, Rule] = {**WEIGHT_RULES, **MOVEMENT_RULES, **VALUE_RULES}
@@ -36,6 +37,9 @@ _INSPECTING = """
 _INSPECTIONS = frozenset(_INSPECTING.split())
 """Operations that only inspect a tensor. The check after tracing covers what a model does with a
 size that changes when it is cut."""
+
+_ZEROS = frozenset({"zeros", "new_zeros"})
+"""Operations that make zeros, whatever tensor they are called on."""
 
 
 class Observer(Protocol):
@@ -71,8 +75,12 @@ class FollowUnits(TorchFunctionMode):
         for observer in self._observers:
             observer.before(name, operands)
         call = OperationCall(name, func, args, kwargs, func(*args, **kwargs))
-        rule = None if "out" in kwargs else RULES.get(name)
-        passed = follow(self._flow, rule, call)
+        if name in _ZEROS and "out" not in kwargs:
+            passed = True
+            self._flow.note_zeros(call.out)
+        else:
+            rule = None if "out" in kwargs else RULES.get(name)
+            passed = follow(self._flow, rule, call)
         for observer in self._observers:
             observer.after(call, passed)
         return call.out

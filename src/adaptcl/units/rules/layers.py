@@ -18,7 +18,7 @@ def linear(flow: Flow, call: OperationCall) -> bool:
     if not flow.is_parameter(weight) or not _parameter_or_none(flow, bias):
         return False
     flow.count_work(weight, call.out.numel() // weight.shape[0])
-    if not _read(flow, activation, activation.dim() - 1, weight, 1):
+    if not read(flow, activation, activation.dim() - 1, weight, 1):
         return False
     _create(flow, call.out, call.out.dim() - 1, weight, 0, bias)
     return True
@@ -34,7 +34,7 @@ def convolution(flow: Flow, call: OperationCall) -> bool:
     groups = call.get(6, "groups", 1)
     if groups > 1:
         return _grouped(flow, call, channel, groups)
-    if not _read(flow, activation, channel, weight, 1):
+    if not read(flow, activation, channel, weight, 1):
         return False
     _create(flow, call.out, channel, weight, 0, bias)
     return True
@@ -54,7 +54,7 @@ def _grouped(flow: Flow, call: OperationCall, channel: int, groups: int) -> bool
     first = tag.ids[::read]
     flow.coupling.couple(tag.ids, first.repeat_interleave(read))
     rows = first.repeat_interleave(written)
-    _own(flow, rows, weight, bias)
+    own(flow, rows, weight, bias)
     flow.put(call.out, rows, channel, zero=True)
     return True
 
@@ -70,7 +70,7 @@ def _alike(flow: Flow, call: OperationCall, channel: int, groups: int) -> bool:
         flow.coupling.pin(tag.ids)
     flow.claim(weight, 1, split[0], owned=False)
     rows = flow.rows(weight, 0, groups)
-    _own(flow, rows, bias)
+    own(flow, rows, bias)
     flow.put(call.out, rows, channel, zero=True)
     return True
 
@@ -82,7 +82,7 @@ def transposed_convolution(flow: Flow, call: OperationCall) -> bool:
         return False
     flow.count_work(weight, activation.numel() // weight.shape[0])
     channel = activation.dim() - weight.dim() + 1
-    if call.get(6, "groups", 1) > 1 or not _read(flow, activation, channel, weight, 0):
+    if call.get(6, "groups", 1) > 1 or not read(flow, activation, channel, weight, 0):
         return False
     _create(flow, call.out, channel, weight, 1, bias)
     return True
@@ -105,7 +105,7 @@ def channel_norm(flow: Flow, call: OperationCall) -> bool:
     present = [t for t in entries if t is not None]
     if tag is None or tag.dim != 1 or not all(flow.is_state(t) for t in present):
         return False
-    _own(flow, tag.ids, *present)
+    own(flow, tag.ids, *present)
     scaled = entries[2] is not None and entries[3] is not None
     flow.put(call.out, tag.ids, 1, zero=tag.zero or scaled)
     return True
@@ -121,7 +121,7 @@ def group_norm(flow: Flow, call: OperationCall) -> bool:
         return False
     size = len(tag.ids) // groups
     flow.coupling.couple(tag.ids, tag.ids[::size].repeat_interleave(size))
-    _own(flow, tag.ids, weight, bias)
+    own(flow, tag.ids, weight, bias)
     flow.put(call.out, tag.ids, 1, zero=True)
     return True
 
@@ -153,25 +153,16 @@ def prelu(flow: Flow, call: OperationCall) -> bool:
     if weight.numel() > 1:
         if tag.dim != 1:
             return False
-        _own(flow, tag.ids, weight)
+        own(flow, tag.ids, weight)
     flow.put(call.out, tag.ids, tag.dim, tag.zero)
     return True
-
-
-def recurrent(flow: Flow, call: OperationCall) -> bool:
-    """LSTM and GRU are not cut, but each weight is used once for every step of a sequence."""
-    output = call.out[0]
-    for weight in call.get(2, "params"):
-        if weight.dim() == 2 and flow.is_parameter(weight):
-            flow.count_work(weight, output.numel() // output.shape[-1])
-    return False
 
 
 def _parameter_or_none(flow: Flow, bias: Tensor | None) -> bool:
     return bias is None or flow.is_parameter(bias)
 
 
-def _read(flow: Flow, activation: Tensor, dim: int, weight: Tensor, weight_dim: int) -> bool:
+def read(flow: Flow, activation: Tensor, dim: int, weight: Tensor, weight_dim: int) -> bool:
     """Let a dimension of a weight follow the units that it is multiplied with."""
     tag = flow.tag(activation)
     if tag is None:
@@ -194,7 +185,8 @@ def _create(
     flow.put(out, rows, dim, zero=True)
 
 
-def _own(flow: Flow, ids: Tensor, *entries: Tensor | None) -> None:
+def own(flow: Flow, ids: Tensor, *entries: Tensor | None) -> None:
+    """Let the first dimension of these tensors belong to units."""
     for tensor in entries:
         if tensor is not None:
             flow.claim(tensor, 0, ids, owned=True)
@@ -209,5 +201,4 @@ LAYER_RULES: dict[str, Rule] = {
     "group_norm": group_norm,
     **dict.fromkeys(("layer_norm", "rms_norm"), token_norm),
     "prelu": prelu,
-    **dict.fromkeys(("lstm", "gru", "rnn_tanh", "rnn_relu"), recurrent),
 }
