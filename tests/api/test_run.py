@@ -270,10 +270,14 @@ def test_the_model_is_ready_to_be_used_and_the_result_is_a_line() -> None:
     assert len(repr(result)) < 120
 
 
-def test_the_display_of_the_command_line_can_listen(capsys: pytest.CaptureFixture[str]) -> None:
+def test_progress_is_shown_once_if_it_is_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    run(strategy="fedavg")
+    assert capsys.readouterr().out == ""
+    run(strategy="fedavg", progress=True)
+    assert capsys.readouterr().out.count("round 4/4") == 1
     with adaptcl.Progress() as shown:
-        run(strategy="fedavg", listeners=[shown])
-    assert "round 4/4" in capsys.readouterr().out
+        run(strategy="fedavg", listeners=shown, progress=True)
+    assert capsys.readouterr().out.count("round 4/4") == 1
 
 
 def test_accuracy_is_measured_when_asked_for_and_at_the_end() -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import json
+import re
+from collections.abc import Callable, Iterator, Sequence
+from urllib.request import urlopen
 
 import pytest
 import torch
@@ -11,6 +14,7 @@ pytest.importorskip("flwr", reason="the network engine needs flwr: pip install '
 
 from adaptcl.errors import RunFolderError
 from adaptcl.runs import server as server_module
+from adaptcl.runs.folder import RunFolder
 
 Command = Callable[..., tuple[int, str, str]]
 NOBODY = ("--server", "localhost:1", "--patience", "0.2", "--data", "digits")
@@ -97,3 +101,29 @@ def test_whatever_ends_a_server_it_says_how_to_go_on(
     assert status == 2
     assert "stopped; `adaptcl resume run/fedavg run/adaptcl` goes on." in errors
     assert errors.endswith("rounds.jsonl cannot be written: No space left on device.\n")
+
+
+def test_a_server_shows_its_runs_on_a_page_and_reports_each_to_a_tracker(
+    command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("tensorboard")
+    told: list[str] = []
+
+    def stop(_: object, folder: RunFolder, listeners: Sequence[object]) -> None:
+        told.extend([folder.path.name, *(type(each).__name__ for each in listeners)])
+        raise RunFolderError("The test is over.")
+
+    monkeypatch.setattr(server_module, "run_session", stop)
+    assert command("keys", "keys", "--workers", "1", "--host", "localhost")[0] == 0
+    words = ("--model", "small", "--data", "digits", "--workers", "1", "--tls", "keys")
+    place = ("--listen", "127.0.0.1:0", "--strategy", "fedavg,adaptcl", "--out", "run")
+    _, _, errors = command("server", *words, *place, "--watch", "--track", "tensorboard")
+    assert told == ["fedavg", "Progress", "TensorBoardTracker"]
+    address = re.search(r"watch it at (\S+)", errors)
+    assert address is not None
+    with urlopen(f"{address[1]}data.json") as answer:
+        shown = json.load(answer)
+    assert [(each["label"], each["state"]) for each in shown["live"]] == [
+        ("fedavg", "pending"),
+        ("adaptcl", "pending"),
+    ]

@@ -14,6 +14,7 @@ from torch import nn
 
 from adaptcl import config as configuration
 from adaptcl.api.results import Result, show_in_folder
+from adaptcl.api.shown_progress import with_progress
 from adaptcl.config import Config
 from adaptcl.config.config import FROM_PYTHON, settings_from_python
 from adaptcl.config.effects import explain_ineffective
@@ -45,6 +46,7 @@ def run(
     listeners: Listener | Sequence[Listener] = (),
     track: str | Sequence[str] = (),
     figures: str = "png",
+    progress: bool | None = None,
     preset: str | None = None,
     loss: Callable[..., Any] | str | None = None,
     metrics: Mapping[str, Any] | None = None,
@@ -86,28 +88,30 @@ def run(
 
     `listeners` is a function of one event (`adaptcl.events`), or several, called as things happen.
     One that raises `adaptcl.StopRun` ends the run cleanly after the round that is running.
-    `adaptcl.Progress` is a listener that shows the progress. Every warning of the run is also an
-    ordinary Python warning.
+    Every warning of the run is also an ordinary Python warning. A notebook shows the progress of
+    the run; `progress=True` shows it elsewhere too, and `progress=False` nowhere.
     """
     pictures = PictureOptions.parse(figures)
     path = None if out is None else Path(out)
     trackers = tracker_names(track)
-    heard = [_as_warning, *([listeners] if callable(listeners) else listeners)]
     config, workload = prepare(model, train, test, preset, settings, loss, metrics, collate)
-    if path is None:
-        refuse_untracked(trackers)
-        return Result.of(run_session(simulated_session(config, workload), None, heard))
-    config = config.with_absolute_paths()
-    goes_on = resume and is_run_folder(path)
-    if goes_on:
-        config = with_profile_of(path, config)
-        finished = None if asks_for_more_rounds(path, config) else read_finished(path)
-        if finished is not None:
-            return _finished(path, config, workload, *finished)
-    session = simulated_session(config, workload)
-    folder = RunFolder.open(path) if goes_on else RunFolder.create(path, session.config.to_toml())
-    with tracked(trackers, path, session.config) as tracking:
-        result = Result.of(run_session(session, folder, [*heard, *tracking]))
+    with with_progress(progress, listeners) as told:
+        heard = [_as_warning, *told]
+        if path is None:
+            refuse_untracked(trackers)
+            return Result.of(run_session(simulated_session(config, workload), None, heard))
+        config = config.with_absolute_paths()
+        goes_on = resume and is_run_folder(path)
+        if goes_on:
+            config = with_profile_of(path, config)
+            finished = None if asks_for_more_rounds(path, config) else read_finished(path)
+            if finished is not None:
+                return _finished(path, config, workload, *finished)
+        session = simulated_session(config, workload)
+        settled = session.config
+        folder = RunFolder.open(path) if goes_on else RunFolder.create(path, settled.to_toml())
+        with tracked(trackers, path, settled) as tracking:
+            result = Result.of(run_session(session, folder, [*heard, *tracking]))
     show_in_folder([result], path, pictures)
     return result
 

@@ -12,6 +12,7 @@ from torch import nn
 from adaptcl import config as configuration
 from adaptcl.api.results import Result, Results, show_in_folder
 from adaptcl.api.run import run
+from adaptcl.api.shown_progress import with_progress
 from adaptcl.config.config import FROM_PYTHON
 from adaptcl.config.grid import expand_grid
 from adaptcl.custom import import_name
@@ -31,6 +32,7 @@ def sweep(
     listeners: Listener | Sequence[Listener] = (),
     track: str | Sequence[str] = (),
     figures: str = "png",
+    progress: bool | None = None,
     preset: str | None = None,
     **settings: Any,
 ) -> Results:
@@ -43,20 +45,21 @@ def sweep(
     If a run fails, the others go on; a warning says so, and `failed` of the results names it.
     """
     pictures = PictureOptions.parse(figures)
-    heard = [listeners] if callable(listeners) else [*listeners]
     code = {name: value for name, value in settings.items() if _is_code(name, value)}
     named = {name: _named(name, value) for name, value in settings.items() if name not in code}
     values = {"model": FROM_PYTHON, "data": FROM_PYTHON}
     results, failed = list[Result](), list[FailedRun]()
-    for point in expand_grid(configuration.over_preset(preset, values, named)):
-        job = point.config.job
-        chosen = {name: point.values[name] for name in named if name in point.values}
-        chosen |= {"strategy": job.strategy, "seed": job.seed, **code}
-        folder = None if out is None else Path(out) / point.name
-        options: dict[str, Any] = {"out": folder, "resume": resume, "track": track, **chosen}
-        with noting_failure(job.strategy, job.seed, folder, failed) as count_rounds:
-            options["listeners"] = [*heard, count_rounds]
-            results.append(run(model, train, test, preset=preset, figures="none", **options))
+    with with_progress(progress, listeners) as heard:
+        for point in expand_grid(configuration.over_preset(preset, values, named)):
+            job = point.config.job
+            chosen = {name: point.values[name] for name in named if name in point.values}
+            chosen |= {"strategy": job.strategy, "seed": job.seed, **code}
+            folder = None if out is None else Path(out) / point.name
+            options: dict[str, Any] = {"out": folder, "resume": resume, "track": track, **chosen}
+            options |= {"preset": preset, "figures": "none", "progress": False}
+            with noting_failure(job.strategy, job.seed, folder, failed) as count_rounds:
+                options["listeners"] = [*heard, count_rounds]
+                results.append(run(model, train, test, **options))
     if not results:
         raise failed[0].error
     for each in failed:

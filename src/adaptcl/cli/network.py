@@ -19,21 +19,26 @@ import torch
 from adaptcl import report
 from adaptcl.cli import say
 from adaptcl.cli.compare import picture_options, show_runs
+from adaptcl.cli.page import start_page
 from adaptcl.cli.requested_runs import requested_runs
 from adaptcl.errors import SettingError
+from adaptcl.events import Listener
 from adaptcl.runs.folder import NetworkFile, is_network_run
+from adaptcl.trackers import tracker_names
 
 _HOST_AND_PORT = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^][\s:/@]+):(?P<port>[0-9]{1,5})")
 """An address that contains colons is in brackets."""
 
 
-def resume_server(paths: Sequence[Path]) -> None:
+def resume_server(
+    paths: Sequence[Path], trackers: Sequence[str], listeners: Sequence[Listener]
+) -> None:
     """Continue the unfinished runs of one server, in their order and with the same workers."""
     _need_flower()
     from adaptcl.runs.server import serve_again
 
     with _saying_how_to_resume(paths), report.Progress() as progress:
-        serve_again(paths, [progress], say)
+        serve_again(paths, [progress, *listeners], say, trackers=trackers)
 
 
 def serve_runs(options: argparse.Namespace) -> None:
@@ -41,12 +46,15 @@ def serve_runs(options: argparse.Namespace) -> None:
     from adaptcl.runs.server import serve
 
     pictures = picture_options(options)
+    trackers = tracker_names(options.track)
     asked = requested_runs(options)
     for sentence in asked.ineffective:
         say(sentence)
     place = NetworkFile("", options.listen, str(Path(options.tls).resolve()), options.patience)
+    if options.watch:
+        start_page(asked.folders)
     with _saying_how_to_resume(asked.folders), report.Progress() as progress:
-        serve(asked.configs, asked.folders, place, [progress], say)
+        serve(asked.configs, asked.folders, place, [progress], say, trackers=trackers)
     show_runs(asked.folders, asked.figures, pictures)
 
 

@@ -62,6 +62,7 @@ def _add_run(commands: Any) -> None:
     run.set_defaults(command=_imported("job_commands", "run_job"))
     run.add_argument("--out", help="folder for the run [default runs/DATE-TIME]")
     _add_watching(run)
+    _add_listening(run)
     _add_figures(run)
     run.take_settings()
 
@@ -77,6 +78,7 @@ def _add_sweep(commands: Any) -> None:
     sweep.set_defaults(command=_imported("sweep", "sweep_settings"))
     sweep.add_argument("--out", help="folder for the runs [default runs/ and the file's name]")
     _add_watching(sweep)
+    _add_listening(sweep)
     _add_figures(sweep)
     sweep.take_settings()
 
@@ -91,6 +93,9 @@ def _add_watching(parser: Any) -> None:
         metavar="NAMES",
         help="report to trackers: tensorboard, mlflow, wandb, with commas between",
     )
+
+
+def _add_listening(parser: Any) -> None:
     parser.add_argument(
         "--listen",
         default="",
@@ -153,6 +158,7 @@ def _add_resume(commands: Any) -> None:
             flag, type=float, metavar="X", help="another value for a run that diverged"
         )
     _add_watching(resume)
+    _add_listening(resume)
     _add_figures(resume)
 
 
@@ -176,6 +182,7 @@ def _add_server(commands: Any) -> None:
         help="seconds a worker may take for one task before the run goes on without it "
         "[default 3600]",
     )
+    _add_watching(server)
     _add_figures(server)
     # Times are measured here, and each worker is a process on its own machine.
     simulated = [k for k, v in read_catalogue().settings.items() if v.group == ENVIRONMENT]

@@ -88,7 +88,7 @@ def _go_on(
         else:
             left[path] = settings
     if left and is_network_run(next(iter(left))):
-        network.resume_server(list(left))
+        network.resume_server(list(left), trackers, listeners)
         return
     for path, settings in left.items():
         chosen = config.configure(settings)

@@ -1,4 +1,4 @@
-"""Progress of runs: a live display in a terminal, one line a round anywhere else.
+"""Progress of runs: a live display in a terminal or notebook, one line a round anywhere else.
 
 One long step beside them, such as fetching or reading data, has a bar.
 """
@@ -28,6 +28,7 @@ from adaptcl.events import (
 )
 from adaptcl.records import RoundRecord, Summary
 from adaptcl.report.live_display import LiveDisplay, RunState
+from adaptcl.report.notebook import NotebookDisplay, in_notebook
 from adaptcl.report.wording import duration, metric_span, number_of, span
 
 _NAMED = 5
@@ -47,13 +48,16 @@ class Progress:
     def __init__(
         self, console: Console | None = None, *, clock: Callable[[], float] = time.monotonic
     ) -> None:
+        self._in_notebook = console is None and in_notebook()
         self._console = _standard_output() if console is None else console
         self._clock = clock
         self._state: RunState | None = None
-        self._live: Live | None = None
+        self._live: Live | NotebookDisplay | None = None
 
     def __enter__(self) -> Progress:
-        if _can_redraw(self._console):
+        if self._in_notebook:
+            self._live = NotebookDisplay(self._render, clock=self._clock)
+        elif _can_redraw(self._console):
             self._live = Live(console=self._console, get_renderable=self._render)
             self._live.start()
         return self
@@ -76,6 +80,8 @@ class Progress:
             self._state = self._state.after(event)
         for line in self._lines(event):
             self._print(line)
+        if isinstance(self._live, NotebookDisplay) and self._state is not None:
+            self._live.refresh()  # a terminal is redrawn by a thread of Rich
 
     def _render(self) -> RenderableType:
         state = self._state
@@ -96,7 +102,7 @@ class Progress:
                 return [round_line(self._state.run, record)]
             case RunFinished(summary=summary):
                 return [finished_line(summary), *absent_lines(summary)]
-            case Warned(message=message):
+            case Warned(message=message) if not self._in_notebook:  # it shows Python's warnings
                 return [f"warning: {message}"]
             case WorkerLost(worker=worker, round=number, reason=reason):
                 return [f"worker {worker} lost in round {number}: {reason}"]
@@ -106,6 +112,9 @@ class Progress:
                 return []
 
     def _print(self, line: str) -> None:
+        if isinstance(self._live, NotebookDisplay):
+            self._live.lines.append(Text(line))
+            return
         encoding = self._console.encoding
         writable = line.encode(encoding, "replace").decode(encoding)
         style = "yellow" if line.startswith("warning:") else ""
@@ -158,8 +167,11 @@ def absent_lines(summary: Summary) -> list[str]:
 
 
 def _standard_output() -> Console:
-    """Keep escape codes out of a pipe even if FORCE_COLOR is set, as it often is in CI."""
-    return Console(force_terminal=None if sys.stdout.isatty() else False)
+    """Keep escape codes out of a pipe even if FORCE_COLOR is set, as it often is in CI.
+
+    In a notebook a line is text too: Rich would make an output of each.
+    """
+    return Console(force_terminal=None if sys.stdout.isatty() else False, force_jupyter=False)
 
 
 def _can_redraw(console: Console) -> bool:

@@ -31,6 +31,7 @@ from adaptcl.runs.session import Session, checked_strategy, run_session
 from adaptcl.runs.workload import Workload, server_workload
 from adaptcl.settings import declared, is_custom
 from adaptcl.strategies import Strategy
+from adaptcl.trackers import tracked
 from adaptcl.training.frozen_tensors import digest, frozen_tensors
 from adaptcl.training.task import TYPICAL_NOISE
 
@@ -62,6 +63,7 @@ def serve(
     listeners: Sequence[Listener],
     say: Say,
     clock: Callable[[], float] = time.monotonic,
+    trackers: Sequence[str] = (),
 ) -> list[FinishedRun]:
     """Do one run after the other with the same workers, each in a new folder."""
     workload = server_workload(configs[0].job)
@@ -74,7 +76,7 @@ def serve(
             files = {NETWORK_FILE: places[-1].to_toml()}
             folders.append(RunFolder.create(path, run.config.to_toml(), files))
             stack.callback(folders[-1].close)
-        return _run_all(runs, workload, fleet, places, folders, listeners, say)
+        return _run_all(runs, workload, fleet, places, folders, listeners, say, trackers)
 
 
 def serve_again(
@@ -82,6 +84,7 @@ def serve_again(
     listeners: Sequence[Listener],
     say: Say,
     clock: Callable[[], float] = time.monotonic,
+    trackers: Sequence[str] = (),
 ) -> list[FinishedRun]:
     """Go on with runs that one command began, in the order it had, where the server listened."""
     begun = sorted(
@@ -96,7 +99,7 @@ def serve_again(
         for _, path in begun:
             folders.append(RunFolder.open(path))
             stack.callback(folders[-1].close)
-        return _run_all(runs, workload, fleet, places, folders, listeners, say)
+        return _run_all(runs, workload, fleet, places, folders, listeners, say, trackers)
 
 
 def _read_config(path: Path) -> Config:
@@ -142,6 +145,7 @@ def _run_all(
     folders: Sequence[RunFolder],
     listeners: Sequence[Listener],
     say: Say,
+    trackers: Sequence[str],
 ) -> list[FinishedRun]:
     host, port = fleet.address
     count = runs[0].config.job.workers
@@ -149,10 +153,11 @@ def _run_all(
     networks = [
         _network(run, workload, fleet, place) for run, place in zip(runs, places, strict=True)
     ]
-    results = [
-        run_session(_session(run, workload, network), folder, listeners)
-        for run, network, folder in zip(runs, networks, folders, strict=True)
-    ]
+    results = []
+    for run, network, folder in zip(runs, networks, folders, strict=True):
+        with tracked(trackers, folder.path, run.config) as tracking:
+            session = _session(run, workload, network)
+            results.append(run_session(session, folder, [*listeners, *tracking]))
     networks[-1].say_goodbye()
     return results
 

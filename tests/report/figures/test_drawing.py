@@ -275,6 +275,23 @@ def test_without_titles_a_figure_still_says_what_it_shows(two_runs: list[Run]) -
     assert right.get_xlabel().replace("\n", " ").endswith("to fedavg-s's final accuracy")
 
 
+def test_the_losses_of_tests_and_of_training_stand_beside_each_other(make_run: MakeRun) -> None:
+    run = make_run("a", rounds=2)
+    rounds = tuple(
+        replace(
+            record,
+            test_loss=1.0 / record.round,
+            workers=tuple(replace(w, train_loss=2.0 / record.round) for w in record.workers),
+        )
+        for record in run.rounds
+    )
+    left, right = compose_figures(compare([replace(run, rounds=rounds)]))["loss"].axes
+    assert list(left.lines[0].get_ydata()) == [1.0, 0.5]
+    assert list(right.lines[0].get_ydata()) == [2.0, 1.0]
+    assert (left.get_ylabel(), right.get_ylabel()) == ("test loss", "training loss")
+    assert "loss" not in compose_figures(compare([run])), "older runs did not record it"
+
+
 def test_nine_methods_are_told_apart_without_colours(make_run: MakeRun) -> None:
     runs = [make_run(name, strategy=name, rounds=30) for name in STRATEGIES]
     for name in ("accuracy-over-time", "accuracy-over-rounds", "heterogeneity"):

@@ -33,23 +33,22 @@ class MeanCurve:
 
 def metric_over_rounds(group: RunGroup) -> MeanCurve:
     """The main metric by round, for rounds in which all runs were tested."""
-    return _at_shared_points(
-        [{test.round: test.value for test in tests_of(run.rounds)} for run in group.runs]
-    )
+    return _by_round(group, lambda record: record.main_value)
+
+
+def test_loss(group: RunGroup) -> MeanCurve:
+    """The mean loss on the test data by round."""
+    return _by_round(group, lambda record: record.test_loss)
+
+
+def train_loss(group: RunGroup) -> MeanCurve:
+    """The mean of the losses that the workers had while they trained, by round."""
+    return _by_round(group, lambda record: record.train_loss)
 
 
 def heterogeneity(group: RunGroup) -> MeanCurve:
     """H by round."""
-    return _at_shared_points(
-        [
-            {
-                r.round: r.heterogeneity
-                for r in run.rounds
-                if r.heterogeneity is not None and math.isfinite(r.heterogeneity)
-            }
-            for run in group.runs
-        ]
-    )
+    return _by_round(group, lambda record: record.heterogeneity)
 
 
 def metric_over_time(group: RunGroup) -> MeanCurve:
@@ -106,6 +105,20 @@ def last_retention(group: RunGroup) -> dict[int, MeanCurve]:
         for worker, retention in last.items():
             kept.setdefault(worker, []).append(retention)
     return {worker: _mean_curve([0], [values]) for worker, values in kept.items()}
+
+
+def _by_round(group: RunGroup, value_of: Callable[[RoundRecord], float | None]) -> MeanCurve:
+    """A value of the records, for rounds in which all runs have it."""
+    return _at_shared_points(
+        [
+            {
+                record.round: value
+                for record in run.rounds
+                if (value := value_of(record)) is not None and math.isfinite(value)
+            }
+            for run in group.runs
+        ]
+    )
 
 
 def _at_shared_points(runs: Sequence[Points]) -> MeanCurve:

@@ -21,7 +21,7 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 from adaptcl.errors import RunFolderError
 from adaptcl.report.comparison import Comparison, RunGroup
-from adaptcl.report.figures import panels
+from adaptcl.report.figures import curves, panels
 from adaptcl.report.figures.palette import FAINT, STYLE, Look, looks
 from adaptcl.report.figures.pictures import (
     PictureOptions,
@@ -137,6 +137,8 @@ def _common_figures(
             "How unequal the workers' update times are", panels.heterogeneity, groups, chosen
         ),
     }
+    if any(r.test_loss is not None for group in groups for run in group.runs for r in run.rounds):
+        figures["loss"] = _loss(groups, chosen)
     if comparison.baseline is not None:
         figures["equal-time"] = _equal_time(comparison)
     if any(record.workers for group in groups for record in group.first.rounds):
@@ -167,6 +169,19 @@ def _of_all(
     axes.set_title(title)
     _say_over_seeds(axes, groups)
     legend_below(figure, axes)
+    return figure
+
+
+def _loss(groups: Sequence[RunGroup], chosen: Sequence[Look]) -> Figure:
+    """The loss on the test data beside that of training: where they part, models overfit."""
+    figure = ShownFigure(figsize=(10.0, 4.4), layout="constrained")
+    left, right = figure.subplots(1, 2, sharey=True)
+    panels.loss(left, groups, chosen, curves.test_loss, "test loss")
+    left.set_title("Loss on the test data")
+    panels.loss(right, groups, chosen, curves.train_loss, "training loss")
+    right.set_title("Loss while workers train")
+    _say_over_seeds(right, groups)
+    legend_below(figure, left)
     return figure
 
 

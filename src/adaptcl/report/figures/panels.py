@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from statistics import fmean
 from typing import Any
 
@@ -42,6 +42,20 @@ def metric_over_rounds(axes: Axes, groups: Sequence[RunGroup], looks: Sequence[L
         curve = curves.metric_over_rounds(group).scaled(1, metric_quantity(measure).scale)
         _line(axes, curve, group, look, place)
     axes.set(xlabel="round", ylabel=axis_label(measure))
+    axes.xaxis.set_major_locator(_whole_numbers())
+
+
+def loss(
+    axes: Axes,
+    groups: Sequence[RunGroup],
+    looks: Sequence[Look],
+    curve_of: Callable[[RunGroup], MeanCurve],
+    name: str,
+) -> None:
+    """A loss of each group of runs by round."""
+    for place, (group, look) in enumerate(zip(groups, looks, strict=True)):
+        _line(axes, curve_of(group), group, look, place)
+    axes.set(xlabel="round", ylabel=name)
     axes.xaxis.set_major_locator(_whole_numbers())
 
 
