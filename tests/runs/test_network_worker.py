@@ -119,14 +119,15 @@ def test_a_worker_holds_back_what_the_server_asks_for_or_tests_on_its_test_part(
     data = load("digits")
     model = models.build("small", (1, 8, 8), 10, 3)
     wanted = replace(DIGITS, mean=data.train.mean, std=data.train.std)
-    mark = fingerprint(model, trace(model, torch.zeros(2, 1, 8, 8), models.MODELS["small"].fixed))
+    units = units_to_json(trace(model, torch.zeros(2, 1, 8, 8), models.MODELS["small"].fixed))
+    mark = fingerprint(model, without_units(model))
     for part, holdout, trained, tested in (
         (False, 0.0, len(data.train), None),
         (True, 0.0, len(data.train), None),
         (False, 0.5, len(data.train) // 2, len(data.train) // 2),
         (True, 0.5, len(data.train), len(data.test)),
     ):
-        invited = replace(invitation(holdout=holdout), inputs=wanted, fingerprint=mark)
+        invited = replace(invitation(holdout=holdout), inputs=wanted, fingerprint=mark, units=units)
         local = LocalData.named("digits", test_part=part)
         found = prepare(replace(OWNER, test_part=part), local, invited)
         assert len(found.samples) == pytest.approx(trained, abs=1)
