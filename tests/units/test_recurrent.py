@@ -197,6 +197,23 @@ def test_hidden_units_that_cannot_be_cut_stay_with_a_reason(
         check_cut_equals_zeroing(model, others)
 
 
+@pytest.mark.parametrize("trained", [True, False])
+def test_statistics_behind_hidden_units_grow_with_their_trained_rows(trained: bool) -> None:
+    class Normed(Classifier):
+        def __init__(self) -> None:
+            super().__init__(nn.LSTM)
+            self.rnn.requires_grad_(trained)
+            self.norm = nn.BatchNorm1d(HIDDEN)
+
+        def forward(self, tokens: Tensor) -> Tensor:
+            scores: Tensor = self.head(self.norm(self.rnn(self.embed(tokens))[0][:, -1]))
+            return scores
+
+    growth = trace(Normed(), TEXTS).growth
+    powers = [] if trained else [[0] * HIDDEN] * 2  # a power of 1 is not listed
+    assert [each.tolist() for each in growth.values()] == powers
+
+
 def test_adaptcl_trains_smaller_recurrent_layers() -> None:
     texts = torch.randint(WORDS, (48, STEPS), generator=torch.Generator().manual_seed(1))
     data = texts, texts[:, -1] % CLASSES

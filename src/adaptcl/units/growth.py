@@ -29,8 +29,9 @@ _WEIGHT = {
     **dict.fromkeys(("linear", "embedding", "embedding_bag", *_CONVOLUTIONS, *_TRANSPOSED), 1),
     **dict.fromkeys(_TRACKING, 3),
     "group_norm": 2,
+    **dict.fromkeys(("lstm", "gru", "rnn_tanh", "rnn_relu"), 2),
 }
-"""By layer, the position of its weight among the arguments."""
+"""By layer, the position of its weight among the arguments, or of a list of its weights."""
 
 
 class GrowthObserver:
@@ -59,6 +60,7 @@ class GrowthObserver:
     def _of_layer(self, call: OperationCall, outputs: Mapping[int, Tag]) -> dict[int, Tensor]:
         """The power of each output of a layer; notes the power of the input of a norm."""
         weight = call.get(_WEIGHT[call.name], "weight")
+        weight = weight[0] if isinstance(weight, list | tuple) else weight
         trained = int(weight is not None and weight.requires_grad)
         found = {place: torch.full_like(tag.ids, trained) for place, tag in outputs.items()}
         power_in = self._power(call.get(0, "input"))
