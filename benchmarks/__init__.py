@@ -30,6 +30,7 @@ BENCHMARKS = {
         ),
         Benchmark("aggregate", "merging sub-models against copying memory", module="aggregation"),
         Benchmark("scale", "the memory of a thousand workers and of ten thousand"),
+        Benchmark("watching", "status file, page and report against the run they show"),
         Benchmark(
             "peers",
             "a FedAvg job on adaptcl, pfl-research and Flower",

@@ -7,7 +7,7 @@ import torch
 
 from adaptcl import models
 from adaptcl.errors import SettingError
-from benchmarks import lasso, layout, machine, step, threads
+from benchmarks import lasso, layout, machine, step, threads, watching
 from benchmarks import round as a_round
 from benchmarks.benchmark import BenchmarkReport, Request
 from benchmarks.layout import refuse_unsafe
@@ -75,6 +75,19 @@ def test_workers_side_by_side_are_measured_in_threads_and_processes(
         "small, 2 side by side on 1 core each, threads",
         "small, 2 side by side on 1 core each, processes",
     ]
+
+
+@pytest.mark.slow
+def test_status_file_page_and_report_are_measured_in_one_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name, few in (("_ROUNDS", 3), ("_WORKERS", 2), ("_IMAGES", 64)):
+        monkeypatch.setattr(watching, name, few)
+    report = watching.measure(ONCE)
+    assert labels(report)[3:] == ["together, no page open", "together"]
+    status, page, file, without_page, together = (row.value for row in report.rows)
+    assert without_page == pytest.approx(status + file)
+    assert together == pytest.approx(without_page + page)
 
 
 def test_channels_last_is_never_tried_where_it_corrupts_memory() -> None:
