@@ -92,7 +92,7 @@ def test_flags_become_values() -> None:
         (["run", "--preste", "x"], "There is no flag --preste; did you mean --preset?"),
         (["run", "--ot", "x"], "There is no flag --ot; did you mean --out?"),
         (["run", "--zzzzz"], "There is no flag --zzzzz; --help lists those there are."),
-        (["forecast", "--out", "x"], "There is no flag --out; --help lists those there are."),
+        (["forecast", "--zzz", "x"], "There is no flag --zzz; --help lists those there are."),
         (["compare", "x", "--markdwon"], "There is no flag --markdwon; did you mean --markdown?"),
         (["compare", "x", "--rounds", "3"], "There is no flag --rounds; --help lists those there "
          "are."),
