@@ -32,6 +32,7 @@ def test_bring_your_own_model_runs_and_adaptcl_is_faster(
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.*pruned units that matter")
 @pytest.mark.parametrize("name", ["tabular_regression", "unet_segmentation", "character_model"])
 def test_other_tasks_get_better_and_adaptcl_leads_at_equal_time(name: str) -> None:
     example = EXAMPLES / f"{name}.py"

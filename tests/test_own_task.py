@@ -6,11 +6,13 @@ import re
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 
 DOCUMENT = Path(__file__).parents[1] / "docs" / "own-task.md"
 
 
+@pytest.mark.filterwarnings("ignore:.*pruned units that matter")
 def test_the_programs_of_the_page_work() -> None:
     text = DOCUMENT.read_text(encoding="utf-8")
     programs = re.findall(r"^```python\n(.*?)^```$", text, re.M | re.S)

@@ -99,7 +99,7 @@ def test_uint8_inputs_that_are_no_such_images_are_refused(shape: tuple[int, ...]
 def test_it_can_be_exported_for_any_number_of_samples(given: Tensor) -> None:
     model = delivered()
     exported = torch.export.export(
-        model, (given,), dynamic_shapes={"inputs": {0: torch.export.Dim("samples", min=1)}}
+        model, (given,), dynamic_shapes={"inputs": ({0: torch.export.Dim("samples", min=1)},)}
     ).module()
     for count in (2, 5):
         torch.testing.assert_close(exported(given[:count]), model(given[:count]))

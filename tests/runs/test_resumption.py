@@ -82,8 +82,9 @@ def test_a_run_killed_again_and_again_ends_like_one_that_was_not(
     folder = tmp_path / "run"
     begin, go_on = ("run", *PRUNING, "--out", str(folder)), ("resume", str(folder))
     # What is killed just before the configuration is there is no run yet. Later a run writes its
-    # marks and the rounds so far, and then for every round the round and the checkpoint.
-    for write, rounds in ((1, 0), (2, 0), (3, 1), (4, 2), (1, 2), (5, 3)):
+    # marks, what its model takes and the rounds so far, and then for every round the round and the
+    # checkpoint.
+    for write, rounds in ((1, 0), (2, 0), (4, 1), (5, 2), (1, 2), (6, 3)):
         words = go_on if (folder / "config.toml").exists() else begin
         assert finished(*words, killed_at_write=write)[0] == KILLED
         assert rounds_in(folder) == rounds
