@@ -96,20 +96,15 @@ class Samples:
         Both have the structure of the samples. `indexes` are int64 and on the device of the
         samples, so that nothing waits for a copy.
         """
-        # index_select copies whole rows; indexing by a tensor is an order of magnitude slower.
-        if not (isinstance(self.inputs, Tensor) and isinstance(self.targets, Tensor)):
-            chosen = self.take(indexes)
-            if not isinstance(chosen.inputs, Tensor):
-                return chosen.inputs, chosen.targets
-            return self._normalised(chosen.inputs), chosen.targets
-        inputs = self.inputs.index_select(0, indexes)
-        targets = self.targets.index_select(0, indexes)
-        return self._normalised(inputs), targets
 
-    def _normalised(self, inputs: Tensor) -> Tensor:
-        if self.scale is None or self.shift is None:
-            return inputs
-        return inputs.float().mul_(self.scale).add_(self.shift)
+        def chosen(each: Tensor) -> Tensor:
+            # This copies whole rows; indexing by a tensor is an order of magnitude slower.
+            return each.index_select(0, indexes)
+
+        inputs, targets = mapped(chosen, self.inputs), mapped(chosen, self.targets)
+        if self.scale is None or self.shift is None or not isinstance(inputs, Tensor):
+            return inputs, targets
+        return inputs.float().mul_(self.scale).add_(self.shift), targets
 
     def to(self, device: torch.device | str) -> Samples:
         return replace(

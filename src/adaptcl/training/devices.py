@@ -18,16 +18,13 @@ from torch import nn
 from adaptcl.data import Samples
 from adaptcl.data.samples import joined
 from adaptcl.training.gpu.captured_buffers import give_back
-from adaptcl.training.gpu.captured_trainer import (
-    CapturedModels,
-    CapturedTrainer,
-    can_be_captured,
-)
+from adaptcl.training.gpu.captured_trainer import CapturedModels, CapturedTrainer
 from adaptcl.training.layout import cpu_layout
 from adaptcl.training.objective import CLASSIFICATION, Objective
 from adaptcl.training.optimizers import OptimizerFactory
 from adaptcl.training.trainer import PlainTrainer, Trainer
 from adaptcl.units import UnitMap
+from adaptcl.units.tensors import each_tensor
 
 PRECISIONS = ("float32", "tf32", "bf16")
 
@@ -58,8 +55,7 @@ def trainers(
 ) -> list[Trainer]:
     """A trainer for each worker's samples: captured steps on a GPU, the plain loop elsewhere.
 
-    Captured steps need a single tensor of inputs and of targets and a ready-made loss. A custom
-    loss may compute on the host or change from step to step, which a replay would not repeat.
+    Captured steps need samples of one shape, because all workers' samples lie in one place.
 
     `precision` says how a GPU multiplies: in float32, in TF32, or in bfloat16 with float32
     weights. Other devices always use float32. The precision and the memory that PyTorch keeps
@@ -78,7 +74,7 @@ def trainers(
         ]
     fast = precision != "float32"
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = fast
-    if custom_optimizer is not None or not can_be_captured(samples[0], objective):
+    if custom_optimizer is not None or len(set(map(_form, samples))) > 1:
         plain = torch.contiguous_format
         return [
             PlainTrainer(model, units, each, plain, objective, custom_optimizer) for each in samples
@@ -92,6 +88,14 @@ def trainers(
         made.append(CapturedTrainer(models, each, begin, worker))
         begin += len(each)
     return made
+
+
+def _form(samples: Samples) -> tuple[object, ...]:
+    """What samples must have in common to lie in one place: a `collate` pads each data set to its
+    own longest sample."""
+    tensors = [*each_tensor(samples.inputs), *each_tensor(samples.targets)]
+    shapes = [(tuple(each.shape[1:]), each.dtype) for each in tensors]
+    return (*shapes, samples.mean, samples.std)
 
 
 @contextmanager

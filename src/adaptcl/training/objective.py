@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
 from adaptcl.custom import custom_function
@@ -57,7 +57,7 @@ class Objective:
     scores: tuple[str, ...] = ()
     """What the dimensions of a model's scores are; empty if they may be anything."""
     is_ready_made: bool = False
-    """Whether the loss is one of this file: it can be captured on a GPU, and takes `reduction`."""
+    """Whether the loss is one of this file: it changes by nothing else, and takes `reduction`."""
     test_batch: int = 64
     """Samples in a batch of a test."""
 
@@ -75,7 +75,7 @@ class Objective:
         """Whether the loss is the cross entropy of one label a sample, which has kernels."""
         return self.is_ready_made and self.targets == "labels"
 
-    def outputs(self, model: nn.Module, inputs: Tensors, targets: Tensors) -> Any:
+    def outputs(self, model: Callable[..., Any], inputs: Tensors, targets: Tensors) -> Any:
         """What the loss and the metrics get of a model: its output, or the `logits` of it."""
         if self.loss is loss_by_model:
             return call_model(model, _with_labels(inputs, targets))

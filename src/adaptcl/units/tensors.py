@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
-from torch import Tensor, nn
+from torch import Tensor
 
 Tensors: TypeAlias = Tensor | tuple[Tensor, ...] | Mapping[str, Tensor]
 
 
-def call_model(model: nn.Module, inputs: Tensors) -> Any:
+def call_model(model: Callable[..., Any], inputs: Tensors) -> Any:
     """The model's output for a batch of inputs."""
     if isinstance(inputs, Tensor):
         return model(inputs)

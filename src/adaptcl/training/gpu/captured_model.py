@@ -15,9 +15,10 @@ from adaptcl.data import Samples
 from adaptcl.training.batches import crop_and_flip
 from adaptcl.training.gpu.captured_buffers import CAPTURING, BatchTable, ModelTensors
 from adaptcl.training.gpu.slices import TwoOwnersError
-from adaptcl.training.objective import CLASSIFICATION, Objective, scores_in
+from adaptcl.training.objective import CLASSIFICATION, Objective
 from adaptcl.training.task import Recipe
 from adaptcl.units import Kept, State, UnitMap, kept_key
+from adaptcl.units.tensors import Tensors
 
 try:
     from adaptcl.training.gpu.activations import halve, halves
@@ -35,6 +36,8 @@ else:
 
 _WARM_UP = 1
 """Steps before a capture, in which libraries choose kernels and ours are compiled."""
+_SAME_LOSS = 1e-6
+"""Relative tolerance between two losses of the same outputs: on a GPU, sums have no fixed order."""
 
 
 class CannotCaptureError(Exception):
@@ -58,7 +61,9 @@ class CapturedModel:
         self.model = model
         self.shape = kept_key(kept)
         self.last_worker = -1
-        model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        for tensor in [*model.parameters(), *model.buffers()]:
+            if tensor.dim() == 4:
+                tensor.data = tensor.data.to(memory_format=torch.channels_last)
         self._units = units
         self._kept = kept
         self._samples = samples
@@ -201,9 +206,9 @@ class CapturedModel:
             self._counters(),
         )
         with shortened, self._autocast():
-            scores = self._scores(inputs)
+            outputs = self._outputs(inputs, targets)
         shortened.finish()
-        root, slope = self._loss(step, scores, targets)
+        root, slope = self._loss(step, outputs, targets)
         leaves = self._descent.leaves
         trained = [name for name, leaf in leaves.items() if leaf.requires_grad]
         gradients = torch.autograd.grad(
@@ -224,13 +229,22 @@ class CapturedModel:
 
     @torch.no_grad()
     def _watched(self, step: _Step, recipe: Recipe) -> Shortcuts:
-        inputs, _ = self._batch(step, recipe)
+        inputs, targets = self._batch(step, recipe)
         watch = OperationRecorder(fits, halves)
         with watch, self._autocast():
-            self._scores(inputs)
+            outputs = self._outputs(inputs, targets)
+        if not self._objective.is_ready_made:
+            self._refuse_changing_loss(outputs, targets)
         return watch.found()
 
-    def _batch(self, step: _Step, recipe: Recipe) -> tuple[Tensor, Tensor]:
+    def _refuse_changing_loss(self, outputs: Any, targets: Tensors) -> None:
+        """A replay repeats the numbers that a custom loss drew, or counted, at the capture."""
+        with self._autocast():
+            first, second = (self._objective.mean_loss(outputs, targets) for _ in range(2))
+        if not torch.allclose(first, second, rtol=_SAME_LOSS, atol=0, equal_nan=True):
+            raise CannotCaptureError("the loss changes while outputs and targets stay the same")
+
+    def _batch(self, step: _Step, recipe: Recipe) -> tuple[Tensors, Tensors]:
         table = step.table
         if batch_fits(self._samples, step.size):
             moved = recipe.augmentation
@@ -239,24 +253,31 @@ class CapturedModel:
         inputs, targets = self._samples.batch(indexes)
         if recipe.augmentation:
             inputs = crop_and_flip(inputs, moves)
-        if inputs.dim() == 4:
+        if isinstance(inputs, Tensor) and inputs.dim() == 4:
             inputs = inputs.contiguous(memory_format=torch.channels_last)
         return inputs, targets
 
-    def _scores(self, inputs: Tensor) -> Tensor:
+    def _outputs(self, inputs: Tensors, targets: Tensors) -> Any:
+        """What the loss gets of the model with the weights that the step reads."""
         assert self._descent is not None
-        output = functional_call(self.model, self._descent.leaves, (inputs,))
-        scores: Tensor = scores_in(output, first=True)
-        return scores
+        leaves = self._descent.leaves
 
-    def _loss(self, step: _Step, scores: Tensor, targets: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Write down the loss; where the backward pass begins, and the gradient there if not 1."""
+        def call(*args: Any, **kwargs: Any) -> Any:
+            return functional_call(self.model, leaves, args, kwargs)
+
+        return self._objective.outputs(call, inputs, targets)
+
+    def _loss(self, step: _Step, outputs: Any, targets: Any) -> tuple[Tensor, Tensor | None]:
+        """Write down the loss; where the backward pass begins, and the gradient there if not 1.
+
+        Cross entropy has a kernel; any other loss is captured as PyTorch computes it.
+        """
         table = step.table
-        if self._objective.is_classification and loss_fits(scores):
-            return scores, loss_gradient(scores, targets, table.noted, table.counter)
+        if self._objective.is_classification and loss_fits(outputs):
+            return outputs, loss_gradient(outputs, targets, table.noted, table.counter)
         with self._autocast():
-            mean = self._objective.mean_loss(scores, targets)
-        table.note(mean.detach())
+            mean = self._objective.mean_loss(outputs, targets)
+        table.note(mean.detach().float())
         return mean, None
 
     def _autocast(self) -> torch.autocast:

@@ -27,12 +27,6 @@ from adaptcl.units import Kept, State, UnitMap, kept_key, submodel
 _log = logging.getLogger(__name__)
 
 
-def can_be_captured(samples: Samples, objective: Objective) -> bool:
-    """Whether a step on these samples can be captured, as far as samples and loss decide that."""
-    tensors = isinstance(samples.inputs, Tensor) and isinstance(samples.targets, Tensor)
-    return tensors and objective.is_ready_made
-
-
 class CapturedModels:
     """All captured models of a process, each lent to one task's trainer at a time."""
 
