@@ -46,6 +46,10 @@ class WorkerRecord:
     test: WorkerTest | None = None
     """Of the model that the worker was sent, where workers test; the file leaves it out if there is
     none."""
+    begin_s: float | None = None
+    """When the worker's task was sent, if that was not when the round began: always without a
+    barrier, and with one for late updates and workers that joined. The file leaves it out
+    otherwise."""
 
 
 @dataclass(frozen=True)
@@ -116,8 +120,9 @@ class RoundRecord:
             # JSON has no word for infinity.
             if worker["loss_jump"] is not None and not math.isfinite(worker["loss_jump"]):
                 worker["loss_jump"] = None
-            if worker["test"] is None:
-                del worker["test"]
+            for name in ("test", "begin_s"):
+                if worker[name] is None:
+                    del worker[name]
         return values
 
     @classmethod

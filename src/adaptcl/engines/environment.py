@@ -194,7 +194,8 @@ class Environment:
         back = self._finish(
             worker, trained, received, lambda t: up * self.trace.at(worker, t).bandwidth
         )
-        return Timing(arrived - start, trained - arrived, back - trained, sent, received)
+        phases = (arrived - start, trained - arrived, back - trained)
+        return Timing(*phases, sent, received, begin=start)
 
     def whole_updates(self, sent: int, received: int) -> list[Timing]:
         """How long each worker takes for the whole model, before anything changes or fluctuates."""

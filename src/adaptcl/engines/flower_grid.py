@@ -226,7 +226,9 @@ class GridTransport:
         total = message.elapsed(outcome.at, checked.seconds)
         train = min(checked.seconds, total)
         way = (total - train) / 2
-        return Arrival(checked.update, Timing(way, train, way, message.size, len(content)))
+        begin = outcome.at - self._began - total
+        timing = Timing(way, train, way, message.size, len(content), begin)
+        return Arrival(checked.update, timing)
 
     def _give_up(self) -> Iterator[Happening]:
         """Lose workers that have taken too long for their tasks."""

@@ -22,11 +22,9 @@ from adaptcl.report.worker_timeline import (
     TimelineBar,
     chosen_workers,
     even_choice,
-    has_barrier,
     phase_seconds,
+    timeline_bars,
     waiting_share,
-    with_starts,
-    worker_bars,
 )
 from adaptcl.runs.folder import read_delivered
 
@@ -38,6 +36,7 @@ MOST_POINTS = 3000
 """Points of a curve."""
 
 Values = dict[str, Any]
+Bars = Sequence[TimelineBar]
 
 
 def page_data(runs: Sequence[Run]) -> Values:
@@ -51,6 +50,7 @@ def page_data(runs: Sequence[Run]) -> Values:
 
 def _run(run: Run, colour: str) -> Values:
     chosen = chosen_workers(run.rounds, MOST_WORKERS)
+    bars = timeline_bars(run.rounds)
     summary = run.summary
     return {
         "label": run.label,
@@ -67,9 +67,9 @@ def _run(run: Run, colour: str) -> Values:
         "metric": {"label": run.measure.label, "in_percent": run.measure.in_percent},
         "value": _last_value(run.rounds) if summary is None else _known(summary.main_value),
         "time_s": run.rounds[-1].virtual_time_s if run.rounds else 0.0,
-        "curves": _curves(run.rounds),
-        "phases": _phases(run.rounds, chosen),
-        "timeline": _timeline(run.rounds, chosen),
+        "curves": _curves(run.rounds, bars),
+        "phases": _phases(bars, chosen),
+        "timeline": _timeline(run.rounds, bars, chosen),
         "widths": _widths(run, chosen),
     }
 
@@ -88,10 +88,9 @@ def _known(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def _curves(rounds: Sequence[RoundRecord]) -> Values:
-    begun = with_starts(rounds)
-    chosen = [begun[place] for place in even_choice(len(rounds), MOST_POINTS)]
-    kept = [record for _, record in chosen]
+def _curves(rounds: Sequence[RoundRecord], bars: Sequence[Bars]) -> Values:
+    chosen = even_choice(len(rounds), MOST_POINTS)
+    kept = [rounds[place] for place in chosen]
     return {
         "round": [record.round for record in kept],
         "time": [_short(record.virtual_time_s) for record in kept],
@@ -100,46 +99,42 @@ def _curves(rounds: Sequence[RoundRecord]) -> Values:
         "test_loss": [record.test_loss for record in kept],
         "heterogeneity": [record.heterogeneity for record in kept],
         "bytes": [(record.bytes_sent or 0) + (record.bytes_received or 0) for record in kept],
-        "waiting": [_short(_waiting_share(*each)) for each in chosen],
+        "waiting": [_short(waiting_share([bars[place]])) for place in chosen],
     }
 
 
-def _waiting_share(begin: float, record: RoundRecord) -> float:
-    """The share of a round in which workers wait, on average over the workers."""
-    duration = record.virtual_time_s - begin
-    if duration <= 0 or not has_barrier(begin, record):
-        return 0.0
-    waits = [duration - worker.update_time_s for worker in record.workers]
-    return sum(waits) / len(waits) / duration if waits else 0.0
-
-
-def _phases(rounds: Sequence[RoundRecord], chosen: Sequence[int]) -> Values:
+def _phases(bars: Sequence[Bars], chosen: Sequence[int]) -> Values:
     """Seconds that each worker spent on each phase over the whole run."""
-    totals = phase_seconds(rounds)
+    totals = phase_seconds(bars)
     return {
         "workers": list(chosen),
         "seconds": [[_short(value) for value in totals[worker]] for worker in chosen],
-        "waiting": _short(waiting_share(rounds)),
+        "waiting": _short(waiting_share(bars)),
         "workers_in_all": len(totals),
     }
 
 
-def _timeline(rounds: Sequence[RoundRecord], chosen: Sequence[int]) -> Values:
+def _timeline(rounds: Sequence[RoundRecord], bars: Sequence[Bars], chosen: Sequence[int]) -> Values:
     """Bars: for each worker [round, begin, send, train, receive, retention, waits until]."""
-    kept = [rounds[place] for place in even_choice(len(rounds), MOST_ROUNDS)]
-    numbers = {record.round for record in kept}
-    bars = worker_bars(rounds, chosen)
+    places = even_choice(len(rounds), MOST_ROUNDS)
+    kept = [rounds[place] for place in places]
+    of_worker: dict[int, list[list[float]]] = {worker: [] for worker in chosen}
+    for place in places:
+        for bar in bars[place]:
+            if bar.record.worker in of_worker:
+                of_worker[bar.record.worker].append(_bar(bar))
     return {
         "workers": list(chosen),
-        "bars": [[_bar(each) for each in bars[w] if each.round in numbers] for w in chosen],
+        "bars": list(of_worker.values()),
         "ends": [_short(record.virtual_time_s) for record in kept],
         "rounds": [record.round for record in kept],
     }
 
 
 def _bar(bar: TimelineBar) -> list[float]:
-    spent = (bar.begin_s, bar.send_s, bar.train_s, bar.receive_s, bar.retention, bar.until_s)
-    return [bar.round, *map(_short, spent)]
+    each = bar.record
+    values = (bar.begin_s, each.send_s, each.train_s, each.receive_s, each.retention, bar.until_s)
+    return [bar.round, *map(_short, values)]
 
 
 def _widths(run: Run, chosen: Sequence[int]) -> Values | None:

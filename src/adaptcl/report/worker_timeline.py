@@ -1,15 +1,18 @@
 """Who did what when: for each worker and round the time of sending, training, receiving, waiting.
 
-The page and the figure of the timeline are made of this.
+With a barrier, whoever has answered waits until its round closes. Without one, a worker waits until
+it gets its next task; a time that it was away for is no waiting. The page and the figure of the
+timeline are made of this.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
-from adaptcl.records import RoundRecord
+from adaptcl.records import RoundRecord, WorkerRecord
 
 PHASES = ("send", "train", "receive", "wait")
 
@@ -18,77 +21,64 @@ PHASES = ("send", "train", "receive", "wait")
 class TimelineBar:
     """One worker in one round, in seconds of the run's clock."""
 
+    record: WorkerRecord
     round: int
     begin_s: float
-    send_s: float
-    train_s: float
-    receive_s: float
     until_s: float
-    """When the worker gets its next task; it waits from the arrival of its update until then."""
-    retention: float
+    """When the worker's waiting ends; without waiting, when its update arrived."""
+
+    @property
+    def seconds(self) -> tuple[float, float, float, float]:
+        """The length of each phase, in the order of `PHASES`."""
+        each = self.record
+        wait = self.until_s - self.begin_s - each.update_time_s
+        return each.send_s, each.train_s, each.receive_s, max(0.0, wait)
 
     def phases(self) -> list[tuple[float, float]]:
-        """The beginning and the length of each phase, in the order of `PHASES`."""
-        begin, found = self.begin_s, []
-        for length in (self.send_s, self.train_s, self.receive_s):
-            found.append((begin, length))
-            begin += length
-        return [*found, (begin, max(0.0, self.until_s - begin))]
+        """The beginning and the length of each phase."""
+        begins = accumulate(self.seconds, initial=self.begin_s)
+        return list(zip(begins, self.seconds, strict=False))
 
 
-def worker_bars(
-    rounds: Sequence[RoundRecord], workers: Sequence[int]
-) -> dict[int, list[TimelineBar]]:
-    """The bars of these workers, in the order of time."""
-    bars: dict[int, list[TimelineBar]] = {worker: [] for worker in workers}
-    busy_until = dict.fromkeys(workers, 0.0)
-    for begin, record in with_starts(rounds):
-        barrier = has_barrier(begin, record)
-        for each in record.workers:
-            if each.worker not in bars:
-                continue
-            starts = begin if barrier else busy_until[each.worker]
+def timeline_bars(rounds: Sequence[RoundRecord]) -> list[list[TimelineBar]]:
+    """The bars of each round."""
+    return list(_backwards(rounds))[::-1]
+
+
+def _backwards(rounds: Sequence[RoundRecord]) -> Iterator[list[TimelineBar]]:
+    """The bars of each round, the last round first: how long a worker waits shows later."""
+    next_begins: dict[int, float] = {}
+    begins = [0.0, *(record.virtual_time_s for record in rounds)]
+    for begin, record in reversed(list(zip(begins, rounds, strict=False))):
+        has_barrier = any(each.begin_s is None for each in record.workers)
+        for away in record.missing:
+            next_begins.pop(away, None)
+        bars = []
+        for each in reversed(record.workers):
+            starts = begin if each.begin_s is None else each.begin_s
             ends = starts + each.update_time_s
-            busy_until[each.worker] = ends
-            until = record.virtual_time_s if barrier else ends
-            times = (starts, each.send_s, each.train_s, each.receive_s, until)
-            bars[each.worker].append(TimelineBar(record.round, *times, each.retention))
-    return bars
+            closes = record.virtual_time_s if has_barrier else next_begins.get(each.worker, ends)
+            bars.append(TimelineBar(each, record.round, starts, max(ends, closes)))
+            next_begins[each.worker] = starts
+        yield bars[::-1]
 
 
-def phase_seconds(rounds: Sequence[RoundRecord]) -> dict[int, list[float]]:
+def phase_seconds(bars: Sequence[Sequence[TimelineBar]]) -> dict[int, list[float]]:
     """The seconds that each worker spent on each phase, in the order of `PHASES`."""
     totals: dict[int, list[float]] = {}
-    for begin, record in with_starts(rounds):
-        barrier = has_barrier(begin, record)
-        for each in record.workers:
-            wait = record.virtual_time_s - begin - each.update_time_s if barrier else 0.0
-            spent = (each.send_s, each.train_s, each.receive_s, max(0.0, wait))
-            known = totals.setdefault(each.worker, [0.0] * len(PHASES))
-            totals[each.worker] = [old + new for old, new in zip(known, spent, strict=True)]
+    for of_round in bars:
+        for bar in of_round:
+            known = totals.setdefault(bar.record.worker, [0.0] * len(PHASES))
+            for phase, spent in enumerate(bar.seconds):
+                known[phase] += spent
     return totals
 
 
-def waiting_share(rounds: Sequence[RoundRecord]) -> float:
+def waiting_share(bars: Sequence[Sequence[TimelineBar]]) -> float:
     """The share of all workers' time that they wait."""
-    totals = list(phase_seconds(rounds).values())
-    whole = math.fsum(second for spent in totals for second in spent)
-    return math.fsum(spent[-1] for spent in totals) / whole if whole else 0.0
-
-
-def with_starts(rounds: Sequence[RoundRecord]) -> list[tuple[float, RoundRecord]]:
-    """Each record with the moment its round began."""
-    ends = [0.0, *(record.virtual_time_s for record in rounds)]
-    return list(zip(ends, rounds, strict=False))
-
-
-def has_barrier(begin: float, record: RoundRecord) -> bool:
-    """Whether all of a round's updates fit into it: then whoever is done waits for its end."""
-    duration = (record.virtual_time_s - begin) * (1 + 1e-9)
-    names = [worker.worker for worker in record.workers]
-    return len(set(names)) == len(names) and all(
-        worker.update_time_s <= duration for worker in record.workers
-    )
+    spent = [bar.seconds for of_round in bars for bar in of_round]
+    whole = math.fsum(map(sum, spent))
+    return math.fsum(each[-1] for each in spent) / whole if whole else 0.0
 
 
 def chosen_workers(rounds: Sequence[RoundRecord], most: int) -> list[int]:

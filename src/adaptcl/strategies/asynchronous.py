@@ -61,6 +61,8 @@ class Asynchronous(ABC):
         self._pulled = [0] * job.workers
         """How many merges there had been when each worker got its task."""
         self._records: list[WorkerRecord] = []
+        self._missing: set[int] = set()
+        """Workers that were away, if only for a while, since the last round closed."""
         self._coefficients = FirstCoefficients()
 
     # Hooks: what a subclass decides ------------------------------------------------------------
@@ -101,7 +103,8 @@ class Asynchronous(ABC):
             self.state = {**self.state, **{name: before[name] for name in unchanging}}
         self.merges += 1
         self.done[update.worker] += 1
-        self._records.append(worker_record(self.job.units, arrival, 0.0))
+        record = worker_record(self.job.units, arrival, 0.0, began_with_round=False)
+        self._records.append(record)
         return Reaction(self._release(), self._close_if_complete())
 
     def expired(self) -> Reaction:
@@ -111,6 +114,7 @@ class Asynchronous(ABC):
     def lost(self, worker: int) -> Reaction:
         """Go on without a worker, and wait for it no longer."""
         self._present[worker] = False
+        self._missing.add(worker)
         self._tasks.pop(worker, None)
         return Reaction(self._release(), self._close_if_complete())
 
@@ -165,6 +169,7 @@ class Asynchronous(ABC):
         self.merges = tree["merges"]
         self.done = list(tree["done"])
         self._present = list(tree["present"])
+        self._missing = self._absent()
         self._pulled = list(tree["pulled"])
         self._coefficients.restore(tree["first_lasso"])
         for each in tree["tasks"]:
@@ -203,7 +208,12 @@ class Asynchronous(ABC):
         if not self._records or not (len(self._records) >= self.job.workers or self.finished):
             return None
         records, self._records = tuple(self._records), []
-        return Closed(round=-(-self.merges // self.job.workers), workers=records)
+        missing, self._missing = tuple(sorted(self._missing)), self._absent()
+        number = -(-self.merges // self.job.workers)
+        return Closed(round=number, workers=records, missing=missing)
+
+    def _absent(self) -> set[int]:
+        return {worker for worker, here in enumerate(self._present) if not here}
 
 
 def is_statistic(name: str) -> bool:

@@ -116,7 +116,9 @@ class Strategy(Protocol):
         ...
 
 
-def worker_record(units: UnitMap, arrival: Arrival, pruned_rate: float) -> WorkerRecord:
+def worker_record(
+    units: UnitMap, arrival: Arrival, pruned_rate: float, *, began_with_round: bool
+) -> WorkerRecord:
     """One worker's line in the record of a round."""
     timing, update = arrival.timing, arrival.update
     cut = update.cut
@@ -134,6 +136,7 @@ def worker_record(units: UnitMap, arrival: Arrival, pruned_rate: float) -> Worke
         bytes_received=timing.bytes_received,
         train_loss=update.loss,
         test=update.test,
+        begin_s=None if began_with_round else timing.begin,
     )
 
 

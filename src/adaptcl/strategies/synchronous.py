@@ -104,6 +104,8 @@ class Synchronous:
         self._records: list[WorkerRecord] = []
         self._drawn: set[int] = set()
         """The workers asked to take part in this round, by the draw or because they joined."""
+        self._first_asked: set[int] = set()
+        """Those of them that got their task when the round began."""
         self._sum = Aggregation(job.units, job.state, settings)
         self._coefficients = FirstCoefficients()
         self._slowest = 0.0
@@ -181,7 +183,9 @@ class Synchronous:
         if task.round == 1:
             self._coefficients.add(task.kept, update.lasso)
         self._sum.add(update.state, update.kept, update.samples)
-        self._records.append(worker_record(self.units, arrival, self._rates[worker]))
+        began = worker in self._first_asked and not is_late
+        rate = self._rates[worker]
+        self._records.append(worker_record(self.units, arrival, rate, began_with_round=began))
         return self._close() if self._overdue else self._close_if_complete()
 
     def expired(self) -> Reaction:
@@ -253,6 +257,7 @@ class Synchronous:
         for each in tree["tasks"]:
             task = task_from_tree(each, self.job.recipe, self._cut)
             self._tasks[task.worker] = task
+        self._first_asked = {t.worker for t in self._tasks.values() if t.round == self.round}
 
     # Giving out tasks --------------------------------------------------------------------------
 
@@ -262,8 +267,10 @@ class Synchronous:
         self._drawn.clear()
         if self.finished:
             return Reaction()
+        tasks = self._ask()
+        self._first_asked = {task.worker for task in tasks}
         limit = self.settings.deadline * self._slowest
-        return Reaction(self._ask(), deadline=limit if limit > 0 else None)
+        return Reaction(tasks, deadline=limit if limit > 0 else None)
 
     def _ask(self) -> tuple[Task, ...]:
         """Tasks for this round's participants, drawn from all present workers that are free."""

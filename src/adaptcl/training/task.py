@@ -176,6 +176,8 @@ class Timing:
     receive: float
     bytes_sent: int = 0
     bytes_received: int = 0
+    begin: float = 0.0
+    """When the task was sent, in seconds of the run."""
 
     @property
     def update_time(self) -> float:

@@ -16,7 +16,13 @@ from adaptcl.report.comparison import RunGroup
 from adaptcl.report.figures.pictures import ShownFigure
 from adaptcl.report.saved_run import clock_of
 from adaptcl.report.wording import duration_unit
-from adaptcl.report.worker_timeline import PHASES, chosen_workers, waiting_share, worker_bars
+from adaptcl.report.worker_timeline import (
+    PHASES,
+    TimelineBar,
+    chosen_workers,
+    timeline_bars,
+    waiting_share,
+)
 
 _ROUNDS = 3
 """Rounds of the method with the longest ones that a panel shows."""
@@ -44,10 +50,11 @@ def timeline_figure(groups: Sequence[RunGroup]) -> Figure:
     )
     for (left, right), group, run, named in zip(panels, shown, runs, workers, strict=True):
         end = _ending(run.rounds)
-        _draw_bars(left, run.rounds, named, (0.0, length), 0.0, unit.scale)
-        _draw_bars(right, run.rounds, named, (end - length, end), end, unit.scale)
+        bars = timeline_bars(run.rounds)
+        _draw_bars(left, bars, named, (0.0, length), 0.0, unit.scale)
+        _draw_bars(right, bars, named, (end - length, end), end, unit.scale)
         seed = f", seed {run.config.get('seed')}" if len(group.runs) > 1 else ""
-        waits = f"{group.label}{seed}: workers wait {100 * waiting_share(run.rounds):.0f} %"
+        waits = f"{group.label}{seed}: workers wait {100 * waiting_share(bars):.0f} %"
         right.set_title(waits, loc="right", fontsize=10, fontweight="normal")
         left.set_ylabel("worker")
     clock = f"{clock_of(runs)} ({unit.unit.strip()})"
@@ -61,7 +68,7 @@ def timeline_figure(groups: Sequence[RunGroup]) -> Figure:
 
 def _draw_bars(
     axes: Axes,
-    rounds: Sequence[RoundRecord],
+    rounds: Sequence[Sequence[TimelineBar]],
     workers: Sequence[int],
     window: tuple[float, float],
     origin: float,
@@ -69,8 +76,9 @@ def _draw_bars(
 ) -> None:
     """The bars in a window of time; the axis counts from `origin`."""
     begin, end = window
-    for place, bars in enumerate(worker_bars(rounds, workers).values()):
-        seen = [bar.phases() for bar in bars if bar.until_s >= begin and bar.begin_s <= end]
+    bars = [bar for each in rounds for bar in each if bar.until_s >= begin and bar.begin_s <= end]
+    for place, worker in enumerate(workers):
+        seen = [bar.phases() for bar in bars if bar.record.worker == worker]
         for number, phase in enumerate(PHASES):
             spans = [_clipped(phases[number], window) for phases in seen]
             axes.broken_barh(

@@ -47,13 +47,14 @@ class OpenTask:
     is_complete: bool = True
     """Whether it brings all that the worker needs, frozen tensors too."""
 
-    def timing(self, reply: Replied, trained: float) -> Timing:
-        """Where the update time went. The worker only says how long it trained: the total is what
-        the server measured, whatever the worker claims."""
+    def timing(self, reply: Replied, trained: float, began: float) -> Timing:
+        """Where the update time went, in a run that began at `began`. The worker only says how long
+        it trained: the total is what the server measured, whatever the worker claims."""
         total = max(0.0, reply.arrived - self.sent)
         send = min(total, max(0.0, reply.received - self.sent))
         train = min(trained, total - send)
-        return Timing(send, train, total - send - train, self.size, len(reply.content))
+        phases = (send, train, total - send - train)
+        return Timing(*phases, self.size, len(reply.content), begin=self.sent - began)
 
 
 class Network:
@@ -296,7 +297,7 @@ class Network:
         del self._open[worker]
         self.traffic.count_task(each.size)
         self._reliability.succeeded(checked.update)
-        timing = each.timing(reply, checked.seconds)
+        timing = each.timing(reply, checked.seconds, self._began)
         self._update_times[worker] = timing.update_time
         self._unsettled[worker] = checked.update.round
         yield Arrived(Arrival(checked.update, timing))

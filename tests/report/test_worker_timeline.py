@@ -1,0 +1,80 @@
+"""What workers did when, seen in records that real runs left."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from adaptcl.records import RoundRecord
+from adaptcl.report.worker_timeline import (
+    TimelineBar,
+    phase_seconds,
+    timeline_bars,
+    waiting_share,
+)
+from tests.runs.small_runs import small_run
+
+WAIT = -1
+
+
+def rounds_of(out: Path, strategy: str, **settings: object) -> tuple[RoundRecord, ...]:
+    return small_run(out, strategy=strategy, jitter=0.0, sigma=4.0, **settings).rounds
+
+
+def bars_of(rounds: tuple[RoundRecord, ...], worker: int) -> list[TimelineBar]:
+    return [bar for each in timeline_bars(rounds) for bar in each if bar.record.worker == worker]
+
+
+def test_a_worker_of_ssp_that_is_too_far_ahead_is_shown_to_wait(tmp_path: Path) -> None:
+    rounds = rounds_of(tmp_path, "ssp-s", staleness_threshold=1, rounds=6)
+    spent = phase_seconds(timeline_bars(rounds))
+    assert spent[0][WAIT] == 0  # the slowest
+    assert 0 < spent[1][WAIT] < spent[2][WAIT] < spent[3][WAIT]
+    first, second, third, *_ = bars_of(rounds, 3)
+    # It may lead by one round, so it does two at once; the third begins when the slowest is done.
+    assert first.seconds[WAIT] == 0
+    slowest = bars_of(rounds, 0)[0]
+    assert second.until_s == third.begin_s == slowest.begin_s + slowest.record.update_time_s
+
+
+@pytest.mark.parametrize("strategy", ["fedasync-s", "dc-asgd-a-s", "fedbuff"])
+def test_without_a_barrier_workers_go_from_task_to_task(tmp_path: Path, strategy: str) -> None:
+    rounds = rounds_of(tmp_path, strategy, rounds=4)
+    assert waiting_share(timeline_bars(rounds)) < 1e-9
+    for worker in range(4):
+        bars = bars_of(rounds, worker)
+        assert bars[0].begin_s == 0
+        for bar, following in pairwise(bars):
+            assert following.begin_s == pytest.approx(bar.begin_s + bar.record.update_time_s)
+
+
+def test_with_a_barrier_everybody_waits_for_the_end_of_the_round(tmp_path: Path) -> None:
+    rounds = rounds_of(tmp_path, "fedavg-s", rounds=3)
+    assert all(each.begin_s is None for record in rounds for each in record.workers)
+    for bars, record in zip(timeline_bars(rounds), rounds, strict=True):
+        assert [bar.until_s for bar in bars] == [record.virtual_time_s] * 4
+    assert 0.2 < waiting_share(timeline_bars(rounds)) < 0.6
+
+
+def test_a_late_update_is_shown_from_when_its_task_was_sent(tmp_path: Path) -> None:
+    rounds = rounds_of(tmp_path, "fedavg-s", rounds=4, deadline=0.6)
+    late = [bar for bar in bars_of(rounds, 0) if bar.record.begin_s is not None]
+    assert late
+    for bar in late:
+        began_with = next(r for r in rounds if r.virtual_time_s == bar.begin_s)
+        assert 0 in rounds[began_with.round].missing
+        assert bar.round > began_with.round + 1
+
+
+def test_while_it_is_away_a_worker_does_not_wait(tmp_path: Path) -> None:
+    whole = rounds_of(tmp_path / "whole", "fedasync-s", rounds=6)
+    leaves, returns = whole[1].virtual_time_s, whole[3].virtual_time_s
+    trace = tmp_path / "trace.csv"
+    rows = f"{leaves},3,1,1,0\n{returns},3,1,1,1\n"
+    trace.write_text(f"time_s,worker,bandwidth,speed,available\n{rows}")
+    rounds = rounds_of(tmp_path / "away", "fedasync-s", rounds=6, trace=str(trace))
+    assert any(3 in record.missing for record in rounds)
+    assert any(b.begin_s - a.until_s > 0 for a, b in pairwise(bars_of(rounds, 3)))
+    assert waiting_share(timeline_bars(rounds)) < 1e-9
