@@ -36,7 +36,9 @@ CLOCK = rb'"(\w+_s|heterogeneity\w*|bytes_\w+)": [^,}]*'
 """What a real clock sets; messages between machines hold times, so their sizes vary too."""
 QUICK = {"strategies", "settings/grow", "settings/beta", "forecast", "killed", "own/python"}
 IMAGES = {"cifar10": "cifar10-jpeg.npz", "tiny-imagenet": "tinyimagenet32-jpeg.npz"}
-SMALL = "--data digits --samples 300 --workers 5 --rounds 4 --sigma 4 --pruning-interval 1"
+CLOCK_SET = "--sigma 4 --train-time 20 --profile-epochs 1 --flops-share 0.8 --bandwidth-max 0.05"
+"""Without these a run measures how long training takes, each time a little differently."""
+SMALL = f"--data digits --samples 300 --workers 5 --rounds 4 --pruning-interval 1 {CLOCK_SET}"
 CHANGING = (
     "--trace GIVEN/bandwidth_falls.csv --rounds 22 --pruning-interval 2 --train-time 40 "
     "--epochs 0.2 --profile-epochs 0.2 --evaluate-every 11"
@@ -68,7 +70,6 @@ SETTINGS = {
     "width-8": "--width-multiple 8 --fixed features.0 --alpha 4 --max-pruned-rate 0.3",
     "bandwidths": "--bandwidths 0.05,0.04,0.03,0.02,0.01 --speeds 1,1,2,2,0.5 --flops-share 0.5",
     "pruned-rates": "--pruned-rates 0.5,0.3,0.2,0.3,0.0;0.3,0.2,0.2,0.2,0.0",
-    "adapt-strength": "--adapt-strength true --max-importance-lost 0.01 --strength 0.5 --rounds 6",
     "asynchronous": "--strategy fedasync-s,ssp-s,dc-asgd-a-s,fedbuff --staleness-weight hinge "
     "--staleness-hinge 1 --staleness-slope 2 --staleness-threshold 0 --lambda-0 1 "
     "--dc-learning-rate 0.02 --commit-epochs 1 --buffer-size 2 --server-learning-rate 0.5",
@@ -78,7 +79,7 @@ SETTINGS = {
 """Settings beside those of the small job, by the name of their case."""
 COMPARED = "compare run --target-accuracy 30 --csv all.csv --markdown"
 OVER_SEEDS = "compare run --over-seeds --csv seeds.csv --out compared"
-FEW = "--workers 3 --rounds 3 --pruning-interval 1 --sigma 4 --out"
+FEW = f"--workers 3 --rounds 3 --pruning-interval 1 {CLOCK_SET} --out"
 OWN = (
     f"run --model own:build --data own:load --width-multiple 1 {FEW} own",
     "data pack folder:GIVEN/pictures packed.npz",
@@ -90,7 +91,8 @@ HELPED = "run forecast describe resume server worker keys compare data "
 GIVEN = {
     "absent.csv": "time_s,worker,bandwidth,speed,available\n60,1,1,1,0\n200,1,1,2,1\n",
     "job.toml": 'strategy = "fedavg-s, adaptcl"\ndata = "digits"\nsamples = 300\nworkers = 4\n'
-    'rounds = 3\npruning_interval = 1\nsigma = 4\n[adaptcl]\naggregation = "by-unit"\n',
+    "rounds = 3\npruning_interval = 1\nsigma = 4\ntrain_time = 20.0\n"
+    '[adaptcl]\naggregation = "by-unit"\n',
     "own.py": """import torch
 from torch import nn
 def build(shape, classes):
@@ -106,7 +108,8 @@ def load(data_dir=None):
 from safetensors.torch import save_file; torch.manual_seed(3)
 model, (train, test) = own.build((1, 10, 10), 4), own.load()
 print(adaptcl.describe(model, train[0][:2]))
-job = dict(rounds=4, sigma=4, pruning_interval=1, width_multiple=1, bandwidth_max=0.01)
+clock = dict(sigma=4, bandwidth_max=0.01, train_time=1.0)
+job = dict(clock, rounds=4, pruning_interval=1, width_multiple=1)
 parts, seen = [(train[0][i::4], train[1][i::4]) for i in range(4)], []
 for name, given, more in (("whole", train, {"workers": 4}), ("parts", parts, {})):
     result = adaptcl.run(model, given, test, out=name, listeners=[seen.append], **job, **more)

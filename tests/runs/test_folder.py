@@ -16,8 +16,8 @@ from adaptcl.data.samples import Inputs
 from adaptcl.errors import RunFolderError
 from adaptcl.events import RoundFinished, UpdateArrived
 from adaptcl.records import RoundRecord, Summary, WorkerRecord, summarise
-from adaptcl.runs.folder import (
-    RunFolder,
+from adaptcl.runs.folder import RunFolder
+from adaptcl.runs.run_files import (
     is_run_folder,
     read_delivered,
     read_finished,
@@ -159,7 +159,7 @@ def test_a_folder_that_cannot_be_made_is_told_of(tmp_path: Path) -> None:
 
 def test_only_a_run_folder_can_be_opened(tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "absent"):
-        with pytest.raises(RunFolderError, match="is not a run folder: it has no config"):
+        with pytest.raises(RunFolderError, match="is not a run folder: it holds no config"):
             RunFolder.open(path)
 
 

@@ -15,7 +15,7 @@ from torch.nn import functional as F
 import adaptcl
 from adaptcl.config import configure
 from adaptcl.errors import AdaptCLError
-from adaptcl.runs.folder import read_finished
+from adaptcl.runs.run_files import read_finished
 from adaptcl.runs.session import run_session, simulated_session
 from adaptcl.runs.workload import load_workload
 

@@ -9,7 +9,8 @@ from torch import Tensor, nn
 import adaptcl
 from adaptcl.data import Samples
 from adaptcl.errors import AdaptCLError, DataError, SettingError, TraceError
-from adaptcl.runs.workload import Workload, check_lookup_tables, check_workload
+from adaptcl.runs.workload import Workload
+from adaptcl.runs.workload_check import check_lookup_tables, check_workload
 
 
 def linear(classes: int = 3) -> nn.Module:

@@ -16,9 +16,8 @@ from adaptcl.api.data_frames import data_frame, round_rows, worker_rows
 from adaptcl.errors import RunFolderError
 from adaptcl.page.html import write_reports
 from adaptcl.report.figures import PictureOptions, draw, image_of
-from adaptcl.runs.failures import FailedRun
-from adaptcl.runs.folder import FIGURES
-from adaptcl.runs.result import FinishedRun
+from adaptcl.runs.result import FailedRun, FinishedRun
+from adaptcl.runs.run_files import FIGURES
 
 
 @dataclass(frozen=True, repr=False)

@@ -19,7 +19,7 @@ from adaptcl.custom import import_name
 from adaptcl.errors import warn_user
 from adaptcl.events import Listener
 from adaptcl.report.figures import PictureOptions
-from adaptcl.runs.failures import FailedRun, noting_failure
+from adaptcl.runs.result import FailedRun, noting_failure
 
 
 def sweep(

@@ -9,7 +9,7 @@ from pathlib import Path
 from adaptcl.cli.compare import show_runs
 from adaptcl.errors import RunFolderError
 from adaptcl.report.figures import PictureOptions
-from adaptcl.runs.failures import FailedRun
+from adaptcl.runs.result import FailedRun
 
 
 def show_the_others(

@@ -19,9 +19,9 @@ from adaptcl.cli.page import start_page
 from adaptcl.cli.requested_runs import ineffective_settings, requested_configs, requested_runs
 from adaptcl.config import Config
 from adaptcl.events import Listener
-from adaptcl.runs.failures import FailedRun, noting_failure
 from adaptcl.runs.folder import RunFolder
 from adaptcl.runs.forecast import forecast_workload
+from adaptcl.runs.result import FailedRun, noting_failure
 from adaptcl.runs.session import run_session, simulated_session
 from adaptcl.runs.workload import Workload, load_workload
 from adaptcl.trackers import tracked, tracker_names

@@ -14,7 +14,8 @@ from adaptcl.config import Config
 from adaptcl.config.effects import changed_settings, explain_ineffective
 from adaptcl.config.grid import has_several, strategy_names
 from adaptcl.errors import SettingError
-from adaptcl.runs.folder import FIGURES, RunFolder, folders_below, is_run_folder
+from adaptcl.runs.folder import RunFolder
+from adaptcl.runs.run_files import FIGURES, folders_below, is_run_folder
 from adaptcl.settings import Setting
 
 

@@ -19,8 +19,9 @@ from adaptcl.config.config import FROM_PYTHON
 from adaptcl.errors import AdaptCLError, RunFolderError, SettingError
 from adaptcl.events import Listener
 from adaptcl.report.progress import ended_by
-from adaptcl.runs.folder import NetworkFile, RunFolder, is_network_run, read_marks, read_settings
+from adaptcl.runs.folder import RunFolder
 from adaptcl.runs.resumption import refuse_other_settings
+from adaptcl.runs.run_files import NetworkFile, is_network_run, read_marks, read_settings
 from adaptcl.runs.session import run_session, simulated_session
 from adaptcl.trackers import tracked, tracker_names
 

@@ -19,12 +19,14 @@ from adaptcl.config.files import is_section, section
 from adaptcl.config.job import JobSettings
 from adaptcl.custom import import_name
 from adaptcl.engines.environment import EnvironmentSettings
+from adaptcl.engines.stop_rule import EarlyStopping, StopCondition, StopRule, Target, TimeLimit
 from adaptcl.errors import SettingError
 from adaptcl.settings import Setting, build, declared, is_custom
 from adaptcl.strategies import STRATEGIES, StrategyClass, strategy_class
 from adaptcl.suggestions import nearest_setting
 from adaptcl.training import Recipe
 from adaptcl.training.evaluation import USUAL_COUNT
+from adaptcl.training.metrics import Measure
 
 SHARED_GROUPS: tuple[type, ...] = (JobSettings, Recipe, EnvironmentSettings)
 """The groups of settings that every run has, whatever its strategy and codec."""
@@ -115,6 +117,19 @@ class Config:
     def codecs(self) -> Codecs:
         """The codecs of both ways."""
         return codecs(self.job.codec, self.job.codec_down, dataclasses.asdict(self.codec))
+
+    def stop_rule(self, measure: Measure) -> StopRule:
+        """What ends the run before all its rounds are done; `measure` is its main metric."""
+        job, conditions = self.job, dict[str, StopCondition]()
+        if job.max_virtual_time:
+            conditions["max_virtual_time"] = TimeLimit(job.max_virtual_time)
+        if job.target_accuracy and measure.name == "accuracy":
+            conditions["target_accuracy"] = Target(job.target_accuracy / 100, measure)
+        if job.target is not None:
+            conditions["target"] = Target(job.target, measure)
+        if job.early_stopping:
+            conditions["early_stopping"] = EarlyStopping(job.early_stopping, measure)
+        return StopRule(conditions)
 
     @property
     def fresh_statistics(self) -> int:

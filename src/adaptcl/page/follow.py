@@ -15,7 +15,7 @@ from adaptcl.page.page_data import Values, page_data
 from adaptcl.records import RoundRecord
 from adaptcl.report.labels import distinct_labels
 from adaptcl.report.saved_run import Run, by_strategy, read_run
-from adaptcl.runs.folder import run_folders
+from adaptcl.runs.run_files import run_folders
 from adaptcl.runs.status_file import STATUS, is_alive, read_status
 
 Version = tuple[tuple[str, int, int], ...]

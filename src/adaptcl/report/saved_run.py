@@ -9,7 +9,6 @@ the same model and data.
 from __future__ import annotations
 
 import json
-import tomllib
 import zlib
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -20,7 +19,13 @@ from typing import Any
 from adaptcl.config.config import FROM_PYTHON
 from adaptcl.errors import RunFolderError
 from adaptcl.records import RoundRecord, Summary
-from adaptcl.runs.folder import is_network_run, read_marks
+from adaptcl.runs.run_files import (
+    is_network_run,
+    read_marks,
+    read_rounds,
+    read_settings,
+    read_summary,
+)
 from adaptcl.strategies import STRATEGIES
 from adaptcl.training.metrics import Measure
 from adaptcl.training.objective import measure_named
@@ -77,13 +82,9 @@ def read_run(folder: Path) -> Run:
     """Read a run folder; its label is the name of its strategy."""
     if not folder.is_dir():
         raise RunFolderError(f"There is no run folder {folder}.")
-    try:
-        config = _read_named_config(folder)
-        rounds = _read_rounds(folder / "rounds.jsonl")
-        summary = _read_summary(folder / "summary.json")
-    except OSError as error:
-        raise RunFolderError(f"{folder} cannot be read: {error.strerror}.") from None
-    return Run(folder, str(config["strategy"]), config, rounds, summary, is_network_run(folder))
+    config = _named_settings(folder)
+    rounds, summary = read_rounds(folder), read_summary(folder)
+    return Run(folder, config["strategy"], config, rounds, summary, is_network_run(folder))
 
 
 def by_strategy(runs: Sequence[Run]) -> list[Run]:
@@ -95,21 +96,8 @@ def by_strategy(runs: Sequence[Run]) -> list[Run]:
     return sorted(runs, key=lambda run: places.get(run.strategy, len(places)))
 
 
-def _read_config(folder: Path) -> Mapping[str, Any]:
-    path = folder / "config.toml"
-    if not path.is_file():
-        raise RunFolderError(f"{folder} is not a run folder: it holds no config.toml.")
-    try:
-        config = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise RunFolderError(f"{path} is damaged: {error}.") from None
-    if not isinstance(config.get("strategy"), str):
-        raise RunFolderError(f"{path} is damaged: it names no strategy.")
-    return config
-
-
-def _read_named_config(folder: Path) -> Mapping[str, Any]:
-    config = _read_config(folder)
+def _named_settings(folder: Path) -> Mapping[str, Any]:
+    config = read_settings(folder)
     if FROM_PYTHON not in config.values():
         return config
     marks = None
@@ -149,33 +137,3 @@ def _data_name(marks: Mapping[str, Any]) -> str:
 
 def _short_hash(content: Any) -> str:
     return f"{zlib.crc32(json.dumps(content).encode()):08x}"[:6]
-
-
-def _read_rounds(path: Path) -> tuple[RoundRecord, ...]:
-    """Read all complete lines; a killed run may leave a last line without its end."""
-    if not path.is_file():
-        return ()
-    *lines, last = path.read_bytes().split(b"\n")
-    records = [_read_record(path, number, line) for number, line in enumerate(lines, start=1)]
-    if last:
-        with suppress(RunFolderError):
-            records.append(_read_record(path, len(lines) + 1, last))
-    return tuple(records)
-
-
-def _read_record(path: Path, number: int, line: bytes) -> RoundRecord:
-    try:
-        return RoundRecord.from_json(json.loads(line))
-    except (ValueError, RunFolderError) as error:
-        reason = "not JSON" if isinstance(error, ValueError) else "not a round"
-        raise RunFolderError(f"{path} is damaged: line {number} is {reason}.") from None
-
-
-def _read_summary(path: Path) -> Summary | None:
-    if not path.is_file():
-        return None
-    try:
-        return Summary.from_json(json.loads(path.read_bytes()))
-    except (ValueError, RunFolderError) as error:
-        reason = "not JSON" if isinstance(error, ValueError) else "not a summary"
-        raise RunFolderError(f"{path} is damaged: it is {reason}.") from None

@@ -1,9 +1,11 @@
 """Tests the model of a run round by round, and decides which model the run delivers.
 
-That model is a running mean of the latest global models. With unequal data a single round can be
-bad: VGG16 on CIFAR-10 (s = 80, σ = 20) had 61 % in one test between two of 73 %. A mean over some
-rounds hardly notices, is usually a little better than its models, and costs the workers nothing:
-they go on from the latest model, not from the mean.
+The server tests on its test set, or the workers test on samples that they hold back.
+
+The delivered model is a running mean of the latest global models. With unequal data a single round
+can be bad: VGG16 on CIFAR-10 (s = 80, σ = 20) had 61 % in one test between two of 73 %. A mean over
+some rounds hardly notices, is usually a little better than its models, and costs the workers
+nothing: they go on from the latest model, not from the mean.
 
 The mean covers a share of the rounds so far, because a model that still learns fast is better than
 its past. The newest model has the weight 1 / (share × round) and older ones fade. So there is no
@@ -12,21 +14,27 @@ averaging in the first 1 / share rounds.
 
 from __future__ import annotations
 
-from collections.abc import Container
+import dataclasses
+from collections.abc import Container, Mapping, Sequence
 from typing import Protocol
 
 import torch
 
 from adaptcl.config import Config
 from adaptcl.engines.loop import Evaluator
+from adaptcl.errors import SettingError
 from adaptcl.runs.workload import Workload
 from adaptcl.storage import Tree
 from adaptcl.strategies.strategy import Closed, Strategy
-from adaptcl.training.evaluation import FreshStatistics, Judge, Score
+from adaptcl.training import Task, Update
+from adaptcl.training.evaluation import FreshStatistics, Judge, Score, merged_score
+from adaptcl.training.task import WorkerTest
 from adaptcl.units import State
 
 USUAL_SHARE = 0.05
 """Five per cent: at the end of 150 rounds the mean covers about seven."""
+_AFTER_ALL_ROUNDS = 2**31
+"""The round of the last test; without a barrier a worker may have more rounds than the run."""
 
 
 class Averaging:
@@ -148,3 +156,79 @@ class TestSetEvaluator:
 
     def _with_statistics(self, state: State) -> State:
         return state if self._fresh is None else self._fresh.of(state)
+
+
+class WorkerEvaluator:
+    """Merges the tests that workers make on samples they hold back. The server sees no sample.
+
+    A worker tests the model that it is sent, before it trains. So the record of a round is about
+    the models sent in that round: for AdaptCL each worker's sub-model, which is what the worker can
+    use. When the run is over, all workers test the whole model that it delivers, and the summary is
+    about that one.
+    """
+
+    def __init__(self, config: Config, workload: Workload) -> None:
+        self._job = config.job
+        self._recipe = config.recipe
+        self._objective = workload.objective
+        self._units = workload.units
+        self._averaging = Averaging(config.job.averaging, workload.units.unchanging)
+        self.tested: State = {}
+        self._sent: State = {k: v.clone() for k, v in workload.model.state_dict().items()}
+        """The global model that workers test in the round that is running."""
+        self._tests: Mapping[int, WorkerTest] = {}
+        """Those of the latest round that was tested."""
+        self._last: dict[int, WorkerTest] = {}
+        """Those of the model that the run delivers."""
+
+    def judge(self, strategy: Strategy, closed: Closed, is_last: bool) -> Score | None:
+        model = strategy.model()
+        self._averaging.add(model, closed)
+        self.tested, self._sent = self._sent, model
+        # Of several updates of a worker the latest counts.
+        found = {each.worker: each.test for each in closed.workers}
+        tests = {worker: test for worker, test in found.items() if test is not None}
+        if not tests:
+            return None
+        self._tests = tests
+        return merged_score(tests, self._objective)
+
+    def delivered(self, strategy: Strategy) -> State:
+        return self._averaging.model or strategy.model()
+
+    def tasks(self, strategy: Strategy) -> Sequence[Task]:
+        state, everything = self.delivered(strategy), self._units.everything()
+        return [
+            Task(worker, _AFTER_ALL_ROUNDS, state, everything, self._recipe, only_tests=True)
+            for worker in range(self._job.workers)
+        ]
+
+    def take(self, update: Update) -> None:
+        if update.test is not None:
+            self._last[update.worker] = update.test
+
+    def final_score(self, delivered: State) -> Score:
+        """Of the last tests; if nobody could make one, those of the last round stand in."""
+        return merged_score(self._last or self._tests, self._objective)
+
+    def snapshot(self) -> Tree:
+        return {
+            "averaging": self._averaging.snapshot(),
+            "sent": self._sent,
+            "tests": [[w, dataclasses.asdict(test)] for w, test in self._tests.items()],
+        }
+
+    def restore(self, tree: Tree) -> None:
+        self._averaging.restore(tree["averaging"])
+        self._sent = tree["sent"]
+        self._tests = {worker: WorkerTest(**test) for worker, test in tree["tests"]}
+
+
+def refuse_tests_at_the_server(config: Config) -> None:
+    """An error for settings that need samples where there are none."""
+    if config.fresh_statistics:
+        asked = "fresh_statistics" if config.job.fresh_statistics else "static_batch_norm"
+        raise SettingError(
+            f"{asked} measures statistics on samples at the server, but here only workers have "
+            "samples and test the model; switch it off, or give test data."
+        )

@@ -1,207 +1,42 @@
-"""The folder of a run: the names of its files, how they are read, and how a run writes them.
-
-A run locks its folder while it writes, and the folder is complete at every moment.
-"""
+"""The folder of a run, as the run writes it: locked, and complete at every moment."""
 
 from __future__ import annotations
 
 import fcntl
 import json
 import os
-import tomllib
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import tomli_w
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import load_file
+from safetensors import safe_open
 
 from adaptcl import storage
 from adaptcl.data.samples import Inputs
 from adaptcl.errors import RunFolderError
 from adaptcl.events import Event, RoundFinished
 from adaptcl.records import RoundRecord, Summary
+from adaptcl.runs.run_files import (
+    BEST,
+    CHECKPOINT,
+    CONFIG,
+    DIVERGED,
+    INPUTS,
+    KEPT,
+    KEPT_BEST,
+    LOCK,
+    MARKS,
+    ROUNDS,
+    SUMMARY,
+    first_existing,
+    is_run_folder,
+    run_folders,
+)
 from adaptcl.runs.sub_models import SubModels
 from adaptcl.storage import Tree
 from adaptcl.units import State
-
-CONFIG = "config.toml"
-ROUNDS = "rounds.jsonl"
-LOCK = ".lock"
-MARKS = ".begun-with.json"
-CHECKPOINT = "checkpoint.safetensors"
-KEPT = "longer.safetensors"
-"""The checkpoint from before the last round, for a run that gets more rounds."""
-BEST = "best.safetensors"
-KEPT_BEST = "longer-best.safetensors"
-"""The best model from before the last round, for a run that gets more rounds."""
-DIVERGED = ".diverged"
-"""There while a run that diverged holds its last good model."""
-SUMMARY = "summary.json"
-INPUTS = "inputs.json"
-FIGURES = "figures"
-"""The folder of figures beside a run, or beside the runs of several strategies."""
-NETWORK_FILE = "network.toml"
-
-
-@dataclass(frozen=True)
-class NetworkFile:
-    """`network.toml`: what `adaptcl server` needs to resume a run beside its settings."""
-
-    run: str
-    """The name by which workers know the run."""
-    listen: str
-    tls: str
-    patience: float
-    job: str = ""
-    """A name that the runs of one command share. The same workers do them one after the other."""
-    turn: int = 0
-    """The position of the run among those of its command."""
-
-    def to_toml(self) -> str:
-        return tomli_w.dumps(asdict(self))
-
-    @classmethod
-    def read(cls, folder: Path) -> NetworkFile:
-        try:
-            return cls(**tomllib.loads((folder / NETWORK_FILE).read_text(encoding="utf-8")))
-        except FileNotFoundError:
-            raise RunFolderError(f"{folder} does not hold a run of `adaptcl server`.") from None
-        except (OSError, TypeError, ValueError) as error:
-            raise RunFolderError(f"{folder / NETWORK_FILE} cannot be read: {error}.") from None
-
-
-def is_network_run(folder: Path) -> bool:
-    """Whether `adaptcl server` began the run in this folder."""
-    return (folder / NETWORK_FILE).is_file()
-
-
-_TRACES = (LOCK, ROUNDS)
-"""Files of which every run leaves one, even if it is copied without hidden files."""
-
-
-def is_run_folder(path: Path) -> bool:
-    return os.path.isfile(path / CONFIG)  # False, not an error, where nobody may look
-
-
-def run_folders(path: Path, levels: int = 1) -> list[Path]:
-    """The folder itself if it holds a run, else those with runs up to `levels` below, sorted."""
-    if is_run_folder(path):
-        return [path]
-    found = [each.parent for each in path.glob("*/config.toml") if each.is_file()]
-    for level in range(2, levels + 1):
-        deeper = [each.parent for each in path.glob("*/" * level + CONFIG)]
-        # Deeper down, config.toml may be another program's. A run leaves more than that.
-        found += [each for each in deeper if any((each / name).is_file() for name in _TRACES)]
-    return sorted(found)
-
-
-def folders_below(base: Path, runs: Sequence[tuple[str, int]]) -> list[Path]:
-    """A folder for each strategy and seed: below `base` by seed and strategy if there are several.
-
-    Other programs take a colon for the end of a host or of a drive, so names have none.
-    """
-    strategies, seeds = ({each[place] for each in runs} for place in (0, 1))
-    folders = []
-    for strategy, seed in runs:
-        below = [f"seed-{seed}"] if len(seeds) > 1 else []
-        below += [strategy.replace(":", ".")] if len(strategies) > 1 else []
-        folders.append(base.joinpath(*below))
-    return folders
-
-
-def read_finished(path: Path) -> tuple[Summary, tuple[RoundRecord, ...]] | None:
-    """Summary and rounds of a finished run; None if it is unfinished."""
-    if not (path / SUMMARY).exists():
-        return None
-    try:
-        summary = Summary.from_json(json.loads((path / SUMMARY).read_bytes()))
-        lines = (path / ROUNDS).read_bytes().splitlines()
-        records = tuple(RoundRecord.from_json(json.loads(line)) for line in lines)
-        return summary, records
-    except (OSError, ValueError) as error:
-        raise RunFolderError(f"{path} is damaged and cannot be read: {error}.") from None
-
-
-def read_settings(path: Path) -> dict[str, Any]:
-    """The settings of a run, from `config.toml`."""
-    if not is_run_folder(path):
-        raise RunFolderError(f"{path} is not a run folder: it has no config.toml.")
-    try:
-        return tomllib.loads((path / CONFIG).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise RunFolderError(f"{path / CONFIG} is damaged and cannot be read: {error}.") from None
-
-
-def read_marks(path: Path) -> dict[str, Any] | None:
-    """What a run was begun with (`runs/resumption.py`); None if that is not on record."""
-    file = path / MARKS
-    if not file.exists():
-        return None
-    try:
-        found: dict[str, Any] = json.loads(file.read_bytes())
-    except (OSError, ValueError) as error:
-        raise RunFolderError(f"{file} is damaged and cannot be read: {error}.") from None
-    return found
-
-
-def read_best(path: Path) -> State:
-    """The model of a finished run that had the best test."""
-    finished = read_finished(path)
-    if finished is not None and finished[0].best_round == finished[0].rounds:
-        return read_delivered(path)[0]
-    if not (path / BEST).exists():
-        raise RunFolderError(f"{path} does not hold the model of its best test.")
-    try:
-        return load_file(path / BEST)
-    except (OSError, SafetensorError) as error:
-        raise RunFolderError(f"{path} is damaged and cannot be read: {error}.") from None
-
-
-def read_delivered(path: Path) -> tuple[State, Inputs, SubModels]:
-    """The model of a finished run, the inputs it takes, and the workers' sub-models.
-
-    Of a run that diverged this is the last good model.
-    """
-    if not (path / SUMMARY).exists() and not (path / DIVERGED).exists():
-        raise RunFolderError(f"{path} is not finished; `adaptcl resume {path}` goes on with it.")
-    try:
-        state = load_file(path / "model.safetensors")
-        inputs = _read_inputs(path)
-        sub_models = SubModels.from_tree(storage.load(path / "sub-models.safetensors"))
-    except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
-        raise RunFolderError(f"{path} is damaged and cannot be read: {error}.") from None
-    return state, inputs, sub_models
-
-
-def read_unfinished(path: Path) -> tuple[State, Inputs, int]:
-    """The model of the last checkpoint, the inputs it takes, and the rounds before it.
-
-    It is the model as the server holds it, also units that no worker keeps any more.
-    """
-    found = [file for name in (CHECKPOINT, KEPT) if (file := path / name).exists()]
-    if not found:
-        raise RunFolderError(
-            f"{path} has no checkpoint yet; `adaptcl resume {path}` goes on with it."
-        )
-    try:
-        stored = storage.load(found[0])
-        run = stored["run"]
-        # The model that would be delivered now: the mean of the latest ones, if there is one.
-        state = run["evaluator"]["model"] or run["loop"]["strategy"]["state"]
-        return dict(state), _read_inputs(path), int(stored["rounds"])
-    except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
-        raise RunFolderError(
-            f"The checkpoint of {path} does not hold a model that can be loaded: {error}."
-        ) from None
-
-
-def _read_inputs(path: Path) -> Inputs:
-    return Inputs.from_json(json.loads((path / INPUTS).read_bytes()))
 
 
 class RunFolder:
@@ -240,7 +75,7 @@ class RunFolder:
     def open(cls, path: Path) -> RunFolder:
         """Open the folder of a run to continue it."""
         if not is_run_folder(path):
-            raise RunFolderError(f"{path} is not a run folder: it has no config.toml.")
+            raise RunFolderError(f"{path} is not a run folder: it holds no config.toml.")
         folder = cls(path)
         # Leftovers of a process that was killed while writing: ours and those of safetensors.
         for pattern in ("*.partial", ".tmp*"):
@@ -279,15 +114,12 @@ class RunFolder:
         Before the first checkpoint this is None and no rounds. Tensors that lay on an accelerator
         go to the one given.
         """
-        stored = self._stored(accelerator)
-        if stored is None:
-            return None, self._keep_rounds(0, 0)
-        return stored["run"], self._keep_rounds(stored["rounds"], stored["rounds_crc32"])
-
-    def _stored(self, accelerator: torch.device | None = None) -> Tree | None:
         # Only the kept one is there if the process ended before it wrote the next.
-        found = [path for name in (CHECKPOINT, KEPT) if (path := self.path / name).exists()]
-        return storage.load(found[0], accelerator) if found else None
+        file = first_existing(self.path, CHECKPOINT, KEPT)
+        if file is None:
+            return None, self._keep_rounds(0, 0)
+        stored = storage.load(file, accelerator)
+        return stored["run"], self._keep_rounds(stored["rounds"], stored["rounds_crc32"])
 
     @property
     def diverged(self) -> bool:
@@ -309,8 +141,8 @@ class RunFolder:
 
     def checkpoint_for_more(self) -> Tree | None:
         """The checkpoint that a run of more rounds can go on from, if there is one."""
-        found = [path for name in (KEPT, CHECKPOINT) if (path := self.path / name).exists()]
-        return storage.load(found[0])["run"] if found else None
+        file = first_existing(self.path, KEPT, CHECKPOINT)
+        return None if file is None else storage.load(file)["run"]
 
     def begin_again(self, config: str, marks: dict[str, Any]) -> None:
         """Turn a run, even a finished one, into an unfinished run of more rounds."""
@@ -342,10 +174,6 @@ class RunFolder:
         self._write(ROUNDS, content)
         self._rounds, self._rounds_crc32 = count, crc32
         return records
-
-    def marks(self) -> dict[str, Any] | None:
-        """What the run was begun with, if that is on record."""
-        return read_marks(self.path)
 
     def save_marks(self, marks: dict[str, Any]) -> None:
         """Record what the run is begun with, for when it is resumed."""

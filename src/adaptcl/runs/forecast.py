@@ -25,9 +25,9 @@ from adaptcl.errors import SettingError
 from adaptcl.events import Event, RoundFinished, Warned
 from adaptcl.pruning import prune
 from adaptcl.records import RoundRecord
-from adaptcl.runs.stopping import job_stop_rule
 from adaptcl.runs.training_profile import measured_profile
-from adaptcl.runs.workload import Workload, check_model_and_data
+from adaptcl.runs.workload import Workload
+from adaptcl.runs.workload_check import check_model_and_data
 from adaptcl.strategies import Closed, Job, Strategy, strategy_class
 from adaptcl.training import Task, Update
 from adaptcl.training.metrics import Measure
@@ -101,7 +101,7 @@ def _forecast(config: Config, units: UnitMap, samples: Sequence[int], measured: 
     transport = Simulation(untrained, environment, job.workers, threads=1)
     observed = _Observed()
     # Only its time limit can be met where nothing is tested.
-    stop_rule = job_stop_rule(job, Measure())
+    stop_rule = config.stop_rule(Measure())
     Loop(strategy, transport, job.workers, Untested(), [observed], stop_rule).run()
     updates = whole_updates(environment, units, config.codecs)
     warnings = [environment.ignores_samples(), lopsided(updates), *observed.warnings]

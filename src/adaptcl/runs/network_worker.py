@@ -23,7 +23,8 @@ from adaptcl.engines.network.worker.worker_process import (
 )
 from adaptcl.errors import SettingError
 from adaptcl.pruning import ORDERS, custom_worker_orders, server_order
-from adaptcl.runs.workload import Workload, check_lookup_tables, deal, hold_back
+from adaptcl.runs.workload import Workload, deal, hold_back
+from adaptcl.runs.workload_check import check_lookup_tables
 from adaptcl.settings import build
 from adaptcl.units.trace import without_units
 

@@ -7,7 +7,9 @@ not need to know how that was done. So the model is delivered together with this
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+import traceback
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,9 +20,10 @@ from torch import Tensor, nn
 from adaptcl import models
 from adaptcl.data import as_samples
 from adaptcl.data.samples import Inputs, scaling
-from adaptcl.errors import DataError, RunFolderError, SettingError, warn_user
+from adaptcl.errors import AdaptCLError, DataError, RunFolderError, SettingError, warn_user
+from adaptcl.events import Event, Listener, RoundFinished, RunStarted
 from adaptcl.records import RoundRecord, Summary
-from adaptcl.runs.folder import (
+from adaptcl.runs.run_files import (
     DIVERGED,
     SUMMARY,
     read_best,
@@ -170,6 +173,59 @@ class FinishedRun:
             f"<Result of {found.strategy}: {measure.label} {measure.write(found.main_value, 2)} "
             f"after {found.rounds} rounds and {found.virtual_time_s:.1f} virtual seconds>"
         )
+
+
+@dataclass(frozen=True)
+class FailedRun:
+    """One run of several that failed."""
+
+    strategy: str
+    seed: int
+    round: int
+    """The round in which it failed; 0 if it did not begin."""
+    folder: Path | None
+    error: Exception
+
+    def __str__(self) -> str:
+        """A sentence with all that a user needs to find and repeat it."""
+        when = f"in round {self.round}" if self.round else "before its first round"
+        where = f" ({self.folder})" if self.folder is not None else ""
+        return f"{self.strategy} with seed {self.seed} failed {when}{where}: {self.reason}"
+
+    @property
+    def reason(self) -> str:
+        if isinstance(self.error, AdaptCLError):
+            return str(self.error)
+        return f"{type(self.error).__name__}: {self.error}"
+
+
+@contextmanager
+def noting_failure(
+    strategy: str, seed: int, folder: Path | None, failed: list[FailedRun], *, alone: bool = False
+) -> Iterator[Listener]:
+    """Note the failure of a run that listens with what this yields, and go on with the others.
+
+    An error that is not ours, most likely in a custom model or data set, is shown in full. The
+    error of a run that is alone is just raised.
+    """
+    reached, last = 0, 0
+
+    def count(event: Event) -> None:
+        nonlocal reached, last
+        if isinstance(event, RunStarted):
+            reached, last = event.rounds_done + 1, event.rounds
+        elif isinstance(event, RoundFinished):
+            reached = min(event.record.round + 1, last)
+
+    try:
+        yield count
+    except Exception as error:
+        # Nobody reads the output any more, or the user wants warnings to be errors.
+        if alone or isinstance(error, BrokenPipeError | Warning):
+            raise
+        if not isinstance(error, AdaptCLError):
+            traceback.print_exc()
+        failed.append(FailedRun(strategy, seed, reached, folder, error))
 
 
 def load(

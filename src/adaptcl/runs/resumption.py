@@ -25,7 +25,8 @@ from adaptcl.config import Config
 from adaptcl.config.effects import WHERE_COMPUTED
 from adaptcl.data.samples import checksums
 from adaptcl.errors import RunFolderError
-from adaptcl.runs.folder import RunFolder, is_network_run, read_finished, read_marks
+from adaptcl.runs.folder import RunFolder
+from adaptcl.runs.run_files import is_network_run, read_finished, read_marks
 from adaptcl.runs.workload import Workload
 from adaptcl.settings import is_custom
 from adaptcl.strategies import Strategy, strategy_class
@@ -36,6 +37,19 @@ Marks = dict[str, Any]
 
 _PLACES = ("data", "trace", *WHERE_COMPUTED)
 """Settings that may change when files are moved, or when a run goes on on another machine."""
+
+
+def recognise(folder: RunFolder, config: Config, workload: Workload) -> None:
+    """Note what a run is begun with; an error if it goes on with anything but more rounds."""
+    now, before = marks(config, workload), read_marks(folder.path)
+    if before is None:
+        folder.save_marks(now)
+    else:
+        refuse_other_run(before, now, diverged=folder.diverged)
+        if before["settings"]["rounds"] != now["settings"]["rounds"]:
+            extend_run(folder, config, now)
+        elif folder.diverged:
+            folder.change_settings(config.to_toml(), now)
 
 
 def marks(config: Config, workload: Workload) -> Marks:

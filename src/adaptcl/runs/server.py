@@ -25,8 +25,9 @@ from adaptcl.engines.network.shared_units import units_to_json
 from adaptcl.errors import SettingError
 from adaptcl.events import Listener
 from adaptcl.pruning import custom_worker_orders
-from adaptcl.runs.folder import NETWORK_FILE, NetworkFile, RunFolder
+from adaptcl.runs.folder import RunFolder
 from adaptcl.runs.result import FinishedRun
+from adaptcl.runs.run_files import NETWORK_FILE, NetworkFile
 from adaptcl.runs.session import Session, checked_strategy, run_session
 from adaptcl.runs.workload import Workload, server_workload
 from adaptcl.settings import declared, is_custom

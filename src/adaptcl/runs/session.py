@@ -24,21 +24,25 @@ from adaptcl.engines.clock_summary import describe_clock, lopsided, whole_update
 from adaptcl.engines.environment import Environment
 from adaptcl.engines.loop import Loop, Transport
 from adaptcl.engines.simulation import LocalWorkers, Simulation
-from adaptcl.engines.stop_rule import StopRule
+from adaptcl.engines.stop_rule import Listeners, StopRule
 from adaptcl.errors import DivergedError, SettingError
 from adaptcl.events import Event, Listener, RoundFinished, RunFinished, RunStarted, Warned
 from adaptcl.pruning import WorkerOrder, custom_worker_orders
 from adaptcl.records import RoundRecord, Summary, summarise
-from adaptcl.runs.evaluator import RunEvaluator, TestSetEvaluator
+from adaptcl.runs.evaluator import (
+    RunEvaluator,
+    TestSetEvaluator,
+    WorkerEvaluator,
+    refuse_tests_at_the_server,
+)
 from adaptcl.runs.folder import RunFolder
 from adaptcl.runs.result import FinishedRun
-from adaptcl.runs.resumption import can_be_extended, extend_run, marks, refuse_other_run
+from adaptcl.runs.resumption import can_be_extended, recognise
 from adaptcl.runs.status_file import StatusFile
-from adaptcl.runs.stopping import Listeners, job_stop_rule
 from adaptcl.runs.sub_models import Savings, SubModels
 from adaptcl.runs.training_profile import measured_profile
-from adaptcl.runs.worker_evaluator import WorkerEvaluator, refuse_tests_at_the_server
-from adaptcl.runs.workload import Workload, check_model_and_data
+from adaptcl.runs.workload import Workload
+from adaptcl.runs.workload_check import check_model_and_data
 from adaptcl.storage import Tree
 from adaptcl.strategies import Job, Strategy, strategy_class
 from adaptcl.training.devices import gpu_left_as_found, side_by_side_on_a_gpu, trainers
@@ -157,7 +161,7 @@ def _run(
     if checkpoint:
         evaluator.restore(checkpoint["evaluator"])
     measure = workload.objective.main
-    stop_rule = job_stop_rule(job, measure)
+    stop_rule = config.stop_rule(measure)
     if checkpoint:
         stop_rule.restore(records, checkpoint.get("stopped_by"))
     checkpoints = _Checkpoints(session, folder, evaluator, records, stop_rule, checkpoint)
@@ -395,16 +399,3 @@ def _by_worker(session: Session, tested: Score) -> dict[str, Any]:
     accuracies = tuple(each.get("accuracy") for each in found)
     is_known = any(each is not None for each in accuracies)
     return {"worker_metrics": found, "accuracy_by_worker": accuracies if is_known else ()}
-
-
-def recognise(folder: RunFolder, config: Config, workload: Workload) -> None:
-    """Note what a run is begun with; an error if it goes on with anything but more rounds."""
-    now, before = marks(config, workload), folder.marks()
-    if before is None:
-        folder.save_marks(now)
-    else:
-        refuse_other_run(before, now, diverged=folder.diverged)
-        if before["settings"]["rounds"] != now["settings"]["rounds"]:
-            extend_run(folder, config, now)
-        elif folder.diverged:
-            folder.change_settings(config.to_toml(), now)

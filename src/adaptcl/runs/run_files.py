@@ -1,0 +1,239 @@
+"""The files of a run's folder: their names, and how they are read."""
+
+from __future__ import annotations
+
+import json
+import os
+import tomllib
+from collections.abc import Sequence
+from contextlib import nullcontext, suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+
+from adaptcl import storage
+from adaptcl.data.samples import Inputs
+from adaptcl.errors import RunFolderError
+from adaptcl.records import RoundRecord, Summary
+from adaptcl.runs.sub_models import SubModels
+from adaptcl.units import State
+
+CONFIG = "config.toml"
+ROUNDS = "rounds.jsonl"
+LOCK = ".lock"
+MARKS = ".begun-with.json"
+CHECKPOINT = "checkpoint.safetensors"
+KEPT = "longer.safetensors"
+"""The checkpoint from before the last round, for a run that gets more rounds."""
+BEST = "best.safetensors"
+KEPT_BEST = "longer-best.safetensors"
+"""The best model from before the last round, for a run that gets more rounds."""
+DIVERGED = ".diverged"
+"""There while a run that diverged holds its last good model."""
+SUMMARY = "summary.json"
+INPUTS = "inputs.json"
+FIGURES = "figures"
+"""The folder of figures beside a run, or beside the runs of several strategies."""
+NETWORK_FILE = "network.toml"
+
+
+@dataclass(frozen=True)
+class NetworkFile:
+    """`network.toml`: what `adaptcl server` needs to resume a run beside its settings."""
+
+    run: str
+    """The name by which workers know the run."""
+    listen: str
+    tls: str
+    patience: float
+    job: str = ""
+    """A name that the runs of one command share. The same workers do them one after the other."""
+    turn: int = 0
+    """The position of the run among those of its command."""
+
+    def to_toml(self) -> str:
+        return tomli_w.dumps(asdict(self))
+
+    @classmethod
+    def read(cls, folder: Path) -> NetworkFile:
+        try:
+            return cls(**tomllib.loads((folder / NETWORK_FILE).read_text(encoding="utf-8")))
+        except FileNotFoundError:
+            raise RunFolderError(f"{folder} does not hold a run of `adaptcl server`.") from None
+        except (OSError, TypeError, ValueError) as error:
+            raise RunFolderError(f"{folder / NETWORK_FILE} cannot be read: {error}.") from None
+
+
+def is_network_run(folder: Path) -> bool:
+    """Whether `adaptcl server` began the run in this folder."""
+    return (folder / NETWORK_FILE).is_file()
+
+
+_TRACES = (LOCK, ROUNDS)
+"""Files of which every run leaves one, even if it is copied without hidden files."""
+
+
+def is_run_folder(path: Path) -> bool:
+    return os.path.isfile(path / CONFIG)  # False, not an error, where nobody may look
+
+
+def run_folders(path: Path, levels: int = 1) -> list[Path]:
+    """The folder itself if it holds a run, else those with runs up to `levels` below, sorted."""
+    if is_run_folder(path):
+        return [path]
+    found = [each.parent for each in path.glob("*/config.toml") if each.is_file()]
+    for level in range(2, levels + 1):
+        deeper = [each.parent for each in path.glob("*/" * level + CONFIG)]
+        # Deeper down, config.toml may be another program's. A run leaves more than that.
+        found += [each for each in deeper if any((each / name).is_file() for name in _TRACES)]
+    return sorted(found)
+
+
+def folders_below(base: Path, runs: Sequence[tuple[str, int]]) -> list[Path]:
+    """A folder for each strategy and seed: below `base` by seed and strategy if there are several.
+
+    Other programs take a colon for the end of a host or of a drive, so names have none.
+    """
+    strategies, seeds = ({each[place] for each in runs} for place in (0, 1))
+    folders = []
+    for strategy, seed in runs:
+        below = [f"seed-{seed}"] if len(seeds) > 1 else []
+        below += [strategy.replace(":", ".")] if len(strategies) > 1 else []
+        folders.append(base.joinpath(*below))
+    return folders
+
+
+def read_finished(path: Path) -> tuple[Summary, tuple[RoundRecord, ...]] | None:
+    """Summary and rounds of a finished run; None if it is unfinished."""
+    summary = read_summary(path)
+    return None if summary is None else (summary, read_rounds(path))
+
+
+def read_summary(path: Path) -> Summary | None:
+    """The summary of a run; None if it is unfinished."""
+    file = path / SUMMARY
+    if not file.is_file():
+        return None
+    try:
+        return Summary.from_json(json.loads(_read_bytes(file)))
+    except (ValueError, RunFolderError) as error:
+        raise RunFolderError(f"{file} is damaged: it is {_not_a(error, 'summary')}.") from None
+
+
+def read_rounds(path: Path) -> tuple[RoundRecord, ...]:
+    """The rounds of a run so far; one that was killed may leave a last line without its end."""
+    file = path / ROUNDS
+    *lines, last = _read_bytes(file).split(b"\n") if file.is_file() else [b""]
+    records = [_read_record(file, number, line) for number, line in enumerate(lines, start=1)]
+    if last:
+        with nullcontext() if (path / SUMMARY).exists() else suppress(RunFolderError):
+            records.append(_read_record(file, len(lines) + 1, last))
+    return tuple(records)
+
+
+def _read_record(file: Path, number: int, line: bytes) -> RoundRecord:
+    try:
+        return RoundRecord.from_json(json.loads(line))
+    except (ValueError, RunFolderError) as error:
+        reason = _not_a(error, "round")
+        raise RunFolderError(f"{file} is damaged: line {number} is {reason}.") from None
+
+
+def _not_a(error: Exception, thing: str) -> str:
+    return "not JSON" if isinstance(error, ValueError) else f"not a {thing}"
+
+
+def _read_bytes(file: Path) -> bytes:
+    try:
+        return file.read_bytes()
+    except OSError as error:
+        raise RunFolderError(f"{file} cannot be read: {error.strerror}.") from None
+
+
+def read_settings(path: Path) -> dict[str, Any]:
+    """The settings of a run, from `config.toml`."""
+    if not is_run_folder(path):
+        raise RunFolderError(f"{path} is not a run folder: it holds no config.toml.")
+    file = path / CONFIG
+    try:
+        settings = tomllib.loads(_read_bytes(file).decode("utf-8"))
+    except ValueError as error:
+        raise RunFolderError(f"{file} is damaged: {error}.") from None
+    if not isinstance(settings.get("strategy"), str):
+        raise RunFolderError(f"{file} is damaged: it names no strategy.")
+    return settings
+
+
+def read_marks(path: Path) -> dict[str, Any] | None:
+    """What a run was begun with (`runs/resumption.py`); None if that is not on record."""
+    file = path / MARKS
+    if not file.exists():
+        return None
+    try:
+        found: dict[str, Any] = json.loads(_read_bytes(file))
+    except ValueError as error:
+        raise RunFolderError(f"{file} is damaged: {error}.") from None
+    return found
+
+
+def read_best(path: Path) -> State:
+    """The model of a finished run that had the best test."""
+    finished = read_finished(path)
+    if finished is not None and finished[0].best_round == finished[0].rounds:
+        return read_delivered(path)[0]
+    if not (path / BEST).exists():
+        raise RunFolderError(f"{path} does not hold the model of its best test.")
+    try:
+        return load_file(path / BEST)
+    except (OSError, SafetensorError) as error:
+        raise RunFolderError(f"{path} is damaged and cannot be read: {error}.") from None
+
+
+def read_delivered(path: Path) -> tuple[State, Inputs, SubModels]:
+    """The model of a finished run, the inputs it takes, and the workers' sub-models.
+
+    Of a run that diverged this is the last good model.
+    """
+    if not (path / SUMMARY).exists() and not (path / DIVERGED).exists():
+        raise RunFolderError(f"{path} is not finished; `adaptcl resume {path}` goes on with it.")
+    try:
+        state = load_file(path / "model.safetensors")
+        inputs = _read_inputs(path)
+        sub_models = SubModels.from_tree(storage.load(path / "sub-models.safetensors"))
+    except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
+        raise RunFolderError(f"{path} is damaged and cannot be read: {error}.") from None
+    return state, inputs, sub_models
+
+
+def read_unfinished(path: Path) -> tuple[State, Inputs, int]:
+    """The model of the last checkpoint, the inputs it takes, and the rounds before it.
+
+    It is the model as the server holds it, also units that no worker keeps any more.
+    """
+    file = first_existing(path, CHECKPOINT, KEPT)
+    if file is None:
+        raise RunFolderError(
+            f"{path} has no checkpoint yet; `adaptcl resume {path}` goes on with it."
+        )
+    try:
+        stored = storage.load(file)
+        run = stored["run"]
+        # The model that would be delivered now: the mean of the latest ones, if there is one.
+        state = run["evaluator"]["model"] or run["loop"]["strategy"]["state"]
+        return dict(state), _read_inputs(path), int(stored["rounds"])
+    except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
+        raise RunFolderError(
+            f"The checkpoint of {path} does not hold a model that can be loaded: {error}."
+        ) from None
+
+
+def first_existing(path: Path, *names: str) -> Path | None:
+    return next((file for name in names if (file := path / name).exists()), None)
+
+
+def _read_inputs(path: Path) -> Inputs:
+    return Inputs.from_json(json.loads((path / INPUTS).read_bytes()))
