@@ -36,7 +36,7 @@ class WorkerRecord:
     importance_lost: float | None = None
     """If the worker pruned: the share of its units' importance that it cut away."""
     loss_jump: float | None = None
-    """If the worker pruned: the loss just after the pruning minus the loss just before it."""
+    """If the worker pruned: the loss at the end of the round minus that just before the pruning."""
     bytes_sent: int = 0
     """Bytes from server to worker."""
     bytes_received: int = 0

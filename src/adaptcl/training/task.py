@@ -67,7 +67,11 @@ class Recipe:
         below=1,
     )
     beta: float = setting(
-        1.0, "share of the local epochs before the pruning (β)", at_least=0, at_most=1
+        0.0,
+        "share of the local epochs before the pruning (β); with 1, the paper's, a sub-model is "
+        "merged as it was cut",
+        at_least=0,
+        at_most=1,
     )
     augmentation: bool = setting(False, "random crops and flips of training images")
 
@@ -133,7 +137,11 @@ class Cut:
     importance_lost: float
     """The share of the sub-model's importance that was cut away."""
     loss_before: float
+    """Just before the pruning."""
     loss_after: float
+    """At the end of the round. Right after a pruning it would say little: the rest of the round
+    mends most of the harm, and the running statistics of batch norm are still those of the larger
+    model."""
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ The paper prints it so; `Worker._carry_out` follows the lines.
     2  θ ← SparseTrain(β·E, θ, D)                       the group lasso makes it sparse
     3  if P > 0:
     4      mask ← NetworkPrune(P)                       `_units_left`
-    5      θ, I ← NetworkReconfigure(θ, mask)           `_reconfigured`
+    5      θ, I ← NetworkReconfigure(θ, mask)           `recut` and `Trainer.load`
     6  else:
     7      I stays as it was
     8  θ ← SparseTrain((1 − β)·E, θ, D)
@@ -47,7 +47,7 @@ from adaptcl.units import Kept, UnitMap, put_back, recut
 from adaptcl.units.forward import unable_alone
 
 _LOSS_SAMPLES = 256
-"""How many samples a worker measures the loss on before and after a pruning."""
+"""How many samples a worker measures the loss on, before a pruning and after its round."""
 
 
 @dataclass(frozen=True)
@@ -172,11 +172,14 @@ class Worker:
             first_steps = round(recipe.beta * total)
             losses = sparse_train(0, first_steps)  # Line 2.
             left = self._units_left(model, task, task.pruning)  # Line 4.
-            model, cut = self._reconfigured(trainer, model, task, left)  # Line 5.
-            seed_model(model)
+            lost = importance_lost(kept, left, self._bn_importance(model, task))
+            loss_before = self._loss(model)
+            trained = recut(trainer.state(model), self._units, kept, left)
+            model = seed_model(trainer.load(left, trained))  # Line 5.
             start = start and recut(start, self._units, kept, left)
             kept = left
             losses = torch.cat([losses, sparse_train(first_steps, total)])  # Line 8.
+            cut = Cut(lost, loss_before, self._loss(model))
 
         # Line 9.
         update = Update(
@@ -225,16 +228,6 @@ class Worker:
             pruning.min_retention,
             pruning.width_multiple,
         )
-
-    def _reconfigured(
-        self, trainer: Trainer, model: nn.Module, task: Task, left: Kept
-    ) -> tuple[nn.Module, Cut]:
-        """The smaller model with its trained tensors (NetworkReconfigure), and what it cost."""
-        lost = importance_lost(task.kept, left, self._bn_importance(model, task))
-        loss_before = self._loss(model)
-        trained = trainer.state(model)
-        smaller = trainer.load(left, recut(trained, self._units, task.kept, left))
-        return smaller, Cut(lost, loss_before, self._loss(smaller))
 
     def _bn_importance(self, model: nn.Module, task: Task) -> Tensor:
         """Importance by the present BN scales, by which every cut is measured."""

@@ -121,22 +121,31 @@ def test_beta_means_nothing_where_nothing_is_pruned(
     assert same(early.state, late.state)
 
 
-def test_a_cut_tells_what_the_pruning_did(
-    worker: Worker, task: Tasks, net: nn.Module, units: UnitMap, digits: Samples, order: Tensor
+@pytest.mark.parametrize("beta", [0.0, 1.0])
+def test_a_cut_tells_what_was_lost_and_the_loss_before_it_and_at_the_end_of_the_round(
+    worker: Worker,
+    task: Tasks,
+    net: nn.Module,
+    units: UnitMap,
+    digits: Samples,
+    order: Tensor,
+    beta: float,
 ) -> None:
-    pruned, _ = worker.carry_out(task(beta=1.0, pruning=Pruning(0.4, "index", order)), KNOWN)
-    whole, _ = worker.carry_out(task(), KNOWN)
+    asked = task(beta=beta, pruning=Pruning(0.4, "index", order))
+    pruned, _ = worker.carry_out(asked, KNOWN)
     assert pruned.cut is not None
-    scales = torch.cat([whole.state["1.weight"], whole.state["5.weight"]]).abs()
+    trained, _ = worker.carry_out(task(), KNOWN)
+    before: Task | Update = trained if beta == 1 else asked
+    scales = torch.cat([before.state["1.weight"], before.state["5.weight"]]).abs()
     lost = float(scales[~pruned.kept].sum() / scales.sum())
     assert pruned.cut.importance_lost == pytest.approx(lost, rel=1e-5)
 
-    def loss(update: Update) -> float:
-        model = submodel(net, units, update.kept, update.state).eval()
+    def loss(of: Task | Update) -> float:
+        model = submodel(net, units, of.kept, dict(of.state)).eval()
         inputs, labels = digits.batch(torch.arange(80))
         return F.cross_entropy(model(inputs), labels).item()
 
-    assert pruned.cut.loss_before == pytest.approx(loss(whole), rel=1e-5)
+    assert pruned.cut.loss_before == pytest.approx(loss(before), rel=1e-5)
     assert pruned.cut.loss_after == pytest.approx(loss(pruned), rel=1e-5)
 
 
@@ -145,9 +154,10 @@ def test_units_of_no_importance_cost_nothing(worker: Worker, task: Tasks, units:
     state["1.weight"][2] = state["1.bias"][2] = 0
     importance = torch.ones(units.count)
     importance[2] = 0
-    asked = task(state=state, beta=0.0, pruning=Pruning(0.01, "index", importance))
+    pruning = Pruning(0.01, "index", importance)
+    asked = task(state=state, beta=1.0, learning_rate=1e-12, pruning=pruning)
     update, _ = worker.carry_out(asked, KNOWN)
     assert update.cut is not None
     assert (~update.kept).nonzero().flatten().tolist() == [2]
-    assert update.cut.importance_lost == 0
+    assert update.cut.importance_lost == pytest.approx(0, abs=1e-9)
     assert update.cut.loss_after == pytest.approx(update.cut.loss_before, rel=1e-5)
