@@ -42,7 +42,7 @@ _STEADY_CODECS = ("plain", "fp16", "int8")
 _HARMLESS = {field.name for field in dataclasses.fields(AggregationSettings)} | {"late_updates"}
 """Settings of a strategy with a barrier that change neither the barrier nor the time of a round.
 Any other setting, also a future one, might."""
-_BEFORE = {"fading": 0.0, "target_time": "fastest"}
+_BEFORE = {"fading": 0.0, "target_time": "fastest", "least_speed_up": 1.0}
 """Settings that older results lack and that had another effect then than their default has."""
 _NO_CODEC_DOWN = {"codec_down": "plain"}
 """What older results lack: models were sent to workers as they are."""

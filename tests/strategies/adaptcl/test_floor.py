@@ -53,7 +53,7 @@ def start(engine: Engines, line: Lines) -> Starts:
     """Two workers that would have to become very small, and one that is fast."""
 
     def begin(other: tuple[UnitMap, State], **settings: Any) -> Engine:
-        usual = {"pruning_interval": 2, "width_multiple": 1}
+        usual = {"pruning_interval": 2, "width_multiple": 1, "least_speed_up": 1.0}
         return engine(line(400, 400, 5), other=other, **{**usual, **settings})
 
     return begin

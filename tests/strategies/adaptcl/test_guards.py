@@ -23,7 +23,7 @@ from adaptcl.strategies.adaptcl.guards import (
 )
 from adaptcl.strategies.adaptcl.pruned_rate import Point, RateSettings, interpolate
 
-PAPER = RateSettings()
+PAPER = RateSettings(least_speed_up=1.0)
 SIZE, TRAIN = 57.19, 24.1
 """VGG16 in MiB and the seconds its training takes, as in the paper's bandwidth tables."""
 
@@ -62,6 +62,44 @@ def test_who_is_within_noise_of_the_target_is_left_alone() -> None:
     assert guarded_pruned_rates(histories, [0, 1], (), 0.1, PAPER).rates[0] == 0
     sure = {worker: [replace(points[0], error=0.5)] for worker, points in histories.items()}
     assert guarded_pruned_rates(sure, [0, 1], (), 0.1, PAPER).rates[0] > 0
+
+
+@pytest.mark.parametrize(("slowest", "is_pruned"), [(70.0, False), (74.0, False), (76.0, True)])
+def test_nobody_is_pruned_unless_rounds_become_clearly_faster(
+    slowest: float, is_pruned: bool
+) -> None:
+    # The second is at 70 to 76 % of the slowest: without a limit both would be pruned.
+    histories = {0: [Point(1.0, slowest)], 1: [Point(1.0, 60.0)], 2: [Point(1.0, 50.0)]}
+    found = guarded_pruned_rates(histories, [0, 1, 2], (), 0.1, RateSettings())
+    assert found.speed_up == slowest / 50
+    assert [rate > 0 for rate in found.rates.values()] == [is_pruned, is_pruned, False]
+    assert guarded_pruned_rates(histories, [0, 1, 2], (), 0.1, PAPER).rates[0] > 0
+
+
+def test_a_worker_that_cannot_get_much_faster_is_no_reason_to_prune_the_others() -> None:
+    # Its line leads to 90 s at γ_min, and the round cannot be shorter.
+    steep = [Point(1.0, 100.0), Point(0.5, 94.0)]
+    histories = {0: steep, 1: [Point(1.0, 99.0)], 2: [Point(1.0, 20.0)]}
+    found = guarded_pruned_rates(histories, [0, 1, 2], (), 0.1, RateSettings())
+    assert found.speed_up == pytest.approx(100 / 89.2)
+    assert set(found.rates.values()) == {0.0}
+
+
+@pytest.mark.parametrize(("slowest", "goes_on"), [(62.0, False), (64.0, True)])
+def test_a_pruning_that_has_begun_goes_on_while_half_of_the_gain_is_left(
+    slowest: float, goes_on: bool
+) -> None:
+    begun = [Point(1.0, slowest), Point(0.9, slowest - 5)]
+    found = guarded_pruned_rates({0: begun, 1: [Point(1.0, 50.0)]}, [0, 1], (), 0.1, RateSettings())
+    assert (found.rates[0] > 0) == goes_on
+
+
+def test_where_pruning_does_not_pay_what_was_cut_may_grow_back() -> None:
+    histories = {0: [Point(1.0, 55.0), Point(0.5, 30.0)], 1: [Point(1.0, 50.0)]}
+    settings = RateSettings()
+    assert guarded_pruned_rates(histories, [0, 1], (), 0.1, settings).rates == {0: 0, 1: 0}
+    growing = replace(settings, grow=True)
+    assert guarded_pruned_rates(histories, [0, 1], (), 0.1, growing).rates == {0: -1, 1: 0}
 
 
 def test_who_could_cut_nothing_is_not_asked_but_may_grow() -> None:

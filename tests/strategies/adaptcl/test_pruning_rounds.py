@@ -124,7 +124,7 @@ def test_a_worker_that_was_away_since_its_pruning_is_not_pruned_again_by_old_tim
 
 def test_a_worker_that_has_left_does_not_set_the_pace(engine: Engines, line: Lines) -> None:
     # It leaves in the interval in which it was measured, so there are times of it to decide by.
-    run = engine(line(60, 40, 1)).until(2)
+    run = engine(line(60, 40, 1), least_speed_up=1.0).until(2)
     run.lose(2)
     run.until(40)
     assert run.retentions()[0] == pytest.approx(40 / 60, abs=0.03)
@@ -132,7 +132,7 @@ def test_a_worker_that_has_left_does_not_set_the_pace(engine: Engines, line: Lin
 
 
 def test_nor_does_one_that_hangs(engine: Engines, line: Lines) -> None:
-    run = engine(line(60, 40, 1), deadline=1.5).until(2)
+    run = engine(line(60, 40, 1), deadline=1.5, least_speed_up=1.0).until(2)
     for _ in range(38):
         this = run.strategy.round
         run.answer(0)

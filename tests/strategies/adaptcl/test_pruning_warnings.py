@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -76,6 +77,21 @@ def test_the_retention_to_set_is_one_that_cuts_less(
     (warning,) = warn_harmful_prunings(2, [record], 0.2)
     named = float(warning.split("min_retention` to ")[1].split(" ")[0])
     assert record.retention < named <= kept + 0.011
+
+
+def test_where_pruning_does_not_pay_the_user_hears_it_once(
+    engine: Engines, line: Lines, tmp_path: Path
+) -> None:
+    run = engine(line(45, 40, 30)).until(6).resumed(tmp_path).until(20)
+    assert run.retentions() == [1, 1, 1]
+    (warning,) = (warning for closed in run.closed for warning in closed.warnings)
+    assert "Nobody is pruned: rounds would become only 1.38 times as fast" in warning
+    assert "`least_speed_up` (1.5)" in warning
+
+
+def test_equal_workers_are_not_worth_a_word(engine: Engines, line: Lines) -> None:
+    run = engine(line(40, 40, 40)).until(20)
+    assert all(closed.warnings == () for closed in run.closed)
 
 
 @pytest.mark.parametrize(

@@ -52,9 +52,8 @@ def test_less_than_a_block_to_grow_by_is_not_put_on_record_as_growing(
     engine: Engines, line: Lines
 ) -> None:
     # Every growth that is wanted is one percent, and a block is almost two.
-    run = engine(
-        line(33, 30, 30), grow=True, width_multiple=16, min_pruned_rate=0.001, width=200
-    ).until(60)
+    settings = {"grow": True, "width_multiple": 16, "min_pruned_rate": 0.001, "width": 200}
+    run = engine(line(33, 30, 30), least_speed_up=1.0, **settings).until(60)
     assert run.retentions()[0] < 1
     assert all(rate >= 0 for rates in run.rates().values() for rate in rates)
 

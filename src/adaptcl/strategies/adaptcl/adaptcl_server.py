@@ -32,6 +32,7 @@ from adaptcl.strategies.adaptcl.pruning_warnings import (
     warn_cannot_get_smaller,
     warn_harmful_prunings,
     warn_never_prunes,
+    warn_not_worth_pruning,
     warn_slow_at_any_size,
 )
 from adaptcl.strategies.adaptcl.speed_history import (
@@ -103,6 +104,7 @@ class AdaptCL(Synchronous):
         self._floors: dict[int, float] = {}
         """The retention at which a worker could cut nothing more."""
         self._warned_of_floor = False
+        self._warned_of_gain = False
         self._warned_of_slow: set[int] = set()
 
     # The hooks of Synchronous ------------------------------------------------------------------
@@ -159,6 +161,7 @@ class AdaptCL(Synchronous):
             else:
                 known = self._known_speeds()
                 rates = self._learned_rates(known, settings)
+                warnings += self._warn_not_worth_pruning(known)
                 warnings += self._warn_cannot_keep_up(known)
             self._pending = {worker: rate for worker, rate in enumerate(rates) if rate != 0}
             self._decisions += 1
@@ -258,9 +261,23 @@ class AdaptCL(Synchronous):
     def _smallest(self) -> float:
         return smallest_retention(self.units, self.adaptcl.width_multiple)
 
+    def _warn_not_worth_pruning(self, known: Mapping[int, Sequence[Point]]) -> tuple[str, ...]:
+        """Once, that workers differ but too little for pruning to pay."""
+        settings = self.adaptcl
+        if self._warned_of_gain or settings.literal_algorithm_2:
+            return ()
+        anyway = self._guarded_rates(known, replace(settings, least_speed_up=1.0))
+        decided = self._guarded_rates(known, settings).rates
+        is_held_back = max(anyway.rates.values(), default=0) > 0 >= max(decided.values(), default=0)
+        is_first = all(self._retention(worker) == 1 for worker in known)
+        self._warned_of_gain = is_held_back and is_first
+        if not self._warned_of_gain:
+            return ()
+        return (warn_not_worth_pruning(anyway.speed_up, settings.least_speed_up),)
+
     def _warn_cannot_keep_up(self, known: Mapping[int, Sequence[Point]]) -> tuple[str, ...]:
         """Who cannot become as fast as the fastest, whatever the target is."""
-        fastest = replace(self.adaptcl, target_time="fastest")
+        fastest = replace(self.adaptcl, target_time="fastest", least_speed_up=1.0)
         floor = self._warn_floor(self._learned_rates(known, fastest))
         if fastest.literal_algorithm_2:
             return floor
@@ -293,6 +310,7 @@ class AdaptCL(Synchronous):
             "due": [[worker, rate] for worker, rate in self._pending.items()],
             "stuck": [[worker, kept] for worker, kept in self._floors.items()],
             "told_smallest": self._warned_of_floor,
+            "told_gain": self._warned_of_gain,
             "in_vain": sorted(self._warned_of_slow),
         }
 
@@ -304,6 +322,7 @@ class AdaptCL(Synchronous):
         self._pending = dict(tree["due"])
         self._floors = dict(tree["stuck"])
         self._warned_of_floor = tree["told_smallest"]
+        self._warned_of_gain = tree.get("told_gain", False)  # missing in older checkpoints
         self._warned_of_slow = set(tree["in_vain"])
 
 

@@ -59,6 +59,8 @@ class GuardedRates:
 
     rates: Mapping[int, float]
     """P by worker; negative where a sub-model grows."""
+    speed_up: float
+    """How many times as fast as with whole models rounds can become."""
     slow_at_any_size: tuple[int, ...]
     """Workers that are too slow and would not be faster with a smaller sub-model."""
 
@@ -80,11 +82,16 @@ def guarded_pruned_rates(
     its present size, so it is not asked again.
     """
     if not setting_the_pace:
-        return GuardedRates({}, ())
-    target = guarded_target_time([histories[w] for w in setting_the_pace], settings.grow)  # line 1
+        return GuardedRates({}, 1.0, ())
+    pace = [histories[worker] for worker in setting_the_pace]
+    target = guarded_target_time(pace, settings.grow)  # line 1
     if settings.target_time == "reachable":
         floors = {w: 1.0 if w in at_their_floor else floor for w in setting_the_pace}
         target = reachable_target_time(target, [(histories[w], f) for w, f in floors.items()])
+    whole = whole_model_round(pace)
+    speed_up = whole.time / target.time
+    if not is_worth_pruning(speed_up, pace, settings.least_speed_up):
+        target = whole
     rates, slow = {}, []
     for worker, history in histories.items():  # line 2
         if not differs(history[-1], target.time, target.error):
@@ -94,7 +101,7 @@ def guarded_pruned_rates(
         rates[worker] = min(rate, 0.0) if worker in at_their_floor else rate
         if is_slow_at_any_size(history, target.time, settings):
             slow.append(worker)
-    return GuardedRates(rates, tuple(slow))
+    return GuardedRates(rates, speed_up, tuple(slow))
 
 
 def guarded_pruned_rate(history: Sequence[Point], target: float, settings: RateSettings) -> float:
@@ -184,6 +191,31 @@ def whole_model_point(history: Sequence[Point]) -> Point:
 
 
 # Whether to prune at all (line 3) ---------------------------------------------------------------
+
+
+def whole_model_round(histories: Sequence[Sequence[Point]]) -> TargetTime:
+    """How long a round would take if everybody had the whole model."""
+    whole = [whole_model_point(history) for history in histories if history[-1].usable]
+    slowest = max(whole, key=lambda point: point.update_time, default=None)
+    return (
+        TargetTime(math.nan) if slowest is None else TargetTime(slowest.update_time, slowest.error)
+    )
+
+
+def is_worth_pruning(
+    speed_up: float, histories: Sequence[Sequence[Point]], least_speed_up: float
+) -> bool:
+    """Whether rounds become so much faster that it makes up for what sub-models learn less.
+
+    VGG16 on CIFAR-10 at σ = 2 with int8 both ways is the case where they do not: the slowest worker
+    takes 1.4 times as long as the fastest, AdaptCL's rounds became 1.4 times as fast by cutting 45 %
+    of the parameters, and at equal time it had 87.5 % where FedAVG had 87.9 (`table-equal-time`).
+    The speed-up is measured from whole models, so it is the same before and after a pruning. Once
+    somebody is pruned, half of the gain is enough: noise must not turn the decision back and forth.
+    """
+    begun = any(history[-1].retention < 1 for history in histories)
+    least = (1 + least_speed_up) / 2 if begun else least_speed_up
+    return not speed_up < least
 
 
 def differs(point: Point, time: float, error: float = 0.0, certainty: float = _CERTAIN) -> bool:

@@ -72,6 +72,13 @@ class RateSettings:
         choices=("reachable", "fastest"),
         condition=Unless("pruned_rates"),
     )
+    least_speed_up: float = setting(
+        1.5,
+        "prune only where rounds become at least this many times as fast as with whole models; "
+        "1 prunes for any gain, as in the paper",
+        at_least=1,
+        condition=Unless("pruned_rates", "literal_algorithm_2"),
+    )
     literal_min_retention: bool = setting(
         False,
         "apply γ_min only where Algorithm 2 does, so that retention can fall below it",

@@ -59,6 +59,14 @@ def warn_never_prunes(first: int, rounds: int) -> str:
     )
 
 
+def warn_not_worth_pruning(speed_up: float, least: float) -> str:
+    """Workers differ, but pruning would bring little."""
+    return (
+        f"Nobody is pruned: rounds would become only {speed_up:.2f} times as fast, which does not "
+        f"make up for what smaller models learn less; `least_speed_up` ({least:g}) sets the limit."
+    )
+
+
 def warn_cannot_get_smaller(smallest: float, unit_by_unit: float, workers: Sequence[int]) -> str:
     """Some workers need a smaller sub-model than the model allows.
 
