@@ -109,5 +109,7 @@ def test_a_paper_preset_has_the_configuration_of_the_paper(name: str) -> None:
     assert chosen.job.model == ("resnet50" if tiny else "vgg16")
     assert (chosen.strategy.pruning_interval, chosen.strategy.alpha) == (10, 2.0)
     assert (chosen.strategy.pruning, chosen.strategy.aggregation) == ("cig-bnscalor", "by-worker")
-    strong = "cifar10-" in name or name in ("paper-cifar100-iid", "paper-pruned-rates")
-    assert chosen.recipe.strength == (0.9 if strong else 0.1)
+    assert "pruned-rates" in name or chosen.strategy.least_speed_up == 1
+    # With the paper's strengths training on unequal data fails (CIFAR-10) or the first pruning does.
+    vgg = 0.3 if "non-iid" in name else 0.9
+    assert chosen.recipe.strength == (0.1 if tiny else vgg)
