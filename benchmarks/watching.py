@@ -18,7 +18,7 @@ from adaptcl import models
 from adaptcl.events import Event
 from adaptcl.page.follow import Followed
 from adaptcl.page.html import REPORT, write_report
-from adaptcl.report import read_run
+from adaptcl.report.saved_run import read_run
 from adaptcl.runs.status_file import StatusFile
 from benchmarks.benchmark import Bar, BenchmarkReport, Measurement, Request
 from benchmarks.subjects import SHAPES, made_up

@@ -12,7 +12,7 @@ import pytest
 
 from adaptcl.events import Event, RoundFinished, RunFinished, RunStarted, UpdateArrived
 from adaptcl.records import RoundRecord, Summary, WorkerRecord
-from adaptcl.report import Run, read_run
+from adaptcl.report.saved_run import Run, read_run
 
 MIB = 2**20
 

@@ -9,7 +9,6 @@ import pytest
 
 from adaptcl.errors import SettingError
 from adaptcl.records import RoundRecord
-from adaptcl.report import Run
 from adaptcl.report.comparison import (
     choose_baseline,
     compare,
@@ -17,6 +16,7 @@ from adaptcl.report.comparison import (
     interval,
     t_quantile,
 )
+from adaptcl.report.saved_run import Run
 
 MakeRun = Callable[..., Run]
 

@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
-from adaptcl.report import Run, compare, write_comparison
+from adaptcl.report.comparison import compare
+from adaptcl.report.csv_file import write_comparison
+from adaptcl.report.saved_run import Run
 
 MakeRun = Callable[..., Run]
 

@@ -8,14 +8,15 @@ from typing import Any
 import pytest
 
 from adaptcl.engines.environment import EnvironmentSettings
-from adaptcl.report import Run, distinct_labels
 from adaptcl.report.labels import (
     NONE,
     differing,
+    distinct_labels,
     job_differences,
     setting_text,
     shared_differences,
 )
+from adaptcl.report.saved_run import Run
 from adaptcl.settings import declared
 
 MakeRun = Callable[..., Run]

@@ -19,8 +19,7 @@ from adaptcl.events import (
     WorkerJoined,
     WorkerLost,
 )
-from adaptcl.report import Progress
-from adaptcl.report.progress import absent_lines
+from adaptcl.report.progress import Progress, absent_lines
 
 EventsOf = Callable[..., list[Event]]
 

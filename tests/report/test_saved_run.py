@@ -13,8 +13,9 @@ from torch import Tensor, nn
 
 import adaptcl
 from adaptcl.errors import RunFolderError
-from adaptcl.report import Run, by_strategy, compare, comparison_table, read_run
-from adaptcl.report.comparison import group_runs
+from adaptcl.report.comparison import compare, group_runs
+from adaptcl.report.saved_run import Run, by_strategy, read_run
+from adaptcl.report.table import comparison_table
 
 WriteRun = Callable[..., Path]
 MakeRun = Callable[..., Run]

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from adaptcl.report import Run, compare, comparison_table
-from adaptcl.report.table import ReportTable
+from adaptcl.report.comparison import compare
+from adaptcl.report.saved_run import Run
+from adaptcl.report.table import ReportTable, comparison_table
 
 MakeRun = Callable[..., Run]
 

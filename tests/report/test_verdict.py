@@ -4,7 +4,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from adaptcl.report import Run, compare
+from adaptcl.report.comparison import compare
+from adaptcl.report.saved_run import Run
 from adaptcl.report.verdict import verdict
 
 MakeRun = Callable[..., Run]

@@ -5,8 +5,7 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from adaptcl.report import bar
-from adaptcl.report.progress import PATIENCE
+from adaptcl.report.progress import PATIENCE, bar
 
 
 class Clock:

@@ -13,7 +13,7 @@ from adaptcl.codecs import Parcel
 from adaptcl.codecs.plain import Plain
 from adaptcl.config import Config
 from adaptcl.errors import SettingError
-from adaptcl.report import forecast_table
+from adaptcl.report.table import forecast_table
 from adaptcl.runs.forecast import Forecast, forecast
 from adaptcl.strategies import STRATEGIES
 from adaptcl.units import trace

@@ -12,11 +12,11 @@ from typing import Any
 from matplotlib.figure import Figure
 from rich.console import Console
 
-from adaptcl import report
 from adaptcl.api.data_frames import data_frame
 from adaptcl.config.config import FROM_PYTHON
 from adaptcl.errors import SettingError, describe_type
 from adaptcl.report.comparison import Comparison
+from adaptcl.report.comparison import compare as compare_runs
 from adaptcl.report.csv_file import comparison_records
 from adaptcl.report.figures import compose_figures
 from adaptcl.report.saved_run import Run, by_strategy, model_name, read_run
@@ -73,7 +73,7 @@ def compare(
     fraction), by default what the baseline ends with. Runs that differ only in their seed make one
     row, unless `over_seeds` is False.
     """
-    found = report.compare(
+    found = compare_runs(
         by_strategy(as_runs(results)),
         over_seeds=over_seeds,
         baseline=baseline,

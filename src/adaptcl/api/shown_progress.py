@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from adaptcl.events import Listener
-from adaptcl.report.notebook import in_notebook
+from adaptcl.report.live_display import in_notebook
 from adaptcl.report.progress import Progress
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from adaptcl import data, report
+from adaptcl import data
 from adaptcl.errors import SettingError
+from adaptcl.report.progress import bar
 from adaptcl.report.wording import volume
 
 
 def download_data(options: argparse.Namespace) -> None:
-    with report.bar(f"fetching {options.name}", in_bytes=True) as progress:
+    with bar(f"fetching {options.name}", in_bytes=True) as progress:
         path = data.get(options.name, Path(options.data_dir), options.url, progress)
     print(f"{options.name} is in {path}.")
 
@@ -19,11 +20,11 @@ def download_data(options: argparse.Namespace) -> None:
 def pack_data(options: argparse.Namespace) -> None:
     quality = _quality(options.quality)
     file = Path(options.file)
-    with report.bar(f"reading {options.name}") as progress:
+    with bar(f"reading {options.name}") as progress:
         source = data.load(
             options.name, Path(options.data_dir) if options.data_dir else None, progress
         )
-    with report.bar(f"packing {options.name}") as progress:
+    with bar(f"packing {options.name}") as progress:
         data.pack(source, file, quality, progress)
     how = "as PNG, without loss; --quality makes it smaller"
     if quality is not None:

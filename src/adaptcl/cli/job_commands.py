@@ -10,7 +10,6 @@ from pathlib import Path
 
 from rich.console import Console
 
-from adaptcl import report
 from adaptcl.cli import say
 from adaptcl.cli.compare import picture_options
 from adaptcl.cli.failed_runs import show_the_others
@@ -19,6 +18,8 @@ from adaptcl.cli.page import start_page
 from adaptcl.cli.requested_runs import ineffective_settings, requested_configs, requested_runs
 from adaptcl.config import Config
 from adaptcl.events import Listener
+from adaptcl.report.progress import Progress, bar
+from adaptcl.report.table import forecast_table
 from adaptcl.runs.folder import RunFolder
 from adaptcl.runs.forecast import forecast_workload
 from adaptcl.runs.result import FailedRun, noting_failure
@@ -49,7 +50,7 @@ def run_job(options: argparse.Namespace) -> None:
             job, alone = each.job, len(configs) == 1
             with (
                 noting_failure(job.strategy, job.seed, path, failed, alone=alone) as count_rounds,
-                report.Progress() as progress,
+                Progress() as progress,
                 tracked(trackers, path, each) as tracking,
             ):
                 told: list[Listener] = [progress, *tracking, *listeners, count_rounds]
@@ -60,7 +61,7 @@ def run_job(options: argparse.Namespace) -> None:
 
 def load_with_progress(chosen: Config) -> Workload:
     """Read the model and the data that the settings name, with a progress bar."""
-    with report.bar(f"reading {chosen.job.data}") as progress:
+    with bar(f"reading {chosen.job.data}") as progress:
         return load_workload(chosen.job, progress)
 
 
@@ -97,12 +98,12 @@ def forecast_job(options: argparse.Namespace) -> None:
         say(sentence)
     workload = load_with_progress(configs[0])
     forecasts = []
-    with report.bar("computing times") as progress:
+    with bar("computing times") as progress:
         for number, each in enumerate(configs):
             forecasts.append(forecast_workload(each, workload))
             progress(number + 1, len(configs))
     print(f"clock: {forecasts[0].clock}")
-    Console().print(report.forecast_table(forecasts))
+    Console().print(forecast_table(forecasts))
 
 
 def describe_job(options: argparse.Namespace) -> None:

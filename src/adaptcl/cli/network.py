@@ -16,13 +16,13 @@ from pathlib import Path
 
 import torch
 
-from adaptcl import report
 from adaptcl.cli import say
 from adaptcl.cli.compare import picture_options, show_runs
 from adaptcl.cli.page import start_page
 from adaptcl.cli.requested_runs import requested_runs
 from adaptcl.errors import SettingError
 from adaptcl.events import Listener
+from adaptcl.report.progress import Progress
 from adaptcl.runs.run_files import NetworkFile, is_network_run
 from adaptcl.trackers import tracker_names
 
@@ -37,7 +37,7 @@ def resume_server(
     _need_flower()
     from adaptcl.runs.server import serve_again
 
-    with _saying_how_to_resume(paths), report.Progress() as progress:
+    with _saying_how_to_resume(paths), Progress() as progress:
         serve_again(paths, [progress, *listeners], say, trackers=trackers)
 
 
@@ -53,7 +53,7 @@ def serve_runs(options: argparse.Namespace) -> None:
     place = NetworkFile("", options.listen, str(Path(options.tls).resolve()), options.patience)
     if options.watch:
         start_page(asked.folders)
-    with _saying_how_to_resume(asked.folders), report.Progress() as progress:
+    with _saying_how_to_resume(asked.folders), Progress() as progress:
         serve(asked.configs, asked.folders, place, [progress], say, trackers=trackers)
     show_runs(asked.folders, asked.figures, pictures)
 

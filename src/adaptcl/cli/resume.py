@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from adaptcl import config, report
+from adaptcl import config
 from adaptcl.cli import network
 from adaptcl.cli.compare import named_runs, picture_options, show_runs_in_place
 from adaptcl.cli.job_commands import load_with_progress, saying_how_to_resume, unfinished
@@ -18,7 +18,8 @@ from adaptcl.cli.page import start_page
 from adaptcl.config.config import FROM_PYTHON
 from adaptcl.errors import AdaptCLError, RunFolderError, SettingError
 from adaptcl.events import Listener
-from adaptcl.report.progress import ended_by
+from adaptcl.report.progress import Progress, ended_by
+from adaptcl.report.saved_run import read_run
 from adaptcl.runs.folder import RunFolder
 from adaptcl.runs.resumption import refuse_other_settings
 from adaptcl.runs.run_files import NetworkFile, is_network_run, read_marks, read_settings
@@ -75,7 +76,7 @@ def _go_on(
     """Continue the runs of one job that are not finished; `paths` are the runs of all jobs."""
     left: dict[Path, dict[str, Any]] = {}
     for path in together:
-        summary = report.read_run(path).summary
+        summary = read_run(path).summary
         settings = _settings(path, options.rounds)
         changed = {name: getattr(options, name) for name in ("learning_rate", "clip_norm")}
         settings |= {name: value for name, value in changed.items() if value is not None}
@@ -96,7 +97,7 @@ def _go_on(
         workload = load_with_progress(chosen)
         with (
             saying_how_to_resume(paths),
-            report.Progress() as progress,
+            Progress() as progress,
             tracked(trackers, path, chosen) as tracking,
         ):
             session = simulated_session(chosen, workload)

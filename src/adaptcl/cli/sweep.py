@@ -12,7 +12,6 @@ import shlex
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from adaptcl import report
 from adaptcl.cli import say
 from adaptcl.cli.compare import picture_options
 from adaptcl.cli.failed_runs import show_the_others
@@ -24,6 +23,7 @@ from adaptcl.config import Config
 from adaptcl.config.grid import expand_grid
 from adaptcl.errors import SettingError
 from adaptcl.events import Listener
+from adaptcl.report.progress import Progress
 from adaptcl.runs.folder import RunFolder
 from adaptcl.runs.result import FailedRun, noting_failure
 from adaptcl.runs.resumption import asks_for_more_rounds, refuse_other_settings
@@ -79,7 +79,7 @@ def _run(
     session = simulated_session(config, workload)
     begun = is_run_folder(path)
     folder = RunFolder.open(path) if begun else RunFolder.create(path, session.config.to_toml())
-    with report.Progress() as progress, tracked(trackers, path, session.config) as tracking:
+    with Progress() as progress, tracked(trackers, path, session.config) as tracking:
         run_session(session, folder, [progress, *tracking, *listeners])
 
 

@@ -1,4 +1,4 @@
-"""The live display of one run in a terminal: a heading, the rounds and the workers.
+"""The live display of one run, in a terminal or a notebook: a heading, the rounds and the workers.
 
 Each event turns the run's state into a new state; no state ever changes. So the thread that
 redraws the screen reads one at any moment without a lock.
@@ -7,12 +7,17 @@ redraws the screen reads one at any moment without a lock.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from io import StringIO
 from types import MappingProxyType
+from typing import Any
 
 from rich.bar import Bar
-from rich.console import Console, ConsoleOptions, RenderResult
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
@@ -44,6 +49,13 @@ _LINES_BESIDES_ROWS = 8
 _SPARKS = "▁▂▃▄▅▆▇█"
 _SPARKLINE_WIDTH = 24
 _BAR_WIDTH = 18
+_REDRAWN_S = 0.25
+"""At most this often the output is replaced, however much happens."""
+_NOTEBOOK_WIDTH = 100
+_NOTEBOOK_HEIGHT = 50
+_NOTEBOOK_LINES = 100
+"""Of more lines than this only the latest are shown."""
+_HTML = "<pre style='line-height:normal;white-space:pre;overflow-x:auto'>{code}</pre>"
 
 
 @dataclass(frozen=True)
@@ -248,3 +260,65 @@ def _clock(seconds: float) -> str:
     minutes, rest = divmod(int(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def in_notebook() -> bool:
+    """Whether this code runs in a Jupyter kernel, which shows HTML."""
+    ipython = sys.modules.get("IPython")  # a kernel has imported it
+    shell = ipython.get_ipython() if ipython is not None else None
+    return getattr(shell, "kernel", None) is not None
+
+
+class NotebookDisplay:
+    """Draws into one output of the running cell; a saved notebook holds only the last drawing.
+
+    Rich's display for notebooks needs ipywidgets. This one needs nothing that a kernel lacks.
+    """
+
+    def __init__(
+        self, render: Callable[[], RenderableType], *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._render = render
+        self._clock = clock
+        self._handle: Any = None
+        self._drawn_at = 0.0
+        self.lines: deque[Text] = deque(maxlen=_NOTEBOOK_LINES)
+        """What stays above the drawing."""
+
+    def refresh(self) -> None:
+        """Draw what is to be seen now, unless it was drawn a moment ago."""
+        if self._handle is None or self._clock() - self._drawn_at >= _REDRAWN_S:
+            self._draw()
+
+    def stop(self) -> None:
+        """Draw the last state, which stays."""
+        if self._handle is not None:
+            self._draw()
+
+    def _draw(self) -> None:
+        from IPython.display import display
+
+        self._drawn_at = self._clock()
+        shown = _as_bundle(Group(*self.lines, self._render()))
+        if self._handle is None:
+            self._handle = display(shown, raw=True, display_id=True)  # type: ignore[no-untyped-call]
+        else:
+            self._handle.update(shown, raw=True)
+
+
+def _as_bundle(drawing: RenderableType) -> dict[str, str]:
+    """A drawing in the two forms that notebooks choose from."""
+    recorder = Console(
+        file=StringIO(),
+        record=True,
+        width=_NOTEBOOK_WIDTH,
+        height=_NOTEBOOK_HEIGHT,
+        force_terminal=True,
+        force_jupyter=False,
+        color_system="truecolor",
+        legacy_windows=False,
+    )
+    recorder.print(drawing)
+    plain = recorder.export_text(clear=False)
+    html = recorder.export_html(inline_styles=True, code_format=_HTML)
+    return {"text/html": html, "text/plain": plain}

@@ -27,8 +27,7 @@ from adaptcl.events import (
     WorkerLost,
 )
 from adaptcl.records import RoundRecord, Summary
-from adaptcl.report.live_display import LiveDisplay, RunState
-from adaptcl.report.notebook import NotebookDisplay, in_notebook
+from adaptcl.report.live_display import LiveDisplay, NotebookDisplay, RunState, in_notebook
 from adaptcl.report.wording import duration, metric_span, number_of, span
 
 _NAMED = 5

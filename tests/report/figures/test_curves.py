@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adaptcl.records import RoundRecord
-from adaptcl.report import Run
 from adaptcl.report.comparison import RunGroup
 from adaptcl.report.figures import curves
+from adaptcl.report.saved_run import Run
 
 MakeRun = Callable[..., Run]
 

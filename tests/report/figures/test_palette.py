@@ -1,14 +1,42 @@
+"""Colours of runs, as people with every kind of colour vision see them."""
+
 from __future__ import annotations
 
 import itertools
 import math
 from collections.abc import Sequence
 
+import numpy as np
 import pytest
 
 from adaptcl.report.figures import palette
-from adaptcl.report.figures.palette import COLOUR_VISION, looks, seen
+from adaptcl.report.figures.palette import looks
 from adaptcl.strategies import STRATEGIES
+
+_XYZ = np.array([[0.4339, 0.3762, 0.1899], [0.2127, 0.7152, 0.0722], [0.0178, 0.1094, 0.8728]])
+"""From linear sRGB, relative to white."""
+COLOUR_VISION = {
+    "common": np.eye(3),
+    "without red": np.array(
+        [[0.1523, 1.0526, -0.2049], [0.1145, 0.7863, 0.0992], [-0.0039, -0.0481, 1.0520]]
+    ),
+    "without green": np.array(
+        [[0.3673, 0.8606, -0.2280], [0.2801, 0.6725, 0.0474], [-0.0118, 0.0429, 0.9689]]
+    ),
+    "without blue": np.array(
+        [[1.2555, -0.0767, -0.1788], [-0.0784, 0.9308, 0.1476], [0.0047, 0.6914, 0.3039]]
+    ),
+}
+"""How people see linear sRGB, after Machado, Oliveira and Fernandes (2009)."""
+
+
+def seen(colour: str, vision: str) -> tuple[float, ...]:
+    """A colour's place in CIELAB, in which equal steps look equal, for a kind of vision."""
+    share = np.array([int(colour[start : start + 2], 16) / 255 for start in (1, 3, 5)])
+    linear = np.where(share <= 0.04045, share / 12.92, ((share + 0.055) / 1.055) ** 2.4)
+    xyz = _XYZ @ np.clip(COLOUR_VISION[vision] @ linear, 0, 1)
+    x, y, z = np.where(xyz > 0.008856, np.cbrt(xyz), 7.787 * xyz + 16 / 116)
+    return float(116 * y - 16), float(500 * (x - y)), float(200 * (y - z))
 
 
 def colours(strategies: Sequence[str]) -> list[str]:

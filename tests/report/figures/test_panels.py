@@ -6,10 +6,10 @@ from dataclasses import replace
 import pytest
 from matplotlib.figure import Figure
 
-from adaptcl.report import Run
 from adaptcl.report.comparison import group_runs
 from adaptcl.report.figures import panels
 from adaptcl.report.figures.palette import looks
+from adaptcl.report.saved_run import Run
 
 MakeRun = Callable[..., Run]
 

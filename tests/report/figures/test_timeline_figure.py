@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from matplotlib.axes import Axes
 
-from adaptcl.report import Run
 from adaptcl.report.comparison import group_runs
 from adaptcl.report.figures.timeline_figure import timeline_figure
+from adaptcl.report.saved_run import Run
 
 MakeRun = Callable[..., Run]
 
