@@ -17,9 +17,8 @@ import tomli_w
 
 from adaptcl.cli.flags import flags_of, shown_value
 from adaptcl.cli.parser import command_line
-from adaptcl.config.catalogue import order_summary, read_catalogue
+from adaptcl.config.catalogue import order_summary, read_catalogue, settings_schema
 from adaptcl.config.files import preset, preset_summary, presets
-from adaptcl.config.schema import settings_schema
 from adaptcl.errors import SettingError
 from adaptcl.settings import is_custom
 from adaptcl.suggestions import hint_at_value

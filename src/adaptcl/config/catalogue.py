@@ -4,6 +4,10 @@ They are declared in modules that import PyTorch, which takes seconds. So names,
 summaries are also kept in `catalogue.json`, and `adaptcl --help`, the lists and the message for a
 misspelled flag are made from that file alone. `catalogue_generator.py` writes it. A run uses the
 declarations themselves.
+
+The JSON Schema that lets editors complete and check a settings file is made from it too:
+`adaptcl schema > adaptcl.schema.json` writes it, and a first line `#:schema ./adaptcl.schema.json`
+in the file lets the editor find it.
 """
 
 from __future__ import annotations
@@ -14,7 +18,7 @@ from dataclasses import dataclass, replace
 from functools import cache, reduce
 from operator import or_
 from pathlib import Path
-from typing import Any, get_origin
+from typing import Any, get_args, get_origin
 
 from adaptcl.settings import KINDS, Allowed, Setting, alternatives
 
@@ -22,6 +26,8 @@ FILE = Path(__file__).with_name("catalogue.json")
 
 ENVIRONMENT = "environment"
 """The group of the settings that describe simulated machines."""
+
+_TYPES = {bool: "boolean", int: "integer", float: "number", str: "string"}
 
 Summaries = Mapping[str, str]
 """One line about each thing that has a name."""
@@ -72,3 +78,48 @@ def _setting(name: str, entry: Mapping[str, Any]) -> Setting:
     kind = reduce(or_, [kinds[each] for each in entry["kind"].split(" | ")])
     found = Setting(name, kind, None, entry["help"], Allowed(**allowed), group=entry["group"])
     return replace(found, default=found.checked(entry["default"]))  # lists become tuples
+
+
+def settings_schema() -> dict[str, Any]:
+    """The schema, with every setting that a file may have."""
+    properties = {name: _schema(each) for name, each in read_catalogue().settings.items()}
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "Settings of an AdaptCL run",
+        "type": "object",
+        "properties": properties,
+    }
+
+
+def _schema(setting: Setting) -> dict[str, Any]:
+    found: dict[str, Any] = {"description": setting.help, **_of_kind(setting.kind, setting)}
+    default = setting.default
+    if default is not None:
+        found["default"] = list(default) if isinstance(default, tuple) else default
+    return found
+
+
+def _of_kind(kind: Any, setting: Setting) -> dict[str, Any]:
+    # What may be None is left out of a file instead.
+    kinds = [each for each in alternatives(kind) if each is not type(None)]
+    if len(kinds) > 1:
+        return {"anyOf": [_of_kind(each, setting) for each in kinds]}
+    (kind,) = kinds
+    if get_origin(kind) is tuple:
+        return {"type": "array", "items": _of_kind(get_args(kind)[0], setting)}
+    allowed = setting.allowed
+    found: dict[str, Any] = {"type": _TYPES[kind]}
+    limits = {
+        "minimum": allowed.at_least,
+        "maximum": allowed.at_most,
+        "exclusiveMinimum": allowed.above,
+        "exclusiveMaximum": allowed.below,
+    }
+    if kind is not str:
+        found |= {name: limit for name, limit in limits.items() if limit is not None}
+    elif allowed.choices:
+        names = {"enum": list(allowed.choices)}
+        # A name of the user's own, or several with commas between, is as good.
+        custom = {"type": "string", "pattern": "[:,]"}
+        return {"anyOf": [names, custom]} if allowed.or_custom else {**found, **names}
+    return found
