@@ -19,13 +19,11 @@ from adaptcl.report.wording import number_of
 from adaptcl.training.devices import PRECISIONS
 from paper.document import build_document, part_table
 from paper.experiment import Experiment, PlannedRun, load_experiments
-from paper.identity import run_key
 from paper.outcomes import judge_claims
 from paper.profile import measure_profile
-from paper.provenance import Provenance, data_sha256, provenance
-from paper.result import write_result
+from paper.result import Provenance, data_sha256, provenance, write_result
 from paper.runner import Limits, Runner, RunOptions, missing_runs
-from paper.store import Store
+from paper.store import Store, run_key
 
 ALL = "all"
 RESULTS = "paper/results"

@@ -26,8 +26,7 @@ from adaptcl.units import Kept, UnitMap, flops, retention, trace
 from adaptcl.units.cut import cut
 from benchmarks.subjects import made_up
 from benchmarks.timing import one_core
-from paper.provenance import Provenance, provenance
-from paper.result import FORMAT
+from paper.result import FORMAT, Provenance, provenance
 
 RETENTIONS = (1.0, 0.75, 0.5, 0.35, 0.25, 0.1)
 SHAPE, CLASSES = (3, 32, 32), 10

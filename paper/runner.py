@@ -18,11 +18,9 @@ from pathlib import Path
 from adaptcl import config as configuration
 from adaptcl.config import Config
 from paper.experiment import Experiment, PlannedRun
-from paper.identity import run_id, run_key
 from paper.process import RoundsDone, RunDone, RunFailed, RunOrder, RunProcess
-from paper.provenance import Provenance
-from paper.result import RunResult
-from paper.store import Store
+from paper.result import Provenance, RunResult
+from paper.store import Store, run_id, run_key
 
 _TICK_S = 0.5
 """How often the time limit is checked."""

@@ -12,9 +12,8 @@ import pytest
 from adaptcl.config import Config
 from adaptcl.records import RoundRecord, WorkerRecord, summarise
 from paper.experiment import Experiment, ExperimentRow, parse_experiment
-from paper.identity import recorded_settings
-from paper.provenance import Provenance
-from paper.result import RunResult, Size, round_series, workers_at_changes
+from paper.result import Provenance, RunResult, Size, round_series, workers_at_changes
+from paper.store import recorded_settings
 
 TINY = """
 title = "Tiny"

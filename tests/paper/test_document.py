@@ -12,11 +12,9 @@ import pytest
 from paper import figures
 from paper.document import build_document, part_table
 from paper.experiment import Experiment, load_experiments
-from paper.identity import run_key
 from paper.profile import Profile
-from paper.provenance import Provenance
-from paper.result import RunResult, write_result
-from paper.store import Store
+from paper.result import Provenance, RunResult, write_result
+from paper.store import Store, run_key
 
 MakeUp = Callable[..., RunResult]
 REPOSITORY = Path(__file__).parents[2]

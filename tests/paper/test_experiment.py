@@ -7,7 +7,7 @@ import pytest
 from adaptcl.errors import SettingError
 from paper.experiment import Experiment, load_experiment, load_experiments, parse_experiment
 from paper.figures import PANELS
-from paper.identity import run_key
+from paper.store import run_key
 
 PAPERS = {
     "table-vgg",

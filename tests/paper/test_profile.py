@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from paper.profile import RETENTIONS, Profile, measure_profile
-from paper.provenance import Provenance
+from paper.result import Provenance
 
 
 def test_a_cpu_takes_less_time_for_a_smaller_sub_model() -> None:

@@ -20,12 +20,10 @@ import pytest
 from adaptcl.config import Config, configure
 from paper import runner
 from paper.experiment import Experiment, load_experiments, parse_experiment
-from paper.identity import run_key
 from paper.process import RunDone, RunFailed, RunOrder
-from paper.provenance import data_sha256, provenance
-from paper.result import RunResult, write_result
+from paper.result import RunResult, data_sha256, provenance, write_result
 from paper.runner import Estimator, Limits, Runner, RunnerOutcome, RunOptions, fits, missing_runs
-from paper.store import Store, result_path
+from paper.store import Store, result_path, run_key
 
 MakeUp = Callable[..., RunResult]
 Changed = Callable[..., Config]

@@ -10,8 +10,8 @@ import pytest
 
 from adaptcl.data import DATASETS
 from adaptcl.errors import DataError, SettingError
-from paper import provenance as module
-from paper.provenance import commit, data_sha256, provenance
+from paper import result as module
+from paper.result import commit, data_sha256, provenance
 
 
 def test_the_hash_is_that_of_the_file_the_data_is_read_from(tmp_path: Path) -> None:
