@@ -34,6 +34,7 @@ from torch import Tensor, nn
 from adaptcl.codecs import SAME, codec_class, codecs
 from adaptcl.codecs.codec import Memory
 from adaptcl.data import as_samples
+from adaptcl.data.convert import class_names
 from adaptcl.engines.flower_grid import UNITS, GridTransport
 from adaptcl.engines.loop import Loop
 from adaptcl.engines.network.frames import Frame, from_record, to_record
@@ -46,7 +47,7 @@ from adaptcl.engines.network.messages import (
     update_frame,
 )
 from adaptcl.engines.network.shared_units import units_from_json
-from adaptcl.errors import SettingError
+from adaptcl.errors import DataError, SettingError
 from adaptcl.events import Event, RoundFinished, Warned, WorkerLost
 from adaptcl.pruning import custom_worker_orders, server_order
 from adaptcl.records import RoundRecord
@@ -244,6 +245,10 @@ def train(
         server_order(pruning)  # refuses a name that leads nowhere
     chosen = codecs(codec, codec_down, settings)
     samples = as_samples(data)
+    if samples.classes and samples.classes != class_names(data):
+        raise DataError(
+            "Labels are names, which every node would number by itself; give class numbers."
+        )
     example, _ = samples.batch(torch.arange(2, device=samples.device) % len(samples))
     frame = Frame.from_bytes(from_record(message.content))
     units = units_from_json(frame.header.get(UNITS), model)

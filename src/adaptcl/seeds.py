@@ -7,8 +7,16 @@ generator outlives the task that uses it: each is made from the seed and the nam
 from __future__ import annotations
 
 import hashlib
+import random
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 
+import numpy as np
 import torch
+
+PROCESS_GENERATORS = threading.RLock()
+"""Held while a thread draws from the generators of the process, which all threads share."""
 
 
 def derive(seed: int, *names: object) -> int:
@@ -20,3 +28,28 @@ def derive(seed: int, *names: object) -> int:
 def generator(seed: int, *names: object) -> torch.Generator:
     """A fresh CPU generator for one purpose."""
     return torch.Generator().manual_seed(derive(seed, *names))
+
+
+@contextmanager
+def process_generators_restored() -> Iterator[None]:
+    """Leave the generators of the process (Python's, NumPy's and PyTorch's) as they were."""
+    python_state, numpy_state = random.getstate(), np.random.get_state()
+    try:
+        with torch.random.fork_rng():
+            yield
+    finally:
+        random.setstate(python_state)
+        np.random.set_state(numpy_state)
+
+
+@contextmanager
+def process_generators_seeded(seed: int) -> Iterator[None]:
+    """Let code that draws from the generators of the process draw from this seed.
+
+    One thread does so at a time. It may do so again within its turn.
+    """
+    with PROCESS_GENERATORS, process_generators_restored():
+        torch.manual_seed(seed)
+        random.seed(seed)
+        np.random.seed(seed % 2**32)  # NumPy takes no larger ones
+        yield

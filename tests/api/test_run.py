@@ -132,7 +132,7 @@ def test_other_weights_to_begin_with_make_another_run() -> None:
         ({"model": nn.Linear(5, 4)}, "The model (Linear) failed on an example of shape (2, 6)"),
         ({"model": nn.Linear(6, 3)}, "The model gives scores for 3 classes, but worker 0 has a l"),
         ({"model": "vgg16"}, "The model is a str, but it must be an nn.Module."),
-        ({"train": 3}, "The training data cannot be used: An int cannot be read as samples; give"),
+        ({"train": 3}, "The training data cannot be used: An int (3) cannot be read as samples"),
         ({"test": (TEST[0], TEST[1] - 9)}, "The test data cannot be used: Labels must count from "),
         ({"seed": [1, 2]}, "seed is [1, 2], but adaptcl.run makes one run; adaptcl.sweep make"),
         ({"data": "digits"}, "data is 'digits', but the data is given as train and test; leave "),

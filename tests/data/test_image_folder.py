@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 from PIL import EpsImagePlugin, Image
+from torch import Tensor
 
 from adaptcl.data.image_folder import ImageFolder, read_folder
 from adaptcl.errors import DataError
@@ -71,11 +72,15 @@ def test_a_part_can_be_looked_at_alone_and_decoded_as_somebody_else_wants_it(roo
     found = ImageFolder.look(root / "train")
     assert (found.classes, found.labels.tolist(), found.gray) == (("cat", "dog"), [0, 1, 1], True)
     assert found.first_size == (6, 4)
-    assert found.decode((5, 7), gray=False).shape == (3, 3, 7, 5)
+    images = found.decode((5, 7), gray=False)
+    assert isinstance(images, Tensor)
+    assert images.shape == (3, 3, 7, 5)
     save(root / "train" / "dog" / "3.png", Image.new("RGB", (6, 4), (90, 90, 90)))
     coloured = ImageFolder.look(root / "train")
     assert not coloured.gray
-    assert coloured.decode((6, 4), gray=True)[:, 0, 0, 0].tolist() == [0, 50, 99, 90]
+    images = coloured.decode((6, 4), gray=True)
+    assert isinstance(images, Tensor)
+    assert images[:, 0, 0, 0].tolist() == [0, 50, 99, 90]
 
 
 def test_progress_counts_the_images_of_both_parts(root: Path) -> None:
@@ -146,5 +151,5 @@ def test_a_file_is_not_given_to_another_program_whatever_it_is_called(
 
 def test_images_that_no_memory_would_hold_are_refused_before_it_is_asked_for(root: Path) -> None:
     folder = ImageFolder.look(root / "train")
-    with pytest.raises(DataError, match=r"3 images of the shape \[3, .* of memory; use smaller"):
+    with pytest.raises(DataError, match=r"256 images of the shape \[3, .* of memory; use smaller"):
         folder.decode((10**6, 10**6), gray=False)

@@ -176,7 +176,7 @@ def factory(shape: tuple[int, ...], outputs: int) -> nn.Module:
 @pytest.mark.parametrize(
     ("asked", "sentence"),
     [
-        ({}, "Labels must be integer class numbers, but these are torch.float32"),
+        ({}, "Labels must be class numbers or names, but they are a Tensor of float32"),
         ({"objective": "regresion"}, "objective is 'regresion', but it must be one of"),
         ({"objective": "segmentation"}, "Targets must be whole class numbers"),
         ({"objective": "regression", "partition": "dirichlet"}, "deals samples by their class"),

@@ -180,17 +180,14 @@ def test_a_list_of_data_sets_is_one_for_each_worker() -> None:
          "The model has no parameters that can be trained."),
         (linear(), [], pair(), "train is an empty list; it must hold a data set for each worker."),
         (linear(), pair()[0], pair(),
-         "The training data cannot be used: There are inputs but no labels; give a pair (inputs, "
-         "labels)."),
+         "The training data cannot be used: There are inputs (a Tensor of float32 of the shape "
+         "[12, 5]) but no labels; give a pair (inputs, labels)."),
         (linear(), [pair(), (pair()[0] / 0, pair()[1]), pair()], pair(),
          "Worker 1's data cannot be used: Inputs hold NaN or infinite values, in 12 of 12 samples, "
          "the first of them number 0; replace or drop those samples."),
         (linear(), [pair(), pair(), (pair()[0], pair()[1] - 5)], pair(),
          f"Worker 2's data cannot be used: Labels must count from 0, but there is a label "
          f"{int(pair()[1].min()) - 5}, that of sample {int(pair()[1].argmin())}."),
-        (linear(), pair(), (pair()[0].tolist(), pair()[1].tolist()),
-         "The test data cannot be used: Inputs and labels are lists; make arrays of them: "
-         "(numpy.array(inputs), numpy.array(labels))."),
         (linear(), (pair()[0], pair(9)[1]), pair(),
          "The training data cannot be used: There are 12 inputs but 9 labels; both must be equal."),
         (linear(), pair(), (torch.randn(4, 6), torch.zeros(4, dtype=torch.long)),

@@ -1,27 +1,43 @@
-"""Custom data: turning tensors, arrays and torch-style data sets into `Samples`.
+"""Custom data: turning what PyTorch users have into `Samples`.
 
-What the targets are depends on what is learned: class labels, numbers, the classes of all pixels,
-or the tokens that follow. The objective of a run says which.
+That is a pair (inputs, targets) of tensors, arrays, lists or pandas frames, a dictionary of them,
+or a data set with a length and items, as torchvision and Hugging Face make them. What the targets
+are depends on what is learned: class labels, numbers, the classes of all pixels, or the tokens that
+follow. The objective of a run says which.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from adaptcl.custom import call_custom, custom_function
-from adaptcl.data.samples import DataSet, Samples
-from adaptcl.errors import DataError, describe_type
-from adaptcl.units.tensors import Tensors, mapped
+from adaptcl.data.columns import (
+    are_scalars,
+    column,
+    described,
+    is_array,
+    is_frame,
+    is_listed,
+    is_readable,
+    is_stored,
+    is_structure,
+    labels_of,
+    listed,
+    one_label,
+    structure,
+)
+from adaptcl.data.items import CHUNK, Items, fits_in_memory, size_of
+from adaptcl.data.samples import Samples, check_inputs, joined_tensors
+from adaptcl.errors import DataError
+from adaptcl.seeds import process_generators_seeded
+from adaptcl.units.tensors import Tensors, each_tensor, mapped
 
-Array: TypeAlias = Tensor | NDArray[Any]
 TargetKind: TypeAlias = Literal["labels", "floats", "classes", "tokens", "any"]
 """Class labels, one a sample; floats of any shape; class numbers of any shape; tokens that follow
 those of the input; or whatever is given."""
@@ -30,13 +46,18 @@ Collate: TypeAlias = Callable[[list[Any]], Any]
 
 IGNORED = -100
 """The target of a place that counts for nothing, as in PyTorch's losses."""
-_TARGET_NAMES = ("labels", "label", "targets", "target")
-"""What a dictionary may call its targets."""
+_TARGET_NAMES = ("labels", "label", "targets", "target", "class", "y")
+"""What a dictionary or a frame may call its targets."""
+_NUMBER_NAMES = ("index", "idx", "id")
+"""What a dictionary may call the number of a sample, which is no input."""
+_CHANNELS = (1, 3)
+_ASKED = 16
+"""Samples that are read twice, to see whether they differ each time."""
 
 
 @runtime_checkable
 class MapDataSet(Protocol):
-    """A torch-style data set: a length, and a pair (input, target) at every index."""
+    """A torch-style data set: a length, and a sample at every index."""
 
     def __len__(self) -> int: ...
 
@@ -46,7 +67,7 @@ class MapDataSet(Protocol):
 def as_samples(
     source: Any, targets: TargetKind = "labels", collate: Collate | None = None
 ) -> Samples:
-    """Make Samples of a pair (inputs, targets), a dictionary, or a torch-style data set.
+    """Make Samples of a pair (inputs, targets), a dictionary, a frame, or a data set.
 
     `collate` makes one batch of all samples; it can pad those of different lengths.
     """
@@ -55,121 +76,310 @@ def as_samples(
             return source
         return replace(source, targets=_targets(source.targets, targets))
     if collate is not None:
-        source = _collated(source, collate)
-    if isinstance(source, Mapping) and targets == "labels" and _target_name(source) is None:
-        source = dict(source)  # it is refused by its plain name
-    elif isinstance(source, Mapping) or (targets == "tokens" and _is_array(source)):
-        inputs, wanted = _split(source, targets)
-        return _samples(inputs, wanted, targets)
-    elif isinstance(source, tuple | list) and len(source) == 2 and _are_whole(*source):
-        inputs, wanted = source
-        return _samples(inputs, wanted, targets)
-    if isinstance(source, tuple | list) and len(source) == 2 and _are_numbers(source[1]):
+        is_pair = isinstance(source, tuple) and len(source) == 2
+        return _from_items([*zip(*source, strict=True)] if is_pair else source, targets, collate)
+    whole = _inputs_and_targets(source, targets)
+    if whole is not None:
+        return _from_arrays(*whole, targets)
+    given = described(source)
+    if is_array(source):
+        raise DataError(f"There are inputs ({given}) but no labels; give a pair (inputs, labels).")
+    if hasattr(source, "dataset") and hasattr(source, "batch_size"):
         raise DataError(
-            "Inputs and labels are lists; make arrays of them: (numpy.array(inputs), "
-            "numpy.array(labels))."
+            f"{given[0].upper()}{given[1:]} makes batches, which the setting batch_size does here; "
+            "give its data set, that is its attribute `dataset`."
         )
-    if _is_array(source):
-        raise DataError("There are inputs but no labels; give a pair (inputs, labels).")
-    if isinstance(source, MapDataSet) and not isinstance(source, str | bytes | dict):
-        return _from_map(source, targets)
-    kind = describe_type(source)
+    if isinstance(source, MapDataSet) and not isinstance(source, str | bytes):
+        return _from_items(source, targets, None)
     raise DataError(
-        f"{kind[0].upper()}{kind[1:]} cannot be read as samples; give a pair (inputs, labels) of "
+        f"{given[0].upper()}{given[1:]} cannot be read as samples; give a pair (inputs, labels) of "
         "tensors or arrays, or a data set with __len__ and __getitem__."
     )
 
 
-def _samples(inputs: Any, targets: Any, kind: TargetKind) -> Samples:
-    """Samples of whole arrays."""
-    made, wanted = _structure(inputs), _targets(_structure(targets), kind)
-    if kind == "tokens":
-        wanted = _following(made, wanted)
-    return Samples(mapped(_input, made), wanted)
+def begins_a_data_set(item: Any) -> bool:
+    """Whether a list that begins with this item is one data set, not one for each worker.
+
+    One data set begins with all inputs, or with one sample: a dictionary, or (input, label).
+    """
+    if isinstance(item, Mapping) or is_array(item):
+        return True
+    if not isinstance(item, tuple | list) or len(item) not in (2, 3):
+        return False
+    return isinstance(item[1], int | float | str) or getattr(item[1], "ndim", None) == 0
 
 
-def _collated(source: Any, collate: Collate) -> Any:
-    # A pair of all inputs and all targets, or a data set of samples.
-    is_pair = isinstance(source, tuple) and len(source) == 2
-    items = [*zip(*source, strict=True)] if is_pair else [source[n] for n in range(len(source))]
-    made = collate(items)
-    if isinstance(made, Mapping) or (isinstance(made, tuple | list) and len(made) == 2):
-        return made if isinstance(made, Mapping) else tuple(made)
+# Whole arrays ------------------------------------------------------------------------------------
+
+
+def _inputs_and_targets(source: Any, kind: TargetKind) -> tuple[Any, Any] | None:
+    """All inputs and all targets, if that is what is given; None for samples one by one."""
+    if is_frame(source):
+        return _columns(source)
+    if isinstance(source, Mapping):
+        return _split(source, kind)
+    if kind == "tokens" and is_array(source):
+        return source, source
+    if not isinstance(source, tuple | list) or len(source) != 2:
+        return None
+    inputs, targets = source
+    if not (is_array(targets) or isinstance(targets, Mapping) or are_scalars(targets)):
+        return None
+    if is_array(inputs) or is_frame(inputs) or isinstance(inputs, Mapping):
+        return inputs, targets
+    if is_structure(inputs) and not _are_one_by_one(inputs, len(targets)):
+        return inputs, targets
+    if is_listed(inputs) and len(inputs) == len(targets) and all(map(is_readable, inputs)):
+        return column(inputs), targets
+    return None
+
+
+def _are_one_by_one(arrays: Sequence[Any], count: int) -> bool:
+    """Whether a list has an array for each sample, not several inputs of all samples."""
+    return len(arrays) == count and any(each.ndim == 0 or len(each) != count for each in arrays)
+
+
+def _columns(frame: Any) -> tuple[Any, Any]:
+    """The inputs and the targets of a frame."""
+    names = [str(each) for each in frame.columns]
+    name = next((each for each in _TARGET_NAMES if each in names), None)
+    if name is None:
+        raise DataError(
+            f"The frame has the columns {listed(names)}, but none called label or target; give a "
+            "pair (frame, labels), or rename the column of the targets."
+        )
+    return frame[[each for each in frame.columns if each != name]], frame[name]
+
+
+def _from_arrays(inputs: Any, targets: Any, kind: TargetKind) -> Samples:
+    """Samples of whole arrays; those on disk stay there."""
+    leaves = _leaves(inputs)
+    if not any(map(is_stored, leaves)):
+        return _samples(*_ready(structure(inputs), targets, kind), kind)
+
+    def read(rows: list[int]) -> tuple[Tensors, Any]:
+        found = structure(_at(inputs, rows))
+        return _ready(found, _at(targets, rows), kind)
+
+    for each in [*leaves, *_leaves(targets)]:
+        if len(each) != len(leaves[0]):
+            raise DataError(
+                f"There are {len(leaves[0])} inputs but {len(each)} labels; both must be equal."
+            )
+    return _read_as_needed(Items(read, torch.arange(len(leaves[0])), ()), kind)
+
+
+def _leaves(arrays: Any) -> list[Any]:
+    if isinstance(arrays, Mapping):
+        return list(arrays.values())
+    return list(arrays) if is_structure(arrays) else [arrays]
+
+
+def _at(arrays: Any, rows: list[int]) -> Any:
+    """The same structure with only these rows of each array."""
+    if isinstance(arrays, Mapping):
+        return {name: _at(each, rows) for name, each in arrays.items()}
+    if is_structure(arrays):
+        return tuple(_at(each, rows) for each in arrays)
+    if isinstance(arrays, Tensor):
+        return arrays[rows]
+    if is_stored(arrays):
+        # Files of HDF5 are read only in ascending order.
+        ascending, places = np.unique(rows, return_inverse=True)
+        return np.asarray(arrays[ascending])[places]
+    return [arrays[row] for row in rows] if is_listed(arrays) else np.asarray(arrays)[rows]
+
+
+def _split(whole: Mapping[str, Any], kind: TargetKind) -> tuple[Any, Any]:
+    """Inputs and targets of a dictionary of both; the tokens of a text are their own targets."""
+    inputs = {key: value for key, value in whole.items() if key not in _NUMBER_NAMES}
+    name = next((each for each in _TARGET_NAMES if each in inputs), None)
+    if name is not None:
+        targets = inputs.pop(name)
+        return inputs, targets
+    if kind == "tokens" and "input_ids" in whole:
+        return inputs, whole["input_ids"]
     raise DataError(
-        f"collate returns {describe_type(made)}, but it must return a pair (inputs, targets) or a "
-        "dictionary."
+        f"The dictionary has {listed(map(repr, whole))}, but no 'labels'; give it the targets by "
+        "that name."
     )
 
 
-def _from_map(source: MapDataSet, kind: TargetKind) -> Samples:
-    if len(source) == 0:
+# Samples one by one ------------------------------------------------------------------------------
+
+
+def _from_items(source: MapDataSet, kind: TargetKind, collate: Collate | None) -> Samples:
+    count = len(source)
+    if count == 0:
         raise DataError("There are no samples: a data set needs at least one.")
-    inputs: list[Tensors] = []
-    targets: list[Tensors] = []
-    for index in range(len(source)):
-        value, target = _one_sample(source[index], index, kind)
-        first = inputs[0] if inputs else value
+    read = _ItemReader(source, kind, collate)
+    varies = not isinstance(source, list | tuple) and _varies(read, count)
+    names = class_names(source)
+    if varies or not fits_in_memory(count * size_of(read([0])[0])):
+        items = Items(read, torch.arange(count), (), varies)
+        return _read_as_needed(items, kind, names)
+    return _samples(*read(list(range(count))), kind, names)
+
+
+class _ItemReader:
+    """Reads samples of a data set, as inputs and targets in their final form; labels as a list."""
+
+    def __init__(self, source: MapDataSet, kind: TargetKind, collate: Collate | None) -> None:
+        self._source = source
+        self._kind = kind
+        self._collate = collate
+        self._lock = threading.Lock()  # workers read in threads, and a data set may hold a file
+        self._first: tuple[Tensors, Any] | None = None
+
+    def __call__(self, rows: list[int]) -> tuple[Tensors, Any]:
+        with self._lock:
+            items = self._items(rows)
+            if self._collate is not None:
+                return _ready(*_collated(items, self._collate, self._kind), self._kind)
+        pairs = [self._sample(item, row) for item, row in zip(items, rows, strict=True)]
+        inputs, targets = zip(*pairs, strict=True)
+        wanted = list(targets) if self._kind == "labels" else _stacked(targets)
+        return _ready(_stacked(inputs), wanted, self._kind)
+
+    def _items(self, rows: list[int]) -> Sequence[Any]:
+        several = getattr(self._source, "__getitems__", None)  # as PyTorch's DataLoader asks
+        if several is not None and len(rows) > 1:
+            return list(several(rows))
+        return [self._source[row] for row in rows]
+
+    def _sample(self, item: Any, index: int) -> tuple[Tensors, Any]:
+        value, target = _one_sample(item, index, self._kind)
+        first, wanted = self._first = self._first or (value, target)
         if _shapes(value) != _shapes(first):
             raise DataError(
                 f"Sample {index} is {_in_words(value)}, but sample 0 is {_in_words(first)}; all "
                 "must be equal."
             )
-        inputs.append(value)
-        targets.append(target)
-        if _shapes(target) != _shapes(targets[0]):
+        if self._kind != "labels" and _shapes(target) != _shapes(wanted):
             raise DataError(
                 f"The target of sample {index} is {_in_words(target)}, but that of sample 0 is "
-                f"{_in_words(targets[0])}; all must be equal, or give a collate that pads them."
+                f"{_in_words(wanted)}; all must be equal, or give a collate that pads them."
             )
-    return _samples(_stacked(inputs), _stacked(targets), kind)
+        return value, target
 
 
-def _one_sample(item: Any, index: int, kind: TargetKind) -> tuple[Tensors, Tensors]:
+def _collated(items: Sequence[Any], collate: Collate, kind: TargetKind) -> tuple[Tensors, Any]:
+    made = collate(list(items))
+    if isinstance(made, Mapping):
+        made = _split(made, kind)
+    if not isinstance(made, tuple | list) or len(made) != 2:
+        raise DataError(
+            f"collate returns {described(made)}, but it must return a pair (inputs, targets) or a "
+            "dictionary."
+        )
+    return structure(made[0]), made[1]
+
+
+def _one_sample(item: Any, index: int, kind: TargetKind) -> tuple[Tensors, Any]:
     if isinstance(item, Mapping):
         item = _split(item, kind)
+    if isinstance(item, tuple | list) and len(item) == 3 and _is_number(item[2]):
+        item = item[:2]  # (input, label, index)
     if not isinstance(item, tuple | list) or len(item) != 2:
-        raise DataError(f"Sample {index} is {describe_type(item)}, not a pair (input, label).")
+        raise DataError(f"Sample {index} is {described(item)}, not a pair (input, label).")
     value, target = item
-    if not (_is_array(value) or _is_structure(value)):
-        raise DataError(
-            f"The input of sample {index} is {describe_type(value)}, not a tensor or "
-            "array; give the data set a transform that makes it one."
-        )
+    parts = value if isinstance(value, Mapping) else {"": value}
+    for name, part in parts.items():
+        if not is_readable(part):
+            called = f"{name!r}" if name else "The input"
+            raise DataError(
+                f"{called} of sample {index} is {described(part)}, not a tensor, array or image; "
+                "give the data set a transform that makes it one."
+            )
     if kind == "labels":
-        return _structure(value), _one_label(target, index)
-    try:
-        return _structure(value), _structure(target)
-    except (TypeError, ValueError):
+        return structure(value), one_label(target, index)
+    if not is_readable(target):
         raise DataError(
-            f"The target of sample {index} is {describe_type(target)}, which is no number, tensor "
-            "or array."
+            f"The target of sample {index} is {described(target)}, which is no number, tensor or "
+            "array."
+        )
+    return structure(value), structure(target)
+
+
+def _varies(read: _ItemReader, count: int) -> bool:
+    """Whether samples differ each time they are read, as those with random crops do."""
+    rows = sorted({place * count // _ASKED for place in range(_ASKED)})
+    found = []
+    for seed in (1, 2):
+        with process_generators_seeded(seed):
+            found.append(each_tensor(read(rows)[0]))
+    return not all(map(torch.equal, *found))
+
+
+def class_names(source: Any) -> tuple[str, ...]:
+    """The names of the classes as torchvision or Hugging Face has them, if there are any."""
+    names: Any = getattr(source, "classes", None)
+    features = getattr(source, "features", None)
+    if names is None and isinstance(features, Mapping):
+        name = next((each for each in _TARGET_NAMES if each in features), "")
+        names = getattr(features.get(name), "names", None)
+    if names is None and hasattr(source, "dataset"):
+        return class_names(source.dataset)  # a part of a data set
+    if not is_listed(names) or not all(isinstance(each, str) for each in names):
+        return ()
+    return tuple(names)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | np.integer) or (is_array(value) and value.ndim == 0)
+
+
+# Both --------------------------------------------------------------------------------------------
+
+
+def _samples(inputs: Tensors, targets: Any, kind: TargetKind, names: Any = ()) -> Samples:
+    """Samples of what `_ready` makes."""
+    return _labelled(inputs, targets, names) if kind == "labels" else Samples(inputs, targets)
+
+
+def _labelled(inputs: Any, labels: Any, names: tuple[str, ...]) -> Samples:
+    numbers, found = labels_of(labels)
+    fits = len(numbers) and int(numbers.max()) < len(names)
+    return Samples(inputs, numbers, classes=found or (names if fits else ()))
+
+
+def _read_as_needed(items: Items, kind: TargetKind, names: tuple[str, ...] = ()) -> Samples:
+    """Samples whose inputs stay where they are. All are read once, to be checked."""
+    seen, targets = items, []
+    for number, (inputs, wanted) in enumerate(items.chunks()):
+        try:
+            check_inputs(inputs)
+        except DataError as error:
+            begin = number * CHUNK
+            raise DataError(f"From sample {begin} on: {error}") from None
+        seen = seen.noting(inputs)
+        targets.append(wanted)
+    if items.varies:
+        seen = replace(seen, checksum=0)  # a data set may draw from a generator of its own
+    if kind == "labels":
+        labels = [label for part in targets for label in part]
+        without = replace(seen, read=lambda rows: (items.read(rows)[0], None))
+        return _labelled(without, labels, names)
+    try:
+        return Samples(seen, joined_tensors(targets))
+    except RuntimeError:
+        raise DataError(
+            "The targets of these samples differ in their shape, but samples that are read as they "
+            "are needed must all be padded to one length."
         ) from None
 
 
-def _one_label(label: object, index: int) -> Tensor:
-    value = torch.as_tensor(label) if isinstance(label, int | np.generic | np.ndarray) else label
-    if not isinstance(value, Tensor) or value.numel() != 1:
-        raise DataError(f"The label of sample {index} is {label!r}, not one class number.")
-    return _labels(value.reshape(1))[0]
-
-
-def _split(whole: Any, kind: TargetKind) -> tuple[Any, Any]:
-    """Inputs and targets of a dictionary of both; the tokens of a text are their own targets."""
-    if not isinstance(whole, Mapping):
-        return whole, whole
-    name = _target_name(whole)
-    if name is not None:
-        return {key: value for key, value in whole.items() if key != name}, whole[name]
-    if kind == "tokens" and "input_ids" in whole:
-        return dict(whole), whole["input_ids"]
-    raise DataError(
-        f"The dictionary has {', '.join(map(repr, whole))}, but no 'labels'; give it the targets "
-        "by that name."
-    )
-
-
-def _target_name(whole: Mapping[str, Any]) -> str | None:
-    return next((name for name in _TARGET_NAMES if name in whole), None)
+def _ready(inputs: Tensors, targets: Any, kind: TargetKind) -> tuple[Tensors, Any]:
+    """Inputs and targets in the types that training takes; labels stay as they are."""
+    wanted = targets
+    if kind != "labels":
+        wanted = _targets(structure(targets), kind)
+    if kind == "tokens":
+        wanted = _following(inputs, wanted)
+    if isinstance(inputs, Mapping) and len(inputs) == 1:
+        inputs = next(iter(inputs.values()))
+    made = _channels_first(inputs) if isinstance(inputs, Tensor) else inputs
+    return mapped(_input, made), wanted
 
 
 def _following(inputs: Tensors, targets: Tensors) -> Tensors:
@@ -200,8 +410,6 @@ def _targets(values: Tensors, kind: TargetKind) -> Tensors:
         return mapped(_input, values)
     if not isinstance(values, Tensor):
         raise DataError(f"There are several targets a sample, but they must be {_KINDS[kind]}.")
-    if kind == "labels":
-        return _labels(values)
     if kind == "floats":
         return values.float()
     if values.dtype.is_floating_point or values.dtype.is_complex:
@@ -210,44 +418,29 @@ def _targets(values: Tensors, kind: TargetKind) -> Tensors:
 
 
 _KINDS: Mapping[str, str] = {
-    "labels": "one class number each",
     "floats": "one tensor of numbers",
     "classes": "whole class numbers",
     "tokens": "whole numbers of tokens",
 }
+_WHOLE = (torch.int8, torch.int16, torch.int32, torch.uint16, torch.uint32, torch.uint64)
 
 
 def _input(values: Tensor) -> Tensor:
     """Floats become float32, the type that models are trained in, and integers int64."""
-    if values.dtype in (torch.int8, torch.int16, torch.int32):
+    if values.dtype in _WHOLE:
         return values.long()
     return values.float() if values.dtype.is_floating_point else values
 
 
-def _labels(values: Tensor) -> Tensor:
-    if values.dtype.is_floating_point or values.dtype.is_complex or values.dtype == torch.bool:
-        raise DataError(f"Labels must be integer class numbers, but these are {values.dtype}.")
-    return values.to(torch.int64)
-
-
-def _structure(value: Any) -> Tensors:
-    """Tensors of arrays, numbers and lists of numbers, alone or in a tuple or a dictionary."""
-    if isinstance(value, Mapping):
-        return {str(name): _tensor(each) for name, each in value.items()}
-    return tuple(map(_tensor, value)) if _is_structure(value) else _tensor(value)
-
-
-def _tensor(values: Any) -> Tensor:
-    if isinstance(values, Tensor):
-        return values.detach()
-    if not isinstance(values, np.ndarray):
-        return torch.as_tensor(values)
-    try:
-        return torch.from_numpy(np.ascontiguousarray(values))
-    except TypeError as error:
-        raise DataError(
-            f"Arrays of {values.dtype} cannot be used; they must be numeric."
-        ) from error
+def _channels_first(images: Tensor) -> Tensor:
+    """uint8 images [N, H, W] or [N, H, W, C], as NumPy and Pillow have them, as [N, C, H, W]."""
+    if images.dtype != torch.uint8:
+        return images
+    if images.ndim == 3:
+        return images.unsqueeze(1)
+    if images.ndim == 4 and images.shape[3] in _CHANNELS and images.shape[1] not in _CHANNELS:
+        return images.permute(0, 3, 1, 2).contiguous()
+    return images
 
 
 def _stacked(values: Sequence[Tensors]) -> Tensors:
@@ -262,72 +455,10 @@ def _stacked(values: Sequence[Tensors]) -> Tensors:
 def _shapes(value: Tensors) -> object:
     if isinstance(value, Mapping):
         return {name: (each.shape, each.dtype) for name, each in value.items()}
-    each = [value] if isinstance(value, Tensor) else value
-    return [(one.shape, one.dtype) for one in each]
+    return [(each.shape, each.dtype) for each in each_tensor(value)]
 
 
 def _in_words(value: Tensors) -> str:
-    if isinstance(value, Tensor):
-        return f"{value.dtype} of the shape {list(value.shape)}"
     if isinstance(value, Mapping):
-        return ", ".join(f"{name} {_in_words(each)}" for name, each in value.items())
-    return ", ".join(map(_in_words, value))
-
-
-def _is_array(value: object) -> bool:
-    return isinstance(value, Tensor | np.ndarray)
-
-
-def _is_structure(value: object) -> bool:
-    """Whether this is several arrays, in a tuple, a list or a dictionary."""
-    if isinstance(value, Mapping):
-        return True
-    return isinstance(value, tuple | list) and bool(value) and all(map(_is_array, value))
-
-
-def _are_whole(inputs: object, targets: object) -> bool:
-    """Whether these are all inputs and all targets rather than two samples."""
-    return (_is_array(inputs) or _is_structure(inputs)) and (
-        _is_array(targets) or isinstance(targets, Mapping)
-    )
-
-
-def _are_numbers(values: object) -> bool:
-    """Whether this is a list of labels rather than the last of two samples."""
-    return isinstance(values, list | tuple) and len(values) > 0 and isinstance(values[0], int)
-
-
-def load_custom(name: str, data_dir: Path | None, targets: TargetKind = "labels") -> DataSet:
-    """Load a data set with the function `package.module:factory`, which is given `data_dir`.
-
-    It returns a DataSet, or a pair (train, test) of anything that `as_samples` accepts. Classes
-    of a pair are named by their numbers.
-    """
-    gives = "a DataSet or a pair (train, test)"
-    factory = custom_function(name, "a data set", ("data_dir",), gives)
-    made = call_custom(name, factory, data_dir)
-    if isinstance(made, DataSet):
-        return made
-    if not isinstance(made, tuple | list) or len(made) != 2:
-        number = f" of {len(made)}" if isinstance(made, tuple | list) else ""
-        raise DataError(
-            f"{name} returned {describe_type(made)}{number}, not a DataSet or a pair (train, test)."
-        )
-    train = _part(name, "training", made[0], targets)
-    test = _part(name, "test", made[1], targets)
-    return DataSet(name, train, test, numbered_classes(train, test, targets))
-
-
-def numbered_classes(train: Samples, test: Samples, targets: TargetKind) -> tuple[str, ...]:
-    """Names for classes that have none: their numbers. Empty where targets are no labels."""
-    if targets != "labels":
-        return ()
-    count = 1 + int(max(train.labels.max(), test.labels.max()))
-    return tuple(map(str, range(count)))
-
-
-def _part(name: str, part: str, made: Any, targets: TargetKind) -> Samples:
-    try:
-        return as_samples(made, targets)
-    except DataError as error:
-        raise DataError(f"The {part} part that {name} returned cannot be used: {error}") from error
+        return ", ".join(f"{name} {described(each)}" for name, each in value.items())
+    return ", ".join(map(described, each_tensor(value)))

@@ -22,6 +22,7 @@ from PIL import Image, ImageOps
 from torch import Tensor
 
 from adaptcl.data.data_dir import OnProgress, silent
+from adaptcl.data.items import CHUNK, Items, fits_in_memory, memory
 from adaptcl.data.samples import DataSet, Samples, channel_statistics
 from adaptcl.errors import DataError
 
@@ -33,6 +34,24 @@ FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "PPM")
 another program."""
 UNDECODABLE = (OSError, ValueError, SyntaxError, Image.DecompressionBombError)
 """What Pillow raises for files that are not images, damaged, or suspiciously large."""
+
+
+def decoded(
+    count: int,
+    shape: tuple[int, int, int],
+    decode: Callable[[int], Image.Image],
+    threads: int,
+    progress: OnProgress = silent,
+) -> Tensor | Items:
+    """The images as a tensor, or as items to decode when needed if they would fill the memory."""
+
+    def read(rows: list[int]) -> tuple[Tensor, None]:
+        return torch.from_numpy(np.stack([channels_first(decode(row)) for row in rows])), None
+
+    if fits_in_memory(count * math.prod(shape)):
+        return decode_all(count, shape, decode, threads, progress)
+    _check_memory(CHUNK, shape)
+    return Items(read, torch.arange(count), torch.zeros((1, *shape), dtype=torch.uint8))
 
 
 def decode_all(
@@ -72,11 +91,10 @@ def _check_memory(count: int, shape: tuple[int, ...]) -> None:
     Their size may come from an untrusted source: a server, or a packed file.
     """
     needed = count * math.prod(shape)
-    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    if needed > memory // 2:
+    if needed > memory() // 2:
         raise DataError(
             f"{count:,} images of the shape {list(shape)} take {needed / 2**30:.1f} GiB, more than "
-            f"half of this machine's {memory / 2**30:.1f} GiB of memory; use smaller or fewer ones."
+            f"half of this machine's {memory() / 2**30:.1f} GiB of memory; use smaller ones."
         )
 
 
@@ -144,7 +162,9 @@ class ImageFolder:
         with _opened(self.files[0]) as image:
             return ImageOps.exif_transpose(image).size
 
-    def decode(self, size: tuple[int, int], *, gray: bool, progress: OnProgress = silent) -> Tensor:
+    def decode(
+        self, size: tuple[int, int], *, gray: bool, progress: OnProgress = silent
+    ) -> Tensor | Items:
         """Decode all images to [N, C, H, W], scaled to `size` (width, height)."""
 
         def decode(index: int) -> Image.Image:
@@ -152,7 +172,7 @@ class ImageFolder:
 
         shape = (1 if gray else 3, size[1], size[0])
         threads = useful_threads(*self.first_size)
-        return decode_all(len(self.files), shape, decode, threads, progress)
+        return decoded(len(self.files), shape, decode, threads, progress)
 
 
 def read_folder(

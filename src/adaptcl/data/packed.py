@@ -25,12 +25,12 @@ from PIL import Image
 from torch import Tensor
 
 from adaptcl.data.data_dir import OnProgress, silent
-from adaptcl.data.image_folder import UNDECODABLE, decode_all, image_shape, to_image, useful_threads
+from adaptcl.data.image_folder import UNDECODABLE, decoded, image_shape, to_image, useful_threads
+from adaptcl.data.items import CHUNK, Items
 from adaptcl.data.npz import read_npz
 from adaptcl.data.samples import DataSet, Samples, channel_statistics
 from adaptcl.errors import DataError, SettingError
 from adaptcl.storage import written_whole
-from adaptcl.units.tensors import each_tensor
 
 PARTS = ("train", "test")
 FORMATS = ("JPEG", "PNG")
@@ -94,11 +94,13 @@ def pack(
     done = 0
     for part, held in samples.items():
         files: list[bytes] = []
-        for pixels in each_tensor(held.inputs)[0].cpu():
-            files.append(_encode(to_image(pixels), quality))
-            done += 1
-            if done % 1000 == 0 or done == total:
-                progress(done, total)
+        for begin in range(0, len(held), CHUNK):
+            some = torch.arange(begin, min(begin + CHUNK, len(held)), device=held.device)
+            for pixels in held.stored(some)[0].cpu():
+                files.append(_encode(to_image(pixels), quality))
+                done += 1
+                if done % 1000 == 0 or done == total:
+                    progress(done, total)
         sizes = [0, *(len(file) for file in files)]
         arrays[f"{part}_bytes"] = np.frombuffer(b"".join(files), dtype=np.uint8)
         arrays[f"{part}_offsets"] = np.cumsum(sizes, dtype=np.int64)
@@ -155,11 +157,11 @@ class PackedPart:
         if self.labels.min() < 0 or self.labels.max() >= classes:
             raise DataError(f"{where}_labels must lie between 0 and {classes - 1}.")
 
-    def decode(self, shape: tuple[int, int, int], progress: OnProgress) -> Tensor:
+    def decode(self, shape: tuple[int, int, int], progress: OnProgress) -> Tensor | Items:
         """Decode all images of the part, which must have `shape`."""
         threads = useful_threads(shape[2], shape[1])
         count = len(self.labels)
-        return decode_all(count, shape, lambda i: self._decode_one(i, shape), threads, progress)
+        return decoded(count, shape, lambda i: self._decode_one(i, shape), threads, progress)
 
     def open(self, index: int) -> Image.Image:
         """Open the image at `index`: read its header, but do not decompress its pixels yet."""

@@ -1,13 +1,13 @@
-"""Samples: inputs and targets as tensors that give ready batches.
+"""Samples: inputs and targets that give ready batches.
 
-Data sets here are small enough to live in memory, on the device that trains on them. A batch is
-then one gather and one normalisation, without loader processes and without Python per sample.
+Most data sets are small enough to live in memory, on the device that trains on them. A batch is
+then one gather and one normalisation, without loader processes and without Python per sample. The
+inputs of others are read as they are needed (`items.py`).
 """
 
 from __future__ import annotations
 
 import dataclasses
-import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from adaptcl.data.items import Items, checksum_of
 from adaptcl.errors import DataError, RunFolderError
 from adaptcl.units.tensors import Tensors, each_tensor, mapped
 
@@ -27,22 +28,29 @@ class Samples:
     shape [N, ...], or several such tensors in a tuple or a dictionary. `targets` are class labels,
     int64 [N], or numbers of any shape [N, ...], or several tensors as well. `batch` scales images
     to [0, 1] and then normalises them by `mean` and `std` per channel, if these are given.
+
+    `inputs` may also be `Items`, which are read when a batch needs them. What comes along as their
+    targets then counts in place of `targets`, which are those of one reading.
     """
 
     inputs: Any
     targets: Any
     mean: tuple[float, ...] | None = None
     std: tuple[float, ...] | None = None
+    classes: tuple[str, ...] = ()
+    """Names of the classes, if labels were given as names or the data set has some."""
     # Kept beside the inputs, so that a batch moves nothing from host to device.
     scale: Tensor | None = field(init=False, repr=False, default=None)
     shift: Tensor | None = field(init=False, repr=False, default=None)
 
     def __post_init__(self) -> None:
-        _check_inputs(self.inputs)
-        _check_targets(self.targets, len(each_tensor(self.inputs)[0]))
-        _check_normalisation(self.inputs, self.mean, self.std)
-        if isinstance(self.inputs, Tensor) and self.inputs.dtype == torch.uint8:
-            scale, shift = scaling(self.inputs.shape[1], self.mean, self.std, self.inputs.device)
+        example = self.example
+        check_inputs(example)
+        whole = self.inputs if isinstance(self.inputs, Items) else each_tensor(example)[0]
+        _check_targets(self.targets, len(whole))
+        _check_normalisation(example, self.mean, self.std)
+        if isinstance(example, Tensor) and example.dtype == torch.uint8:
+            scale, shift = scaling(example.shape[1], self.mean, self.std, self.device)
             object.__setattr__(self, "scale", scale)
             object.__setattr__(self, "shift", shift)
 
@@ -54,16 +62,21 @@ class Samples:
         return each_tensor(self.targets)[0].device
 
     @property
+    def example(self) -> Any:
+        """The inputs, or some of them if they are not in memory, as they are stored."""
+        return self.inputs.example if isinstance(self.inputs, Items) else self.inputs
+
+    @property
     def shape(self) -> tuple[int, ...]:
         """Shape of one input; empty if an input is several tensors."""
-        return tuple(self.inputs.shape[1:]) if isinstance(self.inputs, Tensor) else ()
+        return tuple(self.example.shape[1:]) if isinstance(self.example, Tensor) else ()
 
     @property
     def kind(self) -> str:
         """The type of the inputs: `uint8`, `float32`, `int64` or another, or `several tensors`."""
-        if not isinstance(self.inputs, Tensor):
+        if not isinstance(self.example, Tensor):
             return SEVERAL
-        return str(self.inputs.dtype).removeprefix("torch.")
+        return str(self.example.dtype).removeprefix("torch.")
 
     @property
     def labels(self) -> Tensor:
@@ -84,11 +97,17 @@ class Samples:
     def take(self, indexes: Tensor) -> Samples:
         """Only the samples at `indexes`, in that order."""
         indexes = indexes.to(self.device)
-        return replace(
-            self,
-            inputs=mapped(lambda each: each.index_select(0, indexes), self.inputs),
-            targets=mapped(lambda each: each.index_select(0, indexes), self.targets),
-        )
+        targets = _chosen(self.targets, indexes)
+        if isinstance(self.inputs, Items):
+            return replace(self, inputs=self.inputs.take(indexes), targets=targets)
+        return replace(self, inputs=_chosen(self.inputs, indexes), targets=targets)
+
+    def in_memory(self) -> Samples:
+        """The same samples, with inputs that are read on demand read now."""
+        if not isinstance(self.inputs, Items):
+            return self
+        inputs, targets = self.stored(torch.arange(len(self), device=self.device))
+        return replace(self, inputs=inputs, targets=targets)
 
     def batch(self, indexes: Tensor) -> tuple[Any, Any]:
         """Inputs at `indexes` as a model takes them, with images as normalised floats; and targets.
@@ -96,34 +115,45 @@ class Samples:
         Both have the structure of the samples. `indexes` are int64 and on the device of the
         samples, so that nothing waits for a copy.
         """
-
-        def chosen(each: Tensor) -> Tensor:
-            # This copies whole rows; indexing by a tensor is an order of magnitude slower.
-            return each.index_select(0, indexes)
-
-        inputs, targets = mapped(chosen, self.inputs), mapped(chosen, self.targets)
+        inputs, targets = self.stored(indexes)
         if self.scale is None or self.shift is None or not isinstance(inputs, Tensor):
             return inputs, targets
         return inputs.float().mul_(self.scale).add_(self.shift), targets
 
+    def stored(self, indexes: Tensor) -> tuple[Any, Any]:
+        """Inputs at `indexes` as they are stored, with images as uint8; and targets."""
+        if not isinstance(self.inputs, Items):
+            return _chosen(self.inputs, indexes), _chosen(self.targets, indexes)
+        inputs, targets = self.inputs.batch(indexes)
+        wanted = _chosen(self.targets, indexes) if targets is None else _on(targets, self.device)
+        return _on(inputs, self.device), wanted
+
     def to(self, device: torch.device | str) -> Samples:
-        return replace(
-            self,
-            inputs=mapped(lambda each: each.to(device), self.inputs),
-            targets=mapped(lambda each: each.to(device), self.targets),
-        )
+        inputs = self.inputs if isinstance(self.inputs, Items) else _on(self.inputs, device)
+        return replace(self, inputs=inputs, targets=_on(self.targets, device))
+
+
+def _chosen(tensors: Tensors, indexes: Tensor) -> Tensors:
+    # index_select copies whole rows; indexing by a tensor is an order of magnitude slower.
+    return mapped(lambda each: each.index_select(0, indexes), tensors)
+
+
+def _on(tensors: Tensors, device: torch.device | str) -> Tensors:
+    return mapped(lambda each: each.to(device), tensors)
 
 
 def joined(parts: Sequence[Samples]) -> Samples:
-    """All samples of several parts of one data set."""
+    """All samples of several parts of one data set, in memory."""
+    parts = [each.in_memory() for each in parts]
     return replace(
         parts[0],
-        inputs=_joined([each.inputs for each in parts]),
-        targets=_joined([each.targets for each in parts]),
+        inputs=joined_tensors([each.inputs for each in parts]),
+        targets=joined_tensors([each.targets for each in parts]),
     )
 
 
-def _joined(parts: Sequence[Tensors]) -> Tensors:
+def joined_tensors(parts: Sequence[Tensors]) -> Tensors:
+    """The same structure with all samples of each tensor."""
     columns = [torch.cat(each) for each in zip(*map(each_tensor, parts), strict=True)]
     if isinstance(parts[0], Tensor):
         return columns[0]
@@ -164,6 +194,15 @@ class DataSet:
                     f"classes labels go from 0 to {len(self.classes) - 1}."
                 )
 
+    @classmethod
+    def of(cls, name: str, train: Samples, test: Samples, *, has_classes: bool) -> DataSet:
+        """A data set of these parts. Classes without names get their numbers as names."""
+        if not has_classes:
+            return cls(name, train, test, ())
+        train, test = with_common_classes([train, test])
+        count = 1 + int(max(train.labels.max(), test.labels.max()))
+        return cls(name, train, test, train.classes or tuple(map(str, range(count))))
+
     @property
     def outputs(self) -> int:
         """How many numbers a model gives for a sample, or for each of its places."""
@@ -189,16 +228,47 @@ def scaling(
     return scale, shift
 
 
-def channel_statistics(images: Tensor) -> tuple[tuple[float, ...], tuple[float, ...]]:
+def with_common_classes(parts: Sequence[Samples]) -> list[Samples]:
+    """Parts of one data set, with one number for each class that they name.
+
+    A part may lack classes that others have, and then numbers the rest in another way. Labels of a
+    part without names stay as they are.
+    """
+    named = [each.classes for each in parts if each.classes]
+    if all(each == named[0] for each in named):
+        names = named[0] if named else ()
+    else:
+        names = tuple(sorted({name for each in named for name in each}))
+    return [renumbered(each, names) for each in parts]
+
+
+def renumbered(samples: Samples, names: tuple[str, ...]) -> Samples:
+    """The samples with labels that count the classes in the order of `names`."""
+    if not names or samples.classes == names:
+        return samples
+    if not samples.classes:
+        return replace(samples, classes=names)
+    places = {name: place for place, name in enumerate(names)}
+    unknown = next((name for name in samples.classes if name not in places), None)
+    if unknown is not None:
+        raise DataError(f"A label is {unknown!r}, which is none of the classes.")
+    table = torch.tensor([places[name] for name in samples.classes], device=samples.device)
+    return replace(samples, targets=table[samples.labels], classes=names)
+
+
+def channel_statistics(images: Tensor | Items) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Mean and standard deviation of every channel of uint8 images [N, C, H, W], in [0, 1].
 
     Histograms give exact results for any number of images, without a float copy of them. A
     constant channel gets the deviation 1, so that it can still be normalised.
     """
     levels = torch.arange(256, dtype=torch.float64) / 255
+    if isinstance(images, Items):
+        histograms = sum(_histograms(each_tensor(inputs)[0]) for inputs, _ in images.chunks())
+    else:
+        histograms = _histograms(images)
     means, stds = [], []
-    for channel in images.unbind(1):
-        counts = torch.bincount(channel.flatten(), minlength=256).double().cpu()
+    for counts in torch.as_tensor(histograms).double():
         shares = counts / counts.sum()
         mean = float((shares * levels).sum())
         variance = float((shares * (levels - mean) ** 2).sum())
@@ -207,20 +277,20 @@ def channel_statistics(images: Tensor) -> tuple[tuple[float, ...], tuple[float, 
     return tuple(means), tuple(stds)
 
 
+def _histograms(images: Tensor) -> Tensor:
+    channels = [torch.bincount(each.flatten(), minlength=256).cpu() for each in images.unbind(1)]
+    return torch.stack(channels)
+
+
 def checksums(samples: Samples) -> tuple[int, int]:
     """Checksums of the inputs and of the targets, which identify data without storing it."""
-    return _checksum(samples.inputs), _checksum(samples.targets)
+    inputs = samples.inputs
+    found = inputs.checksum if isinstance(inputs, Items) else checksum_of(inputs)
+    return found, checksum_of(samples.targets)
 
 
-def _checksum(tensors: Tensors) -> int:
-    found = 0
-    for tensor in each_tensor(tensors):
-        bytes_ = tensor.detach().cpu().contiguous().view(torch.uint8).numpy().data
-        found = zlib.crc32(bytes_, found)
-    return found
-
-
-def _check_inputs(inputs: Tensors) -> None:
+def check_inputs(inputs: Tensors) -> None:
+    """An error if a model cannot be trained on these."""
     tensors = each_tensor(inputs)
     if not tensors or any(each.ndim == 0 or len(each) == 0 for each in tensors):
         raise DataError("There are no samples: a data set needs at least one.")
@@ -283,12 +353,25 @@ def _check_targets(targets: Tensors, count: int) -> None:
         _check_labels(targets)
 
 
+_MOST_CLASSES = 2**16
+_GAPS = 100
+"""Numbers for each class that occurs, above which labels cannot be class numbers."""
+
+
 def _check_labels(labels: Tensor) -> None:
     lowest = int(labels.min())
     if lowest < 0:
         raise DataError(
             f"Labels must count from 0, but there is a label {lowest}, that of sample "
             f"{int(labels.argmin())}."
+        )
+    highest = int(labels.max())
+    # A model has a score for every number, so one wrong label could cost gigabytes.
+    if highest >= _MOST_CLASSES and highest > _GAPS * (distinct := len(torch.unique(labels))):
+        raise DataError(
+            f"Labels must count from 0, but there is a label {highest:,}, that of sample "
+            f"{int(labels.argmax())}, and only {distinct:,} different ones; number the classes "
+            "from 0, or give labels as names."
         )
 
 

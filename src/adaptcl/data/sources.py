@@ -6,20 +6,21 @@ import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
+from adaptcl.custom import call_custom, custom_function
 from adaptcl.data import tiny_imagenet
 from adaptcl.data.cifar import CIFAR10, CIFAR100
-from adaptcl.data.convert import TargetKind, load_custom
+from adaptcl.data.convert import TargetKind, as_samples
 from adaptcl.data.data_dir import OnProgress, silent
 from adaptcl.data.description import DESCRIBED
 from adaptcl.data.download import Archive, extract, fetch
 from adaptcl.data.image_folder import read_folder
 from adaptcl.data.npz import holds_arrays, read_arrays
 from adaptcl.data.packed import read_packed
-from adaptcl.data.samples import DataSet
+from adaptcl.data.samples import DataSet, Samples
 from adaptcl.data.shipped import load_digits, load_fashion
-from adaptcl.errors import DataError, SettingError
+from adaptcl.errors import DataError, SettingError, describe_type
 from adaptcl.suggestions import hint_at_value
 
 FOLDER = "folder:"
@@ -91,11 +92,38 @@ def load(
             return read_arrays(Path(name), targets)
         return read_packed(Path(name), progress=progress)
     if re.fullmatch(r"[\w.]+:\w+", name):
-        return load_custom(name, data_dir, targets)
+        return _load_custom(name, data_dir, targets)
     raise SettingError(
         f"There is no data set {name!r}; there are {', '.join(DATASETS)}, folder:PATH, the path "
         f"of an .npz file, and package.module:factory{hint_at_value(name, DATASETS)}"
     )
+
+
+def _load_custom(name: str, data_dir: Path | None, targets: TargetKind = "labels") -> DataSet:
+    """Load a data set with the function `package.module:factory`, which is given `data_dir`.
+
+    It returns a DataSet, or a pair (train, test) of anything that `as_samples` accepts.
+    """
+    gives = "a DataSet or a pair (train, test)"
+    factory = custom_function(name, "a data set", ("data_dir",), gives)
+    made = call_custom(name, factory, data_dir)
+    if isinstance(made, DataSet):
+        return made
+    if not isinstance(made, tuple | list) or len(made) != 2:
+        number = f" of {len(made)}" if isinstance(made, tuple | list) else ""
+        raise DataError(
+            f"{name} returned {describe_type(made)}{number}, not a DataSet or a pair (train, test)."
+        )
+    train = _part(name, "training", made[0], targets)
+    test = _part(name, "test", made[1], targets)
+    return DataSet.of(name, train, test, has_classes=targets == "labels")
+
+
+def _part(name: str, part: str, made: Any, targets: TargetKind) -> Samples:
+    try:
+        return as_samples(made, targets)
+    except DataError as error:
+        raise DataError(f"The {part} part that {name} returned cannot be used: {error}") from error
 
 
 def anchored(name: str) -> str:

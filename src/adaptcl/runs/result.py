@@ -10,7 +10,7 @@ import copy
 import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from adaptcl import models
 from adaptcl.data import as_samples
-from adaptcl.data.samples import Inputs, scaling
+from adaptcl.data.samples import Inputs, renumbered, scaling
 from adaptcl.errors import AdaptCLError, DataError, RunFolderError, SettingError, warn_user
 from adaptcl.events import Event, Listener, RoundFinished, RunStarted
 from adaptcl.records import RoundRecord, Summary
@@ -163,8 +163,10 @@ class FinishedRun:
         """The accuracy, or another main metric, of each sub-model on a data set in any form that
         `adaptcl.run` takes."""
         device = next(self.model.parameters()).device
-        samples = as_samples(test, self.objective.targets).to(device)
-        return self.sub_models.tested(self.model, samples, self.objective)
+        samples = renumbered(as_samples(test, self.objective.targets), self.inputs.classes)
+        if samples.kind == "uint8":
+            samples = replace(samples, mean=self.inputs.mean, std=self.inputs.std)
+        return self.sub_models.tested(self.model, samples.to(device), self.objective)
 
     def __repr__(self) -> str:
         # One line: all rounds of all workers would fill screens.

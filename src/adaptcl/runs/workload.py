@@ -6,23 +6,22 @@ A model and data that do not fit together are refused here, before any training.
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from adaptcl import models
 from adaptcl.config import JobSettings
 from adaptcl.data import Samples, as_samples, load, partition
-from adaptcl.data.convert import Collate, TargetKind
+from adaptcl.data.convert import Collate, TargetKind, begins_a_data_set
 from adaptcl.data.data_dir import OnProgress, silent
 from adaptcl.data.description import DESCRIBED, made_up, read_description
-from adaptcl.data.samples import SEVERAL, Inputs, checksums
+from adaptcl.data.samples import SEVERAL, Inputs, checksums, with_common_classes
 from adaptcl.errors import DataError, SettingError, describe_type, suggest_instance
 from adaptcl.seeds import generator
 from adaptcl.training.objective import CLASSIFICATION, Objective, find_objective, with_main
@@ -162,10 +161,13 @@ def workload_from_python(
     elif len(tests) != job.workers:
         raise SettingError(f"workers is {job.workers}, but test is a list of {len(tests)}.")
     tested = tests[0] if tests else _samples(test, "The test data", kind, collate)
+    origin = tuple(map(checksums, whole))
+    tested, *parts = with_common_classes([tested, *dealt, *tests])
+    dealt, tests = parts[: len(dealt)], parts[len(dealt) :]
     made = _on_device(
         model, dealt, tested, job.fixed, job, padded=collate is not None, held_back=tests
     )
-    return replace(made, origin=tuple(map(checksums, whole)), objective=objective)
+    return replace(made, classes=tested.classes, origin=origin, objective=objective)
 
 
 def datasets_by_worker(
@@ -176,7 +178,7 @@ def datasets_by_worker(
         return None
     if not given:
         raise DataError(f"{name} is an empty list; it must hold a data set for each worker.")
-    if _is_inside_a_data_set(given[0]):
+    if begins_a_data_set(given[0]):
         return None
     whose = "data" if name == "train" else "test data"
     return [
@@ -280,15 +282,3 @@ def _device(job: JobSettings) -> torch.device:
             f"device is {job.device!r}, but PyTorch has no such device on this machine."
         ) from None
     return device
-
-
-def _is_inside_a_data_set(item: Any) -> bool:
-    """Whether a list that begins with this item is one data set, not one for each worker.
-
-    One data set begins with all inputs, or with one sample: a dictionary, or a pair (input, label).
-    """
-    if isinstance(item, Tensor | np.ndarray | Mapping):
-        return True
-    if not isinstance(item, tuple | list) or len(item) != 2:
-        return False
-    return isinstance(item[1], int | float) or getattr(item[1], "ndim", None) == 0

@@ -10,13 +10,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from adaptcl.data.items import extremes
 from adaptcl.errors import DataError, SettingError, TraceError
 from adaptcl.runs.workload import Workload
 from adaptcl.training.batches import smallest_batch
 from adaptcl.training.trial import check_scores, tried_loss, try_metrics
 from adaptcl.training.worker import refuse_lone_sample
 from adaptcl.units.forward import called, failures_named
-from adaptcl.units.tensors import Tensors, call_model, each_tensor, mapped
+from adaptcl.units.tensors import Tensors, call_model, each_tensor
 
 _TABLES = (nn.Embedding, nn.EmbeddingBag)
 
@@ -103,14 +104,14 @@ def check_lookup_tables(workload: Workload) -> None:
                 "make it with sparse=False."
             )
     parts = (*workload.worker_samples, *workload.held_back, workload.test)
-    inputs = [each.inputs for each in parts]
+    inputs = [each.example for each in parts]
     if any(each.dtype == torch.int64 for each in each_tensor(inputs[0])):
         _check_numbers(workload.model, inputs)
 
 
 def _check_numbers(model: nn.Module, inputs: Sequence[Tensors]) -> None:
     """Run the samples with the lowest and the highest numbers, and watch the tables."""
-    extreme = _with_extremes(inputs)
+    extreme = extremes(inputs)
     probe = copy.deepcopy(model).cpu().eval()
     for name, module in probe.named_modules():
         if isinstance(module, _TABLES):
@@ -122,20 +123,6 @@ def _check_numbers(model: nn.Module, inputs: Sequence[Tensors]) -> None:
         raise
     except Exception:
         return  # tracing comes next and names the module that failed
-
-
-def _with_extremes(inputs: Sequence[Tensors]) -> Tensors:
-    """For every tensor of the inputs its samples with the lowest and the highest number."""
-    columns = iter(list(zip(*map(each_tensor, inputs), strict=True)))
-
-    def ends(_: Tensor) -> Tensor:
-        column = next(columns)
-        low = min(column, key=lambda each: each.min())
-        high = max(column, key=lambda each: each.max())
-        lowest, highest = low.flatten(1).amin(1).argmin(), high.flatten(1).amax(1).argmax()
-        return torch.stack([low[int(lowest)].cpu(), high[int(highest)].cpu()])
-
-    return mapped(ends, inputs[0])
 
 
 def _check_look_up(

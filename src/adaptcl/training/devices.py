@@ -16,6 +16,7 @@ import torch
 from torch import nn
 
 from adaptcl.data import Samples
+from adaptcl.data.items import Items
 from adaptcl.data.samples import joined
 from adaptcl.training.gpu.captured_buffers import give_back
 from adaptcl.training.gpu.captured_trainer import CapturedModels, CapturedTrainer
@@ -74,7 +75,8 @@ def trainers(
         ]
     fast = precision != "float32"
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = fast
-    if custom_optimizer is not None or len(set(map(_form, samples))) > 1:
+    read_when_needed = any(isinstance(each.inputs, Items) for each in samples)
+    if custom_optimizer is not None or read_when_needed or len(set(map(_form, samples))) > 1:
         plain = torch.contiguous_format
         return [
             PlainTrainer(model, units, each, plain, objective, custom_optimizer) for each in samples

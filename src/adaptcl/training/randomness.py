@@ -23,9 +23,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from adaptcl.seeds import derive
+from adaptcl.seeds import derive, process_generators_restored, process_generators_seeded
 from adaptcl.training.gpu.task_dropout import Drop, TaskDropout
-from adaptcl.training.task_generator import SHARED, QuickGenerator, TaskGenerator
+from adaptcl.training.task_generator import QuickGenerator, TaskGenerator
 from adaptcl.units.flow import tensors_in
 from adaptcl.units.tensors import Tensors, call_model, each_tensor
 
@@ -57,7 +57,7 @@ def draws_randomness(model: nn.Module, example: Tensors) -> Draws:
     instance because it needs larger batches, takes turns.
     """
     device = each_tensor(example)[0].device
-    with _forked():
+    with process_generators_restored():
         before, before_elsewhere = _states(device), _states_elsewhere()
         try:
             _pass(model, example)
@@ -112,10 +112,7 @@ SeedModel = Callable[[nn.Module], nn.Module]
 def seeded(draws: Draws, seed: int) -> Iterator[SeedModel]:
     """Random numbers from this seed for all models that go through the function it yields."""
     if draws is Draws.SHARED:
-        with SHARED, _forked():
-            torch.manual_seed(seed)
-            random.seed(seed)
-            np.random.seed(seed % 2**32)  # NumPy takes no larger ones
+        with process_generators_seeded(seed):
             yield _unchanged
     elif draws is Draws.TASK_SEED:
         assert _DROP is not None
@@ -166,18 +163,6 @@ def _states_elsewhere() -> tuple[object, ...]:
     """The states of Python's and NumPy's generators, in a form that can be compared."""
     kind, words, *rest = np.random.get_state(legacy=True)
     return random.getstate(), kind, np.asarray(words).tobytes(), *rest
-
-
-@contextmanager
-def _forked() -> Iterator[None]:
-    """Restore the process's generators afterwards."""
-    python_state, numpy_state = random.getstate(), np.random.get_state()
-    try:
-        with torch.random.fork_rng():
-            yield
-    finally:
-        random.setstate(python_state)
-        np.random.set_state(numpy_state)
 
 
 def _same(ones: list[Tensor], others: list[Tensor]) -> bool:

@@ -6,7 +6,6 @@ generator. `QuickGenerator` also draws dropout masks faster than PyTorch.
 
 from __future__ import annotations
 
-import threading
 from functools import cache
 from typing import Any
 
@@ -14,8 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-SHARED = threading.Lock()
-"""Held while a thread draws from the process's generator, which all threads share."""
+from adaptcl.seeds import PROCESS_GENERATORS
+
 _BITS = 16
 _QUICK = (0.002, 0.998)
 """Probabilities for which 16 bits are enough: they are met to within a third of a per cent, and
@@ -77,7 +76,7 @@ class TaskGenerator(ForwardMode):  # type: ignore[no-untyped-call]
     def _run_swapped(self, func: Any, args: tuple[Any, ...], kwargs: Any) -> Any:
         """Run an operation that takes no generator, with the process's generator in our state."""
         shared = torch.default_generator
-        with SHARED:
+        with PROCESS_GENERATORS:
             before = shared.get_state()
             shared.set_state(self._generator.get_state())
             try:

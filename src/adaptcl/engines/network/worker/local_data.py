@@ -16,6 +16,7 @@ from torch import Tensor
 
 from adaptcl.data import DataSet, Samples, load
 from adaptcl.data.image_folder import ImageFolder
+from adaptcl.data.items import Items
 from adaptcl.data.samples import Inputs
 from adaptcl.data.sources import FOLDER
 from adaptcl.engines.network.fingerprint import MismatchError
@@ -71,7 +72,7 @@ class LocalData:
         return replace(samples, targets=labels, mean=wanted.mean, std=wanted.std)
 
 
-def _decoded(folder: ImageFolder, wanted: Inputs) -> Tensor:
+def _decoded(folder: ImageFolder, wanted: Inputs) -> Tensor | Items:
     if wanted.kind != "uint8":
         raise MismatchError(
             f"The worker's inputs are images of uint8, those of the server are {wanted.kind}."

@@ -1,0 +1,239 @@
+"""One column of data as a tensor: tensors, arrays, lists, images, and the columns of pandas.
+
+Nothing here imports pandas, h5py or Hugging Face. What comes from them is known by its attributes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image
+from torch import Tensor
+
+from adaptcl.errors import DataError, describe_type
+from adaptcl.units.tensors import Tensors
+
+_SHOWN = 5
+"""Names that an error lists."""
+_GRAY = ("1", "L", "LA")
+_COLOUR = ("P", "PA", "RGB", "RGBA", "CMYK", "YCbCr", "LAB", "HSV")
+
+
+def is_frame(value: object) -> bool:
+    """Whether this is a table with named columns, such as a pandas DataFrame."""
+    return hasattr(value, "columns") and hasattr(value, "to_numpy")
+
+
+def is_stored(value: object) -> bool:
+    """Whether this is an array on disk: a memory map, or one of HDF5 or Zarr."""
+    if isinstance(value, Tensor | np.ndarray | np.generic) or _is_series(value):
+        return isinstance(value, np.memmap)
+    return all(hasattr(value, name) for name in ("shape", "dtype", "__getitem__", "__len__"))
+
+
+def is_array(value: object) -> bool:
+    return isinstance(value, Tensor | np.ndarray) or _is_series(value) or is_stored(value)
+
+
+def is_listed(value: object) -> bool:
+    """Whether this is a list of some kind, such as a tuple or a column of Hugging Face."""
+    return isinstance(value, Sequence) and not isinstance(value, str | bytes)
+
+
+def are_scalars(values: object) -> bool:
+    """Whether this is a list of numbers or names, such as labels."""
+    if not is_listed(values) or not values:
+        return False
+    return all(isinstance(each, int | float | str | np.generic) for each in values)  # type: ignore[attr-defined]
+
+
+def is_structure(value: object) -> bool:
+    """Whether this is several arrays, in a tuple, a list or a dictionary."""
+    if isinstance(value, Mapping):
+        return True
+    return isinstance(value, tuple | list) and bool(value) and all(map(is_array, value))
+
+
+def is_readable(value: object) -> bool:
+    """Whether one sample can have this as its input."""
+    if is_array(value) or is_structure(value) or isinstance(value, Image.Image | int | float):
+        return True
+    return is_listed(value) and all(map(is_readable, value))  # type: ignore[call-overload]
+
+
+def structure(value: Any) -> Tensors:
+    """Tensors of arrays, numbers and lists, alone or in a tuple or a dictionary."""
+    if isinstance(value, Mapping):
+        return {str(name): column(each) for name, each in value.items()}
+    return tuple(map(column, value)) if is_structure(value) else column(value)
+
+
+def column(values: Any) -> Tensor:
+    """One tensor of an array, a frame, an image, a number, or a list of these."""
+    if isinstance(values, Tensor):
+        return values.detach()
+    if is_frame(values):
+        return torch.from_numpy(_table(values))
+    if is_listed(values):
+        if values and (is_array(values[0]) or isinstance(values[0], Image.Image)):
+            return _stacked([column(each) for each in values])
+        try:
+            return torch.as_tensor(values if isinstance(values, list) else list(values))
+        except (TypeError, ValueError) as error:
+            raise DataError(f"{described(values)} cannot be used: {error}.") from None
+    if isinstance(values, Image.Image):
+        values = _pixels(values)
+    elif _is_series(values):
+        values = values.to_numpy()
+    if not isinstance(values, int | float | np.generic) and not is_array(values):
+        raise DataError(f"{described(values)} cannot be used; it must be numeric.")
+    array = np.asarray(values)
+    if array.dtype.kind not in "biufc":
+        raise DataError(f"{described(array)} cannot be used; it must be numeric.")
+    # PyTorch cannot share memory that is read-only, strided backwards or of another byte order.
+    array = np.require(array, array.dtype.newbyteorder("="), ["C", "W"])
+    return torch.from_numpy(array) if array.ndim else torch.as_tensor(array.item())
+
+
+def _stacked(tensors: Sequence[Tensor]) -> Tensor:
+    for number, each in enumerate(tensors):
+        if (each.shape, each.dtype) != (tensors[0].shape, tensors[0].dtype):
+            raise DataError(
+                f"Sample {number} is {described(each)}, but sample 0 is {described(tensors[0])}; "
+                "all must be equal."
+            )
+    return torch.stack(list(tensors))
+
+
+def _pixels(image: Image.Image) -> NDArray[np.uint8]:
+    """Pixels [H, W] of a grey image, or [H, W, 3] of one with colour."""
+    if image.mode not in _GRAY + _COLOUR:
+        raise DataError(f"An image has pixels of the kind {image.mode}; only 8-bit can be used.")
+    return np.asarray(image.convert("L" if image.mode in _GRAY else "RGB"))
+
+
+def _table(frame: Any) -> NDArray[np.float32]:
+    """The numbers of a frame [rows, columns]."""
+    made = []
+    for name in frame.columns:
+        values = frame[name].to_numpy()
+        if values.dtype.kind == "O" and not any(isinstance(each, str) for each in values):
+            values = _numbers_and_gaps(values)
+        if values.dtype.kind not in "biuf":
+            first = values[0] if len(values) else None
+            raise DataError(
+                f"The column {str(name)!r} of the frame holds {described(first)}, not numbers; "
+                "make numbers of it, as pandas.get_dummies does, or drop it."
+            )
+        values = values.astype(np.float32)
+        if missing := int(np.isnan(values).sum()):
+            raise DataError(
+                f"The column {str(name)!r} of the frame has no value in {missing} of {len(values)} "
+                "rows; fill them, or drop these rows."
+            )
+        made.append(values)
+    if not made:
+        raise DataError("The frame has no columns to learn from.")
+    return np.stack(made, axis=1)
+
+
+def _numbers_and_gaps(values: NDArray[Any]) -> NDArray[Any]:
+    """Numbers among which some are missing, if these are such."""
+    try:
+        return np.array([np.nan if each is None else each for each in values], dtype=np.float32)
+    except (TypeError, ValueError):
+        return values
+
+
+# Labels ------------------------------------------------------------------------------------------
+
+
+def labels_of(values: Any) -> tuple[Tensor, tuple[str, ...]]:
+    """Class numbers, and the names of the classes if labels are names.
+
+    Names are numbered in their order, so the same names always get the same numbers.
+    """
+    if not isinstance(values, Tensor) and is_array(values):
+        values = values.to_numpy() if _is_series(values) else np.asarray(values)
+    if isinstance(values, Tensor | np.ndarray):
+        if values.ndim == 2 and values.shape[1] == 1:
+            values = values[:, 0]
+        if values.ndim != 1:
+            hint = "; of one-hot labels give argmax(1)" if values.ndim == 2 else ""
+            raise DataError(
+                f"Labels must be one class number or name a sample, but they are "
+                f"{described(values)}{hint}."
+            )
+    if isinstance(values, np.ndarray) and values.dtype.kind in "biuf":
+        values = column(values)
+    if isinstance(values, Tensor):
+        if values.dtype.is_floating_point or values.dtype.is_complex:
+            raise DataError(_no_label(f"they are {described(values)}"))
+        return values.to(torch.int64), ()
+    labels = [one_label(each, number) for number, each in enumerate(values)]
+    named = sum(isinstance(each, str) for each in labels)
+    if not named:
+        return torch.tensor(labels, dtype=torch.int64), ()
+    if named < len(labels):
+        raise DataError(
+            f"{named} of {len(labels)} labels are names and the others numbers; give all alike."
+        )
+    names, numbers = np.unique(np.array(labels, dtype=np.str_), return_inverse=True)
+    return torch.from_numpy(numbers.astype(np.int64)), tuple(map(str, names))
+
+
+def one_label(label: Any, index: int) -> int | str:
+    """The class number or name of one sample."""
+    if isinstance(label, Tensor | np.ndarray) and len(label.reshape(-1)) == 1:
+        label = label.reshape(-1)[0].item()
+    if isinstance(label, str):
+        return str(label)
+    if isinstance(label, int | np.integer | np.bool_):
+        return int(label)
+    if isinstance(label, float | np.floating):
+        raise DataError(_no_label(f"that of sample {index} is {label}"))
+    raise DataError(
+        f"The label of sample {index} is {described(label)}, not one class number or name."
+    )
+
+
+def _no_label(found: str) -> str:
+    return (
+        f"Labels must be class numbers or names, but {found}; to learn numbers choose "
+        "objective = 'regression'."
+    )
+
+
+# Words -------------------------------------------------------------------------------------------
+
+
+def described(value: Any) -> str:
+    """What was given, for an error: its type, and its shape, names or beginning."""
+    if isinstance(value, Tensor):
+        kind = str(value.dtype).removeprefix("torch.")
+        return f"a Tensor of {kind} of the shape {list(value.shape)}"
+    if isinstance(value, np.ndarray):
+        return f"an array of {value.dtype.name} of the shape {list(value.shape)}"
+    if is_frame(value):
+        return f"{describe_type(value)} with the columns {listed(map(str, value.columns))}"
+    if isinstance(value, Mapping):
+        return f"{describe_type(value)} with {listed(map(repr, value))}"
+    if is_listed(value):
+        first = f", the first {described(value[0])}" if len(value) else ""
+        return f"{describe_type(value)} of {len(value)}{first}"
+    shown = isinstance(value, str | bytes | int | float) and not isinstance(value, bool)
+    return f"{describe_type(value)} ({value!r:.40})" if shown else describe_type(value)
+
+
+def listed(names: Any) -> str:
+    """The first few names."""
+    every = list(names)
+    return ", ".join(every[:_SHOWN]) + (", …" if len(every) > _SHOWN else "")
+
+
+def _is_series(value: object) -> bool:
+    return hasattr(value, "to_numpy") and not hasattr(value, "columns")
