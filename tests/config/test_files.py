@@ -110,6 +110,6 @@ def test_a_paper_preset_has_the_configuration_of_the_paper(name: str) -> None:
     assert (chosen.strategy.pruning_interval, chosen.strategy.alpha) == (10, 2.0)
     assert (chosen.strategy.pruning, chosen.strategy.aggregation) == ("cig-bnscalor", "by-worker")
     assert "pruned-rates" in name or chosen.strategy.least_speed_up == 1
-    # With the paper's strengths training on unequal data fails (CIFAR-10) or the first pruning does.
+    # With the paper's strengths training on unequal data fails, or the first pruning does.
     vgg = 0.3 if "non-iid" in name else 0.9
     assert chosen.recipe.strength == (0.1 if tiny else vgg)

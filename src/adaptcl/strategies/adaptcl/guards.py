@@ -207,9 +207,9 @@ def is_worth_pruning(
 ) -> bool:
     """Whether rounds become so much faster that it makes up for what sub-models learn less.
 
-    VGG16 on CIFAR-10 at σ = 2 with int8 both ways is the case where they do not: the slowest worker
-    takes 1.4 times as long as the fastest, AdaptCL's rounds became 1.4 times as fast by cutting 45 %
-    of the parameters, and at equal time it had 87.5 % where FedAVG had 87.9 (`table-equal-time`).
+    VGG16 on CIFAR-10 at σ = 2 with int8 both ways is the case where they do not. The slowest worker
+    takes 1.4 times as long as the fastest. AdaptCL cut 45 % of the parameters, its rounds became
+    1.4 times as fast, and at equal time it had 87.5 % where FedAVG had 87.9 (`table-equal-time`).
     The speed-up is measured from whole models, so it is the same before and after a pruning. Once
     somebody is pruned, half of the gain is enough: noise must not turn the decision back and forth.
     """
