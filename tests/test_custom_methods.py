@@ -58,14 +58,6 @@ class Momentum(Synchronous):
         self.velocity = tree["velocity"]
 
 
-class Patient(Synchronous):
-    summary = "a default of its own"
-
-    @dataclass(frozen=True)
-    class Settings(SynchronousSettings):
-        pass
-
-
 class TakesAName(Synchronous):
     summary = "clashes"
     Settings = settings_with("learning_rate")
@@ -74,11 +66,6 @@ class TakesAName(Synchronous):
 class TakesAFlag(Synchronous):
     summary = "clashes"
     Settings = settings_with("out")
-
-
-class TakesOfACodec(Synchronous):
-    summary = "clashes"
-    Settings = settings_with("dgc_sparsity")
 
 
 class OddType(Synchronous):
@@ -201,7 +188,6 @@ CLASH = "but that name has another meaning already; choose another name."
          "it must be a whole number, a number, true or false, text or a list of one of them."),
         ("mine:TakesAName", f"mine:TakesAName has a setting learning_rate, {CLASH}"),
         ("mine:TakesAFlag", f"mine:TakesAFlag has a setting out, {CLASH}"),
-        ("mine:TakesOfACodec", f"mine:TakesOfACodec has a setting dgc_sparsity, {CLASH}"),
     ],
 )  # fmt: skip
 def test_a_strategy_that_is_none_is_refused_in_a_sentence_and_leaves_nothing_behind(
@@ -282,12 +268,6 @@ def test_a_section_of_a_file_may_be_for_a_strategy_of_ones_own(command: Command)
     assert "server_momentum" not in Path("here/fedavg-s/config.toml").read_text()
 
 
-def test_a_flag_wins_over_a_file_that_names_the_class(command: Command) -> None:
-    Path("my.toml").write_text('strategy = "mine:Momentum"\nserver_momentum = 0.25\n')
-    assert command("run", "my.toml", *SMALL, "--server-momentum=0.5", "--out", "here")[0] == 0
-    assert tomllib.loads(Path("here/config.toml").read_text())["server_momentum"] == 0.5
-
-
 def test_help_has_the_flags_of_the_classes_that_are_named(
     command: Command, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -322,13 +302,6 @@ def test_a_run_that_was_interrupted_ends_as_it_would_have(tmp_path: Path) -> Non
         run(out=tmp_path / "run", listeners=[stop])
     again = run(out=tmp_path / "run", resume=True)
     assert torch.equal(weights(again), weights(whole))
-
-
-def test_a_run_does_not_go_on_with_other_settings_of_the_class(tmp_path: Path) -> None:
-    with pytest.raises(StoppedError):
-        run(out=tmp_path / "run", listeners=[stop])
-    with pytest.raises(adaptcl.AdaptCLError, match=r"server_momentum was 0\.9 and is 0\.5 now"):
-        run(out=tmp_path / "run", resume=True, server_momentum=0.5)
 
 
 @pytest.mark.slow
@@ -391,8 +364,3 @@ def test_an_order_that_workers_compute_is_used() -> None:
     assert not bool(smallest.all())
     assert not bool(smallest[0])
     assert bool(smallest[-1])
-
-
-@pytest.mark.slow
-def test_a_codec_that_sends_what_plain_sends_changes_nothing() -> None:
-    assert torch.equal(weights(run(codec="mine:Mine")), weights(run()))

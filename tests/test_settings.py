@@ -189,14 +189,6 @@ def test_whatever_is_given_it_is_taken_in_its_type_or_refused(value: Any) -> Non
             assert each.checked(checked) == checked
 
 
-@given(st.text(max_size=12))
-def test_whatever_word_is_given_it_is_taken_or_refused(word: str) -> None:
-    for each in OVEN.values():
-        with suppress(SettingError):
-            meant = each.parse(word)
-            assert each.checked(meant) == meant
-
-
 # Conditions ------------------------------------------------------------------------------------
 
 

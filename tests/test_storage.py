@@ -82,13 +82,6 @@ def test_the_same_tree_is_always_the_same_file(tmp_path: Path) -> None:
     assert (tmp_path / "one").read_bytes() == (tmp_path / "other").read_bytes()
 
 
-def test_a_new_snapshot_takes_the_place_of_the_old(tmp_path: Path) -> None:
-    for number in (1, 2):
-        snapshot.save(tmp_path / "tree", {"number": number, "t": torch.tensor(number)})
-    assert snapshot.load(tmp_path / "tree")["number"] == 2
-    assert [p.name for p in tmp_path.iterdir()] == ["tree"]
-
-
 @pytest.mark.parametrize(("umask", "mode"), [(0o022, 0o644), (0o027, 0o640), (0o077, 0o600)])
 def test_who_may_read_a_snapshot_is_for_the_umask_to_say(
     tmp_path: Path, umask: int, mode: int
@@ -108,7 +101,7 @@ def test_where_there_is_none_the_sentence_says_so(tmp_path: Path) -> None:
         snapshot.load(tmp_path / "tree")
 
 
-@pytest.mark.parametrize("keep", [0, 4, 8, 100, 0.5, 0.99])
+@pytest.mark.parametrize("keep", [0, 8, 0.5])
 def test_a_snapshot_cut_short_is_damaged(tmp_path: Path, keep: float) -> None:
     path = tmp_path / "tree"
     snapshot.save(path, {"t": torch.randn(100), "x": [1, 2, 3]})
@@ -154,14 +147,6 @@ def test_the_sentence_on_a_flipped_bit_says_what_to_do(snapshot_file: Path) -> N
 def test_what_cannot_be_opened_is_not_called_damaged(tmp_path: Path) -> None:
     with pytest.raises(RunFolderError, match=r"^\S+ cannot be read: "):
         snapshot.load(tmp_path)
-
-
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
-@given(st.binary(max_size=200))
-def test_any_other_bytes_are_damaged(tmp_path: Path, content: bytes) -> None:
-    (tmp_path / "tree").write_bytes(content)
-    with pytest.raises(RunFolderError, match="is damaged"):
-        snapshot.load(tmp_path / "tree")
 
 
 def test_a_safetensors_file_that_is_no_snapshot_is_damaged(tmp_path: Path) -> None:

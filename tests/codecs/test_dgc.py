@@ -154,10 +154,6 @@ def test_the_sparsity_rises_as_the_authors_let_it_rise() -> None:
     assert rising[4:] == pytest.approx([0.999] * 3)
 
 
-def test_without_warm_up_the_sparsity_is_full_from_the_first_round() -> None:
-    assert dgc(sparsity=0.7, warmup=0).sparsity(1) == pytest.approx(0.7)
-
-
 @pytest.mark.parametrize(
     ("sparsity", "values", "places"),
     [(0.0, 480, 0), (0.7, 144, 60), (0.9, 48, 60), (0.99, 5, 4 * 5)],

@@ -39,14 +39,6 @@ def test_every_change_arrives_within_half_precision_however_small_it_is(
         assert error <= expected.abs().max() * 2**-11
 
 
-def test_a_change_far_below_the_weights_is_not_lost(make_parcel: Parcels) -> None:
-    parcel = make_parcel(change=1e-6)
-    payload = sent(parcel)
-    moved = parcel.state["0.weight"] - parcel.reference["0.weight"]
-    arrived = payload.tensors["change:0.weight"].float() * payload.tensors["scale:0.weight"]
-    assert torch.allclose(arrived, moved, rtol=2**-10, atol=1e-12)
-
-
 def test_buffers_travel_whole(make_parcel: Parcels) -> None:
     parcel = make_parcel()
     decoded = codec("fp16", {}).decode(sent(parcel), parcel.reference)
@@ -58,8 +50,3 @@ def test_nothing_changed_is_nothing_changed(make_parcel: Parcels) -> None:
     parcel = make_parcel(weights=torch.zeros(24, 20))
     decoded = codec("fp16", {}).decode(sent(parcel), parcel.reference)
     assert torch.equal(decoded["0.weight"], parcel.reference["0.weight"])
-
-
-def test_a_weight_takes_two_bytes(make_parcel: Parcels) -> None:
-    tensors = sent(make_parcel()).tensors
-    assert Payload({"w": tensors["change:0.weight"]}).nbytes == 480 * 2

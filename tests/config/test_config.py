@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 import sys
 import tomllib
 from collections import defaultdict
@@ -11,8 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from adaptcl.codecs import CODECS
 from adaptcl.config import all_settings, configure, override, preset, unknown_setting
@@ -34,14 +31,8 @@ def test_the_defaults_are_the_papers_numbers() -> None:
     ("values", "sentence"),
     [
         ({"rounds": 0}, "rounds is 0, but it must be a whole number, at least 1."),
-        ({"rounds": "5"}, "rounds is '5', but it must be a whole number, at least 1."),
-        ({"beta": 1.5}, "beta is 1.5, but it must be a number, at least 0 and at most 1."),
-        ({"sigma": math.inf}, "sigma is inf, but it must be a number, at least 1."),
         ({"partition": "fair"},
          "partition is 'fair', but it must be one of iid, by-label, dirichlet."),
-        ({"bandwidths": [1, 0]},
-         "bandwidths is [1, 0], but it must be a list of numbers, above 0."),
-        ({"augmentation": 1}, "augmentation is 1, but it must be true or false."),
         ({"seed": 2**63}, "seed is 9223372036854775808, but it must be a whole number, at least 0 "
          "and at most 9223372036854775807."),
     ],
@@ -72,15 +63,6 @@ def test_what_is_written_as_toml_is_read_as_the_same_configuration() -> None:
         for codec in CODECS:
             chosen = configure({**values, "strategy": strategy, "codec": codec})
             assert configure(tomllib.loads(chosen.to_toml())) == chosen
-
-
-@settings(max_examples=30)
-@given(st.floats(1e-12, 1e12), st.integers(0, 2**63 - 1), st.text(max_size=20))
-def test_no_number_or_text_is_changed_on_its_way_through_toml(
-    rate: float, seed: int, text: str
-) -> None:
-    chosen = configure({"learning_rate": rate, "seed": seed, "data_dir": text})
-    assert configure(tomllib.loads(chosen.to_toml())) == chosen
 
 
 def test_absolute_paths_mean_the_same_in_every_folder(

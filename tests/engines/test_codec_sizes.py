@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +14,6 @@ import adaptcl
 from adaptcl import Result
 from adaptcl.codecs import Memory, Parcel, Payload, Reader
 from adaptcl.codecs.plain import Plain
-from adaptcl.engines import simulation
 from adaptcl.errors import CodecError
 from adaptcl.events import Event, UpdateArrived
 from adaptcl.units import State
@@ -124,15 +122,3 @@ def test_a_codec_that_says_another_size_is_refused_with_both(
         r"takes \d{3}; its `size` must be exact, or give None where that depends on the values\.",
         str(refused.value),
     )
-
-
-def test_a_wrong_size_is_refused_also_where_python_leaves_assertions_out(
-    samples: tuple[Tensor, Tensor], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Started as `python -O`."""
-    path = Path(simulation.__file__)
-    optimised: dict[str, Any] = {"__name__": simulation.__name__}
-    exec(compile(path.read_text("utf-8"), path, "exec", optimize=1), optimised)
-    monkeypatch.setattr("adaptcl.runs.session.LocalWorkers", optimised["LocalWorkers"])
-    with pytest.raises(CodecError, match="has said that this update takes"):
-        run(samples, UpperBound, strategy="fedavg", workers=1)

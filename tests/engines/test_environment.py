@@ -220,24 +220,6 @@ def test_a_transfer_goes_on_at_the_new_rate_when_bandwidth_changes(
     assert other.send == 9.0
 
 
-def test_training_goes_on_at_the_new_speed(
-    units: UnitMap, make_environment: MakeEnvironment, tmp_path: Path
-) -> None:
-    environment = traced(make_environment, tmp_path, "6,0,1,0.25,1\n", train_time=10.0)
-    timing = took(environment, task(units), units.everything())
-    # One second to send, five at full speed, the other half four times slower.
-    assert timing.train == pytest.approx(5 + 20)
-
-
-def test_a_task_sent_later_meets_the_conditions_of_its_own_time(
-    units: UnitMap, make_environment: MakeEnvironment, tmp_path: Path
-) -> None:
-    environment = traced(make_environment, tmp_path, "100,*,0.5,1,1\n", train_time=10.0)
-    assert took(environment, task(units), units.everything(), start=0.0).send == 1.0
-    assert took(environment, task(units), units.everything(), start=99.5).send == 1.5
-    assert took(environment, task(units), units.everything(), start=100.0).send == 2.0
-
-
 CHANGES = st.lists(
     st.tuples(st.floats(0.1, 20), st.floats(0.1, 10), st.floats(0.1, 10)), max_size=6
 )
@@ -344,26 +326,6 @@ def test_a_share_of_the_time_grows_with_the_samples_relative_to_their_mean(
     assert train_times(environment, units, 3) == pytest.approx(times)
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=30)
-@given(
-    samples=st.lists(st.integers(1, 10_000), min_size=1, max_size=9),
-    share=st.floats(0, 1),
-    flops=st.floats(0, 1),
-)
-def test_the_mean_over_workers_is_the_profiles_time_whatever_the_share(
-    units: UnitMap,
-    make_environment: MakeEnvironment,
-    samples: list[int],
-    share: float,
-    flops: float,
-) -> None:
-    count = len(samples)
-    environment = make_environment(
-        workers=count, samples=samples, samples_share=share, flops_share=flops, train_time=10.0
-    )
-    assert sum(train_times(environment, units, count)) / count == pytest.approx(10.0)
-
-
 @pytest.mark.parametrize(
     ("samples", "chosen", "remarked"),
     [
@@ -406,19 +368,8 @@ def run(sizes: list[int], **chosen: Any) -> Result:
     )  # fmt: skip
 
 
-def test_in_a_run_the_worker_with_more_samples_takes_longer() -> None:
-    result = run([4, 12], samples_share=1.0)
-    for record in result.rounds:
-        assert [worker.train_s for worker in record.workers] == pytest.approx([5.0, 15.0])
-    assert result.summary.heterogeneity_first > 0.4
-
-
 def test_as_in_the_paper_it_does_not_by_itself_and_that_is_said() -> None:
     with pytest.warns(AdaptCLWarning, match=r"^One worker has 3\.0 times the samples of another"):
         result = run([4, 12])
     assert [worker.train_s for worker in result.rounds[0].workers] == [10.0, 10.0]
     assert result.rounds[0].heterogeneity == 0.0
-
-
-def test_parts_that_are_nearly_equal_take_equally_long_without_a_word() -> None:
-    assert [w.train_s for w in run([8, 12]).rounds[0].workers] == [10.0, 10.0]

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from adaptcl.errors import SettingError
-from adaptcl.models import MODELS, build, find
+from adaptcl.models import build, find
 
 FACTORY = """
 from torch import nn
@@ -17,12 +17,6 @@ def net(shape, classes):
 
 def text(shape, classes):
     return "net"
-
-def nothing_taken():
-    return nn.Linear(1, 1)
-
-def one_taken(shape, *, classes):
-    return nn.Linear(1, 1)
 
 def fails(shape, classes):
     return nn.Linear(shape["channels"], classes)
@@ -68,10 +62,6 @@ def test_an_unknown_name_lists_what_there_is() -> None:
         build("vgg17", (3, 32, 32), 10, seed=0)
 
 
-def test_models_are_found_by_their_names() -> None:
-    assert all(find(name).name == name for name in MODELS)
-
-
 def test_a_custom_factory_is_built_the_same_way(custom_module: str) -> None:
     model = build(f"{custom_module}:net", (4, 5), 3, seed=0)
     assert model(torch.randn(2, 4, 5)).shape == (2, 3)
@@ -93,21 +83,6 @@ def test_a_custom_factory_is_built_the_same_way(custom_module: str) -> None:
 def test_a_factory_that_is_none_is_an_error(custom_module: str, name: str, complaint: str) -> None:
     with pytest.raises(SettingError, match=complaint):
         build(name.format(custom_module), (4, 5), 3, seed=0)
-
-
-@pytest.mark.parametrize(
-    ("function", "defined"),
-    [("nothing_taken", "nothing_taken()"), ("one_taken", "one_taken(shape, *, classes)")],
-)
-def test_a_factory_that_takes_something_else_is_told_how_it_is_called(
-    custom_module: str, function: str, defined: str
-) -> None:
-    with pytest.raises(SettingError) as refused:
-        find(f"{custom_module}:{function}")
-    assert str(refused.value) == (
-        f"{custom_module}:{function} is called as {function}(shape, classes) and must return an "
-        f"nn.Module, but it is defined as {defined}."
-    )
 
 
 def test_a_class_is_a_factory_too(custom_module: str) -> None:

@@ -139,12 +139,6 @@ def test_a_bar_in_a_cell_does_not_end_it_in_markdown() -> None:
     assert table.markdown() == "| run | x |\n| --- | ---: |\n| a\\|b | 1 |\n\nA note."
 
 
-def test_a_wide_terminal_gets_one_row_a_run(make_run: MakeRun) -> None:
-    runs = [make_run("a"), make_run("b", strategy="adaptcl", adapts=True)]
-    assert sum(line.startswith("│") for line in printed(300, runs)) == 2
-    assert len(unbroken(printed(80, runs))) == len(table_of(runs).headings) - 1
-
-
 @pytest.mark.parametrize("width", [20, 80])
 def test_numbers_too_long_for_the_terminal_are_wrapped_and_not_lost(
     make_run: MakeRun, width: int
@@ -196,13 +190,6 @@ def test_a_run_without_a_round_has_no_numbers(make_run: MakeRun) -> None:
 def test_no_runs_make_an_empty_table() -> None:
     assert cells(comparison_markdown([])) == []
     assert table_of([]).rows == []
-
-
-def test_runs_of_unequal_work_carry_a_warning(make_run: MakeRun) -> None:
-    equal = [make_run("a"), make_run("b", strategy="adaptcl")]
-    assert "with care" not in comparison_markdown(equal)
-    longer = [*equal, make_run("c", strategy="fedavg", rounds=8)]
-    assert "The runs differ in rounds: compare times with care." in comparison_markdown(longer)
 
 
 def test_runs_on_different_clocks_carry_a_warning_and_say_it_in_their_labels(

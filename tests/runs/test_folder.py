@@ -50,13 +50,14 @@ def summary(*records: RoundRecord) -> Summary:
     )
 
 
+CONFIG = 'rounds = 3\nstrategy = "fedavg"\n'
 INPUTS = Inputs((1, 8, 8), "uint8", (0.5,), (0.25,), ("cat", "dog"))
 WHOLE = SubModels((), (torch.ones(0, dtype=torch.bool),), (0,))
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> RunFolder:
-    return RunFolder.create(tmp_path / "deep" / "run", "rounds = 3\n")
+    return RunFolder.create(tmp_path / "deep" / "run", CONFIG)
 
 
 def files(folder: RunFolder) -> set[str]:
@@ -67,7 +68,7 @@ def files(folder: RunFolder) -> set[str]:
 
 
 def test_a_new_folder_holds_the_configuration(folder: RunFolder) -> None:
-    assert (folder.path / "config.toml").read_text() == "rounds = 3\n"
+    assert (folder.path / "config.toml").read_text() == CONFIG
     assert files(folder) == {"config.toml"}
     assert folder.left_off() == (None, [])
     assert read_finished(folder.path) is None
@@ -97,7 +98,7 @@ def test_no_run_is_ever_written_over_another(folder: RunFolder) -> None:
         f"{folder.path} already holds a run; choose another folder, or go on with it by "
         f"`adaptcl resume {folder.path}`, from Python by resume=True."
     )
-    assert (folder.path / "config.toml").read_text() == "rounds = 3\n"
+    assert (folder.path / "config.toml").read_text() == CONFIG
 
 
 def test_no_run_is_ever_put_around_others(tmp_path: Path) -> None:
@@ -138,12 +139,6 @@ def test_runs_are_found_as_many_levels_below_as_asked_for(tmp_path: Path) -> Non
     of_another_program.touch()
     assert run_folders(tmp_path) == [runs[0]]
     assert run_folders(tmp_path, levels=2) == [*runs, without_hidden_files]
-
-
-def test_a_folder_with_other_things_in_it_can_be_used(tmp_path: Path) -> None:
-    (tmp_path / "notes.txt").write_text("mine")
-    RunFolder.create(tmp_path, "").close()
-    assert (tmp_path / "notes.txt").read_text() == "mine"
 
 
 def test_a_folder_that_cannot_be_made_is_told_of(tmp_path: Path) -> None:

@@ -15,7 +15,6 @@ from adaptcl.config import Config
 from adaptcl.errors import SettingError
 from adaptcl.report.table import forecast_table
 from adaptcl.runs.forecast import Forecast, forecast
-from adaptcl.strategies import STRATEGIES
 from adaptcl.units import trace
 
 WORKERS, SHAPE = 4, (1, 8, 8)
@@ -52,7 +51,7 @@ class Silent(Plain):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("strategy", ["fedavg-s", "adaptcl", "heterofl", "ssp-s", "fedbuff"])
 def test_a_forecast_is_the_clock_of_the_run_itself(strategy: str) -> None:
     own = {"pruning": "index", "pruning_interval": 2} if strategy == "adaptcl" else {}
     found = forecast(configured(strategy=strategy, **own), UNITS, SAMPLES)
@@ -99,11 +98,8 @@ def test_the_heterogeneity_is_that_of_the_workers_drawn_as_in_the_run() -> None:
     assert len(set(found.heterogeneity)) > 2
 
 
-@pytest.mark.parametrize("strategy", ["fedasync-s", "ssp-s", "dc-asgd-a-s", "fedbuff"])
-def test_without_a_barrier_there_is_none_before_the_slowest_worker_has_a_time(
-    strategy: str,
-) -> None:
-    found = forecast(configured(strategy=strategy, sigma=20.0), UNITS, SAMPLES).heterogeneity
+def test_without_a_barrier_there_is_none_before_the_slowest_worker_has_a_time() -> None:
+    found = forecast(configured(strategy="ssp-s", sigma=20.0), UNITS, SAMPLES).heterogeneity
     assert found[0] is None
     known = [each for each in found if each is not None]
     assert known == list(found[-len(known) :])
@@ -195,7 +191,7 @@ def test_a_model_that_is_too_little_cuttable_for_its_workers_is_told_of_once() -
         nn.Linear(20, 40), nn.LayerNorm(40), nn.ReLU(), nn.Linear(40, 10), nn.ReLU(),
         nn.Linear(10, 10),
     )  # fmt: skip
-    found = foreseen(fixed)
+    found = foreseen(fixed, least_speed_up=1.0)
     (warning,) = found.warnings
     assert "of this model's parameters can be cut: worker" in warning
     assert f"cannot get below {min(found.retention):.0%}" in warning

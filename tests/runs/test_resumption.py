@@ -13,8 +13,6 @@ import pytest
 
 from adaptcl import data
 from adaptcl.cli.main import main
-from adaptcl.codecs import CODECS
-from adaptcl.runs.folder import RunFolder
 from adaptcl.strategies import STRATEGIES
 from tests.processes import PATIENCE_S, command, finished, started
 from tests.runs.small_runs import CutOffError, assert_same, cut_off_after, figures, small_run
@@ -111,19 +109,6 @@ def test_a_run_killed_while_it_writes_what_it_ends_with_ends_all_the_same(
     assert_same(folder, whole)
 
 
-@pytest.mark.slow
-def test_an_asynchronous_run_with_a_codec_that_remembers_survives_being_killed(
-    tmp_path: Path,
-) -> None:
-    job = [*JOB, "--strategy", "fedasync-s", "--codec", "dgc", "--checkpoint-every", "2"]
-    assert main(["run", *job, "--out", str(tmp_path / "whole")]) == 0
-    words = ("run", *job, "--out", str(tmp_path / "run"))
-    assert finished(*words, killed_at_write=WRITES_BEFORE_ROUND_1 + 5)[0] == KILLED
-    killed_in_round(("resume", str(tmp_path / "run")), tmp_path / "run", 4, 0.01)
-    assert finished("resume", str(tmp_path / "run")) == (0, "")
-    assert_same(tmp_path / "run", tmp_path / "whole")
-
-
 # Cut off, quickly --------------------------------------------------------------------------------
 
 
@@ -150,8 +135,8 @@ def test_every_strategy_goes_on_exactly(tmp_path: Path, strategy: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("codec", CODECS)
-def test_every_codec_and_late_updates_go_on_exactly(tmp_path: Path, codec: str) -> None:
+@pytest.mark.parametrize("codec", ["int8", "dgc"])
+def test_codecs_and_late_updates_go_on_exactly(tmp_path: Path, codec: str) -> None:
     settings: dict[str, Any] = {
         **{"strategy": "adaptcl", "codec": codec, "deadline": 0.7, "sigma": 4.0, "rounds": 7},
     }
@@ -185,22 +170,6 @@ def test_a_run_with_relative_paths_goes_on_from_any_folder(
     monkeypatch.chdir(elsewhere)
     assert main(["resume", "../here/run"]) == 0
     assert figures(here / "run")["rounds"] == ROUNDS
-
-
-def test_from_python_too_a_run_goes_on_from_any_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in ("here", "elsewhere"):
-        (tmp_path / name).mkdir()
-    (tmp_path / "here" / "trace.csv").write_text(f"{TRACE}0,0,0.5,1,1\n")
-    settings: dict[str, Any] = {"strategy": "fedavg", "rounds": 4}
-    monkeypatch.chdir(tmp_path / "here")
-    with pytest.raises(CutOffError):
-        small_run(tmp_path / "run", trace="trace.csv", listeners=[cut_off_after(3)], **settings)
-    small_run(tmp_path / "whole", trace="trace.csv", **settings)
-    monkeypatch.chdir(tmp_path / "elsewhere")
-    small_run(tmp_path / "run", trace="../here/trace.csv", resume=True, **settings)
-    assert_same(tmp_path / "run", tmp_path / "whole")
 
 
 # Damaged -----------------------------------------------------------------------------------------
@@ -248,17 +217,6 @@ def test_what_is_damaged_is_told_of_in_one_sentence(
         path.write_bytes(good[path])
     assert resumed(broken, capsys) == (0, "")
     assert_same(broken, whole)
-
-
-def test_only_one_process_at_a_time_goes_on_with_a_run(
-    broken: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    held = RunFolder.open(broken)
-    try:
-        sentence = f"adaptcl: {broken} is being written by another process.\n"
-        assert resumed(broken, capsys) == (2, sentence)
-    finally:
-        held.close()
 
 
 @pytest.mark.slow

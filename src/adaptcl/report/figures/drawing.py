@@ -73,10 +73,16 @@ def compose_figures(comparison: Comparison, *, titles: bool = True) -> dict[str,
         figures = _common_figures(comparison, groups, chosen)
         for group, look, name in zip(groups, chosen, _file_names(groups), strict=True):
             if group.prunes:
-                figures[f"update-times-{name}"] = _update_times(group)
+                figures[f"update-times-{name}"] = _one_panel(
+                    f"Update time of each worker: {_title_label(group)}",
+                    partial(panels.update_times, group=group),
+                )
                 figures[f"retention-{name}"] = _retention(group, look)
             if any(record.worker_values for run in group.runs for record in run.rounds):
-                figures[f"workers-{name}"] = _worker_metrics(group, look)
+                figures[f"workers-{name}"] = _one_panel(
+                    f"Tests of each worker: {_title_label(group)}",
+                    partial(panels.worker_metrics, group=group, look=look),
+                )
         if not titles:
             for axes in (axes for figure in figures.values() for axes in figure.axes):
                 axes.set_title("", loc="left")
@@ -124,17 +130,20 @@ def _common_figures(
     slug = _slug(comparison.measure.name)
     figures = {
         "overview": _overview(comparison, groups, chosen),
-        f"{slug}-over-rounds": _of_all(
-            f"{metric} over rounds", panels.metric_over_rounds, groups, chosen
-        ),
-        f"{slug}-over-time": _of_all(
-            f"{metric} over time",
-            partial(panels.metric_over_time, comparison=comparison),
+        f"{slug}-over-rounds": _one_panel(
+            f"{metric} over rounds",
+            lambda axes: panels.metric_over_rounds(axes, groups, chosen),
             groups,
-            chosen,
         ),
-        "heterogeneity": _of_all(
-            "How unequal the workers' update times are", panels.heterogeneity, groups, chosen
+        f"{slug}-over-time": _one_panel(
+            f"{metric} over time",
+            lambda axes: panels.metric_over_time(axes, groups, chosen, comparison),
+            groups,
+        ),
+        "heterogeneity": _one_panel(
+            "How unequal the workers' update times are",
+            lambda axes: panels.heterogeneity(axes, groups, chosen),
+            groups,
         ),
     }
     if any(r.test_loss is not None for group in groups for run in group.runs for r in run.rounds):
@@ -157,16 +166,14 @@ def _slug(text: str) -> str:
     return re.sub(r"[^a-z0-9.]+", "-", text.lower()).strip("-.") or "run"
 
 
-def _of_all(
-    title: str,
-    panel: Callable[[Axes, Sequence[RunGroup], Sequence[Look]], None],
-    groups: Sequence[RunGroup],
-    chosen: Sequence[Look],
+def _one_panel(
+    title: str, panel: Callable[[Axes], None], groups: Sequence[RunGroup] = ()
 ) -> Figure:
+    """A figure of one panel; `groups` are those that share it."""
     figure = ShownFigure(figsize=(7.2, 4.4), layout="constrained")
     axes = figure.subplots()
-    panel(axes, groups, chosen)
-    axes.set_title(title)
+    panel(axes)
+    axes.set_title(_broken_title(title, figure))
     _say_over_seeds(axes, groups)
     legend_below(figure, axes)
     return figure
@@ -203,25 +210,6 @@ def _equal_time(comparison: Comparison) -> Figure:
     if any(len(row.outcomes) > 1 for row in rows):
         for axes in (left, right):
             _say_below(axes, "mean, 95 % interval and each run", 4 * _LETTERS_PER_INCH)
-    return figure
-
-
-def _update_times(group: RunGroup) -> Figure:
-    figure = ShownFigure(figsize=(7.2, 4.4), layout="constrained")
-    axes = figure.subplots()
-    panels.update_times(axes, group)
-    axes.set_title(_broken_title(f"Update time of each worker: {_title_label(group)}", figure))
-    legend_below(figure, axes)
-    return figure
-
-
-def _worker_metrics(group: RunGroup, look: Look) -> Figure:
-    figure = Figure(figsize=(7.2, 4.4), layout="constrained")
-    axes = figure.subplots()
-    panels.worker_metrics(axes, group, look)
-    title = f"Tests of each worker: {_title_label(group)}"
-    axes.set_title(_broken_title(title, figure))
-    legend_below(figure, axes)
     return figure
 
 
