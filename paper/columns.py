@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from statistics import fmean
+from dataclasses import dataclass, replace
 
 from adaptcl.engines.heterogeneity import MIB
+from adaptcl.report.learning_curve import TESTS, LearningCurve, TestResult, curve_through
 from adaptcl.report.wording import Quantity
 from paper.result import RunResult
 
-_LATE = 5
-"""The mean of this many last tests says more than the very last one."""
 
-Value = Callable[[RunResult, RunResult | None], float | None]
-"""A function of a run and its baseline."""
+@dataclass(frozen=True)
+class ComparedRun:
+    """A run, what it is compared with, and when."""
+
+    run: RunResult
+    baseline: RunResult | None = None
+    """The baseline of the same seed, if there is one."""
+    equal_time_s: float = math.inf
+    """The end of the shortest run in the table."""
+
+
+Value = Callable[[ComparedRun], float | None]
 
 
 @dataclass(frozen=True)
@@ -27,12 +36,14 @@ class Column:
 
 
 def _of_run(value: Callable[[RunResult], float | None]) -> Value:
-    return lambda run, _: value(run)
+    return lambda compared: value(compared.run)
 
 
-def _above_baseline(value: Callable[[RunResult], float | None]) -> Value:
-    def difference(run: RunResult, baseline: RunResult | None) -> float | None:
-        ours, theirs = value(run), None if baseline is None else value(baseline)
+def _above_baseline(value: Value) -> Value:
+    def difference(compared: ComparedRun) -> float | None:
+        if compared.baseline is None:
+            return None
+        ours, theirs = value(compared), value(replace(compared, run=compared.baseline))
         return None if ours is None or theirs is None else ours - theirs
 
     return difference
@@ -46,9 +57,28 @@ def _best_accuracy(run: RunResult) -> float:
     return 100 * run.summary.best_value
 
 
-def _late_accuracy(run: RunResult) -> float:
-    tests = [each for each in run.course.accuracy if each is not None]
-    return 100 * fmean(tests[-_LATE:])
+def _curve(run: RunResult) -> LearningCurve:
+    course = run.course
+    tests = [
+        TestResult(number, seconds, accuracy)
+        for number, seconds, accuracy in zip(
+            course.round, course.virtual_time_s, course.accuracy, strict=True
+        )
+        if accuracy is not None
+    ]
+    return curve_through(tests, run.summary.virtual_time_s)
+
+
+def _late_accuracy(run: RunResult) -> float | None:
+    return _percent(_curve(run).last)
+
+
+def _accuracy_at_equal_time(compared: ComparedRun) -> float | None:
+    return _percent(_curve(compared.run).at(compared.equal_time_s))
+
+
+def _percent(share: float | None) -> float | None:
+    return None if share is None else 100 * share
 
 
 def _averaged_accuracy(run: RunResult) -> float | None:
@@ -64,32 +94,38 @@ def _last_test(tests: Sequence[float | None]) -> float | None:
     return 100 * known[-1] if known else None
 
 
-def _speed_up(run: RunResult, baseline: RunResult | None) -> float | None:
-    if baseline is None:
+def _speed_up(compared: ComparedRun) -> float | None:
+    """By the time of whole runs."""
+    if compared.baseline is None:
         return None
-    return baseline.summary.virtual_time_s / run.summary.virtual_time_s
+    return compared.baseline.summary.virtual_time_s / compared.run.summary.virtual_time_s
 
 
-def _minutes_to_baseline(run: RunResult, baseline: RunResult | None) -> float | None:
-    """The time of the first test at least as good as the baseline's last, even if later ones fall.
+def _minutes_to_baseline(compared: ComparedRun) -> float | None:
+    """The time to the accuracy that the baseline ends with; None if it is never reached."""
+    target = None if compared.baseline is None else _curve(compared.baseline).last
+    reached = None if target is None else _curve(compared.run).time_to(target)
+    return None if reached is None else reached / 60
 
-    None if no test is.
-    """
-    if baseline is None:
+
+def _speed_up_to_baseline(compared: ComparedRun) -> float | None:
+    """By the time to the accuracy that the baseline ends with."""
+    ours = _minutes_to_baseline(compared)
+    if ours is None or compared.baseline is None:
         return None
-    course = run.course
-    reached = (
-        seconds / 60
-        for accuracy, seconds in zip(course.accuracy, course.virtual_time_s, strict=True)
-        if accuracy is not None and accuracy >= baseline.summary.main_value
-    )
-    return next(reached, None)
+    theirs = _minutes_to_baseline(replace(compared, run=compared.baseline))
+    return None if theirs is None else theirs / ours
 
 
-def _compression(run: RunResult, baseline: RunResult | None) -> float | None:
-    if baseline is None:
+def _compression(compared: ComparedRun) -> float | None:
+    if compared.baseline is None:
         return None
-    return 100 * (1 - run.summary.bytes_received / baseline.summary.bytes_received)
+    received = compared.run.summary.bytes_received
+    return 100 * (1 - received / compared.baseline.summary.bytes_received)
+
+
+def _gigabytes(run: RunResult) -> float:
+    return (run.summary.bytes_sent + run.summary.bytes_received) / 1e9
 
 
 def _mean_parameters(run: RunResult) -> float:
@@ -116,7 +152,7 @@ _POINTS = Quantity("", digits=2, signed=True)
 COLUMNS: dict[str, Column] = {
     "accuracy": Column("accuracy at the end (%)", _of_run(_accuracy), _TWO_DIGITS),
     "late_accuracy": Column(
-        f"mean of the last {_LATE} tests (%)", _of_run(_late_accuracy), _TWO_DIGITS
+        f"mean of the last {TESTS} tests (%)", _of_run(_late_accuracy), _TWO_DIGITS
     ),
     "averaged_accuracy": Column(
         "of the mean model at the end (%)", _of_run(_averaged_accuracy), _TWO_DIGITS
@@ -134,19 +170,31 @@ COLUMNS: dict[str, Column] = {
         _ONE_DIGIT,
     ),
     "minutes_to_baseline": Column(
-        "first test as good as the baseline's last (min)", _minutes_to_baseline, _ONE_DIGIT
+        "time to the accuracy that the baseline ends with (min)", _minutes_to_baseline, _ONE_DIGIT
     ),
-    "delta": Column("ΔAcc at the end (points)", _above_baseline(_accuracy), _POINTS),
+    "speed_up_to_baseline": Column(
+        "speed-up by that time", _speed_up_to_baseline, Quantity("×", digits=2)
+    ),
+    "accuracy_at_equal_time": Column("at equal time (%)", _accuracy_at_equal_time, _TWO_DIGITS),
+    "delta_at_equal_time": Column(
+        "ΔAcc at equal time (points)", _above_baseline(_accuracy_at_equal_time), _POINTS
+    ),
+    "gigabytes": Column("sent and received (GB)", _of_run(_gigabytes), _ONE_DIGIT),
+    "delta": Column("ΔAcc at the end (points)", _above_baseline(_of_run(_accuracy)), _POINTS),
     "delta_late": Column(
-        f"ΔAcc, last {_LATE} tests (points)", _above_baseline(_late_accuracy), _POINTS
+        f"ΔAcc, last {TESTS} tests (points)", _above_baseline(_of_run(_late_accuracy)), _POINTS
     ),
     "delta_averaged": Column(
-        "ΔAcc of the mean models (points)", _above_baseline(_averaged_accuracy), _POINTS
+        "ΔAcc of the mean models (points)", _above_baseline(_of_run(_averaged_accuracy)), _POINTS
     ),
     "delta_fresh": Column(
-        "ΔAcc, statistics measured anew (points)", _above_baseline(_fresh_accuracy), _POINTS
+        "ΔAcc, statistics measured anew (points)",
+        _above_baseline(_of_run(_fresh_accuracy)),
+        _POINTS,
     ),
-    "delta_best": Column("ΔAcc of the best (points)", _above_baseline(_best_accuracy), _POINTS),
+    "delta_best": Column(
+        "ΔAcc of the best (points)", _above_baseline(_of_run(_best_accuracy)), _POINTS
+    ),
     "speed_up": Column("speed-up", _speed_up, Quantity("×", digits=2)),
     "params_mib": Column("mean parameters (MiB)", _of_run(_mean_parameters), _TWO_DIGITS),
     "params_saved": Column(

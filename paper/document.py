@@ -37,7 +37,7 @@ def build_document(experiments: Sequence[Experiment], store: Store, folder: Path
             sections += _picture(drawn, "Time of a training step against retention", written)
         for number, part in enumerate(experiment.parts, start=1):
             sections.append(f"### {part.title}")
-            if not any(find_outcome(part, row, store).pairs for row in part.rows):
+            if not any(find_outcome(part, row, store).runs for row in part.rows):
                 sections.append("None of these runs has been made yet.")
                 continue
             sections.append(part.remarks)
@@ -71,14 +71,14 @@ def _paper_cells(part: Part, row: ExperimentRow) -> list[str]:
 
 
 def _our_cells(part: Part, outcome: RowOutcome) -> list[str]:
-    if not outcome.pairs:
+    if not outcome.runs:
         return [""] * len(part.columns)
     return [_our_cell(outcome, column) for column in part.columns]
 
 
 def _our_cell(outcome: RowOutcome, column: str) -> str:
     """The mean over seeds; it says how many seeds if only some have a value."""
-    values, seeds = outcome.values(column), len(outcome.pairs)
+    values, seeds = outcome.values(column), len(outcome.runs)
     cell = COLUMNS[column].quantity.write_mean(values)
     return (
         cell
@@ -88,7 +88,7 @@ def _our_cell(outcome: RowOutcome, column: str) -> str:
 
 
 def _source(outcome: RowOutcome) -> str:
-    made, expected = len(outcome.pairs), len(outcome.row.seeds)
+    made, expected = len(outcome.runs), len(outcome.row.seeds)
     if not made:
         return f"ours, {NOT_RUN}"
     seeds = number_of(expected, "seed")

@@ -12,7 +12,8 @@ overview                            titles of the parts in the document's first 
 [[parts]]         title, columns, figures, remarks, x_label, priority, settings, preset, seeds
 [parts.baseline]  settings that turn a row into its baseline
 [[parts.rows]]    label, strategy, settings, seeds, priority, paper, x
-[[claims]]        text, part, row, least_delta, least_speed_up, least_seeds
+[[claims]]        text, part, row, least_delta, least_speed_up, least_seeds,
+                  speed_up
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ _KEYS = {
     "overview parts claims",
     "part": "title columns figures remarks x_label preset priority seeds settings baseline rows",
     "row": "label strategy settings seeds priority paper x",
-    "claim": "text part row least_delta least_speed_up least_seeds",
+    "claim": "text part row least_delta least_speed_up least_seeds speed_up",
 }
 
 
@@ -95,6 +96,8 @@ class Claim:
     """The least difference in accuracy from the baseline, in points; negative allows a loss."""
     least_speed_up: float
     least_seeds: int
+    speed_up: str = "speed_up"
+    """The column of the speed-up: of whole runs, or to the baseline's accuracy."""
 
 
 @dataclass(frozen=True)

@@ -50,7 +50,7 @@ class RowCurve:
     @property
     def runs(self) -> list[RunResult]:
         """By seed."""
-        return [pair.run for pair in self.outcome.pairs]
+        return [compared.run for compared in self.outcome.runs]
 
     def plot(self, axes: Axes, xs: Sequence[float], ys: Sequence[float], **style: object) -> None:
         options: dict[str, object] = {"color": self.look.colour, "label": self.label, **style}
@@ -105,7 +105,7 @@ def row_curves(part: Part, store: Store) -> list[RowCurve]:
     return [
         RowCurve(outcome, look)
         for outcome, look in zip(outcomes, chosen, strict=True)
-        if outcome.pairs
+        if outcome.runs
     ]
 
 

@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
 from adaptcl.report.comparison import interval
-from paper.columns import COLUMNS
+from paper.columns import COLUMNS, ComparedRun
 from paper.experiment import Claim, Experiment, ExperimentRow, Part
-from paper.result import RunResult
 from paper.store import Store
 
 NOT_RUN = "not run yet"
-
-
-@dataclass(frozen=True)
-class RunPair:
-    """A run and the baseline of the same seed, if there is one."""
-
-    run: RunResult
-    baseline: RunResult | None
 
 
 @dataclass(frozen=True)
@@ -28,24 +20,30 @@ class RowOutcome:
     """The runs that exist of a row, by seed."""
 
     row: ExperimentRow
-    pairs: tuple[RunPair, ...]
+    runs: tuple[ComparedRun, ...]
 
     def values(self, column: str) -> list[float]:
         """A column's values by seed, without seeds for which it has none."""
         value = COLUMNS[column].value
-        found = [value(pair.run, pair.baseline) for pair in self.pairs]
+        found = [value(compared) for compared in self.runs]
         return [each for each in found if each is not None]
 
 
 def find_outcome(part: Part, row: ExperimentRow, store: Store) -> RowOutcome:
-    baseline = part.baseline_of(row)
-    pairs = []
+    baseline, until = part.baseline_of(row), _shortest_s(part, store)
+    found = []
     for seed in row.seeds:
         run = store.find(row.config(seed))
         other = store.find(baseline.config(seed)) if baseline else None
         if run is not None:
-            pairs.append(RunPair(run, other))
-    return RowOutcome(row, tuple(pairs))
+            found.append(ComparedRun(run, other, until))
+    return RowOutcome(row, tuple(found))
+
+
+def _shortest_s(part: Part, store: Store) -> float:
+    """When the shortest run of a part ends."""
+    runs = (store.find(row.config(seed)) for row in part.rows for seed in row.seeds)
+    return min((run.summary.virtual_time_s for run in runs if run is not None), default=math.inf)
 
 
 @dataclass(frozen=True)
@@ -54,7 +52,7 @@ class Verdict:
 
     claim: Claim
     deltas: tuple[float, ...]
-    """By seed, points above the baseline at the end of the run."""
+    """By seed, points above the baseline, by the mean of the last five tests."""
     speed_ups: tuple[float, ...]
     averaged: tuple[float, ...] = ()
     """The same points between the means of the latest models, if measured."""
@@ -107,6 +105,6 @@ def judge_claims(experiments: Sequence[Experiment], store: Store) -> list[Verdic
         for claim in experiment.claims:
             part = experiment.part(claim.part)
             outcome = find_outcome(part, part.row(claim.row), store)
-            columns = ("delta", "speed_up", "delta_averaged", "delta_fresh")
+            columns = ("delta_late", claim.speed_up, "delta_averaged", "delta_fresh")
             found.append(Verdict(claim, *(tuple(outcome.values(column)) for column in columns)))
     return found

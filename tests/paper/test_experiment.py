@@ -45,16 +45,6 @@ def test_every_run_of_an_experiment_has_valid_settings() -> None:
                 row.config(row.seeds[0])
 
 
-def test_a_main_claim_needs_three_seeds_unless_the_clock_settles_it() -> None:
-    claims = [claim for experiment in load_experiments() for claim in experiment.claims]
-    assert len(claims) == 6
-    assert {(c.least_delta, c.least_speed_up, c.least_seeds) for c in claims} == {
-        (-0.5, 1.6, 3),
-        (-1.5, 6.0, 3),
-        (-1.5, 6.0, 1),
-    }
-
-
 def test_all_methods_of_a_table_have_the_same_baseline() -> None:
     for name in ("table-vgg", "table-resnet"):
         for part in load_experiment(name).parts:

@@ -78,11 +78,17 @@ class LearningCurve:
 
 def learning_curve(rounds: Sequence[RoundRecord], measure: Measure | None = None) -> LearningCurve:
     """The curve of a run, finished or not; `measure` is its main metric."""
-    tests = tests_of(rounds)
+    return curve_through(tests_of(rounds), rounds[-1].virtual_time_s if rounds else 0.0, measure)
+
+
+def curve_through(
+    tests: Sequence[TestResult], end_s: float, measure: Measure | None = None
+) -> LearningCurve:
+    """The curve of a run with these tests that ended, or stands, at a time."""
     windows = [tests[max(0, end - TESTS) : end] for end in range(1, len(tests) + 1)]
     return LearningCurve(
         tuple(fmean(test.time_s for test in window) for window in windows),
         tuple(fmean(test.value for test in window) for window in windows),
-        rounds[-1].virtual_time_s if rounds else 0.0,
+        end_s,
         measure or Measure(),
     )
