@@ -1,4 +1,4 @@
-"""Benchmarks of AdaptCL's speed, each against a baseline measured in the same run.
+"""Benchmarks of AdaptCL, each against a baseline measured in the same run.
 
 A benchmark is one file and one line here. Its module is imported only when it runs, so a machine
 without the peers can run all the others.
@@ -31,6 +31,8 @@ BENCHMARKS = {
         Benchmark("aggregate", "merging sub-models against copying memory", module="aggregation"),
         Benchmark("scale", "the memory of a thousand workers and of ten thousand"),
         Benchmark("watching", "status file, page and report against the run they show"),
+        Benchmark("importance", "which units of a transformer can go"),
+        Benchmark("transformers", "a ViT, a BERT and a GPT-2 with AdaptCL and FedAVG", ("rounds",)),
         Benchmark(
             "peers",
             "a FedAvg job on adaptcl, pfl-research and Flower",

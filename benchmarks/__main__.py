@@ -68,8 +68,12 @@ def _add_precision(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _add_job(parser: argparse.ArgumentParser) -> None:
+def _add_rounds(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rounds", type=flags.whole_number, default=0, help="rounds to run")
+
+
+def _add_job(parser: argparse.ArgumentParser) -> None:
+    _add_rounds(parser)
     parser.add_argument(
         "--data-dir", default="", help="folder with CIFAR-10; without it, random images"
     )
@@ -83,6 +87,7 @@ def _add_peers(parser: argparse.ArgumentParser) -> None:
 
 _OPTION_GROUPS: dict[str, Callable[[argparse.ArgumentParser], None]] = {
     "precision": _add_precision,
+    "rounds": _add_rounds,
     "job": _add_job,
     "peers": _add_peers,
 }

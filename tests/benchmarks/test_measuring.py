@@ -7,11 +7,12 @@ import torch
 
 from adaptcl import models
 from adaptcl.errors import SettingError
-from benchmarks import lasso, layout, machine, step, threads, watching
+from benchmarks import importance, lasso, layout, machine, step, threads, transformers, watching
 from benchmarks import round as a_round
 from benchmarks.benchmark import BenchmarkReport, Request
 from benchmarks.layout import refuse_unsafe
 from benchmarks.subjects import SHAPES
+from benchmarks.transformer_jobs import TransformerSize
 
 ONCE = Request(repeats=1)
 
@@ -88,6 +89,27 @@ def test_status_file_page_and_report_are_measured_in_one_run(
     status, page, file, without_page, together = (row.value for row in report.rows)
     assert without_page == pytest.approx(status + file)
     assert together == pytest.approx(without_page + page)
+
+
+@pytest.mark.slow
+def test_importances_are_measured_by_the_harm_of_a_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importance, "_SIZE", TransformerSize(32, 2, 4))
+    monkeypatch.setattr(importance, "_STEPS", {"before": 40, "after": 10})
+    found = importance.harms("ViT", seed=1)
+    assert list(found) == list(importance.IMPORTANCES)
+    assert all(0 < each.trained_on < each.at_once for each in found.values())
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.*pruned units that matter")
+def test_a_transformer_is_cut_until_all_workers_are_equally_fast(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(transformers._SIZES, "GPT-2", TransformerSize(64, 2, 8))
+    found = transformers.compare("GPT-2", seed=1, rounds=9, samples=100, evaluate_every=3)
+    assert found.faster > 1.8
+    assert found.heterogeneity < 0.1
+    assert min(found.retention) < 0.4
 
 
 def test_channels_last_is_never_tried_where_it_corrupts_memory() -> None:

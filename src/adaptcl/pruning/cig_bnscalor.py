@@ -12,7 +12,7 @@ from torch import Tensor
 
 from adaptcl.pruning.measurements import UnitMeans
 from adaptcl.pruning.order import ServerView
-from adaptcl.units import FIXED
+from adaptcl.units import FIXED, UnitMap
 
 
 class CIGBNscalor:
@@ -42,19 +42,24 @@ def _scales(view: ServerView) -> UnitMeans:
 
 def _relative_norms(view: ServerView) -> Tensor:
     """L2 norm of all trained entries a unit owns, divided by the mean of its layer."""
-    squares = torch.zeros(view.units.count, dtype=torch.float64)
-    for slot in view.units.slots:
-        if slot.owned and slot.tensor in view.units.parameters:
-            entries = view.state[slot.tensor].movedim(slot.dim, 0).reshape(len(slot.ids), -1)
-            known = slot.ids != FIXED
-            sums = torch.nan_to_num(entries.cpu().double().square().sum(1))
-            squares.index_add_(0, slot.ids[known], sums[known])
-    norms = squares.sqrt()
+    norms = squares(view, owned=True).sqrt()
     for layer in view.units.layers:
         here = slice(layer.units.start, layer.units.stop)
         mean = norms[here].mean()
         norms[here] = norms[here] / mean if mean > 0 else 1.0
     return norms.float()
+
+
+def squares(view: ServerView, *, owned: bool) -> Tensor:
+    """The sum of squares of all that a unit owns, or of all that reads it."""
+    found = torch.zeros(view.units.count, dtype=torch.float64)
+    for slot in view.units.slots:
+        if slot.owned == owned and slot.tensor in view.units.parameters:
+            entries = view.state[slot.tensor].movedim(slot.dim, 0).reshape(len(slot.ids), -1)
+            known = slot.ids != FIXED
+            sums = torch.nan_to_num(entries.cpu().double().square().sum(1))
+            found.index_add_(0, slot.ids[known], sums[known])
+    return found
 
 
 class BalancedBNscalor:
@@ -76,13 +81,18 @@ class BalancedBNscalor:
     frozen = True
 
     def importance(self, view: ServerView) -> Tensor:
-        squares = CIGBNscalor().importance(view).double().square()
-        importance = torch.zeros_like(squares)
-        for layer in view.units.layers:
-            numbers = torch.arange(layer.units.start, layer.units.stop)
-            largest_first = numbers[squares[numbers].argsort(descending=True, stable=True)]
-            left = squares[largest_first].cumsum(0)
-            # In a layer whose scales are all zero there is nothing to compare with.
-            share = torch.where(left > 0, squares[largest_first] / left, 0.0)
-            importance[largest_first] = len(numbers) * share
-        return importance.float()
+        return balanced(view.units, CIGBNscalor().importance(view))
+
+
+def balanced(units: UnitMap, scales: Tensor) -> Tensor:
+    """Compare each unit with the units of its layer that outlive it."""
+    squares = scales.double().square()
+    importance = torch.zeros_like(squares)
+    for layer in units.layers:
+        numbers = torch.arange(layer.units.start, layer.units.stop)
+        largest_first = numbers[squares[numbers].argsort(descending=True, stable=True)]
+        left = squares[largest_first].cumsum(0)
+        # In a layer whose scales are all zero there is nothing to compare with.
+        share = torch.where(left > 0, squares[largest_first] / left, 0.0)
+        importance[largest_first] = len(numbers) * share
+    return importance.float()
