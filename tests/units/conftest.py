@@ -371,12 +371,13 @@ ZOO = {
     "shuffled groups": Animal(lambda: ShuffledGroups(32), {"a.0": 8, "b.0": 2, "c.0": 8}),
     "shuffled narrow groups": Animal(lambda: ShuffledGroups(16), {"a.0": 4, "c.0": 4}),
     "squeeze and excite": Animal(SqueezeExcite, {"stem.0": 8, "down": 3}),
-    "sigmoid that is read": Animal(lambda: Between(after=torch.sigmoid), {"a.0": 8}),
+    "sigmoid that is read": Animal(lambda: Between(after=torch.sigmoid), {"a.0": 8, "b.0": 6}),
     "softmax over space that is read": Animal(
-        lambda: Between(after=lambda x: x.flatten(2).softmax(-1)[..., None]), {"a.0": 8}
+        lambda: Between(after=lambda x: x.flatten(2).softmax(-1)[..., None]), {"a.0": 8, "b.0": 6}
     ),
     "sigmoid under a batch norm without shift": Animal(
-        lambda: Between(nn.Sequential(nn.Sigmoid(), nn.BatchNorm2d(8, affine=False))), {"b.0": 6}
+        lambda: Between(nn.Sequential(nn.Sigmoid(), nn.BatchNorm2d(8, affine=False))),
+        {"a.0": 8, "b.0": 6},
     ),
     "sigmoid under a batch norm with shift": Animal(
         lambda: Between(nn.Sequential(nn.Sigmoid(), nn.BatchNorm2d(8))), {"a.0": 8, "b.0": 6}
@@ -400,7 +401,7 @@ ZOO = {
         lambda: Between(nn.InstanceNorm2d(8, affine=True)), {"a.0": 8, "b.0": 6}
     ),
     "functional": Animal(Functional, {"": 6}),
-    "buffer added": Animal(BufferAdded, {"b.0": 5}),
+    "buffer added": Animal(BufferAdded, {"a.0": 6, "b.0": 5}),
     "chunk as a gate": Animal(lambda: Between(half_opens_half, read=4), {"a.0": 4, "b.0": 6}),
     "grouped convolution": Animal(
         lambda: Between(conv_bn(8, 12, groups=4), read=12), {"a.0": 4, "b.0": 6}

@@ -204,8 +204,11 @@ def test_a_mask_that_the_example_never_uses_counts_both_ways(images: Tensor) -> 
             scores: Tensor = self.head(torch.where(normal, h, self.value))
             return scores
 
-    assert claimed(trace(Masks(0.0), images)) == {"first"}
-    assert claimed(trace(Masks(1.0), images)) == set()
+    for value in (0.0, 1.0):
+        units = trace(Masks(value), images)
+        assert claimed(units) == {"first"}
+        owned = {(slot.tensor, slot.dim) for slot in units.slots if slot.owned}
+        assert (("head.weight", 1) in owned) == (value == 1.0)
 
 
 def test_alpha_dropout_gives_no_zeros_in_training(images: Tensor) -> None:

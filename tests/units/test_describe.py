@@ -89,10 +89,19 @@ def test_the_reason_is_the_one_there_is(zoo: Mapping[str, Any]) -> None:
             "a cut is not known to pass through group_norm in between",
         ),
         ("softmax over channels", "b.0", "a cut is not known to pass through softmax"),
-        ("sigmoid that is read", "b.0", "even zeroed, they are not zero at linear in head"),
     ]:
         (described,) = (each for each in zoo[animal].description.modules if each.name == module)
         assert described.pinned == (reason,)
+
+
+def test_a_sum_over_products_needs_units_that_are_zero_when_zeroed() -> None:
+    class Squares(nn.Linear):
+        def forward(self, x: Tensor) -> Tensor:
+            opened = super().forward(x).sigmoid()
+            return torch.einsum("nu,nu->n", opened, opened)
+
+    (described,) = describe(Squares(3, 4), torch.randn(2, 3)).modules
+    assert described.pinned == ("even zeroed, they are not zero at einsum",)
 
 
 def test_a_layer_without_a_rule_has_no_units_and_pins_what_it_reads() -> None:
@@ -160,7 +169,7 @@ class Bare(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         for each in self.parameters(recurse=False):
-            x = x + each
+            x = x + each.cumprod(1)
         scores: Tensor = self.head(x)
         return scores
 

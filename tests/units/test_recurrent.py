@@ -83,7 +83,7 @@ class LearnedState(Classifier):
         self.start = nn.Parameter(torch.rand(1, 1, HIDDEN))
 
     def first_state(self, x: Tensor) -> Any:
-        return self.start.expand(1, len(x), HIDDEN).contiguous()
+        return self.start.expand(-1, len(x), -1).contiguous()
 
 
 class FilledZeros(Classifier):
@@ -182,11 +182,10 @@ def test_a_smaller_layer_knows_its_sizes_and_can_be_put_back() -> None:
         (Classifier(nn.LSTM, 2, bidirectional=True), BIDIRECTIONAL, {"embed": WIDTH}),
         (Classifier(nn.GRU, bidirectional=True), BIDIRECTIONAL, {"embed": WIDTH}),
         (Classifier(nn.LSTM, proj_size=4), PROJECTED, {"embed": WIDTH}),
-        (LearnedState(), GIVEN_STATE, {"embed": WIDTH}),
         (FilledZeros(nn.GRU), GIVEN_STATE, {"embed": WIDTH}),
         (Packed(nn.LSTM, pooled=last_state), PACKED, {}),
     ],
-    ids=["two directions", "two directions of a GRU", "proj_size", "learned", "filled", "packed"],
+    ids=["two directions", "two directions of a GRU", "proj_size", "filled", "packed"],
 )
 def test_hidden_units_that_cannot_be_cut_stay_with_a_reason(
     model: nn.Module, reason: str, others: dict[str, int]
@@ -195,6 +194,10 @@ def test_hidden_units_that_cannot_be_cut_stay_with_a_reason(
     assert (described["rnn"].cuttable, described["rnn"].pinned) == (0, (reason,))
     if others:
         check_cut_equals_zeroing(model, others)
+
+
+def test_a_learned_first_state_belongs_to_the_hidden_units() -> None:
+    check_cut_equals_zeroing(LearnedState(), {"embed": WIDTH, "rnn": HIDDEN})
 
 
 @pytest.mark.parametrize("trained", [True, False])

@@ -48,6 +48,16 @@ def test_the_rules_alone_are_right_except_about_sizes_in_the_code(zoo: Mapping[s
     assert wrong == ["ViT-like", "hard-coded view", "hard-coded slice"]
 
 
+def test_a_unit_that_is_not_zero_when_zeroed_owns_the_columns_that_read_it(
+    zoo: Mapping[str, Any],
+) -> None:
+    owned = {
+        name: {(s.tensor, s.dim): s.owned for s in zoo[name].units.slots}["head.weight", 1]
+        for name in ("sigmoid that is read", "sigmoid under a batch norm with shift")
+    }
+    assert list(owned.values()) == [True, False]
+
+
 @pytest.mark.parametrize("animal", ["DenseNet-like", "hard-coded view", "MLP"], indirect=True)
 def test_a_batch_of_one_finds_the_same_units(net: nn.Module, images: Tensor) -> None:
     assert found(trace(net, images[:1])) == found(trace(net, images))
@@ -340,3 +350,133 @@ def test_a_model_that_returns_no_tensor_is_refused(images: Tensor) -> None:
 def test_an_empty_example_is_refused(images: Tensor) -> None:
     with pytest.raises(TraceError, match="at least one sample"):
         trace(nn.Identity(), images[:0])
+
+
+class FrozenNorm(nn.Module):
+    """Batch norm of which everything is a buffer, as torchvision's `FrozenBatchNorm2d`."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.running_mean: Tensor
+        for name in ("weight", "bias", "running_mean", "running_var"):
+            self.register_buffer(name, torch.rand(channels) + 0.5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        weight, bias, mean, var = (each.reshape(1, -1, 1, 1) for each in self.buffers())
+        scale = weight * (var + 1e-5).rsqrt()
+        return x * scale + (bias - mean * scale)
+
+
+def test_a_frozen_batch_norm_belongs_to_its_channels_and_never_changes() -> None:
+    model = nn.Sequential(nn.Conv2d(3, 6, 1), FrozenNorm(6), nn.ReLU(), nn.Conv2d(6, 4, 1))
+    units = trace(model, torch.randn(2, 3, 4, 4))
+    assert found(units) == {"0": 6}
+    assert units.constants == {f"1.{name}" for name, _ in model[1].named_buffers()}
+
+
+def test_a_buffer_that_training_changes_is_no_constant() -> None:
+    class Centred(FrozenNorm):
+        def forward(self, x: Tensor) -> Tensor:
+            if self.training:
+                self.running_mean += 0.1 * x.mean((0, 2, 3))
+            return super().forward(x)
+
+    model = nn.Sequential(nn.Conv2d(3, 6, 1), Centred(6), nn.ReLU(), nn.Conv2d(6, 4, 1))
+    units = trace(model, torch.randn(2, 3, 4, 4))
+    assert "1.running_mean" not in units.constants
+    assert "1.running_var" in units.constants
+
+
+class WithBiases(nn.Module):
+    """Attention with a table of biases, a column for each head and a row for each distance."""
+
+    def __init__(self, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.qkv, self.proj = nn.Linear(8, 3 * 4 * heads), nn.Linear(4 * heads, 3)
+        self.table = nn.Parameter(torch.randn(9, heads))
+        places = torch.arange(5)
+        self.register_buffer("distances", places[:, None] - places + 4)
+        self.distances: Tensor
+
+    def forward(self, x: Tensor) -> Tensor:
+        n, length, _ = x.shape
+        q, k, v = self.qkv(x).view(n, length, 3, self.heads, -1).permute(2, 0, 3, 1, 4).unbind()
+        biases = self.table[self.distances.view(-1)].view(length, length, -1).permute(2, 0, 1)
+        scores = (q @ k.transpose(-2, -1) + biases.unsqueeze(0)).softmax(-1)
+        mixed: Tensor = self.proj((scores @ v).transpose(1, 2).flatten(2))
+        return mixed
+
+
+@pytest.mark.parametrize("heads", [4, 2])
+def test_a_table_of_biases_is_cut_with_the_heads(heads: int) -> None:
+    units = trace(WithBiases(heads), torch.randn(2, 5, 8))
+    assert found(units) == {"qkv": heads}
+    assert ("table", 1) in {(slot.tensor, slot.dim) for slot in units.slots if slot.owned}
+
+
+class OnGraph(nn.Module):
+    """A graph convolution: rows are gathered along edges and summed up at their ends."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(4, 6), nn.Linear(6, 3)
+        self.register_buffer("edges", torch.randint(0, 5, (2, 12)))
+        self.edges: Tensor
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.first(x)
+        start, end = self.edges
+        along = x.index_select(1, start)
+        ends = end.view(1, -1, 1).expand_as(along)
+        scores: Tensor = self.second(x.new_zeros(x.shape).scatter_add_(1, ends, along).relu())
+        return scores
+
+
+class DenseGraph(OnGraph):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("weights", torch.rand(5, 5))
+        self.weights: Tensor
+
+    def forward(self, x: Tensor) -> Tensor:
+        scores: Tensor = self.second((self.weights @ self.first(x)).relu())
+        return scores
+
+
+@pytest.mark.parametrize("net", [OnGraph(), DenseGraph()], ids=["edges", "matrix"])
+def test_hidden_units_pass_along_the_edges_of_a_graph(net: nn.Module) -> None:
+    assert found(trace(net, torch.randn(2, 5, 4))) == {"first": 6}
+
+
+def test_both_halves_of_a_glu_lose_the_same_units() -> None:
+    model = nn.Sequential(nn.Conv1d(3, 8, 1), nn.GLU(1), nn.Conv1d(4, 2, 1))
+    assert found(trace(model, torch.randn(2, 3, 5))) == {"0": 4}
+
+
+def test_a_fixed_filter_of_each_channel_passes_units() -> None:
+    class Blur(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            filters = torch.ones(1, 1, 3, 3).expand(x.shape[1], -1, -1, -1)
+            return F.conv2d(x, filters, groups=x.shape[1])
+
+    model = nn.Sequential(nn.Conv2d(3, 6, 1), Blur(), nn.Conv2d(6, 4, 1))
+    assert found(trace(model, torch.randn(2, 3, 5, 5))) == {"0": 6}
+
+
+def test_what_is_pinned_along_another_dimension_does_not_hide_new_units() -> None:
+    """Layers that mix places and layers that mix channels, as in an MLP-Mixer."""
+
+    class Mixer(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.norm, self.head = nn.LayerNorm(8), nn.Linear(8, 3)
+            self.places = nn.Sequential(nn.Linear(5, 7), nn.GELU(), nn.Linear(7, 5))
+            self.channels = nn.Sequential(nn.Linear(8, 9), nn.GELU(), nn.Linear(9, 8))
+
+        def forward(self, x: Tensor) -> Tensor:
+            x = x + self.places(self.norm(x).transpose(1, 2)).transpose(1, 2)
+            scores: Tensor = self.head((x + self.channels(self.norm(x))).mean(1))
+            return scores
+
+    assert found(trace(Mixer(), torch.randn(2, 5, 8))) == {"places.0": 7, "channels.0": 9}

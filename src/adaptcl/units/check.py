@@ -40,8 +40,16 @@ class Checked:
     trainable: UnitMap
 
 
-def check(model: nn.Module, units: UnitMap, example: Tensors, *, steered: bool = False) -> Checked:
-    """Pin every layer that fails the check.
+def check(
+    model: nn.Module,
+    units: UnitMap,
+    example: Tensors,
+    *,
+    steered: bool = False,
+    buffers: frozenset[str] = frozenset(),
+) -> Checked:
+    """Pin every layer that fails the check. Of the `buffers`, training changes some; the others are
+    constants.
 
     If values steer the forward pass, as in a mixture of experts, it may use other layers with other
     weights. So it is tried with its weights as they are, too, and what it never uses is pinned.
@@ -65,7 +73,9 @@ def check(model: nn.Module, units: UnitMap, example: Tensors, *, steered: bool =
         used = _pin_unused(left, trial.used | unchanged.used)
     in_training = ZeroingTrial(tried, example, training=True)
     trainable = _pin_untrainable(in_training, used)
-    return Checked(left, used, replace(trainable, steps=frozenset(in_training.raised)))
+    constants = trainable.constants | (buffers - in_training.changed)
+    steps = frozenset(in_training.raised)
+    return Checked(left, used, replace(trainable, steps=steps, constants=constants))
 
 
 def _is_like_zeroing(trial: ZeroingTrial, units: UnitMap) -> bool:
@@ -212,13 +222,14 @@ def _by_block(layers: Sequence[Layer]) -> list[Sequence[Layer]]:
 
 
 def _small_part(units: UnitMap) -> Kept:
-    """At random a sixteenth to a quarter of each layer, and at least two units."""
+    """At random a sixteenth to a quarter of each layer, and at least two units if it has more."""
     generator = torch.Generator().manual_seed(1)
     kept = torch.zeros(units.count, dtype=torch.bool)
     for layer in units.layers:
         share = 1 / 16 + 3 / 16 * float(torch.rand((), generator=generator))
         drawn = torch.randperm(len(layer.units), generator=generator)
-        kept[layer.units.start + drawn[: max(2, int(share * len(layer.units)))]] = True
+        count = min(max(2, int(share * len(layer.units))), len(layer.units) - 1)
+        kept[layer.units.start + drawn[:count]] = True
     return kept
 
 

@@ -252,10 +252,11 @@ def _examine(weights: Sequence[str], pinning: PinObserver, stages: _Stages) -> _
 
 
 def _reasons(module: nn.Module, found: _Findings, unseen: str) -> tuple[str, ...]:
+    if not found.cuttable and (computed := _reparametrized(module)) is not None:
+        return (computed,)
     if found.cuttable or found.pinned:
         return tuple(dict.fromkeys(found.pinned.values()))
-    unknown = found.unknown or _unknown(module)
-    return (_reparametrized(module) or (unknown if found.seen else unseen),)
+    return (found.unknown or _unknown(module) if found.seen else unseen,)
 
 
 def _reparametrized(module: nn.Module) -> str | None:

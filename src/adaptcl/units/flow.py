@@ -150,8 +150,13 @@ class Flow:
         self.coupling = Coupling()
         self.slots: dict[tuple[str, int], tuple[Tensor, bool]] = {}
         """By tensor and dimension, in forward order: the candidates, and whether they own it."""
+        self.owned_by_input: set[tuple[str, int]] = set()
+        """The dimensions that read units which are not zero when all else that they own is zero: a
+        unit behind a sigmoid owns the columns that read it, too."""
         self.positions: dict[str, float] = {}
         """By weight: how often each of its elements is used for one sample, on average."""
+        self.entered: set[str] = set()
+        """Parameters and buffers that operations without weights use, and that units own."""
         self.grouped: set[str] = set()
         """The weights of convolutions with groups of several channels."""
         self.heads: list[Tensor] = []
@@ -175,6 +180,12 @@ class Flow:
     def tag(self, tensor: Tensor) -> Tag | None:
         """The tag of an activation; None if it is never cut, or while a choice is open."""
         return self._tags.get(tensor)
+
+    def live_tag(self, tensor: Tensor) -> Tag | None:
+        """The tag of an activation of which something can be cut, as far as is known."""
+        tag = self.tag(tensor)
+        dead = tag is None or all(root == PINNED for root in self.coupling.roots(tag.ids))
+        return None if dead else tag
 
     def put(self, tensor: Tensor, ids: Tensor, dim: int, zero: bool) -> None:
         """Tag an activation. A single index can never be cut, so it is pinned."""
@@ -220,9 +231,9 @@ class Flow:
         """Note that a tensor is made of zeros."""
         self._zeros[tensor] = tensor._version
 
-    def is_zeros(self, tensor: Tensor) -> bool:
-        """Whether a tensor was made of zeros and not written to since."""
-        return self._zeros.get(tensor) == tensor._version
+    def is_zeros(self, tensor: Tensor, writes: int = 0) -> bool:
+        """Whether a tensor was made of zeros, before these many last writes to it."""
+        return self._zeros.get(tensor) == tensor._version - writes
 
     def explain(self, weights: Sequence[Tensor], why: str) -> None:
         """Say why the layer with these weights has no units."""
@@ -234,7 +245,7 @@ class Flow:
         return id(tensor) in self._parameters or tensor in self._views
 
     def is_state(self, tensor: Tensor) -> bool:
-        """Whether this tensor itself is a parameter or a buffer of the model."""
+        """Whether this tensor is a parameter or a buffer of the model."""
         return self.is_parameter(tensor) or id(tensor) in self._buffers
 
     def concerns(self, tensor: Tensor) -> bool:
@@ -271,6 +282,24 @@ class Flow:
         else:
             self.slots[key] = (ids, owned)
 
+    def read(self, weight: Tensor, dim: int, tag: Tag) -> None:
+        """Let a dimension of a weight follow the units that it is multiplied with and summed over.
+
+        What is zero there adds nothing to the sum, like what is cut. Units that are something else
+        own these columns: a cut equals zeroing both.
+        """
+        self.claim(weight, dim, tag.ids, owned=False)
+        if not tag.zero:
+            self.owned_by_input.add(self._key(weight, dim))
+
+    def own(self, tensor: Tensor, dim: int, ids: Tensor) -> None:
+        """Let one dimension of one of the model's tensors belong to candidates; cut no other."""
+        self.claim(tensor, dim, ids, owned=True)
+        for other in range(tensor.dim()):
+            if other != dim and tensor.shape[other] > 1:
+                self.fix(tensor, other)
+        self.entered.add(self.name(tensor))
+
     def fix(self, tensor: Tensor, dim: int) -> None:
         """Never cut this dimension of one of the model's tensors."""
         self.claim(tensor, dim, torch.full((tensor.shape[dim],), PINNED), owned=False)
@@ -301,12 +330,14 @@ class Flow:
     def trial(self, tensors: Sequence[Tensor]) -> Iterator[None]:
         """Forget at the end whatever a rule does inside with an operation on these tensors."""
         slots, positions = dict(self.slots), dict(self.positions)
+        owned_by_input, entered = set(self.owned_by_input), set(self.entered)
         grouped, heads = set(self.grouped), len(self.heads)
         known: list[MutableMapping[Tensor, Any]] = [self._tags, self._open, self._mixed]
         before = [(table, each, table.get(each)) for table in known for each in tensors]
         with self.coupling.trial():
             yield
         self.slots, self.positions, self.grouped = slots, positions, grouped
+        self.owned_by_input, self.entered = owned_by_input, entered
         del self.heads[heads:]
         for table, tensor, value in before:
             if value is None:

@@ -156,13 +156,13 @@ class PinObserver:
                 for one in owned:
                     found.setdefault(one, Cause(f"{weight} is also used by {place}"))
         elif name in WEIGHT_RULES:
-            tag = operands[0][1]
-            if tag is not None and not tag.zero:
-                not_zero = Cause(f"even zeroed, they are not zero at {place}")
-                found = dict.fromkeys(tag.ids.tolist(), not_zero)
             for weight, owned in again.items():
                 cause = self._used_twice(weight, operands[0])
                 found = {**dict.fromkeys((*owned, *met), cause), **found}
+            tag = operands[0][1]
+            if tag is not None and not tag.zero:
+                not_zero = Cause(f"even zeroed, they are not zero at {place}")
+                found = {**dict.fromkeys(tag.ids.tolist(), not_zero), **found}
         elif (origin := self._never_cut(operands)) is not None:
             found = dict.fromkeys(met, self._coupled_with(origin))
         return found

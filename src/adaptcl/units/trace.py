@@ -75,6 +75,8 @@ class Followed:
     sample: Tensors
     steered: bool
     """Whether values decide what the model does."""
+    buffers: frozenset[str]
+    """Buffers that units own, other than the statistics of norms."""
     unreached: Mapping[str, str]
     """Modules that run without a part of theirs, each with that as the reason to pin units."""
     pinning: PinObserver | None
@@ -102,7 +104,13 @@ def trace_in_steps(
         probe = _copied(model).eval()
         followed = follow_units(probe, example, fixed, explain=explain and not fixed)
         unfixed = follow_units(probe, example, explain=True) if explain and fixed else followed
-        checked = check(probe, followed.units, followed.sample, steered=followed.steered)
+        checked = check(
+            probe,
+            followed.units,
+            followed.sample,
+            steered=followed.steered,
+            buffers=followed.buffers,
+        )
     return TracingSteps(unfixed, followed, checked)
 
 
@@ -186,6 +194,7 @@ def _follow(
         frozenset(flow.grouped),
         sample,
         reach.steered,
+        frozenset(flow.entered - dict(model.named_parameters()).keys()),
         reach.left_out(model),
         pinning,
     )
@@ -219,7 +228,7 @@ def _unit_map(
     for name, tensor in (*model.named_parameters(), *model.named_buffers()):
         first_name.setdefault(id(tensor), name)
     slots = tuple(
-        Slot(name, dim, ids, flow.slots[key][1])
+        Slot(name, dim, ids, flow.slots[key][1] or key in flow.owned_by_input)
         for name, tensor in state.items()
         for dim in range(tensor.dim())
         if (ids := found.get(key := (first_name[id(tensor)], dim))) is not None
@@ -290,7 +299,9 @@ def _safe_layers(flow: Flow) -> dict[str, list[int]]:
     while True:
         created: dict[str, list[int]] = {}
         seen = {PINNED}
-        for (tensor, _), (ids, owned) in flow.slots.items():
+        # A layer has the name of a weight rather than of something that is added or multiplied.
+        slots = sorted(flow.slots.items(), key=lambda each: each[0][0] in flow.entered)
+        for (tensor, _), (ids, owned) in slots:
             if owned:
                 present = dict.fromkeys(flow.coupling.roots(ids))
                 new = [root for root in present if root not in seen]

@@ -35,6 +35,8 @@ class ZeroingTrial:
         """Names of the parameters that the zeroed models used."""
         self.raised: set[str] = set()
         """Names of the integer buffers, single numbers, that the cut models raised."""
+        self.changed: set[str] = set()
+        """Names of the buffers that the cut models changed."""
         self.differed = False
         """Whether two models that both ran have given different numbers."""
         self._model = model
@@ -83,8 +85,10 @@ class ZeroingTrial:
     def _cut_outputs(self, units: UnitMap, kept: Kept) -> list[Tensor] | None:
         with torch.set_grad_enabled(self._training):
             smaller = self._submodel(units, kept, kept)
-            before = {name: each.clone() for name, each in _single_integers(smaller)}
+            before = {name: each.clone() for name, each in smaller.named_buffers()}
             outputs = self._outputs(smaller)
+            changed = {n for n, each in smaller.named_buffers() if not each.equal(before[n])}
+            self.changed |= changed
             self.raised.update(n for n, each in _single_integers(smaller) if each > before[n])
             return outputs
 

@@ -38,6 +38,7 @@ def units_to_json(units: UnitMap) -> dict[str, Any]:
         "bn_scales": sorted(units.bn_scales),
         "alike": sorted(units.alike),
         "steps": sorted(units.steps),
+        "constants": sorted(units.constants),
         "growth": {name: _runs(powers.tolist()) for name, powers in units.growth.items()},
         "sizes": [[size.module, size.attribute, _runs(size.ids.tolist())] for size in units.sizes],
         "heads": sorted(units.heads),
@@ -64,6 +65,7 @@ def units_from_json(value: Any, model: nn.Module) -> UnitMap:
             bn_scales=frozenset(_known(name, whole) for name in value["bn_scales"]),
             alike=frozenset(_known(name, whole) for name in value["alike"]),
             steps=frozenset(_known(name, whole) for name in value["steps"]),
+            constants=frozenset(_known(name, whole) for name in value["constants"]),
             growth={
                 _known(name, whole): _numbers(runs, whole.shapes[name][0], 0, 64)
                 for name, runs in value["growth"].items()

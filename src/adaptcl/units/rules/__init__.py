@@ -13,18 +13,23 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from adaptcl.units.flow import Flow, OperationCall, Rule, operation_name, tensors_in
-from adaptcl.units.rules.choices import follow
+from adaptcl.units.rules.choices import enter, follow
 from adaptcl.units.rules.layers import LAYER_RULES
-from adaptcl.units.rules.movements import MOVEMENT_RULES
+from adaptcl.units.rules.movements import ALIASES, MOVEMENT_RULES
 from adaptcl.units.rules.products import PRODUCT_RULES
 from adaptcl.units.rules.recurrent import RECURRENT_RULES
-from adaptcl.units.rules.values import VALUE_RULES
+from adaptcl.units.rules.values import VALUE_RULES, pointwise
 
 WEIGHT_RULES: dict[str, Rule] = {**LAYER_RULES, **PRODUCT_RULES, **RECURRENT_RULES}
 """Rules of the operations that may have weights."""
 
 RULES: dict[str, Rule] = {**WEIGHT_RULES, **MOVEMENT_RULES, **VALUE_RULES}
 """All rules by the name of the operation."""
+
+_ENTERED = (MOVEMENT_RULES.keys() - ALIASES) | {
+    name for name, rule in VALUE_RULES.items() if rule is pointwise
+}
+"""Operations in which parameters and buffers take part like activations."""
 
 _INSPECTING = """
     shape size dim ndim ndimension numel nelement stride storage_offset dtype device layout names
@@ -39,7 +44,8 @@ _INSPECTIONS = frozenset(_INSPECTING.split())
 size that changes when it is cut."""
 
 _ZEROS = frozenset({"zeros", "new_zeros"})
-"""Operations that make zeros, whatever tensor they are called on."""
+_MADE = _ZEROS | {"new_ones", "new_full", "new_empty", "new_tensor"}
+"""Operations that make a tensor, whatever tensor they are called on."""
 
 
 class Observer(Protocol):
@@ -72,12 +78,15 @@ class FollowUnits(TorchFunctionMode):
         if name in _INSPECTIONS:
             return func(*args, **kwargs)
         operands = list(tensors_in((args, kwargs)))
+        for tensor in operands if name in _ENTERED else ():
+            enter(self._flow, tensor)
         for observer in self._observers:
             observer.before(name, operands)
         call = OperationCall(name, func, args, kwargs, func(*args, **kwargs))
-        if name in _ZEROS and "out" not in kwargs:
+        if name in _MADE and "out" not in kwargs:
             passed = True
-            self._flow.note_zeros(call.out)
+            if name in _ZEROS:
+                self._flow.note_zeros(call.out)
         else:
             rule = None if "out" in kwargs else RULES.get(name)
             passed = follow(self._flow, rule, call)

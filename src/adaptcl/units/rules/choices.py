@@ -23,9 +23,17 @@ class Choice:
     """One activation whose units lie along one of several dimensions."""
 
     def __init__(
-        self, out: Tensor, tags: Sequence[Tag], default: int, couple: Callable[[Tag], None]
+        self,
+        out: Tensor,
+        tags: Sequence[Tag],
+        default: int,
+        couple: Callable[[Tag], None],
+        *,
+        must_pass: bool = False,
     ) -> None:
-        """`couple` makes one of the tags true; `default` is the usual one."""
+        """`couple` makes one of the tags true; `default` is the usual one. With `must_pass` there
+        are no units at all unless an option passes every operation."""
+        self.must_pass = must_pass
         self._out = out
         self._tags = tags
         self._default = default
@@ -56,6 +64,30 @@ class Choice:
             follow(flow, rule, call)
 
 
+def enter(flow: Flow, tensor: Tensor) -> None:
+    """Let a parameter or a buffer take part in an operation as an activation does.
+
+    Its units lie along any of its dimensions, and own it: positions that are added, the scales of a
+    frozen batch norm, a table of biases with a column for each head.
+    """
+    if not flow.is_state(tensor) or not tensor.is_floating_point():
+        return
+    if flow.tag(tensor) is not None or flow.opened(tensor) is not None:
+        return
+    dims = [dim for dim, size in enumerate(tensor.shape) if size > 1]
+    tags = [Tag(flow.coupling.fresh(tensor.shape[dim]), dim, zero=True) for dim in dims]
+
+    def own(tag: Tag) -> None:
+        flow.own(tensor, tag.dim, tag.ids)
+
+    if len(tags) > 1:
+        choice = Choice(tensor, tags, len(tags) - 1, own, must_pass=True)
+        flow.open(tensor, OpenTag(choice, dict(enumerate(tags))))
+    elif tags:
+        own(tags[0])
+        flow.put(tensor, tags[0].ids, tags[0].dim, zero=True)
+
+
 def follow(flow: Flow, rule: Rule | None, call: OperationCall) -> bool:
     """Apply the rule of an operation; if it has none or declines, pin everything that it reaches.
 
@@ -66,12 +98,15 @@ def follow(flow: Flow, rule: Rule | None, call: OperationCall) -> bool:
     if not reached:
         return True
     choices = _open_choices(flow, operands)
+    options = tuple(choice.default for choice in choices)
     if rule is not None and choices:
-        options = _options(flow, rule, call, choices)
-        if options is None:
+        found = _outcomes(flow, rule, call, choices)
+        if _stays_open(flow, rule, call, choices, found):
             return True
-    else:
-        options = tuple(choice.default for choice in choices)
+        if found and options not in found:
+            options = next(iter(found))
+        if not found and any(choice.must_pass for choice in choices):
+            rule = None
     for choice, option in zip(choices, options, strict=True):
         choice.settle(flow, option)
     mixed = any(flow.mixed(each) is not None for each in operands)
@@ -87,10 +122,10 @@ def _open_choices(flow: Flow, operands: Sequence[Tensor]) -> list[Choice]:
     return list(dict.fromkeys(each.choice for each in found if each is not None))
 
 
-def _options(
+def _outcomes(
     flow: Flow, rule: Rule, call: OperationCall, choices: Sequence[Choice]
-) -> tuple[int, ...] | None:
-    """The option of each choice for this operation; None if the only choice stays open."""
+) -> dict[tuple[int, ...], list[Tag | None]]:
+    """By options of the choices that pass this operation, the tags of what it gives."""
     found: dict[tuple[int, ...], list[Tag | None]] = {}
     for options in product(*(choice.options for choice in choices)):
         with _trial(flow, call, dict(zip(choices, options, strict=True))):
@@ -99,18 +134,25 @@ def _options(
                 found[options] = [_expected(flow, out) for out in tensors_in(call.out)]
     # Units that are still there can be cut; units that an operation sums up may not be.
     lasting = {options: tags for options, tags in found.items() if any(tags)}
-    found = lasting or found
-    default = tuple(choice.default for choice in choices)
-    if not found:
-        return default
-    if len(choices) == 1 and len(found) > 1 and _differ(list(found.values())):
-        (choice,) = choices
-        for place, out in enumerate(tensors_in(call.out)):
-            tags = {options[0]: tags[place] for options, tags in found.items()}
-            flow.open(out, OpenTag(choice, {one: tag for one, tag in tags.items() if tag}))
-        choice.defer([options[0] for options in found], rule, call)
-        return None
-    return default if default in found else next(iter(found))
+    return lasting or found
+
+
+def _stays_open(
+    flow: Flow,
+    rule: Rule,
+    call: OperationCall,
+    choices: Sequence[Choice],
+    found: Mapping[tuple[int, ...], list[Tag | None]],
+) -> bool:
+    """Leave the only choice open if the dimension of the result depends on it."""
+    if len(choices) != 1 or len(found) < 2 or not _differ(list(found.values())):
+        return False
+    (choice,) = choices
+    for place, out in enumerate(tensors_in(call.out)):
+        tags = {options[0]: tags[place] for options, tags in found.items()}
+        flow.open(out, OpenTag(choice, {one: tag for one, tag in tags.items() if tag}))
+    choice.defer([options[0] for options in found], rule, call)
+    return True
 
 
 def _expected(flow: Flow, out: Tensor) -> Tag | None:

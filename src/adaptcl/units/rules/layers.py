@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from adaptcl.units.flow import Flow, OperationCall, Rule
+from adaptcl.units.flow import Flow, OperationCall, Rule, Tag
 
 
 def linear(flow: Flow, call: OperationCall) -> bool:
@@ -27,16 +27,32 @@ def linear(flow: Flow, call: OperationCall) -> bool:
 def convolution(flow: Flow, call: OperationCall) -> bool:
     """Dimension 1 of the weight reads the channels; dimension 0 holds new units."""
     activation, weight, bias = call.get(0, "input"), call.get(1, "weight"), call.get(2, "bias")
+    channel = activation.dim() - weight.dim() + 1
+    groups = call.get(6, "groups", 1)
+    if groups == weight.shape[0] and bias is None and not flow.is_parameter(weight):
+        return _filtered(flow, call, channel)
     if not flow.is_parameter(weight) or not _parameter_or_none(flow, bias):
         return False
     flow.count_work(weight, call.out.numel() // weight.shape[0])
-    channel = activation.dim() - weight.dim() + 1
-    groups = call.get(6, "groups", 1)
     if groups > 1:
         return _grouped(flow, call, channel, groups)
     if not read(flow, activation, channel, weight, 1):
         return False
     _create(flow, call.out, channel, weight, 0, bias)
+    return True
+
+
+def _filtered(flow: Flow, call: OperationCall, channel: int) -> bool:
+    """A fixed filter for each channel, such as one that blurs."""
+    activation, weight = call.get(0, "input"), call.get(1, "weight")
+    tag = flow.tag(activation)
+    if tag is None or tag.dim != channel or len(tag.ids) != len(weight):
+        return False
+    if flow.is_state(weight):
+        flow.own(weight, 0, tag.ids)
+    elif (rows := flow.tag(weight)) is not None:
+        flow.coupling.couple(rows.ids, tag.ids)
+    flow.put(call.out, tag.ids, channel, zero=True)
     return True
 
 
@@ -66,9 +82,7 @@ def _alike(flow: Flow, call: OperationCall, channel: int, groups: int) -> bool:
     assert tag is not None
     split = tag.ids.reshape(groups, -1)
     flow.coupling.couple(split.flatten(), split[:1].expand_as(split).flatten())
-    if not tag.zero:
-        flow.coupling.pin(tag.ids)
-    flow.claim(weight, 1, split[0], owned=False)
+    flow.read(weight, 1, Tag(split[0], 1, tag.zero))
     rows = flow.rows(weight, 0, groups)
     own(flow, rows, bias)
     flow.put(call.out, rows, channel, zero=True)
@@ -165,14 +179,14 @@ def _parameter_or_none(flow: Flow, bias: Tensor | None) -> bool:
 def read(flow: Flow, activation: Tensor, dim: int, weight: Tensor, weight_dim: int) -> bool:
     """Let a dimension of a weight follow the units that it is multiplied with."""
     tag = flow.tag(activation)
+    if tag is not None and tag.dim != dim:
+        tag = flow.live_tag(activation)
     if tag is None:
         flow.fix(weight, weight_dim)
         return True
     if tag.dim != dim:
         return False
-    if not tag.zero:
-        flow.coupling.pin(tag.ids)
-    flow.claim(weight, weight_dim, tag.ids, owned=False)
+    flow.read(weight, weight_dim, tag)
     return True
 
 

@@ -56,14 +56,15 @@ def reshaped(flow: Flow, call: OperationCall) -> bool:
 
 
 def split(flow: Flow, call: OperationCall) -> bool:
-    """Indexing, `chunk`, `split`, `narrow` and `unbind`.
+    """Indexing, `chunk`, `split`, `narrow`, `unbind` and `index_select`.
 
     Pieces along the dimension of the units must be equally large and cover it without a gap. Units
     at the same position in different pieces are coupled, so that the pieces stay equally large.
+    A tensor of indexes must leave that dimension alone.
     """
     operand = call.get(0, "input")
-    tag = flow.tag(operand)
-    if tag is None or len(list(tensors_in((call.args[1:], call.kwargs)))) > 0:
+    tag, indexes = flow.tag(operand), list(tensors_in((call.args[1:], call.kwargs)))
+    if tag is None or any(flow.tag(each) is not None for each in indexes):
         return False
     results = call.func(_spread(tag, operand.shape), *call.args[1:], **call.kwargs)
     for full, out in zip(tensors_in(results), tensors_in(call.out), strict=True):
@@ -71,7 +72,8 @@ def split(flow: Flow, call: OperationCall) -> bool:
         if len(varying) != 1:
             return False
         ids = _vector(full, varying[0])
-        if not torch.equal(ids, tag.ids) and not _couple_pieces(flow, tag.ids, ids):
+        whole = torch.equal(ids, tag.ids)
+        if not whole and (indexes or not _couple_pieces(flow, tag.ids, ids)):
             return False
         flow.put(out, ids, varying[0], tag.zero)
     return True
@@ -96,7 +98,7 @@ def concatenated(flow: Flow, call: OperationCall) -> bool:
     operands = [each for each in call.get(0, "tensors") if each.shape != (0,)]
     dim = call.get(1, "dim", 0) % call.out.dim()
     dims = {tag.dim for t in operands if (tag := flow.tag(t)) is not None}
-    if len(dims) != 1 or any(flow.is_state(t) for t in operands):
+    if len(dims) != 1 or any(flow.is_state(t) and flow.tag(t) is None for t in operands):
         return False
     (unit_dim,) = dims
     zero = all(tag.zero for t in operands if (tag := flow.tag(t)) is not None)
@@ -115,7 +117,8 @@ def stacked(flow: Flow, call: OperationCall) -> bool:
     dim = call.get(1, "dim", 0) % call.out.dim()
     tags = [flow.tag(t) for t in operands]
     found = [tag for tag in tags if tag is not None]
-    if any(flow.is_state(t) for t in operands) or len({tag.dim for tag in found}) != 1:
+    state = any(flow.is_state(t) and flow.tag(t) is None for t in operands)
+    if state or len({tag.dim for tag in found}) != 1:
         return False
     unit_dim = found[0].dim
     vectors = [_vector_or_pinned(flow, t, unit_dim) for t in operands]
@@ -240,21 +243,54 @@ def _vector_or_pinned(flow: Flow, tensor: Tensor, dim: int) -> Tensor:
     return torch.full((tensor.shape[dim],), PINNED) if tag is None else tag.ids
 
 
+def filled_like(flow: Flow, call: OperationCall) -> bool:
+    """`expand_as`: what is the same for all units of the other tensor is cut with it."""
+    operand, like = call.get(0, "input"), call.get(1, "other")
+    tag = flow.tag(like)
+    if flow.tag(operand) is not None or tag is None:
+        return moved(flow, call)
+    at = tag.dim - call.out.dim() + operand.dim()
+    if at >= 0 and operand.shape[at] > 1:
+        return False
+    flow.put(call.out, tag.ids, tag.dim, zero=False)
+    return True
+
+
+def scattered(flow: Flow, call: OperationCall) -> bool:
+    """`zeros.scatter_add(0, index, x)` sums up rows; the dimension of the units is another."""
+    target, index, source = call.get(0, "input"), call.get(2, "index"), call.get(3, "src")
+    tag, dim = flow.tag(source), call.get(1, "dim") % source.dim()
+    if tag is None or tag.dim == dim:
+        return False
+    zero = tag.zero
+    for each in (target, index):
+        if (found := flow.tag(each)) is not None:
+            flow.coupling.couple(found.ids, tag.ids)
+            zero = zero and (each is index or found.zero)
+    if flow.tag(target) is None and not flow.is_zeros(target, writes=int(call.out is target)):
+        return False
+    flow.put(call.out, tag.ids, tag.dim, zero)
+    return True
+
+
 _SAME = "contiguous clone detach data to float double half bfloat16 type type_as cpu cuda"
-_MOVED = """
-    permute transpose t T mT movedim moveaxis swapaxes swapdims adjoint expand expand_as
-    broadcast_to repeat repeat_interleave tile flip
-"""
+_PERMUTED = "permute transpose t T mT movedim moveaxis swapaxes swapdims adjoint"
+_REPEATED = "expand broadcast_to repeat repeat_interleave tile flip"
 _RESHAPED = "reshape reshape_as view view_as flatten unflatten squeeze unsqueeze ravel"
-_SPLIT = "getitem chunk split narrow select unbind"
+_SPLIT = "getitem chunk split narrow select unbind index_select"
+
+ALIASES = frozenset([*_SAME.split(), *_PERMUTED.split()])
+"""Operations that give the same parameter in another form."""
 
 MOVEMENT_RULES: dict[str, Rule] = {
     **dict.fromkeys(_SAME.split(), same),
-    **dict.fromkeys(_MOVED.split(), moved),
+    **dict.fromkeys([*_PERMUTED.split(), *_REPEATED.split()], moved),
+    "expand_as": filled_like,
     **dict.fromkeys(_RESHAPED.split(), reshaped),
     **dict.fromkeys(_SPLIT.split(), split),
     **dict.fromkeys(("cat", "concat", "concatenate"), concatenated),
     "roll": rolled,
+    "scatter_add": scattered,
     "stack": stacked,
     "channel_shuffle": shuffled,
 }

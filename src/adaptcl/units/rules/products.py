@@ -17,7 +17,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from adaptcl.units.flow import PINNED, Flow, OperationCall, Rule, Tag
+from adaptcl.units.flow import Flow, OperationCall, Rule, Tag
+from adaptcl.units.rules.choices import enter
+from adaptcl.units.rules.layers import read
 from adaptcl.units.rules.values import pointwise
 
 
@@ -59,6 +61,7 @@ def added_product(flow: Flow, call: OperationCall) -> bool:
     if flow.tag(call.out) is None:
         flow.pin(added)
         return True
+    enter(flow, added)
     return pointwise(flow, OperationCall("add", torch.add, (call.out, added), {}, call.out))
 
 
@@ -123,8 +126,8 @@ def multi_head_attention(flow: Flow, call: OperationCall) -> bool:
     static = call.get(21, "static_k") is not None or call.get(22, "static_v") is not None
     if static or per_head_mask or not all(map(flow.is_parameter, given)):
         return False
-    for weight, read in zip(weights * (3 // len(weights)), inputs, strict=True):
-        if not _read(flow, read, weight):
+    for weight, activation in zip(weights * (3 // len(weights)), inputs, strict=True):
+        if not read(flow, activation, activation.dim() - 1, weight, 1):
             return False
     ids = flow.rows(weights[0], 0)
     of_head = ids.reshape(-1, heads, width // heads)
@@ -148,20 +151,6 @@ def multi_head_attention(flow: Flow, call: OperationCall) -> bool:
     return True
 
 
-def _read(flow: Flow, activation: Tensor, weight: Tensor) -> bool:
-    """Let the columns of a projection follow the units that they read."""
-    tag = flow.tag(activation)
-    if tag is None:
-        flow.fix(weight, 1)
-        return True
-    if tag.dim != activation.dim() - 1:
-        return False
-    if not tag.zero:
-        flow.coupling.pin(tag.ids)
-    flow.claim(weight, 1, tag.ids, owned=False)
-    return True
-
-
 def _multiplied(flow: Flow, out: Tensor, first: Tensor, second: Tensor) -> bool:
     inner = ["inner"] if first.dim() == 1 else ["row", "inner"]
     outer = ["inner"] if second.dim() == 1 else ["inner", "column"]
@@ -181,9 +170,7 @@ def _batch_labels(tensor: Tensor, others: int = 2) -> list[str]:
 def _factor(flow: Flow, tensor: Tensor, labels: list[str]) -> _Factor:
     if len(labels) != tensor.dim():
         raise ValueError("one label for each dimension")
-    tag = flow.tag(tensor)
-    live = tag is not None and any(root != PINNED for root in flow.coupling.roots(tag.ids))
-    return _Factor(tensor, labels, tag if live else None)
+    return _Factor(tensor, labels, flow.live_tag(tensor))
 
 
 def _repeated(factor: _Factor, heads: int) -> _Factor:
@@ -199,10 +186,10 @@ def _repeated(factor: _Factor, heads: int) -> _Factor:
 def _contracted(flow: Flow, factors: Sequence[_Factor], out: Tensor, out_labels: list[str]) -> bool:
     """Multiply two factors, one of which may be a parameter."""
     weights = [each for each in factors if flow.is_parameter(each.tensor)]
-    others = [each for each in factors if not flow.is_state(each.tensor)]
+    others = [each for each in factors if not flow.is_parameter(each.tensor)]
     if not weights:
-        return len(others) == len(factors) and _activations(flow, factors, out, out_labels)
-    if len(weights) != 1 or len(others) != 1:
+        return _activations(flow, factors, out, out_labels)
+    if len(weights) != 1 or flow.is_state(others[0].tensor):
         return False
     _weighted(flow, others[0], weights[0], out, out_labels)
     return True
@@ -218,9 +205,10 @@ def _weighted(
     tag, follows = activation.tag, activation.label in out_labels
     for dim, label in enumerate(weight.labels):
         if label == activation.label and tag is not None and weight.tensor.shape[dim] > 1:
-            if not follows and not tag.zero:
-                flow.coupling.pin(tag.ids)
-            flow.claim(weight.tensor, dim, tag.ids, owned=follows)
+            if follows:
+                flow.claim(weight.tensor, dim, tag.ids, owned=True)
+            else:
+                flow.read(weight.tensor, dim, tag)
         elif label in created[:1] and not follows:
             rows = flow.rows(weight.tensor, dim)
             flow.put(out, rows, out_labels.index(label), zero=True)

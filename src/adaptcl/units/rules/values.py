@@ -8,13 +8,14 @@ this property: each operation is run on zeros to find out.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from functools import partial
 from itertools import product
 
 import torch
 from torch import Tensor
 
-from adaptcl.units.flow import PINNED, Flow, OperationCall, Rule, tensors_in
+from adaptcl.units.flow import PINNED, Flow, OperationCall, Rule, Tag, tensors_in
 
 _ANYTHING = (2.0, -1.0)
 """Test values, one of either sign, for an operand that may be anything."""
@@ -26,16 +27,15 @@ def pointwise(flow: Flow, call: OperationCall) -> bool:
     """A function of each element, or of the elements at the same position of several operands.
 
     Operands of full width are cut together. An operand that is broadcast along the units is never
-    cut and does not pin them. A bare parameter belongs to the units if they are its only dimension.
+    cut and does not pin them.
     """
     out: Tensor = call.out
     operands = list(tensors_in((call.args, call.kwargs)))
     tags = [flow.tag(t) for t in operands]
-    dims = {
-        tag.dim - t.dim() + out.dim()
-        for t, tag in zip(operands, tags, strict=True)
-        if tag is not None
-    }
+    dims = _unit_dims(out, operands, tags)
+    if len(dims) > 1:
+        tags = [flow.live_tag(t) for t in operands]
+        dims = _unit_dims(out, operands, tags)
     if len(dims) != 1:
         return False
     (dim,) = dims
@@ -50,15 +50,21 @@ def pointwise(flow: Flow, call: OperationCall) -> bool:
         elif tag is not None:
             flow.coupling.couple(ids, tag.ids)
             zero[id(tensor)] = tag.zero
-        elif flow.is_parameter(tensor) and tensor.numel() == len(ids):
-            flow.claim(tensor, operand_dim, ids, owned=True)
-            zero[id(tensor)] = True
         else:
             flow.pin(tensor)
             flow.coupling.couple(ids, torch.full_like(ids, PINNED))
             zero[id(tensor)] = False
     flow.put(out, ids, dim, _gives_zero(call, zero))
     return True
+
+
+def _unit_dims(out: Tensor, operands: Sequence[Tensor], tags: Sequence[Tag | None]) -> set[int]:
+    """The dimensions of the result along which operands consist of units."""
+    return {
+        tag.dim - t.dim() + out.dim()
+        for t, tag in zip(operands, tags, strict=True)
+        if tag is not None
+    }
 
 
 def _gives_zero(call: OperationCall, zero: dict[int, bool]) -> bool:
@@ -75,6 +81,20 @@ def _gives_zero(call: OperationCall, zero: dict[int, bool]) -> bool:
 def _filled(chosen: dict[int, float], tensor: Tensor) -> Tensor:
     """One element with the value chosen for a tensor, or zero."""
     return torch.full([1] * tensor.dim(), chosen.get(id(tensor), 0.0)).to(tensor.dtype)
+
+
+def gated(flow: Flow, call: OperationCall) -> bool:
+    """`glu`: one half of the units opens the other, so both halves are cut alike."""
+    operand = call.get(0, "input")
+    tag = flow.tag(operand)
+    if tag is None:
+        return False
+    ids = tag.ids
+    if tag.dim == call.get(1, "dim", -1) % operand.dim():
+        ids, gates = ids.chunk(2)
+        flow.coupling.couple(ids, gates)
+    flow.put(call.out, ids, tag.dim, tag.zero)
+    return True
 
 
 def reduced(flow: Flow, call: OperationCall) -> bool:
@@ -129,11 +149,11 @@ def _put_outputs(flow: Flow, call: OperationCall, operand: Tensor, lost: int) ->
 # Not alpha dropout: in training it gives a number where it is given zero.
 _POINTWISE = """
     abs add addcdiv addcmul atan ceil celu clamp clamp_max clamp_min clip cos div dropout
-    dropout1d dropout2d dropout3d elu eq erf exp expm1 feature_dropout fill floor ge gelu gt
-    hardshrink hardsigmoid hardswish hardtanh le leaky_relu lerp log log1p logical_and logical_not
-    logical_or logsigmoid lt masked_fill maximum minimum mish mul ne neg nan_to_num pow reciprocal
-    relu relu6 round rrelu rsqrt rsub selu sigmoid sign silu sin softplus softshrink softsign sqrt
-    square sub tan tanh tanhshrink threshold where
+    dropout1d dropout2d dropout3d elu eq erf exp expm1 feature_dropout fill floor full_like ge
+    gelu gt hardshrink hardsigmoid hardswish hardtanh le leaky_relu lerp log log1p logical_and
+    logical_not logical_or logsigmoid lt masked_fill maximum minimum mish mul nan_to_num ne neg
+    ones_like pow reciprocal relu relu6 round rrelu rsqrt rsub selu sigmoid sign silu sin
+    softplus softshrink softsign sqrt square sub tan tanh tanhshrink threshold where zeros_like
 """
 _REDUCED = """
     amax amin argmax argmin cumsum log_softmax logsumexp max mean min prod softmax softmin std sum
@@ -143,6 +163,7 @@ _POOLS = "max avg adaptive_avg adaptive_max lp"
 
 VALUE_RULES: dict[str, Rule] = {
     **dict.fromkeys(_POINTWISE.split(), pointwise),
+    "glu": gated,
     **dict.fromkeys(_REDUCED.split(), reduced),
     **{f"{kind}_pool{n}d": spatial for kind in _POOLS.split() for n in (1, 2, 3)},
     **{f"{k}_pool{n}d_with_indices": spatial for k in ("max", "adaptive_max") for n in (1, 2, 3)},
