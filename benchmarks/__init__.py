@@ -39,5 +39,11 @@ BENCHMARKS = {
             ("job", "peers"),
             module="peers.compare",
         ),
+        Benchmark(
+            "zoo",
+            "how far library models can be cut, beside Torch-Pruning",
+            ("zoo",),
+            module="zoo.compare",
+        ),
     )
 }

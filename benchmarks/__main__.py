@@ -85,11 +85,20 @@ def _add_peers(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _add_zoo(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--models",
+        default="",
+        help="names such as timm/*, separated by commas [all]",
+    )
+
+
 _OPTION_GROUPS: dict[str, Callable[[argparse.ArgumentParser], None]] = {
     "precision": _add_precision,
     "rounds": _add_rounds,
     "job": _add_job,
     "peers": _add_peers,
+    "zoo": _add_zoo,
 }
 
 

@@ -22,6 +22,8 @@ class Request:
     data_dir: str = ""
     python: str = ""
     """An interpreter that has the peers installed."""
+    models: str = ""
+    """Patterns for the models of the zoo."""
 
 
 @dataclass(frozen=True)
