@@ -28,6 +28,15 @@ def test_a_batch_of_images_is_scaled_and_normalised_by_channel() -> None:
     assert labels.tolist() == [0, 1]
 
 
+@pytest.mark.parametrize("values", [torch.randn(5, 3), torch.randn(5, 3, 2, 2)])
+def test_a_batch_of_floats_is_normalised_by_channel(values: torch.Tensor) -> None:
+    mean, std = (1.0, 0.0, -4.0), (0.5, 3.0, 1.0)
+    inputs, _ = Samples(values.clone(), LABELS, mean, std).batch(torch.tensor([4, 1]))
+    by_channel = (3, *(1 for _ in values.shape[2:]))
+    shift, scale = torch.tensor(mean).view(by_channel), torch.tensor(std).view(by_channel)
+    torch.testing.assert_close(inputs, (values[[4, 1]] - shift) / scale)
+
+
 def test_a_batch_of_images_without_mean_and_std_lies_between_0_and_1() -> None:
     images = torch.tensor([0, 255], dtype=torch.uint8).view(2, 1, 1, 1)
     inputs, _ = Samples(images, torch.tensor([0, 1])).batch(torch.arange(2))
@@ -94,7 +103,7 @@ def test_a_normalisation_that_does_not_fit_is_refused() -> None:
         (IMAGES, (0.5,) * 3, None, "go together"),
         (IMAGES, (0.5,), (0.5,), "3 means"),
         (IMAGES, (0.5,) * 3, (0.5, 0.0, 0.5), "above 0"),
-        (IMAGES.float(), (0.5,) * 3, (0.5,) * 3, "uint8 images"),
+        (IMAGES.long(), (0.5,) * 3, (0.5,) * 3, "for images, and for floats"),
     ]:
         with pytest.raises(DataError, match=sentence):
             Samples(inputs, LABELS, mean, std)

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 import adaptcl
 from adaptcl.data import Samples
-from adaptcl.data.samples import Inputs
+from adaptcl.data.description import Inputs
 from adaptcl.errors import AdaptCLWarning, DataError
 from adaptcl.runs.result import Delivered
 

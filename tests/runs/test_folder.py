@@ -12,7 +12,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from adaptcl.data.samples import Inputs
+from adaptcl.data.description import Inputs
 from adaptcl.errors import RunFolderError
 from adaptcl.events import RoundFinished, UpdateArrived
 from adaptcl.records import RoundRecord, Summary, WorkerRecord, summarise

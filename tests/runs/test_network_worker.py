@@ -14,8 +14,8 @@ pytest.importorskip("flwr", reason="the network engine needs flwr: pip install '
 
 from adaptcl import models
 from adaptcl.config import configure
-from adaptcl.data import load
-from adaptcl.data.samples import Inputs
+from adaptcl.data import DataSet, Samples, load
+from adaptcl.data.description import Inputs
 from adaptcl.engines.network.fingerprint import MismatchError, fingerprint, for_the_server
 from adaptcl.engines.network.invitation import Invitation
 from adaptcl.engines.network.shared_units import units_to_json
@@ -113,6 +113,45 @@ def test_the_model_an_owner_allows_does_not_shut_out_those_of_adaptcl() -> None:
     owner = replace(OWNER, model="hosp:build")
     with pytest.raises(MismatchError, match="differs from the server's"):
         prepare(owner, LocalData.named("digits"), invitation())
+
+
+def test_a_worker_for_another_objective_is_refused() -> None:
+    """By its name, or by the metrics that its code has."""
+    data = LocalData.named("digits")
+    regression = replace(invitation(), objective="regression (by rmse, mae, r2)")
+    with pytest.raises(
+        MismatchError,
+        match=r"The server trains for regression \(by rmse, mae, r2\), but the worker for "
+        r"classification \(by accuracy\); start the worker with the same --objective",
+    ):
+        prepare(OWNER, data, regression)
+
+
+TOKENS = """
+from torch import nn
+
+def net(shape, outputs):
+    return nn.Sequential(nn.Embedding(10, 8), nn.Linear(8, outputs))
+"""
+
+
+def test_labels_beyond_the_outputs_of_the_model_are_refused_before_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "own_tokens.py").write_text(TOKENS)
+    monkeypatch.syspath_prepend(tmp_path)
+    tokens = torch.tensor([[0, 1, 2], [3, 9, 0]])
+    samples = Samples(torch.zeros(2, 3, dtype=torch.int64), tokens)
+    held = LocalData(DataSet("held", samples, samples, ()))
+    wanted = replace(Inputs.of(samples), outputs=4)
+    asked = replace(
+        invitation(model="own_tokens:net"),
+        inputs=wanted,
+        objective="language-modelling (by perplexity)",
+    )
+    owner = replace(OWNER, objective="language-modelling", model="own_tokens:net")
+    with pytest.raises(DataError, match=r"scores for 4 classes, but worker 0 has a label 9"):
+        prepare(owner, held, asked)
 
 
 def test_a_worker_holds_back_what_the_server_asks_for_or_tests_on_its_test_part() -> None:

@@ -88,6 +88,9 @@ def work_for_server(options: argparse.Namespace) -> None:
         options.deal,
         options.codec,
         options.pruning,
+        options.optimizer,
+        options.schedule,
+        options.objective,
         options.test_part,
     )
     memory = Path(options.memory) if options.memory else _state_folder()

@@ -201,14 +201,22 @@ def _add_worker(commands: Any) -> None:
     )
     worker.add_argument("--data-dir", default="", help="the folder with the files of the data")
     worker.add_argument(
-        "--model", default="", help="allow this package.module:factory, if the server names it"
+        "--objective",
+        default="classification",
+        help="what the targets of the data are for, as the server has it [default classification]",
     )
-    worker.add_argument(
-        "--codec", default="", help="allow this package.module:Class, if the server names it"
-    )
-    worker.add_argument(
-        "--pruning", default="", help="allow this package.module:Class, if the server names it"
-    )
+    for name, kind in (
+        ("model", "factory"),
+        ("codec", "Class"),
+        ("pruning", "Class"),
+        ("optimizer", "function"),
+        ("schedule", "function"),
+    ):
+        worker.add_argument(
+            f"--{name}",
+            default="",
+            help=f"allow this package.module:{kind}, if the server names it",
+        )
     worker.add_argument(
         "--device", default="cpu", help="where to train, as PyTorch names it [default cpu]"
     )

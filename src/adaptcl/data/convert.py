@@ -123,6 +123,8 @@ def _inputs_and_targets(source: Any, kind: TargetKind) -> tuple[Any, Any] | None
     if not isinstance(source, tuple | list) or len(source) != 2:
         return None
     inputs, targets = source
+    if isinstance(targets, tuple) and is_structure(targets) and not is_listed(inputs):
+        return inputs, targets
     if not (is_array(targets) or isinstance(targets, Mapping) or are_scalars(targets)):
         return None
     if is_array(inputs) or is_frame(inputs) or isinstance(inputs, Mapping):

@@ -7,7 +7,6 @@ inputs of others are read as they are needed (`items.py`).
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -16,8 +15,11 @@ import torch
 from torch import Tensor
 
 from adaptcl.data.items import Items, checksum_of
-from adaptcl.errors import DataError, RunFolderError
+from adaptcl.errors import DataError
 from adaptcl.units.tensors import Tensors, each_tensor, mapped
+
+SEVERAL = "several tensors"
+"""The kind of inputs that are a tuple or a dictionary."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,7 +29,7 @@ class Samples:
     `inputs` are uint8 images [N, C, H, W], or floats or int64 numbers (tokens, categories) of any
     shape [N, ...], or several such tensors in a tuple or a dictionary. `targets` are class labels,
     int64 [N], or numbers of any shape [N, ...], or several tensors as well. `batch` scales images
-    to [0, 1] and then normalises them by `mean` and `std` per channel, if these are given.
+    to [0, 1] and then normalises inputs by `mean` and `std` per channel, if these are given.
 
     `inputs` may also be `Items`, which are read when a batch needs them. What comes along as their
     targets then counts in place of `targets`, which are those of one reading.
@@ -49,8 +51,8 @@ class Samples:
         whole = self.inputs if isinstance(self.inputs, Items) else each_tensor(example)[0]
         _check_targets(self.targets, len(whole))
         _check_normalisation(example, self.mean, self.std)
-        if isinstance(example, Tensor) and example.dtype == torch.uint8:
-            scale, shift = scaling(example.shape[1], self.mean, self.std, self.device)
+        if self.kind == "uint8" or self.mean is not None:
+            scale, shift = scaling(self.shape, self.kind, self.mean, self.std, self.device)
             object.__setattr__(self, "scale", scale)
             object.__setattr__(self, "shift", shift)
 
@@ -215,16 +217,19 @@ class DataSet:
 
 
 def scaling(
-    channels: int,
+    shape: tuple[int, ...],
+    kind: str,
     mean: tuple[float, ...] | None,
     std: tuple[float, ...] | None,
     device: torch.device | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """The factor and the summand that scale uint8 images to [0, 1] and normalise them."""
-    means = torch.tensor(mean or (0.0,) * channels, dtype=torch.float64)
-    stds = torch.tensor(std or (1.0,) * channels, dtype=torch.float64)
-    scale = (1 / (255 * stds)).view(-1, 1, 1).to(device, torch.float32)
-    shift = (-means / stds).view(-1, 1, 1).to(device, torch.float32)
+    """The factor and the summand that normalise inputs, after scaling uint8 images to [0, 1]."""
+    means = torch.tensor(mean or (0.0,) * shape[0], dtype=torch.float64)
+    stds = torch.tensor(std or (1.0,) * shape[0], dtype=torch.float64)
+    by_channel = (-1, *(1 for _ in shape[1:]))
+    largest = 255 if kind == "uint8" else 1
+    scale = (1 / (largest * stds)).view(by_channel).to(device, torch.float32)
+    shift = (-means / stds).view(by_channel).to(device, torch.float32)
     return scale, shift
 
 
@@ -382,8 +387,8 @@ def _check_normalisation(
         return
     if mean is None or std is None:
         raise DataError("mean and std go together: give both or neither.")
-    if not isinstance(inputs, Tensor) or inputs.dtype != torch.uint8:
-        raise DataError("mean and std are for uint8 images: normalise float inputs beforehand.")
+    if not isinstance(inputs, Tensor) or inputs.dtype == torch.int64 or inputs.ndim < 2:
+        raise DataError("mean and std are for images, and for floats that have channels.")
     channels = inputs.shape[1]
     if len(mean) != channels or len(std) != channels:
         raise DataError(
@@ -392,56 +397,3 @@ def _check_normalisation(
         )
     if min(std) <= 0:
         raise DataError(f"Every std must be above 0, but one is {min(std)}.")
-
-
-SEVERAL = "several tensors"
-"""The kind of inputs that are a tuple or a dictionary."""
-_NUMBERS = (int, float, type(None))
-_FIELDS = (
-    ("shape", (int,), True),
-    ("kind", (str,), False),
-    ("mean", _NUMBERS, True),
-    ("std", _NUMBERS, True),
-    ("classes", (str,), True),
-)
-"""By field of `Inputs`: the types of its elements, and whether it is a list."""
-
-
-@dataclass(frozen=True)
-class Inputs:
-    """The inputs that a model was trained on, for those who train it elsewhere or use it later."""
-
-    shape: tuple[int, ...]
-    """Shape of one input."""
-    kind: str
-    """`uint8` images, `float32` numbers, `int64` numbers such as tokens, or `several tensors`."""
-    mean: tuple[float, ...] | None
-    std: tuple[float, ...] | None
-    """Normalisation of images scaled to [0, 1], per channel; None if there is none."""
-    classes: tuple[str, ...]
-    """Name of the class of each score; empty if classes have no names, or if there are none."""
-
-    @classmethod
-    def of(cls, samples: Samples, classes: tuple[str, ...] = ()) -> Inputs:
-        return cls(samples.shape, samples.kind, samples.mean, samples.std, classes)
-
-    def to_json(self) -> dict[str, Any]:
-        """The object written to `inputs.json`."""
-        return dataclasses.asdict(self)
-
-    @classmethod
-    def from_json(cls, values: Mapping[str, Any]) -> Inputs:
-        """Read the object that `to_json` wrote, and refuse anything else."""
-        try:
-            listed = {name: tuple(each) for name, each in values.items() if isinstance(each, list)}
-            found = cls(**{**values, **listed})
-        except (TypeError, AttributeError) as error:
-            raise RunFolderError(f"inputs.json does not describe inputs: {error}") from None
-        for name, types, is_list in _FIELDS:
-            value = getattr(found, name)
-            elements = value if is_list and isinstance(value, tuple) else (value,)
-            if not all(type(each) in types for each in elements):
-                raise RunFolderError(
-                    f"inputs.json does not describe inputs: {name} is {value!r:.50}"
-                )
-        return found

@@ -14,7 +14,7 @@ import torch
 from safetensors import safe_open
 
 from adaptcl import storage
-from adaptcl.data.samples import Inputs
+from adaptcl.data.description import Inputs
 from adaptcl.errors import RunFolderError
 from adaptcl.events import Event, RoundFinished
 from adaptcl.records import RoundRecord, Summary

@@ -12,7 +12,12 @@ import torch
 from adaptcl import models
 from adaptcl.codecs import CODECS, codec_class, codecs
 from adaptcl.config import JobSettings
-from adaptcl.engines.network.fingerprint import MismatchError, refuse_other_model
+from adaptcl.engines.network.fingerprint import (
+    MismatchError,
+    objective_in_words,
+    refuse_other_model,
+    refuse_other_objective,
+)
 from adaptcl.engines.network.invitation import Invitation
 from adaptcl.engines.network.shared_units import units_from_json
 from adaptcl.engines.network.worker.local_data import LocalData
@@ -23,9 +28,12 @@ from adaptcl.engines.network.worker.worker_process import (
 )
 from adaptcl.errors import SettingError
 from adaptcl.pruning import ORDERS, custom_worker_orders, server_order
-from adaptcl.runs.workload import Workload, deal, hold_back
-from adaptcl.runs.workload_check import check_lookup_tables
+from adaptcl.runs.workload import Workload, deal, hold_back, named_objective
+from adaptcl.runs.workload_check import check_lookup_tables, check_targets
 from adaptcl.settings import build
+from adaptcl.training.objective import CLASSIFICATION, find_objective
+from adaptcl.training.optimizers import find_optimizer, find_schedule
+from adaptcl.training.task import OPTIMIZERS
 from adaptcl.units.trace import without_units
 
 
@@ -43,7 +51,11 @@ class OwnerChoices:
     the same data set."""
     codec: str = ""
     pruning: str = ""
+    optimizer: str = ""
+    schedule: str = ""
     """Permissions, as for the model."""
+    objective: str = CLASSIFICATION.name
+    """What the targets of the data are for; it must be the server's."""
     test_part: bool = False
     """Whether to test on the test part of the data, and to hold nothing back of the other."""
 
@@ -54,7 +66,8 @@ def work(
     """Work for a server until it says that the job is over."""
     refuse_unusable(owner, memory)
     folder = Path(owner.data_dir) if owner.data_dir else None
-    data = LocalData.named(owner.data, folder, test_part=owner.test_part)
+    targets = find_objective(owner.objective).targets
+    data = LocalData.named(owner.data, folder, test_part=owner.test_part, targets=targets)
     WorkerProcess(connection, lambda call: prepare(owner, data, call), memory, say).run()
 
 
@@ -72,6 +85,8 @@ def refuse_unusable(owner: OwnerChoices, memory: Path) -> None:
         codec_class(owner.codec)
     if owner.pruning:
         server_order(owner.pruning)
+    find_optimizer(owner.optimizer)
+    find_schedule(owner.schedule)
     try:
         memory.mkdir(parents=True, exist_ok=True, mode=0o700)
         with tempfile.TemporaryFile(dir=memory):
@@ -88,7 +103,11 @@ def prepare(owner: OwnerChoices, data: LocalData, invitation: Invitation) -> Loc
     _refuse_foreign("model", asked.get("model"), models.MODELS, owner.model)
     _refuse_foreign("codec", asked.get("codec", "plain"), CODECS, owner.codec)
     _refuse_foreign("pruning", asked.get("pruning", "index"), ORDERS, owner.pruning)
-    job = build(JobSettings, asked)
+    _refuse_foreign("optimizer", asked.get("optimizer", "sgd"), OPTIMIZERS, owner.optimizer)
+    _refuse_foreign("schedule", asked.get("schedule", ""), ("",), owner.schedule)
+    job = build(JobSettings, {**asked, "objective": owner.objective})
+    objective = named_objective(job)
+    refuse_other_objective(objective_in_words(job.objective, objective), invitation.objective)
     wanted = invitation.inputs
     samples = data.fitted(wanted)
     if owner.dealt:
@@ -100,8 +119,11 @@ def prepare(owner: OwnerChoices, data: LocalData, invitation: Invitation) -> Loc
             samples, tests = hold_back(samples, job, invitation.worker)
         tests = tests.to(owner.device)
     samples = samples.to(owner.device)
-    model = models.build(job.model, wanted.shape, len(wanted.classes), job.seed).to(owner.device)
-    check_lookup_tables(Workload(model, [samples], samples, job.fixed))
+    model = models.build(job.model, wanted.shape, wanted.width, job.seed).to(owner.device)
+    parts = [samples] if tests is None else [samples, tests]
+    workload = Workload(model, parts, samples, job.fixed, objective=objective)
+    check_lookup_tables(workload)
+    check_targets(workload)
     refuse_other_model(model, without_units(model), invitation.fingerprint, invitation.outline)
     return LocalWorkload(
         model,
@@ -113,6 +135,9 @@ def prepare(owner: OwnerChoices, data: LocalData, invitation: Invitation) -> Loc
         custom_worker_orders(owner.pruning),
         tests,
         job.evaluate_every,
+        objective,
+        find_optimizer(asked.get("optimizer", "")),
+        find_schedule(asked.get("schedule", "")),
     )
 
 
@@ -120,6 +145,8 @@ _DOES = {
     "model": "trains the model",
     "codec": "uses the codec",
     "pruning": "prunes in the order",
+    "optimizer": "trains with the optimizer",
+    "schedule": "trains by the schedule",
 }
 
 

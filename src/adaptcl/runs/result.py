@@ -19,7 +19,8 @@ from torch import Tensor, nn
 
 from adaptcl import models
 from adaptcl.data import as_samples
-from adaptcl.data.samples import Inputs, renumbered, scaling
+from adaptcl.data.description import Inputs
+from adaptcl.data.samples import renumbered, scaling
 from adaptcl.errors import AdaptCLError, DataError, RunFolderError, SettingError, warn_user
 from adaptcl.events import Event, Listener, RoundFinished, RunStarted
 from adaptcl.records import RoundRecord, Summary
@@ -39,11 +40,12 @@ from adaptcl.units.trace import uncompiled
 class Delivered(nn.Module):
     """A trained model that takes what it was trained on.
 
-    uint8 images [N, C, H, W] are scaled and normalised as in training. Anything else goes to the
-    model as it is, so floats must be scaled and normalised already. There is a warning if floats
-    look as if they were not: all between 0 and 1 although training normalised its images, or far
-    outside the range of training. `model` is the model itself, which takes no uint8 images, and
-    `inputs` describes what it was trained on.
+    uint8 images [N, C, H, W] are scaled and normalised as in training, and floats are if they were
+    floats in training. Anything else goes to the model as it is, so floats in place of images must
+    be scaled and normalised already. There is a warning if they look as if they were not: all
+    between 0 and 1 although training normalised its images, or far outside the range of training.
+    `model` is the model itself, which takes no uint8 images, and `inputs` describes what it was
+    trained on.
     """
 
     scale: Tensor
@@ -56,9 +58,9 @@ class Delivered(nn.Module):
         self._images = inputs.kind == "uint8"
         self._trusted = not self._images
         """Whether a batch was checked already. One is enough, and checking makes a GPU wait."""
-        if self._images:
+        if self._images or inputs.mean is not None:
             device = next((each.device for each in model.parameters()), None)
-            scale, shift = scaling(inputs.shape[0], inputs.mean, inputs.std, device)
+            scale, shift = scaling(inputs.shape, inputs.kind, inputs.mean, inputs.std, device)
             self.register_buffer("scale", scale, persistent=False)
             self.register_buffer("shift", shift, persistent=False)
 
@@ -74,6 +76,8 @@ class Delivered(nn.Module):
             if not exporting:
                 self._refuse_other_shape(inputs)
             inputs = inputs.to(self.scale.dtype) * self.scale + self.shift
+        elif not self._images and self.inputs.mean is not None:
+            inputs = inputs * self.scale + self.shift
         elif not self._trusted and not exporting:
             self._check_range(inputs)
         return inputs
@@ -280,9 +284,7 @@ def load(
             "adaptcl.load(folder, model=...)."
         )
     else:
-        trained = models.build(
-            settings["model"], inputs.shape, len(inputs.classes), settings["seed"]
-        )
+        trained = models.build(settings["model"], inputs.shape, inputs.width, settings["seed"])
     try:
         trained.load_state_dict(state)
     except RuntimeError as error:

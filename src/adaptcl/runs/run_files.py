@@ -16,7 +16,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 
 from adaptcl import storage
-from adaptcl.data.samples import Inputs
+from adaptcl.data.description import Inputs
 from adaptcl.errors import RunFolderError
 from adaptcl.records import RoundRecord, Summary
 from adaptcl.runs.sub_models import SubModels

@@ -15,8 +15,7 @@ from adaptcl.codecs import codec_class
 from adaptcl.codecs.codec import Codecs
 from adaptcl.config import Config, configure
 from adaptcl.custom import note_custom_code
-from adaptcl.data.samples import Inputs
-from adaptcl.engines.network.fingerprint import fingerprint, outline
+from adaptcl.engines.network.fingerprint import fingerprint, objective_in_words, outline
 from adaptcl.engines.network.invitation import Invitation
 from adaptcl.engines.network.keys import server_keys
 from adaptcl.engines.network.server.fleet import Fleet
@@ -39,9 +38,10 @@ from adaptcl.training.task import TYPICAL_NOISE
 SHARED_SETTINGS = (
     *("model", "fixed", "workers", "seed", "precision", "codec", "codec_down"),
     *("samples", "partition", "label_share", "concentration", "holdout", "evaluate_every"),
+    *("main_metric", "better"),
 )
-"""Settings that the server sends to workers, beside those of the codec and the name of a custom
-pruning order that workers compute. All others stay with the server."""
+"""Settings that the server sends to workers, beside those of the codec and the names of custom code
+that workers run. All others stay with the server."""
 
 Say = Callable[[str], None]
 
@@ -109,33 +109,17 @@ def _read_config(path: Path) -> Config:
 
 def _check(config: Config, workload: Workload) -> _CheckedRun:
     """The parts of a run; an error if anything about them cannot work."""
-    _refuse_local_code(config)
     with note_custom_code(config.named_methods):
         # The spread of times on real machines is not known before it is measured.
         strategy = checked_strategy(config, workload, TYPICAL_NOISE)
         kind = codec_class(config.job.codec)
         names = [*SHARED_SETTINGS, *(each.name for each in declared(kind.Settings))]
-        # So that a worker refuses to import it when it joins, not when it first has to prune.
-        names += ["pruning"] if custom_worker_orders(config.pruning) else []
         values = config.values()
+        # So that a worker refuses to import it when it joins, not when it first has to use it.
+        names += ["pruning"] if custom_worker_orders(config.pruning) else []
+        names += [name for name in ("optimizer", "schedule") if is_custom(values[name])]
         shared = {name: _as_json(values[name]) for name in names if values[name] is not None}
         return _CheckedRun(config, strategy, config.codecs, shared)
-
-
-def _refuse_local_code(config: Config) -> None:
-    """An error for what workers on other machines do not know yet."""
-    job, recipe = config.job, config.recipe
-    if job.objective != "classification":
-        raise SettingError(
-            f"objective is {job.objective!r}, but workers on other machines only know "
-            "classification; simulate the run with `adaptcl run`."
-        )
-    for name, value in (("optimizer", recipe.optimizer), ("schedule", recipe.schedule)):
-        if is_custom(value):
-            raise SettingError(
-                f"{name} is {value!r}, but workers on other machines do not import it; choose one "
-                "that comes with AdaptCL."
-            )
 
 
 def _run_all(
@@ -175,9 +159,10 @@ def _network(run: _CheckedRun, workload: Workload, fleet: Fleet, place: NetworkF
         0,
         fingerprint(workload.model, workload.units),
         run.shared,
-        Inputs.of(workload.test, workload.classes),
+        workload.described_inputs,
         outline(workload.model, workload.units),
         digest(frozen) if frozen else "",
+        objective_in_words(run.config.job.objective, workload.objective),
         units_to_json(workload.units),
     )
     return Network(
@@ -186,6 +171,7 @@ def _network(run: _CheckedRun, workload: Workload, fleet: Fleet, place: NetworkF
         run.codecs,
         fleet,
         invitation,
+        metrics=workload.objective.tested,
         patience=place.patience,
         waits_for_all=place.turn == 0,
     )

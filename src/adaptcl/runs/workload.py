@@ -20,8 +20,8 @@ from adaptcl.config import JobSettings
 from adaptcl.data import Samples, as_samples, load, partition
 from adaptcl.data.convert import Collate, TargetKind, begins_a_data_set
 from adaptcl.data.data_dir import OnProgress, silent
-from adaptcl.data.description import DESCRIBED, made_up, read_description
-from adaptcl.data.samples import SEVERAL, Inputs, checksums, with_common_classes
+from adaptcl.data.description import DESCRIBED, LABEL, Inputs, made_up, read_description
+from adaptcl.data.samples import SEVERAL, checksums, with_common_classes
 from adaptcl.errors import DataError, SettingError, describe_type, suggest_instance
 from adaptcl.seeds import generator
 from adaptcl.training.objective import CLASSIFICATION, Objective, find_objective, with_main
@@ -44,6 +44,8 @@ class Workload:
     """Patterns of module names whose units are never cut."""
     classes: tuple[str, ...] = ()
     """Names of the classes, if they have any."""
+    outputs: int = 0
+    """How many numbers the model was built to give, where there are no classes; 0 if unknown."""
     origin: tuple[tuple[int, int], ...] = ()
     """Checksums of training data from Python before it is dealt, so that no seed changes them."""
     objective: Objective = CLASSIFICATION
@@ -74,8 +76,8 @@ class Workload:
 
     @property
     def described_inputs(self) -> Inputs:
-        """What the model takes."""
-        return Inputs.of(self.test, self.classes)
+        """What the model was made for."""
+        return Inputs.of(self.test, self.classes, self.outputs)
 
     def model_with(self, state: State) -> nn.Module:
         """A copy of the model with these tensors, in evaluation mode."""
@@ -92,14 +94,20 @@ def load_workload(job: JobSettings, progress: OnProgress = silent) -> Workload:
     """Load the model and the data that the settings name."""
     _device(job)
     models.find(job.model)
-    objective = with_main(find_objective(job.objective), job.main_metric, job.better)
+    objective = named_objective(job)
     kind = objective.targets
     data = load(job.data, Path(job.data_dir) if job.data_dir else None, progress, kind)
     model, fixed = _built(job, data.train.shape, data.outputs)
     dealt, tests = _divided(deal(as_samples(data.train, kind), job), job)
     test = tests[0] if tests else as_samples(data.test, kind)
     made = _on_device(model, dealt, test, fixed, job, held_back=tests)
-    return replace(made, classes=data.classes if kind == "labels" else (), objective=objective)
+    classes = data.classes if kind == "labels" else ()
+    return replace(made, classes=classes, outputs=data.outputs, objective=objective)
+
+
+def named_objective(job: JobSettings) -> Objective:
+    """The objective that the settings name."""
+    return with_main(find_objective(job.objective), job.main_metric, job.better)
 
 
 def _built(
@@ -120,10 +128,18 @@ def server_workload(job: JobSettings) -> Workload:
             f"data is {job.data!r}, so the server has no samples to test on; set holdout, the "
             "share of its samples that each worker holds back."
         )
-    known = read_description(Path(job.data.removeprefix(DESCRIBED)))
-    model, fixed = _built(job, known.shape, len(known.classes))
+    path = Path(job.data.removeprefix(DESCRIBED))
+    known = read_description(path)
+    objective = named_objective(job)
+    if objective.targets not in ("labels", "any") and known.targets == LABEL:
+        raise DataError(
+            f"{path}: objective is {job.objective!r}, so it must say what `targets` are, such as "
+            '{"shape": [], "kind": "float32"}.'
+        )
+    model, fixed = _built(job, known.shape, known.width)
     made = _on_device(model, [], made_up(known), fixed, job)
-    return replace(made, classes=known.classes, tested_by_workers=True)
+    made = replace(made, classes=known.classes, outputs=known.outputs)
+    return replace(made, tested_by_workers=True, objective=objective)
 
 
 def workload_from_python(

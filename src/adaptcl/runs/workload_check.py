@@ -32,21 +32,25 @@ def check_model_and_data(workload: Workload, batch_size: int) -> None:
 def check_workload(workload: Workload, batch_size: int) -> None:
     """An error if the model, the objective and the data do not go together, if the model fails in
     training, or cannot train on the smallest batch there will be."""
-    objective = workload.objective
-    inputs, targets = workload.pair()
-    tested = copy.deepcopy(workload.model).eval()
-    with torch.no_grad():
-        scores = objective.outputs(tested, inputs, targets)
-    check_scores(objective, scores, targets)
+    check_targets(workload)
     _check_training(workload, batch_size)
-    if objective.class_dim is not None:
-        _check_classes(workload, scores.shape[objective.class_dim])
-    if objective.has_custom_metrics:
-        try_metrics(objective, tested, workload.test)
+    if workload.objective.has_custom_metrics:
+        try_metrics(workload.objective, copy.deepcopy(workload.model).eval(), workload.test)
     for worker, samples in enumerate(workload.worker_samples):
         if smallest_batch(len(samples), batch_size) == 1:
             refuse_lone_sample(worker, workload.model, samples, batch_size)
             return  # the model can take a single sample, whoever has it
+
+
+def check_targets(workload: Workload) -> None:
+    """An error if the model's outputs do not go with the targets."""
+    objective = workload.objective
+    inputs, targets = workload.pair()
+    with torch.no_grad():
+        scores = objective.outputs(copy.deepcopy(workload.model).eval(), inputs, targets)
+    check_scores(objective, scores, targets)
+    if objective.class_dim is not None:
+        _check_classes(workload, scores.shape[objective.class_dim])
 
 
 def _check_classes(workload: Workload, classes: int) -> None:
@@ -84,12 +88,9 @@ def _step(workload: Workload, inputs: Tensors, targets: Any) -> None:
     with failures_named(tried, inputs, " in training"):
         outputs = objective.outputs(tried, inputs, targets)
     check_scores(objective, outputs, targets, " in training")
-    if objective.is_classification:
-        root = outputs.sum()  # labels are checked against the classes later
-    else:
-        root = tried_loss(objective, outputs, targets).sum()
+    root = tried_loss(objective, outputs, targets).sum()
     with failures_named(tried, inputs, " in training"):
-        root.backward()
+        root.backward()  # type: ignore[no-untyped-call]
 
 
 def check_lookup_tables(workload: Workload) -> None:

@@ -124,9 +124,10 @@ def trainer(
     samples: Samples,
     precision: str,
     objective: Objective = CLASSIFICATION,
+    custom_optimizer: OptimizerFactory | None = None,
 ) -> Trainer:
     """The trainer of the only worker in a process."""
-    return trainers(model, units, [samples], precision, objective)[0]
+    return trainers(model, units, [samples], precision, objective, custom_optimizer)[0]
 
 
 def keep_freed_memory() -> bool:

@@ -138,14 +138,13 @@ def merged_score(tests: Mapping[int, WorkerTest], objective: Objective) -> Score
     or a user's metric, become the mean of what the workers found.
     """
     weights = [each.samples for each in tests.values()]
-    names = [*objective.metrics, *([LOSS] if objective.main.name == LOSS else [])]
     metrics = {
         name: merged_value(
             objective.metrics.get(name),
             [each.metrics.get(name) for each in tests.values()],
             weights,
         )
-        for name in names
+        for name in objective.tested
     }
     loss = merged_value(None, [each.loss for each in tests.values()], weights)
     return Score(loss, metrics, objective.main.name, by_worker=tests)

@@ -67,6 +67,11 @@ class Objective:
         return next((dim for dim, name in enumerate(self.scores) if name in CLASSES), None)
 
     @property
+    def tested(self) -> list[str]:
+        """The names of all metrics that a test gives."""
+        return [*self.metrics, *([LOSS] if self.main.name == LOSS else [])]
+
+    @property
     def has_custom_metrics(self) -> bool:
         return not all(isinstance(make, type) for make in self.metrics.values())
 

@@ -69,9 +69,10 @@ def tried_loss(objective: Objective, outputs: Any, targets: Tensors) -> Tensor:
             "model's outputs by operations of PyTorch."
         )
     if not bool(torch.isfinite(loss).all()):
+        mean = float(loss.detach().mean())
         raise DataError(
-            f"The loss of the first batch is {float(loss.mean())} before any training; look at the "
-            "scale of inputs and targets."
+            f"The loss of the first batch is {mean} before any training; look at the scale of "
+            "inputs and targets."
         )
     return loss
 

@@ -27,6 +27,7 @@ from adaptcl.events import Event, WorkerLost
 from adaptcl.runs.result import FinishedRun
 from adaptcl.runs.session import run_session, simulated_session
 from adaptcl.runs.workload import load_workload
+from adaptcl.training.objective import find_objective
 
 if importlib.util.find_spec("flwr"):  # Without it every test module here skips itself.
     from adaptcl.engines.network.keys import make_keys, worker_keys
@@ -211,6 +212,8 @@ class Site:
         *,
         at_once: bool = False,
         model: str = "",
+        data: str = "digits",
+        objective: str = "classification",
         through: int | None = None,
         silence: float = 3600.0,
     ) -> threading.Thread:
@@ -220,11 +223,11 @@ class Site:
         def work() -> None:
             if not at_once:
                 self.wait_for_server()
-            data = LocalData.named("digits")
-            owner = OwnerChoices("digits", "", model, "cpu", dealt=True)
+            local = LocalData.named(data, targets=find_objective(objective).targets)
+            owner = OwnerChoices(data, "", model, "cpu", dealt=True, objective=objective)
             process = _Scripted(
                 self.connection(number, through=through, silence=silence),
-                lambda invitation: prepare(owner, data, invitation),
+                lambda invitation: prepare(owner, local, invitation),
                 self.folder / f"memory-{number}",
                 self.said_by.setdefault(number, []).append,
             )

@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import torch
 
 pytest.importorskip("flwr", reason="the network engine needs flwr: pip install 'adaptcl[network]'")
 
-from adaptcl.data.samples import Inputs
+from adaptcl.data.description import Inputs
 from adaptcl.engines.network.fingerprint import MismatchError
 from adaptcl.engines.network.invitation import Invitation
 from adaptcl.engines.network.worker.local_data import LocalData
@@ -39,11 +40,17 @@ class Order:
 
 class Strategy(Synchronous):
     summary = "mine"
+
+def adam(parameters):
+    return torch.optim.Adam(parameters, lr=0.01)
+
+def halved(round):
+    return 0.5 ** round
 """
 
 
 def allowing(setting: str, name: str) -> OwnerChoices:
-    return replace(OWNER, codec=name) if setting == "codec" else replace(OWNER, pruning=name)
+    return replace(OWNER, **{setting: name})  # type: ignore[arg-type]
 
 
 @pytest.fixture(autouse=True)
@@ -61,7 +68,13 @@ def invitation(**others: Any) -> Invitation:
 
 
 @pytest.mark.parametrize(
-    ("setting", "does"), [("codec", "uses the codec"), ("pruning", "prunes in the order")]
+    ("setting", "does"),
+    [
+        ("codec", "uses the codec"),
+        ("pruning", "prunes in the order"),
+        ("optimizer", "trains with the optimizer"),
+        ("schedule", "trains by the schedule"),
+    ],
 )
 def test_a_worker_imports_nothing_that_only_the_server_names(setting: str, does: str) -> None:
     asked = invitation(**{setting: "of_the_server:Best"})
@@ -106,6 +119,19 @@ def test_runs_with_a_custom_strategy_codec_and_order(site: Site) -> None:
     assert max(first.summary.retention) < 1
     assert not any(bool(kept[0]) for kept in first.sub_models.distinct)
     assert second.summary.strategy == "of_the_owner:Strategy"
+
+
+def test_an_optimizer_and_a_schedule_of_the_owners_train_as_in_a_simulation(site: Site) -> None:
+    owner = replace(OWNER, optimizer="of_the_owner:adam", schedule="of_the_owner:halved")
+    for number in range(2):
+        _work(site, number, owner)
+    chosen = site.settings(
+        strategy="fedavg", rounds=2, optimizer=owner.optimizer, schedule=owner.schedule
+    )
+    (result,) = site.serve(chosen)
+    expected = site.undisturbed(chosen).model.state_dict()
+    for name, tensor in result.model.state_dict().items():
+        torch.testing.assert_close(tensor, expected[name], rtol=0, atol=1e-6)
 
 
 def _work(site: Site, number: int, owner: OwnerChoices) -> None:

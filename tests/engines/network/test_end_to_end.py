@@ -128,6 +128,106 @@ def test_a_server_without_data_gets_its_metrics_from_three_workers_alone(site: S
     assert adaptcl.load(site.folder / "run").inputs.mean == train.mean
 
 
+OWN_TASKS = """
+import torch
+from torch import nn
+import adaptcl
+
+def table(data_dir):
+    dice = torch.Generator().manual_seed(0)
+    x = torch.randn(160, 8, generator=dice)
+    y = x @ torch.linspace(-1, 1, 8) + 0.1 * torch.randn(160, generator=dice)
+    return (x[:120], y[:120]), (x[120:], y[120:])
+
+def mlp(shape, outputs):
+    return nn.Sequential(nn.Linear(*shape, 32), nn.ReLU(), nn.Linear(32, outputs))
+
+def pairs(data_dir):
+    return tuple(
+        ({"left": x[:, :3], "right": x[:, 3:]}, (y, 1 + y.abs())) for x, y in table(data_dir)
+    )
+
+class Pair(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.left, self.right, self.head = nn.Linear(3, 16), nn.Linear(5, 16), nn.Linear(16, 1)
+
+    def forward(self, left, right):
+        return {"logits": self.head(torch.relu(self.left(left) + self.right(right)))[:, 0]}
+
+def pair(shape, outputs):
+    return Pair()
+
+def weighted():
+    def loss(outputs, targets):
+        wanted, weight = targets
+        return weight * (outputs - wanted).square()
+
+    def worst(outputs, targets):
+        return (outputs - targets[0]).abs().max()
+
+    return adaptcl.custom_objective(loss=loss, metrics={"worst": worst})
+"""
+FLOATS = {"shape": [], "kind": "float32"}
+
+
+@pytest.mark.parametrize(
+    ("objective", "data", "model", "described"),
+    [
+        (
+            "regression",
+            "own_tasks:table",
+            "own_tasks:mlp",
+            {"shape": [8], "kind": "float32", "targets": FLOATS, "outputs": 1},
+        ),
+        (
+            "own_tasks:weighted",
+            "own_tasks:pairs",
+            "own_tasks:pair",
+            {
+                "parts": {
+                    "left": {"shape": [3], "kind": "float32"},
+                    "right": {"shape": [5], "kind": "float32"},
+                },
+                "targets": [FLOATS, FLOATS],
+                "outputs": 1,
+            },
+        ),
+    ],
+    ids=["regression", "custom"],
+)
+def test_a_server_without_data_trains_for_any_objective_and_workers_measure_its_metrics(
+    site: Site,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    objective: str,
+    data: str,
+    model: str,
+    described: dict[str, object],
+) -> None:
+    (tmp_path / "own_tasks.py").write_text(OWN_TASKS)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "own_tasks", raising=False)
+    file = site.folder / "inputs.json"
+    file.write_text(json.dumps(described))
+    job = {
+        **{"strategy": "fedavg", "rounds": 3, "samples": 0, "holdout": 0.2, "batch_size": 16},
+        **{"objective": objective, "model": model},
+    }
+    for number in range(2):
+        site.worker(number, model=model, data=data, objective=objective)
+    (result,) = site.serve(site.settings(**job, data=f"inputs:{file}"))
+
+    simulated = site.undisturbed(site.settings(**job, data=data))
+    assert_same_model(result, simulated)
+    assert result.summary.metrics == pytest.approx(simulated.summary.metrics)
+    assert [each.worker_values for each in result.rounds] == [
+        pytest.approx(each.worker_values) for each in simulated.rounds
+    ]
+    main = [each.main_value for each in result.rounds if each.main_value is not None]
+    assert main[-1] < 0.8 * main[0]
+
+
 def images(root: Path, of: Sequence[str], size: int = 8) -> str:
     """A folder in which a class is how bright its pictures are."""
     for name in of:

@@ -49,6 +49,7 @@ from adaptcl.units import (
 )
 
 PLAIN = Plain(NoSettings())
+RIGHT: dict[str, float | None] = {"accuracy": 0.9}
 
 
 def small_net() -> nn.Module:
@@ -155,9 +156,11 @@ def test_batches_may_be_counted_several_times_in_a_step(
         ({"lasso": -1e-9}, "worker 3 reported a λ of"),
         ({"lasso": 1e30}, "worker 3 reported a λ of"),
         ({"cut": Cut(0.1, 1.0, 2.0)}, "worker 3 sent the figures of a pruning that it was not"),
-        ({"test": WorkerTest(0, 0.1, {})}, "worker 3 reported a test on 0 samples"),
-        ({"test": WorkerTest(2**50, 0.1, {})}, "worker 3 reported a test on 1125899906842624"),
+        ({"test": WorkerTest(0, 0.1, RIGHT)}, "worker 3 reported a test on 0 samples"),
+        ({"test": WorkerTest(2**50, 0.1, RIGHT)}, "worker 3 reported a test on 1125899906842624"),
         ({"test": WorkerTest(9, 0.1, {"accuracy": 1.1})}, "worker 3 reported 1.1 as its accuracy"),
+        ({"test": WorkerTest(9, 0.1, {})}, "reported the metrics none, but here they are accuracy"),
+        ({"test": WorkerTest(9, 0.1, RIGHT | {"f1": 1})}, "reported the metrics accuracy, f1, but"),
         ({"kept": UNITS.everything()}, "worker 3 sent units that were not part"),
         ({"kept": torch.ones(3, dtype=torch.bool)}, "14 booleans"),
         ({"kept": torch.ones(14)}, "14 booleans"),
@@ -168,8 +171,9 @@ def test_batches_may_be_counted_several_times_in_a_step(
 def test_a_header_that_does_not_answer_the_task_is_refused(
     answer: Update, asked: Task, change: dict[str, object], sentence: str
 ) -> None:
+    changed = replace(answer, **change)  # type: ignore[arg-type]
     with pytest.raises(UpdateError, match=sentence):
-        checked(Payload({}), replace(answer, **change), asked, UNITS, Codecs(PLAIN, PLAIN))  # type: ignore[arg-type]
+        checked(Payload({}), changed, asked, UNITS, Codecs(PLAIN, PLAIN), RIGHT)
 
 
 @pytest.mark.parametrize("importance", [torch.arange(14.0), None])

@@ -13,7 +13,9 @@ from collections.abc import Mapping
 
 from torch import nn
 
+from adaptcl.engines.network.frames import printable
 from adaptcl.errors import AdaptCLError, DataError, SettingError
+from adaptcl.training.objective import Objective
 from adaptcl.units import UnitMap
 
 PARTS = 5000
@@ -55,6 +57,19 @@ def refuse_other_model(
     raise MismatchError(
         f"The worker's model differs from the server's: {where}; both need the same version of it."
     )
+
+
+def objective_in_words(name: str, objective: Objective) -> str:
+    """What a model is trained for, as the server and the worker compare it."""
+    return f"{name} (by {', '.join(objective.tested)})"
+
+
+def refuse_other_objective(mine: str, theirs: str) -> None:
+    if mine != theirs:
+        raise MismatchError(
+            f"The server trains for {printable(theirs)}, but the worker for {mine}; start the "
+            "worker with the same --objective."
+        )
 
 
 def _difference(worker: Mapping[str, str], server: Mapping[str, str]) -> str:

@@ -5,7 +5,8 @@ A worker may be broken or hostile. Its answer has to fit the task it was given:
 - it answers for the right worker and round;
 - its kept units are those it was given, less what it was told to prune;
 - its tensors have the names and shapes of those units;
-- its test, if it made one, is on as many samples as it can have, and its shares are at most 1;
+- its test, if it made one, is on as many samples as it can have, and gives the metrics of the
+  objective, of which shares are at most 1;
 - every number is finite and of a size that training can lead to, no variance is negative, and
   batch norm has counted no more batches than there can have been.
 
@@ -21,6 +22,7 @@ what a custom codec raises: one bad answer must not end a server that others wor
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import torch
@@ -74,12 +76,15 @@ class CheckedUpdate:
     seconds: float
 
 
-def read_answer(content: bytes, task: Task, units: UnitMap, codecs: Codecs) -> CheckedUpdate:
-    """Read, decode and check the bytes with which a worker answers a task."""
+def read_answer(
+    content: bytes, task: Task, units: UnitMap, codecs: Codecs, metrics: Collection[str] = ()
+) -> CheckedUpdate:
+    """Read, decode and check the bytes with which a worker answers a task; `metrics` are the names
+    of those that a test gives."""
     try:
         report = read_update(Frame.from_bytes(content), units)
         with note_custom_code(_custom_name(codecs.up)):
-            update = checked(report.payload, report.header, task, units, codecs)
+            update = checked(report.payload, report.header, task, units, codecs, metrics)
     except LackingError:
         raise
     except UpdateError as error:
@@ -91,9 +96,18 @@ def read_answer(content: bytes, task: Task, units: UnitMap, codecs: Codecs) -> C
     return CheckedUpdate(update, report.seconds)
 
 
-def checked(payload: Payload, header: Update, task: Task, units: UnitMap, codecs: Codecs) -> Update:
+def checked(
+    payload: Payload,
+    header: Update,
+    task: Task,
+    units: UnitMap,
+    codecs: Codecs,
+    metrics: Collection[str] = (),
+) -> Update:
     """Decode an update and check it against its task; `header` is the update without tensors."""
     check_header(header, task, units)
+    if header.test is not None:
+        check_test(header, header.test, metrics)
     # Encoding it again costs less than keeping what every worker has read.
     delivered = delivery(task, units, codecs.down)
     update = decode(payload, header, delivered, units, codecs.up)
@@ -126,8 +140,6 @@ def check_header(update: Update, task: Task, units: UnitMap) -> None:
     if update.samples < 1:
         raise UpdateError(f"{who} reported {update.samples} samples, but it must have at least 1.")
     _check_lasso(who, update.lasso, task.recipe.strength)
-    if update.test is not None:
-        _check_test(who, update.test, update.samples)
 
 
 def check_pruning(who: str, before: Kept, after: Kept, pruning: Pruning, units: UnitMap) -> None:
@@ -210,8 +222,12 @@ def _check_lasso(who: str, lasso: float | None, strength: float) -> None:
         )
 
 
-def _check_test(who: str, test: WorkerTest, samples: int) -> None:
+def check_test(update: Update, test: WorkerTest, metrics: Collection[str]) -> None:
     """A test counts by its samples, so a worker must not claim more than it can have."""
+    who, samples = f"worker {update.worker}", update.samples
+    if test.metrics.keys() != set(metrics):
+        named = [", ".join(sorted(each)) or "none" for each in (test.metrics, metrics)]
+        raise UpdateError(f"{who} reported the metrics {named[0]}, but here they are {named[1]}.")
     if not 1 <= test.samples <= _MAX_TESTED * samples:
         raise UpdateError(
             f"{who} reported a test on {test.samples} samples, but with {samples} to train on it "

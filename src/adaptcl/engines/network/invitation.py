@@ -1,35 +1,25 @@
 """How a worker joins a run: the server's invitation, and the worker's answer.
 
 An invitation decides the size of the model that a worker builds, and what its labels mean. It comes
-from another machine, so everything in it is checked here and nowhere else.
+from another machine, so everything in it is checked when it is read.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor
 
-from adaptcl.data.samples import Inputs
+from adaptcl.data.description import Inputs, OddError, read_inputs
 from adaptcl.engines.network.fingerprint import PARTS, WORDS
 from adaptcl.engines.network.frames import Frame, is_whole_number, printable
 from adaptcl.errors import AdaptCLError, UpdateError
 
 _DISMISSAL = "dismissed"
 _HOLDS = "holds"
-
-_KINDS = ("uint8", "int64", "float16", "bfloat16", "float32", "float64")
-"""Types of numbers that inputs can have."""
-
-_DIMENSIONS = 8
-_NUMBERS = 2**26
-"""In one input: as many as an image of 4,700×4,700 pixels in colour."""
-_CLASSES = 2**16
-_NAME = 1000
 
 
 @dataclass(frozen=True)
@@ -48,11 +38,13 @@ class Invitation:
     """What the modules and tensors of the server's model are."""
     frozen: str = ""
     """The hash of its frozen tensors; empty if it has none."""
+    objective: str = "classification (by accuracy)"
+    """The server's objective with its metrics, in words; the worker's must be the same."""
     units: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     """The units of the run; the worker checks them against its model (see `shared_units.py`)."""
 
     def frame(self) -> Frame:
-        return Frame(dataclasses.asdict(self), {})
+        return Frame(dataclasses.asdict(self) | {"inputs": self.inputs.to_json()}, {})
 
     @classmethod
     def read(cls, frame: Frame) -> Invitation:
@@ -66,7 +58,7 @@ class Invitation:
             raise AdaptCLError(
                 "The server's invitation cannot be understood; is it another version of AdaptCL?"
             ) from None
-        texts = (invitation.run, invitation.fingerprint, invitation.frozen)
+        texts = (invitation.run, invitation.fingerprint, invitation.frozen, invitation.objective)
         if (
             not all(isinstance(each, str) for each in texts)
             or not isinstance(invitation.settings, dict)
@@ -77,7 +69,7 @@ class Invitation:
             )
         return dataclasses.replace(
             invitation,
-            inputs=read_inputs(invitation.inputs),
+            inputs=_inputs(invitation.inputs),
             outline=read_outline(invitation.outline),
         )
 
@@ -109,24 +101,14 @@ class Reply:
         return cls(**texts, holds=frame.tensors.get(_HOLDS))
 
 
-def read_inputs(value: Any) -> Inputs:
-    if not isinstance(value, dict) or set(value) != {"shape", "kind", "mean", "std", "classes"}:
-        raise _odd("inputs", value)
-    shape, kind = _shape(value["shape"]), value["kind"]
-    if kind not in _KINDS:
-        raise _odd("kind", kind)
-    if kind == "uint8" and len(shape) != 3:
-        raise _odd("shape", value["shape"])
-    mean, std = value["mean"], value["std"]
-    if (mean is None) != (std is None):
-        raise _odd("std", std)
-    if mean is not None:
-        if kind != "uint8":
-            raise _odd("mean", mean)
-        mean, std = _by_channel("mean", mean, shape[0]), _by_channel("std", std, shape[0])
-        if min(std) <= 0:
-            raise _odd("std", std)
-    return Inputs(shape, kind, mean, std, _names(value["classes"]))
+def _inputs(value: Any) -> Inputs:
+    try:
+        found = read_inputs(value)
+        if not found.width:
+            raise OddError("classes", found.classes)
+    except OddError as odd:
+        raise _odd(odd.name, odd.value) from None
+    return found
 
 
 def read_outline(value: Any) -> dict[str, str]:
@@ -137,38 +119,6 @@ def read_outline(value: Any) -> dict[str, str]:
         if not all(_is_text(each, WORDS) and each.isprintable() for each in pair):
             raise _odd("outline", pair)
     return dict(value)
-
-
-def _shape(value: Any) -> tuple[int, ...]:
-    if (
-        not isinstance(value, list)
-        or len(value) > _DIMENSIONS
-        or not all(type(each) is int and 1 <= each <= _NUMBERS for each in value)
-        or math.prod(value) > _NUMBERS
-    ):
-        raise _odd("shape", value)
-    return tuple(value)
-
-
-def _by_channel(name: str, value: Any, channels: int) -> tuple[float, ...]:
-    if (
-        not isinstance(value, list)
-        or len(value) != channels
-        # Whole numbers of any length are finite, but no float.
-        or not all(type(each) in (int, float) and abs(each) < 1e30 for each in value)
-    ):
-        raise _odd(name, value)
-    return tuple(float(each) for each in value)
-
-
-def _names(value: Any) -> tuple[str, ...]:
-    if (
-        not isinstance(value, list)
-        or not 1 <= len(value) <= _CLASSES
-        or not all(_is_text(each, _NAME) for each in value)
-    ):
-        raise _odd("classes", value)
-    return tuple(value)
 
 
 def _is_text(value: object, length: int) -> bool:

@@ -15,7 +15,7 @@ pytest.importorskip("flwr", reason="the network engine needs flwr: pip install '
 
 from adaptcl.codecs import codec
 from adaptcl.codecs.codec import Codecs, Memory
-from adaptcl.data.samples import Inputs
+from adaptcl.data.description import Inputs
 from adaptcl.engines.loop import Loop
 from adaptcl.engines.network.frames import Frame, pack_kept
 from adaptcl.engines.network.invitation import Invitation, Reply

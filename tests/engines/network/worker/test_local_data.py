@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from adaptcl.data import DataSet, Samples
-from adaptcl.data.samples import Inputs
+from adaptcl.data.description import Inputs
 from adaptcl.engines.network.fingerprint import MismatchError
 from adaptcl.engines.network.worker.local_data import LocalData
 from adaptcl.errors import DataError
@@ -114,13 +114,15 @@ def test_images_of_a_function_are_normalised_as_the_servers_are() -> None:
 
 
 def test_other_data_of_another_shape_is_refused_with_both_shapes() -> None:
-    with pytest.raises(MismatchError, match=r"the shape \[1, 33, 40\].* server \[1, 20, 20\]"):
+    with pytest.raises(
+        MismatchError, match=r"are uint8 \[1, 33, 40\].* server uint8 \[1, 20, 20\]"
+    ):
         held([0], ["apple"], 1, 33, 40).fitted(WANTED)
 
 
 def test_data_of_another_kind_is_refused(tmp_path: Path) -> None:
     floats = Inputs((1, 20, 20), "float32", None, None, WANTED.classes)
-    with pytest.raises(MismatchError, match=r"are uint8, those of the server float32"):
+    with pytest.raises(MismatchError, match=r"are uint8 .* server float32 \[1, 20, 20\]"):
         held([0], ["apple"]).fitted(floats)
     with pytest.raises(MismatchError, match=r"uint8, those of the server are float32"):
         folder(tmp_path, ["apple"]).fitted(floats)

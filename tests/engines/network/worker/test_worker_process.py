@@ -17,7 +17,7 @@ pytest.importorskip("flwr", reason="the network engine needs flwr: pip install '
 
 from adaptcl import models
 from adaptcl.codecs import Payload, codecs
-from adaptcl.data.samples import Inputs
+from adaptcl.data.description import Inputs
 from adaptcl.engines.network.fingerprint import fingerprint
 from adaptcl.engines.network.frames import Frame
 from adaptcl.engines.network.invitation import Invitation, Reply
@@ -185,8 +185,8 @@ def test_data_that_differ_are_named_to_owner_and_server(tmp_path: Path) -> None:
     to_server, error = join(lambda asked: prepare(OWNER, data, asked), tmp_path)
     assert to_server == str(error)
     assert to_server == (
-        "The worker's inputs have the shape [1, 28, 28], those of the server [1, 8, 8]; both must "
-        "be equal."
+        "The worker's inputs are uint8 [1, 28, 28], those of the server uint8 [1, 8, 8]; both "
+        "must be equal."
     )
 
 

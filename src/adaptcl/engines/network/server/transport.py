@@ -10,7 +10,7 @@ back, unless that happens too often (`reliability.py`).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 
 from adaptcl.codecs.codec import Codecs
@@ -68,11 +68,13 @@ class Network:
         fleet: Fleet,
         invitation: Invitation,
         *,
+        metrics: Collection[str] = (),
         patience: float,
         waits_for_all: bool = True,
     ) -> None:
-        """`patience` is how many seconds a worker may take for a task. The first run of a job
-        `waits_for_all` workers, however long they take to come; later ones do not."""
+        """`metrics` are the names of those that workers test by. `patience` is how many seconds a
+        worker may take for a task. The first run of a job `waits_for_all` workers, however long
+        they take to come; later ones do not."""
         self.traffic = Traffic()
         self.away: set[int] = set()
         self._everybody = set(range(workers))
@@ -80,6 +82,7 @@ class Network:
         self._codecs = codecs
         self._fleet = fleet
         self._invitation = invitation
+        self._metrics = metrics
         self._patience = patience
         self._waits_for_all = waits_for_all
         self._running = False
@@ -284,7 +287,9 @@ class Network:
         worker = each.task.worker
         self.traffic.count_answer(len(reply.content))
         try:
-            checked = read_answer(reply.content, each.task, self._units, self._codecs)
+            checked = read_answer(
+                reply.content, each.task, self._units, self._codecs, self._metrics
+            )
             self._reliability.check_samples(checked.update)
         except UpdateError as error:
             self._holdings.forget(worker)

@@ -14,10 +14,11 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from adaptcl.data import DataSet, Samples, load
+from adaptcl.data import DataSet, Samples, as_samples, load
+from adaptcl.data.convert import TargetKind
+from adaptcl.data.description import LABEL, Forms, Inputs, forms_in_words
 from adaptcl.data.image_folder import ImageFolder
 from adaptcl.data.items import Items
-from adaptcl.data.samples import Inputs
 from adaptcl.data.sources import FOLDER
 from adaptcl.engines.network.fingerprint import MismatchError
 
@@ -35,7 +36,12 @@ class LocalData:
 
     @classmethod
     def named(
-        cls, name: str, data_dir: Path | None = None, *, test_part: bool = False
+        cls,
+        name: str,
+        data_dir: Path | None = None,
+        *,
+        test_part: bool = False,
+        targets: TargetKind = "labels",
     ) -> LocalData:
         """Find data by the name that `adaptcl run` takes; a folder of images needs a test part only
         if that is to be used."""
@@ -43,7 +49,10 @@ class LocalData:
             root = Path(name.removeprefix(FOLDER))
             tests = cls(ImageFolder.look(root / "test")) if test_part else None
             return cls(ImageFolder.look(root / "train"), tests)
-        found = load(name, data_dir)
+        found = load(name, data_dir, targets=targets)
+        if targets != "labels":
+            train, test = (as_samples(each, targets) for each in (found.train, found.test))
+            found = DataSet(found.name, train, test, ())
         return cls(found, cls(replace(found, train=found.test)) if test_part else None)
 
     def fitted_tests(self, wanted: Inputs) -> Samples | None:
@@ -51,7 +60,7 @@ class LocalData:
         return None if self._tests is None else self._tests.fitted(wanted)
 
     def fitted(self, wanted: Inputs) -> Samples:
-        """The samples as inputs and labels of the server's model; an error if they do not fit."""
+        """The samples as those of the server's model; an error if they do not fit."""
         # Each run of a job asks for the same, and decoding images takes a while.
         if self._fitted is None or self._fitted[0] != wanted:
             self._fitted = None
@@ -60,10 +69,15 @@ class LocalData:
 
     def _fit(self, wanted: Inputs) -> Samples:
         if isinstance(self._held, ImageFolder):
+            _refuse_other("targets", LABEL, wanted.targets)
             labels = _by_name(self._held.labels, self._held.classes, wanted.classes)
             return Samples(_decoded(self._held, wanted), labels, wanted.mean, wanted.std)
         samples, classes = self._held.train, self._held.classes
-        _refuse_other_inputs(Inputs.of(samples), wanted)
+        mine = Inputs.of(samples)
+        _refuse_other("inputs", mine.inputs, wanted.inputs)
+        _refuse_other("targets", mine.targets, wanted.targets)
+        if not classes:
+            return replace(samples, mean=wanted.mean, std=wanted.std)
         if classes == tuple(map(str, range(len(classes)))):
             _refuse_beyond(samples.labels, len(wanted.classes))
             labels = samples.labels
@@ -85,16 +99,11 @@ def _decoded(folder: ImageFolder, wanted: Inputs) -> Tensor | Items:
     return folder.decode((width, height), gray=channels == 1)
 
 
-def _refuse_other_inputs(local: Inputs, wanted: Inputs) -> None:
-    if local.shape != wanted.shape:
+def _refuse_other(what: str, local: Forms, wanted: Forms) -> None:
+    if local != wanted:
         raise MismatchError(
-            f"The worker's inputs have the shape {list(local.shape)}, those of the server "
-            f"{list(wanted.shape)}; both must be equal."
-        )
-    if local.kind != wanted.kind:
-        raise MismatchError(
-            f"The worker's inputs are {local.kind}, those of the server {wanted.kind}; both must "
-            "be equal."
+            f"The worker's {what} are {forms_in_words(local)}, those of the server "
+            f"{forms_in_words(wanted)}; both must be equal."
         )
 
 

@@ -41,7 +41,10 @@ from adaptcl.pruning import WorkerOrder
 from adaptcl.training import Recipe, Task
 from adaptcl.training.devices import trainer
 from adaptcl.training.frozen_tensors import FrozenCopy, digest, frozen_tensors
+from adaptcl.training.objective import CLASSIFICATION, Objective
+from adaptcl.training.optimizers import OptimizerFactory
 from adaptcl.training.randomness import draws_randomness
+from adaptcl.training.task import Schedule
 from adaptcl.training.wire import encode
 from adaptcl.training.worker import Worker, WorkerMemory
 from adaptcl.units import State, UnitMap
@@ -65,6 +68,9 @@ class LocalWorkload:
     held_back: Samples | None = None
     """What the worker tests on, if the server asks for tests."""
     test_every: int = 1
+    objective: Objective = CLASSIFICATION
+    custom_optimizer: OptimizerFactory | None = None
+    schedule: Schedule | None = None
 
 
 Prepare = Callable[[Invitation], LocalWorkload]
@@ -206,9 +212,18 @@ class Participation:
             workload.model,
             workload.units,
             workload.seed,
-            trainer=trainer(workload.model, workload.units, samples, workload.precision),
+            trainer=trainer(
+                workload.model,
+                workload.units,
+                samples,
+                workload.precision,
+                workload.objective,
+                workload.custom_optimizer,
+            ),
             draws_randomness=draws_randomness(workload.model, samples.batch(first)[0]),
             custom_orders=workload.custom_orders,
+            objective=workload.objective,
+            schedule=workload.schedule,
             held_back=workload.held_back,
             test_every=workload.test_every,
         )
