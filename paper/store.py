@@ -35,13 +35,9 @@ from paper.result import FORMAT, ResultError, RunResult
 
 _ENVIRONMENT = tuple(field.name for field in dataclasses.fields(EnvironmentSettings))
 _FULL_BARRIER = ("fedavg", "fedavg-s")
-_STEADY = {
-    "training_time": "profile",
-    "samples_share": 0.0,
-    "jitter": 0.0,
-    "trace": "",
-    "max_virtual_time": 0.0,
-}
+_STEADY_CLOCK = {"training_time": "profile", "jitter": 0.0, "trace": ""}
+"""With these values a task takes the same time whenever it is done."""
+_STEADY = {**_STEADY_CLOCK, "samples_share": 0.0, "max_virtual_time": 0.0}
 """Only with these values is the time of a round known without running it."""
 _STEADY_CODECS = ("plain", "fp16", "int8")
 """With these, equal models have equally many bytes in every round."""
@@ -74,7 +70,7 @@ def identifying_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     """The settings that set a run apart from other runs, sorted by name."""
     without = _ENVIRONMENT if clock_is_free(settings) else ()
     defaults = _REMOVED | _defaults(settings) | _NO_CODEC_DOWN
-    values = _BEFORE | plain_values(settings) | _codec_down(settings)
+    values = _BEFORE | plain_values(settings) | _codec_down(settings) | _growth(settings)
     in_effect = settings_in_effect(values)
     return {
         name: in_effect[name]
@@ -87,6 +83,12 @@ def _codec_down(settings: Mapping[str, Any]) -> dict[str, str]:
     """The codec that models were sent with, which 'same' does not say."""
     values = _NO_CODEC_DOWN | dict(settings)
     return {"codec_down": down_codec(values.get("codec", "plain"), values["codec_down"])}
+
+
+def _growth(settings: Mapping[str, Any]) -> dict[str, bool]:
+    """Whether sub-models can grow: never where no worker becomes faster."""
+    is_steady = all(settings.get(name, value) == value for name, value in _STEADY_CLOCK.items())
+    return {"grow": settings.get("grow", False) and not is_steady}
 
 
 def run_key(settings: Mapping[str, Any]) -> str:

@@ -116,6 +116,11 @@ class EnvironmentSettings:
         return max(self.jitter, TYPICAL_NOISE) if measured else self.jitter
 
     @property
+    def is_steady(self) -> bool:
+        """Whether a task takes the same time whenever it is done."""
+        return self.time_noise == 0 and not self.trace
+
+    @property
     def asks_for_measurement(self) -> bool:
         """Whether the training profile is to be measured before the run."""
         given = self.bandwidths or self.links or self.devices

@@ -93,9 +93,9 @@ def _forecast(config: Config, units: UnitMap, samples: Sequence[int], measured: 
     settings = config.strategy
     if any(field.name == "pruning" for field in dataclasses.fields(settings)):
         settings = dataclasses.replace(settings, pruning="index")
-    noise = config.environment.time_noise
+    clock = (config.environment.time_noise, config.environment.is_steady)
     strategy = strategy_class(job.strategy)(
-        Job(units, {}, job.workers, job.rounds, config.recipe, job.seed, noise), settings
+        Job(units, {}, job.workers, job.rounds, config.recipe, job.seed, *clock), settings
     )
     untrained = Untrained(units, samples, config.codecs)
     transport = Simulation(untrained, environment, job.workers, threads=1)

@@ -76,7 +76,8 @@ def simulated_session(config: Config, workload: Workload) -> Session:
     If the settings ask for a measured training profile, the session's have it instead.
     """
     with note_custom_code(config.named_methods):
-        strategy = checked_strategy(config, workload, config.environment.time_noise)
+        noise, is_steady = config.environment.time_noise, config.environment.is_steady
+        strategy = checked_strategy(config, workload, noise, is_steady=is_steady)
         codecs = config.codecs
         custom_orders = custom_worker_orders(config.pruning)
         profile = measured_profile(config, workload)
@@ -110,7 +111,9 @@ def simulated_session(config: Config, workload: Workload) -> Session:
     )
 
 
-def checked_strategy(config: Config, workload: Workload, time_noise: float) -> Strategy:
+def checked_strategy(
+    config: Config, workload: Workload, time_noise: float, *, is_steady: bool = False
+) -> Strategy:
     """The strategy of a run; an error if it, the model and the data do not go together."""
     if workload.tested_by_workers:
         refuse_tests_at_the_server(config)
@@ -120,10 +123,8 @@ def checked_strategy(config: Config, workload: Workload, time_noise: float) -> S
         raise SettingError("augmentation moves images but not their targets; switch it off.")
     state = {k: v.detach().clone() for k, v in workload.model.state_dict().items()}
     job = config.job
-    return strategy_class(job.strategy)(
-        Job(units, state, job.workers, job.rounds, config.recipe, job.seed, time_noise),
-        config.strategy,
-    )
+    settings = (job.workers, job.rounds, config.recipe, job.seed, time_noise, is_steady)
+    return strategy_class(job.strategy)(Job(units, state, *settings), config.strategy)
 
 
 @gpu_left_as_found()

@@ -33,6 +33,8 @@ class Job:
     seed: int
     time_noise: float = 0.0
     """Expected relative spread of the update times of equal tasks; 0 on an exact clock."""
+    is_steady: bool = False
+    """Whether no worker can become faster or slower, as in a simulation where nothing changes."""
 
     def without_lasso(self) -> Job:
         """The same job with plain training, for methods that were published so."""

@@ -186,6 +186,9 @@ class Timing:
     bytes_received: int = 0
     begin: float = 0.0
     """When the task was sent, in seconds of the run."""
+    is_cold: bool = False
+    """Whether the worker had just been restarted or had to be sent the task again, so that the time
+    says little of its speed."""
 
     @property
     def update_time(self) -> float:

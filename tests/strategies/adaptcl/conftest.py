@@ -68,6 +68,8 @@ class Engine:
         self.changed = changed
         self.harm = harm
         """Importance lost and rise of the loss in every pruning."""
+        self.restarted: set[int] = set()
+        """Workers that do not answer warm from their next task."""
         self.open: dict[int, Task] = {}
         self.tasks: list[Task] = []
         self.closed: list[Closed] = []
@@ -113,7 +115,9 @@ class Engine:
         state = recut(self.changed(task), units, task.kept, kept)
         seconds = self.times(task.worker, retention(units, task.kept), task.round)
         update = Update(task.worker, task.round, state, kept, 10, 1.0, cut)
-        return Arrival(update, Timing(0.0, seconds, 0.0))
+        is_cold = task.worker in self.restarted
+        self.restarted.discard(task.worker)
+        return Arrival(update, Timing(0.0, seconds, 0.0, is_cold=is_cold))
 
     def take(self, reaction: Reaction) -> Reaction:
         self.tasks.extend(reaction.tasks)
@@ -158,11 +162,14 @@ def engine() -> Engines:
         changed: Changed = unchanged,
         harm: tuple[float, float] = (0.0, 0.0),
         time_noise: float = 0.0,
+        rounds: int = 99,
         **settings: Any,
     ) -> Engine:
         """`other` is another model, `state` are tensors that take the place of the model's own."""
         units, own = other or model(width)
-        job = Job(units, {**own, **(state or {})}, workers, 99, Recipe(), 5, time_noise)
+        is_steady = not settings.get("grow", False)
+        first = {**own, **(state or {})}
+        job = Job(units, first, workers, rounds, Recipe(), 5, time_noise, is_steady)
         strategy = AdaptCL(job, AdaptCLSettings(**{"pruning_interval": 3, **settings}))
         return Engine(strategy, times, changed=changed, harm=harm).start()
 

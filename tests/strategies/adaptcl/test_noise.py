@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from itertools import pairwise
 from statistics import fmean
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,7 @@ import pytest
 if TYPE_CHECKING:
     from tests.strategies.adaptcl.conftest import Engines, Times
 
+ROUNDS, WORKERS = 150, 8
 NOISE = 0.3
 """Times are up to this much longer or shorter."""
 
@@ -78,6 +80,56 @@ def test_a_slow_worker_is_pruned_all_the_same(engine: Engines, seed: int) -> Non
     run = engine(noisy(2.0, seed), workers=4, pruning_interval=5, width_multiple=1).until(60)
     assert run.retentions()[0] < 0.5
     assert fmean(run.retentions()[1:]) > 0.85
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [0, 1])
+def test_equal_workers_that_are_restarted_again_and_again_keep_nearly_the_whole_model(
+    engine: Engines, seed: int
+) -> None:
+    # Eight equal workers that were killed at random once ended at retentions down to 0.10.
+    draw, restarting = random.Random(seed), set[int]()
+
+    def times(worker: int, kept: float, _: int) -> float:
+        seconds = (10 + 30 * kept) * draw.lognormvariate(0, 0.1)
+        if draw.random() < 0.03:  # another program took the processor
+            seconds *= draw.uniform(1.5, 3)
+        if worker in restarting:
+            restarting.discard(worker)
+            seconds *= draw.uniform(2, 5)
+        return seconds
+
+    common = {"workers": WORKERS, "pruning_interval": 5, "rounds": ROUNDS, "time_noise": 0.1}
+    run = engine(times, grow=True, **common)
+    sizes = []
+    while not run.strategy.finished:
+        worker = draw.randrange(WORKERS)
+        if draw.random() < 0.4 and worker in run.open:
+            restarting.add(worker)
+            run.restarted.add(worker)
+            if draw.random() < 0.5 and len(run.open) > 1:  # away long enough to count as lost
+                run.lose(worker)
+                run.join(worker)
+        run.until(run.strategy.round + 1)
+        sizes.append(run.retentions())
+    assert min(sizes[-1]) > 0.8
+    assert fmean(map(fmean, sizes)) > 0.95
+    # A sub-model that shrank by chance grows back once, and does not go up and down.
+    assert sum(a != b for a, b in pairwise(sizes)) <= ROUNDS / 10
+
+
+def test_a_slow_worker_stays_small_while_equal_ones_grow_back(engine: Engines) -> None:
+    draw = random.Random(3)
+
+    def times(worker: int, kept: float, round: int) -> float:
+        slowness = 3.0 if worker == 0 or (worker == 1 and round < 10) else 1.0
+        return (10 + 30 * kept) * slowness * draw.lognormvariate(0, 0.05)
+
+    run = engine(times, workers=4, grow=True, time_noise=0.1, width_multiple=1).until(12)
+    assert max(run.retentions()[:2]) < 0.7
+    run.until(60)
+    assert run.retentions()[0] < 0.3
+    assert min(run.retentions()[1:]) > 0.9
 
 
 def test_a_strategy_that_is_restored_knows_how_noisy_times_were(

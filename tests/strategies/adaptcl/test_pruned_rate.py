@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adaptcl.errors import SettingError
 from adaptcl.strategies.adaptcl.pruned_rate import (
     Point,
     RateSettings,
@@ -173,9 +172,10 @@ def test_as_printed_conditions_that_change_are_not_forgotten(
     assert len(run.strategy.snapshot()["histories"][0]) > 2
 
 
-def test_nothing_grows_in_algorithm_2(engine: Engines, line: Lines) -> None:
-    with pytest.raises(SettingError, match="set grow or literal_algorithm_2 to false"):
-        engine(line(60, 40, 20), literal_algorithm_2=True, grow=True)
+def test_nothing_grows_in_algorithm_2(engine: Engines, changing: Lines) -> None:
+    times = changing((90, 30, 30), (30, 30, 30), at=19)
+    run = engine(times, literal_algorithm_2=True, grow=True).until(46)
+    assert all(rate >= 0 for rates in run.rates().values() for rate in rates)
 
 
 # Newton's interpolation -------------------------------------------------------------------------

@@ -90,7 +90,8 @@ class AdaptCL(Synchronous):
     def __init__(self, job: Job, settings: AdaptCLSettings) -> None:
         super().__init__(job, settings)
         _refuse(settings, job.workers)
-        self.adaptcl = settings
+        # Where nobody becomes faster, a sub-model that is a little too fast stays as it is.
+        self.adaptcl = replace(settings, grow=False) if job.is_steady else settings
         self._order = server_order(settings.pruning)
         self._importance: Tensor | None = None
         """The importance of all units by an order that is computed only once."""
@@ -136,7 +137,8 @@ class AdaptCL(Synchronous):
         if task.pruning is not None and rate == 0:
             self._floors[worker] = retention(self.units, task.kept)
         if rate == 0:
-            self._speeds.add(worker, arrival.timing.update_time)
+            if not arrival.timing.is_cold:
+                self._speeds.add(worker, arrival.timing.update_time)
         else:
             # A round in which the sub-model changed is a measurement of neither size. Earlier times
             # belong to the old size, so they are discarded too.
@@ -329,10 +331,6 @@ class AdaptCL(Synchronous):
 def _refuse(settings: AdaptCLSettings, workers: int) -> None:
     if settings.first_pruning == 1:
         raise SettingError("first_pruning is 1, but in round 1 nothing is measured yet; say 2.")
-    if settings.literal_algorithm_2 and settings.grow:
-        raise SettingError(
-            "In Algorithm 2 no sub-model grows; set grow or literal_algorithm_2 to false."
-        )
     for row in settings.pruned_rates:
         if len(row) != workers:
             raise SettingError(

@@ -90,9 +90,9 @@ class RateSettings:
         condition=Unless("pruned_rates"),
     )
     grow: bool = setting(
-        False,
+        True,
         "let a sub-model grow back when its worker becomes faster (not in the paper)",
-        condition=Unless("pruned_rates"),
+        condition=Unless("pruned_rates", "literal_algorithm_2"),
     )
 
     @property

@@ -35,9 +35,9 @@ from adaptcl.errors import AdaptCLError
 from adaptcl.events import Event, RoundFinished, UpdateArrived, Warned, WorkerJoined, WorkerLost
 from adaptcl.records import RoundRecord
 from adaptcl.storage import Tree
-from adaptcl.strategies import Job, strategy_class
+from adaptcl.strategies import Job, Reaction, strategy_class
 from adaptcl.strategies.synchronous import SynchronousSettings
-from adaptcl.training import Recipe, Task, Update
+from adaptcl.training import Arrival, Recipe, Task, Update
 from adaptcl.training.evaluation import Score
 from adaptcl.training.frozen_tensors import FrozenCopy, LackingError, frozen_tensors
 from adaptcl.training.wire import encode
@@ -308,6 +308,25 @@ def test_a_worker_that_is_restarted_in_a_task_gets_the_same_task_again(strategy:
     assert [task for task in fleet.tasks if task[0] == 1][1:3] == [(1, 2, 1)] * 2
     done = [worker for record in records for worker in workers(record)]
     assert [done.count(worker) for worker in (0, 1)] == [3, 3]
+
+
+def test_the_first_time_after_a_restart_does_not_count_as_the_workers_speed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fleet = FakeFleet(lambda _: 2.0)
+    fleet.happens(Came(1), at=3.0)
+    run = Run(fleet, rounds=4)
+    cold = []
+    receive = run.strategy.receive
+
+    def note(arrival: Arrival) -> Reaction:
+        cold.append((arrival.update.worker, arrival.update.round, arrival.timing.is_cold))
+        return receive(arrival)
+
+    monkeypatch.setattr(run.strategy, "receive", note)
+    run.go()
+    assert [each[:2] for each in cold if each[2]] == [(1, 2)]
+    assert len(cold) == 8
 
 
 def test_a_worker_that_leaves_is_lost_and_taken_back_when_it_comes() -> None:

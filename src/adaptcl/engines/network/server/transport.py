@@ -107,6 +107,8 @@ class Network:
         """Each worker's latest."""
         self._unsettled: dict[int, int] = {}
         """Rounds of updates that the strategy has not yet taken or dropped."""
+        self._cold: set[int] = set()
+        """Workers that have not answered since they came back or were sent their task again."""
         self._holdings = Holdings(units)
         self._used = [0] * workers
         """The round of each worker's latest update that was used; 0 before the first."""
@@ -294,6 +296,7 @@ class Network:
         except UpdateError as error:
             self._holdings.forget(worker)
             if isinstance(error, LackingError) and not each.is_complete:
+                self._cold.add(worker)
                 self.deliver(each.task)
             else:
                 yield from self._punish(worker, error)
@@ -303,6 +306,8 @@ class Network:
         self.traffic.count_task(each.size)
         self._reliability.succeeded(checked.update)
         timing = each.timing(reply, checked.seconds, self._began)
+        timing = replace(timing, is_cold=worker in self._cold)
+        self._cold.discard(worker)
         self._update_times[worker] = timing.update_time
         self._unsettled[worker] = checked.update.round
         yield Arrived(Arrival(checked.update, timing))
@@ -346,6 +351,8 @@ class Network:
         if answer.error:
             yield Remarked(f"Worker {worker} cannot take part: {answer.error}")
         else:
+            if self._running:
+                self._cold.add(worker)
             self._ready.add(worker)
             self._holdings.claim(worker, held)
             yield from self._welcome(worker)
