@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -40,6 +41,14 @@ TRAIN, TEST = clouds(240), clouds(120, 1)
 def perceptron(*extra: nn.Module) -> nn.Module:
     torch.manual_seed(0)
     return nn.Sequential(nn.Linear(6, 24), nn.BatchNorm1d(24), nn.ReLU(), *extra, nn.Linear(24, 4))
+
+
+class Locked(nn.Linear):
+    """A model that only one thread may use at a time."""
+
+    def __init__(self) -> None:
+        super().__init__(6, 4)
+        self.lock = threading.Lock()
 
 
 def run(**settings: Any) -> Result:
@@ -132,6 +141,7 @@ def test_other_weights_to_begin_with_make_another_run() -> None:
         ({"model": nn.Linear(5, 4)}, "The model (Linear) failed on an example of shape (2, 6)"),
         ({"model": nn.Linear(6, 3)}, "The model gives scores for 3 classes, but worker 0 has a l"),
         ({"model": "vgg16"}, "The model is a str, but it must be an nn.Module."),
+        ({"model": Locked()}, "The model (Locked) cannot be copied, and every worker has a copy"),
         ({"train": 3}, "The training data cannot be used: An int (3) cannot be read as samples"),
         ({"test": (TEST[0], TEST[1] - 9)}, "The test data cannot be used: Labels must count from "),
         ({"seed": [1, 2]}, "seed is [1, 2], but adaptcl.run makes one run; adaptcl.sweep make"),

@@ -42,6 +42,27 @@ def test_a_run_shows_its_progress_its_result_its_folder_and_settings_without_eff
     assert Path("here/figures/overview.png").exists()
 
 
+def test_what_takes_a_moment_is_named_on_a_terminal_meanwhile(
+    command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    _, _, errors = command("describe", *SMALL)
+    assert "starting …\r\033[K" in errors
+    assert "tracing small …\r\033[K" in errors
+
+
+def test_a_settings_file_may_begin_with_a_byte_order_mark(command: Command) -> None:
+    Path("my.toml").write_text('model = "small"\ndata = "digits"\n', encoding="utf-8-sig")
+    status, output, _ = command("describe", "my.toml")
+    assert status == 0
+    assert "units" in output
+
+
+def test_a_folder_that_no_file_system_takes_is_refused(refused: Refused) -> None:
+    sentence = f"{'x' * 60} cannot be made: File name too long."
+    refused(["run", *SMALL, "--out", "x" * 300], sentence)
+
+
 @pytest.mark.slow
 def test_the_config_of_a_run_makes_the_same_run_again_among_other_seeds(
     command: Command, runs: Path

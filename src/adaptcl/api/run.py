@@ -142,11 +142,22 @@ def prepare(
     config = _noting(config, code, objective, is_custom=loss is not None or metrics is not None)
     for sentence in explain_ineffective(named, [config]):
         warn_user(sentence)
-    trained = copy.deepcopy(uncompiled(model))
+    trained = _copied(model)
     data = train if parts is None else parts
     workload = workload_from_python(trained, data, test, config.job, objective, collate)
     optimizer, schedule = code.get("optimizer"), code.get("schedule")
     return config, replace(workload, custom_optimizer=optimizer, schedule=schedule)
+
+
+def _copied(model: nn.Module) -> nn.Module:
+    try:
+        copied: nn.Module = copy.deepcopy(uncompiled(model))
+    except (TypeError, RuntimeError, NotImplementedError) as error:
+        raise SettingError(
+            f"The model ({type(model).__name__}) cannot be copied, and every worker has a copy of "
+            f"it: {error}; keep such things out of the module, or give it a __deepcopy__."
+        ) from error
+    return copied
 
 
 def _finished(

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from adaptcl.cli import say
+from adaptcl.cli import doing, say
 from adaptcl.cli.compare import picture_options
 from adaptcl.cli.failed_runs import show_the_others
 from adaptcl.cli.listeners import named_listeners
@@ -23,7 +23,7 @@ from adaptcl.report.table import forecast_table
 from adaptcl.runs.folder import RunFolder
 from adaptcl.runs.forecast import forecast_workload
 from adaptcl.runs.result import FailedRun, noting_failure
-from adaptcl.runs.session import run_session, simulated_session
+from adaptcl.runs.session import Session, run_session, simulated_session
 from adaptcl.runs.workload import Workload, load_workload
 from adaptcl.trackers import tracked, tracker_names
 from adaptcl.units import describe
@@ -36,9 +36,7 @@ def run_job(options: argparse.Namespace) -> None:
     for sentence in asked.ineffective:
         say(sentence)
     workload = _workload_by_seed()
-    sessions = [
-        simulated_session(each.with_absolute_paths(), workload(each)) for each in asked.configs
-    ]
+    sessions = [session_of(each.with_absolute_paths(), workload(each)) for each in asked.configs]
     configs = [each.config for each in sessions]
     for each, path in zip(configs, asked.folders, strict=True):
         RunFolder.create(path, each.to_toml()).close()
@@ -63,6 +61,12 @@ def load_with_progress(chosen: Config) -> Workload:
     """Read the model and the data that the settings name, with a progress bar."""
     with bar(f"reading {chosen.job.data}") as progress:
         return load_workload(chosen.job, progress)
+
+
+def session_of(config: Config, workload: Workload) -> Session:
+    """Put a run together, and say so: tracing and timing a large model takes a while."""
+    with doing(f"tracing {config.job.model} and timing its training"):
+        return simulated_session(config, workload)
 
 
 @contextmanager
@@ -98,14 +102,15 @@ def forecast_job(options: argparse.Namespace) -> None:
         say(sentence)
     workload = load_with_progress(configs[0])
     forecasts = []
-    with bar("computing times") as progress:
-        for number, each in enumerate(configs):
+    for each in configs:
+        with doing(f"tracing {each.job.model} and computing the times of {each.job.strategy}"):
             forecasts.append(forecast_workload(each, workload))
-            progress(number + 1, len(configs))
     print(f"clock: {forecasts[0].clock}")
     Console().print(forecast_table(forecasts))
 
 
 def describe_job(options: argparse.Namespace) -> None:
     workload = load_with_progress(requested_configs(options)[0])
-    print(describe(workload.model, workload.samples_to_trace(), workload.fixed))
+    with doing(f"tracing {options.flags.get('model', 'the model')}"):
+        found = describe(workload.model, workload.samples_to_trace(), workload.fixed)
+    print(found)

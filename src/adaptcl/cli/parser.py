@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from adaptcl import __version__
+from adaptcl.cli import doing
 from adaptcl.cli.flags import Parser, duration_s, seconds, whole_number
 from adaptcl.config.catalogue import ENVIRONMENT, read_catalogue
 
@@ -47,7 +48,9 @@ def _imported(module: str, function: str) -> Command:
     """Make a command from a function that is imported when the command runs."""
 
     def command(options: argparse.Namespace) -> None:
-        getattr(importlib.import_module(f"adaptcl.cli.{module}"), function)(options)
+        with doing("starting"):
+            imported = importlib.import_module(f"adaptcl.cli.{module}")
+        getattr(imported, function)(options)
 
     return command
 

@@ -12,7 +12,12 @@ from typing import Any
 from adaptcl import config
 from adaptcl.cli import network
 from adaptcl.cli.compare import named_runs, picture_options, show_runs_in_place
-from adaptcl.cli.job_commands import load_with_progress, saying_how_to_resume, unfinished
+from adaptcl.cli.job_commands import (
+    load_with_progress,
+    saying_how_to_resume,
+    session_of,
+    unfinished,
+)
 from adaptcl.cli.listeners import named_listeners
 from adaptcl.cli.page import start_page
 from adaptcl.config.config import FROM_PYTHON
@@ -23,7 +28,7 @@ from adaptcl.report.saved_run import read_run
 from adaptcl.runs.folder import RunFolder
 from adaptcl.runs.resumption import refuse_other_settings
 from adaptcl.runs.run_files import NetworkFile, is_network_run, read_marks, read_settings
-from adaptcl.runs.session import run_session, simulated_session
+from adaptcl.runs.session import run_session
 from adaptcl.trackers import tracked, tracker_names
 
 
@@ -100,7 +105,7 @@ def _go_on(
             Progress() as progress,
             tracked(trackers, path, chosen) as tracking,
         ):
-            session = simulated_session(chosen, workload)
+            session = session_of(chosen, workload)
             run_session(session, RunFolder.open(path), [progress, *tracking, *listeners])
 
 

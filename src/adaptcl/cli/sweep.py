@@ -15,7 +15,7 @@ from pathlib import Path
 from adaptcl.cli import say
 from adaptcl.cli.compare import picture_options
 from adaptcl.cli.failed_runs import show_the_others
-from adaptcl.cli.job_commands import load_with_progress, unfinished
+from adaptcl.cli.job_commands import load_with_progress, session_of, unfinished
 from adaptcl.cli.listeners import named_listeners
 from adaptcl.cli.page import start_page
 from adaptcl.cli.requested_runs import requested_values
@@ -28,7 +28,7 @@ from adaptcl.runs.folder import RunFolder
 from adaptcl.runs.result import FailedRun, noting_failure
 from adaptcl.runs.resumption import asks_for_more_rounds, refuse_other_settings
 from adaptcl.runs.run_files import FIGURES, is_run_folder, read_finished, read_marks
-from adaptcl.runs.session import run_session, simulated_session
+from adaptcl.runs.session import run_session
 from adaptcl.runs.training_profile import with_profile_of
 from adaptcl.runs.workload import Workload
 from adaptcl.trackers import tracked, tracker_names
@@ -76,7 +76,7 @@ def _run(
     trackers: Sequence[str],
     listeners: Sequence[Listener],
 ) -> None:
-    session = simulated_session(config, workload)
+    session = session_of(config, workload)
     begun = is_run_folder(path)
     folder = RunFolder.open(path) if begun else RunFolder.create(path, session.config.to_toml())
     with Progress() as progress, tracked(trackers, path, session.config) as tracking:

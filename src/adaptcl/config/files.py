@@ -61,7 +61,7 @@ def preset_and_file(
 def _read(path: Path) -> tuple[str | None, dict[str, Any]]:
     """The preset that a TOML file names, and its other values."""
     try:
-        values = tomllib.loads(path.read_text(encoding="utf-8"))
+        values = tomllib.loads(path.read_text(encoding="utf-8-sig"))  # some editors write a BOM
     except FileNotFoundError:
         raise SettingError(f"The settings file {path} does not exist.") from None
     except OSError as error:

@@ -86,7 +86,11 @@ class RunFolder:
     @staticmethod
     def refuse_occupied(path: Path) -> None:
         """An error if there is a run at `path` or just below it."""
-        if (path / CONFIG).exists():
+        try:
+            begun = (path / CONFIG).exists()
+        except OSError as error:  # a name that is too long, say
+            raise RunFolderError(f"{str(path):.60} cannot be made: {error.strerror}.") from None
+        if begun:
             raise RunFolderError(
                 f"{path} already holds a run; choose another folder, or go on with it by "
                 f"`adaptcl resume {path}`, from Python by resume=True."
