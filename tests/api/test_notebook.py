@@ -1,4 +1,4 @@
-"""The notebook of the tutorial, in a real kernel."""
+"""The notebook of the first hour, in a real kernel."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ nbformat = pytest.importorskip("nbformat")
 nbclient = pytest.importorskip("nbclient")
 pytest.importorskip("ipykernel")
 
-NOTEBOOK = Path(__file__).parents[2] / "docs" / "tutorial" / "notebook.ipynb"
+NOTEBOOK = Path(__file__).parents[2] / "docs" / "first-hour.ipynb"
 
 
 def outputs_of(notebook: Any, code: str) -> list[Any]:
@@ -36,7 +36,8 @@ def test_the_notebook_shows_progress_in_one_output_and_results_by_themselves(
 
     (shown,) = outputs_of(notebook, "results = ")
     words = shown.data["text/plain"]
-    assert re.findall(r"^(\S+) finished 16 rounds", words, re.MULTILINE) == ["fedavg", "adaptcl"]
+    finished = re.findall(r"^(\S+) finished 16 rounds", words, re.MULTILINE)
+    assert finished == ["fedavg", "fedavg-s", "adaptcl"]
     assert "round 16/16" in words
     assert "adaptcl" in shown.data["text/html"]
 
@@ -44,7 +45,10 @@ def test_the_notebook_shows_progress_in_one_output_and_results_by_themselves(
     assert "<table>" in result.data["text/html"]
     assert "data:image/png;base64," in result.data["text/html"]
     assert "image/png" in outputs_of(notebook, "results.plot")[0].data
-    assert "retention" in outputs_of(notebook, "fedavg, adapted")[0].data["text/html"]
+    assert "retention" in outputs_of(notebook, "fedavg, sparse, adapted")[0].data["text/html"]
+    assert "<table>" in outputs_of(notebook, "swept")[0].data["text/html"]
+    assert "'target_accuracy" in outputs_of(notebook, "early")[0].data["text/plain"]
+    assert "part: True" in outputs_of(notebook, "loaded")[0].text
     assert not [
         output
         for cell in notebook.cells

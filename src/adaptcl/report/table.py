@@ -48,6 +48,12 @@ _FORECAST_COLUMNS = (
     "smallest sub-model",
     "H before → after",
 )
+_MEANINGS = {
+    "fedavg-s": "fedavg-s: FedAVG with AdaptCL's sparse training",
+    "virtual time": "virtual time: how long the simulated machines take",
+    "parameters saved": "parameters saved: 1 − retention, the share that workers keep, on average",
+    "H before": "H: 0 if all workers take equally long, near 1 if one is far ahead",
+}
 _ANY_WIDTH = 10_000
 """A width in characters that no table needs."""
 
@@ -146,7 +152,14 @@ def comparison_table(comparison: Comparison) -> ReportTable:
     columns = _columns(comparison)
     headings = tuple(heading for heading, _ in columns)
     rows = [tuple(cell(row) for _, cell in columns) for row in comparison.rows]
-    return ReportTable(headings, rows, _notes(comparison))
+    return ReportTable(headings, rows, [*_explained(headings, rows), *_notes(comparison)])
+
+
+def _explained(headings: Sequence[str], rows: Sequence[tuple[str, ...]]) -> list[str]:
+    """One line that says what the words of a table mean, if it has any of the paper's."""
+    words = " ".join([*headings, *(row[0] for row in rows)])
+    found = [meaning for word, meaning in _MEANINGS.items() if word in words]
+    return [f"{'; '.join(found)}."] if found else []
 
 
 def forecast_table(forecasts: Sequence[Forecast]) -> ReportTable:
@@ -169,7 +182,7 @@ def forecast_table(forecasts: Sequence[Forecast]) -> ReportTable:
         for each in forecasts
     ]
     warnings = [f"{each.strategy}: {warning}" for each in forecasts for warning in each.warnings]
-    return ReportTable(_FORECAST_COLUMNS, rows, warnings)
+    return ReportTable(_FORECAST_COLUMNS, rows, [*_explained(_FORECAST_COLUMNS, rows), *warnings])
 
 
 def gain_text(gains: Sequence[float], *, in_points: bool = True) -> str:

@@ -89,7 +89,7 @@ class RunFolder:
         try:
             begun = (path / CONFIG).exists()
         except OSError as error:  # a name that is too long, say
-            raise RunFolderError(f"{str(path):.60} cannot be made: {error.strerror}.") from None
+            raise RunFolderError(f"{path!s:.60} cannot be made: {error.strerror}.") from None
         if begun:
             raise RunFolderError(
                 f"{path} already holds a run; choose another folder, or go on with it by "
