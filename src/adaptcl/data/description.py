@@ -31,6 +31,8 @@ from adaptcl.units.tensors import Tensors
 
 DESCRIBED = "inputs:"
 """Prefix of the path of a description."""
+BY_WORKERS = "workers"
+"""In place of a path: workers describe their data before the run."""
 
 _KINDS = ("uint8", "int64", "bool", "float16", "bfloat16", "float32", "float64")
 """Types of numbers that samples can have."""

@@ -13,7 +13,7 @@ from adaptcl.data import tiny_imagenet
 from adaptcl.data.cifar import CIFAR10, CIFAR100
 from adaptcl.data.convert import TargetKind, as_samples
 from adaptcl.data.data_dir import OnProgress, silent
-from adaptcl.data.description import DESCRIBED
+from adaptcl.data.description import BY_WORKERS, DESCRIBED
 from adaptcl.data.download import Archive, extract, fetch
 from adaptcl.data.image_folder import read_folder
 from adaptcl.data.npz import holds_arrays, read_arrays
@@ -82,7 +82,7 @@ def load(
         return DATASETS[name].load(data_dir, progress)
     if name.startswith(FOLDER):
         return read_folder(Path(name.removeprefix(FOLDER)), progress=progress)
-    if name.startswith(DESCRIBED):
+    if name.startswith(DESCRIBED) or name == BY_WORKERS:
         raise SettingError(
             f"data is {name!r}, which describes samples but has none; only a server whose workers "
             "test the model can do without."

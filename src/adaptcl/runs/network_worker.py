@@ -68,7 +68,10 @@ def work(
     folder = Path(owner.data_dir) if owner.data_dir else None
     targets = find_objective(owner.objective).targets
     data = LocalData.named(owner.data, folder, test_part=owner.test_part, targets=targets)
-    WorkerProcess(connection, lambda call: prepare(owner, data, call), memory, say).run()
+    process = WorkerProcess(
+        connection, lambda call: prepare(owner, data, call), data.statistics, memory, say
+    )
+    process.run()
 
 
 def refuse_unusable(owner: OwnerChoices, memory: Path) -> None:

@@ -235,5 +235,10 @@ def first_existing(path: Path, *names: str) -> Path | None:
     return next((file for name in names if (file := path / name).exists()), None)
 
 
+def read_described(path: Path) -> Inputs | None:
+    """What the samples of a run that has begun look like; None if it has not."""
+    return _read_inputs(path) if (path / INPUTS).exists() else None
+
+
 def _read_inputs(path: Path) -> Inputs:
     return Inputs.from_json(json.loads((path / INPUTS).read_bytes()))

@@ -8,27 +8,30 @@ import uuid
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from adaptcl.codecs import codec_class
 from adaptcl.codecs.codec import Codecs
-from adaptcl.config import Config, configure
+from adaptcl.config import Config, JobSettings, configure
 from adaptcl.custom import note_custom_code
+from adaptcl.data.description import BY_WORKERS, Inputs
 from adaptcl.engines.network.fingerprint import fingerprint, objective_in_words, outline
 from adaptcl.engines.network.invitation import Invitation
 from adaptcl.engines.network.keys import server_keys
 from adaptcl.engines.network.server.fleet import Fleet
 from adaptcl.engines.network.server.transport import Network
+from adaptcl.engines.network.server.waiting import agree
 from adaptcl.engines.network.shared_units import units_to_json
 from adaptcl.errors import SettingError
 from adaptcl.events import Listener
 from adaptcl.pruning import custom_worker_orders
 from adaptcl.runs.folder import RunFolder
 from adaptcl.runs.result import FinishedRun
-from adaptcl.runs.run_files import NETWORK_FILE, NetworkFile
+from adaptcl.runs.run_files import NETWORK_FILE, NetworkFile, read_described
 from adaptcl.runs.session import Session, checked_strategy, run_session
-from adaptcl.runs.workload import Workload, server_workload
+from adaptcl.runs.workload import Workload, refuse_without_tests, server_workload
 from adaptcl.settings import declared, is_custom
 from adaptcl.strategies import Strategy
 from adaptcl.trackers import tracked
@@ -67,9 +70,11 @@ def serve(
     trackers: Sequence[str] = (),
 ) -> list[FinishedRun]:
     """Do one run after the other with the same workers, each in a new folder."""
-    workload = server_workload(configs[0].job)
-    runs = [_check(config.with_absolute_paths(), workload) for config in configs]
-    with _fleet(place, configs[0].job.workers, clock) as fleet, ExitStack() as stack:
+    with ExitStack() as stack:
+        listen = partial(_listening, stack, place, configs[0].job.workers, clock, say)
+        fleet, workload = _gathered(configs[0].job, listen, say)
+        runs = [_check(config.with_absolute_paths(), workload) for config in configs]
+        fleet = fleet or listen()
         job = uuid.uuid4().hex
         places, folders = [], []
         for turn, (run, path) in enumerate(zip(runs, paths, strict=True)):
@@ -77,7 +82,7 @@ def serve(
             files = {NETWORK_FILE: places[-1].to_toml()}
             folders.append(RunFolder.create(path, run.config.to_toml(), files))
             stack.callback(folders[-1].close)
-        return _run_all(runs, workload, fleet, places, folders, listeners, say, trackers)
+        return _run_all(runs, workload, fleet, places, folders, listeners, trackers)
 
 
 def serve_again(
@@ -93,14 +98,40 @@ def serve_again(
     )
     places = [place for place, _ in begun]
     configs = [_read_config(path) for _, path in begun]
-    workload = server_workload(configs[0].job)
-    runs = [_check(config, workload) for config in configs]
-    with _fleet(places[0], configs[0].job.workers, clock) as fleet, ExitStack() as stack:
+    with ExitStack() as stack:
+        listen = partial(_listening, stack, places[0], configs[0].job.workers, clock, say)
+        known = next(filter(None, (read_described(path) for _, path in begun)), None)
+        fleet, workload = _gathered(configs[0].job, listen, say, known)
+        runs = [_check(config, workload) for config in configs]
+        fleet = fleet or listen()
         folders = []
         for _, path in begun:
             folders.append(RunFolder.open(path))
             stack.callback(folders[-1].close)
-        return _run_all(runs, workload, fleet, places, folders, listeners, say, trackers)
+        return _run_all(runs, workload, fleet, places, folders, listeners, trackers)
+
+
+def _gathered(
+    job: JobSettings, listen: Callable[[], Fleet], say: Say, known: Inputs | None = None
+) -> tuple[Fleet | None, Workload]:
+    """The server's model and data. If workers have to describe theirs first, the port is open."""
+    if job.data != BY_WORKERS:
+        return None, server_workload(job)
+    refuse_without_tests(job)
+    if known is not None:
+        return None, server_workload(job, known)
+    fleet = listen()
+    return fleet, server_workload(job, agree(fleet, job.workers, say))
+
+
+def _listening(
+    stack: ExitStack, place: NetworkFile, workers: int, clock: Callable[[], float], say: Say
+) -> Fleet:
+    keys = server_keys(Path(place.tls), workers)
+    fleet = stack.enter_context(Fleet(keys, *_address(place.listen), clock))
+    host, port = fleet.address
+    say(f"listening at {host}:{port} for {workers} worker{'' if workers == 1 else 's'}")
+    return fleet
 
 
 def _read_config(path: Path) -> Config:
@@ -129,12 +160,8 @@ def _run_all(
     places: Sequence[NetworkFile],
     folders: Sequence[RunFolder],
     listeners: Sequence[Listener],
-    say: Say,
     trackers: Sequence[str],
 ) -> list[FinishedRun]:
-    host, port = fleet.address
-    count = runs[0].config.job.workers
-    say(f"listening at {host}:{port} for {count} worker{'' if count == 1 else 's'}")
     networks = [
         _network(run, workload, fleet, place) for run, place in zip(runs, places, strict=True)
     ]
@@ -175,10 +202,6 @@ def _network(run: _CheckedRun, workload: Workload, fleet: Fleet, place: NetworkF
         patience=place.patience,
         waits_for_all=place.turn == 0,
     )
-
-
-def _fleet(place: NetworkFile, workers: int, clock: Callable[[], float]) -> Fleet:
-    return Fleet(server_keys(Path(place.tls), workers), *_address(place.listen), clock)
 
 
 def _as_json(value: Any) -> Any:

@@ -20,7 +20,14 @@ from adaptcl.config import JobSettings
 from adaptcl.data import Samples, as_samples, load, partition
 from adaptcl.data.convert import Collate, TargetKind, begins_a_data_set
 from adaptcl.data.data_dir import OnProgress, silent
-from adaptcl.data.description import DESCRIBED, LABEL, Inputs, made_up, read_description
+from adaptcl.data.description import (
+    BY_WORKERS,
+    DESCRIBED,
+    LABEL,
+    Inputs,
+    made_up,
+    read_description,
+)
 from adaptcl.data.samples import SEVERAL, checksums, with_common_classes
 from adaptcl.errors import DataError, SettingError, describe_type, suggest_instance
 from adaptcl.seeds import generator
@@ -118,23 +125,28 @@ def _built(
     return models.build(job.model, shape, outputs, job.seed), (*fixed, *job.fixed)
 
 
-def server_workload(job: JobSettings) -> Workload:
-    """The model and data of a server. It needs no samples if it has a description of them: then
-    workers test the model on what they hold back."""
-    if not job.data.startswith(DESCRIBED):
-        return load_workload(job)
-    if not job.holdout:
+def refuse_without_tests(job: JobSettings) -> None:
+    """An error if nobody has samples to test on."""
+    if (job.data == BY_WORKERS or job.data.startswith(DESCRIBED)) and not job.holdout:
         raise SettingError(
             f"data is {job.data!r}, so the server has no samples to test on; set holdout, the "
             "share of its samples that each worker holds back."
         )
-    path = Path(job.data.removeprefix(DESCRIBED))
-    known = read_description(path)
+
+
+def server_workload(job: JobSettings, known: Inputs | None = None) -> Workload:
+    """The model and data of a server. It needs no samples if their description is known: then
+    workers test the model on what they hold back."""
+    refuse_without_tests(job)
+    if job.data.startswith(DESCRIBED):
+        known = read_description(Path(job.data.removeprefix(DESCRIBED)))
+    if known is None:
+        return load_workload(job)
     objective = named_objective(job)
     if objective.targets not in ("labels", "any") and known.targets == LABEL:
         raise DataError(
-            f"{path}: objective is {job.objective!r}, so it must say what `targets` are, such as "
-            '{"shape": [], "kind": "float32"}.'
+            f"{job.data}: objective is {job.objective!r}, so it must say what `targets` are, such "
+            'as {"shape": [], "kind": "float32"}.'
         )
     model, fixed = _built(job, known.shape, known.width)
     made = _on_device(model, [], made_up(known), fixed, job)

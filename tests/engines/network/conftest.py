@@ -214,6 +214,7 @@ class Site:
         model: str = "",
         data: str = "digits",
         objective: str = "classification",
+        dealt: bool = True,
         through: int | None = None,
         silence: float = 3600.0,
     ) -> threading.Thread:
@@ -224,10 +225,11 @@ class Site:
             if not at_once:
                 self.wait_for_server()
             local = LocalData.named(data, targets=find_objective(objective).targets)
-            owner = OwnerChoices(data, "", model, "cpu", dealt=True, objective=objective)
+            owner = OwnerChoices(data, "", model, "cpu", dealt, objective=objective)
             process = _Scripted(
                 self.connection(number, through=through, silence=silence),
                 lambda invitation: prepare(owner, local, invitation),
+                local.statistics,
                 self.folder / f"memory-{number}",
                 self.said_by.setdefault(number, []).append,
             )

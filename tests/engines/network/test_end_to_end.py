@@ -16,6 +16,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,6 +29,7 @@ pytest.importorskip("flwr", reason="the network engine needs flwr: pip install '
 from safetensors.torch import load_file
 
 import adaptcl
+from adaptcl import models
 from adaptcl.data import load
 from adaptcl.engines.network.frames import Frame
 from adaptcl.errors import AdaptCLError
@@ -35,6 +37,9 @@ from adaptcl.events import Event, UpdateArrived, Warned, WorkerJoined, WorkerLos
 from adaptcl.runs.network_worker import OwnerChoices, work
 from adaptcl.runs.result import FinishedRun
 from adaptcl.runs.server import serve_again
+from adaptcl.runs.session import run_session, simulated_session
+from adaptcl.runs.workload import workload_from_python
+from adaptcl.training.objective import find_objective
 
 if TYPE_CHECKING:
     from tests.engines.network.conftest import Relay, Site
@@ -142,6 +147,14 @@ def table(data_dir):
 def mlp(shape, outputs):
     return nn.Sequential(nn.Linear(*shape, 32), nn.ReLU(), nn.Linear(32, outputs))
 
+def of_worker_0(data_dir):
+    (x, y), test = table(data_dir)
+    return (50 + 3 * x[:40], y[:40]), test
+
+def of_worker_1(data_dir):
+    (x, y), test = table(data_dir)
+    return (10 + 20 * x[40:], y[40:]), test
+
 def pairs(data_dir):
     return tuple(
         ({"left": x[:, :3], "right": x[:, 3:]}, (y, 1 + y.abs())) for x, y in table(data_dir)
@@ -171,6 +184,13 @@ def weighted():
 FLOATS = {"shape": [], "kind": "float32"}
 
 
+@pytest.fixture
+def _own_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "own_tasks.py").write_text(OWN_TASKS)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "own_tasks", raising=False)
+
+
 @pytest.mark.parametrize(
     ("objective", "data", "model", "described"),
     [
@@ -196,18 +216,14 @@ FLOATS = {"shape": [], "kind": "float32"}
     ],
     ids=["regression", "custom"],
 )
+@pytest.mark.usefixtures("_own_tasks")
 def test_a_server_without_data_trains_for_any_objective_and_workers_measure_its_metrics(
     site: Site,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
     objective: str,
     data: str,
     model: str,
     described: dict[str, object],
 ) -> None:
-    (tmp_path / "own_tasks.py").write_text(OWN_TASKS)
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.delitem(sys.modules, "own_tasks", raising=False)
     file = site.folder / "inputs.json"
     file.write_text(json.dumps(described))
     job = {
@@ -226,6 +242,44 @@ def test_a_server_without_data_trains_for_any_objective_and_workers_measure_its_
     ]
     main = [each.main_value for each in result.rounds if each.main_value is not None]
     assert main[-1] < 0.8 * main[0]
+
+
+@pytest.mark.usefixtures("_own_tasks")
+def test_workers_of_a_server_that_knows_nothing_normalise_by_all_their_data_together(
+    site: Site,
+) -> None:
+    """As a simulation does of the same parts with the mean and the deviation of the whole."""
+    job = {
+        **{"strategy": "fedavg", "rounds": 2, "samples": 0, "holdout": 0.2, "batch_size": 16},
+        **{"objective": "regression", "model": "own_tasks:mlp"},
+    }
+    for number in range(2):
+        data = f"own_tasks:of_worker_{number}"
+        site.worker(number, model="own_tasks:mlp", data=data, objective="regression", dealt=False)
+    chosen = site.settings(**job, data="workers")
+    (result,) = site.serve(chosen)
+
+    parts = [load(f"own_tasks:of_worker_{n}", targets="floats").train for n in range(2)]
+    pooled = torch.cat([each.inputs for each in parts]).double()
+    mean, std = pooled.mean(0).tolist(), pooled.std(0, correction=0).tolist()
+    known = adaptcl.load(site.folder / "run", model=models.build("own_tasks:mlp", (8,), 1, 0))
+    assert known.inputs.mean == pytest.approx(mean)
+    assert known.inputs.std == pytest.approx(std)
+    assert known.inputs.width == 1
+    normalised = [replace(each, mean=tuple(mean), std=tuple(std)) for each in parts]
+    workload = workload_from_python(
+        models.build("own_tasks:mlp", (8,), 1, chosen.job.seed),
+        normalised,
+        None,
+        chosen.job,
+        find_objective("regression"),
+    )
+    simulated = run_session(simulated_session(chosen, workload))
+    assert_same_model(result, simulated)
+    assert result.summary.metrics == pytest.approx(simulated.summary.metrics, rel=1e-4)
+    raw = torch.cat([each.inputs for each in parts])[:5]
+    expected = known.model((raw - torch.tensor(mean)) / torch.tensor(std))
+    torch.testing.assert_close(known(raw), expected, rtol=1e-4, atol=1e-4)
 
 
 def images(root: Path, of: Sequence[str], size: int = 8) -> str:

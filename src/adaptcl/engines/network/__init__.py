@@ -9,6 +9,7 @@ stay loaded from the first task to the last.
 
     keys             who may take part
     invitation       how a worker joins a run
+    agreement        what workers tell of their data to a server that has none
     fingerprint      whether server and worker have the same model
     messages         tasks and updates
     frames           one message as bytes

@@ -31,7 +31,7 @@ from adaptcl.training.wire import decode_model
 from adaptcl.training.worker import first_not_finite
 from adaptcl.units import Kept, State, UnitMap, blank
 
-INVITE, TASK, END = "query.invite", "train.task", "query.end"
+DESCRIBE, INVITE, TASK, END = "query.describe", "query.invite", "train.task", "query.end"
 """The kinds of messages from server to worker, as Flower's message types."""
 
 _STATE, _FROZEN, _PAYLOAD = "state:", "frozen:", "payload:"

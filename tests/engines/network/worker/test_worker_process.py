@@ -51,6 +51,7 @@ def work(site: Site, connection: ServerConnection, said: list[str] | None = None
     WorkerProcess(
         connection,
         lambda invitation: prepare(OWNER, data, invitation),
+        data.statistics,
         site.folder / "memory",
         (said if said is not None else []).append,
     ).run()
@@ -173,7 +174,7 @@ def join(prepare: Callable[[Invitation], LocalWorkload], folder: Path) -> tuple[
     settings = {"model": "small", "workers": 1, "codec": "plain"}
     asked = Invitation("run", 0, "", settings, DIGITS, {}).frame().to_bytes()
     nowhere: Any = None
-    process, node = WorkerProcess(nowhere, prepare, folder, print), FakeNode()
+    process, node = WorkerProcess(nowhere, prepare, nowhere, folder, print), FakeNode()
     with pytest.raises(AdaptCLError) as refused:
         process._take_part(cast(Node, node), Incoming(INVITE, asked, nowhere))
     (sent,) = node.sent
@@ -222,7 +223,7 @@ def test_of_a_task_that_fails_its_owner_sees_all_and_the_server_the_kind_of_erro
 
     said: list[str] = []
     nowhere: Any = None
-    process = WorkerProcess(nowhere, nowhere, tmp_path, said.append)
+    process = WorkerProcess(nowhere, nowhere, nowhere, tmp_path, said.append)
     answer = process._carry_out(cast(Participation, Failing()), b"task")
     assert Reply.read(Frame.from_bytes(answer)).error == "ZeroDivisionError"
     assert b"Roe" not in answer

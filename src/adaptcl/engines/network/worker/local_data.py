@@ -20,6 +20,7 @@ from adaptcl.data.description import LABEL, Forms, Inputs, forms_in_words
 from adaptcl.data.image_folder import ImageFolder
 from adaptcl.data.items import Items
 from adaptcl.data.sources import FOLDER
+from adaptcl.engines.network.agreement import LocalStatistics
 from adaptcl.engines.network.fingerprint import MismatchError
 
 _LISTED = 10
@@ -54,6 +55,15 @@ class LocalData:
             train, test = (as_samples(each, targets) for each in (found.train, found.test))
             found = DataSet(found.name, train, test, ())
         return cls(found, cls(replace(found, train=found.test)) if test_part else None)
+
+    def statistics(self) -> LocalStatistics:
+        """What to tell of the samples to a server that has none."""
+        held = self._held
+        if isinstance(held, ImageFolder):
+            images = held.decode(held.first_size, gray=held.gray)
+            samples = Samples(images, held.labels)
+            held = DataSet("", samples, samples, held.classes)
+        return LocalStatistics.of(held)
 
     def fitted_tests(self, wanted: Inputs) -> Samples | None:
         """The samples of the test part; None if it is not to be used."""

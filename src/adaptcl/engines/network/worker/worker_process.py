@@ -10,8 +10,8 @@ from __future__ import annotations
 import dataclasses
 import time
 import traceback
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -20,11 +20,13 @@ from torch import Tensor, nn
 
 from adaptcl.codecs.codec import Codecs
 from adaptcl.data import Samples
+from adaptcl.engines.network.agreement import LocalStatistics
 from adaptcl.engines.network.fingerprint import fingerprint, for_the_owner, for_the_server
 from adaptcl.engines.network.frames import Frame, pack_kept
 from adaptcl.engines.network.invitation import Invitation, Reply
 from adaptcl.engines.network.keys import WorkerKeys
 from adaptcl.engines.network.messages import (
+    DESCRIBE,
     END,
     INVITE,
     TASK,
@@ -93,10 +95,16 @@ class WorkerProcess:
     """One worker's process."""
 
     def __init__(
-        self, connection: ServerConnection, prepare: Prepare, memory: Path, say: Say
+        self,
+        connection: ServerConnection,
+        prepare: Prepare,
+        describe: Callable[[], LocalStatistics],
+        memory: Path,
+        say: Say,
     ) -> None:
         self._connection = connection
         self._prepare = prepare
+        self._describe = describe
         self._memory = memory
         self._say = say
         self._participation: Participation | None = None
@@ -146,7 +154,11 @@ class WorkerProcess:
                     self._participation.memories.forget()
                 self._say("the run is over")
                 return
-            if incoming.kind == INVITE:
+            if incoming.kind == DESCRIBE:
+                with self._telling_failures(node, incoming):
+                    told = self._describe().frame()
+                node.answer(incoming, told.to_bytes())
+            elif incoming.kind == INVITE:
                 self._take_part(node, incoming)
             elif incoming.kind == TASK and self._participation is not None:
                 node.answer(incoming, self._carry_out(self._participation, incoming.content))
@@ -165,7 +177,7 @@ class WorkerProcess:
 
     def _take_part(self, node: Node, incoming: Incoming) -> None:
         """Answer an invitation, by what this worker's model turns out to be."""
-        try:
+        with self._telling_failures(node, incoming):
             invitation = Invitation.read(Frame.from_bytes(incoming.content))
             if self._participation is None or self._participation.invitation != invitation:
                 if self._participation is not None:
@@ -173,17 +185,22 @@ class WorkerProcess:
                 self._participation = Participation(
                     invitation, self._prepare(invitation), self._memory
                 )
-        except Exception as error:
-            # The server hears that something failed on this machine, and no more.
-            node.answer(incoming, Reply(error=for_the_server(error)).frame().to_bytes())
-            if isinstance(error, AdaptCLError):
-                raise
-            raise for_the_owner(error) from error
         mine = self._participation.fingerprint
         held = self._participation.frozen
         holds = None if held is None else pack_kept(held.kept)
         node.answer(incoming, Reply(fingerprint=mine, holds=holds).frame().to_bytes())
         self._say(f"taking part as worker {invitation.worker}")
+
+    @contextmanager
+    def _telling_failures(self, node: Node, incoming: Incoming) -> Iterator[None]:
+        """If a worker cannot take part, the server hears that something failed, and no more."""
+        try:
+            yield
+        except Exception as error:
+            node.answer(incoming, Reply(error=for_the_server(error)).frame().to_bytes())
+            if isinstance(error, AdaptCLError):
+                raise
+            raise for_the_owner(error) from error
 
 
 def _known_before(invitation: Invitation, workload: LocalWorkload) -> FrozenCopy | None:

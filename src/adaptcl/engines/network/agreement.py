@@ -1,0 +1,148 @@
+"""What workers tell of their data before a run, where the server knows nothing of them.
+
+Each worker sends the shapes and types of its samples, its classes, and for each channel how many
+numbers there are, their sum and the sum of their squares. The server makes of these what its own
+data would tell otherwise: the shape and the classes that the model is built for, and the mean and
+the deviation that all workers normalise by. They are those of all data together. No sample travels.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from adaptcl.data.description import Inputs, OddError, forms_in_words, read_inputs
+from adaptcl.data.items import CHUNK
+from adaptcl.data.samples import DataSet, Samples
+from adaptcl.engines.network.frames import Frame, is_whole_number
+from adaptcl.engines.network.invitation import Reply
+from adaptcl.errors import DataError, UpdateError
+
+_LARGEST = 1e30
+"""Of sums and squares: the server adds and multiplies them."""
+_ROUNDING = 1e-6
+_CONSTANT = 1e-12
+"""A smaller variance is that of a constant channel, which cannot be normalised."""
+
+
+@dataclass(frozen=True)
+class LocalStatistics:
+    """What a worker tells of its data."""
+
+    inputs: Inputs
+    count: int = 0
+    """Numbers in each channel; 0 if inputs have no channels to normalise."""
+    sums: tuple[float, ...] = ()
+    squares: tuple[float, ...] = ()
+
+    @classmethod
+    def of(cls, data: DataSet) -> LocalStatistics:
+        known = replace(Inputs.of(data.train, data.classes, data.outputs), mean=None, std=None)
+        if not _has_channels(known):
+            return cls(known)
+        count, sums, squares = _added(data.train)
+        return cls(known, count, tuple(sums.tolist()), tuple(squares.tolist()))
+
+    def frame(self) -> Frame:
+        sums, squares = list(self.sums), list(self.squares)
+        header = {"count": self.count, "sums": sums, "squares": squares}
+        return Frame({"inputs": self.inputs.to_json(), **header}, {})
+
+    @classmethod
+    def read(cls, frame: Frame) -> LocalStatistics:
+        """Read what a worker sent, and refuse what cannot be of any data."""
+        if frame.header.get("error"):
+            raise UpdateError(Reply.read(frame).error)
+        try:
+            inputs = read_inputs(frame.header.get("inputs"))
+        except OddError as odd:
+            raise UpdateError(f"it says of its data that {odd}.") from None
+        if not inputs.width or inputs.mean is not None:
+            raise UpdateError("it does not say what its targets are, or normalises by itself.")
+        count = frame.header.get("count")
+        if not is_whole_number(count):
+            raise UpdateError(f"it says that count is {count!r:.50}.")
+        channels = inputs.shape[0] if _has_channels(inputs) else 0
+        sums = _numbers(frame, "sums", channels)
+        squares = _numbers(frame, "squares", channels)
+        if (count > 0) != (channels > 0) or not all(
+            _is_possible(inputs.kind, count, *each) for each in zip(sums, squares, strict=True)
+        ):
+            raise UpdateError("it sends sums and squares that no numbers have.")
+        return cls(inputs, count, sums, squares)
+
+
+def _has_channels(inputs: Inputs) -> bool:
+    """Whether inputs are images or tables, whose channels and columns are normalised."""
+    is_float = inputs.kind.startswith("float")
+    return inputs.kind == "uint8" or (is_float and len(inputs.shape) in (1, 3))
+
+
+def _added(samples: Samples) -> tuple[int, torch.Tensor, torch.Tensor]:
+    """How many numbers each channel has, their sums and those of their squares."""
+    channels = samples.shape[0]
+    sums = torch.zeros(channels, dtype=torch.float64)
+    squares = torch.zeros(channels, dtype=torch.float64)
+    for begin in range(0, len(samples), CHUNK):
+        stored, _ = samples.stored(torch.arange(begin, min(begin + CHUNK, len(samples))))
+        values = stored.transpose(0, 1).reshape(channels, -1).double()
+        sums += values.sum(1)
+        squares += values.square().sum(1)
+    return len(samples) * math.prod(samples.shape[1:]), sums, squares
+
+
+def _numbers(frame: Frame, name: str, count: int) -> tuple[float, ...]:
+    values: Any = frame.header.get(name)
+    if not isinstance(values, list) or len(values) != count:
+        raise UpdateError(f"it sends other {name} than one for each of {count} channels.")
+    if not all(type(each) in (int, float) and abs(each) <= _LARGEST for each in values):
+        raise UpdateError(f"it sends {name} that cannot be added.")
+    return tuple(float(each) for each in values)
+
+
+def _is_possible(kind: str, count: int, total: float, squares: float) -> bool:
+    if kind == "uint8" and not 0 <= total <= squares <= 255 * total <= 255 * 255 * count:
+        return False
+    return total**2 <= count * squares * (1 + _ROUNDING)
+
+
+def agreed(found: Mapping[int, LocalStatistics]) -> Inputs:
+    """The description of the data of all workers together."""
+    (first, begin), *others = sorted(found.items())
+    for worker, each in others:
+        for what in ("inputs", "targets"):
+            here, there = getattr(each.inputs, what), getattr(begin.inputs, what)
+            if here != there:
+                raise DataError(
+                    f"Worker {worker}'s {what} are {forms_in_words(here)}, those of worker {first} "
+                    f"{forms_in_words(there)}; all must be equal."
+                )
+    known = replace(
+        begin.inputs,
+        classes=_all_classes([each.inputs.classes for each in found.values()]),
+        outputs=max(each.inputs.outputs for each in found.values()),
+    )
+    if not begin.count:
+        return known
+    count = sum(each.count for each in found.values())
+    largest = 255 if known.kind == "uint8" else 1
+    means, deviations = [], []
+    for channel in range(len(begin.sums)):
+        mean = math.fsum(each.sums[channel] for each in found.values()) / count
+        squares = math.fsum(each.squares[channel] for each in found.values()) / count
+        variance = (squares - mean**2) / largest**2
+        usual = _CONSTANT * max(1.0, squares / largest**2)
+        means.append(mean / largest)
+        deviations.append(math.sqrt(variance) if variance > usual else 1.0)
+    return replace(known, mean=tuple(means), std=tuple(deviations))
+
+
+def _all_classes(named: list[tuple[str, ...]]) -> tuple[str, ...]:
+    longest = max(named, key=len)
+    if all(set(names) <= set(longest) for names in named):
+        return longest
+    return tuple(sorted({name for names in named for name in names}))
