@@ -22,7 +22,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,7 +33,7 @@ ROOT = Path(__file__).resolve().parents[1]
 WALL = rb'"wall_time_s": [^,}]*'
 CLOCK = rb'"(\w+_s|heterogeneity\w*|bytes_\w+)": [^,}]*'
 """What a real clock sets; messages between machines hold times, so their sizes vary too."""
-QUICK = {"strategies", "settings/grow", "settings/beta", "forecast", "killed", "own/python"}
+QUICK = {"strategies", "settings/grow", "settings/beta", "forecast", "killed", "custom/python"}
 IMAGES = {"cifar10": "cifar10-jpeg.npz", "tiny-imagenet": "tinyimagenet32-jpeg.npz"}
 CLOCK_SET = "--sigma 4 --train-time 20 --profile-epochs 1 --flops-share 0.8 --bandwidth-max 0.05"
 """Without these a run measures how long training takes, each time a little differently."""
@@ -80,8 +79,8 @@ SETTINGS = {
 COMPARED = "compare run --target-accuracy 30 --csv all.csv --markdown"
 OVER_SEEDS = "compare run --over-seeds --csv seeds.csv --out compared"
 FEW = f"--workers 3 --rounds 3 --pruning-interval 1 {CLOCK_SET} --out"
-OWN = (
-    f"run --model own:build --data own:load --width-multiple 1 {FEW} own",
+CUSTOM = (
+    f"run --model custom:build --data custom:load --width-multiple 1 {FEW} custom",
     "data pack folder:GIVEN/pictures packed.npz",
     f"run --data packed.npz {FEW} packed",
     f"run --data folder:GIVEN/pictures {FEW} pictures",
@@ -93,7 +92,7 @@ GIVEN = {
     "job.toml": 'strategy = "fedavg-s, adaptcl"\ndata = "digits"\nsamples = 300\nworkers = 4\n'
     "rounds = 3\npruning_interval = 1\nsigma = 4\ntrain_time = 20.0\n"
     '[adaptcl]\naggregation = "by-unit"\n',
-    "own.py": """import torch
+    "custom.py": """import torch
 from torch import nn
 def build(shape, classes):
     layers = nn.Conv2d(shape[0], 16, 3), nn.BatchNorm2d(16), nn.ReLU(), nn.Conv2d(16, 24, 3)
@@ -104,9 +103,9 @@ def load(data_dir=None):
     images = torch.randn(400, 1, 10, 10, generator=dice) + labels[:, None, None, None]
     return (images[:300], labels[:300]), (images[300:], labels[300:])
 """,
-    "from_python.py": """import dataclasses, torch, adaptcl, own
+    "from_python.py": """import dataclasses, torch, adaptcl, custom
 from safetensors.torch import save_file; torch.manual_seed(3)
-model, (train, test) = own.build((1, 10, 10), 4), own.load()
+model, (train, test) = custom.build((1, 10, 10), 4), custom.load()
 print(adaptcl.describe(model, train[0][:2]))
 clock = dict(sigma=4, bandwidth_max=0.01, train_time=1.0)
 job = dict(clock, rounds=4, pruning_interval=1, width_multiple=1)
@@ -125,7 +124,7 @@ for name, given, more in (("whole", train, {"workers": 4}), ("parts", parts, {})
     "lists.py": """import contextlib as c, runpy, sys
 for line in sys.argv[1:]:
     sys.argv = ["adaptcl", *line.split(",")]
-    with open(line + ".txt", "w") as told, c.redirect_stdout(told), c.redirect_stderr(told):
+    with open(line + ".txt", "w") as text, c.redirect_stdout(text), c.redirect_stderr(text):
         try:
             runpy.run_module("adaptcl", run_name="__main__", alter_sys=True)
         except SystemExit as end:
@@ -142,7 +141,7 @@ class Box:
     folder: Path
     given: Path
     source: Path
-    unsaid: tuple[str, ...] = ()
+    not_compared: tuple[str, ...] = ()
     """Patterns of files of which only the names are kept, as their content is never the same."""
     real_clock: bool = False
     commands: int = 0
@@ -190,8 +189,8 @@ class Box:
         found, files = {}, sorted(p for p in self.folder.rglob("*") if p.is_file())
         for path in (file for file in files if file.name not in {".lock", ".commands"}):
             name = path.relative_to(self.folder).as_posix()
-            unsaid = any(fnmatch.fnmatch(name, pattern) for pattern in self.unsaid)
-            found[name] = hashlib.sha256(b"" if unsaid else self.plain(path)).hexdigest()
+            not_compared = any(fnmatch.fnmatch(name, pattern) for pattern in self.not_compared)
+            found[name] = hashlib.sha256(b"" if not_compared else self.plain(path)).hexdigest()
         return found
 
     def plain(self, path: Path) -> bytes:
@@ -207,16 +206,16 @@ class Box:
 
 
 def _tensors(content: bytes) -> bytes:
-    """Names, types, shapes, values and what is told of them, but no wall time and its checksum."""
+    """A digest of all tensors and of the header, without wall time and its checksum."""
     size = 8 + int.from_bytes(content[:8], "little")
     header = json.loads(content[8:size])
     meta = json.dumps(header.pop("__metadata__", {}), sort_keys=True)
     meta = re.sub(r'\\"wall_time_s\\": [^,}]*', "", re.sub(r'("tree": ")[0-9a-f]{8}', r"\1", meta))
-    told = hashlib.sha256(meta.encode())
+    digest = hashlib.sha256(meta.encode())
     for name, about in sorted(header.items()):
-        told.update(f"{name} {about['dtype']} {about['shape']} ".encode())
-        told.update(content[slice(*(size + offset for offset in about["data_offsets"]))])
-    return told.digest()
+        digest.update(f"{name} {about['dtype']} {about['shape']} ".encode())
+        digest.update(content[slice(*(size + offset for offset in about["data_offsets"]))])
+    return digest.digest()
 
 
 def prepare(given: Path, data_dir: str | None) -> None:
@@ -249,7 +248,6 @@ def job(settings: str, out: str = "run") -> str:
 
 
 def commands(*lines: str) -> Case:
-    """A case that is some commands or programs, one after the other."""
     return lambda box: box.adaptcl(*lines)
 
 
@@ -257,7 +255,7 @@ def killed(box: Box) -> None:
     """A run that is killed and resumed ends like one that was not."""
     settings = f"{SMALL} --rounds 12 --epochs 6 --jitter 0.05 --averaging 0.4"
     box.adaptcl(job(settings, "whole"))
-    box.unsaid = ("printed/02.txt", "printed/03.txt")  # How far it had come is chance.
+    box.not_compared = ("printed/02.txt", "printed/03.txt")  # How far it had come is chance.
     process = box.start("-m", "adaptcl", *job(settings, "killed").split())
     rounds = box.folder / "killed" / "rounds.jsonl"
     while process.poll() is None and (not rounds.exists() or rounds.read_bytes().count(b"\n") < 4):
@@ -278,13 +276,16 @@ def longer(box: Box) -> None:
 
 def network(box: Box) -> None:
     """A server and two workers on this machine."""
-    box.real_clock, box.unsaid = True, ("printed/*", "keys/*", "run/figures/*", "run/network.toml")
+    box.real_clock, box.not_compared = (
+        True,
+        ("printed/*", "keys/*", "run/figures/*", "run/network.toml"),
+    )
     box.adaptcl("keys keys --workers 2 --host 127.0.0.1")
     with socket.create_server(("127.0.0.1", 0)) as free:
         at = f"127.0.0.1:{free.getsockname()[1]}"
     few = f"--workers 2 --data digits --samples 300 --rounds 3 --strategy fedavg-s --listen {at}"
-    own = f"--server {at} --data digits --deal --threads 1 --patience 60"
-    lines = [f"worker {own} --tls keys/worker-{n} --memory memory-{n}" for n in range(2)]
+    share = f"--server {at} --data digits --deal --threads 1 --patience 60"
+    lines = [f"worker {share} --tls keys/worker-{n} --memory memory-{n}" for n in range(2)]
     lines.insert(0, f"server {few} --tls keys/server --out run")
     running = [box.start("-m", "adaptcl", *line.split()) for line in lines]
     try:
@@ -316,8 +317,8 @@ def cases(listed: Mapping[str, list[str]], given: Path) -> Iterator[tuple[str, C
         yield f"describe/{name}", commands(f"describe --model {name}")
     yield "forecast", commands(f"forecast --sigma 20 {both}", f"forecast --jitter 0.1 {every}")
     yield "compare", commands("run GIVEN/job.toml --seed 1,2 --out run", COMPARED, OVER_SEEDS)
-    yield "own/by-name", commands(*OWN)
-    yield "own/python", commands("GIVEN/from_python.py")
+    yield "custom/by-name", commands(*CUSTOM)
+    yield "custom/python", commands("GIVEN/from_python.py")
     wrong = ("--rounds,0", "--strategy,no", "--strateg,x", "--data,no.npz", "--preset,no")
     yield "refused", commands(f"GIVEN/lists.py {' '.join(f'run,{x}' for x in wrong)} resume,no")
     yield "lists", commands(f"GIVEN/lists.py {' '.join(listed)} {HELPED.replace(' ', ',--help ')}")
@@ -361,7 +362,6 @@ def main() -> int:
     parser.add_argument("--src", default=str(ROOT / "src"), help="source to run [this checkout's]")
     parser.add_argument("--only", default="*", help="cases to run, patterns with commas between")
     parser.add_argument("--quick", action="store_true", help="a few cases, about a minute")
-    parser.add_argument("--jobs", type=int, default=1, help="cases at the same time [1]")
     parser.add_argument("--work", default="proof", help="folder for what the cases leave [proof]")
     parser.add_argument("--data-dir", help="folder with the image files of the paper's presets")
     options = parser.parse_args()
@@ -383,9 +383,9 @@ def main() -> int:
         return named and (name in QUICK or not options.quick)
 
     todo = {k: v for k, v in cases(listed, given) if chosen(k)}
-    with ThreadPoolExecutor(options.jobs) as pool:
-        boxes = [Box(work / name, given, source) for name in todo]
-        now = dict(zip(todo, pool.map(perform, todo, todo.values(), boxes), strict=True))
+    now = {
+        name: perform(name, case, Box(work / name, given, source)) for name, case in todo.items()
+    }
     if options.out:
         Path(options.out).write_text(json.dumps(now, indent=1) + "\n")
     bad = {k: [v["outcome"]] for k, v in now.items() if v["outcome"].startswith("failed")}

@@ -144,3 +144,19 @@ def test_models_are_encoded_as_updates_are_where_the_codec_can(
 def test_an_unknown_codec_is_refused_with_what_there_is() -> None:
     with pytest.raises(SettingError, match=r"'zip'.*plain, fp16, int8, dgc"):
         codec("zip", {})
+
+
+def test_what_comes_out_is_exactly_what_went_in(make_parcel: Parcels) -> None:
+    parcel = make_parcel()
+    plain = codec("plain", {})
+    payload, _ = plain.encode(parcel, Memory())
+    decoded = plain.decode(payload, parcel.reference)
+    assert decoded.keys() == parcel.state.keys()
+    assert all(torch.equal(decoded[name], parcel.state[name]) for name in decoded)
+
+
+def test_every_entry_takes_its_four_bytes(make_parcel: Parcels) -> None:
+    parcel = make_parcel(kept=torch.arange(24) < 10)
+    payload, _ = codec("plain", {}).encode(parcel, Memory())
+    weights, biases, batch_norm, count = 10 * 20 + 3 * 10, 10 + 3, 4 * 10, 8
+    assert payload.nbytes == 4 * (weights + biases + batch_norm) + count

@@ -12,9 +12,8 @@ from typing import Any, Protocol
 from adaptcl.codecs.changes import Reader
 from adaptcl.codecs.codec import Codec, Codecs, Memory, Parcel, Payload
 from adaptcl.codecs.dgc import DGC
-from adaptcl.codecs.fp16 import FP16
-from adaptcl.codecs.int8 import Int8
 from adaptcl.codecs.plain import Plain
+from adaptcl.codecs.rounded import FP16, Int8
 from adaptcl.custom import custom_class
 from adaptcl.errors import SettingError
 from adaptcl.settings import build, is_custom

@@ -1,4 +1,4 @@
-"""Write the changes of tensors into a payload, and read them back without trust.
+"""Reads the changes of tensors from a payload without trust.
 
 Another machine made the payload. An entry with another name, type or shape than agreed is refused
 in one sentence. Values are checked later, in the decoded sub-model: finite changes can still add
@@ -12,14 +12,12 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from adaptcl.codecs.codec import Parcel, Payload
+from adaptcl.codecs.codec import Payload
 from adaptcl.errors import UpdateError
 from adaptcl.units import State
 
 WHOLE = "whole"
 """Label of a tensor that travels itself, not its change."""
-CHANGE, SCALE = "change", "scale"
-"""Labels of a change in few bits, and of the factor to multiply it with."""
 _MAX_NAMED = 3
 """How many unexpected entries an error names: the sender chooses how many there are."""
 
@@ -27,23 +25,6 @@ _MAX_NAMED = 3
 def entry(label: str, name: str) -> str:
     """The name under which something about a tensor travels."""
     return f"{label}:{name}"
-
-
-def scaled_changes(
-    parcel: Parcel,
-    shrinks: Callable[[Parcel, str], bool],
-    scaled: Callable[[Tensor], tuple[Tensor, Tensor]],
-) -> Payload:
-    """Encode the change of each tensor that shrinks by `scaled`; send the other tensors whole."""
-    tensors: State = {}
-    for name, trained in parcel.state.items():
-        if shrinks(parcel, name):
-            change, scale = scaled(trained.float() - parcel.reference[name].float())
-            tensors[entry(CHANGE, name)] = change
-            tensors[entry(SCALE, name)] = scale
-        else:
-            tensors[entry(WHOLE, name)] = trained
-    return Payload(tensors)
 
 
 class Reader:
