@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from torch import Tensor, nn
 
 import adaptcl
 from adaptcl import Result
+from adaptcl.config import JobSettings
+from adaptcl.errors import SettingError
 from adaptcl.events import Event, RoundFinished, RunFinished
-from adaptcl.records import Summary
+from adaptcl.records import Summary, WorkerRecord
+from adaptcl.runs.evaluator import Averaging
+from adaptcl.runs.workload import Workload, load_workload, workload_from_python
+from adaptcl.settings import build
+from adaptcl.strategies.strategy import Closed
+from adaptcl.units import State
+from tests.runs.small_runs import CutOffError, assert_same, clouds, cut_off_after, small_run
 
 CLASSES = 4
 Pair = tuple[Tensor, Tensor]
@@ -74,10 +85,6 @@ def test_it_is_the_model_delivered_that_is_meant(settings: dict[str, Any]) -> No
     assert result.summary.accuracy_by_class == pytest.approx(right_by_class(result))
 
 
-class CutOffError(BaseException):
-    """Ends a run in the middle."""
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("moment", [2, "end"])
 def test_a_run_that_goes_on_says_the_same(tmp_path: Path, moment: int | str) -> None:
@@ -116,3 +123,216 @@ def test_each_workers_sub_model_can_be_tested() -> None:
         assert each == pytest.approx(float((scores.argmax(1) == TEST[1]).double().mean()))
     assert found[0] == result.summary.accuracy
     assert found[1] == found[2] != found[0]
+
+
+def state(value: float, batches: int = 0) -> State:
+    return {"weight": torch.tensor([value]), "num_batches_tracked": torch.tensor(batches)}
+
+
+def closed(round_: int, pruned_rate: float = 0.0) -> Closed:
+    record = WorkerRecord(
+        worker=0,
+        send_s=1.0,
+        train_s=1.0,
+        receive_s=1.0,
+        update_time_s=3.0,
+        retention=1.0,
+        pruned_rate=pruned_rate,
+        bytes_sent=1,
+        bytes_received=1,
+    )
+    return Closed(round_, (record,))
+
+
+def means(averaging: Averaging, values: list[float], first: int = 1) -> list[float]:
+    return [
+        float(averaging.add(state(value), closed(first + number))["weight"])
+        for number, value in enumerate(values)
+    ]
+
+
+def test_without_a_share_it_is_always_the_last_model() -> None:
+    values = [1.0, 5.0, -3.0, 2.0]
+    assert means(Averaging(0.0), values) == values
+
+
+def test_in_the_first_rounds_it_is_the_last_model() -> None:
+    values = [float(number) for number in range(1, 21)]
+    assert means(Averaging(0.05), values) == values
+
+
+def test_the_newest_model_weighs_less_the_more_rounds_there_were() -> None:
+    averaging = Averaging(0.1)
+    means(averaging, [0.0] * 39)
+    assert means(averaging, [1.0], first=40) == [pytest.approx(1 / 4)]
+    means(averaging, [0.0] * 159, first=41)
+    assert means(averaging, [1.0], first=200)[0] == pytest.approx(1 / 20, abs=1e-3)
+
+
+def test_one_bad_round_hardly_shows() -> None:
+    values = [70.0] * 100
+    values[-2] = 50.0
+    assert min(means(Averaging(0.05), values)) > 65
+
+
+def test_a_pruning_begins_the_mean_anew_without_the_round_of_the_pruning() -> None:
+    averaging = Averaging(0.1)
+    means(averaging, [1.0] * 50)
+    pruned = averaging.add(state(9.0), closed(51, pruned_rate=0.3))
+    assert float(pruned["weight"]) == 9
+    assert means(averaging, [2.0, 4.0, 6.0], first=52) == [2.0, 3.0, 4.0]
+
+
+def test_what_counts_batches_is_not_averaged() -> None:
+    averaging = Averaging(0.5)
+    for number in range(1, 10):
+        mean = averaging.add(state(1.0, batches=10 * number), closed(number))
+    assert int(mean["num_batches_tracked"]) == 90
+
+
+def test_the_models_that_were_given_are_left_as_they_were() -> None:
+    averaging = Averaging(0.5)
+    given_ = [state(float(number)) for number in range(10)]
+    for number, each in enumerate(given_):
+        averaging.add(each, closed(number + 1))
+    assert [float(each["weight"]) for each in given_] == list(range(10))
+
+
+@given(
+    values=st.lists(st.floats(-100, 100, width=32), min_size=2, max_size=60),
+    share=st.sampled_from([0.0, 0.05, 0.2, 0.9]),
+    data=st.data(),
+)
+def test_it_goes_on_from_a_snapshot_as_if_nothing_had_been(
+    values: list[float], share: float, data: st.DataObject
+) -> None:
+    stop = data.draw(st.integers(1, len(values) - 1))
+    whole = means(Averaging(share), values)
+    before, after = Averaging(share), Averaging(share)
+    means(before, values[:stop])
+    after.restore(before.snapshot())
+    assert means(after, values[stop:], first=stop + 1) == whole[stop:]
+
+
+def test_a_snapshot_holds_a_model_only_where_the_next_round_needs_it() -> None:
+    averaging = Averaging(0.1)
+    means(averaging, [1.0] * 9)
+    assert averaging.snapshot()["model"] is None
+    means(averaging, [1.0], first=10)
+    assert averaging.snapshot()["model"] is not None
+
+
+@given(values=st.lists(st.floats(0, 1, width=32), min_size=1, max_size=100))
+def test_it_lies_among_the_models_it_is_made_of(values: list[float]) -> None:
+    seen: list[float] = []
+    for value, mean in zip(values, means(Averaging(0.2), values), strict=True):
+        seen.append(value)
+        assert min(seen) - 1e-6 <= mean <= max(seen) + 1e-6
+        assert math.isfinite(mean)
+
+
+QUICK: dict[str, Any] = {"rounds": 3, "batch_size": 16, "train_time": 1.0, "workers": 3}
+
+
+def model() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(6, 24), nn.BatchNorm1d(24), nn.ReLU(), nn.Linear(24, 4))
+
+
+def dealt(count: int) -> Workload:
+    """What a run with the same settings deals to its workers."""
+    job = build(JobSettings, {"workers": 3, "holdout": 0.1})
+    return workload_from_python(model(), clouds(count), None, job)
+
+
+def share_right(tested: nn.Module, samples: tuple[Tensor, Tensor]) -> float:
+    with torch.no_grad():
+        return float((tested(samples[0]).argmax(1) == samples[1]).double().mean())
+
+
+@pytest.mark.parametrize("strategy", ["adaptcl", "fedasync-s"])
+def test_the_delivered_model_is_tested_on_what_the_workers_hold_back(strategy: str) -> None:
+    result = adaptcl.run(model(), clouds(120), strategy=strategy, **QUICK)
+    parts = [(each.inputs, each.targets) for each in dealt(120).held_back]
+    assert [len(labels) for _, labels in parts] == [4, 4, 4]
+    found = [share_right(result.model, part) for part in parts]
+    assert [each["accuracy"] for each in result.worker_metrics] == pytest.approx(found)
+    assert result.summary.accuracy == pytest.approx(sum(found) / 3)
+    assert result.summary.accuracy_by_worker == pytest.approx(found)
+
+
+def test_a_round_has_the_tests_of_the_models_that_were_sent_in_it() -> None:
+    first = adaptcl.run(model(), clouds(120), strategy="fedavg-s", **QUICK).rounds[0]
+    untrained = model().eval()
+    parts = [(each.inputs, each.targets) for each in dealt(120).held_back]
+    expected = {worker: share_right(untrained, part) for worker, part in enumerate(parts)}
+    assert first.worker_values == pytest.approx(expected)
+    assert first.main_value == pytest.approx(sum(expected.values()) / 3)
+
+
+def test_each_worker_can_have_a_test_set_and_larger_ones_count_more() -> None:
+    parts, tests = [clouds(40, seed) for seed in range(2)], [clouds(10, 5), clouds(30, 6)]
+    result = adaptcl.run(model(), parts, tests, **{**QUICK, "workers": 2})
+    found = [share_right(result.model, part) for part in tests]
+    assert [each["accuracy"] for each in result.worker_metrics] == pytest.approx(found)
+    assert result.summary.accuracy == pytest.approx(0.25 * found[0] + 0.75 * found[1])
+    assert [w.test.samples for w in result.rounds[0].workers if w.test] == [10, 30]
+
+
+def test_metrics_of_other_objectives_come_from_workers_too() -> None:
+    torch.manual_seed(0)
+    data = torch.randn(90, 6), torch.randn(90)
+    net = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 1))
+    result = adaptcl.run(net, data, objective="regression", **QUICK)
+    assert {frozenset(each) for each in result.worker_metrics} == {frozenset({"rmse", "mae", "r2"})}
+    # The mean of squares is that of all samples, which the workers have equally many of.
+    squares = [each["rmse"] ** 2 for each in result.worker_metrics if each["rmse"] is not None]
+    assert result.summary.main_value**2 == pytest.approx(sum(squares) / 3)
+
+
+def test_workers_test_as_often_as_the_job_says_beginning_with_the_first_round() -> None:
+    rounds = adaptcl.run(model(), clouds(120), evaluate_every=2, **QUICK).rounds
+    assert [bool(each.worker_values) for each in rounds] == [True, False, True]
+
+
+@pytest.mark.slow
+def test_an_interrupted_run_ends_as_it_would_have_ended(tmp_path: Path) -> None:
+    settings = {"test": None, "holdout": 0.2, "rounds": 4}
+    small_run(tmp_path / "whole", **settings)
+    with pytest.raises(CutOffError):
+        small_run(tmp_path / "cut", listeners=[cut_off_after(3)], **settings)
+    small_run(tmp_path / "cut", resume=True, **settings)
+    assert_same(tmp_path / "cut", tmp_path / "whole")
+    summary = json.loads((tmp_path / "cut" / "summary.json").read_text())
+    assert len(summary["worker_metrics"]) == 4
+
+
+def test_a_run_with_test_data_records_nothing_of_workers_tests(tmp_path: Path) -> None:
+    small_run(tmp_path / "run", rounds=2)
+    assert '"test":' not in (tmp_path / "run" / "rounds.jsonl").read_text()
+    assert "worker_metrics" not in (tmp_path / "run" / "summary.json").read_text()
+
+
+def test_of_a_data_set_by_name_the_test_part_is_not_used() -> None:
+    job = build(JobSettings, {"model": "small", "data": "digits", "workers": 3, "holdout": 0.2})
+    found = load_workload(job)
+    trained, tested = map(len, found.worker_samples), map(len, found.held_back)
+    shares = [each / (each + left) for left, each in zip(trained, tested, strict=True)]
+    assert shares == pytest.approx([0.2] * 3, abs=0.01)
+    assert found.tested_by_workers
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({"fresh_statistics": 10}, "fresh_statistics measures statistics on samples at the server"),
+        ({"strategy": "heterofl"}, "static_batch_norm measures statistics on samples at the serv"),
+        ({"test": clouds(9), "holdout": 0.2}, "holdout is 0.2, but test data is given"),
+        ({"test": [clouds(9)]}, "workers is 3, but test is a list of 1"),
+        ({"holdout": 0.99}, "holdout is 0.99, but a worker has only 10 samples, and none would be"),
+    ],
+)
+def test_what_cannot_be_tested_by_workers_is_refused(given: dict[str, Any], sentence: str) -> None:
+    test = given.pop("test", None)
+    with pytest.raises(SettingError, match=sentence):
+        adaptcl.run(model(), clouds(30), test, **{**QUICK, **given})

@@ -13,16 +13,16 @@ from dataclasses import replace
 from typing import Any
 
 from adaptcl.config import JobSettings
-from adaptcl.config.effects import CONDITIONS, has_effect
+from adaptcl.config.config import SHARED_GROUPS
+from adaptcl.config.effects import CONDITIONS, WHERE_COMPUTED, has_effect
 from adaptcl.engines.environment import EnvironmentSettings
 from adaptcl.report.saved_run import Run
 from adaptcl.settings import declared
-from adaptcl.training import Recipe
 
 NONE = "none"
 """Stands for a setting that is left out or empty."""
-ASIDE = ("seed", "device", "threads", "data_dir", "checkpoint_every")
-"""Settings of where and how a run is computed; they belong to neither job nor method."""
+ASIDE = ("seed", *WHERE_COMPUTED)
+"""Settings that belong to neither job nor method."""
 
 _METHOD = ("strategy", "codec", "codec_down", "fixed", "averaging")
 """Settings of the job's group that belong to the method."""
@@ -41,7 +41,7 @@ _JOB = tuple(
 )
 _SHARED = tuple(
     each.name
-    for group in (JobSettings, Recipe, EnvironmentSettings)
+    for group in SHARED_GROUPS
     for each in declared(group)
     if each.name not in ("strategy", *ASIDE)
 )
