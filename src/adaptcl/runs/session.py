@@ -177,17 +177,8 @@ def _run(
         needed += [folder, StatusFile(folder.path), best]
     tell = Listeners(needed, listeners, stop_rule)
     name = job.model if job.model != FROM_PYTHON else type(workload.model).__name__
-    started = RunStarted(
-        job.strategy,
-        name,
-        job.data,
-        job.workers,
-        strategy.rounds,
-        len(records),
-        measure,
-        session.clock,
-    )
-    tell(started)
+    counts = (job.workers, strategy.rounds, len(records))
+    tell(RunStarted(job.strategy, name, job.data, *counts, measure, session.clock))
     for sentence in session.warnings:
         tell(Warned(sentence))
     loop = Loop(strategy, session.connect(), job.workers, evaluator, [tell], stop_rule, last_test)
@@ -352,8 +343,7 @@ def _simulation(
     # Trainings that run side by side would slow each other down, and be measured so.
     threads = 1 if environment.measured else config.job.threads or _side_by_side(config, workload)
     count = config.job.workers
-    local = LocalWorkers(workers, units, codecs)
-    return Simulation(local, environment, count, min(threads, count))
+    return Simulation(LocalWorkers(workers, units, codecs), environment, count, min(threads, count))
 
 
 def _side_by_side(config: Config, workload: Workload) -> int:
