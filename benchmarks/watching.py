@@ -7,7 +7,6 @@ browser. The report is written at the end.
 
 from __future__ import annotations
 
-import json
 import tempfile
 import threading
 import time
@@ -18,6 +17,7 @@ from adaptcl import models
 from adaptcl.events import Event
 from adaptcl.page.follow import Followed
 from adaptcl.page.html import REPORT, write_report
+from adaptcl.page.page_server import LOOK_EVERY_S, View
 from adaptcl.report.saved_run import read_run
 from adaptcl.runs.status_file import StatusFile
 from benchmarks.benchmark import Bar, BenchmarkReport, Measurement, Request
@@ -28,8 +28,6 @@ _ROUNDS = 20
 _WORKERS = 10
 _IMAGES = 640
 """Images of each worker."""
-_LOOK_EVERY_S = 0.5
-"""As often as the page's server looks for changes."""
 
 
 def measure(request: Request) -> BenchmarkReport:
@@ -112,7 +110,7 @@ class _Browser:
     def __init__(self, folder: Path) -> None:
         self.seconds = 0.0
         self.changes = 0
-        self._followed = Followed([folder])
+        self._view = View(Followed([folder]))
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._look, name="browser", daemon=True)
 
@@ -124,13 +122,12 @@ class _Browser:
         self._thread.join()
 
     def _look(self) -> None:
-        seen = None
+        seen = ""
         while True:
-            version = self._followed.version()
-            if version != seen:
-                seen = version
+            news = self._view.news()
+            if news != seen:
+                seen = news
                 self.changes += 1
-                json.dumps(self._followed.data(), allow_nan=False)
             self.seconds = time.thread_time()
-            if self._over.wait(_LOOK_EVERY_S):
+            if self._over.wait(LOOK_EVERY_S):
                 return

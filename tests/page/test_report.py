@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from adaptcl.page.html import page, write_report
-from adaptcl.page.page_data import MOST_ROUNDS, MOST_WORKERS, page_data
+from adaptcl.page.html import json_text, page, write_report
+from adaptcl.page.page_data import MOST_BLOCKS, MOST_WORKERS, page_data
 from adaptcl.records import RoundRecord, WorkerRecord
 from adaptcl.report.saved_run import Run, by_strategy, read_run
 
@@ -59,7 +59,7 @@ def test_a_run_is_hidden_and_shown_again(opened: Any) -> None:
     button = opened.locator("#methods button", has_text="adaptcl")
     button.click()
     assert opened.locator("#metric .uplot").get_attribute("data-points") == "6"
-    assert opened.locator("#phases h3").count() == 1
+    assert opened.locator("#ends h3").count() == 1
     button.click()
     assert opened.locator("#metric .uplot").get_attribute("data-points") == "12"
 
@@ -70,7 +70,7 @@ def test_a_bar_of_the_timeline_tells_its_numbers_and_zooms(opened: Any) -> None:
     canvas.scroll_into_view_if_needed()
     box = canvas.bounding_box()
     assert canvas.get_attribute("data-bars") == "24"
-    opened.mouse.move(box["x"] + 75, box["y"] + 9)
+    opened.mouse.move(box["x"] + 40, box["y"] + 9)
     shown = opened.locator("#tip").inner_text()
     assert shown.startswith("worker 0, round 1\nsend ")
     assert "retention 100.0 %" in shown
@@ -81,6 +81,44 @@ def test_a_bar_of_the_timeline_tells_its_numbers_and_zooms(opened: Any) -> None:
     assert opened.evaluate("state.zoom") is not None
     canvas.dblclick(position={"x": 200, "y": 9})
     assert opened.evaluate("state.zoom") is None
+
+
+@pytest.mark.slow
+def test_a_worker_is_hidden_and_shown_again(opened: Any) -> None:
+    button = opened.locator("#workers button", has_text="2")
+    button.click()
+    assert opened.locator("#timeline").get_attribute("data-bars") == "18"
+    assert "worker 2" not in opened.locator("#retention").inner_text()
+    assert "worker 2" not in opened.locator("#widths").inner_text()
+    button.click()
+    assert opened.locator("#timeline").get_attribute("data-bars") == "24"
+
+
+@pytest.mark.slow
+def test_the_first_screen_shows_the_end_of_a_run_without_waiting(opened: Any) -> None:
+    for run in ("fedavg-s", "adaptcl"):
+        for part in ("first", "last"):
+            strip = opened.locator(f'canvas[data-run="{run}"][data-part="{part}"]')
+            box = strip.bounding_box()
+            assert box["y"] + box["height"] < 900
+    waits = opened.evaluate(
+        "state.data.runs.map((run) => run.ends.last.map((bars) => bars.at(-1)[6]))"
+    )
+    (fedavg, adaptcl) = waits
+    assert max(fedavg) > 10 * max(adaptcl)
+
+
+@pytest.mark.slow
+def test_the_report_holds_the_settings_to_run_it_again(
+    opened: Any, runs: Path, tmp_path: Path
+) -> None:
+    with opened.expect_download() as started:
+        opened.locator("#again a").first.click()
+    saved = tmp_path / started.value.suggested_filename
+    started.value.save_as(saved)
+    assert saved.name == "fedavg-s.toml"
+    assert saved.read_bytes() == (runs / "fedavg-s" / "config.toml").read_bytes()
+    assert f"adaptcl run {saved.name}" in opened.locator("#again").inner_text()
 
 
 @pytest.mark.slow
@@ -103,7 +141,7 @@ def test_the_same_runs_give_the_same_bytes(runs: Path, tmp_path: Path, report: P
 def test_no_text_of_a_run_can_become_part_of_the_page(runs: Path) -> None:
     data = page_data([read_run(runs / "adaptcl")])
     data["runs"][0]["label"] = "</script><script>alert(1)</script>"
-    assert "<script>alert" not in page(data)
+    assert "<script>alert" not in page(json_text(data))
 
 
 def test_a_long_run_of_many_workers_stays_small() -> None:
@@ -117,6 +155,11 @@ def test_a_long_run_of_many_workers_stays_small() -> None:
     run = Run(Path("runs"), "big", {"strategy": "fedavg", "rounds": 5000}, rounds, None)
     data = page_data([run])["runs"][0]
     assert len(data["timeline"]["workers"]) == MOST_WORKERS
-    assert len(data["timeline"]["rounds"]) == MOST_ROUNDS
-    assert data["phases"]["workers_in_all"] == 1000
+    assert data["workers_seen"] == 1000
+    (slowest, *_), workers = data["timeline"]["bars"], data["timeline"]["workers"]
+    assert workers[0] == 0
+    assert len(slowest) <= MOST_BLOCKS
+    # A block adds up its rounds, so nothing of the run is missing: 2 s of training in each.
+    assert [bar[0] for bar in slowest][:3] == [1, 18, 35]
+    assert sum(bar[4] for bar in slowest) == pytest.approx(5000 * 2.0)
     assert len(json.dumps(data)) < 1_000_000

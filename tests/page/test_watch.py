@@ -44,7 +44,7 @@ def until(holds: Callable[[], bool], seconds: float = 60.0) -> None:
 
 
 @pytest.mark.slow
-def test_the_page_follows_a_run_and_shows_that_it_was_killed(
+def test_the_page_follows_a_run_that_is_killed_and_resumed(
     browser: Any, going_on: tuple[Path, subprocess.Popen[bytes]]
 ) -> None:
     out, process = going_on
@@ -64,6 +64,21 @@ def test_the_page_follows_a_run_and_shows_that_it_was_killed(
     process.wait()
     opened.wait_for_selector("[data-state=stopped]", timeout=10_000)
     assert f"adaptcl resume {out}" in opened.locator("#live").inner_text()
+
+    with subprocess.Popen(
+        [sys.executable, "-m", "adaptcl", "resume", str(out)],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    ) as resumed:
+        try:
+            killed_after = opened.evaluate("state.data.runs[0].curves.round.at(-1)")
+            opened.wait_for_selector("[data-state=running]", timeout=60_000)
+            goes_on = f"state.data.runs[0].curves.round.at(-1) > {killed_after}"
+            opened.wait_for_function(goes_on, timeout=60_000)
+        finally:
+            resumed.kill()
+    shown = opened.evaluate("state.data.runs[0].curves.round")
+    assert shown == list(range(1, len(shown) + 1))
     opened.close()
     watch.close()
 

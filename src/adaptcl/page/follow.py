@@ -7,11 +7,13 @@ import shlex
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from operator import is_not
 from pathlib import Path
 from typing import Any
 
 from adaptcl.errors import RunFolderError
-from adaptcl.page.page_data import Values, page_data
+from adaptcl.page.html import json_text
+from adaptcl.page.page_data import RunView, shown_together
 from adaptcl.records import RoundRecord
 from adaptcl.report.labels import distinct_labels
 from adaptcl.report.saved_run import Run, by_strategy, read_run
@@ -29,8 +31,13 @@ class _Known:
     """What has been read of a run so far."""
 
     run: Run
+    """With the rounds that it had when it was first read."""
+    inode: int
+    """Of the file of its rounds."""
     offset: int = 0
     records: list[RoundRecord] = field(default_factory=list)
+    view: RunView | None = None
+    """What the page shows of it, as long as nothing more is read."""
 
 
 class Followed:
@@ -39,6 +46,11 @@ class Followed:
     def __init__(self, places: Sequence[Path]) -> None:
         self._places = places
         self._known: dict[Path, _Known] = {}
+        self._shown: list[RunView] = []
+        self._runs: Sequence[Run] = ()
+        self._text = json_text(shown_together([], []))
+        self._edition = 0
+        """Counts the changes of what is shown beside how the runs stand."""
 
     def version(self) -> Version:
         """Differs from the last one when there is something new to show."""
@@ -56,27 +68,39 @@ class Followed:
                 found.append((f"{folder} alive", int(is_alive(status)), 0))
         return tuple(found)
 
-    def data(self) -> Values:
-        """What the page shows now."""
-        runs = []
+    def read(self) -> tuple[str, str]:
+        """All that the page shows, and how the runs stand, as JSON.
+
+        Of what has not changed nothing is worked out again: a status changes with every task.
+        """
+        views = {}
         for folder in self._folders():
             try:
-                runs.append(self._read(folder))
+                views[folder] = self._view(folder)
             except RunFolderError:
                 continue  # a run that is just beginning; the next look finds it
-        labelled = distinct_labels(by_strategy(runs))
-        return {**page_data(labelled), "live": [_live(run) for run in labelled]}
+        found = list(views.values())
+        if len(found) != len(self._shown) or any(map(is_not, found, self._shown)):
+            self._shown, self._edition = found, self._edition + 1
+            self._runs = distinct_labels(by_strategy([view.run for view in found]))
+            together = shown_together(self._runs, [views[run.folder] for run in self._runs])
+            self._text = json_text(together)
+        live = [_live(run) for run in self._runs]
+        news = json_text({"edition": self._edition, "live": live})
+        return f"{self._text[:-1]},{news[1:]}", news
 
     def _folders(self) -> list[Path]:
-        return [folder for place in self._places for folder in run_folders(place)]
+        return [folder for place in self._places for folder in run_folders(place, levels=2)]
 
-    def _read(self, folder: Path) -> Run:
+    def _view(self, folder: Path) -> RunView:
+        """What the page shows of a run; of its rounds only the new ones are read."""
         path = folder / "rounds.jsonl"
-        size = path.stat().st_size if path.is_file() else 0
+        stat = path.stat() if path.is_file() else None
+        inode, size = (stat.st_ino, stat.st_size) if stat else (0, 0)
         known = self._known.get(folder)
-        if known is None or size < known.offset:  # a resume drops rounds after its checkpoint
-            known = _Known(read_run(folder))
-            self._known[folder] = known
+        # A resume writes the file again, without the rounds after its checkpoint.
+        if known is None or inode != known.inode:
+            known = self._known[folder] = _Known(read_run(folder), inode)
         if size > known.offset:
             with path.open("rb") as file:
                 file.seek(known.offset)
@@ -85,11 +109,12 @@ class Followed:
                         break
                     known.records.append(RoundRecord.from_json(json.loads(line)))
                     known.offset += len(line)
-        summary = known.run.summary
-        if summary is None and (folder / "summary.json").exists():
-            known.run = read_run(folder)
-            summary = known.run.summary
-        return replace(known.run, rounds=tuple(known.records), summary=summary)
+            known.view = None
+        if known.run.summary is None and (folder / "summary.json").exists():
+            known.run, known.view = read_run(folder), None
+        if known.view is None:
+            known.view = RunView.of(replace(known.run, rounds=tuple(known.records)))
+        return known.view
 
 
 def _live(run: Run) -> dict[str, Any]:

@@ -22,7 +22,7 @@ REPORT = "report.html"
 def write_report(runs: Sequence[Run], path: Path) -> None:
     """Write a page about these runs; the same runs give the same bytes."""
     with written_whole(path) as file:
-        file.write(page(page_data(runs)).encode("utf-8"))
+        file.write(page(json_text(page_data(runs))).encode("utf-8"))
 
 
 def write_reports(runs: Sequence[Run], folder: Path) -> Path:
@@ -35,10 +35,14 @@ def write_reports(runs: Sequence[Run], folder: Path) -> Path:
     return folder / REPORT
 
 
-def page(data: Values) -> str:
+def json_text(data: Values) -> str:
+    return json.dumps(data, separators=(",", ":"), allow_nan=False)
+
+
+def page(data: str) -> str:
     """The page with its data, script and style in it."""
     # No text in a run may close the script element that holds it.
-    content = json.dumps(data, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
+    content = data.replace("<", "\\u003c")
     parts = {
         "/*STYLE*/": _asset("uPlot.min.css") + _asset("page.css"),
         "/*UPLOT*/": _asset("uPlot.iife.min.js"),

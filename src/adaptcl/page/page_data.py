@@ -1,17 +1,19 @@
 """What the page shows of runs, as plain values for JSON, small enough for any run.
 
-Curves keep every round. Of the timeline, which has a bar for each worker and round, a long run
-keeps an even choice: its size does not grow with the run.
+Curves keep every round up to some thousands. Of the timeline, which has a bar for each worker and
+round, a long run's rounds are added up in blocks: its size does not grow with the run.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
+from adaptcl.config.config import FROM_PYTHON
 from adaptcl.errors import RunFolderError
 from adaptcl.records import RoundRecord
 from adaptcl.report.comparison import compare
@@ -22,7 +24,6 @@ from adaptcl.report.worker_timeline import (
     TimelineBar,
     chosen_workers,
     even_choice,
-    phase_seconds,
     timeline_bars,
     waiting_share,
 )
@@ -30,52 +31,94 @@ from adaptcl.runs.run_files import read_delivered
 
 MOST_WORKERS = 40
 """Workers that the page names one by one; of more it shows an even choice from slow to fast."""
-MOST_ROUNDS = 300
-"""Rounds of the timeline."""
+MOST_BLOCKS = 300
+"""Bars of a worker in the timeline; each adds up some rounds where a run has more."""
 MOST_POINTS = 3000
 """Points of a curve."""
+FIRST_ROUNDS = 3
+"""The beginning and the end of a run are shown as long as these rounds of the slowest run take."""
+FIRST_WORKERS = 10
+"""Workers that the beginning and the end are shown of."""
 
 Values = dict[str, Any]
 Bars = Sequence[TimelineBar]
 
 
+@dataclass(frozen=True)
+class RunView:
+    """All that the page shows of one run whatever other runs it is shown with."""
+
+    run: Run
+    values: Values
+    bars: Sequence[Bars]
+    """The timeline, round by round."""
+
+    @classmethod
+    def of(cls, run: Run) -> RunView:
+        """Work it out; on a long run this is what takes the page's time."""
+        bars = timeline_bars(run.rounds)
+        return cls(run, _run(run, bars), bars)
+
+
 def page_data(runs: Sequence[Run]) -> Values:
     """All that the page shows of these runs."""
+    return shown_together(runs, [RunView.of(run) for run in runs])
+
+
+def shown_together(runs: Sequence[Run], views: Sequence[RunView]) -> Values:
+    """All that the page shows of these runs, whose labels now tell them apart."""
     colours = [look.colour for look in looks([run.strategy for run in runs])]
+    length = max((_end(run.rounds[:FIRST_ROUNDS]) for run in runs), default=0.0)
     return {
-        "runs": [_run(run, colour) for run, colour in zip(runs, colours, strict=True)],
-        "verdict": verdict(compare(runs)),
+        "runs": [
+            {**view.values, "label": run.label, "colour": colour, "ends": _ends(view, length)}
+            for run, view, colour in zip(runs, views, colours, strict=True)
+        ],
+        "verdict": verdict(compare(runs)) if len(runs) > 1 else "",
     }
 
 
-def _run(run: Run, colour: str) -> Values:
+def _run(run: Run, bars: Sequence[Bars]) -> Values:
     chosen = chosen_workers(run.rounds, MOST_WORKERS)
-    bars = timeline_bars(run.rounds)
     summary = run.summary
+    half = sum(record.virtual_time_s <= _end(run.rounds) / 2 for record in run.rounds)
     return {
-        "label": run.label,
         "strategy": run.strategy,
-        "colour": colour,
         "clock": run.clock,
         "finished": summary is not None,
         "rounds_planned": run.config.get("rounds"),
         "workers": run.config.get("workers"),
+        "workers_seen": len({each.worker for record in run.rounds for each in record.workers}),
         "model": run.config.get("model"),
         "data": run.config.get("data"),
         "settings": {name: _text(value) for name, value in run.config.items()},
+        "toml": _settings_file(run),
         "folder": run.folder.name,
         "metric": {"label": run.measure.label, "in_percent": run.measure.in_percent},
         "value": _last_value(run.rounds) if summary is None else _known(summary.main_value),
-        "time_s": run.rounds[-1].virtual_time_s if run.rounds else 0.0,
+        "time_s": _end(run.rounds),
+        "waiting": [_short(waiting_share(each)) for each in (bars, bars[:half], bars[half:])],
         "curves": _curves(run.rounds, bars),
-        "phases": _phases(bars, chosen),
         "timeline": _timeline(run.rounds, bars, chosen),
         "widths": _widths(run, chosen),
     }
 
 
+def _end(rounds: Sequence[RoundRecord]) -> float:
+    return rounds[-1].virtual_time_s if rounds else 0.0
+
+
 def _text(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _settings_file(run: Run) -> str | None:
+    """With which anybody can run it again; None if that takes a model or data from Python."""
+    try:
+        text = (run.folder / "config.toml").read_text(encoding="utf-8")
+    except OSError:
+        return None
+    return None if FROM_PYTHON in text else text
 
 
 def _last_value(rounds: Sequence[RoundRecord]) -> float | None:
@@ -95,46 +138,57 @@ def _curves(rounds: Sequence[RoundRecord], bars: Sequence[Bars]) -> Values:
         "round": [record.round for record in kept],
         "time": [_short(record.virtual_time_s) for record in kept],
         "value": [record.main_value for record in kept],
-        "train_loss": [record.train_loss for record in kept],
-        "test_loss": [record.test_loss for record in kept],
         "heterogeneity": [record.heterogeneity for record in kept],
         "bytes": [(record.bytes_sent or 0) + (record.bytes_received or 0) for record in kept],
         "waiting": [_short(waiting_share([bars[place]])) for place in chosen],
     }
 
 
-def _phases(bars: Sequence[Bars], chosen: Sequence[int]) -> Values:
-    """Seconds that each worker spent on each phase over the whole run."""
-    totals = phase_seconds(bars)
-    return {
-        "workers": list(chosen),
-        "seconds": [[_short(value) for value in totals[worker]] for worker in chosen],
-        "waiting": _short(waiting_share(bars)),
-        "workers_in_all": len(totals),
-    }
-
-
 def _timeline(rounds: Sequence[RoundRecord], bars: Sequence[Bars], chosen: Sequence[int]) -> Values:
-    """Bars: for each worker [round, begin, send, train, receive, retention, waits until]."""
-    places = even_choice(len(rounds), MOST_ROUNDS)
-    kept = [rounds[place] for place in places]
-    of_worker: dict[int, list[list[float]]] = {worker: [] for worker in chosen}
-    for place in places:
-        for bar in bars[place]:
-            if bar.record.worker in of_worker:
-                of_worker[bar.record.worker].append(_bar(bar))
+    """Blocks of rounds: for each worker what `_block` makes of them."""
+    size = max(1, math.ceil(len(rounds) / MOST_BLOCKS))
+    starts = range(0, len(rounds), size)
+    blocks = [_by_worker(bars[start : start + size], chosen) for start in starts]
     return {
         "workers": list(chosen),
-        "bars": list(of_worker.values()),
-        "ends": [_short(record.virtual_time_s) for record in kept],
-        "rounds": [record.round for record in kept],
+        "bars": [[_block(block[worker]) for block in blocks if block[worker]] for worker in chosen],
+        "ends": [_short(each.virtual_time_s) for each in rounds[size - 1 :: size]],
     }
 
 
-def _bar(bar: TimelineBar) -> list[float]:
-    each = bar.record
-    values = (bar.begin_s, each.send_s, each.train_s, each.receive_s, each.retention, bar.until_s)
-    return [bar.round, *map(_short, values)]
+def _ends(view: RunView, length: float) -> Values:
+    """Every bar in the first seconds of a run and in its last."""
+    rounds, end = view.run.rounds, _end(view.run.rounds)
+    workers = chosen_workers(rounds, FIRST_WORKERS)
+    timed = list(zip(view.bars, rounds, strict=True))
+    parts = {
+        "first": [bars for bars, _ in timed if _begins(bars) < length],
+        "last": [bars for bars, record in timed if record.virtual_time_s > end - length],
+    }
+    return {"length": _short(length), "workers": workers} | {
+        name: [[_block([bar]) for bar in each] for each in _by_worker(part, workers).values()]
+        for name, part in parts.items()
+    }
+
+
+def _begins(bars: Bars) -> float:
+    return min((bar.begin_s for bar in bars), default=math.inf)
+
+
+def _by_worker(bars: Iterable[Bars], workers: Sequence[int]) -> dict[int, list[TimelineBar]]:
+    found: dict[int, list[TimelineBar]] = {worker: [] for worker in workers}
+    for each in bars:
+        for bar in each:
+            if bar.record.worker in found:
+                found[bar.record.worker].append(bar)
+    return found
+
+
+def _block(bars: Bars) -> list[float]:
+    """First and last round, beginning, seconds of each phase, retention in the end."""
+    phases = map(sum, zip(*(bar.seconds for bar in bars), strict=True))
+    values = (bars[0].begin_s, *phases, bars[-1].record.retention)
+    return [bars[0].round, bars[-1].round, *map(_short, values)]
 
 
 def _widths(run: Run, chosen: Sequence[int]) -> Values | None:

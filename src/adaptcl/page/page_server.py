@@ -7,7 +7,6 @@ server is enough for a page that few look at; changes reach the browser as serve
 from __future__ import annotations
 
 import hmac
-import json
 import secrets
 import threading
 import time
@@ -22,9 +21,11 @@ from urllib.parse import parse_qs, urlsplit
 from adaptcl.errors import SettingError
 from adaptcl.page.follow import Followed, Version
 from adaptcl.page.html import page
-from adaptcl.page.page_data import Values
 
-_LOOK_EVERY_S = 0.5
+LOOK_EVERY_S = 0.5
+_MOST_SHARE = 0.008
+"""Of a processor's time, whatever the size of the runs: they may need it."""
+_LONGEST_PAUSE_S = 60.0
 _SIGN_OF_LIFE_S = 15.0
 
 
@@ -34,7 +35,7 @@ class Watch:
     def __init__(self, places: Sequence[Path], host: str = "127.0.0.1", port: int = 0) -> None:
         self.token = None if _is_loopback(host) else secrets.token_urlsafe(16)
         """What the address must carry where others can reach it."""
-        self._view = _View(Followed(places))
+        self._view = View(Followed(places))
         handler = type("Handler", (_Handler,), {"view": self._view, "token": self.token})
         try:
             self._server = ThreadingHTTPServer((host, port), handler)
@@ -67,31 +68,47 @@ class Watch:
         self._server.server_close()
 
 
-class _View:
-    """The data of the page, worked out once for each change however many look at it."""
+class View:
+    """What the page shows, worked out once for each change however many look at it.
+
+    The more processor time a look takes, the later is the next one.
+    """
 
     def __init__(self, followed: Followed) -> None:
         self._followed = followed
         self._lock = threading.Lock()
+        self._next_look = 0.0
         self._version: Version | None = None
-        self._data: Values = {}
+        self._text = self._news = ""
 
-    def version(self) -> Version:
+    def text(self) -> str:
+        """All of it, as JSON."""
         with self._lock:
-            return self._followed.version()
+            self._look()
+            return self._text
 
-    def data(self) -> Values:
+    def news(self) -> str:
+        """How the runs stand, as JSON, and a number that changes with all the rest."""
         with self._lock:
-            version = self._followed.version()
-            if version != self._version:
-                self._data, self._version = self._followed.data(), version
-            return self._data
+            self._look()
+            return self._news
+
+    def _look(self) -> None:
+        if time.monotonic() < self._next_look:
+            return
+        began = time.thread_time()
+        version = self._followed.version()
+        if version != self._version:
+            self._text, self._news = self._followed.read()
+            self._version = version
+        pause = min((time.thread_time() - began) / _MOST_SHARE, _LONGEST_PAUSE_S)
+        self._next_look = time.monotonic() + max(pause, LOOK_EVERY_S)
 
 
 class _Handler(BaseHTTPRequestHandler):
     """Answers GET requests for the page, its data and its changes; nothing else."""
 
-    view: ClassVar[_View]
+    view: ClassVar[View]
     token: ClassVar[str | None]
     protocol_version = "HTTP/1.1"
     timeout = 60
@@ -101,9 +118,9 @@ class _Handler(BaseHTTPRequestHandler):
         if not self._may_look(parse_qs(address.query).get("token", [""])[0]):
             self.send_error(HTTPStatus.FORBIDDEN)
         elif address.path == "/":
-            self._send("text/html; charset=utf-8", page(self.view.data()))
+            self._send("text/html; charset=utf-8", page(self.view.text()))
         elif address.path == "/data.json":
-            self._send("application/json", json.dumps(self.view.data(), allow_nan=False))
+            self._send("application/json", self.view.text())
         elif address.path == "/events":
             self._send_changes()
         else:
@@ -133,18 +150,18 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Cache-Control", "no-store")
         self.send_header("Connection", "close")
         self.end_headers()
-        seen: Version | None = None
+        seen = ""
         spoke = time.monotonic()
         try:
             while True:
-                version = self.view.version()
-                if version != seen:
-                    seen, spoke = version, time.monotonic()
-                    self._say(b"data: changed\n\n")
+                news = self.view.news()
+                if news != seen:
+                    seen, spoke = news, time.monotonic()
+                    self._say(f"data: {news}\n\n".encode())
                 elif time.monotonic() - spoke > _SIGN_OF_LIFE_S:
                     spoke = time.monotonic()
                     self._say(b": still here\n\n")
-                time.sleep(_LOOK_EVERY_S)
+                time.sleep(LOOK_EVERY_S)
         except OSError:
             pass  # whoever looked has gone
         self.close_connection = True

@@ -129,7 +129,8 @@ def _of_rounds(run: Run) -> RunOutcome:
     if not rounds:
         return RunOutcome(finished=False, rounds=0)
     tests = tests_of(rounds)
-    best = max(tests, key=lambda test: run.measure.gain(test.value, 0.0), default=None)
+    measure = run.measure  # looked for in the rounds, so only once
+    best = max(tests, key=lambda test: measure.gain(test.value, 0.0), default=None)
     retention = {w.worker: w.retention for record in rounds for w in record.workers}
     first, last = first_and_last_heterogeneity(r.heterogeneity for r in rounds)
     return RunOutcome(

@@ -24,15 +24,18 @@ class TimelineBar:
     record: WorkerRecord
     round: int
     begin_s: float
-    until_s: float
-    """When the worker's waiting ends; without waiting, when its update arrived."""
+    wait_s: float
+    """From the arrival of the update until the worker's waiting ends."""
 
     @property
     def seconds(self) -> tuple[float, float, float, float]:
         """The length of each phase, in the order of `PHASES`."""
         each = self.record
-        wait = self.until_s - self.begin_s - each.update_time_s
-        return each.send_s, each.train_s, each.receive_s, max(0.0, wait)
+        return each.send_s, each.train_s, each.receive_s, self.wait_s
+
+    @property
+    def until_s(self) -> float:
+        return self.begin_s + self.record.update_time_s + self.wait_s
 
     def phases(self) -> list[tuple[float, float]]:
         """The beginning and the length of each phase."""
@@ -58,7 +61,7 @@ def _backwards(rounds: Sequence[RoundRecord]) -> Iterator[list[TimelineBar]]:
             starts = begin if each.begin_s is None else each.begin_s
             ends = starts + each.update_time_s
             closes = record.virtual_time_s if has_barrier else next_begins.get(each.worker, ends)
-            bars.append(TimelineBar(each, record.round, starts, max(ends, closes)))
+            bars.append(TimelineBar(each, record.round, starts, max(0.0, closes - ends)))
             next_begins[each.worker] = starts
         yield bars[::-1]
 
@@ -76,9 +79,9 @@ def phase_seconds(bars: Sequence[Sequence[TimelineBar]]) -> dict[int, list[float
 
 def waiting_share(bars: Sequence[Sequence[TimelineBar]]) -> float:
     """The share of all workers' time that they wait."""
-    spent = [bar.seconds for of_round in bars for bar in of_round]
-    whole = math.fsum(map(sum, spent))
-    return math.fsum(each[-1] for each in spent) / whole if whole else 0.0
+    waits = math.fsum(bar.wait_s for of_round in bars for bar in of_round)
+    works = math.fsum(bar.record.update_time_s for of_round in bars for bar in of_round)
+    return waits / (waits + works) if waits else 0.0
 
 
 def chosen_workers(rounds: Sequence[RoundRecord], most: int) -> list[int]:

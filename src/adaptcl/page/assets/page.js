@@ -1,9 +1,10 @@
 "use strict";
 // Draws the runs in #data. Served by `adaptcl watch`, it follows a run that goes on.
 
+const FEW = 3; // runs whose results are told one by one at the top
 const PHASES = ["send", "train", "receive", "wait"];
 const el = (id) => document.getElementById(id);
-const state = { data: null, hidden: new Set(), axis: "time", run: {}, zoom: null, plots: [] };
+const state = { data: null, hidden: new Set(), hiddenWorkers: new Set(), axis: "time", run: {}, zoom: null, plots: {} };
 
 const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 const percent = (x, digits = 1) => (x == null ? "–" : (100 * x).toFixed(digits) + " %");
@@ -51,7 +52,7 @@ function drawHead() {
     same("model") && "model " + first.model, same("data") && "data " + first.data,
     same("workers") && first.workers + " workers", same("rounds_planned") && first.rounds_planned + " rounds",
   ].filter(Boolean).join(", ");
-  const lines = [...verdict(begun()), ...(state.data.verdict ? [[node("b", {}, state.data.verdict)]] : [])];
+  const lines = [...(begun().length > FEW ? [] : begun().map(result)), ...(state.data.verdict ? [[node("b", {}, state.data.verdict)]] : [])];
   el("verdict").replaceChildren(...lines.map((line) => node("li", {}, ...line)));
   el("methods").replaceChildren(...(runs.length > 1 ? runs : []).map((run) => node("button", {
     "aria-pressed": String(!state.hidden.has(run.label)), title: "show or hide this run",
@@ -60,53 +61,45 @@ function drawHead() {
       if (state.hidden.size === runs.length) state.hidden.clear();
       draw();
     },
-  }, node("span", { class: "dot", style: "background:" + run.colour }), run.label)));
+  }, dot(run), run.label)));
 }
 
-function verdict(runs) {
-  return runs.slice(0, 6).map((run) => {
-    const after = run.finished ? "" : " so far";
-    return [
-      node("span", { class: "dot", style: "background:" + run.colour }),
-      node("b", {}, run.label),
-      `: ${run.metric.label} ${metric(run.metric)(run.value)} after ${duration(run.time_s)} of ${run.clock}${after}; workers waited `,
-      node("b", {}, percent(run.phases.waiting, 0)),
-      " of the time.",
-    ];
-  });
+const came = (run) => `${run.metric.label} ${metric(run.metric)(run.value)} after ${duration(run.time_s)} of ${run.clock}${run.finished ? "" : " so far"}`;
+
+function result(run) {
+  return [dot(run), node("b", {}, run.label), `: ${came(run)}; workers waited `, node("b", {}, percent(run.waiting[0], 0)), " of the time."];
 }
+
+const theme = matchMedia("(prefers-color-scheme: dark)");
+const colour = (run) => (theme.matches ? `color-mix(in oklab, ${run.colour} 75%, white)` : run.colour);
+const dot = (run) => node("span", { class: "dot", style: "background:" + colour(run) });
 
 // Who waits for whom --------------------------------------------------------------------------
 
-function drawPhases() {
-  el("phases-legend").replaceChildren(...PHASES.map((name) => node("span", {},
-    name === "wait" ? node("i", { class: "swatch wait" }) : node("i", { class: "swatch", style: `background:var(--${name})` }),
-    name)));
-  const total = (each) => each.reduce((a, b) => a + b, 0);
-  // One scale for all runs: a shorter run has shorter bars.
-  const most = Math.max(...shown().flatMap((run) => run.phases.seconds.map(total)), 1e-9);
-  el("phases").replaceChildren(...shown().map((run) => {
-    const { workers, seconds, waiting, workers_in_all } = run.phases;
-    const rows = workers.map((worker, place) => node("div", { class: "phase-row" },
-      node("span", { class: "name" }, "worker " + worker),
-      node("div", { class: "phase-bar", "data-worker": worker }, ...seconds[place].map((value, phase) => {
-        const width = `width:${(100 * value / most).toFixed(3)}%`;
-        const name = PHASES[phase];
-        const part = name === "wait" ? node("i", { class: "wait", style: width })
-          : node("i", { style: `${width};background:var(--${name})` });
-        hover(part, () => `worker ${worker}\n${name} ${duration(value)}`);
-        return part;
-      }))));
-    const some = workers_in_all > workers.length ? `, ${workers.length} of ${workers_in_all} workers shown` : "";
-    return node("div", { class: "phase-run" },
-      node("h3", {}, node("span", { class: "dot", style: "background:" + run.colour }),
-        `${run.label}: ${percent(waiting, 0)} waiting${some}`), ...rows);
+function drawWaiting() {
+  el("legend").replaceChildren(...PHASES.map((name) => node("span", {}, node("i", { class: "swatch " + name }), name)));
+  const runs = shown();
+  el("ends").replaceChildren(...runs.map((run) => {
+    const { workers, length } = run.ends, [, early, late] = run.waiting;
+    const some = run.workers_seen > workers.length ? ` ${workers.length} of ${run.workers_seen} workers are shown.` : "";
+    const strips = [["first", "at the start"], ["last", run.finished ? "at the end" : "now"]].map(([name, caption]) =>
+      node("figure", {}, node("figcaption", {}, caption), node("canvas", { "data-part": name, "data-run": run.label })));
+    return node("article", {},
+      node("h3", {}, dot(run), run.label),
+      node("p", { class: "share" }, node("b", {}, percent(run.waiting[0], 0)), " of the workers' time is waiting"),
+      node("p", { class: "hint" }, `${percent(early, 0)} in the first half of the run, `, node("b", {}, percent(late, 0)), ` in the second.${some}`),
+      ...(runs.length > FEW ? [node("p", { class: "hint" }, came(run) + ".")] : []),
+      node("div", { class: "strips" }, ...strips));
   }));
-}
-
-function hover(element, text) {
-  element.addEventListener("pointermove", (event) => tip(event, text()));
-  element.addEventListener("pointerleave", () => tip(null));
+  for (const canvas of el("ends").querySelectorAll("canvas")) {
+    const run = runs.find((each) => each.label === canvas.dataset.run);
+    const { workers, length, first, last } = run.ends;
+    const isFirst = canvas.dataset.part === "first";
+    const from = isFirst ? 0 : Math.max(0, run.time_s - length);
+    const view = paint(canvas, { workers, rows: isFirst ? first : last, from, to: from + length, row: 13, left: isFirst ? 24 : 4, names: isFirst });
+    canvas.onpointermove = (event) => tellBar(event, canvas, view);
+    canvas.onpointerleave = () => tip(null);
+  }
 }
 
 function tip(event, text) {
@@ -117,6 +110,70 @@ function tip(event, text) {
   const left = Math.min(event.clientX + 14, innerWidth - box.offsetWidth - 6);
   box.style.left = Math.max(4, left) + "px";
   box.style.top = Math.min(event.clientY + 14, innerHeight - box.offsetHeight - 6) + "px";
+}
+
+// Bars ----------------------------------------------------------------------------------------
+// A bar is [first round, last round, begin, send, train, receive, wait, retention].
+
+function phases([, , begin, ...spent]) {
+  return spent.slice(0, 4).map((seconds) => [begin, begin += seconds]);
+}
+
+const endOf = (bar) => bar[2] + bar[3] + bar[4] + bar[5] + bar[6];
+
+// Draws a row of bars for each worker that is not hidden; returns what a pointer needs to know.
+function paint(canvas, { workers, rows, from, to, row, left, names, foot = 0 }) {
+  const kept = workers.map((worker, place) => [worker, rows[place]]).filter(([worker]) => !state.hiddenWorkers.has(worker));
+  const width = canvas.clientWidth, height = kept.length * row + foot, ratio = devicePixelRatio || 1;
+  canvas.style.height = height + "px";
+  canvas.width = width * ratio; canvas.height = height * ratio;
+  const pen = canvas.getContext("2d");
+  pen.scale(ratio, ratio);
+  const at = (time) => left + (width - left - 4) * (time - from) / (to - from || 1);
+  const colours = [css("--send"), css("--train"), css("--receive"), stripe(pen)];
+  pen.font = "11px system-ui, sans-serif";
+  pen.textAlign = "right";
+  kept.forEach(([worker, bars], place) => {
+    const top = place * row + 1;
+    pen.fillStyle = css("--faint");
+    if (names) pen.fillText(String(worker), left - 5, top + row / 2 + 3);
+    for (const bar of bars) {
+      if (endOf(bar) < from || bar[2] > to) continue;
+      phases(bar).forEach(([begin, finish], phase) => {
+        const x = Math.max(left, at(begin)), w = Math.min(width - 4, at(finish)) - x;
+        if (w <= 0) return;
+        pen.fillStyle = colours[phase];
+        pen.fillRect(x, top, Math.max(w, .5), row - 2);
+      });
+    }
+  });
+  return { kept, from, to, left, row, width, height, pen, at };
+}
+
+const timeAt = (event, canvas, { from, to, left, width }) => {
+  const x = event.clientX - canvas.getBoundingClientRect().left;
+  return from + (to - from) * Math.min(1, Math.max(0, (x - left) / (width - left - 4)));
+};
+
+function tellBar(event, canvas, view) {
+  const place = Math.floor((event.clientY - canvas.getBoundingClientRect().top) / view.row);
+  const [worker, bars] = view.kept[place] || [0, []];
+  const time = timeAt(event, canvas, view);
+  const bar = bars.find((each) => each[2] <= time && time <= endOf(each));
+  if (!bar) { tip(null); return; }
+  const rounds = bar[0] === bar[1] ? `round ${bar[0]}` : `rounds ${bar[0]} to ${bar[1]} together`;
+  const spent = PHASES.map((name, phase) => `${name} ${duration(bar[3 + phase])}`);
+  tip(event, [`worker ${worker}, ${rounds}`, ...spent, `retention ${percent(bar[7])}`].join("\n"));
+}
+
+function stripe(pen) {
+  const tile = document.createElement("canvas");
+  tile.width = tile.height = 6;
+  const brush = tile.getContext("2d");
+  brush.fillStyle = css("--wait"); brush.fillRect(0, 0, 6, 6);
+  brush.strokeStyle = css("--wait-line"); brush.lineWidth = 1.4;
+  brush.beginPath(); brush.moveTo(-1, 7); brush.lineTo(7, -1); brush.stroke();
+  return pen.createPattern(tile, "repeat");
 }
 
 // Curves --------------------------------------------------------------------------------------
@@ -137,42 +194,59 @@ function range(low, high) {
   return high > low ? [low, high + 0.05 * (high - low)] : [low - 0.05 * Math.abs(low), low + 0.05 * Math.abs(low) || 1];
 }
 
-function curve(place, { x, y, runs, value, low, title }) {
-  const axis = { stroke: css("--ink"), grid: { stroke: css("--line"), width: 1 }, ticks: { stroke: css("--line") } };
+const SIZES = Array.from({ length: 40 }, (_, power) => 2 ** power);
+
+// Draws curves, or gives new points to those that are there: a zoom and hidden curves stay.
+function plot(place, key, data, options) {
+  const before = state.plots[place], width = Math.max(260, el(place).clientWidth);
+  if (before && before.key === key) {
+    const { min, max } = before.plot.scales.x, [known] = before.plot.data;
+    const zoomed = known.length > 1 && (min > known[0] || max < known[known.length - 1]);
+    before.plot.setData(data, !zoomed);
+    if (zoomed) before.plot.redraw();
+  } else {
+    if (before) before.plot.destroy();
+    const axis = { stroke: css("--ink"), grid: { stroke: css("--line"), width: 1 }, ticks: { stroke: css("--line") } };
+    const made = new uPlot({ width, height: 250, cursor: { drag: { x: true, y: false } }, ...options,
+      axes: options.axes.map((each) => ({ ...axis, ...each })) }, data, el(place));
+    state.plots[place] = { plot: made, key };
+  }
+  if (state.plots[place].plot.width !== width) state.plots[place].plot.setSize({ width, height: 250 });
+  return state.plots[place].plot.root;
+}
+
+function curve(place, { x, y, runs, value, low, title, incrs }) {
   const seconds = x === "time";
   const few = runs.every((run) => run.curves[x].length < 60);
-  const plot = new uPlot({
-    width: Math.max(260, el(place).clientWidth), height: 260,
+  const key = JSON.stringify([x, title, few, theme.matches, runs.map((run) => [run.label, run.colour])]);
+  const root = plot(place, key, joined(runs, x, y), {
     scales: { x: { time: false }, y: { range: (_, min, max) => range(low ?? min, max) } },
     axes: [
-      { ...axis, ...(seconds ? { incrs: STEPS } : {}), values: (_, ticks) => ticks.map((t) => (seconds ? duration(t).replace(".0 ", " ") : t)) },
-      { ...axis, size: 76, values: (_, ticks) => ticks.map(value) },
+      { ...(seconds ? { incrs: STEPS } : {}), values: (_, ticks) => ticks.map((t) => (seconds ? duration(t).replace(".0 ", " ") : t)) },
+      { ...(incrs ? { incrs } : {}), size: 76, values: (_, ticks) => ticks.map(value) },
     ],
     series: [
       { label: seconds ? "time" : "round", value: (_, at) => (at == null ? "–" : seconds ? duration(at) : at) },
       ...runs.map((run) => ({
-        label: run.label, stroke: run.colour, width: 2, spanGaps: true, points: { show: few, size: 5 },
+        label: run.label, stroke: colour(run), width: 2, spanGaps: true, points: { show: few, size: 5 },
         value: (_, v) => (v == null ? "–" : value(v)),
       })),
     ],
-    cursor: { drag: { x: true, y: false } },
-  }, joined(runs, x, y), el(place));
-  plot.root.dataset.points = String(runs.reduce((sum, run) => sum + run.curves[y].filter((v) => v != null).length, 0));
-  plot.root.setAttribute("aria-label", title);
-  state.plots.push([plot, place]);
+  });
+  root.dataset.points = String(runs.reduce((sum, run) => sum + run.curves[y].filter((v) => v != null).length, 0));
+  root.setAttribute("aria-label", title);
 }
 
 function drawCurves() {
-  for (const [plot] of state.plots) plot.destroy();
-  state.plots = [];
   const runs = shown();
   const { label, ...shown_as } = (runs[0] || state.data.runs[0]).metric;
   el("metric-title").textContent = label[0].toUpperCase() + label.slice(1);
-  tabs("metric-tabs", [["time", "over time"], ["round", "over rounds"]], state.axis, (axis) => { state.axis = axis; drawCurves(); });
+  const clock = (runs[0] || state.data.runs[0]).clock;
+  tabs("metric-tabs", [["time", "over " + clock], ["round", "over rounds"]], state.axis, (axis) => { state.axis = axis; drawCurves(); });
   curve("metric", { x: state.axis, y: "value", runs, value: metric(shown_as), title: label });
   curve("heterogeneity", { x: "round", y: "heterogeneity", runs, value: (v) => v.toFixed(2), low: 0, title: "Heterogeneity" });
   curve("waiting", { x: "round", y: "waiting", runs, value: (v) => percent(v, 0), low: 0, title: "Waiting" });
-  curve("bytes", { x: "round", y: "bytes", runs, value: (v) => bytes(v), low: 0, title: "Bytes" });
+  curve("bytes", { x: "round", y: "bytes", runs, value: (v) => bytes(v), low: 0, title: "Bytes", incrs: SIZES });
   drawRetention();
 }
 
@@ -189,105 +263,74 @@ function runTabs(place, runs, redraw) {
 }
 
 function drawRetention() {
-  state.plots = state.plots.filter(([plot, place]) => place !== "retention" || (plot.destroy(), false));
   const run = runTabs("retention-tabs", shown(), drawRetention);
   if (!run) return;
   const { workers, bars } = run.timeline;
-  const rounds = [...new Set(bars.flat().map((bar) => bar[0]))].sort((a, b) => a - b);
-  const rows = bars.map((each) => {
-    const known = new Map(each.map((bar) => [bar[0], bar[5]]));
+  const rounds = [...new Set(bars.flat().map((bar) => bar[1]))].sort((a, b) => a - b);
+  const kept = workers.map((worker, place) => [worker, place]).filter(([worker]) => !state.hiddenWorkers.has(worker));
+  const rows = kept.map(([, place]) => {
+    const known = new Map(bars[place].map((bar) => [bar[1], bar[7]]));
     return rounds.map((round) => known.get(round) ?? null);
   });
-  const shade = (place) => `hsl(${215 - 195 * place / Math.max(1, workers.length - 1)} 70% 50%)`;
-  const axis = { stroke: css("--ink"), grid: { stroke: css("--line"), width: 1 }, ticks: { stroke: css("--line") } };
-  const plot = new uPlot({
-    width: Math.max(260, el("retention").clientWidth), height: 260, scales: { x: { time: false }, y: { range: [0, 1.03] } },
-    axes: [axis, { ...axis, size: 58, values: (_, ticks) => ticks.map((t) => percent(t, 0)) }],
-    series: [{ label: "round" }, ...workers.map((worker, place) => ({
+  // From orange to blue, which every eye tells apart.
+  const shade = (place) => `color-mix(in oklab, #0072b2 ${Math.round(100 * place / Math.max(1, workers.length - 1))}%, #e69f00)`;
+  plot("retention", JSON.stringify([run.label, theme.matches, kept]), [rounds, ...rows], {
+    scales: { x: { time: false }, y: { range: [0, 1.03] } },
+    axes: [{}, { size: 58, values: (_, ticks) => ticks.map((t) => percent(t, 0)) }],
+    series: [{ label: "round" }, ...kept.map(([worker, place]) => ({
       label: "worker " + worker, stroke: shade(place), width: 1.5, spanGaps: true, points: { show: false },
       value: (_, v) => percent(v, 0),
     }))],
-    legend: { show: workers.length <= 12 }, cursor: { drag: { x: true, y: false } },
-  }, [rounds, ...rows], el("retention"));
-  state.plots.push([plot, "retention"]);
+    legend: { show: kept.length <= 12 },
+  });
 }
 
 // Timeline ------------------------------------------------------------------------------------
-
-const ROW = 18, LEFT = 62, BOTTOM = 22;
 
 function drawTimeline() {
   const run = runTabs("timeline-tabs", shown(), () => { state.zoom = null; drawTimeline(); });
   const canvas = el("timeline");
   if (!run) return;
   const { workers, bars, ends } = run.timeline;
-  const end = Math.max(ends[ends.length - 1] || 1, ...bars.map((each) => (each.length ? each[each.length - 1][6] : 0)));
+  drawWorkers([...new Set(shown().flatMap((each) => each.timeline.workers))].sort((a, b) => a - b));
+  const end = Math.max(ends[ends.length - 1] || 1, ...bars.map((each) => (each.length ? endOf(each[each.length - 1]) : 0)));
   const [from, to] = state.zoom || [0, end];
-  const width = canvas.clientWidth, height = workers.length * ROW + BOTTOM, ratio = devicePixelRatio || 1;
-  canvas.style.height = height + "px";
-  canvas.width = width * ratio; canvas.height = height * ratio;
-  const pen = canvas.getContext("2d");
-  pen.scale(ratio, ratio);
-  const at = (time) => LEFT + (width - LEFT - 4) * (time - from) / (to - from);
-  const colours = PHASES.map((name) => css("--" + name));
-  const stripes = stripe(pen);
-  pen.font = "11px system-ui, sans-serif";
-  workers.forEach((worker, row) => {
-    const top = row * ROW + 2;
-    pen.fillStyle = css("--faint"); pen.textAlign = "right";
-    pen.fillText("worker " + worker, LEFT - 6, top + ROW - 7);
-    for (const bar of bars[row]) {
-      if (bar[6] < from || bar[1] > to) continue;
-      edges(bar).forEach(([begin, finish], phase) => {
-        const x = Math.max(LEFT, at(begin)), w = Math.min(width - 4, at(finish)) - x;
-        if (w <= 0) return;
-        pen.fillStyle = phase === 3 ? stripes : colours[phase];
-        pen.fillRect(x, top, Math.max(w, .5), ROW - 4);
-      });
-    }
-  });
+  const view = paint(canvas, { workers, rows: bars, from, to, row: 18, left: 28, names: true, foot: 22 });
+  const { pen, at, width, height } = view;
   pen.fillStyle = css("--faint"); pen.strokeStyle = css("--paper");
   const marks = ends.filter((time) => time >= from && time <= to);
   if (marks.length < width / 6) {
     pen.beginPath();
-    for (const time of marks) { pen.moveTo(at(time), 0); pen.lineTo(at(time), workers.length * ROW); }
+    for (const time of marks) { pen.moveTo(at(time), 0); pen.lineTo(at(time), height - 22); }
     pen.stroke();
   }
-  pen.textAlign = "center";
   for (let tick = 0; tick <= 4; tick += 1) {
     const time = from + (to - from) * tick / 4;
     pen.textAlign = tick === 0 ? "left" : tick === 4 ? "right" : "center";
     pen.fillText(duration(time), at(time), height - 6);
   }
-  canvas.dataset.bars = String(bars.reduce((sum, each) => sum + each.length, 0));
-  listen(canvas, run, { at, from, to, end, width });
+  canvas.dataset.bars = String(view.kept.reduce((sum, [, each]) => sum + each.length, 0));
+  listen(canvas, view, end);
 }
 
-function edges([, begin, send, train, receive, , until]) {
-  const sent = begin + send, trained = sent + train, back = trained + receive;
-  return [[begin, sent], [sent, trained], [trained, back], [back, until]];
+function drawWorkers(workers) {
+  el("workers").replaceChildren(...(workers.length > 1 ? workers : []).map((worker) => node("button", {
+    "aria-pressed": String(!state.hiddenWorkers.has(worker)), title: "show or hide worker " + worker,
+    onclick: () => {
+      if (!state.hiddenWorkers.delete(worker)) state.hiddenWorkers.add(worker);
+      if (state.hiddenWorkers.size === workers.length) state.hiddenWorkers.clear();
+      drawWaiting(); drawTimeline(); drawRetention(); drawWidths();
+    },
+  }, String(worker))));
 }
 
-function stripe(pen) {
-  const tile = document.createElement("canvas");
-  tile.width = tile.height = 6;
-  const brush = tile.getContext("2d");
-  brush.fillStyle = css("--wait"); brush.fillRect(0, 0, 6, 6);
-  brush.strokeStyle = css("--wait-line"); brush.lineWidth = 1;
-  brush.beginPath(); brush.moveTo(0, 6); brush.lineTo(6, 0); brush.stroke();
-  return pen.createPattern(tile, "repeat");
-}
-
-function listen(canvas, run, { from, to, end, width }) {
-  const time = (event) => {
-    const x = event.clientX - canvas.getBoundingClientRect().left;
-    return from + (to - from) * Math.min(1, Math.max(0, (x - LEFT) / (width - LEFT - 4)));
-  };
+function listen(canvas, view, end) {
+  const { from, to } = view;
   let begun = null;
-  canvas.onpointerdown = (event) => { begun = time(event); };
+  canvas.onpointerdown = (event) => { begun = timeAt(event, canvas, view); };
   canvas.onpointerup = (event) => {
     if (begun === null) return;
-    const [low, high] = [begun, time(event)].sort((a, b) => a - b);
+    const [low, high] = [begun, timeAt(event, canvas, view)].sort((a, b) => a - b);
     begun = null;
     if (high - low > (to - from) / 100) { state.zoom = [low, high]; drawTimeline(); }
   };
@@ -303,14 +346,7 @@ function listen(canvas, run, { from, to, end, width }) {
     drawTimeline();
   };
   canvas.onpointerleave = () => tip(null);
-  canvas.onpointermove = (event) => {
-    const row = Math.floor((event.clientY - canvas.getBoundingClientRect().top) / ROW);
-    const at = time(event);
-    const bar = (run.timeline.bars[row] || []).find((each) => each[1] <= at && at <= each[6]);
-    if (!bar) { tip(null); return; }
-    const spent = edges(bar).map(([a, b], phase) => `${PHASES[phase]} ${duration(Math.max(0, b - a))}`);
-    tip(event, [`worker ${run.timeline.workers[row]}, round ${bar[0]}`, ...spent, `retention ${percent(bar[5])}`].join("\n"));
-  };
+  canvas.onpointermove = (event) => tellBar(event, canvas, view);
 }
 
 // Tables --------------------------------------------------------------------------------------
@@ -321,12 +357,13 @@ function drawWidths() {
   const run = runTabs("widths-tabs", runs, drawWidths);
   if (!run) return;
   const { layers, whole, workers, kept } = run.widths;
-  const head = node("tr", {}, node("th", {}, "layer"), node("th", {}, "whole"), ...workers.map((w) => node("th", {}, "worker " + w)));
+  const columns = workers.map((worker, place) => [worker, place]).filter(([worker]) => !state.hiddenWorkers.has(worker));
+  const head = node("tr", {}, node("th", {}, "layer"), node("th", {}, "whole"), ...columns.map(([w]) => node("th", {}, "worker " + w)));
   el("widths").replaceChildren(head, ...layers.map((layer, row) => node("tr", {},
     node("td", {}, layer), node("td", { class: "number" }, String(whole[row])),
-    ...workers.map((_, column) => {
+    ...columns.map(([, column]) => {
       const share = kept[column][row] / whole[row];
-      return node("td", { class: "number", style: `background:color-mix(in srgb, var(--train) ${Math.round(60 * share)}%, transparent)` },
+      return node("td", { class: "number", style: `background:color-mix(in srgb, var(--receive) ${Math.round(60 * share)}%, transparent)` },
         String(kept[column][row]));
     }))));
 }
@@ -335,10 +372,17 @@ function drawSettings() {
   const runs = shown();
   const names = [...new Set(runs.flatMap((run) => Object.keys(run.settings)))];
   const differs = (name) => new Set(runs.map((run) => run.settings[name])).size > 1;
-  const order = [...names.filter(differs), ...names.filter((name) => !differs(name))];
-  const head = node("tr", {}, node("th", {}, "setting"), ...runs.map((run) => node("th", {}, run.label)));
-  el("settings").replaceChildren(head, ...order.map((name) => node("tr", differs(name) && runs.length > 1 ? { class: "differs" } : {},
-    node("td", {}, name), ...runs.map((run) => node("td", {}, run.settings[name] ?? "–")))));
+  const head = () => node("tr", {}, node("th", {}, "setting"), ...runs.map((run) => node("th", {}, run.label)));
+  const row = (name) => node("tr", {}, node("td", {}, name), ...runs.map((run) => node("td", {}, run.settings[name] || "–")));
+  const apart = names.filter(differs);
+  el("differences").replaceChildren(...(apart.length ? [head(), ...apart.map(row)] : []));
+  el("settings").replaceChildren(head(), ...names.filter((name) => !differs(name)).map(row));
+  el("again").replaceChildren(...runs.map((run) => {
+    const name = run.label.replace(/[^\w.-]+/g, "-") + ".toml";
+    if (!run.toml) return node("p", {}, dot(run), `${run.label} was run from Python, with a model or data of your own.`);
+    return node("p", {}, dot(run), node("a", { download: name, href: "data:application/toml," + encodeURIComponent(run.toml) }, "save " + name),
+      " and run ", node("code", {}, "adaptcl run " + name));
+  }));
 }
 
 // Following a run -----------------------------------------------------------------------------
@@ -361,21 +405,25 @@ function drawLive() {
 
 function follow() {
   const source = new EventSource("events" + location.search);
-  source.onmessage = async () => {
+  source.onmessage = async (message) => {
+    el("gone").hidden = true;
+    const { edition, live } = JSON.parse(message.data);
+    if (edition === state.data.edition) { state.data.live = live; drawLive(); return; }
     const answer = await fetch("data.json" + location.search, { cache: "no-store" });
     if (!answer.ok) return;
     state.data = await answer.json();
-    draw();
+    if (state.data.runs.length) draw();
   };
+  source.onerror = () => { el("gone").hidden = false; };
 }
 
 function draw() {
-  drawHead(); drawLive(); drawPhases(); drawCurves(); drawTimeline(); drawWidths(); drawSettings();
+  drawHead(); drawLive(); drawWaiting(); drawCurves(); drawTimeline(); drawWidths(); drawSettings();
 }
 
 let waiting = null;
-addEventListener("resize", () => { clearTimeout(waiting); waiting = setTimeout(() => { drawCurves(); drawTimeline(); }, 120); });
-matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
+addEventListener("resize", () => { clearTimeout(waiting); waiting = setTimeout(() => { drawWaiting(); drawCurves(); drawTimeline(); }, 120); });
+theme.addEventListener("change", draw);
 
 state.data = JSON.parse(el("data").textContent);
 if (state.data.runs.length) draw();

@@ -7,6 +7,7 @@ takes it away, can be seen without reading a number.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -30,7 +31,14 @@ _WORKERS = (4, 12)
 """The fewest and the most workers of a panel, which shows an even choice from slow to fast."""
 _ALL_WORKERS = 40
 """Workers of all panels together, unless each has the fewest."""
-_COLOURS = dict(zip(PHASES, ("#56b4e9", "#0072b2", "#009e73", "#e9c9a8"), strict=True))
+_WORK = {"edgecolor": "none", "linewidth": 0.0}
+_LOOKS: dict[str, dict[str, Any]] = {
+    "send": {"facecolor": "#a9c1d1", **_WORK},
+    "train": {"facecolor": "#2f4b60", **_WORK},
+    "receive": {"facecolor": "#6f93ab", **_WORK},
+    "wait": {"facecolor": "#ffe3a3", "edgecolor": "#d98e04", "linewidth": 0.0, "hatch": "//////"},
+}
+"""As on the page: work in shades of one hue that no strategy has, waiting striped."""
 _WORKER_INCHES = 0.17
 _PANEL_INCHES = 0.75
 
@@ -84,9 +92,8 @@ def _draw_bars(
             axes.broken_barh(
                 [((start - origin) / scale, length / scale) for start, length in spans],
                 (place - 0.4, 0.8),
-                color=_COLOURS[phase],
-                linewidth=0,
                 label=phase if place == 0 else "_",
+                **_LOOKS[phase],
             )
     axes.set_yticks(range(len(workers)), [str(worker) for worker in workers])
     axes.tick_params(axis="y", labelsize=8)
