@@ -5,6 +5,7 @@ import runpy
 from pathlib import Path
 
 import pytest
+import torch
 
 import adaptcl
 from adaptcl import data
@@ -46,6 +47,37 @@ def test_other_tasks_get_better_and_adaptcl_leads_at_equal_time(name: str) -> No
     assert measure.is_better(adapted.summary.main_value, at_equal_time.main_value)
     for result in results.values():
         assert measure.is_better(result.summary.main_value, result.rounds[0].main_value)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_a_slow_worker_trains_a_smaller_rank_of_the_same_adapters() -> None:
+    pytest.importorskip("peft")
+    example = EXAMPLES / "lora.py"
+    assert len(example.read_text(encoding="utf-8").splitlines()) < 60
+    made = runpy.run_path(str(example), run_name="__main__")
+    cuttable = {each.name: each.cuttable for each in made["description"].modules if each.cuttable}
+    assert len(cuttable) == 4
+    assert all(name.endswith("lora_A.default") for name in cuttable)
+    assert set(cuttable.values()) == {16}
+    assert "trained parameters" in str(made["description"])
+    before, result, slowest = (
+        made["model"].state_dict(),
+        made["results"]["adaptcl"],
+        made["slowest"],
+    )
+    after, part = result.model.state_dict(), slowest.state_dict()
+    for name in before:
+        if "lora_" not in name:
+            assert torch.equal(after[name], before[name])
+            assert torch.equal(part[name], before[name])
+        elif "lora_A" in name:
+            assert len(part[name]) <= 8
+    first, second, *_, before_last, last = result.rounds
+    assert first.bytes_sent > 5 * second.bytes_sent  # the base travels once
+    retentions = [each.retention for each in before_last.workers]
+    assert last.bytes_sent == pytest.approx(second.bytes_sent * sum(retentions) / 5, rel=0.05)
+    assert last.main_value < 0.9 * first.main_value
 
 
 @pytest.mark.slow

@@ -30,7 +30,7 @@ class WorkerRecord:
     update_time_s: float
     """The paper's φ: from sending the task to the arrival of the update."""
     retention: float
-    """The paper's γ after this round: the fraction of the model's parameters that is kept."""
+    """The paper's γ after this round: the fraction of the trained parameters that is kept."""
     pruned_rate: float
     """The paper's P in this round; negative if the sub-model grew."""
     importance_lost: float | None = None

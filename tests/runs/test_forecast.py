@@ -205,6 +205,14 @@ def test_a_model_that_can_be_cut_far_enough_is_not() -> None:
     assert forecast_table([found]).notes == []
 
 
+def test_a_model_with_tied_and_frozen_tensors_is_forecast_too() -> None:
+    model = nn.Sequential(nn.Linear(20, 20), nn.ReLU(), nn.Linear(20, 20), nn.Linear(20, 20))
+    model[3].weight = model[2].weight
+    model[0].requires_grad_(False)
+    found = forecast(configured(), trace(model, torch.zeros(2, 20)), SAMPLES)
+    assert found.virtual_time_s > 0
+
+
 def test_a_run_that_ends_before_its_first_pruning_is_told_of() -> None:
     model = nn.Sequential(nn.Linear(20, 60), nn.ReLU(), nn.Linear(60, 10))
     (warning,) = foreseen(model, first_pruning=10).warnings

@@ -47,6 +47,23 @@ def test_a_tied_weight_is_one_parameter_and_travels_once(net: nn.Module, images:
     assert size_bytes(units, kept) == 4 * parameters(units, kept)
 
 
+@pytest.mark.parametrize("animal", ["MLP with batch norm"], indirect=True)
+def test_the_retention_is_of_what_is_trained(net: nn.Module, images: Tensor) -> None:
+    net.get_submodule("3").requires_grad_(False)
+    units = trace(net, images)
+    kept = units.everything()
+    frozen = sum(each.numel() for each in net.parameters() if not each.requires_grad)
+    assert 0 < frozen < sum(each.numel() for each in net.parameters())
+    whole = sum(each.numel() for each in net.parameters() if each.requires_grad)
+    assert parameters(units, kept) == whole
+    kept[0] = False
+    held = cut(net.state_dict(), units, kept)
+    trained = [name for name, each in net.named_parameters() if each.requires_grad]
+    assert retention(units, kept) == sum(held[name].numel() for name in trained) / whole
+    net.requires_grad_(False)
+    assert parameters(trace(net, images), kept) > 0
+
+
 class Mixed(nn.Module):
     """Tensors of five types, a tied one among them."""
 

@@ -366,10 +366,11 @@ class Synchronous:
                 f"{who} returns {odd!r} with values that are not finite in round {self.round}, "
                 "though all updates are finite."
             )
-        # Every name has a separate tensor, as everywhere else in a state.
-        again = {name: model[first].clone() for name, first in self.units.tied.items()}
+        # Every name has a separate tensor, as everywhere else in a state; a forecast has none.
+        tied = self.units.tied
+        again = {name: model[tied[name]].clone() for name in like if name in tied}
         # Workers keep the tensors that never change, so a subclass must not change them either.
-        again |= {name: like[name] for name in self.units.unchanging}
+        again |= {name: like[name] for name in like if name in self.units.unchanging}
         return {name: again.get(name, model[name]) for name in like}
 
 

@@ -62,10 +62,13 @@ class Description:
     modules: tuple[ModuleDescription, ...]
     """Every module that has weights itself, in the order of `named_modules`."""
     parameters: int
+    """How many are trained; frozen ones do not count, unless all are frozen."""
     cuttable_parameters: int
     """How many of them can be cut at most: a sub-model keeps a unit of every layer."""
     unscaled: int
     """How many units can be cut but have no batch norm."""
+    frozen: bool = False
+    """Whether there are frozen parameters besides."""
 
     @property
     def least_retention(self) -> float:
@@ -110,7 +113,8 @@ class Description:
             ", or a little more if cut to a `width_multiple`" if self.cuttable_parameters else ""
         )
         notes = [
-            f"{self.cuttable_parameters:,} of {self.parameters:,} parameters "
+            f"{self.cuttable_parameters:,} of {self.parameters:,} "
+            f"{'trained ' * self.frozen}parameters "
             f"({100 * (1 - self.least_retention):.3g} %) can be cut; no sub-model retains less "
             f"than {100 * self.least_retention:.3g} %{coarser}"
         ]
@@ -144,7 +148,8 @@ def describe(model: nn.Module, example: Tensors, fixed: Sequence[str] = ()) -> D
     whole, least = (parameters(units, each) for each in (units.everything(), smallest(units)))
     heads = {unit for each in units.layers if each.name in units.heads for unit in each.units}
     described = _describe_modules(model, pinning, stages, steps.fixed.sample, heads)
-    return Description(described, whole, whole - least, _unscaled(units))
+    frozen = units.trained != units.parameters
+    return Description(described, whole, whole - least, _unscaled(units), frozen)
 
 
 def _unscaled(units: UnitMap) -> int:

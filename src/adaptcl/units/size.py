@@ -7,7 +7,6 @@ counting kept indexes, without cutting anything.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
@@ -34,12 +33,13 @@ def smallest(units: UnitMap) -> Kept:
 
 
 def parameters(units: UnitMap, kept: Kept) -> int:
-    """The number of parameters of the sub-model."""
-    return _elements(units, kept, units.parameters)
+    """The number of trained parameters of the sub-model: frozen ones travel once and stay."""
+    counts = _kept_counts(units, kept)
+    return sum(_size(units, counts, name) for name in units.trained)
 
 
 def retention(units: UnitMap, kept: Kept) -> float:
-    """The fraction γ of the model's parameters that the sub-model keeps."""
+    """The fraction γ of the model's trained parameters that the sub-model keeps."""
     return _sizes(units, kept).retention
 
 
@@ -62,7 +62,7 @@ def _sizes(units: UnitMap, kept: Kept) -> _Sizes:
 
 def _compute_sizes(units: UnitMap, kept: Kept) -> _Sizes:
     counts = _kept_counts(units, kept)
-    whole = sum(math.prod(units.shapes[name]) for name in units.parameters)
+    whole = sum(math.prod(units.shapes[name]) for name in units.trained)
     return _Sizes(
         retention=parameters(units, kept) / whole,
         flops=2 * sum(work.positions * _size(units, counts, work.weight) for work in units.work),
@@ -71,11 +71,6 @@ def _compute_sizes(units: UnitMap, kept: Kept) -> _Sizes:
             for name in units.shapes.keys() - units.tied.keys()
         ),
     )
-
-
-def _elements(units: UnitMap, kept: Kept, names: Iterable[str]) -> int:
-    counts = _kept_counts(units, kept)
-    return sum(_size(units, counts, name) for name in names)
 
 
 def _size(units: UnitMap, counts: dict[str, dict[int, int]], name: str) -> int:

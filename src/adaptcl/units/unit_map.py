@@ -180,6 +180,11 @@ class UnitMap:
         return torch.ones(self.count, dtype=torch.bool)
 
     @cached_property
+    def trained(self) -> frozenset[str]:
+        """Names of the parameters that are trained; of all, if none is."""
+        return self.parameters - self.frozen or self.parameters
+
+    @cached_property
     def variances(self) -> frozenset[str]:
         """Names of all running variances, of units that can be cut or not."""
         return frozenset(name for name in self.shapes if is_variance(name))
