@@ -93,8 +93,9 @@ class Labelled(nn.Module):
 def test_a_model_may_compute_its_loss_from_labels_that_it_is_given() -> None:
     objective, values = custom_objective("model"), torch.randn(4, 3)
     labels = torch.tensor([0, 1, 0, 1])
-    outputs = objective.outputs(Labelled(), {"values": values}, labels)
-    assert objective.mean_loss(outputs, labels).requires_grad
+    for inputs in (values, (values,), {"values": values}):
+        outputs = objective.outputs(Labelled(), inputs, labels)
+        assert objective.mean_loss(outputs, labels).requires_grad
 
 
 def mixing(outputs: Tensor, targets: Tensor) -> Tensor:
@@ -113,12 +114,37 @@ def mixing(outputs: Tensor, targets: Tensor) -> Tensor:
         (lambda outputs, targets: outputs.detach().sum(), "has no gradient"),
         (lambda outputs, targets: outputs.sum() / 0, "is -?inf before any training"),
         (mixing, "would compare outputs with targets of other samples"),
+        (
+            lambda outputs, targets: (outputs - targets).square().mean(),
+            "would compare outputs with targets of other samples",
+        ),
     ],
 )
 def test_a_loss_that_cannot_be_one_is_refused_in_a_sentence(loss: Any, sentence: str) -> None:
     outputs, targets = batch("regression")
     with pytest.raises(AdaptCLError, match=sentence):
         tried_loss(custom_objective(loss), outputs.requires_grad_(), targets)
+
+
+def correlation(outputs: Tensor, targets: Tensor) -> Tensor:
+    return -torch.corrcoef(torch.stack([outputs[:, 0], targets]))[0, 1]
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        lambda outputs, targets: (outputs[:, 0] - targets).abs().mean(),
+        lambda outputs, targets: F.binary_cross_entropy(
+            outputs[:, 0].sigmoid(), targets.sigmoid(), reduction="none"
+        ),
+        lambda outputs, targets: F.binary_cross_entropy(outputs.abs()[:, 0] / 9, targets.abs() / 9),
+        correlation,
+    ],
+)
+def test_a_loss_that_does_not_mix_samples_by_mistake_is_taken(loss: Any) -> None:
+    """Also one that does not care about the order of these samples, or is about all of them."""
+    outputs, targets = batch("regression")
+    assert tried_loss(custom_objective(loss), outputs.requires_grad_(), targets).requires_grad
 
 
 def test_scores_that_do_not_go_with_the_targets_are_refused() -> None:

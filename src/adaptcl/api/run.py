@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import nn
 
 from adaptcl import config as configuration
@@ -131,6 +132,11 @@ def prepare(
     settings = dict(given)
     values: dict[str, Any] = {"model": FROM_PYTHON, "data": FROM_PYTHON}
     code = {k: settings.pop(k) for k in ("optimizer", "schedule") if _is_function(settings.get(k))}
+    if isinstance(settings.get("optimizer"), torch.optim.Optimizer):
+        raise SettingError(
+            "optimizer is that of one model, but every worker makes its own; give a function, such "
+            "as lambda parameters: torch.optim.Adam(parameters)."
+        )
     objective = _objective(settings, loss, metrics)
     parts = datasets_by_worker(train, objective.targets, collate)
     if parts is not None:

@@ -48,8 +48,10 @@ from adaptcl.strategies import Job, Strategy, strategy_class
 from adaptcl.training.devices import gpu_left_as_found, side_by_side_on_a_gpu, trainers
 from adaptcl.training.evaluation import Score
 from adaptcl.training.metrics import Measure
-from adaptcl.training.optimizers import find_optimizer, find_schedule
+from adaptcl.training.optimizers import OptimizerFactory, find_optimizer, find_schedule
 from adaptcl.training.randomness import draws_randomness
+from adaptcl.training.task import Schedule
+from adaptcl.training.trial import try_optimizer
 from adaptcl.training.worker import Worker
 from adaptcl.units import State, flops
 
@@ -118,6 +120,7 @@ def checked_strategy(
     if workload.tested_by_workers:
         refuse_tests_at_the_server(config)
     check_model_and_data(workload, config.recipe.batch_size)
+    try_optimizer(workload.model, config.recipe, *_own_optimizer(config, workload))
     units = workload.units
     if config.recipe.augmentation and workload.objective.targets == "classes":
         raise SettingError("augmentation moves images but not their targets; switch it off.")
@@ -312,6 +315,16 @@ class _Checkpoints:
         )
 
 
+def _own_optimizer(
+    config: Config, workload: Workload
+) -> tuple[OptimizerFactory | None, Schedule | None]:
+    """The user's optimizer and schedule, if there are any."""
+    return (
+        workload.custom_optimizer or find_optimizer(config.recipe.optimizer),
+        workload.schedule or find_schedule(config.recipe.schedule),
+    )
+
+
 def _simulation(
     config: Config,
     workload: Workload,
@@ -321,7 +334,7 @@ def _simulation(
 ) -> Simulation:
     model, units, parts = workload.model, workload.units, workload.worker_samples
     random = draws_randomness(model, workload.example())
-    optimizer = workload.custom_optimizer or find_optimizer(config.recipe.optimizer)
+    optimizer, schedule = _own_optimizer(config, workload)
     made = trainers(model, units, parts, config.job.precision, workload.objective, optimizer)
     workers = [
         Worker(
@@ -334,7 +347,7 @@ def _simulation(
             draws_randomness=random,
             custom_orders=custom_orders,
             objective=workload.objective,
-            schedule=workload.schedule or find_schedule(config.recipe.schedule),
+            schedule=schedule,
             held_back=workload.held_back[number] if workload.held_back else None,
             test_every=config.job.evaluate_every,
         )

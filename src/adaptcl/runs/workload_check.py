@@ -46,8 +46,9 @@ def check_targets(workload: Workload) -> None:
     """An error if the model's outputs do not go with the targets."""
     objective = workload.objective
     inputs, targets = workload.pair()
-    with torch.no_grad():
-        scores = objective.outputs(copy.deepcopy(workload.model).eval(), inputs, targets)
+    tested = copy.deepcopy(workload.model).eval()
+    with torch.no_grad(), failures_named(tested, inputs, ""):
+        scores = objective.outputs(tested, inputs, targets)
     check_scores(objective, scores, targets)
     if objective.class_dim is not None:
         _check_classes(workload, scores.shape[objective.class_dim])

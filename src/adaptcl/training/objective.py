@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from torch import Tensor
@@ -83,7 +84,7 @@ class Objective:
     def outputs(self, model: Callable[..., Any], inputs: Tensors, targets: Tensors) -> Any:
         """What the loss and the metrics get of a model: its output, or the `logits` of it."""
         if self.loss is loss_by_model:
-            return call_model(model, _with_labels(inputs, targets))
+            return call_model(partial(model, labels=targets), inputs)
         return scores_in(call_model(model, inputs), self.is_ready_made)
 
     def mean_loss(self, outputs: Any, targets: Tensors) -> Tensor:
@@ -112,15 +113,6 @@ def scores_in(output: Any, first: bool = False) -> Any:
     if found is not None:
         return found
     return output[0] if first and isinstance(output, tuple | list) and output else output
-
-
-def _with_labels(inputs: Tensors, targets: Tensors) -> Tensors:
-    if not isinstance(inputs, Mapping) or not isinstance(targets, Tensor):
-        raise SettingError(
-            "loss is 'model', so the model is called with its labels by name; give data sets whose "
-            "inputs are dictionaries."
-        )
-    return {**inputs, "labels": targets}
 
 
 def loss_by_model(outputs: Any, targets: Tensors) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Protocol
@@ -36,6 +37,21 @@ def find_schedule(name: str) -> Schedule | None:
     if not is_custom(name):
         raise SettingError(f"schedule is {name!r}, but it must be package.module:function.")
     return custom_function(name, "a schedule", ("round",), "a factor")
+
+
+def rate_factor(schedule: Schedule | None, round_: int) -> float:
+    """The factor of the learning rate in a round; an error if the schedule gives none."""
+    if schedule is None:
+        return 1.0
+    try:
+        factor = float(schedule(round_))
+    except Exception as error:  # a user's schedule may raise anything
+        raise SettingError(
+            f"The schedule failed for round {round_}: {type(error).__name__}: {error}"
+        ) from error
+    if not 0 <= factor < math.inf:
+        raise SettingError(f"The schedule gives {factor:g} for round {round_}, but not 0 or more.")
+    return factor
 
 
 def optimizer(

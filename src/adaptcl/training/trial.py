@@ -1,7 +1,8 @@
-"""Try an objective on one batch, so that what is wrong with it is said before any training."""
+"""Try what users bring on one batch, so that what is wrong with it is said before any training."""
 
 from __future__ import annotations
 
+import copy
 import warnings
 from typing import Any
 
@@ -11,6 +12,8 @@ from torch import Tensor, nn
 from adaptcl.data import Samples
 from adaptcl.errors import AdaptCLError, DataError, SettingError, describe_type
 from adaptcl.training.objective import CLASSES, Objective
+from adaptcl.training.optimizers import OptimizerFactory, optimizer, rate_factor
+from adaptcl.training.task import Recipe, Schedule
 from adaptcl.units.tensors import Tensors, each_tensor, shapes_in_words
 
 _METRIC_SAMPLES = 256
@@ -46,12 +49,6 @@ def tried_loss(objective: Objective, outputs: Any, targets: Tensors) -> Tensor:
             raise
         except Exception as error:  # a user's loss may raise anything
             raise SettingError(f"The loss failed on {where}: {_first_line(error)}") from error
-    # PyTorch only warns here, and then compares every output with every target.
-    if any("target size" in str(each.message) for each in caught):
-        raise DataError(
-            f"The loss got {where}, and would compare outputs with targets of other samples; give "
-            "both one shape."
-        )
     count = len(each_tensor(targets)[0])
     if not isinstance(loss, Tensor):
         raise SettingError(
@@ -68,6 +65,13 @@ def tried_loss(objective: Objective, outputs: Any, targets: Tensors) -> Tensor:
             "The loss has no gradient, so nothing can be learned from it; compute it from the "
             "model's outputs by operations of PyTorch."
         )
+    # PyTorch only warns here, and then compares every output with every target.
+    warned = any("target size" in str(each.message) for each in caught)
+    if warned or _mixes_samples(objective, outputs, targets):
+        raise DataError(
+            f"The loss got {where}, and would compare outputs with targets of other samples; give "
+            "both one shape."
+        )
     if not bool(torch.isfinite(loss).all()):
         mean = float(loss.detach().mean())
         raise DataError(
@@ -75,6 +79,47 @@ def tried_loss(objective: Objective, outputs: Any, targets: Tensors) -> Tensor:
             "inputs and targets."
         )
     return loss
+
+
+def _mixes_samples(objective: Objective, outputs: Any, targets: Any) -> bool:
+    """Whether a loss of outputs [N, 1] and targets [N] compares each with each by broadcasting.
+
+    Then it makes no difference which target belongs to which output, and yet the gradient of one
+    output depends on the targets of others. Neither alone would show it: an absolute error may
+    not care about the order, and a correlation is about all samples at once.
+    """
+    if not isinstance(outputs, Tensor) or not isinstance(targets, Tensor) or len(targets) < 2:
+        return False
+    shapes = {tuple(outputs.shape), tuple(targets.shape)}
+    if shapes != {(len(targets),), (len(targets), 1)} or not targets.is_floating_point():
+        return False
+    probe = torch.linspace(-1, 1, len(targets), device=outputs.device, dtype=outputs.dtype)
+    given = probe.reshape(outputs.shape).requires_grad_()
+    wanted = (2 * probe + 1).to(targets.dtype).reshape(targets.shape)
+    moved = torch.cat([wanted[:-1], wanted[-1:] + 5])
+    try:
+        losses = [objective.mean_loss(given, each) for each in (wanted, wanted.flip(0), moved)]
+    except Exception:  # it may take other numbers only
+        return False
+    if not torch.allclose(losses[0], losses[1], rtol=1e-5):
+        return False
+    before, after = (torch.autograd.grad(losses[n], given)[0][0] for n in (0, 2))
+    return not torch.allclose(before, after, rtol=1e-5)
+
+
+def try_optimizer(
+    model: nn.Module, recipe: Recipe, custom: OptimizerFactory | None, schedule: Schedule | None
+) -> None:
+    """An error if an optimizer or a schedule of the user's cannot be used."""
+    factor = rate_factor(schedule, 1)
+    try:
+        optimizer(copy.deepcopy(model), recipe, factor, custom)
+    except AdaptCLError:
+        raise
+    except Exception as error:
+        raise SettingError(
+            f"The optimizer failed on the model's parameters: {_first_line(error)}"
+        ) from error
 
 
 @torch.no_grad()

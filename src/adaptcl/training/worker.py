@@ -40,6 +40,7 @@ from adaptcl.seeds import derive, generator
 from adaptcl.training.batches import batches, draw_moves, smallest_batch
 from adaptcl.training.evaluation import tested_locally
 from adaptcl.training.objective import CLASSIFICATION, Objective
+from adaptcl.training.optimizers import rate_factor
 from adaptcl.training.randomness import Draws, SeedModel, seeded
 from adaptcl.training.task import Cut, Pruning, Schedule, Task, Update, WorkerTest
 from adaptcl.training.trainer import PlainTrainer, Trainer, first_coefficient
@@ -130,7 +131,7 @@ class Worker:
         self, task: Task, memory: WorkerMemory, trainer: Trainer, seed_model: SeedModel
     ) -> tuple[Update, WorkerMemory]:
         recipe = task.recipe.in_round(task.round)
-        factor = 1.0 if self._schedule is None else self._schedule(task.round)
+        factor = rate_factor(self._schedule, task.round)
         total = task.steps(len(self.samples))
         randomness = generator(self._seed, "batches", self.number, task.round)
         order = list(batches(len(self.samples), recipe.batch_size, total, randomness))

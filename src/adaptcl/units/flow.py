@@ -378,7 +378,7 @@ def _swapped(value: Any, swap: Callable[[Tensor], Tensor]) -> Any:
 
 
 def tensors_in(value: Any) -> Iterator[Tensor]:
-    """All tensors in any nesting of tuples, lists, mappings and dataclasses."""
+    """All tensors in any nesting of tuples, lists, mappings, dataclasses, or beside `logits`."""
     if isinstance(value, Tensor):
         yield value
     elif isinstance(value, Mapping):
@@ -390,3 +390,5 @@ def tensors_in(value: Any) -> Iterator[Tensor]:
     elif is_dataclass(value) and not isinstance(value, type):
         for field in fields(value):
             yield from tensors_in(getattr(value, field.name))
+    elif isinstance(getattr(value, "logits", None), Tensor):
+        yield from tensors_in(vars(value))
