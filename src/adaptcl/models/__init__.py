@@ -16,8 +16,7 @@ from torch import nn
 from adaptcl.custom import call_custom, custom_function
 from adaptcl.errors import SettingError, describe_type, suggest_instance
 from adaptcl.models.resnet50 import PAPER_FIXED, resnet50
-from adaptcl.models.small import small
-from adaptcl.models.vgg16 import vgg16
+from adaptcl.models.vgg import small, vgg16
 from adaptcl.settings import is_custom
 from adaptcl.suggestions import hint_at_value
 

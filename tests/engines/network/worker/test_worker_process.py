@@ -294,7 +294,7 @@ def test_a_worker_says_that_it_has_the_frozen_tensors_only_if_they_are_the_serve
 
 def test_a_server_cannot_name_code_for_a_worker_to_import() -> None:
     data = LocalData.named("digits")
-    for name in ("os:system", "shutil:rmtree", "adaptcl.models.small:small"):
+    for name in ("os:system", "shutil:rmtree", "adaptcl.models.vgg:small"):
         settings = {"model": name, "workers": 1, "codec": "plain"}
         asked = Invitation("run", 0, "", settings, DIGITS, {})
         with pytest.raises(AdaptCLError, match="imports only what its owner names"):
