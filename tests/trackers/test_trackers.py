@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from adaptcl.cli.main import main
 from adaptcl.errors import SettingError
 from adaptcl.events import Event, RoundFinished, RunFinished, RunStarted
 from adaptcl.records import RoundRecord, WorkerRecord, summarise
@@ -159,3 +160,35 @@ def test_a_run_of_very_many_workers_has_no_curve_for_each(run: TrackedRun) -> No
 
     crowd = tuple(replace(record(1).workers[0], worker=number) for number in range(101))
     assert not any("worker_" in name for name in round_metrics(replace(record(1), workers=crowd)))
+
+
+@pytest.mark.slow
+def test_a_run_resumed_in_the_shell_goes_on_in_the_same_tracked_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for package in ("tensorboard", "mlflow", "wandb"):
+        pytest.importorskip(package)
+    from mlflow.tracking import MlflowClient
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    monkeypatch.setenv("WANDB_SILENT", "true")
+    out, track = tmp_path / "run", ("--track", "tensorboard,mlflow,wandb")
+    job = ("--data", "digits", "--samples", "100", "--workers", "2", "--figures", "none")
+    assert main(["run", *job, "--rounds", "2", "--out", str(out), *track]) == 0
+    assert main(["resume", str(out), "--rounds", "3", *track]) == 0
+
+    read = EventAccumulator(str(out / "tensorboard"))
+    read.Reload()
+    assert [event.step for event in read.Scalars("accuracy")] == [1, 2, 3]
+    client = MlflowClient((tmp_path / "mlruns").as_uri())
+    experiment = client.get_experiment_by_name("adaptcl")
+    assert experiment is not None
+    (found,) = client.search_runs([experiment.experiment_id])
+    history = client.get_metric_history(found.info.run_id, "accuracy")
+    assert {metric.step for metric in history} == {1, 2, 3}  # the last round is told again
+    assert found.info.status == "FINISHED"
+    files = list((out / "wandb").glob("offline-run-*/run-*.wandb"))
+    assert len(files) == 2
+    assert len({path.stem.rsplit("-", 1)[1] for path in files}) == 1

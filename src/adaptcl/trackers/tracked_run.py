@@ -69,7 +69,8 @@ def round_metrics(record: RoundRecord) -> dict[str, float]:
         for worker in record.workers:
             found[f"update_time_s/worker_{worker.worker}"] = worker.update_time_s
             found[f"retention/worker_{worker.worker}"] = worker.retention
-            found[f"train_loss/worker_{worker.worker}"] = worker.train_loss
+            # MLflow makes a metric a file and what is before a slash a folder: no name may be both.
+            found[f"worker_train_loss/worker_{worker.worker}"] = worker.train_loss
     return {name: float(value) for name, value in found.items() if value is not None}
 
 
