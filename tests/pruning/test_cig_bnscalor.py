@@ -26,11 +26,8 @@ class WithAndWithout(nn.Module):
         self.head = nn.Linear(3, 2)
         with torch.no_grad():
             self.norm.weight.copy_(torch.tensor([0.5, -2.0]))
-            # The L2 norms of weights and bias together are 3, 5 and 1.
-            self.second.weight.copy_(
-                torch.tensor([[2.0, 2.0], [3.0, 0.0], [0.0, -1.0]])[..., None, None]
-            )
-            self.second.bias.copy_(torch.tensor([1.0, -4.0, 0.0]))  # type: ignore[union-attr]
+            # The L2 norms of the columns are 3, 5 and 1.
+            self.head.weight.copy_(torch.tensor([[3.0, -3.0, 0.0], [0.0, 4.0, 1.0]]))
 
     def forward(self, x: Tensor) -> Tensor:
         x = torch.relu(self.norm(self.first(x)))
@@ -60,7 +57,7 @@ def test_the_importance_is_the_size_of_the_bn_scale(server_view: Views) -> None:
     assert importance[:2].tolist() == [0.5, 2.0]
 
 
-def test_units_without_batch_norm_stand_beside_the_scales_by_their_relative_norm(
+def test_units_without_batch_norm_stand_beside_the_scales_by_the_norm_of_what_reads_them(
     server_view: Views,
 ) -> None:
     importance = CIGBNscalor().importance(server_view(WithAndWithout(), IMAGE))
@@ -71,9 +68,25 @@ def test_units_without_batch_norm_stand_beside_the_scales_by_their_relative_norm
 
 
 def test_a_model_without_any_batch_norm_is_ordered_by_relative_norm(server_view: Views) -> None:
-    model = nn.Sequential(nn.Linear(1, 2, bias=False), nn.ReLU(), nn.Linear(2, 2))
+    model = nn.Sequential(nn.Linear(1, 2, bias=False), nn.ReLU(), nn.Linear(2, 1))
     with torch.no_grad():
-        model[0].get_parameter("weight").copy_(torch.tensor([[1.0], [-3.0]]))
+        model[2].get_parameter("weight").copy_(torch.tensor([[1.0, -3.0]]))
+    importance = CIGBNscalor().importance(server_view(model, torch.zeros(1, 1)))
+    assert importance.tolist() == [0.5, 1.5]
+
+
+def test_units_that_no_weight_reads_are_ordered_by_what_they_own(server_view: Views) -> None:
+    class Unread(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.only = nn.Linear(1, 2, bias=False)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return torch.relu(self.only(x)).sum(1)
+
+    model = Unread()
+    with torch.no_grad():
+        model.only.weight.copy_(torch.tensor([[1.0], [-3.0]]))
     importance = CIGBNscalor().importance(server_view(model, torch.zeros(1, 1)))
     assert importance.tolist() == [0.5, 1.5]
 
@@ -102,6 +115,7 @@ def test_a_layer_of_zeros_is_no_reason_for_what_is_not_a_number(server_view: Vie
     model = WithAndWithout()
     nn.init.zeros_(model.second.weight)
     nn.init.zeros_(model.second.bias)  # type: ignore[arg-type]
+    nn.init.zeros_(model.head.weight)
     assert bool(CIGBNscalor().importance(server_view(model, IMAGE)).isfinite().all())
 
 
@@ -175,8 +189,8 @@ def test_a_layer_without_any_scale_left_gets_an_order_all_the_same(server_view: 
 
 
 def test_balanced_units_without_batch_norm_are_compared_by_their_norm(server_view: Views) -> None:
-    model = nn.Sequential(nn.Linear(1, 3, bias=False), nn.ReLU(), nn.Linear(3, 2))
+    model = nn.Sequential(nn.Linear(1, 3, bias=False), nn.ReLU(), nn.Linear(3, 1))
     with torch.no_grad():
-        model[0].get_parameter("weight").copy_(torch.tensor([[1.0], [-3.0], [2.0]]))
+        model[2].get_parameter("weight").copy_(torch.tensor([[1.0, -3.0, 2.0]]))
     importance = BalancedBNscalor().importance(server_view(model, torch.zeros(1, 1)))
     assert importance.argsort().tolist() == [0, 2, 1]

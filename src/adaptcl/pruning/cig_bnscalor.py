@@ -18,9 +18,11 @@ from adaptcl.units import FIXED, UnitMap
 class CIGBNscalor:
     """|BN scale| of a unit in the global model, averaged if it passes several batch norms.
 
-    Units without batch norm have no scale. They get the L2 norm of all they own, relative to the
-    mean of their layer, times the mean |BN scale| of the model (1 if it has none). So a unit that
-    is average in its layer ranks beside an average scale.
+    Units without batch norm have no scale. What a BN scale says of a unit, how large it is where
+    others read it, the weights that read it say then. So they get the L2 norm of these weights,
+    relative to the mean of their layer, times the mean |BN scale| of the model (1 if it has none).
+    A unit that is average in its layer then ranks beside an average scale.
+    `python -m benchmarks importance` holds this against other norms.
     """
 
     summary = "BN scales of the global model at the first pruning (the paper's own order)"
@@ -41,12 +43,17 @@ def _scales(view: ServerView) -> UnitMeans:
 
 
 def _relative_norms(view: ServerView) -> Tensor:
-    """L2 norm of all trained entries a unit owns, divided by the mean of its layer."""
-    norms = squares(view, owned=True).sqrt()
+    """L2 norm of the trained weights that read a unit, divided by the mean of its layer.
+
+    In a layer that no weight reads it is the norm of what the unit owns.
+    """
+    norms = squares(view, owned=False).sqrt()
+    owned = squares(view, owned=True).sqrt()
     for layer in view.units.layers:
         here = slice(layer.units.start, layer.units.stop)
-        mean = norms[here].mean()
-        norms[here] = norms[here] / mean if mean > 0 else 1.0
+        known = norms[here] if bool(norms[here].any()) else owned[here]
+        mean = known.mean()
+        norms[here] = known / mean if mean > 0 else 1.0
     return norms.float()
 
 
