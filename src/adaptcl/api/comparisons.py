@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
@@ -12,9 +12,8 @@ from typing import Any
 from matplotlib.figure import Figure
 from rich.console import Console
 
-from adaptcl.api.data_frames import data_frame
 from adaptcl.config.config import FROM_PYTHON
-from adaptcl.errors import SettingError, describe_type
+from adaptcl.errors import AdaptCLError, SettingError, describe_type
 from adaptcl.report.comparison import Comparison
 from adaptcl.report.comparison import compare as compare_runs
 from adaptcl.report.csv_file import comparison_records
@@ -135,3 +134,12 @@ def _runs_of(item: Any, place: int) -> list[Run]:
         settings["model"] = model_name(model_marks(item.model))
     strategy = item.summary.strategy
     return [Run(Path(f"run-{place}"), strategy, settings, item.rounds, item.summary)]
+
+
+def data_frame(rows: Sequence[Mapping[str, Any]]) -> Any:
+    """A `pandas.DataFrame` with a line for each row."""
+    try:
+        import pandas  # type: ignore[import-untyped, unused-ignore]
+    except ImportError:
+        raise AdaptCLError("Data frames need pandas; pip install pandas installs it.") from None
+    return pandas.DataFrame(list(rows))

@@ -1,21 +1,25 @@
-"""What `adaptcl.run` returns: a result, or several, that show themselves."""
+"""What `adaptcl.run` returns and shows: a result, or several, and the progress meanwhile."""
 
 from __future__ import annotations
 
 import base64
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, fields
 from html import escape
 from pathlib import Path
 from typing import Any, overload
 
 from matplotlib.figure import Figure
 
-from adaptcl.api.comparisons import ShownComparison, compare
-from adaptcl.api.data_frames import data_frame, round_rows, worker_rows
+from adaptcl.api.comparisons import ShownComparison, compare, data_frame
 from adaptcl.errors import RunFolderError
+from adaptcl.events import Listener
 from adaptcl.page.html import write_reports
+from adaptcl.records import RoundRecord
 from adaptcl.report.figures import PictureOptions, draw, image_of
+from adaptcl.report.live_display import in_notebook
+from adaptcl.report.progress import Progress
 from adaptcl.runs.result import FailedRun, FinishedRun
 from adaptcl.runs.run_files import FIGURES
 
@@ -34,7 +38,7 @@ class Result(FinishedRun):
 
     def to_dataframe(self, *, by_worker: bool = False) -> Any:
         """One row a round, or a worker and round, in a `pandas.DataFrame`."""
-        return data_frame((worker_rows if by_worker else round_rows)(self.rounds))
+        return data_frame((_worker_rows if by_worker else _round_rows)(self.rounds))
 
     def _repr_html_(self) -> str:
         return _shown(compare(self))
@@ -99,3 +103,34 @@ def _shown(comparison: ShownComparison) -> str:
     image = base64.b64encode(image_of(comparison.plot(), "png")).decode()
     picture = f"<img style='max-width:100%' src='data:image/png;base64,{image}'>"
     return comparison._repr_html_() + picture
+
+
+def _round_rows(rounds: Sequence[RoundRecord]) -> list[dict[str, Any]]:
+    """One row a round, with all that is known of the round itself."""
+    return [
+        {each.name: getattr(record, each.name) for each in fields(record) if each.name != "workers"}
+        for record in rounds
+    ]
+
+
+def _worker_rows(rounds: Sequence[RoundRecord]) -> list[dict[str, Any]]:
+    """One row a worker and round."""
+    return [
+        {"round": record.round, "virtual_time_s": record.virtual_time_s} | asdict(worker)
+        for record in rounds
+        for worker in record.workers
+    ]
+
+
+@contextmanager
+def with_progress(
+    asked: bool | None, listeners: Listener | Sequence[Listener]
+) -> Iterator[list[Listener]]:
+    """The listeners of a call, and one that shows the progress if nothing else does."""
+    heard = [listeners] if callable(listeners) else [*listeners]
+    is_shown = any(isinstance(each, Progress) for each in heard)
+    if asked is False or is_shown or not (asked or in_notebook()):
+        yield heard
+        return
+    with Progress() as progress:
+        yield [progress, *heard]

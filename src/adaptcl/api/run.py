@@ -14,8 +14,7 @@ import torch
 from torch import nn
 
 from adaptcl import config as configuration
-from adaptcl.api.results import Result, show_in_folder
-from adaptcl.api.shown_progress import with_progress
+from adaptcl.api.results import Result, show_in_folder, with_progress
 from adaptcl.config import Config
 from adaptcl.config.config import FROM_PYTHON, settings_from_python
 from adaptcl.config.effects import explain_ineffective

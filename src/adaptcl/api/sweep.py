@@ -10,9 +10,8 @@ from typing import Any
 from torch import nn
 
 from adaptcl import config as configuration
-from adaptcl.api.results import Result, Results, show_in_folder
+from adaptcl.api.results import Result, Results, show_in_folder, with_progress
 from adaptcl.api.run import run
-from adaptcl.api.shown_progress import with_progress
 from adaptcl.config.config import FROM_PYTHON
 from adaptcl.config.grid import expand_grid
 from adaptcl.custom import import_name

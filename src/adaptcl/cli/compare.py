@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from adaptcl.report.figures import PictureOptions, draw
 from adaptcl.report.saved_run import Run, by_strategy, read_run
 from adaptcl.report.table import comparison_table
 from adaptcl.report.verdict import verdict
+from adaptcl.runs.result import FailedRun
 from adaptcl.runs.run_files import FIGURES, run_folders
 
 
@@ -136,3 +138,25 @@ def _print_verdict(comparison: Comparison) -> None:
 
 def _print(what: str, words: str) -> None:
     Console().print(f"{what:<8} {words}", highlight=False, soft_wrap=True, markup=False)
+
+
+def show_the_others(
+    folders: Sequence[Path],
+    failed: Sequence[FailedRun],
+    figures: Path,
+    pictures: PictureOptions,
+    resume: str = "",
+) -> None:
+    """Print the table of the runs that did not fail; then an error that names the others.
+
+    `resume` is the command that goes on with them; by default it is `adaptcl resume`.
+    """
+    lost = {each.folder for each in failed}
+    if done := [path for path in folders if path not in lost]:
+        show_runs(done, figures, pictures)
+    if failed:
+        named = "".join(f"\n- {each}" for each in failed)
+        again = resume or shlex.join(["adaptcl", "resume", *map(str, filter(None, lost))])
+        raise RunFolderError(
+            f"{len(failed)} of {len(folders)} runs failed:{named}\n`{again}` goes on with them."
+        )

@@ -11,11 +11,14 @@ from pathlib import Path
 from rich.console import Console
 
 from adaptcl.cli import doing, say
-from adaptcl.cli.compare import picture_options
-from adaptcl.cli.failed_runs import show_the_others
-from adaptcl.cli.listeners import named_listeners
+from adaptcl.cli.compare import picture_options, show_the_others
 from adaptcl.cli.page import start_page
-from adaptcl.cli.requested_runs import ineffective_settings, requested_configs, requested_runs
+from adaptcl.cli.requested_runs import (
+    ineffective_settings,
+    named_listeners,
+    requested_configs,
+    requested_runs,
+)
 from adaptcl.config import Config
 from adaptcl.events import Listener
 from adaptcl.report.progress import Progress, bar

@@ -1,4 +1,4 @@
-"""The runs that a command line asks for: one for each strategy and seed, each with its folder."""
+"""The runs that a command line asks for, one for each strategy and seed, and who hears of them."""
 
 from __future__ import annotations
 
@@ -13,10 +13,12 @@ from adaptcl import config
 from adaptcl.config import Config
 from adaptcl.config.effects import changed_settings, explain_ineffective
 from adaptcl.config.grid import has_several, strategy_names
+from adaptcl.custom import custom_function
 from adaptcl.errors import SettingError
+from adaptcl.events import Listener
 from adaptcl.runs.folder import RunFolder
 from adaptcl.runs.run_files import FIGURES, folders_below, is_run_folder
-from adaptcl.settings import Setting
+from adaptcl.settings import Setting, is_custom
 
 
 @dataclass(frozen=True)
@@ -84,3 +86,15 @@ def _refuse_lists(values: dict[str, Any], known: Mapping[str, Setting]) -> None:
                 f"{name} is {value!r}, but a run has one value; `adaptcl sweep` makes a run for "
                 "each of several."
             )
+
+
+def named_listeners(names: str) -> list[Listener]:
+    """Import the listeners of a flag, with commas between."""
+    found: list[Listener] = []
+    for name in filter(None, (each.strip() for each in names.split(","))):
+        if not is_custom(name):
+            raise SettingError(
+                f"--listen is {name!r}, but it must be a function as package.module:function."
+            )
+        found.append(custom_function(name, "a listener", ("event",), "nothing"))
+    return found

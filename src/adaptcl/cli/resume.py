@@ -18,8 +18,8 @@ from adaptcl.cli.job_commands import (
     session_of,
     unfinished,
 )
-from adaptcl.cli.listeners import named_listeners
 from adaptcl.cli.page import start_page
+from adaptcl.cli.requested_runs import named_listeners
 from adaptcl.config.config import FROM_PYTHON
 from adaptcl.errors import AdaptCLError, RunFolderError, SettingError
 from adaptcl.events import Listener

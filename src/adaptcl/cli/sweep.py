@@ -13,12 +13,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from adaptcl.cli import say
-from adaptcl.cli.compare import picture_options
-from adaptcl.cli.failed_runs import show_the_others
+from adaptcl.cli.compare import picture_options, show_the_others
 from adaptcl.cli.job_commands import load_with_progress, session_of, unfinished
-from adaptcl.cli.listeners import named_listeners
 from adaptcl.cli.page import start_page
-from adaptcl.cli.requested_runs import requested_values
+from adaptcl.cli.requested_runs import named_listeners, requested_values
 from adaptcl.config import Config
 from adaptcl.config.grid import expand_grid
 from adaptcl.errors import SettingError

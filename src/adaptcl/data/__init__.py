@@ -1,8 +1,7 @@
 """Data sets: loading them, and splitting them among the workers."""
 
 from adaptcl.data.convert import as_samples
-from adaptcl.data.data_dir import OnProgress, silent
-from adaptcl.data.download import Archive
+from adaptcl.data.data_dir import Archive, OnProgress, silent
 from adaptcl.data.packed import pack
 from adaptcl.data.partition import missing_classes
 from adaptcl.data.samples import DataSet, Samples

@@ -12,9 +12,8 @@ from adaptcl.custom import call_custom, custom_function
 from adaptcl.data import tiny_imagenet
 from adaptcl.data.cifar import CIFAR10, CIFAR100
 from adaptcl.data.convert import TargetKind, as_samples
-from adaptcl.data.data_dir import OnProgress, silent
+from adaptcl.data.data_dir import Archive, OnProgress, extract, fetch, silent
 from adaptcl.data.description import BY_WORKERS, DESCRIBED
-from adaptcl.data.download import Archive, extract, fetch
 from adaptcl.data.image_folder import read_folder
 from adaptcl.data.npz import holds_arrays, read_arrays
 from adaptcl.data.packed import read_packed

@@ -12,8 +12,7 @@ from pathlib import Path
 import torch
 from PIL import Image
 
-from adaptcl.data.data_dir import OnProgress, locate, read_lines, silent
-from adaptcl.data.download import Archive
+from adaptcl.data.data_dir import Archive, OnProgress, locate, read_lines, silent
 from adaptcl.data.image_folder import decode_all, decode_file, useful_threads
 from adaptcl.data.packed import read_packed
 from adaptcl.data.samples import DataSet, Samples

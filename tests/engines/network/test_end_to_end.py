@@ -75,7 +75,7 @@ def test_three_runs_with_the_same_workers_give_the_models_of_simulations(site: S
     configs = (
         site.settings(strategy="fedavg", rounds=2),
         site.settings(strategy="adaptcl", rounds=4, pruned_rates=RATES, codec="dgc"),
-        site.settings(strategy="fedavg-s", rounds=2, codec="int8"),
+        site.settings(strategy="fedavg-s", rounds=50, target_accuracy=2, codec="int8"),
     )
     workers = [site.worker(number) for number in range(2)]
     first, second, third = results = site.serve(*configs)
@@ -83,6 +83,7 @@ def test_three_runs_with_the_same_workers_give_the_models_of_simulations(site: S
         simulated = site.undisturbed(config)
         assert_same_model(result, simulated)
         assert result.summary.retention == simulated.summary.retention
+    assert (third.summary.rounds, third.summary.stopped_by) == (1, "target_accuracy")
     assert second.summary.retention[0] < 0.6
 
     assert not any(isinstance(each, Warned | WorkerLost) for each in site.events)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from adaptcl.data.download import Archive, extract, fetch
+from adaptcl.data.data_dir import Archive, extract, fetch
 from adaptcl.errors import DataError, SettingError
 
 BODY = bytes(range(256)) * 4096
