@@ -33,6 +33,7 @@ def rounds(folder: Path, *, grow: bool) -> tuple[RoundRecord, ...]:
     values: dict[str, object] = {
         **{"strategy": "adaptcl", "rounds": ROUNDS, "workers": WORKERS, "grow": grow},
         **{"pruning": "index", "pruning_interval": INTERVAL, "trace": str(path)},
+        **{"sigma": 2.0, "alpha": 2.0, "max_pruned_rate": 0.5, "min_retention": 0.1},
     }
     chosen = config.configure(config.override(config.preset("default"), values))
     job, recipe = chosen.job, chosen.recipe
