@@ -30,7 +30,7 @@ _TEXT: dict[str, Any] = {
 _IMAGE: dict[str, Any] = {**_WIDTH, "image_size": 32, "patch_size": 8, "num_channels": 3}
 _STAGES: dict[str, Any] = {
     "num_labels": 3,
-    "depths": [1, 1, 1, 1],
+    "depths": [2, 2, 2, 2],
     "hidden_sizes": [16, 32, 48, 64],
     "num_channels": 3,
 }

@@ -122,8 +122,15 @@ def test_a_hook_may_use_its_module_but_not_one_that_workers_have_copies_of() -> 
     model = net()
     model[0].register_forward_hook(lambda module, inputs, output: output * module.bias)
     assert trace(model, torch.randn(2, 4)).layers == units.layers
+    model = net()
     model[0].register_forward_hook(lambda module, inputs, output: output * model[0].bias)
-    with pytest.raises(TraceError, match=r"'0' \(Linear\) has a hook that holds a part of this"):
+    refused = r"'0' \(Linear\) has a hook that holds a part of this"
+    with pytest.raises(TraceError, match=refused):
+        trace(model, torch.randn(2, 4))
+    model = net()
+    held = [model[0]]
+    model[0].register_forward_hook(lambda module, inputs, output: output * held[0].bias)
+    with pytest.raises(TraceError, match=refused):
         trace(model, torch.randn(2, 4))
 
 

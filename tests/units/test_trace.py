@@ -480,3 +480,35 @@ def test_what_is_pinned_along_another_dimension_does_not_hide_new_units() -> Non
             return scores
 
     assert found(trace(Mixer(), torch.randn(2, 5, 8))) == {"places.0": 7, "channels.0": 9}
+
+
+class StateSpace(nn.Module):
+    """As Hugging Face writes Mamba: zeros of a stored size, and a weight in another form."""
+
+    def __init__(self, width: int = 6, states: int = 3) -> None:
+        super().__init__()
+        self.width, self.states = width, states
+        self.enter, self.leave = nn.Linear(4, 2 * width), nn.Linear(width, 4)
+        self.conv = nn.Conv1d(width, width, 2, groups=width, padding=1)
+        self.decay = nn.Parameter(torch.rand(width, states))
+        self.mix = nn.Linear(width, states)
+
+    def forward(self, x: Tensor) -> Tensor:
+        hidden, gate = self.enter(x).transpose(1, 2).chunk(2, 1)
+        weight = self.conv.weight.squeeze(1).unsqueeze(1)
+        hidden = F.conv1d(hidden, weight, self.conv.bias, padding=1, groups=len(weight))
+        hidden = F.silu(hidden[..., : x.shape[1]])
+        inputs = self.mix(hidden.transpose(1, 2))
+        state, decay = torch.zeros(len(x), self.width, self.states), -self.decay.exp()
+        found = []
+        for step in range(x.shape[1]):
+            state = decay.exp() * state + hidden[..., step, None] * inputs[:, None, step]
+            found.append((state @ inputs[:, step, :, None])[..., 0])
+        out: Tensor = self.leave((torch.stack(found, -1) * F.silu(gate)).transpose(1, 2))
+        return out
+
+
+def test_the_channels_of_a_state_space_layer_are_units() -> None:
+    units = trace(StateSpace(), torch.randn(2, 5, 4))
+    assert found(units) == {"enter": 6}
+    assert [(size.module, size.attribute) for size in units.sizes] == [("", "width")]

@@ -37,16 +37,19 @@ class Counts(nn.Module):
     """Counts its steps of training."""
 
     step: Tensor
+    steps: Tensor
 
     def __init__(self, *modules: nn.Module) -> None:
         super().__init__()
         self.inner = nn.Sequential(*modules)
         self.register_buffer("step", torch.tensor(0))
+        self.register_buffer("steps", torch.tensor([0]))
         self.register_buffer("index", torch.tensor(3))
 
     def forward(self, x: Tensor) -> Tensor:
         if self.training:
             self.step += 1
+            self.steps += 1
         scores: Tensor = self.inner(x)
         return scores
 
@@ -55,8 +58,8 @@ class Counts(nn.Module):
 def test_whole_numbers_that_training_raises_count(layers: list[nn.Module]) -> None:
     model = Counts(*layers, nn.Linear(4, 3))
     units = trace(model, torch.randn(2, 4))
-    assert units.counters == {"step"}
-    assert units.integers == {"step", "index"}
+    assert units.counters == {"step", "steps"}
+    assert units.integers == {"step", "steps", "index"}
     assert int(model.step) == 0
 
 

@@ -56,6 +56,9 @@ class Coupling:
         """The root of each of these candidates."""
         return [self._root(one) for one in ids.tolist()]
 
+    def all_pinned(self, ids: Tensor) -> bool:
+        return all(self._root(one) == PINNED for one in ids.tolist())
+
     def all_roots(self) -> Tensor:
         roots = torch.tensor(self._parent)
         while not torch.equal(higher := roots[roots], roots):
@@ -184,8 +187,7 @@ class Flow:
     def live_tag(self, tensor: Tensor) -> Tag | None:
         """The tag of an activation of which something can be cut, as far as is known."""
         tag = self.tag(tensor)
-        dead = tag is None or all(root == PINNED for root in self.coupling.roots(tag.ids))
-        return None if dead else tag
+        return None if tag is None or self.coupling.all_pinned(tag.ids) else tag
 
     def put(self, tensor: Tensor, ids: Tensor, dim: int, zero: bool) -> None:
         """Tag an activation. A single index can never be cut, so it is pinned."""

@@ -128,10 +128,16 @@ def _check_state_dict(model: nn.Module) -> None:
 def _referred_to(hook: Any) -> Iterator[Any]:
     """What a function refers to beside its arguments: a copied model has the same functions."""
     if isinstance(hook, FunctionType):
-        yield from (hook.__globals__.get(name) for name in hook.__code__.co_names)
+        held = [hook.__globals__.get(name) for name in hook.__code__.co_names]
         for cell in hook.__closure__ or ():
             with suppress(ValueError):  # an empty cell
-                yield cell.cell_contents
+                held.append(cell.cell_contents)
+        for each in held:
+            yield each
+            if isinstance(each, tuple | list):
+                yield from each
+            elif isinstance(each, dict):
+                yield from each.values()
 
 
 def check_repeatable(model: nn.Module, sample: Tensors) -> None:

@@ -246,7 +246,7 @@ def _close(output: Tensor, expected: Tensor) -> bool:
 
 def _single_integers(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
     for name, buffer in model.named_buffers():
-        if buffer.dim() == 0 and not buffer.is_floating_point() and not buffer.is_complex():
+        if buffer.numel() == 1 and not buffer.is_floating_point() and not buffer.is_complex():
             yield name, buffer
 
 

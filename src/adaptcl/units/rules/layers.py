@@ -29,10 +29,10 @@ def convolution(flow: Flow, call: OperationCall) -> bool:
     activation, weight, bias = call.get(0, "input"), call.get(1, "weight"), call.get(2, "bias")
     channel = activation.dim() - weight.dim() + 1
     groups = call.get(6, "groups", 1)
-    if groups == weight.shape[0] and bias is None and not flow.is_parameter(weight):
-        return _filtered(flow, call, channel)
-    if not flow.is_parameter(weight) or not _parameter_or_none(flow, bias):
+    if not _parameter_or_none(flow, bias):
         return False
+    if not flow.is_parameter(weight):
+        return groups == weight.shape[0] and _filtered(flow, call, channel)
     flow.count_work(weight, call.out.numel() // weight.shape[0])
     if groups > 1:
         return _grouped(flow, call, channel, groups)
@@ -43,16 +43,20 @@ def convolution(flow: Flow, call: OperationCall) -> bool:
 
 
 def _filtered(flow: Flow, call: OperationCall, channel: int) -> bool:
-    """A fixed filter for each channel, such as one that blurs."""
-    activation, weight = call.get(0, "input"), call.get(1, "weight")
-    tag = flow.tag(activation)
+    """A filter for each channel that is no parameter: one that blurs, or a reshaped weight."""
+    activation, weight, bias = call.get(0, "input"), call.get(1, "weight"), call.get(2, "bias")
+    tag, rows = flow.tag(activation), flow.tag(weight)
     if tag is None or tag.dim != channel or len(tag.ids) != len(weight):
         return False
-    if flow.is_state(weight):
-        flow.own(weight, 0, tag.ids)
-    elif (rows := flow.tag(weight)) is not None:
+    if rows is not None:
+        if rows.dim != 0:
+            return False
         flow.coupling.couple(rows.ids, tag.ids)
-    flow.put(call.out, tag.ids, channel, zero=True)
+    elif flow.is_state(weight):
+        flow.own(weight, 0, tag.ids)
+    own(flow, tag.ids, bias)
+    zeroed = flow.is_state(weight) or (rows is not None and rows.zero)
+    flow.put(call.out, tag.ids, channel, zero=tag.zero or zeroed)
     return True
 
 
