@@ -56,7 +56,8 @@ def _random_half(units: UnitMap, dice: torch.Generator) -> Kept:
 
 def with_torch_pruning(model: nn.Module, example: Tensors) -> dict[str, Any]:
     """The same shares; what it does to a model that it cannot prune."""
-    shapes = [each.shape for each in tensors_in(call_model(model.eval(), example))]
+    with torch.no_grad():  # what a model keeps of a pass must be fit for a copy
+        shapes = [each.shape for each in tensors_in(call_model(model.eval(), example))]
     answer: dict[str, Any] = {}
     for name, ratio in (("halved", 0.5), ("least", NARROWEST)):
         smaller = copy.deepcopy(model)
@@ -99,7 +100,7 @@ def _last_layers(model: nn.Module, example: Tensors) -> list[nn.Module]:
         returned = {id(each) for each in tensors_in(call_model(model, example))}
     for hook in hooks:
         hook.remove()
-    return [module for module, out in made if id(out) in returned] or [made[-1][0]]
+    return [module for module, out in made if id(out) in returned] or [e[0] for e in made[-1:]]
 
 
 def _count(model: nn.Module) -> int:

@@ -491,14 +491,15 @@ class StateSpace(nn.Module):
         self.enter, self.leave = nn.Linear(4, 2 * width), nn.Linear(width, 4)
         self.conv = nn.Conv1d(width, width, 2, groups=width, padding=1)
         self.decay = nn.Parameter(torch.rand(width, states))
-        self.mix = nn.Linear(width, states)
+        self.mix = nn.Linear(width, states + 1)
 
     def forward(self, x: Tensor) -> Tensor:
         hidden, gate = self.enter(x).transpose(1, 2).chunk(2, 1)
         weight = self.conv.weight.squeeze(1).unsqueeze(1)
         hidden = F.conv1d(hidden, weight, self.conv.bias, padding=1, groups=len(weight))
         hidden = F.silu(hidden[..., : x.shape[1]])
-        inputs = self.mix(hidden.transpose(1, 2))
+        inputs, rate = self.mix(hidden.transpose(1, 2)).split([self.states, 1], -1)
+        hidden = hidden * rate.transpose(1, 2)
         state, decay = torch.zeros(len(x), self.width, self.states), -self.decay.exp()
         found = []
         for step in range(x.shape[1]):
