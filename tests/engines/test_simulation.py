@@ -31,6 +31,7 @@ SETTINGS = {
     "batch_size": 16,
     "train_time": 20.0,
     "bandwidth_max": 0.005,
+    "sigma": 2.0,
 }
 
 
@@ -74,8 +75,9 @@ def trained(
 ) -> Result:  # fmt: skip
     train, test = digits
     listeners = [heard] if heard is not None else []
-    # What is tested is the clock: no pruning here does harm enough to be warned of.
-    harmless = {"max_importance_lost": 1.0} if strategy == "adaptcl" else {}
+    # What is tested is the clock: everybody prunes, and no pruning is warned of.
+    calm = {"max_importance_lost": 1.0, "least_speed_up": 1.0}
+    harmless = calm if strategy == "adaptcl" else {}
     return adaptcl.run(
         model or net(), train, test, listeners=listeners, strategy=strategy,
         **{**SETTINGS, **harmless, **settings},
@@ -284,7 +286,7 @@ def test_of_a_worker_that_came_back_no_time_is_known_before_its_next_update(tmp_
     data = torch.randn(24, 5), torch.arange(24) % 3
     result = adaptcl.run(
         nn.Linear(5, 3), data, data, listeners=[heard], strategy="fedasync-s",
-        workers=3, rounds=8, epochs=1, profile_epochs=1.0, train_time=20.0,
+        workers=3, rounds=8, epochs=1, profile_epochs=1.0, train_time=20.0, sigma=2.0,
         trace=trace_file(tmp_path, rows),
     )  # fmt: skip
     of_it = [e.virtual_time_s for e in heard if isinstance(e, UpdateArrived) and e.worker == 0]
