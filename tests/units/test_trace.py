@@ -388,13 +388,13 @@ def test_a_buffer_that_training_changes_is_no_constant() -> None:
 
 
 class WithBiases(nn.Module):
-    """Attention with a table of biases, a column for each head and a row for each distance."""
+    """Attention with a scale that all heads share, and a column of biases for each head."""
 
     def __init__(self, heads: int) -> None:
         super().__init__()
         self.heads = heads
         self.qkv, self.proj = nn.Linear(8, 3 * 4 * heads), nn.Linear(4 * heads, 3)
-        self.table = nn.Parameter(torch.randn(9, heads))
+        self.table, self.scale = nn.Parameter(torch.randn(9, heads)), nn.Parameter(torch.rand(4))
         places = torch.arange(5)
         self.register_buffer("distances", places[:, None] - places + 4)
         self.distances: Tensor
@@ -403,7 +403,7 @@ class WithBiases(nn.Module):
         n, length, _ = x.shape
         q, k, v = self.qkv(x).view(n, length, 3, self.heads, -1).permute(2, 0, 3, 1, 4).unbind()
         biases = self.table[self.distances.view(-1)].view(length, length, -1).permute(2, 0, 1)
-        scores = (q @ k.transpose(-2, -1) + biases.unsqueeze(0)).softmax(-1)
+        scores = (q * self.scale @ k.transpose(-2, -1) + biases.unsqueeze(0)).softmax(-1)
         mixed: Tensor = self.proj((scores @ v).transpose(1, 2).flatten(2))
         return mixed
 

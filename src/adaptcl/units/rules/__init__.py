@@ -26,10 +26,8 @@ WEIGHT_RULES: dict[str, Rule] = {**LAYER_RULES, **PRODUCT_RULES, **RECURRENT_RUL
 RULES: dict[str, Rule] = {**WEIGHT_RULES, **MOVEMENT_RULES, **VALUE_RULES}
 """All rules by the name of the operation."""
 
-_ENTERED = (MOVEMENT_RULES.keys() - ALIASES) | {
-    name for name, rule in VALUE_RULES.items() if rule is pointwise
-}
-"""Operations in which parameters and buffers take part like activations."""
+_MOVED = MOVEMENT_RULES.keys() - ALIASES
+_POINTWISE = frozenset(name for name, rule in VALUE_RULES.items() if rule is pointwise)
 
 _INSPECTING = """
     shape size dim ndim ndimension numel nelement stride storage_offset dtype device layout names
@@ -78,7 +76,8 @@ class FollowUnits(TorchFunctionMode):
         if name in _INSPECTIONS:
             return func(*args, **kwargs)
         operands = list(tensors_in((args, kwargs)))
-        for tensor in operands if name in _ENTERED else ():
+        alone = name in _POINTWISE and all(map(self._flow.is_state, operands))
+        for tensor in operands if alone or name in _MOVED else ():
             enter(self._flow, tensor)
         for observer in self._observers:
             observer.before(name, operands)

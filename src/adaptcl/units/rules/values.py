@@ -26,8 +26,9 @@ _EITHER = (1.0, 0.0)
 def pointwise(flow: Flow, call: OperationCall) -> bool:
     """A function of each element, or of the elements at the same position of several operands.
 
-    Operands of full width are cut together, also zeros that the forward pass makes. An operand that
-    is broadcast along the units is never cut and does not pin them.
+    Operands of full width are cut together, also zeros that the forward pass makes, and parameters
+    and buffers, which the units own. An operand that is broadcast along the units is never cut and
+    does not pin them.
     """
     out: Tensor = call.out
     operands = list(tensors_in((call.args, call.kwargs)))
@@ -50,6 +51,9 @@ def pointwise(flow: Flow, call: OperationCall) -> bool:
         elif tag is not None:
             flow.coupling.couple(ids, tag.ids)
             zero[id(tensor)] = tag.zero
+        elif flow.is_state(tensor) and tensor.is_floating_point():
+            flow.own(tensor, operand_dim, ids)
+            zero[id(tensor)] = True
         elif flow.is_zeros(tensor):
             flow.put(tensor, ids, operand_dim, zero=True)
             zero[id(tensor)] = True
