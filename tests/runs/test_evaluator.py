@@ -231,7 +231,13 @@ def test_it_lies_among_the_models_it_is_made_of(values: list[float]) -> None:
         assert math.isfinite(mean)
 
 
-QUICK: dict[str, Any] = {"rounds": 3, "batch_size": 16, "train_time": 1.0, "workers": 3}
+QUICK: dict[str, Any] = {
+    "rounds": 3,
+    "batch_size": 16,
+    "train_time": 1.0,
+    "workers": 3,
+    "sigma": 2.0,
+}
 
 
 def model() -> nn.Module:

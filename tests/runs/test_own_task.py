@@ -23,7 +23,7 @@ DRAW = torch.Generator().manual_seed(0)
 X = torch.randn(90, 6, generator=DRAW)
 Y = X @ torch.randn(6, generator=DRAW)
 TRAIN, TEST = (X[:60], Y[:60]), (X[60:], Y[60:])
-SHORT: dict[str, Any] = {"workers": 2, "rounds": 2, "epochs": 1, "batch_size": 10}
+SHORT: dict[str, Any] = {"workers": 2, "rounds": 2, "epochs": 1, "batch_size": 10, "sigma": 2.0}
 
 
 def mlp(outputs: int = 1) -> nn.Module:

@@ -117,9 +117,10 @@ def test_runs_of_one_program_share_a_measurement(stopwatch: list[int]) -> None:
     model = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 4))
     for strategy, seed in itertools.product(("fedavg-s", "adaptcl"), (1, 2)):
         options: dict[str, Any] = {"strategy": strategy, "seed": seed, "rounds": 2, "workers": 3}
+        options["sigma"] = 2.0
         adaptcl.run(model, clouds(90), clouds(30, 1), partition="dirichlet", **options)
     assert stopwatch == [1]
-    adaptcl.run(model, clouds(99), clouds(30, 1), workers=3, rounds=2)
+    adaptcl.run(model, clouds(99), clouds(30, 1), workers=3, rounds=2, sigma=2.0)
     assert stopwatch == [1, 2]
 
 
