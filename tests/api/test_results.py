@@ -20,7 +20,8 @@ from tests.runs.small_runs import CutOffError, clouds, cut_off_after
 TRAIN, TEST = clouds(120), clouds(60, 1)
 FAST: dict[str, Any] = {
     **{"workers": 3, "rounds": 2, "batch_size": 16, "bandwidth_max": 0.01, "sigma": 3.0},
-    **{"threads": 1},
+    "threads": 1,
+    "adaptcl": {"max_importance_lost": 1.0},  # so small a model loses much at once
 }
 
 
@@ -179,13 +180,16 @@ def test_a_forecast_from_python_has_the_times_that_the_run_has() -> None:
     assert "<table>" in found._repr_html_()
 
 
-def test_an_unfinished_run_can_be_loaded(tmp_path: Path) -> None:
-    settings = {"out": tmp_path / "run", "figures": "none", "rounds": 4, "strategy": "fedavg"}
+@pytest.mark.parametrize("strategy", ["fedavg", "adaptcl"])
+@pytest.mark.parametrize("test", [TEST, None], ids=["test set", "holdout"])
+def test_an_unfinished_run_can_be_loaded(tmp_path: Path, strategy: str, test: Any) -> None:
+    settings = {**FAST, "strategy": strategy, "figures": "none"}
+    cut_off = {**settings, "rounds": 4, "listeners": [cut_off_after(3)]}
     with pytest.raises(CutOffError):
-        run(listeners=[cut_off_after(3)], **settings)
+        adaptcl.run(net(), TRAIN, test, out=tmp_path / "run", **cut_off)
     with pytest.warns(adaptcl.AdaptCLWarning, match="is not finished; this is its model, after 2 "):
         loaded = adaptcl.load(tmp_path / "run", model=net())
-    whole = run(rounds=2, strategy="fedavg")
+    whole = adaptcl.run(net(), TRAIN, test, **settings)
     for name, tensor in whole.model.state_dict().items():
         assert torch.equal(loaded.model.state_dict()[name], tensor)
     with warnings.catch_warnings():

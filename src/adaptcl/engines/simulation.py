@@ -259,7 +259,7 @@ class Simulation:
         for worker, tensors in tree["codecs"]:
             self._memories[worker] = replace(self._memories[worker], codec=Memory(tensors))
         self._resumed_starts = dict(tree["open"])
-        self._holdings.restore(tree.get("holdings", []))  # earlier versions kept none
+        self._holdings.restore(tree["holdings"])
 
     def _cores_for_each(self) -> int:
         """Cores inside one training. Sums come out differently with another number of them, so it

@@ -2,10 +2,10 @@
 
 The server tests on its test set, or the workers test on samples that they hold back.
 
-The delivered model is a running mean of the latest global models. With unequal data a single round
-can be bad: VGG16 on CIFAR-10 (s = 80, σ = 20) had 61 % in one test between two of 73 %. A mean over
-some rounds hardly notices, is usually a little better than its models, and costs the workers
-nothing: they go on from the latest model, not from the mean.
+With `averaging` above 0 the delivered model is a running mean of the latest global models. With
+unequal data a single round can be bad: VGG16 on CIFAR-10 (s = 80, σ = 20) had 61 % in one test
+between two of 73 %. A mean over some rounds hardly notices, is usually a little better than its
+models, and costs the workers nothing: they go on from the latest model, not from the mean.
 
 The mean covers a share of the rounds so far, because a model that still learns fast is better than
 its past. The newest model has the weight 1 / (share × round) and older ones fade. So there is no
@@ -213,13 +213,13 @@ class WorkerEvaluator:
 
     def snapshot(self) -> Tree:
         return {
-            "averaging": self._averaging.snapshot(),
+            **self._averaging.snapshot(),
             "sent": self._sent,
             "tests": [[w, dataclasses.asdict(test)] for w, test in self._tests.items()],
         }
 
     def restore(self, tree: Tree) -> None:
-        self._averaging.restore(tree["averaging"])
+        self._averaging.restore(tree)
         self._sent = tree["sent"]
         self._tests = {worker: WorkerTest(**test) for worker, test in tree["tests"]}
 

@@ -111,11 +111,8 @@ class DCASGD(Asynchronous):
         self.state = state
 
     def snapshot(self) -> Tree:
-        return {
-            "asynchronous": super().snapshot(),
-            "mean_square": dict(self._mean_square),
-        }
+        return {**super().snapshot(), "mean_square": dict(self._mean_square)}
 
     def restore(self, tree: Tree) -> None:
-        super().restore(tree["asynchronous"])
+        super().restore(tree)
         self._mean_square = dict(tree["mean_square"])

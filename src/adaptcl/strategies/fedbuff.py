@@ -73,8 +73,8 @@ class FedBuff(Asynchronous):
             self.state = self._next
 
     def snapshot(self) -> Tree:
-        return {"asynchronous": super().snapshot(), "next": self._next}
+        return {**super().snapshot(), "next": self._next}
 
     def restore(self, tree: Tree) -> None:
-        super().restore(tree["asynchronous"])
+        super().restore(tree)
         self._next = tree["next"]

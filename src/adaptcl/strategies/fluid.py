@@ -97,13 +97,13 @@ class FLuID(Synchronous):
 
     def snapshot(self) -> Tree:
         return {
-            "synchronous": super().snapshot(),
+            **super().snapshot(),
             "widths": self.widths.snapshot(),
             "change": self._change,
         }
 
     def restore(self, tree: Tree) -> None:
-        super().restore(tree["synchronous"])
+        super().restore(tree)
         self.widths.restore(tree["widths"])
         self._change = tree["change"].cpu()
 

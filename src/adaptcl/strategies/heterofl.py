@@ -51,8 +51,8 @@ class HeteroFL(Synchronous):
         return self.warn_nothing_to_cut()
 
     def snapshot(self) -> Tree:
-        return {"synchronous": super().snapshot(), "widths": self.widths.snapshot()}
+        return {**super().snapshot(), "widths": self.widths.snapshot()}
 
     def restore(self, tree: Tree) -> None:
-        super().restore(tree["synchronous"])
+        super().restore(tree)
         self.widths.restore(tree["widths"])

@@ -110,7 +110,7 @@ class Strategy(Protocol):
         ...
 
     def snapshot(self) -> Tree:
-        """Everything needed to go on from here."""
+        """Everything needed to go on from here; `state` holds the global model."""
         ...
 
     def restore(self, tree: Tree) -> None:

@@ -305,27 +305,27 @@ class AdaptCL(Synchronous):
 
     def snapshot(self) -> Tree:
         return {
-            "synchronous": super().snapshot(),
+            **super().snapshot(),
             "importance": self._importance,
             "decisions": self._decisions,
             **self._speeds.snapshot(),
-            "due": [[worker, rate] for worker, rate in self._pending.items()],
-            "stuck": [[worker, kept] for worker, kept in self._floors.items()],
-            "told_smallest": self._warned_of_floor,
-            "told_gain": self._warned_of_gain,
-            "in_vain": sorted(self._warned_of_slow),
+            "pending": [[worker, rate] for worker, rate in self._pending.items()],
+            "floors": [[worker, kept] for worker, kept in self._floors.items()],
+            "warned_of_floor": self._warned_of_floor,
+            "warned_of_gain": self._warned_of_gain,
+            "warned_of_slow": sorted(self._warned_of_slow),
         }
 
     def restore(self, tree: Tree) -> None:
-        super().restore(tree["synchronous"])
+        super().restore(tree)
         self._importance = tree["importance"]
         self._decisions = tree["decisions"]
         self._speeds.restore(tree)
-        self._pending = dict(tree["due"])
-        self._floors = dict(tree["stuck"])
-        self._warned_of_floor = tree["told_smallest"]
-        self._warned_of_gain = tree.get("told_gain", False)  # missing in older checkpoints
-        self._warned_of_slow = set(tree["in_vain"])
+        self._pending = dict(tree["pending"])
+        self._floors = dict(tree["floors"])
+        self._warned_of_floor = tree["warned_of_floor"]
+        self._warned_of_gain = tree["warned_of_gain"]
+        self._warned_of_slow = set(tree["warned_of_slow"])
 
 
 def _refuse(settings: AdaptCLSettings, workers: int) -> None:
