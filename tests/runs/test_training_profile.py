@@ -23,6 +23,7 @@ from tests.fixed_profile import really_measured
 from tests.runs.small_runs import CutOffError, assert_same, clouds, cut_off_after, small_run
 
 Told = tuple[int, str, str]
+CALM = {"max_importance_lost": 1.0, "least_speed_up": 1.0}
 
 
 @pytest.fixture
@@ -117,10 +118,10 @@ def test_runs_of_one_program_share_a_measurement(stopwatch: list[int]) -> None:
     model = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 4))
     for strategy, seed in itertools.product(("fedavg-s", "adaptcl"), (1, 2)):
         options: dict[str, Any] = {"strategy": strategy, "seed": seed, "rounds": 2, "workers": 3}
-        options["sigma"] = 2.0
+        options |= {"sigma": 2.0, "adaptcl": CALM}
         adaptcl.run(model, clouds(90), clouds(30, 1), partition="dirichlet", **options)
     assert stopwatch == [1]
-    adaptcl.run(model, clouds(99), clouds(30, 1), workers=3, rounds=2, sigma=2.0)
+    adaptcl.run(model, clouds(99), clouds(30, 1), workers=3, rounds=2, adaptcl=CALM)
     assert stopwatch == [1, 2]
 
 
