@@ -23,7 +23,7 @@ from adaptcl.strategies.adaptcl.guards import (
 )
 from adaptcl.strategies.adaptcl.pruned_rate import Point, RateSettings, interpolate
 
-PAPER = RateSettings(least_speed_up=1.0)
+PAPER = RateSettings(least_speed_up=1.0, grow=False)
 SIZE, TRAIN = 57.19, 24.1
 """VGG16 in MiB and the seconds its training takes, as in the paper's bandwidth tables."""
 
@@ -42,6 +42,7 @@ settings_drawn = st.builds(
     min_retention=st.floats(0.01, 1),
     alpha=st.floats(1, 10),
     literal_min_retention=st.booleans(),
+    grow=st.just(False),
 )
 GROWING = replace(PAPER, grow=True)
 FASTEST = replace(PAPER, target_time="fastest")
@@ -96,10 +97,10 @@ def test_a_pruning_that_has_begun_goes_on_while_half_of_the_gain_is_left(
 
 def test_where_pruning_does_not_pay_what_was_cut_may_grow_back() -> None:
     histories = {0: [Point(1.0, 55.0), Point(0.5, 30.0)], 1: [Point(1.0, 50.0)]}
-    settings = RateSettings()
-    assert guarded_pruned_rates(histories, [0, 1], (), 0.1, settings).rates == {0: 0, 1: 0}
-    growing = replace(settings, grow=True)
+    growing = RateSettings()
     assert guarded_pruned_rates(histories, [0, 1], (), 0.1, growing).rates == {0: -1, 1: 0}
+    settings = replace(growing, grow=False)
+    assert guarded_pruned_rates(histories, [0, 1], (), 0.1, settings).rates == {0: 0, 1: 0}
 
 
 def test_who_could_cut_nothing_is_not_asked_but_may_grow() -> None:
