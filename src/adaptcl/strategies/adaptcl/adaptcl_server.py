@@ -162,9 +162,14 @@ class AdaptCL(Synchronous):
                 rates = self._fixed_rates()
             else:
                 known = self._known_speeds()
-                rates = self._learned_rates(known, settings)
-                warnings += self._warn_not_worth_pruning(known)
-                warnings += self._warn_cannot_keep_up(known)
+                decided = self._learned_rates(known, settings)
+                rates = self._or_pending(decided)
+                # Who cannot become as fast as the fastest, whatever the target is.
+                fastest = replace(settings, target_time="fastest", least_speed_up=1.0)
+                needed = self._learned_rates(known, fastest)
+                warnings += self._warn_not_worth_pruning(known, decided)
+                warnings += self._warn_floor(self._or_pending(needed))
+                warnings += self._warn_slow(needed.slow_at_any_size)
             self._pending = {worker: rate for worker, rate in enumerate(rates) if rate != 0}
             self._decisions += 1
             self._speeds.discard_all_times()
@@ -186,21 +191,19 @@ class AdaptCL(Synchronous):
 
     def _learned_rates(
         self, known: Mapping[int, Sequence[Point]], settings: AdaptCLSettings
-    ) -> list[float]:
-        """Each worker's pruned rate by Algorithm 2; who is not known keeps what is pending."""
-        if settings.literal_algorithm_2:
-            rates = pruned_rates(known, settings)
-        else:
-            rates = dict(self._guarded_rates(known, settings).rates)
-        return [rates.get(w, self._pending.get(w, 0.0)) for w in range(self.job.workers)]
-
-    def _guarded_rates(
-        self, known: Mapping[int, Sequence[Point]], settings: AdaptCLSettings
     ) -> GuardedRates:
+        """The pruned rates of the known workers by Algorithm 2."""
+        if settings.literal_algorithm_2:
+            return GuardedRates(pruned_rates(known, settings), 1.0, ())
         pace = [worker for worker in known if self._is_waiting(worker)]
         stuck = [w for w, floor in self._floors.items() if floor == self._retention(w)]
         floor = max(self._floor(), self._smallest)
         return guarded_pruned_rates(known, pace, stuck, floor, settings)
+
+    def _or_pending(self, learned: GuardedRates) -> list[float]:
+        """Each worker's pruned rate; who is not known keeps what is pending."""
+        workers = range(self.job.workers)
+        return [learned.rates.get(w, self._pending.get(w, 0.0)) for w in workers]
 
     def _is_measured(self, worker: int) -> bool:
         """Whether a worker's newest point is of its present sub-model.
@@ -263,27 +266,20 @@ class AdaptCL(Synchronous):
     def _smallest(self) -> float:
         return smallest_retention(self.units, self.adaptcl.width_multiple)
 
-    def _warn_not_worth_pruning(self, known: Mapping[int, Sequence[Point]]) -> tuple[str, ...]:
+    def _warn_not_worth_pruning(
+        self, known: Mapping[int, Sequence[Point]], decided: GuardedRates
+    ) -> tuple[str, ...]:
         """Once, that workers differ but too little for pruning to pay."""
         settings = self.adaptcl
         if self._warned_of_gain or settings.literal_algorithm_2:
             return ()
-        anyway = self._guarded_rates(known, replace(settings, least_speed_up=1.0))
-        decided = self._guarded_rates(known, settings).rates
-        is_held_back = max(anyway.rates.values(), default=0) > 0 >= max(decided.values(), default=0)
+        anyway = self._learned_rates(known, replace(settings, least_speed_up=1.0))
+        is_held_back = _prunes(anyway) and not _prunes(decided)
         is_first = all(self._retention(worker) == 1 for worker in known)
         self._warned_of_gain = is_held_back and is_first
         if not self._warned_of_gain:
             return ()
         return (warn_not_worth_pruning(anyway.speed_up, settings.least_speed_up),)
-
-    def _warn_cannot_keep_up(self, known: Mapping[int, Sequence[Point]]) -> tuple[str, ...]:
-        """Who cannot become as fast as the fastest, whatever the target is."""
-        fastest = replace(self.adaptcl, target_time="fastest", least_speed_up=1.0)
-        floor = self._warn_floor(self._learned_rates(known, fastest))
-        if fastest.literal_algorithm_2:
-            return floor
-        return floor + self._warn_slow(self._guarded_rates(known, fastest).slow_at_any_size)
 
     def _warn_floor(self, rates: Sequence[float]) -> tuple[str, ...]:
         """Once, that the model does not let workers become as small as they would have to be."""
@@ -337,6 +333,10 @@ def _refuse(settings: AdaptCLSettings, workers: int) -> None:
                 f"pruned_rates has a row of {len(row)} rates, "
                 f"but it must have one for each of the {workers} workers."
             )
+
+
+def _prunes(learned: GuardedRates) -> bool:
+    return any(rate > 0 for rate in learned.rates.values())
 
 
 def _combine(first: float, second: float) -> float:
