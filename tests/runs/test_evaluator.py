@@ -232,6 +232,7 @@ def test_it_lies_among_the_models_it_is_made_of(values: list[float]) -> None:
 
 
 QUICK: dict[str, Any] = {
+    "adaptcl": {"max_importance_lost": 1.0, "least_speed_up": 1.0},
     "rounds": 3,
     "batch_size": 16,
     "train_time": 1.0,
