@@ -23,7 +23,6 @@ from adaptcl.engines.loop import Loop
 from adaptcl.engines.simulation import Simulation, TaskOutcome
 from adaptcl.errors import SettingError
 from adaptcl.events import Event, RoundFinished, Warned
-from adaptcl.pruning import prune
 from adaptcl.records import RoundRecord
 from adaptcl.runs.training_profile import measured_profile
 from adaptcl.runs.workload import Workload
@@ -147,14 +146,7 @@ class Untrained:
         if pruning is None:
             return task.kept
         assert pruning.importance is not None
-        return prune(
-            self.units,
-            task.kept,
-            pruning.importance,
-            pruning.rate,
-            pruning.min_retention,
-            pruning.width_multiple,
-        )
+        return pruning.left(self.units, task.kept, pruning.importance)
 
 
 class Untested:

@@ -11,9 +11,10 @@ from dataclasses import dataclass, replace
 
 from torch import Tensor
 
+from adaptcl.pruning import prune
 from adaptcl.settings import With, setting
 from adaptcl.training.batches import steps, steps_of_round
-from adaptcl.units import Kept, State
+from adaptcl.units import Kept, State, UnitMap
 
 OPTIMIZERS = ("sgd", "adamw")
 Schedule = Callable[[int], float]
@@ -98,6 +99,10 @@ class Pruning:
     """The retention γ_min that must stay, even if the rate is missed by a unit."""
     width_multiple: int = 1
     """The widths that the pruning leaves are multiples of this."""
+
+    def left(self, units: UnitMap, kept: Kept, importance: Tensor) -> Kept:
+        """The units that stay of those kept, in the order of this importance."""
+        return prune(units, kept, importance, self.rate, self.min_retention, self.width_multiple)
 
 
 @dataclass(frozen=True)

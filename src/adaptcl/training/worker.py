@@ -32,7 +32,6 @@ from adaptcl.pruning import (
     WorkerOrder,
     WorkerView,
     importance_lost,
-    prune,
     worker_order,
 )
 from adaptcl.pruning.cig_bnscalor import CIGBNscalor
@@ -221,14 +220,7 @@ class Worker:
                 objective=self._objective,
             )
             importance = worker_order(pruning.order, self._custom_orders).importance(view)
-        return prune(
-            self._units,
-            task.kept,
-            importance,
-            pruning.rate,
-            pruning.min_retention,
-            pruning.width_multiple,
-        )
+        return pruning.left(self._units, task.kept, importance)
 
     def _bn_importance(self, model: nn.Module, task: Task) -> Tensor:
         """Importance by the present BN scales, by which every cut is measured."""

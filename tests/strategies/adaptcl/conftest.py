@@ -13,7 +13,6 @@ from torch import nn
 
 from adaptcl import storage as snapshot
 from adaptcl.engines.heterogeneity import heterogeneity
-from adaptcl.pruning import prune
 from adaptcl.strategies import Closed, Job, Reaction
 from adaptcl.strategies.adaptcl import AdaptCL, AdaptCLSettings
 from adaptcl.training import Arrival, Cut, Recipe, Task, Timing, Update
@@ -102,14 +101,7 @@ class Engine:
         if task.pruning:
             importance = task.pruning.importance
             importance = torch.rand(units.count) if importance is None else importance
-            kept = prune(
-                units,
-                task.kept,
-                importance,
-                task.pruning.rate,
-                task.pruning.min_retention,
-                task.pruning.width_multiple,
-            )
+            kept = task.pruning.left(units, task.kept, importance)
             lost, jump = self.harm
             cut = Cut(lost, 1.0, 1.0 + jump)
         state = recut(self.changed(task), units, task.kept, kept)

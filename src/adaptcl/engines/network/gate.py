@@ -33,7 +33,6 @@ from adaptcl.custom import note_custom_code
 from adaptcl.engines.network.frames import Frame, printable
 from adaptcl.engines.network.messages import read_update
 from adaptcl.errors import UpdateError
-from adaptcl.pruning import prune
 from adaptcl.pruning.budget import block_sizes
 from adaptcl.training import Pruning, Task, Update, WorkerTest
 from adaptcl.training.batches import steps
@@ -152,14 +151,7 @@ def check_pruning(who: str, before: Kept, after: Kept, pruning: Pruning, units: 
     than asked costs nothing but time and is then accepted.
     """
     if pruning.importance is not None:
-        expected = prune(
-            units,
-            before,
-            pruning.importance,
-            pruning.rate,
-            pruning.min_retention,
-            pruning.width_multiple,
-        )
+        expected = pruning.left(units, before, pruning.importance)
         if not torch.equal(after, expected):
             raise UpdateError(
                 f"{who} kept {int(after.sum())} units, which are not the {int(expected.sum())} "

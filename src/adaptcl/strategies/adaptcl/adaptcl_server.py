@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from adaptcl.errors import SettingError
-from adaptcl.pruning import ORDERS, ServerView, grow, prune, server_order
+from adaptcl.pruning import ORDERS, ServerView, grow, server_order
 from adaptcl.pruning.budget import smallest_retention
 from adaptcl.pruning.cig_bnscalor import CIGBNscalor
 from adaptcl.records import WorkerRecord
@@ -120,11 +120,11 @@ class AdaptCL(Synchronous):
         settings = self.adaptcl
         if rate > 0:
             floor, multiple = self._floor(), settings.width_multiple
+            pruning = Pruning(rate, settings.pruning, importance, floor, multiple)
             if importance is not None:
-                left = prune(self.units, kept, importance, rate, floor, multiple)
+                left = pruning.left(self.units, kept, importance)
                 if torch.equal(left, kept):  # less than a block of units to cut
                     return SubModelPlan(kept)
-            pruning = Pruning(rate, settings.pruning, importance, floor, multiple)
             return SubModelPlan(kept, pruning, rate)
         importance = self._bn_scales() if importance is None else importance
         budget = (1 - rate) * parameters(self.units, kept)
