@@ -50,15 +50,16 @@ def _by_layer(scales: Importance) -> Importance:
 
 
 def _owned(view: ServerView) -> Tensor:
-    return squares(view, owned=True).sqrt()
+    return squares(view.units, view.state, owned=True).sqrt()
 
 
 def _readers(view: ServerView) -> Tensor:
-    return squares(view, owned=False).sqrt()
+    return squares(view.units, view.state, owned=False).sqrt()
 
 
 def _both(view: ServerView) -> Tensor:
-    return (squares(view, owned=True) + squares(view, owned=False)).sqrt()
+    units, state = view.units, view.state
+    return (squares(units, state, owned=True) + squares(units, state, owned=False)).sqrt()
 
 
 def _product(view: ServerView) -> Tensor:

@@ -12,11 +12,21 @@ from torch import Tensor
 
 from adaptcl.pruning.measurements import UnitMeans
 from adaptcl.pruning.order import ServerView
-from adaptcl.units import FIXED, UnitMap
+from adaptcl.units import FIXED, State, UnitMap
 
 
 class CIGBNscalor:
-    """|BN scale| of a unit in the global model, averaged if it passes several batch norms.
+    """Units of all layers in one order, by their BN scales."""
+
+    summary = "BN scales of the global model at the first pruning (the paper's own order)"
+    frozen = True
+
+    def importance(self, view: ServerView) -> Tensor:
+        return bn_importance(view.units, view.state)
+
+
+def bn_importance(units: UnitMap, state: State) -> Tensor:
+    """|BN scale| of a unit in a whole model, averaged if it passes several batch norms.
 
     Units without batch norm have no scale. What a BN scale says of a unit, how large it is where
     others read it, the weights that read it say then. So they get the L2 norm of these weights,
@@ -24,32 +34,22 @@ class CIGBNscalor:
     A unit that is average in its layer then ranks beside an average scale.
     `python -m benchmarks importance` holds this against other norms.
     """
-
-    summary = "BN scales of the global model at the first pruning (the paper's own order)"
-    frozen = True
-
-    def importance(self, view: ServerView) -> Tensor:
-        scales = _scales(view)
-        # `by_unit` gives units without a scale the mean of the others.
-        return scales.by_unit() * torch.where(scales.measured, 1.0, _relative_norms(view))
+    scales = UnitMeans(units)
+    for slot in units.slots:
+        if slot.owned and slot.tensor in units.bn_scales:
+            scales.add(slot.ids, state[slot.tensor].abs())
+    # `by_unit` gives units without a scale the mean of the others.
+    return scales.by_unit() * torch.where(scales.measured, 1.0, _relative_norms(units, state))
 
 
-def _scales(view: ServerView) -> UnitMeans:
-    means = UnitMeans(view.units)
-    for slot in view.units.slots:
-        if slot.owned and slot.tensor in view.units.bn_scales:
-            means.add(slot.ids, view.state[slot.tensor].abs())
-    return means
-
-
-def _relative_norms(view: ServerView) -> Tensor:
+def _relative_norms(units: UnitMap, state: State) -> Tensor:
     """L2 norm of the trained weights that read a unit, divided by the mean of its layer.
 
     In a layer that no weight reads it is the norm of what the unit owns.
     """
-    norms = squares(view, owned=False).sqrt()
-    owned = squares(view, owned=True).sqrt()
-    for layer in view.units.layers:
+    norms = squares(units, state, owned=False).sqrt()
+    owned = squares(units, state, owned=True).sqrt()
+    for layer in units.layers:
         here = slice(layer.units.start, layer.units.stop)
         known = norms[here] if bool(norms[here].any()) else owned[here]
         mean = known.mean()
@@ -57,12 +57,12 @@ def _relative_norms(view: ServerView) -> Tensor:
     return norms.float()
 
 
-def squares(view: ServerView, *, owned: bool) -> Tensor:
+def squares(units: UnitMap, state: State, *, owned: bool) -> Tensor:
     """The sum of squares of all that a unit owns, or of all that reads it."""
-    found = torch.zeros(view.units.count, dtype=torch.float64)
-    for slot in view.units.slots:
-        if slot.owned == owned and slot.tensor in view.units.parameters:
-            entries = view.state[slot.tensor].movedim(slot.dim, 0).reshape(len(slot.ids), -1)
+    found = torch.zeros(units.count, dtype=torch.float64)
+    for slot in units.slots:
+        if slot.owned == owned and slot.tensor in units.parameters:
+            entries = state[slot.tensor].movedim(slot.dim, 0).reshape(len(slot.ids), -1)
             known = slot.ids != FIXED
             sums = torch.nan_to_num(entries.cpu().double().square().sum(1))
             found.index_add_(0, slot.ids[known], sums[known])
@@ -88,7 +88,7 @@ class BalancedBNscalor:
     frozen = True
 
     def importance(self, view: ServerView) -> Tensor:
-        return balanced(view.units, CIGBNscalor().importance(view))
+        return balanced(view.units, bn_importance(view.units, view.state))
 
 
 def balanced(units: UnitMap, scales: Tensor) -> Tensor:

@@ -28,13 +28,12 @@ from adaptcl.codecs.codec import Memory
 from adaptcl.data import Samples
 from adaptcl.errors import DataError, DivergedError, SettingError
 from adaptcl.pruning import (
-    ServerView,
     WorkerOrder,
     WorkerView,
     importance_lost,
     worker_order,
 )
-from adaptcl.pruning.cig_bnscalor import CIGBNscalor
+from adaptcl.pruning.cig_bnscalor import bn_importance
 from adaptcl.seeds import derive, generator
 from adaptcl.training.batches import batches, draw_moves, smallest_batch
 from adaptcl.training.evaluation import tested_locally
@@ -226,8 +225,7 @@ class Worker:
         """Importance by the present BN scales, by which every cut is measured."""
         whole = {name: torch.zeros_like(t) for name, t in self._model.state_dict().items()}
         put_back(model.state_dict(), self._units, task.kept, whole)
-        view = ServerView(self._units, whole, self.number, 0, self._seed)
-        return CIGBNscalor().importance(view)
+        return bn_importance(self._units, whole)
 
     @torch.no_grad()
     def _loss(self, model: nn.Module) -> float:

@@ -22,7 +22,7 @@ from torch import Tensor
 from adaptcl.errors import SettingError
 from adaptcl.pruning import ORDERS, ServerView, grow, server_order
 from adaptcl.pruning.budget import smallest_retention
-from adaptcl.pruning.cig_bnscalor import CIGBNscalor
+from adaptcl.pruning.cig_bnscalor import bn_importance
 from adaptcl.records import WorkerRecord
 from adaptcl.settings import redeclared, setting
 from adaptcl.storage import Tree
@@ -126,7 +126,7 @@ class AdaptCL(Synchronous):
                 if torch.equal(left, kept):  # less than a block of units to cut
                     return SubModelPlan(kept)
             return SubModelPlan(kept, pruning, rate)
-        importance = self._bn_scales() if importance is None else importance
+        importance = bn_importance(self.units, self.state) if importance is None else importance
         budget = (1 - rate) * parameters(self.units, kept)
         grown = grow(self.units, kept, importance, budget, settings.width_multiple)
         return SubModelPlan(grown, None, rate if bool((grown & ~kept).any()) else 0.0)
@@ -247,11 +247,6 @@ class AdaptCL(Synchronous):
         if self._order.frozen:
             self._importance = importance
         return importance
-
-    def _bn_scales(self) -> Tensor:
-        """How important each unit is now, whatever the pruning order."""
-        view = ServerView(self.units, self.state, 0, self._decisions, self.job.seed)
-        return CIGBNscalor().importance(view)
 
     # Warnings ----------------------------------------------------------------------------------
 
