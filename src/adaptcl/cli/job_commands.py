@@ -26,6 +26,7 @@ from adaptcl.report.table import forecast_table
 from adaptcl.runs.folder import RunFolder
 from adaptcl.runs.forecast import forecast_workload
 from adaptcl.runs.result import FailedRun, noting_failure
+from adaptcl.runs.run_files import SUMMARY
 from adaptcl.runs.session import Session, run_session, simulated_session
 from adaptcl.runs.workload import Workload, load_workload
 from adaptcl.trackers import tracked, tracker_names
@@ -84,7 +85,7 @@ def saying_how_to_resume(paths: Sequence[Path]) -> Iterator[None]:
 
 
 def unfinished(paths: Sequence[Path]) -> list[Path]:
-    return [path for path in paths if not (path / "summary.json").exists()]
+    return [path for path in paths if not (path / SUMMARY).exists()]
 
 
 def _workload_by_seed() -> Callable[[Config], Workload]:

@@ -23,7 +23,7 @@ from adaptcl.cli.requested_runs import requested_runs
 from adaptcl.errors import SettingError
 from adaptcl.events import Listener
 from adaptcl.report.progress import Progress
-from adaptcl.runs.run_files import NetworkFile, is_network_run
+from adaptcl.runs.run_files import SUMMARY, NetworkFile, is_network_run
 from adaptcl.trackers import tracker_names
 
 _HOST_AND_PORT = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^][\s:/@]+):(?P<port>[0-9]{1,5})")
@@ -65,7 +65,7 @@ def _saying_how_to_resume(folders: Sequence[Path]) -> Iterator[None]:
         yield
     except BaseException:
         begun = [path for path in folders if is_network_run(path)]
-        left = [str(path) for path in begun if not (path / "summary.json").exists()]
+        left = [str(path) for path in begun if not (path / SUMMARY).exists()]
         if left:
             say(f"stopped; `adaptcl resume {shlex.join(left)}` goes on.")
         raise

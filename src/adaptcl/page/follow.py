@@ -17,13 +17,13 @@ from adaptcl.page.page_data import RunView, shown_together
 from adaptcl.records import RoundRecord
 from adaptcl.report.labels import distinct_labels
 from adaptcl.report.saved_run import Run, by_strategy, read_run
-from adaptcl.runs.run_files import run_folders
+from adaptcl.runs.run_files import CONFIG, ROUNDS, SUMMARY, run_folders
 from adaptcl.runs.status_file import STATUS, is_alive, read_status
 
 Version = tuple[tuple[str, int, int], ...]
 """Name, size and time of change of each file that the page depends on."""
 
-_FILES = ("config.toml", "rounds.jsonl", "summary.json", STATUS)
+_FILES = (CONFIG, ROUNDS, SUMMARY, STATUS)
 
 
 @dataclass
@@ -94,7 +94,7 @@ class Followed:
 
     def _view(self, folder: Path) -> RunView:
         """What the page shows of a run; of its rounds only the new ones are read."""
-        path = folder / "rounds.jsonl"
+        path = folder / ROUNDS
         stat = path.stat() if path.is_file() else None
         inode, size = (stat.st_ino, stat.st_size) if stat else (0, 0)
         known = self._known.get(folder)
@@ -110,7 +110,7 @@ class Followed:
                     known.records.append(RoundRecord.from_json(json.loads(line)))
                     known.offset += len(line)
             known.view = None
-        if known.run.summary is None and (folder / "summary.json").exists():
+        if known.run.summary is None and (folder / SUMMARY).exists():
             known.run, known.view = read_run(folder), None
         if known.view is None:
             known.view = RunView.of(replace(known.run, rounds=tuple(known.records)))

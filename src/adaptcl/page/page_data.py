@@ -27,7 +27,7 @@ from adaptcl.report.worker_timeline import (
     timeline_bars,
     waiting_share,
 )
-from adaptcl.runs.run_files import read_delivered
+from adaptcl.runs.run_files import CONFIG, read_delivered
 
 MOST_WORKERS = 40
 """Workers that the page names one by one; of more it shows an even choice from slow to fast."""
@@ -115,7 +115,7 @@ def _text(value: Any) -> str:
 def _settings_file(run: Run) -> str | None:
     """With which anybody can run it again; None if that takes a model or data from Python."""
     try:
-        text = (run.folder / "config.toml").read_text(encoding="utf-8")
+        text = (run.folder / CONFIG).read_text(encoding="utf-8")
     except OSError:
         return None
     return None if FROM_PYTHON in text else text

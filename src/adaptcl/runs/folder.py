@@ -28,6 +28,7 @@ from adaptcl.runs.run_files import (
     KEPT_BEST,
     LOCK,
     MARKS,
+    MODEL,
     ROUNDS,
     SUMMARY,
     first_existing,
@@ -236,7 +237,7 @@ class RunFolder:
         self._write_text(DIVERGED, "")
 
     def _deliver(self, model: State, inputs: Inputs, sub_models: SubModels) -> None:
-        self._save_model("model.safetensors", model, {"format": "pt"})
+        self._save_model(MODEL, model, {"format": "pt"})
         self.save_inputs(inputs)
         storage.save(self.path / "sub-models.safetensors", sub_models.to_tree())
 

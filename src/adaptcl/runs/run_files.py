@@ -35,6 +35,7 @@ KEPT_BEST = "longer-best.safetensors"
 DIVERGED = ".diverged"
 """There while a run that diverged holds its last good model."""
 SUMMARY = "summary.json"
+MODEL = "model.safetensors"
 INPUTS = "inputs.json"
 FIGURES = "figures"
 """The folder of figures beside a run, or beside the runs of several strategies."""
@@ -201,7 +202,7 @@ def read_delivered(path: Path) -> tuple[State, Inputs, SubModels]:
     if not (path / SUMMARY).exists() and not (path / DIVERGED).exists():
         raise RunFolderError(f"{path} is not finished; `adaptcl resume {path}` goes on with it.")
     try:
-        state = load_file(path / "model.safetensors")
+        state = load_file(path / MODEL)
         inputs = _read_inputs(path)
         sub_models = SubModels.from_tree(storage.load(path / "sub-models.safetensors"))
     except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:

@@ -29,7 +29,7 @@ from adaptcl.events import Listener
 from adaptcl.pruning import custom_worker_orders
 from adaptcl.runs.folder import RunFolder
 from adaptcl.runs.result import FinishedRun
-from adaptcl.runs.run_files import NETWORK_FILE, NetworkFile, read_described
+from adaptcl.runs.run_files import CONFIG, NETWORK_FILE, NetworkFile, read_described
 from adaptcl.runs.session import Session, checked_strategy, run_session
 from adaptcl.runs.workload import Workload, refuse_without_tests, server_workload
 from adaptcl.settings import declared, is_custom
@@ -135,7 +135,7 @@ def _listening(
 
 
 def _read_config(path: Path) -> Config:
-    return configure(tomllib.loads((path / "config.toml").read_text("utf-8")))
+    return configure(tomllib.loads((path / CONFIG).read_text("utf-8")))
 
 
 def _check(config: Config, workload: Workload) -> _CheckedRun:
