@@ -95,30 +95,34 @@ ONE, OTHER = torch.tensor([True, False] * 2), torch.tensor([False, True] * 2)
 
 
 def test_by_worker_what_two_units_share_and_nobody_holds_is_delivered_as_zero() -> None:
-    found = zero_lost_units(EIGHTS, FOUR_UNITS, [ONE, OTHER], by_worker=True)
+    found = zero_lost_units(EIGHTS, FOUR_UNITS, [ONE, OTHER], counts_as_zero=True)
     assert found["1.weight"].tolist() == [[8, 0], [0, 8]]
     assert all(torch.equal(found[name], EIGHTS[name]) for name in EIGHTS if name != "1.weight")
     assert EIGHTS["1.weight"].tolist() == [[8, 8], [8, 8]]
 
 
 def test_by_other_rules_it_is_delivered_as_it_is() -> None:
-    found = zero_lost_units(EIGHTS, FOUR_UNITS, [ONE, OTHER], by_worker=False)
+    found = zero_lost_units(EIGHTS, FOUR_UNITS, [ONE, OTHER], counts_as_zero=False)
     assert all(torch.equal(found[name], EIGHTS[name]) for name in EIGHTS)
 
 
 def test_what_is_not_trained_is_delivered_as_it_is() -> None:
     frozen = replace(FOUR_UNITS, frozen=frozenset({"1.weight"}))
-    assert zero_lost_units(EIGHTS, frozen, [ONE, OTHER], by_worker=True)["1.weight"].eq(8).all()
+    assert (
+        zero_lost_units(EIGHTS, frozen, [ONE, OTHER], counts_as_zero=True)["1.weight"].eq(8).all()
+    )
 
 
 def test_where_somebody_holds_everything_the_very_model_is_delivered() -> None:
     everything = FOUR_UNITS.everything()
-    assert zero_lost_units(EIGHTS, FOUR_UNITS, [ONE, everything, OTHER], by_worker=True) is EIGHTS
+    assert (
+        zero_lost_units(EIGHTS, FOUR_UNITS, [ONE, everything, OTHER], counts_as_zero=True) is EIGHTS
+    )
 
 
-@pytest.mark.parametrize("by_worker", [True, False])
-def test_a_unit_that_nobody_holds_is_delivered_as_zero(by_worker: bool) -> None:
-    found = zero_lost_units(EIGHTS, FOUR_UNITS, [ONE, ONE], by_worker=by_worker)
+@pytest.mark.parametrize("counts_as_zero", [True, False])
+def test_a_unit_that_nobody_holds_is_delivered_as_zero(counts_as_zero: bool) -> None:
+    found = zero_lost_units(EIGHTS, FOUR_UNITS, [ONE, ONE], counts_as_zero=counts_as_zero)
     assert found["0.weight"].tolist() == [[8], [0]]
     assert found["0.bias"].tolist() == [8, 0]
     assert found["1.weight"][1].tolist() == [0, 0]

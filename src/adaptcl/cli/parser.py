@@ -126,23 +126,25 @@ def _add_figures(parser: Any) -> None:
 def _add_previews(commands: Any) -> None:
     previews = {
         "forecast": (
+            _imported("job_commands", "forecast_job"),
             "say how long a job would take, without training",
             "Compute how long a job would take, in seconds, without training anything.",
         ),
         "describe": (
+            _imported("job_commands", "describe_job"),
             "say which units of a model can be pruned",
             "Say layer by layer which units of a job's model can be pruned, and why the others "
             "cannot.",
         ),
     }
-    for name, (help, description) in previews.items():
+    for name, (command, help, description) in previews.items():
         preview = commands.add_parser(
             name,
             help=help,
             description=description,
             usage=f"adaptcl {name} [FILE] [--preset NAME] [--SETTING X …]",
         )
-        preview.set_defaults(command=_imported("job_commands", f"{name}_job"))
+        preview.set_defaults(command=command)
         preview.take_settings()
 
 

@@ -22,7 +22,7 @@ def heterogeneity(update_times: Sequence[float]) -> float:
     return 1 - sum(times[0] / t for t in times[1:]) / (len(times) - 1)
 
 
-def of_those_present(
+def heterogeneity_of_present(
     update_times: Sequence[float], asked: Iterable[int], away: Container[int]
 ) -> float | None:
     """H of the workers asked who are not away; None while one of them has no update time yet (0).

@@ -5,8 +5,8 @@ or comes back, a deadline passes. The loop hands that to the strategy and delive
 the strategy gives back. When a round closes, the evaluator tests the model, the listeners get the
 round's record, the stop rule says whether the run goes on, and the checkpoint is saved.
 
-A transport only knows how tasks travel and what time it is. There are four: the simulation, the
-forecast (a simulation that trains nothing), the network, and the grid of somebody's Flower app.
+A transport only knows how tasks travel and what time it is. There are three: the simulation,
+the network, and the grid of somebody's Flower app. A forecast is a simulation that trains nothing.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from adaptcl.engines.heterogeneity import of_those_present
+from adaptcl.engines.heterogeneity import heterogeneity_of_present
 from adaptcl.engines.stop_rule import StopRule
 from adaptcl.events import (
     Event,
@@ -297,7 +297,7 @@ class Loop:
             round=closed.round,
             virtual_time_s=now,
             accuracy=None,
-            heterogeneity=of_those_present(self._update_times, asked, self._transport.away),
+            heterogeneity=heterogeneity_of_present(self._update_times, asked, self._transport.away),
             workers=closed.workers,
             similarity=closed.similarity,
             missing=closed.missing,

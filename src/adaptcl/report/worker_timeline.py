@@ -66,17 +66,6 @@ def _backwards(rounds: Sequence[RoundRecord]) -> Iterator[list[TimelineBar]]:
         yield bars[::-1]
 
 
-def phase_seconds(bars: Sequence[Sequence[TimelineBar]]) -> dict[int, list[float]]:
-    """The seconds that each worker spent on each phase, in the order of `PHASES`."""
-    totals: dict[int, list[float]] = {}
-    for of_round in bars:
-        for bar in of_round:
-            known = totals.setdefault(bar.record.worker, [0.0] * len(PHASES))
-            for phase, spent in enumerate(bar.seconds):
-                known[phase] += spent
-    return totals
-
-
 def waiting_share(bars: Sequence[Sequence[TimelineBar]]) -> float:
     """The share of all workers' time that they wait."""
     waits = math.fsum(bar.wait_s for of_round in bars for bar in of_round)

@@ -304,7 +304,7 @@ def _product(weight: Tensor, held: list[Tensor]) -> Tensor:
 
 
 def zero_lost_units(
-    state: State, units: UnitMap, sub_models: Sequence[Kept], *, by_worker: bool
+    state: State, units: UnitMap, sub_models: Sequence[Kept], *, counts_as_zero: bool
 ) -> State:
     """The model with zeros for the units that no sub-model holds, as it is delivered.
 
@@ -315,7 +315,7 @@ def zero_lost_units(
     """
     held = torch.stack(list(sub_models)).any(0)
     state = state if bool(held.all()) else zero(state, units, held)
-    if not by_worker or any(bool(kept.all()) for kept in sub_models):
+    if not counts_as_zero or any(bool(kept.all()) for kept in sub_models):
         return state
     holders = Holders(units, next(iter(state.values())).device)
     for kept in sub_models:

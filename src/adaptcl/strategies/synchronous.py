@@ -220,8 +220,8 @@ class Synchronous:
 
     def model(self) -> State:
         """The global model; what no worker holds any more counts as cut."""
-        by_worker = self.settings.counts_as_zero
-        return zero_lost_units(self.state, self.units, self.kept, by_worker=by_worker)
+        counts_as_zero = self.settings.counts_as_zero
+        return zero_lost_units(self.state, self.units, self.kept, counts_as_zero=counts_as_zero)
 
     def sub_models(self) -> Sequence[Kept]:
         return self.kept
