@@ -86,8 +86,6 @@ def test_the_same_tree_is_always_the_same_file(tmp_path: Path) -> None:
 def test_who_may_read_a_snapshot_is_for_the_umask_to_say(
     tmp_path: Path, umask: int, mode: int
 ) -> None:
-    leftover = tmp_path / "tree.partial"
-    leftover.touch(mode=0o600)
     before = os.umask(umask)
     try:
         snapshot.save(tmp_path / "tree", {"t": torch.zeros(3)})

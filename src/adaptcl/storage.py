@@ -25,22 +25,32 @@ from torch import Tensor
 
 from adaptcl.errors import RunFolderError, SettingError, describe_type
 
+LEFTOVERS = (".*.partial", ".tmp*")
+"""What a process that was killed while writing leaves: our files, and those of safetensors."""
+
 
 @contextmanager
 def written_whole(path: Path) -> Iterator[BinaryIO]:
-    """Open a file that gets the name `path` only when the block ends without an error.
-
-    Until then it is a temporary file in the same folder. On any error, Ctrl-C included, it is
-    removed and the old file at `path` stays.
-    """
+    """Open a file that gets the name `path` only when the block ends without an error."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.part")
+    with _replacing(path) as partial, partial.open("xb") as file:
+        yield file
+
+
+@contextmanager
+def _replacing(path: Path) -> Iterator[Path]:
+    """The name of a new file in the same folder, which takes the place of `path` at the end.
+
+    On any error, Ctrl-C included, it is removed and the old file at `path` stays.
+    """
+    partial = path.with_name(f".{path.name}.{uuid.uuid4().hex}.partial")
     try:
-        with temporary.open("xb") as file:
-            yield file
-        os.replace(temporary, path)
+        yield partial
+        with partial.open("rb") as written:
+            os.fsync(written.fileno())
+        partial.replace(path)
     except BaseException:
-        temporary.unlink(missing_ok=True)
+        partial.unlink(missing_ok=True)
         raise
 
 
@@ -65,19 +75,14 @@ def save(path: Path, tree: Tree) -> None:
 
 def save_tensors(path: Path, tensors: dict[str, Tensor], header: dict[str, str]) -> None:
     """Write a safetensors file that appears whole or not at all."""
-    partial = path.with_name(path.name + ".partial")
     try:
-        # safetensors makes a file that nobody else may read, whatever the umask says.
-        partial.unlink(missing_ok=True)
-        partial.touch()
-        mode = stat.S_IMODE(partial.stat().st_mode)
-        save_file(tensors, partial, metadata=header)
-        partial.chmod(mode)
-        with partial.open("rb") as written:
-            os.fsync(written.fileno())
-        partial.replace(path)
+        with _replacing(path) as partial:
+            # safetensors makes a file that nobody else may read, whatever the umask says.
+            partial.touch()
+            mode = stat.S_IMODE(partial.stat().st_mode)
+            save_file(tensors, partial, metadata=header)
+            partial.chmod(mode)
     except (OSError, SafetensorError) as error:  # a full disk may raise either
-        partial.unlink(missing_ok=True)
         reason = getattr(error, "strerror", None) or error
         raise RunFolderError(f"{path} cannot be written: {reason}.") from None
 

@@ -78,7 +78,7 @@ def test_going_on_with_a_run_removes_what_a_killed_process_left_half_written(
     folder: RunFolder,
 ) -> None:
     folder.close()
-    for name in ("checkpoint.safetensors.partial", ".tmpzyzwlC"):
+    for name in (".checkpoint.safetensors.0f.partial", ".tmpzyzwlC"):
         (folder.path / name).write_text("half")
     RunFolder.open(folder.path).close()
     assert {p.name for p in folder.path.iterdir()} == {"config.toml", ".lock"}

@@ -229,6 +229,6 @@ def test_a_disk_that_takes_no_more_is_told_of_and_the_run_can_go_on(
     assert errors.startswith(f"adaptcl: {folder / 'checkpoint.safetensors'} cannot be written: ")
     assert "File too large" in errors
     assert errors.count("\n") == 1
-    assert not list(folder.glob("*.partial"))
+    assert not list(folder.glob(".*.partial"))
     assert resumed(folder, capsys) == (0, "")
     assert_same(folder, whole)

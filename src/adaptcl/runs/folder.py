@@ -78,8 +78,7 @@ class RunFolder:
         if not is_run_folder(path):
             raise RunFolderError(f"{path} is not a run folder: it holds no config.toml.")
         folder = cls(path)
-        # Leftovers of a process that was killed while writing: ours and those of safetensors.
-        for pattern in ("*.partial", ".tmp*"):
+        for pattern in storage.LEFTOVERS:
             for leftover in path.glob(pattern):
                 leftover.unlink(missing_ok=True)
         return folder
@@ -264,15 +263,10 @@ class RunFolder:
         self._write(name, text.encode())
 
     def _write(self, name: str, content: bytes) -> None:
-        partial = self.path / f"{name}.partial"
         try:
-            with partial.open("wb") as file:
+            with storage.written_whole(self.path / name) as file:
                 file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-            partial.replace(self.path / name)
         except OSError as error:
-            partial.unlink(missing_ok=True)
             raise RunFolderError(
                 f"{self.path / name} cannot be written: {error.strerror}."
             ) from None
