@@ -243,7 +243,9 @@ def test_a_table_for_another_number_of_workers_is_refused(engine: Engines, line:
 
 @pytest.mark.slow
 def test_it_learns_and_makes_workers_equal(learn: Callable[..., FinishedRun]) -> None:
-    result = learn("adaptcl", rounds=15, pruning_interval=3, strength=0.3, train_time=0.006)
+    result = learn(
+        "adaptcl", rounds=15, pruning_interval=3, strength=0.3, train_time=0.006, min_retention=0.1
+    )
     summary = result.summary
     assert summary.accuracy > 0.85
     assert summary.heterogeneity_first > 0.35
