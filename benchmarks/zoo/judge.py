@@ -10,11 +10,11 @@ import torch_pruning
 from torch import Tensor, nn
 
 from adaptcl.units import Kept, UnitMap, parameters, trace
-from adaptcl.units.flow import tensors_in
-from adaptcl.units.forward import WithoutFusedLayers, without_effects
 from adaptcl.units.size import smallest
 from adaptcl.units.tensors import Tensors, call_model
-from adaptcl.units.zeroing_trial import ZeroingTrial, randomise
+from adaptcl.units.tracing.flow import tensors_in
+from adaptcl.units.tracing.forward import WithoutFusedLayers, without_effects
+from adaptcl.units.tracing.zeroing_trial import ZeroingTrial, randomise
 
 NARROWEST = 0.95
 """The share of every layer that Torch-Pruning removes for its smallest model."""

@@ -22,7 +22,7 @@ from adaptcl.units.describe import (
     ModuleDescription,
     describe,
 )
-from adaptcl.units.pinning import LONE, RETURNED
+from adaptcl.units.tracing.pinning import LONE, RETURNED
 
 
 def by_name(model: nn.Module, images: Tensor, *fixed: str) -> dict[str, ModuleDescription]:

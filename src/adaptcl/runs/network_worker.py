@@ -34,7 +34,7 @@ from adaptcl.settings import build
 from adaptcl.training.objective import CLASSIFICATION, find_objective
 from adaptcl.training.optimizers import find_optimizer, find_schedule
 from adaptcl.training.task import OPTIMIZERS
-from adaptcl.units.trace import without_units
+from adaptcl.units.tracing.trace import without_units
 
 
 @dataclass(frozen=True)

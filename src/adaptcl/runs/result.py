@@ -34,7 +34,7 @@ from adaptcl.runs.run_files import (
 )
 from adaptcl.runs.sub_models import SubModels
 from adaptcl.training.objective import CLASSIFICATION, Objective
-from adaptcl.units.trace import uncompiled
+from adaptcl.units.tracing.trace import uncompiled
 
 
 class Delivered(nn.Module):

@@ -36,7 +36,7 @@ from adaptcl.training.optimizers import OptimizerFactory
 from adaptcl.training.task import Schedule
 from adaptcl.units import State, UnitMap, trace
 from adaptcl.units.tensors import each_tensor
-from adaptcl.units.trace import MOST_SAMPLES
+from adaptcl.units.tracing.trace import MOST_SAMPLES
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,8 @@ from adaptcl.runs.workload import Workload
 from adaptcl.training.batches import smallest_batch
 from adaptcl.training.trial import check_scores, tried_loss, try_metrics
 from adaptcl.training.worker import refuse_lone_sample
-from adaptcl.units.forward import called, failures_named
 from adaptcl.units.tensors import Tensors, call_model, each_tensor
+from adaptcl.units.tracing.forward import called, failures_named
 
 _TABLES = (nn.Embedding, nn.EmbeddingBag)
 

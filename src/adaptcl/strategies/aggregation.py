@@ -24,9 +24,10 @@ Batch-norm statistics need care by worker. The filter of a unit held by w' of W 
 w'/W, so the *standard deviation* of its output is scaled by w'/W and its variance by the square.
 Averaging standard deviations is consistent with that; averaging variances is not. This concerns
 only the variances of units that can be cut; all others are averaged as they are. Some outputs scale
-with another power of w'/W (`units/growth.py`): the square after a depthwise convolution, not at all
-after a frozen filter. Their statistics are averaged over the workers that hold them and scaled by
-that power. By change the same holds, with the remaining share of the unit in place of w'/W.
+with another power of w'/W (`units/tracing/growth.py`): the square after a depthwise convolution,
+not at all after a frozen filter. Their statistics are averaged over the workers that hold them and
+scaled by that power. By change the same holds, with the remaining share of the unit in place of
+w'/W.
 
 Of all whole numbers only counters of batches and steps change in training; they take the largest
 value.

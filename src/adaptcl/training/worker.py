@@ -43,7 +43,7 @@ from adaptcl.training.randomness import Draws, SeedModel, seeded
 from adaptcl.training.task import Cut, Pruning, Schedule, Task, Update, WorkerTest
 from adaptcl.training.trainer import PlainTrainer, Trainer, first_coefficient
 from adaptcl.units import Kept, UnitMap, put_back, recut
-from adaptcl.units.forward import unable_alone
+from adaptcl.units.tracing.forward import unable_alone
 
 _LOSS_SAMPLES = 256
 """How many samples a worker measures the loss on, before a pruning and after its round."""

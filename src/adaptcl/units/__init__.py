@@ -7,28 +7,26 @@ others cannot. `cut`, `put_back`, `zero` and `submodel` apply kept units to tens
 
 from adaptcl.units.cut import (
     CutOnDemand,
+    Place,
+    Places,
     add_at,
     blank,
+    check_kept,
     cut,
+    cut_shapes,
     kept_indexes,
+    kept_key,
+    kept_places,
     put_back,
     recut,
     row_blocks,
+    with_fixed,
     zero,
 )
 from adaptcl.units.describe import Description, ModuleDescription, describe
-from adaptcl.units.places import (
-    Place,
-    Places,
-    check_kept,
-    cut_shapes,
-    kept_key,
-    kept_places,
-    with_fixed,
-)
 from adaptcl.units.reconfigure import submodel
 from adaptcl.units.size import flops, parameters, retention, size_bytes
-from adaptcl.units.trace import trace
+from adaptcl.units.tracing.trace import trace
 from adaptcl.units.unit_map import FIXED, Kept, Layer, Slot, State, StoredSize, UnitMap, Work
 
 __all__ = [

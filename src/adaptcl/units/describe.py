@@ -16,11 +16,11 @@ import torch
 from torch import nn
 from torch.nn.utils.parametrize import ParametrizationList
 
-from adaptcl.units.forward import running_in_training
-from adaptcl.units.pinning import LONE, PinObserver, joined
 from adaptcl.units.size import parameters, smallest
 from adaptcl.units.tensors import Tensors
-from adaptcl.units.trace import trace_in_steps, uncompiled
+from adaptcl.units.tracing.forward import running_in_training
+from adaptcl.units.tracing.pinning import LONE, PinObserver, joined
+from adaptcl.units.tracing.trace import trace_in_steps, uncompiled
 from adaptcl.units.unit_map import FIXED, UnitMap
 
 BY_PATTERN = "fixed by a pattern"

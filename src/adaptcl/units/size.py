@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import torch
 
-from adaptcl.units.places import kept_key, with_fixed
+from adaptcl.units.cut import kept_key, with_fixed
 from adaptcl.units.unit_map import Kept, UnitMap
 
 

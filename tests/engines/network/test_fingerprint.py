@@ -14,7 +14,7 @@ from adaptcl.engines.network.fingerprint import (
     refuse_other_model,
 )
 from adaptcl.engines.network.invitation import read_outline
-from adaptcl.units.trace import without_units
+from adaptcl.units.tracing.trace import without_units
 
 
 def net(hidden: int = 8, classes: int = 4, *more: nn.Module) -> nn.Sequential:

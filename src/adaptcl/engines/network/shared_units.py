@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from adaptcl.engines.network.frames import is_whole_number
 from adaptcl.errors import AdaptCLError
 from adaptcl.units import FIXED, Layer, Slot, UnitMap, Work
-from adaptcl.units.trace import without_units
+from adaptcl.units.tracing.trace import without_units
 from adaptcl.units.unit_map import StoredSize
 
 _STEPS = (0, 1)

@@ -12,9 +12,11 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 
 from adaptcl.errors import TraceError
-from adaptcl.units.check import Checked, check
-from adaptcl.units.flow import PINNED, Flow
-from adaptcl.units.forward import (
+from adaptcl.units.size import parameters, smallest
+from adaptcl.units.tensors import Tensors, each_tensor, mapped
+from adaptcl.units.tracing.check import Checked, check
+from adaptcl.units.tracing.flow import PINNED, Flow
+from adaptcl.units.tracing.forward import (
     WithoutFusedLayers,
     after_each_module,
     before_each_module,
@@ -25,13 +27,11 @@ from adaptcl.units.forward import (
     running_modules,
     without_effects,
 )
-from adaptcl.units.growth import GrowthObserver
-from adaptcl.units.pinning import RETURNED, PinObserver
-from adaptcl.units.reach import ReachObserver
-from adaptcl.units.rules import FollowUnits, Observer
-from adaptcl.units.size import parameters, smallest
-from adaptcl.units.stored_sizes import SizeObserver
-from adaptcl.units.tensors import Tensors, each_tensor, mapped
+from adaptcl.units.tracing.growth import GrowthObserver
+from adaptcl.units.tracing.pinning import RETURNED, PinObserver
+from adaptcl.units.tracing.reach import ReachObserver
+from adaptcl.units.tracing.rules import FollowUnits, Observer
+from adaptcl.units.tracing.stored_sizes import SizeObserver
 from adaptcl.units.unit_map import FIXED, Layer, Slot, StoredSize, UnitMap, Work
 
 _NORMS = (_NormBase, nn.GroupNorm)

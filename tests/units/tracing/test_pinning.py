@@ -11,9 +11,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from adaptcl.units import describe
-from adaptcl.units.flow import PINNED
-from adaptcl.units.pinning import LONE, RETURNED
-from adaptcl.units.trace import follow_units
+from adaptcl.units.tracing.flow import PINNED
+from adaptcl.units.tracing.pinning import LONE, RETURNED
+from adaptcl.units.tracing.trace import follow_units
 
 SAMPLES = torch.randn(2, 6)
 

@@ -18,11 +18,11 @@ from functools import partial
 import torch
 from torch import nn
 
-from adaptcl.units.forward import check_repeatable
-from adaptcl.units.stored_sizes import choose_sizes
 from adaptcl.units.tensors import Tensors
+from adaptcl.units.tracing.forward import check_repeatable
+from adaptcl.units.tracing.stored_sizes import choose_sizes
+from adaptcl.units.tracing.zeroing_trial import ZeroingTrial, randomise
 from adaptcl.units.unit_map import FIXED, Kept, Layer, UnitMap
-from adaptcl.units.zeroing_trial import ZeroingTrial, randomise
 
 _ALIKE = 4
 """If so many layers are the same in repeated blocks, the first two of them speak for all."""

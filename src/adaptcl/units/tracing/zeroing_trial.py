@@ -15,11 +15,10 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.overrides import TorchFunctionMode
 
-from adaptcl.units.cut import kept_indexes, select
-from adaptcl.units.flow import operation_name, tensors_in
-from adaptcl.units.places import kept_key
+from adaptcl.units.cut import kept_indexes, kept_key, select
 from adaptcl.units.reconfigure import submodel
 from adaptcl.units.tensors import Tensors, call_model, mapped
+from adaptcl.units.tracing.flow import operation_name, tensors_in
 from adaptcl.units.unit_map import Kept, State, UnitMap
 
 _TOLERANCE = 1e-3

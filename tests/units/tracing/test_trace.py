@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from adaptcl.errors import TraceError
 from adaptcl.units import FIXED, UnitMap, submodel, trace, zero
-from adaptcl.units.trace import follow_units
+from adaptcl.units.tracing.trace import follow_units
 
 
 def found(units: UnitMap) -> dict[str, int]:

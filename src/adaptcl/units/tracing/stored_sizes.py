@@ -14,7 +14,7 @@ from itertools import combinations
 
 from torch import Tensor, nn
 
-from adaptcl.units.flow import Flow, OperationCall, tensors_in
+from adaptcl.units.tracing.flow import Flow, OperationCall, tensors_in
 from adaptcl.units.unit_map import FIXED, Kept, Layer, StoredSize, UnitMap
 
 _TOLD = frozenset(

@@ -17,10 +17,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from adaptcl.units.flow import Flow, OperationCall, Rule, Tag
-from adaptcl.units.rules.choices import enter
-from adaptcl.units.rules.layers import read
-from adaptcl.units.rules.values import pointwise
+from adaptcl.units.tracing.flow import Flow, OperationCall, Rule, Tag
+from adaptcl.units.tracing.rules.choices import enter
+from adaptcl.units.tracing.rules.layers import read
+from adaptcl.units.tracing.rules.values import pointwise
 
 
 @dataclass(frozen=True)

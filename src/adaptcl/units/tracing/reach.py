@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from adaptcl.units.flow import Flow, OperationCall, tensors_in
+from adaptcl.units.tracing.flow import Flow, OperationCall, tensors_in
 
 _BY_VALUES = "argwhere bincount masked_select nonzero unique unique_consecutive"
 _SHAPED_BY_VALUES = frozenset(_BY_VALUES.split())

@@ -16,7 +16,7 @@ from itertools import product
 
 from torch import Tensor
 
-from adaptcl.units.flow import Flow, OpenTag, OperationCall, Rule, Tag, tensors_in
+from adaptcl.units.tracing.flow import Flow, OpenTag, OperationCall, Rule, Tag, tensors_in
 
 
 class Choice:

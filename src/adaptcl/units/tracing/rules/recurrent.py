@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from adaptcl.units.flow import PINNED, Flow, OperationCall, Rule, tensors_in
-from adaptcl.units.rules.layers import own, read
+from adaptcl.units.tracing.flow import PINNED, Flow, OperationCall, Rule, tensors_in
+from adaptcl.units.tracing.rules.layers import own, read
 
 _GATES = {"lstm": 4, "gru": 3, "rnn_tanh": 1, "rnn_relu": 1}
 """By operation, how many rows of a weight a hidden unit has."""

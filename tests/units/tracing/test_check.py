@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from adaptcl.units import FIXED, Kept, UnitMap, submodel, trace
-from adaptcl.units.check import check, pin_layers
 from adaptcl.units.cut import zero
+from adaptcl.units.tracing.check import check, pin_layers
 
 
 class Helped(nn.Module):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from adaptcl.units.flow import Flow, OperationCall, Rule, Tag
+from adaptcl.units.tracing.flow import Flow, OperationCall, Rule, Tag
 
 
 def linear(flow: Flow, call: OperationCall) -> bool:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from adaptcl.errors import TraceError
 from adaptcl.units import describe, submodel, trace
-from adaptcl.units.forward import WithoutFusedLayers
+from adaptcl.units.tracing.forward import WithoutFusedLayers
 
 
 class Padded(nn.Module):

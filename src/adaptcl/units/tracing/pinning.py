@@ -16,10 +16,10 @@ import torch
 from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from adaptcl.units.flow import PINNED, Flow, OperationCall, Tag, tensors_in
-from adaptcl.units.rules import RULES, WEIGHT_RULES
-from adaptcl.units.rules.movements import sizes_asked
 from adaptcl.units.tensors import Tensors, each_tensor
+from adaptcl.units.tracing.flow import PINNED, Flow, OperationCall, Tag, tensors_in
+from adaptcl.units.tracing.rules import RULES, WEIGHT_RULES
+from adaptcl.units.tracing.rules.movements import sizes_asked
 
 RETURNED = "the model returns them"
 LONE = "a cut could leave a tensor empty"

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 import adaptcl
 from adaptcl.units import Kept, UnitMap, cut, describe, put_back, submodel, trace, zero
-from adaptcl.units.rules.recurrent import BIDIRECTIONAL, GIVEN_STATE, PACKED, PROJECTED
+from adaptcl.units.tracing.rules.recurrent import BIDIRECTIONAL, GIVEN_STATE, PACKED, PROJECTED
 
 WORDS, WIDTH, HIDDEN, CLASSES, STEPS = 20, 5, 6, 3, 7
 TEXTS = torch.randint(WORDS, (4, STEPS), generator=torch.Generator().manual_seed(0))

@@ -15,8 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from adaptcl.units.flow import PINNED, Flow, OpenTag, OperationCall, Rule, Tag, tensors_in
-from adaptcl.units.rules.choices import Choice
+from adaptcl.units.tracing.flow import PINNED, Flow, OpenTag, OperationCall, Rule, Tag, tensors_in
+from adaptcl.units.tracing.rules.choices import Choice
 
 
 def same(flow: Flow, call: OperationCall) -> bool:

@@ -12,13 +12,13 @@ from typing import Any, Protocol
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from adaptcl.units.flow import Flow, OperationCall, Rule, operation_name, tensors_in
-from adaptcl.units.rules.choices import enter, follow
-from adaptcl.units.rules.layers import LAYER_RULES
-from adaptcl.units.rules.movements import ALIASES, MOVEMENT_RULES
-from adaptcl.units.rules.products import PRODUCT_RULES
-from adaptcl.units.rules.recurrent import RECURRENT_RULES
-from adaptcl.units.rules.values import VALUE_RULES, pointwise
+from adaptcl.units.tracing.flow import Flow, OperationCall, Rule, operation_name, tensors_in
+from adaptcl.units.tracing.rules.choices import enter, follow
+from adaptcl.units.tracing.rules.layers import LAYER_RULES
+from adaptcl.units.tracing.rules.movements import ALIASES, MOVEMENT_RULES
+from adaptcl.units.tracing.rules.products import PRODUCT_RULES
+from adaptcl.units.tracing.rules.recurrent import RECURRENT_RULES
+from adaptcl.units.tracing.rules.values import VALUE_RULES, pointwise
 
 WEIGHT_RULES: dict[str, Rule] = {**LAYER_RULES, **PRODUCT_RULES, **RECURRENT_RULES}
 """Rules of the operations that may have weights."""

@@ -1,0 +1,1 @@
+"""Tracing: one forward pass tells which units a model has."""
