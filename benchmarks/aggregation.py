@@ -16,7 +16,7 @@ import torch
 
 from adaptcl.strategies.aggregation import Aggregation, AggregationSettings
 from adaptcl.training import Update
-from adaptcl.training.worker import refuse_diverged
+from adaptcl.training.divergence import refuse_diverged
 from adaptcl.units import Kept, State, UnitMap, cut, kept_places
 from benchmarks.benchmark import Bar, BenchmarkReport, Measurement, Request
 from benchmarks.subjects import Subject, subject

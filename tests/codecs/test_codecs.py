@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from adaptcl.codecs import CODECS, Memory, Parcel, Payload, codec, down_codec
 from adaptcl.errors import SettingError, UpdateError
-from adaptcl.training.worker import first_not_finite
+from adaptcl.training.divergence import first_not_finite
 from adaptcl.units import State
 
 Parcels = Callable[..., Parcel]

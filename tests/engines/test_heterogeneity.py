@@ -12,13 +12,12 @@ from hypothesis import strategies as st
 
 from adaptcl.engines.environment import Environment, EnvironmentSettings
 from adaptcl.engines.heterogeneity import (
-    DEVICES,
-    LINKS,
     MIB,
     bandwidths,
     heterogeneity,
     update_times,
 )
+from adaptcl.engines.machines import DEVICES, LINKS
 from adaptcl.errors import SettingError
 from adaptcl.settings import build
 from adaptcl.training import Recipe, Task

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from adaptcl.pruning import fit, importance_lost, prune
-from adaptcl.pruning.budget import carried_out, smallest_retention
+from adaptcl.pruning.budget import achieved_rate, smallest_retention
 from adaptcl.units import Kept, UnitMap, check_kept, parameters, retention, trace
 
 
@@ -141,12 +141,12 @@ def test_the_smallest_retention_holds_however_much_is_asked(
 
 
 @given(sub_models(), importances, rates, st.floats(0, 1))
-def test_what_is_carried_out_is_the_rate_or_the_share_that_went(
+def test_what_is_achieved_rate_is_the_rate_or_the_share_that_went(
     kept: Kept, importance: Tensor, rate: float, least: float
 ) -> None:
     units = model_units()
     left = prune(units, kept, importance, rate, least)
-    done = carried_out(units, kept, left, rate)
+    done = achieved_rate(units, kept, left, rate)
     share = 1 - parameters(units, left) / parameters(units, kept)
     assert done == rate or done == pytest.approx(share)
     assert 0 <= done <= rate

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from adaptcl.codecs.codec import Codecs
 from adaptcl.engines.environment import Environment
-from adaptcl.engines.heterogeneity import Link
+from adaptcl.engines.machines import Link
 from adaptcl.training import Recipe, Task, Timing
 from adaptcl.training.wire import model_size, update_size
 from adaptcl.units import UnitMap

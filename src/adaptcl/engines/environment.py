@@ -16,7 +16,8 @@ from pathlib import Path
 import torch
 
 from adaptcl.engines.environment_trace import Trace, read_trace
-from adaptcl.engines.heterogeneity import DEVICES, LINKS, MIB, REFERENCE, Link, bandwidths
+from adaptcl.engines.heterogeneity import MIB, bandwidths
+from adaptcl.engines.machines import DEVICES, LINKS, REFERENCE, Link
 from adaptcl.errors import SettingError
 from adaptcl.seeds import generator
 from adaptcl.settings import AllOf, Beside, Unless, With, setting

@@ -22,6 +22,7 @@ from adaptcl.engines.thread_executor import ExpectedUpdate, ThreadExecutor
 from adaptcl.errors import AdaptCLError, CodecError
 from adaptcl.storage import Tree
 from adaptcl.training import Arrival, Task, Timing, Update
+from adaptcl.training.divergence import refuse_diverged
 from adaptcl.training.frozen_tensors import Holdings
 from adaptcl.training.wire import (
     decode,
@@ -32,7 +33,7 @@ from adaptcl.training.wire import (
     model_size,
     update_size,
 )
-from adaptcl.training.worker import Worker, WorkerMemory, refuse_diverged
+from adaptcl.training.worker import Worker, WorkerMemory
 from adaptcl.units import UnitMap
 
 

@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from adaptcl.errors import SettingError
-from adaptcl.pruning.budget import carried_out
+from adaptcl.pruning.budget import achieved_rate
 from adaptcl.pruning.similarity import mean_similarity
 from adaptcl.records import WorkerRecord
 from adaptcl.seeds import generator
@@ -40,8 +40,8 @@ from adaptcl.strategies.strategy import (
     worker_record,
 )
 from adaptcl.training import Arrival, Pruning, Task
+from adaptcl.training.divergence import first_not_finite
 from adaptcl.training.group_lasso import FirstCoefficients
-from adaptcl.training.worker import first_not_finite
 from adaptcl.units import CutOnDemand, Kept, State
 
 
@@ -174,7 +174,9 @@ class Synchronous:
         update, worker = arrival.update, arrival.update.worker
         task = self._tasks.pop(worker)
         if task.pruning is not None:
-            self._rates[worker] = carried_out(self.units, task.kept, update.kept, task.pruning.rate)
+            self._rates[worker] = achieved_rate(
+                self.units, task.kept, update.kept, task.pruning.rate
+            )
         self.received(task, arrival, self._rates[worker])
         self.kept[worker] = update.kept
         is_late = task.round < self.round

@@ -1,4 +1,4 @@
-"""Sparse training: a group lasso pushes whole units towards zero so that they can be pruned.
+"""Unit-group sparse training: a group lasso of strength λ pushes whole units towards zero.
 
 The penalty is λ·Σ √|g|·‖θ_g‖ over the units' groups (Eq. 1 of the paper). A group holds *all*
 parameters of a unit: filter, bias, batch-norm scale and shift. Without the batch norm the penalty

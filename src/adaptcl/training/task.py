@@ -1,4 +1,4 @@
-"""What server and worker exchange: a task goes out, an update comes back.
+"""What server and worker exchange: a task out, an update back, and the update time φ it took.
 
 A worker is a function of its task and its memory. It knows neither the strategy that chose the
 task nor the engine that delivered it, so the same worker serves a simulation and a network.
@@ -182,7 +182,7 @@ class Update:
 
 @dataclass(frozen=True)
 class Timing:
-    """The update time of one task in seconds of the engine's clock, and the bytes it took."""
+    """The update time φ of one task in seconds of the engine's clock, and the bytes it took."""
 
     send: float
     train: float

@@ -32,8 +32,8 @@ from adaptcl.errors import AdaptCLError, UpdateError
 from adaptcl.pruning import fit, prune
 from adaptcl.pruning.budget import block_sizes
 from adaptcl.training import Cut, Pruning, Recipe, Task, Update, WorkerTest
+from adaptcl.training.divergence import first_not_finite
 from adaptcl.training.wire import encode
-from adaptcl.training.worker import first_not_finite
 from adaptcl.units import (
     FIXED,
     Kept,

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from adaptcl.engines.heterogeneity import bandwidths, heterogeneity
 from adaptcl.strategies.adaptcl.guards import (
+    GuardSettings,
     TargetTime,
     differs,
     follows_size,
@@ -21,9 +22,9 @@ from adaptcl.strategies.adaptcl.guards import (
     guarded_target_time,
     reachable_target_time,
 )
-from adaptcl.strategies.adaptcl.pruned_rate import Point, RateSettings, interpolate
+from adaptcl.strategies.adaptcl.pruned_rate import Point, interpolate
 
-PAPER = RateSettings(least_speed_up=1.0, grow=False)
+PAPER = GuardSettings(least_speed_up=1.0, grow=False)
 SIZE, TRAIN = 57.19, 24.1
 """VGG16 in MiB and the seconds its training takes, as in the paper's bandwidth tables."""
 
@@ -36,7 +37,7 @@ wild = st.builds(Point, retentions | no_retentions, wild_floats)
 few_times = st.builds(Point, retentions, st.sampled_from([10.0, 10.0 + 1e-9, 20.0]))
 histories = st.lists(sane | few_times | wild, min_size=1, max_size=6)
 settings_drawn = st.builds(
-    RateSettings,
+    GuardSettings,
     max_pruned_rate=st.floats(0, 0.99),
     min_pruned_rate=st.floats(0, 0.99),
     min_retention=st.floats(0.01, 1),
@@ -71,7 +72,7 @@ def test_nobody_is_pruned_unless_rounds_become_clearly_faster(
 ) -> None:
     # The second is at 70 to 76 % of the slowest: without a limit both would be pruned.
     histories = {0: [Point(1.0, slowest)], 1: [Point(1.0, 60.0)], 2: [Point(1.0, 50.0)]}
-    found = guarded_pruned_rates(histories, [0, 1, 2], (), 0.1, RateSettings())
+    found = guarded_pruned_rates(histories, [0, 1, 2], (), 0.1, GuardSettings())
     assert found.speed_up == slowest / 50
     assert [rate > 0 for rate in found.rates.values()] == [is_pruned, is_pruned, False]
     assert guarded_pruned_rates(histories, [0, 1, 2], (), 0.1, PAPER).rates[0] > 0
@@ -81,7 +82,7 @@ def test_a_worker_that_cannot_get_much_faster_is_no_reason_to_prune_the_others()
     # Its line leads to 90 s at γ_min, and the round cannot be shorter.
     steep = [Point(1.0, 100.0), Point(0.5, 94.0)]
     histories = {0: steep, 1: [Point(1.0, 99.0)], 2: [Point(1.0, 20.0)]}
-    found = guarded_pruned_rates(histories, [0, 1, 2], (), 0.1, RateSettings())
+    found = guarded_pruned_rates(histories, [0, 1, 2], (), 0.1, GuardSettings())
     assert found.speed_up == pytest.approx(100 / 89.2)
     assert set(found.rates.values()) == {0.0}
 
@@ -91,13 +92,15 @@ def test_a_pruning_that_has_begun_goes_on_while_half_of_the_gain_is_left(
     slowest: float, goes_on: bool
 ) -> None:
     begun = [Point(1.0, slowest), Point(0.9, slowest - 5)]
-    found = guarded_pruned_rates({0: begun, 1: [Point(1.0, 50.0)]}, [0, 1], (), 0.1, RateSettings())
+    found = guarded_pruned_rates(
+        {0: begun, 1: [Point(1.0, 50.0)]}, [0, 1], (), 0.1, GuardSettings()
+    )
     assert (found.rates[0] > 0) == goes_on
 
 
 def test_where_pruning_does_not_pay_what_was_cut_may_grow_back() -> None:
     histories = {0: [Point(1.0, 55.0), Point(0.5, 30.0)], 1: [Point(1.0, 50.0)]}
-    growing = RateSettings()
+    growing = GuardSettings()
     assert guarded_pruned_rates(histories, [0, 1], (), 0.1, growing).rates == {0: -1, 1: 0}
     settings = replace(growing, grow=False)
     assert guarded_pruned_rates(histories, [0, 1], (), 0.1, settings).rates == {0: 0, 1: 0}
@@ -232,7 +235,7 @@ def test_nobody_is_pruned_on_a_broken_measurement(broken: float) -> None:
 @given(histories, wild_floats | st.floats(0.1, 1000), settings_drawn)
 @example([Point(1.0, 1e-320), Point(0.5, 2e-320)], 5e-324, PAPER)
 def test_every_history_gives_a_rate_between_zero_and_the_largest(
-    history: list[Point], target: float, settings: RateSettings
+    history: list[Point], target: float, settings: GuardSettings
 ) -> None:
     rate = guarded_pruned_rate(history, target, settings)
     assert 0 <= rate <= settings.max_pruned_rate
@@ -240,7 +243,7 @@ def test_every_history_gives_a_rate_between_zero_and_the_largest(
 
 @given(histories, st.floats(0.1, 1000), settings_drawn)
 def test_no_pruning_goes_below_the_smallest_retention(
-    history: list[Point], target: float, settings: RateSettings
+    history: list[Point], target: float, settings: GuardSettings
 ) -> None:
     rate = guarded_pruned_rate(history, target, replace(settings, literal_min_retention=False))
     now = history[-1].retention
@@ -249,7 +252,7 @@ def test_no_pruning_goes_below_the_smallest_retention(
 
 @given(st.lists(sane, min_size=1, max_size=4), st.floats(0.1, 1000), settings_drawn)
 def test_a_pruning_is_worth_it_or_does_not_happen(
-    history: list[Point], target: float, settings: RateSettings
+    history: list[Point], target: float, settings: GuardSettings
 ) -> None:
     settings = replace(settings, max_pruned_rate=0.99)
     rate = guarded_pruned_rate(history, target, settings)
@@ -291,7 +294,7 @@ def test_literally_the_first_pruning_knows_no_minimum() -> None:
 
 
 def prunings(
-    settings: RateSettings,
+    settings: GuardSettings,
     sigma: float = 2,
     bandwidth_max: float = 5,
     count: int = 4,
@@ -402,7 +405,7 @@ def test_a_small_growth_is_not_worth_it() -> None:
 
 @given(histories, wild_floats | st.floats(0.1, 1000), settings_drawn)
 def test_growth_never_ends_above_the_whole_model(
-    history: list[Point], target: float, settings: RateSettings
+    history: list[Point], target: float, settings: GuardSettings
 ) -> None:
     rate = guarded_pruned_rate(history, target, replace(settings, grow=True))
     assert rate <= settings.max_pruned_rate

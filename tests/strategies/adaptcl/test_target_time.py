@@ -9,13 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adaptcl.strategies.adaptcl.guards import (
+    GuardSettings,
     TargetTime,
     guarded_pruned_rate,
     guarded_target_time,
 )
-from adaptcl.strategies.adaptcl.pruned_rate import Point, RateSettings
+from adaptcl.strategies.adaptcl.pruned_rate import Point
 
-GROWING = RateSettings(grow=True)
+GROWING = GuardSettings(grow=True)
 points = st.builds(Point, st.floats(0.01, 1) | st.just(1.0), st.floats() | st.floats(0.1, 1000))
 """Also broken measurements: NaN, infinite, zero, negative."""
 histories = st.lists(points, min_size=1, max_size=6)

@@ -36,10 +36,10 @@ from adaptcl.errors import UpdateError
 from adaptcl.pruning.budget import block_sizes
 from adaptcl.training import Pruning, Task, Update, WorkerTest
 from adaptcl.training.batches import steps
+from adaptcl.training.divergence import divergence, refuse_diverged
 from adaptcl.training.frozen_tensors import LackingError
 from adaptcl.training.metrics import Measure
 from adaptcl.training.wire import decode, delivery, received_tensors
-from adaptcl.training.worker import divergence, refuse_diverged
 from adaptcl.units import FIXED, Kept, State, UnitMap, check_kept, cut_shapes, parameters
 
 _MAX_LOSS_TO_PENALTY = 1e6

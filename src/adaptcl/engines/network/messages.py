@@ -21,6 +21,7 @@ from adaptcl.engines.network.invitation import Reply
 from adaptcl.errors import UpdateError
 from adaptcl.settings import build
 from adaptcl.training import Cut, Pruning, Recipe, Task, Update, WorkerTest
+from adaptcl.training.divergence import first_not_finite
 from adaptcl.training.frozen_tensors import (
     FrozenCopy,
     LackingError,
@@ -28,7 +29,6 @@ from adaptcl.training.frozen_tensors import (
     frozen_tensors,
 )
 from adaptcl.training.wire import decode_model
-from adaptcl.training.worker import first_not_finite
 from adaptcl.units import Kept, State, UnitMap, blank
 
 DESCRIBE, INVITE, TASK, END = "query.describe", "query.invite", "train.task", "query.end"

@@ -26,8 +26,8 @@ from adaptcl.pruning.cig_bnscalor import bn_importance
 from adaptcl.records import WorkerRecord
 from adaptcl.settings import redeclared, setting
 from adaptcl.storage import Tree
-from adaptcl.strategies.adaptcl.guards import GuardedRates, guarded_pruned_rates
-from adaptcl.strategies.adaptcl.pruned_rate import Point, RateSettings, pruned_rates
+from adaptcl.strategies.adaptcl.guards import GuardedRates, GuardSettings, guarded_pruned_rates
+from adaptcl.strategies.adaptcl.pruned_rate import Point, pruned_rates
 from adaptcl.strategies.adaptcl.pruning_warnings import (
     warn_cannot_get_smaller,
     warn_harmful_prunings,
@@ -47,7 +47,7 @@ from adaptcl.units import flops, parameters, retention
 
 
 @dataclass(frozen=True)
-class AdaptCLSettings(RateSettings, SynchronousSettings):
+class AdaptCLSettings(GuardSettings, SynchronousSettings):
     """Settings of AdaptCL."""
 
     aggregation: str = redeclared(SynchronousSettings, "aggregation", "by-change")

@@ -11,6 +11,7 @@ import math
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 
+from adaptcl.settings import Unless, setting
 from adaptcl.strategies.adaptcl.pruned_rate import (
     Point,
     RateSettings,
@@ -46,6 +47,36 @@ _SAME = 1e-6
 
 
 @dataclass(frozen=True)
+class GuardSettings(RateSettings):
+    """What the guards are set by, beside the parameters of Algorithm 2."""
+
+    target_time: str = setting(
+        "reachable",
+        "the update time that workers are pruned to: the fastest worker's, as in the paper, or "
+        "the slowest's at its smallest size if that is later, so that nobody is pruned in vain",
+        choices=("reachable", "fastest"),
+        condition=Unless("pruned_rates"),
+    )
+    least_speed_up: float = setting(
+        1.5,
+        "prune only where rounds become at least this many times as fast as with whole models; "
+        "1 prunes for any gain, as in the paper",
+        at_least=1,
+        condition=Unless("pruned_rates", "literal_algorithm_2"),
+    )
+    literal_min_retention: bool = setting(
+        False,
+        "apply γ_min only where Algorithm 2 does, so that retention can fall below it",
+        condition=Unless("pruned_rates"),
+    )
+    grow: bool = setting(
+        True,
+        "let a sub-model grow back when its worker becomes faster (not in the paper)",
+        condition=Unless("pruned_rates", "literal_algorithm_2"),
+    )
+
+
+@dataclass(frozen=True)
 class TargetTime:
     """The update time that all workers should reach, with the standard error of whoever sets it."""
 
@@ -73,7 +104,7 @@ def guarded_pruned_rates(
     setting_the_pace: Sequence[int],
     at_their_floor: Container[int],
     floor: float,
-    settings: RateSettings,
+    settings: GuardSettings,
 ) -> GuardedRates:
     """P of every worker, from what is remembered of its speed, the newest point last.
 
@@ -104,7 +135,7 @@ def guarded_pruned_rates(
     return GuardedRates(rates, speed_up, tuple(slow))
 
 
-def guarded_pruned_rate(history: Sequence[Point], target: float, settings: RateSettings) -> float:
+def guarded_pruned_rate(history: Sequence[Point], target: float, settings: GuardSettings) -> float:
     """P of one worker, in [0, ρ_max]; negative if it is faster than the target and may grow."""
     now = history[-1]
     if not now.usable or not math.isfinite(target) or target <= 0:
@@ -249,7 +280,7 @@ def follows_size(history: Sequence[Point]) -> bool:
     return True
 
 
-def is_slow_at_any_size(history: Sequence[Point], target: float, settings: RateSettings) -> bool:
+def is_slow_at_any_size(history: Sequence[Point], target: float, settings: GuardSettings) -> bool:
     """Whether only `follows_size` keeps a worker from being pruned."""
     return not follows_size(history) and guarded_pruned_rate(history[-1:], target, settings) > 0
 
@@ -357,14 +388,14 @@ def _rises(first: Point, second: Point) -> bool:
 # The rate (lines 5 to 10) -----------------------------------------------------------------------
 
 
-def hold_min_retention(wanted: float, settings: RateSettings) -> float:
+def hold_min_retention(wanted: float, settings: GuardSettings) -> float:
     """γ_target, but at least γ_min: as printed, line 5 lets the retention fall below it."""
     if settings.literal_min_retention:
         return wanted
     return max(wanted, settings.min_retention)
 
 
-def growth_to_reach(wanted: float, now: Point, settings: RateSettings) -> float:
+def growth_to_reach(wanted: float, now: Point, settings: GuardSettings) -> float:
     """The negative rate by which a sub-model grows towards γ_target, at most to the whole model.
 
     Without it a worker that was slow for a while would keep its small sub-model for good.

@@ -30,7 +30,7 @@ from adaptcl.settings import Unless, setting
 
 @dataclass(frozen=True)
 class RateSettings:
-    """The control parameters of pruned-rate learning."""
+    """The control parameters of Algorithm 2."""
 
     pruning_interval: int = setting(10, "rounds between prunings (PI)", at_least=1)
     first_pruning: int = setting(
@@ -65,34 +65,10 @@ class RateSettings:
         at_least=1,
         condition=Unless("pruned_rates"),
     )
-    target_time: str = setting(
-        "reachable",
-        "the update time that workers are pruned to: the fastest worker's, as in the paper, or "
-        "the slowest's at its smallest size if that is later, so that nobody is pruned in vain",
-        choices=("reachable", "fastest"),
-        condition=Unless("pruned_rates"),
-    )
-    least_speed_up: float = setting(
-        1.5,
-        "prune only where rounds become at least this many times as fast as with whole models; "
-        "1 prunes for any gain, as in the paper",
-        at_least=1,
-        condition=Unless("pruned_rates", "literal_algorithm_2"),
-    )
-    literal_min_retention: bool = setting(
-        False,
-        "apply γ_min only where Algorithm 2 does, so that retention can fall below it",
-        condition=Unless("pruned_rates"),
-    )
     literal_algorithm_2: bool = setting(
         False,
         "follow Algorithm 2 exactly as printed, without guards; includes literal_min_retention",
         condition=Unless("pruned_rates"),
-    )
-    grow: bool = setting(
-        True,
-        "let a sub-model grow back when its worker becomes faster (not in the paper)",
-        condition=Unless("pruned_rates", "literal_algorithm_2"),
     )
 
     @property

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from adaptcl.training.worker import first_not_finite
+from adaptcl.training.divergence import first_not_finite
 
 ANY = st.floats(width=32, allow_nan=True, allow_infinity=True)
 
