@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from adaptcl.records import RoundRecord, Summary
 from adaptcl.training.metrics import Measure
+from adaptcl.training.task import Timing
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,20 @@ class TaskSent:
     worker: int
     round: int
     virtual_time_s: float
+    expected: Timing | None = None
+    """When it is sent, trained and answered, as far as a simulation knows beforehand: a training of
+    which nobody knows how long it takes is infinite. None where times are real."""
+
+
+@dataclass(frozen=True)
+class PhaseBegan:
+    """On a network, what now happens with a worker's task: `sending`, `training` or `receiving`.
+
+    A simulation says it beforehand, with `TaskSent`.
+    """
+
+    worker: int
+    phase: str
 
 
 @dataclass(frozen=True)
@@ -93,6 +108,7 @@ class RunFinished:
 Event = (
     RunStarted
     | TaskSent
+    | PhaseBegan
     | UpdateArrived
     | RoundFinished
     | WorkerLost

@@ -288,14 +288,15 @@ def test_no_update_arrives_before_the_earliest_time_told_beforehand(
     asked = task(units, kept=kept, round=number, prune=True, beta=beta)
     received = data.draw(st.integers(0, 3 * MIB))
     timing = took(environment, asked, after, start=start, received=received)
-    assert environment.earliest(asked, start, MIB) <= start + timing.update_time
+    assert environment.shortest(asked, start, MIB).update_time <= timing.update_time
 
 
-def test_of_measured_training_nothing_is_known_beforehand(
+def test_of_measured_training_only_the_sending_is_known_beforehand(
     units: UnitMap, make_environment: MakeEnvironment
 ) -> None:
     environment = make_environment(training_time="measured")
-    assert environment.earliest(task(units), 12.0, MIB) <= 12.0
+    shortest = environment.shortest(task(units), 12.0, MIB)
+    assert shortest.send == shortest.update_time > 0
 
 
 def test_the_default_link_is_the_papers(units: UnitMap) -> None:

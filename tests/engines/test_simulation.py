@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
@@ -20,7 +21,7 @@ from adaptcl.codecs.plain import Plain
 from adaptcl.data import load
 from adaptcl.engines.heterogeneity import heterogeneity
 from adaptcl.errors import AdaptCLError
-from adaptcl.events import Event, RoundFinished, UpdateArrived, WorkerJoined, WorkerLost
+from adaptcl.events import Event, RoundFinished, TaskSent, UpdateArrived, WorkerJoined, WorkerLost
 
 SOME = ("fedavg-s", "adaptcl", "fedbuff", "ssp-s")
 """Strategies that differ in what the engine sees: with a barrier, with prunings whose times nobody
@@ -163,6 +164,24 @@ def test_events_come_in_order_of_virtual_time(digits: Any, strategy: str) -> Non
     assert [r.round for r in result.rounds] == list(range(1, len(result.rounds) + 1))
     arrivals = sum(isinstance(e, UpdateArrived) for e in heard)
     assert arrivals == sum(len(r.workers) for r in result.rounds) >= 12
+
+
+def test_a_task_is_sent_with_the_times_that_it_will_take(digits: Any) -> None:
+    heard = Heard()
+    result = trained(digits, "adaptcl", heard, jitter=0.1)
+    sent = {(e.worker, e.round): e.expected for e in heard if isinstance(e, TaskSent)}
+    known = 0
+    for record in result.rounds:
+        for worker in record.workers:
+            expected = sent[worker.worker, record.round]
+            assert expected is not None
+            assert expected.send == worker.send_s
+            if worker.pruned_rate:
+                assert expected.train == math.inf, "how much is cut is not known before"
+            else:
+                known += 1
+                assert (expected.train, expected.receive) == (worker.train_s, worker.receive_s)
+    assert 0 < known < sum(len(record.workers) for record in result.rounds)
 
 
 def test_with_a_barrier_a_round_takes_as_long_as_its_slowest_worker(digits: Any) -> None:

@@ -52,7 +52,8 @@ def test_the_page_follows_a_run_that_is_killed_and_resumed(
     watch.start()
     opened = browser.new_page()
     opened.goto(watch.address)
-    opened.wait_for_selector("[data-state=running] .working", timeout=10_000)
+    for phase in ("sending", "training", "receiving", "waiting"):
+        opened.wait_for_selector(f"[data-state=running] .{phase}", timeout=30_000)
     assert opened.locator("[data-state=running]").inner_text().startswith("adaptcl: running, round")
 
     before = len((out / "rounds.jsonl").read_text().splitlines())

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from adaptcl.events import RunStarted, TaskSent
+from adaptcl.events import PhaseBegan, RunStarted, TaskSent, UpdateArrived, WorkerLost
 from adaptcl.runs import status_file
 from adaptcl.runs.status_file import StatusFile, read_status
+from adaptcl.training import Timing
 
 
 def test_an_attempt_that_failed_says_nothing_after_the_next_one_has_ended(
@@ -23,3 +24,38 @@ def test_an_attempt_that_failed_says_nothing_after_the_next_one_has_ended(
     (tmp_path / status_file.STATUS).unlink()  # as the next attempt does at its end
     time.sleep(0.2)
     assert read_status(tmp_path) is None
+
+
+def said(folder: Path) -> list[str]:
+    status = read_status(folder)
+    assert status is not None
+    return [state for _, state in status["workers"]]
+
+
+def test_in_a_simulation_workers_do_what_the_virtual_clock_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(status_file, "_EVERY_S", 0.0)
+    status = StatusFile(tmp_path)
+    status(RunStarted("fedavg", "net", "digits", 4, 2, 0))
+    for worker, phases in enumerate([(1, 2, 1), (2, 9, 1), (5, 9, 1), (1, 2, 9)]):
+        status(TaskSent(worker, 1, 100.0, Timing(*phases, begin=100.0)))
+    assert said(tmp_path) == ["sending"] * 4
+    status(UpdateArrived(0, 1, 104.0))
+    assert said(tmp_path) == ["waiting", "training", "sending", "receiving"]
+    status(UpdateArrived(3, 1, 112.0))
+    assert said(tmp_path) == ["waiting", "receiving", "training", "waiting"]
+
+
+def test_on_a_network_workers_do_what_the_server_has_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(status_file, "_EVERY_S", 0.0)
+    status = StatusFile(tmp_path)
+    status(RunStarted("fedavg", "net", "digits", 4, 2, 0))
+    for worker in range(4):
+        status(TaskSent(worker, 1, 0.0))
+    status(PhaseBegan(1, "training"))
+    status(PhaseBegan(2, "receiving"))
+    status(WorkerLost(3, 1, "it is not heard of any more"))
+    assert said(tmp_path) == ["sending", "training", "receiving", "lost"]

@@ -215,12 +215,9 @@ class Environment:
             for worker, link in enumerate(self.links)
         ]
 
-    def earliest(self, task: Task, start: float, sent: int) -> float:
-        """A lower bound on the arrival of the task's update, known before the training."""
-        if self.measured:
-            return start
-        smallest = self._units.everything() & False
-        return start + self.timing(task, smallest, start, sent, 0, 0.0).update_time
+    def shortest(self, task: Task, start: float, sent: int) -> Timing:
+        """The least that a task can take, known before the training."""
+        return self.timing(task, self._units.everything() & False, start, sent, 0, 0.0)
 
     def _profiled(self, task: Task, after: Kept) -> float:
         """Training seconds by the profile: β of the epochs before the pruning, the rest after."""

@@ -21,6 +21,7 @@ from adaptcl.engines.stop_rule import StopRule
 from adaptcl.events import (
     Event,
     Listener,
+    PhaseBegan,
     RoundFinished,
     TaskSent,
     UpdateArrived,
@@ -32,7 +33,7 @@ from adaptcl.interrupts import raise_if_interrupted
 from adaptcl.records import RoundRecord
 from adaptcl.storage import Tree
 from adaptcl.strategies.strategy import Closed, Reaction, Strategy
-from adaptcl.training import Arrival, Task, Update
+from adaptcl.training import Arrival, Task, Timing, Update
 from adaptcl.training.evaluation import Score
 
 
@@ -41,6 +42,15 @@ class Arrived:
     """A worker's update is there."""
 
     arrival: Arrival
+
+
+@dataclass(frozen=True)
+class Began:
+    """A worker's task has come to its next phase."""
+
+    worker: int
+    phase: str
+    """`sending`, `training` or `receiving`."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +85,7 @@ class Remarked:
 
 
 Save = Callable[[Tree], None]
-Happening = Arrived | Lost | Joined | Expired | Remarked
+Happening = Arrived | Began | Lost | Joined | Expired | Remarked
 
 
 class Traffic:
@@ -121,8 +131,11 @@ class Transport(Protocol):
         """Get ready, from a snapshot or from the start; yields what is worth telling."""
         ...
 
-    def deliver(self, task: Task) -> None:
-        """Send a task. After a resume this is a task that was under way, given out again."""
+    def deliver(self, task: Task) -> Timing | None:
+        """Send a task; gives how long it will take, as far as that is known beforehand.
+
+        After a resume this is a task that was under way, given out again.
+        """
         ...
 
     def begin(self) -> None:
@@ -284,8 +297,8 @@ class Loop:
 
     def _deliver(self, tasks: Iterable[Task]) -> None:
         for task in tasks:
-            self._transport.deliver(task)
-            self._tell(TaskSent(task.worker, task.round, self._transport.now))
+            expected = self._transport.deliver(task)
+            self._tell(TaskSent(task.worker, task.round, self._transport.now, expected))
 
     def _finish_round(self, closed: Closed) -> None:
         now = self._transport.now
@@ -321,6 +334,8 @@ class Loop:
             case Arrived(arrival):
                 update = arrival.update
                 self._tell(UpdateArrived(update.worker, update.round, self._transport.now))
+            case Began(worker, phase):
+                self._tell(PhaseBegan(worker, phase))
             case Lost(worker, reason):
                 self._tell(WorkerLost(worker, round_, reason))
             case Joined(worker):

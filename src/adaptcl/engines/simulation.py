@@ -181,7 +181,7 @@ class Simulation:
         self._trainings.close()
         torch.set_num_threads(self._cores)
 
-    def deliver(self, task: Task) -> None:
+    def deliver(self, task: Task) -> Timing:
         if task.worker in self._open:
             self._trainings.drop(task.worker)  # the last test takes the place of any task
         start = self._resumed_starts.pop(task.worker, self._now)
@@ -194,17 +194,15 @@ class Simulation:
             received = self._workplace.expected_bytes(task)
             if received is not None:
                 known = self._environment.timing(task, task.kept, start, sent, received, 0.0)
-        if known is not None:
-            earliest = start + known.update_time
-        else:
-            earliest = self._environment.earliest(task, start, sent)
+        shortest = known or self._environment.shortest(task, start, sent)
         self._trainings.add(
             task.worker,
             start,
             partial(self._train, task, start, self._memories[task.worker], sent, known),
-            earliest=earliest,
+            earliest=start + shortest.update_time,
             is_known=known is not None,
         )
+        return known or replace(shortest, train=math.inf)
 
     def begin(self) -> None:
         self._trainings.begin()

@@ -1,7 +1,9 @@
 """What a run is doing at this moment, in a small file of its folder: for whoever watches it.
 
 The records of a run say what each round came to once it is over. `status.json` says what happens in
-between: who works, who waits and who is lost. It is removed when the run ends.
+between: who is sent a task, trains, sends its update, waits or is lost. In a simulation that is
+what each worker does at the moment that the virtual clock shows. The file is removed when the run
+ends.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from typing import Any
 
 from adaptcl.events import (
     Event,
+    PhaseBegan,
     RoundFinished,
     RunFinished,
     RunStarted,
@@ -26,6 +29,7 @@ from adaptcl.events import (
     WorkerLost,
 )
 from adaptcl.storage import written_whole
+from adaptcl.training import Timing
 
 STATUS = "status.json"
 _EVERY_S = 0.5
@@ -38,7 +42,10 @@ class StatusFile:
     def __init__(self, folder: Path) -> None:
         self._path = folder / STATUS
         self._lock = threading.Lock()
-        self._workers: dict[int, str] = {}
+        self._workers: dict[int, str | Timing] = {}
+        """What each does, or when it does what in its task."""
+        self._now = 0.0
+        """On the run's clock, as far as events tell."""
         self._values: dict[str, Any] = {
             "pid": os.getpid(),
             "host": socket.gethostname(),
@@ -52,10 +59,12 @@ class StatusFile:
             match event:
                 case RunStarted():
                     self._values |= {"rounds": event.rounds, "resumed_after": event.rounds_done}
-                case TaskSent(worker):
-                    self._workers[worker] = "working"
-                case UpdateArrived(worker):
-                    self._workers[worker] = "waiting"
+                case TaskSent(worker, virtual_time_s=now):
+                    self._workers[worker], self._now = event.expected or "sending", now
+                case PhaseBegan(worker, phase):
+                    self._workers[worker] = phase
+                case UpdateArrived(worker, virtual_time_s=now):
+                    self._workers[worker], self._now = "waiting", now
                 case WorkerLost(worker):
                     self._workers[worker] = "lost"
                 case WorkerJoined(worker):
@@ -90,7 +99,7 @@ class StatusFile:
     def _write(self) -> None:
         self._later = None
         self._written_at = time.monotonic()
-        workers = sorted(self._workers.items())
+        workers = [(each, _doing(what, self._now)) for each, what in sorted(self._workers.items())]
         content = json.dumps({**self._values, "workers": workers})
         # Nobody's run ends because a page about it could not be kept up to date.
         with suppress(OSError), written_whole(self._path) as file:
@@ -102,6 +111,14 @@ class StatusFile:
             self._later = None
         with suppress(OSError):
             self._path.unlink(missing_ok=True)
+
+
+def _doing(what: str | Timing, now: float) -> str:
+    if isinstance(what, str):
+        return what
+    if now < what.begin + what.send:
+        return "sending"
+    return "training" if now < what.begin + what.send + what.train else "receiving"
 
 
 def read_status(folder: Path) -> dict[str, Any] | None:

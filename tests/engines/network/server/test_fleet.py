@@ -21,7 +21,7 @@ from adaptcl.engines.network.frames import Frame
 from adaptcl.engines.network.invitation import Reply
 from adaptcl.engines.network.keys import server_keys, worker_keys
 from adaptcl.engines.network.messages import INVITE, TASK
-from adaptcl.engines.network.server.fleet import Came, Fleet, Replied
+from adaptcl.engines.network.server.fleet import Came, Fleet, Progressed, Replied
 from adaptcl.engines.network.worker.node import DisconnectedError, Incoming, Node
 
 if TYPE_CHECKING:
@@ -118,6 +118,20 @@ def test_equal_answers_of_two_workers_do_not_get_in_each_others_way(
         ]
         assert workers[1].send(whole=False) == [True] * 4
     assert stored(fleet) == 0
+
+
+def test_a_task_is_seen_to_be_received_and_its_answer_to_come(site: Site, fleet: Fleet) -> None:
+    worker = special(site, 0, Halting)
+    with worker.connected():
+        fleet.wait(60)
+        name = fleet.send(0, TASK, QUESTION)
+        incoming = received(worker)
+        assert fleet.wait(60) == [Progressed(0, name, "training")]
+        worker.answer(incoming, QUESTION)
+        assert fleet.wait(60) == [Progressed(0, name, "receiving")]
+        worker.send(whole=False)
+        worker.send(whole=True)
+        assert [each.message for each in replies(fleet, 1)] == [name]
 
 
 def test_a_question_of_a_connection_that_is_gone_takes_no_message(site: Site, fleet: Fleet) -> None:

@@ -29,10 +29,18 @@ from adaptcl.engines.network.messages import (
     update_frame,
 )
 from adaptcl.engines.network.server.admission import TurnedAway
-from adaptcl.engines.network.server.fleet import Came, Fleet, FleetEvent, Left, Replied
+from adaptcl.engines.network.server.fleet import Came, Fleet, FleetEvent, Left, Progressed, Replied
 from adaptcl.engines.network.server.transport import Network
 from adaptcl.errors import AdaptCLError
-from adaptcl.events import Event, RoundFinished, UpdateArrived, Warned, WorkerJoined, WorkerLost
+from adaptcl.events import (
+    Event,
+    PhaseBegan,
+    RoundFinished,
+    UpdateArrived,
+    Warned,
+    WorkerJoined,
+    WorkerLost,
+)
 from adaptcl.records import RoundRecord
 from adaptcl.storage import Tree
 from adaptcl.strategies import Job, Reaction, strategy_class
@@ -190,6 +198,11 @@ class Run:
             at for e, at in both if isinstance(e, kind) and getattr(e, "worker", None) == worker
         ]
 
+    def phases(self, worker: int) -> list[tuple[float, str]]:
+        """What began with a worker's tasks, and when."""
+        both = zip(self.events, self.times, strict=True)
+        return [(at, e.phase) for e, at in both if isinstance(e, PhaseBegan) and e.worker == worker]
+
     def lost(self) -> list[tuple[int, int, str]]:
         return [(e.worker, e.round, e.reason) for e in self.events if isinstance(e, WorkerLost)]
 
@@ -305,9 +318,22 @@ def test_a_worker_that_is_restarted_in_a_task_gets_the_same_task_again(strategy:
     records = run.go()
     assert run.lost() == [(1, 2, "it was restarted")]
     assert run.when(WorkerJoined, 1) == [0, 3]
+    assert run.phases(1) == [(3, "sending")]
     assert [task for task in fleet.tasks if task[0] == 1][1:3] == [(1, 2, 1)] * 2
     done = [worker for record in records for worker in workers(record)]
     assert [done.count(worker) for worker in (0, 1)] == [3, 3]
+
+
+def test_it_is_told_when_a_worker_trains_and_when_its_answer_comes() -> None:
+    fleet = FakeFleet(lambda _: 2.0)
+    first_task = "message 3"  # after two invitations
+    fleet.happens(Progressed(0, first_task, "training"), at=0.5)
+    fleet.happens(Progressed(0, "message 1", "receiving"), at=0.7)
+    fleet.happens(Progressed(0, first_task, "receiving"), at=1.5)
+    run = Run(fleet, rounds=1)
+    run.go()
+    assert run.phases(0) == [(0.5, "training"), (1.5, "receiving")]
+    assert run.when(UpdateArrived, 0) == [2.0]
 
 
 def test_the_first_time_after_a_restart_does_not_count_as_the_workers_speed(

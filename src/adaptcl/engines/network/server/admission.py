@@ -96,6 +96,13 @@ class Activated:
 
 
 @dataclass(frozen=True)
+class Received:
+    """A worker has received a message in full."""
+
+    message: str
+
+
+@dataclass(frozen=True)
 class Pushed:
     """A worker has sent a part of an answer."""
 
@@ -197,7 +204,7 @@ class CallFilter:
         self._allowance: dict[int, int] = {}
         """Bytes that each node may still send."""
         self._has_work: dict[int, asyncio.Event] = {}
-        self.events: SimpleQueue[Activated | Pushed | TurnedAway] = SimpleQueue()
+        self.events: SimpleQueue[Activated | Received | Pushed | TurnedAway] = SimpleQueue()
         self._awaited: dict[str, _Awaited] = {}
         self.pushed: dict[int, float] = {}
         """When a part of an answer last came from each node."""
@@ -250,6 +257,7 @@ class CallFilter:
             awaited = self._awaited.get(asked.message_object_id)
             if awaited is not None:
                 awaited.received = self._clock()
+                self.events.put(Received(asked.message_object_id))
         elif call in ("push-messages", "push-object"):
             self._note_life(asked.node.node_id)
             self.pushed[asked.node.node_id] = self._clock()

@@ -27,7 +27,7 @@ from flwr.superlink.federation import NoOpFederationManager
 
 from adaptcl.engines.network.frames import frame_of, to_record
 from adaptcl.engines.network.keys import ServerKeys
-from adaptcl.engines.network.server.admission import Activated, CallFilter, TurnedAway
+from adaptcl.engines.network.server.admission import Activated, CallFilter, Received, TurnedAway
 from adaptcl.engines.network.server.link_state import MessageParts, RunLinkState
 from adaptcl.engines.network.server.port import Port
 from adaptcl.engines.network.worker.node import MOST_BYTES
@@ -61,6 +61,16 @@ class Left:
 
 
 @dataclass(frozen=True)
+class Progressed:
+    """A worker has received a message in full, or begins to answer it."""
+
+    worker: int
+    message: str
+    phase: str
+    """`training` or `receiving`."""
+
+
+@dataclass(frozen=True)
 class Replied:
     """A worker's answer to a message is complete. Times are of the fleet's clock."""
 
@@ -73,7 +83,7 @@ class Replied:
     arrived: float
 
 
-FleetEvent = Came | Left | Replied | TurnedAway
+FleetEvent = Came | Left | Progressed | Replied | TurnedAway
 
 
 @dataclass(frozen=True)
@@ -195,6 +205,11 @@ class Fleet:
                 self._ticked = -math.inf
             elif isinstance(event, TurnedAway):
                 return [event]
+            # An answer that has begun to come may be found before this.
+            elif isinstance(event, Received) and event.message in (
+                self._sent.keys() - self._partial.keys()
+            ):
+                return [self._progressed(event.message, "training")]
 
     def _look(self) -> list[FleetEvent]:
         if self.now() - self._ticked < _TICK_S:
@@ -222,13 +237,21 @@ class Fleet:
         ]
 
     def _answers(self) -> list[FleetEvent]:
-        for reply in self._state.answers_to(self._sent.keys() - self._partial.keys()):
-            self._partial[reply.metadata.reply_to_message_id] = reply
-        return [
+        announced = {
+            reply.metadata.reply_to_message_id: reply
+            for reply in self._state.answers_to(self._sent.keys() - self._partial.keys())
+        }
+        self._partial |= announced
+        complete = [
             answer
             for message in list(self._partial)
             if (answer := self._complete(message)) is not None
         ]
+        begun = announced.keys() & self._partial.keys()
+        return [*(self._progressed(each, "receiving") for each in begun), *complete]
+
+    def _progressed(self, message: str, phase: str) -> Progressed:
+        return Progressed(self._workers[self._sent[message].node], message, phase)
 
     def _complete(self, message: str) -> Replied | None:
         """The answer to a message, once all its parts are here."""

@@ -14,13 +14,29 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 
 from adaptcl.codecs.codec import Codecs
-from adaptcl.engines.loop import Arrived, Expired, Happening, Joined, Lost, Remarked, Traffic
+from adaptcl.engines.loop import (
+    Arrived,
+    Began,
+    Expired,
+    Happening,
+    Joined,
+    Lost,
+    Remarked,
+    Traffic,
+)
 from adaptcl.engines.network.frames import Frame, unpack_kept
 from adaptcl.engines.network.gate import read_answer
 from adaptcl.engines.network.invitation import Invitation, Reply, dismissal
 from adaptcl.engines.network.messages import END, INVITE, TASK, task_frame
 from adaptcl.engines.network.server.admission import TurnedAway
-from adaptcl.engines.network.server.fleet import Came, Fleet, FleetEvent, Left, Replied
+from adaptcl.engines.network.server.fleet import (
+    Came,
+    Fleet,
+    FleetEvent,
+    Left,
+    Progressed,
+    Replied,
+)
 from adaptcl.engines.network.server.reliability import STRIKES, OtherDataError, Reliability
 from adaptcl.engines.network.server.waiting import Reminder, going_on_without, longest_wait
 from adaptcl.errors import UpdateError
@@ -280,9 +296,13 @@ class Network:
                 self._given_up.discard(message)
                 self.traffic.count_answer(len(event.content))
                 yield from self._welcome(worker)
-            case Replied(worker, message):
+            case Replied(worker, message) | Progressed(worker, message):
                 open_task = self._open.get(worker)
-                if open_task is not None and open_task.message == message:
+                if open_task is None or open_task.message != message:
+                    return
+                if isinstance(event, Progressed):
+                    yield Began(worker, event.phase)
+                else:
                     yield from self._receive(open_task, event)
 
     def _receive(self, each: OpenTask, reply: Replied) -> Iterator[Happening]:
@@ -298,6 +318,7 @@ class Network:
             if isinstance(error, LackingError) and not each.is_complete:
                 self._cold.add(worker)
                 self.deliver(each.task)
+                yield Began(worker, "sending")
             else:
                 yield from self._punish(worker, error)
             return
@@ -369,6 +390,7 @@ class Network:
         elif worker in self._open:
             self.deliver(self._open[worker].task)
             yield Joined(worker, keeps_task=True)
+            yield Began(worker, "sending")
 
     def _lose(self, worker: int, reason: str) -> Lost:
         left = self._open.pop(worker, None)
