@@ -1,7 +1,7 @@
 """Memory layouts of images: channels first against channels last, in the plain loop.
 
 On a CPU channels-last is tried only where the package would choose it, because elsewhere it can
-corrupt memory (see `adaptcl.training.layout`).
+corrupt memory (see `adaptcl.training.cpu.layout`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from adaptcl.errors import SettingError
-from adaptcl.training.layout import cpu_layout, in_layout, laid_out
+from adaptcl.training.cpu.layout import cpu_layout, in_layout, laid_out
 from adaptcl.units import submodel
 from benchmarks.benchmark import BenchmarkReport, Measurement, Request
 from benchmarks.subjects import Subject, subject

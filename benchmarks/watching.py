@@ -19,7 +19,7 @@ from adaptcl.page.follow import Followed
 from adaptcl.page.html import REPORT, write_report
 from adaptcl.page.page_server import LOOK_EVERY_S, View
 from adaptcl.report.saved_run import read_run
-from adaptcl.runs.status_file import StatusFile
+from adaptcl.runs.files.status_file import StatusFile
 from benchmarks.benchmark import Bar, BenchmarkReport, Measurement, Request
 from benchmarks.subjects import SHAPES, made_up
 

@@ -30,8 +30,9 @@ from adaptcl.events import Event, RoundFinished
 from adaptcl.pruning import similarity
 from adaptcl.records import RoundRecord
 from adaptcl.runs.evaluator import USUAL_SHARE, Averaging, TestSetEvaluator
-from adaptcl.runs.folder import RunFolder
-from adaptcl.runs.session import Session, run_session, simulated_session
+from adaptcl.runs.files.folder import RunFolder
+from adaptcl.runs.session import Session, run_session
+from adaptcl.runs.simulated_session import simulated_session
 from adaptcl.runs.workload import Workload, workload_from_python
 from adaptcl.storage import Tree
 from adaptcl.strategies.strategy import Closed, Strategy

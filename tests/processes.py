@@ -22,7 +22,7 @@ from matplotlib.figure import Figure
 
 from adaptcl.cli.main import main
 from adaptcl.runs import training_profile
-from adaptcl.runs.status_file import STATUS
+from adaptcl.runs.files.status_file import STATUS
 from tests import blank_pictures, fixed_profile
 
 PATIENCE_S = 120.0

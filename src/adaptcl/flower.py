@@ -55,10 +55,9 @@ from adaptcl.settings import build, declared
 from adaptcl.strategies import Closed, Job, Strategy, strategy_class
 from adaptcl.training import Recipe
 from adaptcl.training.devices import trainer
-from adaptcl.training.frozen_tensors import FrozenCopy, LackingError
 from adaptcl.training.randomness import draws_randomness
 from adaptcl.training.task import TYPICAL_NOISE
-from adaptcl.training.wire import encode
+from adaptcl.training.wire import FrozenCopy, LackingError, encode
 from adaptcl.training.worker import Worker, WorkerMemory
 from adaptcl.units import UnitMap, trace
 

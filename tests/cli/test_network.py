@@ -14,7 +14,7 @@ pytest.importorskip("flwr", reason="the network engine needs flwr: pip install '
 
 from adaptcl.errors import RunFolderError
 from adaptcl.runs import server as server_module
-from adaptcl.runs.folder import RunFolder
+from adaptcl.runs.files.folder import RunFolder
 
 Command = Callable[..., tuple[int, str, str]]
 NOBODY = ("--server", "localhost:1", "--patience", "0.2", "--data", "digits")

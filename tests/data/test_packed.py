@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from adaptcl.data import DataSet, Samples
-from adaptcl.data.packed import pack, read_packed
+from adaptcl.data.npz import pack, read_packed
 from adaptcl.data.samples import channel_statistics
 from adaptcl.errors import DataError, SettingError
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from adaptcl.data import DataSet
-from adaptcl.data.shipped import load_digits, load_fashion
+from adaptcl.data.sources import load_digits, load_fashion
 
 
 def counts(labels: torch.Tensor) -> list[int]:

@@ -28,7 +28,8 @@ from adaptcl.engines.network.frames import Frame, from_record, to_record
 from adaptcl.engines.network.messages import read_task, update_frame
 from adaptcl.errors import AdaptCLError, SettingError
 from adaptcl.flower import AdaptCL, train
-from adaptcl.runs.session import run_session, simulated_session
+from adaptcl.runs.session import run_session
+from adaptcl.runs.simulated_session import simulated_session
 from adaptcl.runs.workload import load_workload
 from adaptcl.strategies import STRATEGIES
 from adaptcl.training import Update

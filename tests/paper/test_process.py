@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from adaptcl.config import Config, configure
-from adaptcl.runs.session import run_session, simulated_session
+from adaptcl.runs.session import run_session
+from adaptcl.runs.simulated_session import simulated_session
 from adaptcl.runs.workload import load_workload
 from paper import process
 from paper.process import carry_out

@@ -15,8 +15,9 @@ from torch.nn import functional as F
 import adaptcl
 from adaptcl.config import configure
 from adaptcl.errors import AdaptCLError
-from adaptcl.runs.run_files import read_finished
-from adaptcl.runs.session import run_session, simulated_session
+from adaptcl.runs.files.run_files import read_finished
+from adaptcl.runs.session import run_session
+from adaptcl.runs.simulated_session import simulated_session
 from adaptcl.runs.workload import load_workload
 
 DRAW = torch.Generator().manual_seed(0)

@@ -14,7 +14,7 @@ import pytest
 import adaptcl
 from adaptcl.errors import RunFolderError, SettingError
 from adaptcl.events import Event, RoundFinished, RunFinished, RunStarted, TaskSent
-from adaptcl.runs.folder import RunFolder
+from adaptcl.runs.files.folder import RunFolder
 from tests.runs.small_runs import CutOffError, assert_same, cut_off_after, small_run
 
 JOB: dict[str, Any] = {"strategy": "fedavg", "rounds": 5}

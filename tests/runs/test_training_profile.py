@@ -15,7 +15,7 @@ import adaptcl
 from adaptcl.config.job import JobSettings
 from adaptcl.events import RunStarted
 from adaptcl.runs import training_profile
-from adaptcl.runs.run_files import read_settings
+from adaptcl.runs.files.run_files import read_settings
 from adaptcl.runs.training_profile import TrainingProfile
 from adaptcl.runs.workload import workload_from_python
 from adaptcl.training import Recipe

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from adaptcl.runs.result import FinishedRun
 from adaptcl.strategies import Job
-from adaptcl.strategies.fedrolex import FedRolex
+from adaptcl.strategies.heterofl import FedRolex
 from adaptcl.strategies.widths import WidthSettings, window
 from adaptcl.training import Arrival
 

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from adaptcl.data import Samples
 from adaptcl.errors import SettingError
 from adaptcl.models import build
+from adaptcl.training.cpu.layout import cpu_layout
 from adaptcl.training.evaluation import (
     FreshStatistics,
     Judge,
@@ -20,7 +21,6 @@ from adaptcl.training.evaluation import (
     accuracy,
     score,
 )
-from adaptcl.training.layout import cpu_layout
 from adaptcl.training.objective import CLASSIFICATION
 
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 import adaptcl
 from adaptcl.training import Recipe, Task
-from adaptcl.training.frozen_tensors import (
+from adaptcl.training.wire import (
     FrozenCopy,
     Holdings,
     LackingError,

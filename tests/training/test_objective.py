@@ -13,6 +13,7 @@ from torch.nn import functional as F
 from adaptcl.data import as_samples
 from adaptcl.data.convert import IGNORED
 from adaptcl.errors import AdaptCLError, DataError, SettingError
+from adaptcl.runs.workload_check import check_scores, tried_loss
 from adaptcl.training.objective import (
     CLASSIFICATION,
     OBJECTIVES,
@@ -21,7 +22,6 @@ from adaptcl.training.objective import (
     scores_in,
     with_main,
 )
-from adaptcl.training.trial import check_scores, tried_loss
 
 DRAW = torch.Generator().manual_seed(0)
 

@@ -21,9 +21,9 @@ from adaptcl.report.figures import compose_figures
 from adaptcl.report.saved_run import Run, by_strategy, model_name, read_run
 from adaptcl.report.table import comparison_table
 from adaptcl.report.verdict import verdict
+from adaptcl.runs.files.run_files import run_folders
 from adaptcl.runs.result import FinishedRun
 from adaptcl.runs.resumption import model_marks
-from adaptcl.runs.run_files import run_folders
 
 Comparable = FinishedRun | str | Path
 """A result, the folder of a run, or a folder that holds several."""

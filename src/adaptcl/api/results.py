@@ -20,8 +20,8 @@ from adaptcl.records import RoundRecord
 from adaptcl.report.figures import PictureOptions, draw, image_of
 from adaptcl.report.live_display import in_notebook
 from adaptcl.report.progress import Progress
+from adaptcl.runs.files.run_files import FIGURES
 from adaptcl.runs.result import FailedRun, FinishedRun
-from adaptcl.runs.run_files import FIGURES
 
 
 @dataclass(frozen=True, repr=False)

@@ -23,10 +23,11 @@ from adaptcl.errors import SettingError, describe_type, warn_user
 from adaptcl.events import Event, Listener, Warned
 from adaptcl.records import RoundRecord, Summary
 from adaptcl.report.figures import PictureOptions
-from adaptcl.runs.folder import RunFolder
+from adaptcl.runs.files.folder import RunFolder
+from adaptcl.runs.files.run_files import is_run_folder, read_delivered, read_finished
 from adaptcl.runs.resumption import asks_for_more_rounds, recognise
-from adaptcl.runs.run_files import is_run_folder, read_delivered, read_finished
-from adaptcl.runs.session import run_session, simulated_session
+from adaptcl.runs.session import run_session
+from adaptcl.runs.simulated_session import simulated_session
 from adaptcl.runs.training_profile import with_profile_of
 from adaptcl.runs.workload import Workload, datasets_by_worker, workload_from_python
 from adaptcl.trackers import refuse_untracked, tracked, tracker_names

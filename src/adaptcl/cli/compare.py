@@ -17,8 +17,8 @@ from adaptcl.report.figures import PictureOptions, draw
 from adaptcl.report.saved_run import Run, by_strategy, read_run
 from adaptcl.report.table import comparison_table
 from adaptcl.report.verdict import verdict
+from adaptcl.runs.files.run_files import FIGURES, run_folders
 from adaptcl.runs.result import FailedRun
-from adaptcl.runs.run_files import FIGURES, run_folders
 
 
 def compare_runs(options: argparse.Namespace) -> None:

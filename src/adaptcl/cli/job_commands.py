@@ -23,11 +23,12 @@ from adaptcl.config import Config
 from adaptcl.events import Listener
 from adaptcl.report.progress import Progress, bar
 from adaptcl.report.table import forecast_table
-from adaptcl.runs.folder import RunFolder
+from adaptcl.runs.files.folder import RunFolder
+from adaptcl.runs.files.run_files import SUMMARY
 from adaptcl.runs.forecast import forecast_workload
 from adaptcl.runs.result import FailedRun, noting_failure
-from adaptcl.runs.run_files import SUMMARY
-from adaptcl.runs.session import Session, run_session, simulated_session
+from adaptcl.runs.session import Session, run_session
+from adaptcl.runs.simulated_session import simulated_session
 from adaptcl.runs.workload import Workload, load_workload
 from adaptcl.trackers import tracked, tracker_names
 from adaptcl.units import describe

@@ -23,7 +23,7 @@ from adaptcl.cli.requested_runs import requested_runs
 from adaptcl.errors import SettingError
 from adaptcl.events import Listener
 from adaptcl.report.progress import Progress
-from adaptcl.runs.run_files import SUMMARY, NetworkFile, is_network_run
+from adaptcl.runs.files.run_files import SUMMARY, NetworkFile, is_network_run
 from adaptcl.trackers import tracker_names
 
 _HOST_AND_PORT = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^][\s:/@]+):(?P<port>[0-9]{1,5})")

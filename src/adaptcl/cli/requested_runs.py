@@ -16,8 +16,8 @@ from adaptcl.config.grid import has_several, strategy_names
 from adaptcl.custom import custom_function
 from adaptcl.errors import SettingError
 from adaptcl.events import Listener
-from adaptcl.runs.folder import RunFolder
-from adaptcl.runs.run_files import FIGURES, folders_below, is_run_folder
+from adaptcl.runs.files.folder import RunFolder
+from adaptcl.runs.files.run_files import FIGURES, folders_below, is_run_folder
 from adaptcl.settings import Setting, is_custom
 
 

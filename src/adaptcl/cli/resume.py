@@ -25,9 +25,9 @@ from adaptcl.errors import AdaptCLError, RunFolderError, SettingError
 from adaptcl.events import Listener
 from adaptcl.report.progress import Progress, ended_by
 from adaptcl.report.saved_run import read_run
-from adaptcl.runs.folder import RunFolder
+from adaptcl.runs.files.folder import RunFolder
+from adaptcl.runs.files.run_files import NetworkFile, is_network_run, read_marks, read_settings
 from adaptcl.runs.resumption import refuse_other_settings
-from adaptcl.runs.run_files import NetworkFile, is_network_run, read_marks, read_settings
 from adaptcl.runs.session import run_session
 from adaptcl.trackers import tracked, tracker_names
 

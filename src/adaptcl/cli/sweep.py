@@ -22,10 +22,10 @@ from adaptcl.config.grid import expand_grid
 from adaptcl.errors import SettingError
 from adaptcl.events import Listener
 from adaptcl.report.progress import Progress
-from adaptcl.runs.folder import RunFolder
+from adaptcl.runs.files.folder import RunFolder
+from adaptcl.runs.files.run_files import FIGURES, is_run_folder, read_finished, read_marks
 from adaptcl.runs.result import FailedRun, noting_failure
 from adaptcl.runs.resumption import asks_for_more_rounds, refuse_other_settings
-from adaptcl.runs.run_files import FIGURES, is_run_folder, read_finished, read_marks
 from adaptcl.runs.session import run_session
 from adaptcl.runs.training_profile import with_profile_of
 from adaptcl.runs.workload import Workload

@@ -2,7 +2,7 @@
 
 from adaptcl.data.convert import as_samples
 from adaptcl.data.data_dir import Archive, OnProgress, silent
-from adaptcl.data.packed import pack
+from adaptcl.data.npz import pack
 from adaptcl.data.partition import missing_classes
 from adaptcl.data.samples import DataSet, Samples
 from adaptcl.data.sources import DATASETS, DataSource, anchored, get, load

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from adaptcl.data.data_dir import Archive, OnProgress, locate, read_lines, read_whole, silent
-from adaptcl.data.packed import read_packed
+from adaptcl.data.npz import read_packed
 from adaptcl.data.samples import DataSet, Samples
 from adaptcl.errors import DataError
 

@@ -14,7 +14,7 @@ from PIL import Image
 
 from adaptcl.data.data_dir import Archive, OnProgress, locate, read_lines, silent
 from adaptcl.data.image_folder import decode_all, decode_file, useful_threads
-from adaptcl.data.packed import read_packed
+from adaptcl.data.npz import read_packed
 from adaptcl.data.samples import DataSet, Samples
 from adaptcl.errors import DataError
 

@@ -30,8 +30,7 @@ from adaptcl.errors import UpdateError
 from adaptcl.interrupts import raise_if_interrupted
 from adaptcl.storage import Tree
 from adaptcl.training import Arrival, Task, Timing
-from adaptcl.training.frozen_tensors import Holdings, LackingError
-from adaptcl.training.wire import encode_model
+from adaptcl.training.wire import Holdings, LackingError, encode_model
 from adaptcl.units import UnitMap
 
 UNITS = "units"

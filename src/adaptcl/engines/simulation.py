@@ -23,8 +23,8 @@ from adaptcl.errors import AdaptCLError, CodecError
 from adaptcl.storage import Tree
 from adaptcl.training import Arrival, Task, Timing, Update
 from adaptcl.training.divergence import refuse_diverged
-from adaptcl.training.frozen_tensors import Holdings
 from adaptcl.training.wire import (
+    Holdings,
     decode,
     delivery,
     encode,

@@ -17,8 +17,8 @@ from adaptcl.page.page_data import RunView, shown_together
 from adaptcl.records import RoundRecord
 from adaptcl.report.labels import distinct_labels
 from adaptcl.report.saved_run import Run, by_strategy, read_run
-from adaptcl.runs.run_files import CONFIG, ROUNDS, SUMMARY, run_folders
-from adaptcl.runs.status_file import STATUS, is_alive, read_status
+from adaptcl.runs.files.run_files import CONFIG, ROUNDS, SUMMARY, run_folders
+from adaptcl.runs.files.status_file import STATUS, is_alive, read_status
 
 Version = tuple[tuple[str, int, int], ...]
 """Name, size and time of change of each file that the page depends on."""

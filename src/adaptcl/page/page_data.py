@@ -27,7 +27,7 @@ from adaptcl.report.worker_timeline import (
     timeline_bars,
     waiting_share,
 )
-from adaptcl.runs.run_files import CONFIG, read_delivered
+from adaptcl.runs.files.run_files import CONFIG, read_delivered
 
 MOST_WORKERS = 40
 """Workers that the page names one by one; of more it shows an even choice from slow to fast."""

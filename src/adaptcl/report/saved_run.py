@@ -19,7 +19,7 @@ from typing import Any
 from adaptcl.config.config import FROM_PYTHON
 from adaptcl.errors import RunFolderError
 from adaptcl.records import RoundRecord, Summary
-from adaptcl.runs.run_files import (
+from adaptcl.runs.files.run_files import (
     is_network_run,
     read_marks,
     read_rounds,

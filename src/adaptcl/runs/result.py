@@ -24,7 +24,7 @@ from adaptcl.data.samples import renumbered, scaling
 from adaptcl.errors import AdaptCLError, DataError, RunFolderError, SettingError, warn_user
 from adaptcl.events import Event, Listener, RoundFinished, RunStarted
 from adaptcl.records import RoundRecord, Summary
-from adaptcl.runs.run_files import (
+from adaptcl.runs.files.run_files import (
     DIVERGED,
     SUMMARY,
     read_best,
@@ -32,7 +32,7 @@ from adaptcl.runs.run_files import (
     read_settings,
     read_unfinished,
 )
-from adaptcl.runs.sub_models import SubModels
+from adaptcl.runs.files.sub_models import SubModels
 from adaptcl.training.objective import CLASSIFICATION, Objective
 from adaptcl.units.tracing.trace import uncompiled
 

@@ -25,8 +25,8 @@ from adaptcl.config import Config
 from adaptcl.config.effects import WHERE_COMPUTED
 from adaptcl.data.samples import checksums
 from adaptcl.errors import RunFolderError
-from adaptcl.runs.folder import RunFolder
-from adaptcl.runs.run_files import is_network_run, read_finished, read_marks
+from adaptcl.runs.files.folder import RunFolder
+from adaptcl.runs.files.run_files import is_network_run, read_finished, read_marks
 from adaptcl.runs.workload import Workload
 from adaptcl.settings import is_custom
 from adaptcl.strategies import Strategy, strategy_class

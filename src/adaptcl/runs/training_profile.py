@@ -13,7 +13,7 @@ from pathlib import Path
 
 from adaptcl.config import Config
 from adaptcl.pruning import ServerView, prune, server_order
-from adaptcl.runs.run_files import read_settings
+from adaptcl.runs.files.run_files import read_settings
 from adaptcl.runs.workload import Workload
 from adaptcl.strategies.adaptcl import AdaptCLSettings
 from adaptcl.training import Recipe, Task

@@ -1,8 +1,9 @@
-"""Refuses a model and data that cannot work together, before any training."""
+"""Refuses a model, data and what else users bring if they cannot work together, before training."""
 
 from __future__ import annotations
 
 import copy
+import warnings
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -10,13 +11,16 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from adaptcl.data import Samples
 from adaptcl.data.items import extremes
-from adaptcl.errors import DataError, SettingError, TraceError
+from adaptcl.errors import AdaptCLError, DataError, SettingError, TraceError, describe_type
 from adaptcl.runs.workload import Workload
 from adaptcl.training.batches import smallest_batch
-from adaptcl.training.trial import check_scores, tried_loss, try_metrics
+from adaptcl.training.objective import CLASSES, Objective
+from adaptcl.training.optimizers import OptimizerFactory, optimizer, rate_factor
+from adaptcl.training.task import Recipe, Schedule
 from adaptcl.training.worker import refuse_lone_sample
-from adaptcl.units.tensors import Tensors, call_model, each_tensor
+from adaptcl.units.tensors import Tensors, call_model, each_tensor, shapes_in_words
 from adaptcl.units.tracing.forward import called, failures_named
 
 _TABLES = (nn.Embedding, nn.EmbeddingBag)
@@ -136,3 +140,144 @@ def _check_look_up(
             f"{called(name, table)} has rows 0 to {table.num_embeddings - 1}, but numbers from "
             f"{lowest} to {highest} are looked up in it."
         )
+
+
+_METRIC_SAMPLES = 256
+"""How many test samples a custom metric is tried on: some need all classes."""
+
+
+def check_scores(objective: Objective, scores: object, targets: Any, when: str = "") -> None:
+    """An error if a model's outputs do not have the form that the objective needs."""
+    wanted = objective.scores
+    if not wanted:
+        return
+    if not isinstance(scores, Tensor) or scores.ndim != len(wanted):
+        shape = f"shape {list(scores.shape)}" if isinstance(scores, Tensor) else "no tensor at all"
+        raise DataError(
+            f"The model must give [{', '.join(wanted)}] scores, but{when} it gives {shape}."
+        )
+    places = [size for size, name in zip(scores.shape, wanted, strict=True) if name not in CLASSES]
+    if list(targets.shape) != places:
+        raise DataError(
+            f"The model gives scores of the shape {list(scores.shape)}, which goes with targets of "
+            f"the shape {places}, but these have {list(targets.shape)}."
+        )
+
+
+def tried_loss(objective: Objective, outputs: Any, targets: Tensors) -> Tensor:
+    """The loss of one batch in training; an error if it cannot be used as one."""
+    where = f"outputs {shapes_in_words(outputs)} and targets {shapes_in_words(targets)}"
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            loss = objective.loss(outputs, targets)
+        except AdaptCLError:
+            raise
+        except Exception as error:  # a user's loss may raise anything
+            raise SettingError(f"The loss failed on {where}: {_first_line(error)}") from error
+    count = len(each_tensor(targets)[0])
+    if not isinstance(loss, Tensor):
+        raise SettingError(
+            f"The loss gives {describe_type(loss)}, but it must give a tensor: one number, or one "
+            "for each sample."
+        )
+    if loss.ndim and tuple(loss.shape) != (count,):
+        raise SettingError(
+            f"The loss gives a tensor of the shape {list(loss.shape)} on {count} samples, but it "
+            "must give one number, or one for each sample."
+        )
+    if not loss.requires_grad:
+        raise SettingError(
+            "The loss has no gradient, so nothing can be learned from it; compute it from the "
+            "model's outputs by operations of PyTorch."
+        )
+    # PyTorch only warns here, and then compares every output with every target.
+    warned = any("target size" in str(each.message) for each in caught)
+    if warned or _mixes_samples(objective, outputs, targets):
+        raise DataError(
+            f"The loss got {where}, and would compare outputs with targets of other samples; give "
+            "both one shape."
+        )
+    if not bool(torch.isfinite(loss).all()):
+        mean = float(loss.detach().mean())
+        raise DataError(
+            f"The loss of the first batch is {mean} before any training; look at the scale of "
+            "inputs and targets."
+        )
+    return loss
+
+
+def _mixes_samples(objective: Objective, outputs: Any, targets: Any) -> bool:
+    """Whether a loss of outputs [N, 1] and targets [N] compares each with each by broadcasting.
+
+    Then it makes no difference which target belongs to which output, and yet the gradient of one
+    output depends on the targets of others. Neither alone would show it: an absolute error may
+    not care about the order, and a correlation is about all samples at once.
+    """
+    if not isinstance(outputs, Tensor) or not isinstance(targets, Tensor) or len(targets) < 2:
+        return False
+    shapes = {tuple(outputs.shape), tuple(targets.shape)}
+    if shapes != {(len(targets),), (len(targets), 1)} or not targets.is_floating_point():
+        return False
+    probe = torch.linspace(-1, 1, len(targets), device=outputs.device, dtype=outputs.dtype)
+    given = probe.reshape(outputs.shape).requires_grad_()
+    wanted = (2 * probe + 1).to(targets.dtype).reshape(targets.shape)
+    moved = torch.cat([wanted[:-1], wanted[-1:] + 5])
+    try:
+        losses = [objective.mean_loss(given, each) for each in (wanted, wanted.flip(0), moved)]
+    except Exception:  # it may take other numbers only
+        return False
+    if not torch.allclose(losses[0], losses[1], rtol=1e-5):
+        return False
+    before, after = (torch.autograd.grad(losses[n], given)[0][0] for n in (0, 2))
+    return not torch.allclose(before, after, rtol=1e-5)
+
+
+def try_optimizer(
+    model: nn.Module, recipe: Recipe, custom: OptimizerFactory | None, schedule: Schedule | None
+) -> None:
+    """An error if an optimizer or a schedule of the user's cannot be used."""
+    factor = rate_factor(schedule, 1)
+    try:
+        optimizer(copy.deepcopy(model), recipe, factor, custom)
+    except AdaptCLError:
+        raise
+    except Exception as error:
+        raise SettingError(
+            f"The optimizer failed on the model's parameters: {_first_line(error)}"
+        ) from error
+
+
+@torch.no_grad()
+def try_metrics(objective: Objective, model: nn.Module, samples: Samples) -> None:
+    """An error if a metric of the user's fails or gives no number."""
+    some = torch.arange(min(_METRIC_SAMPLES, len(samples)), device=samples.device)
+    inputs, targets = samples.batch(some)
+    outputs = objective.outputs(model, inputs, targets)
+    where = f"outputs {shapes_in_words(outputs)} and targets {shapes_in_words(targets)}"
+    for name, make in objective.metrics.items():
+        metric = make()
+        try:
+            metric.reset()
+            metric = metric.to(samples.device) if hasattr(metric, "to") else metric
+            metric.update(outputs, targets)
+            value = metric.compute()
+        except AdaptCLError:
+            raise
+        except Exception as error:
+            raise SettingError(
+                f"The metric {name!r} failed on {where}: {_first_line(error)}"
+            ) from error
+        try:
+            float(value)
+        except (TypeError, ValueError, RuntimeError):
+            shape = f" of the shape {list(value.shape)}" if isinstance(value, Tensor) else ""
+            raise SettingError(
+                f"The metric {name!r} gives {describe_type(value)}{shape}, but it must give one "
+                "number."
+            ) from None
+
+
+def _first_line(error: Exception) -> str:
+    text = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {text[0]}" if text else type(error).__name__

@@ -16,9 +16,8 @@ from adaptcl.strategies.dc_asgd import DCASGD
 from adaptcl.strategies.fedasync import FedAsync
 from adaptcl.strategies.fedavg import FedAVG, FedAVGS
 from adaptcl.strategies.fedbuff import FedBuff
-from adaptcl.strategies.fedrolex import FedRolex
 from adaptcl.strategies.fluid import FLuID
-from adaptcl.strategies.heterofl import HeteroFL
+from adaptcl.strategies.heterofl import FedRolex, HeteroFL
 from adaptcl.strategies.ssp import SSP
 from adaptcl.strategies.strategy import Closed, Job, Reaction, Strategy
 from adaptcl.strategies.synchronous import SubModelPlan, Synchronous, SynchronousSettings

@@ -1,9 +1,10 @@
-"""HeteroFL: sub-models of fixed widths, always the first units of a layer (Diao et al., 2020).
+"""HeteroFL (Diao et al., 2020) and FedRolex (Alam et al., 2022): sub-models of fixed widths.
 
-A worker of width p holds the first ⌈p·n⌉ of the n units of every layer, so narrow sub-models are
-contained in wide ones. Each unit is averaged over the workers that hold it. HeteroFL needs each
-worker's width before the first round, when nothing is known about the workers; the authors assign
-five levels. `worker_widths = "matched"` finds widths from measured times instead, as AdaptCL does.
+In HeteroFL a worker of width p holds the first ⌈p·n⌉ of the n units of every layer, so narrow
+sub-models are contained in wide ones. Each unit is averaged over the workers that hold it. HeteroFL
+needs each worker's width before the first round, when nothing is known about the workers; the
+authors assign five levels. `worker_widths = "matched"` finds widths from measured times instead, as
+AdaptCL does.
 
 Training is plain, without the group lasso. Batch norm is *static*, as the authors call it: workers
 normalise by their batches alone, as batch norm always does in training, and the statistics of the
@@ -17,6 +18,9 @@ Left out:
   these workers alone. It changes nothing while each worker has samples of every label, as with s =
   80, and otherwise the server would have to know everybody's labels.
 - Clipping of gradients. It is no part of the method, and no other strategy here has it.
+
+In FedRolex the window of units moves by one unit a round and wraps around at the end of each layer.
+So every unit is trained in narrow sub-models too, and the model may be wider than any of them.
 """
 
 from __future__ import annotations
@@ -29,6 +33,7 @@ from adaptcl.storage import Tree
 from adaptcl.strategies.strategy import Job
 from adaptcl.strategies.synchronous import SubModelPlan, Synchronous
 from adaptcl.strategies.widths import Widths, WidthSettings, window
+from adaptcl.units import State
 
 
 class HeteroFL(Synchronous):
@@ -56,3 +61,17 @@ class HeteroFL(Synchronous):
     def restore(self, tree: Tree) -> None:
         super().restore(tree)
         self.widths.restore(tree["widths"])
+
+
+class FedRolex(HeteroFL):
+    """Each worker trains a window of every layer, which moves each round."""
+
+    summary = "a sub-model of fixed width for each worker, other units every round"
+
+    def plan(self, worker: int) -> SubModelPlan:
+        """The window of this round; in round 1 it begins at the first unit."""
+        return SubModelPlan(window(self.units, self.widths[worker], first=self.round - 1))
+
+    def model(self) -> State:
+        """The whole model: a unit outside all windows only waits for its turn."""
+        return self.state

@@ -18,9 +18,9 @@ from torch import nn
 from adaptcl.data import Samples
 from adaptcl.data.items import Items
 from adaptcl.data.samples import joined
+from adaptcl.training.cpu.layout import cpu_layout
 from adaptcl.training.gpu.captured_buffers import give_back
 from adaptcl.training.gpu.captured_trainer import CapturedModels, CapturedTrainer
-from adaptcl.training.layout import cpu_layout
 from adaptcl.training.objective import CLASSIFICATION, Objective
 from adaptcl.training.optimizers import OptimizerFactory
 from adaptcl.training.trainer import PlainTrainer, Trainer

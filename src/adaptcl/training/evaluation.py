@@ -18,7 +18,7 @@ from torch.nn.modules.batchnorm import _NormBase
 from adaptcl.data import Samples
 from adaptcl.data.samples import joined
 from adaptcl.errors import SettingError
-from adaptcl.training.layout import cpu_layout, gpu_layout, in_layout, laid_out, speed_up_on_cpu
+from adaptcl.training.cpu.layout import cpu_layout, gpu_layout, in_layout, laid_out, speed_up_on_cpu
 from adaptcl.training.metrics import Accuracy, Metric, merged_value
 from adaptcl.training.objective import CLASSIFICATION, LOSS, Objective
 from adaptcl.training.task import WorkerTest

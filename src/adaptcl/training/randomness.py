@@ -24,8 +24,8 @@ import torch
 from torch import Tensor, nn
 
 from adaptcl.seeds import derive, process_generators_restored, process_generators_seeded
+from adaptcl.training.cpu.task_generator import QuickGenerator, TaskGenerator
 from adaptcl.training.gpu.task_dropout import Drop, TaskDropout
-from adaptcl.training.task_generator import QuickGenerator, TaskGenerator
 from adaptcl.units.tensors import Tensors, call_model, each_tensor
 from adaptcl.units.tracing.flow import tensors_in
 

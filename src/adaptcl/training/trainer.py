@@ -14,8 +14,8 @@ from torch import Tensor, nn
 
 from adaptcl.data import Samples
 from adaptcl.training.batches import crop_and_flip
+from adaptcl.training.cpu.layout import laid_out, speed_up_on_cpu
 from adaptcl.training.group_lasso import GroupLasso, coefficient
-from adaptcl.training.layout import laid_out, speed_up_on_cpu
 from adaptcl.training.objective import CLASSIFICATION, Objective
 from adaptcl.training.optimizers import OptimizerFactory, Proximal, optimizer
 from adaptcl.training.task import Recipe

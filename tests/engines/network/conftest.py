@@ -25,7 +25,8 @@ from adaptcl.config import Config
 from adaptcl.errors import AdaptCLError
 from adaptcl.events import Event, WorkerLost
 from adaptcl.runs.result import FinishedRun
-from adaptcl.runs.session import run_session, simulated_session
+from adaptcl.runs.session import run_session
+from adaptcl.runs.simulated_session import simulated_session
 from adaptcl.runs.workload import load_workload
 from adaptcl.training.objective import find_objective
 
@@ -35,8 +36,8 @@ if importlib.util.find_spec("flwr"):  # Without it every test module here skips 
     from adaptcl.engines.network.worker.local_data import LocalData
     from adaptcl.engines.network.worker.node import Incoming, Node
     from adaptcl.engines.network.worker.worker_process import ServerConnection, WorkerProcess
+    from adaptcl.runs.files.run_files import NetworkFile
     from adaptcl.runs.network_worker import OwnerChoices, prepare
-    from adaptcl.runs.run_files import NetworkFile
     from adaptcl.runs.server import serve
 
 STUCK = Path(__file__).with_name("stuck_worker.py")

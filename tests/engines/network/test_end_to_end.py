@@ -37,7 +37,8 @@ from adaptcl.events import Event, UpdateArrived, Warned, WorkerJoined, WorkerLos
 from adaptcl.runs.network_worker import OwnerChoices, work
 from adaptcl.runs.result import FinishedRun
 from adaptcl.runs.server import serve_again
-from adaptcl.runs.session import run_session, simulated_session
+from adaptcl.runs.session import run_session
+from adaptcl.runs.simulated_session import simulated_session
 from adaptcl.runs.workload import workload_from_python
 from adaptcl.training.objective import find_objective
 

@@ -10,7 +10,7 @@ A worker may be broken or hostile. Its answer has to fit the task it was given:
 - every number is finite and of a size that training can lead to, no variance is negative, and
   batch norm has counted no more batches than there can have been.
 
-What never changes does not travel back, so no worker can change it (`training/frozen_tensors.py`).
+What never changes does not travel back, so no worker can change it (`training/wire.py`).
 
 The numbers are checked once, after decoding. So the checks hold for any codec, and they find
 finite changes that add up to infinity.
@@ -37,9 +37,8 @@ from adaptcl.pruning.budget import block_sizes
 from adaptcl.training import Pruning, Task, Update, WorkerTest
 from adaptcl.training.batches import steps
 from adaptcl.training.divergence import divergence, refuse_diverged
-from adaptcl.training.frozen_tensors import LackingError
 from adaptcl.training.metrics import Measure
-from adaptcl.training.wire import decode, delivery, received_tensors
+from adaptcl.training.wire import LackingError, decode, delivery, received_tensors
 from adaptcl.units import FIXED, Kept, State, UnitMap, check_kept, cut_shapes, parameters
 
 _MAX_LOSS_TO_PENALTY = 1e6

@@ -22,13 +22,13 @@ from adaptcl.errors import UpdateError
 from adaptcl.settings import build
 from adaptcl.training import Cut, Pruning, Recipe, Task, Update, WorkerTest
 from adaptcl.training.divergence import first_not_finite
-from adaptcl.training.frozen_tensors import (
+from adaptcl.training.wire import (
     FrozenCopy,
     LackingError,
     Shipment,
+    decode_model,
     frozen_tensors,
 )
-from adaptcl.training.wire import decode_model
 from adaptcl.units import Kept, State, UnitMap, blank
 
 DESCRIBE, INVITE, TASK, END = "query.describe", "query.invite", "train.task", "query.end"

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from adaptcl.training.task_generator import ForwardMode
+from adaptcl.training.cpu.task_generator import ForwardMode
 
 Drop = Callable[[Tensor, float, float, Tensor, int], tuple[Tensor, Tensor]]
 """(values, probability p, scale, dice, number) → values × scale with about a share p of them set to

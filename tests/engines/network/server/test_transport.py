@@ -47,8 +47,7 @@ from adaptcl.strategies import Job, Reaction, strategy_class
 from adaptcl.strategies.synchronous import SynchronousSettings
 from adaptcl.training import Arrival, Recipe, Task, Update
 from adaptcl.training.evaluation import Score
-from adaptcl.training.frozen_tensors import FrozenCopy, LackingError, frozen_tensors
-from adaptcl.training.wire import encode
+from adaptcl.training.wire import FrozenCopy, LackingError, encode, frozen_tensors
 from adaptcl.units import UnitMap, trace
 
 MODEL = nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(4 * 36, 10))

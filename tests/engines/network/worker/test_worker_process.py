@@ -36,8 +36,7 @@ from adaptcl.engines.network.worker.worker_process import (
 from adaptcl.errors import AdaptCLError, DataError, SettingError
 from adaptcl.runs.network_worker import OwnerChoices, prepare
 from adaptcl.training import Recipe, Task
-from adaptcl.training.frozen_tensors import Holdings, LackingError, digest, frozen_tensors
-from adaptcl.training.wire import encode_model
+from adaptcl.training.wire import Holdings, LackingError, digest, encode_model, frozen_tensors
 from adaptcl.units import State, trace
 
 if TYPE_CHECKING:

@@ -42,8 +42,7 @@ from adaptcl.engines.network.server.waiting import Reminder, going_on_without, l
 from adaptcl.errors import UpdateError
 from adaptcl.storage import Tree
 from adaptcl.training import Arrival, Task, Timing
-from adaptcl.training.frozen_tensors import Holdings, LackingError
-from adaptcl.training.wire import encode_model
+from adaptcl.training.wire import Holdings, LackingError, encode_model
 from adaptcl.units import UnitMap, size_bytes
 
 _GOODBYE_S = 30.0

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from adaptcl.events import PhaseBegan, RunStarted, TaskSent, UpdateArrived, WorkerLost
-from adaptcl.runs import status_file
-from adaptcl.runs.status_file import StatusFile, read_status
+from adaptcl.runs.files import status_file
+from adaptcl.runs.files.status_file import StatusFile, read_status
 from adaptcl.training import Timing
 
 

@@ -16,15 +16,15 @@ from adaptcl.data.description import Inputs
 from adaptcl.errors import RunFolderError
 from adaptcl.events import RoundFinished, UpdateArrived
 from adaptcl.records import RoundRecord, Summary, WorkerRecord, summarise
-from adaptcl.runs.folder import RunFolder
-from adaptcl.runs.run_files import (
+from adaptcl.runs.files.folder import RunFolder
+from adaptcl.runs.files.run_files import (
     is_run_folder,
     read_delivered,
     read_finished,
     read_settings,
     run_folders,
 )
-from adaptcl.runs.sub_models import SubModels
+from adaptcl.runs.files.sub_models import SubModels
 from tests.processes import PATIENCE_S, started
 
 

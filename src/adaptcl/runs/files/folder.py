@@ -18,7 +18,7 @@ from adaptcl.data.description import Inputs
 from adaptcl.errors import RunFolderError
 from adaptcl.events import Event, RoundFinished
 from adaptcl.records import RoundRecord, Summary
-from adaptcl.runs.run_files import (
+from adaptcl.runs.files.run_files import (
     BEST,
     CHECKPOINT,
     CONFIG,
@@ -35,7 +35,7 @@ from adaptcl.runs.run_files import (
     is_run_folder,
     run_folders,
 )
-from adaptcl.runs.sub_models import SubModels
+from adaptcl.runs.files.sub_models import SubModels
 from adaptcl.storage import Tree
 from adaptcl.units import State
 

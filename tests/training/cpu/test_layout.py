@@ -12,8 +12,8 @@ from torch.nn import functional as F
 from adaptcl import models
 from adaptcl.data import Samples
 from adaptcl.training import Recipe
+from adaptcl.training.cpu.layout import cpu_layout, gpu_layout, laid_out
 from adaptcl.training.devices import trainer, trainers
-from adaptcl.training.layout import cpu_layout, gpu_layout, laid_out
 from adaptcl.training.trainer import PlainTrainer
 from adaptcl.units import cut, trace
 

@@ -19,7 +19,7 @@ from adaptcl import storage
 from adaptcl.data.description import Inputs
 from adaptcl.errors import RunFolderError
 from adaptcl.records import RoundRecord, Summary
-from adaptcl.runs.sub_models import SubModels
+from adaptcl.runs.files.sub_models import SubModels
 from adaptcl.units import State
 
 CONFIG = "config.toml"

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from adaptcl.training.task_generator import ForwardMode, QuickGenerator, TaskGenerator
+from adaptcl.training.cpu.task_generator import ForwardMode, QuickGenerator, TaskGenerator
 
 KINDS = (TaskGenerator, QuickGenerator)
 DRAWING: dict[str, Callable[[Tensor], Tensor]] = {

@@ -1,0 +1,96 @@
+"""What a run keeps while it goes on: a checkpoint to resume from, and the best model so far."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from adaptcl.config.job import JobSettings
+from adaptcl.engines.stop_rule import StopRule
+from adaptcl.events import Event, RoundFinished
+from adaptcl.records import RoundRecord
+from adaptcl.runs.evaluator import (
+    RunEvaluator,
+)
+from adaptcl.runs.files.folder import RunFolder
+from adaptcl.runs.resumption import can_be_extended
+from adaptcl.storage import Tree
+from adaptcl.strategies import Strategy
+from adaptcl.training.metrics import Measure
+
+
+class BestModel:
+    """A listener that keeps the model of the best test in the run's folder."""
+
+    def __init__(
+        self,
+        folder: RunFolder,
+        evaluator: RunEvaluator,
+        strategy: Strategy,
+        records: Sequence[RoundRecord],
+        measure: Measure,
+    ) -> None:
+        self._folder = folder
+        self._evaluator = evaluator
+        self._strategy = strategy
+        self._measure = measure
+        self._best = measure.worst
+        for record in records:
+            self._see(record.main_value)
+
+    def _see(self, value: float | None) -> bool:
+        """Whether a test is better than all before it."""
+        if value is None or not self._measure.is_better(value, self._best):
+            return False
+        self._best = value
+        return True
+
+    def __call__(self, event: Event) -> None:
+        if not isinstance(event, RoundFinished):
+            return
+        # The model of the last round is delivered. The best before it stays, for more rounds.
+        if not self._strategy.finished and self._see(event.record.main_value):
+            self._folder.save_best(self._evaluator.tested, event.record.round)
+
+
+class Checkpoints:
+    """Saves the checkpoints of a run that has a folder."""
+
+    def __init__(
+        self,
+        job: JobSettings,
+        strategy: Strategy,
+        folder: RunFolder | None,
+        evaluator: RunEvaluator,
+        records: Sequence[RoundRecord],
+        stop_rule: StopRule,
+        last: Tree | None,
+    ) -> None:
+        self._strategy = strategy
+        self._job = job
+        self._folder = folder
+        self._evaluator = evaluator
+        self._records = records
+        self._stop_rule = stop_rule
+        self._began = time.perf_counter() - (last["wall_time_s"] if last else 0.0)
+        self.extendable = bool(last and last["may_go_further"])
+        """Whether a run of more rounds could go on from the last checkpoint."""
+
+    def wall_time(self) -> float:
+        return time.perf_counter() - self._began
+
+    def save(self, loop: Tree) -> None:
+        if self._folder is None or len(self._records) % self._job.checkpoint_every:
+            return
+        if self._strategy.finished and self.extendable:
+            self._folder.keep_checkpoint()
+        self.extendable = can_be_extended(self._folder.path, self._strategy, self._job.strategy)
+        self._folder.save_checkpoint(
+            {
+                "may_go_further": self.extendable,
+                "stopped_by": self._stop_rule.stopped_by,
+                "wall_time_s": self.wall_time(),
+                "evaluator": self._evaluator.snapshot(),
+                "loop": loop,
+            }
+        )

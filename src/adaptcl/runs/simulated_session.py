@@ -1,0 +1,140 @@
+"""Puts a simulated run together: strategy, workers, clock and links; refuses what cannot work."""
+
+from __future__ import annotations
+
+import os
+
+import torch
+
+from adaptcl.codecs.codec import Codecs
+from adaptcl.config import Config
+from adaptcl.custom import note_custom_code
+from adaptcl.data import missing_classes
+from adaptcl.engines.clock_summary import describe_clock, lopsided, whole_updates
+from adaptcl.engines.environment import Environment
+from adaptcl.engines.simulation import LocalWorkers, Simulation
+from adaptcl.errors import SettingError
+from adaptcl.pruning import WorkerOrder, custom_worker_orders
+from adaptcl.runs.evaluator import (
+    refuse_tests_at_the_server,
+)
+from adaptcl.runs.session import Session
+from adaptcl.runs.training_profile import measured_profile
+from adaptcl.runs.workload import Workload
+from adaptcl.runs.workload_check import check_model_and_data, try_optimizer
+from adaptcl.strategies import Job, Strategy, strategy_class
+from adaptcl.training.devices import side_by_side_on_a_gpu, trainers
+from adaptcl.training.optimizers import OptimizerFactory, find_optimizer, find_schedule
+from adaptcl.training.randomness import draws_randomness
+from adaptcl.training.task import Schedule
+from adaptcl.training.worker import Worker
+from adaptcl.units import flops
+
+
+def simulated_session(config: Config, workload: Workload) -> Session:
+    """Put together a simulated run; an error if anything about it cannot work.
+
+    If the settings ask for a measured training profile, the session's have it instead.
+    """
+    with note_custom_code(config.named_methods):
+        noise, is_steady = config.environment.time_noise, config.environment.is_steady
+        strategy = checked_strategy(config, workload, noise, is_steady=is_steady)
+        codecs = config.codecs
+        custom_orders = custom_worker_orders(config.pruning)
+        profile = measured_profile(config, workload)
+        config = profile.of(config) if profile else config
+        environment = Environment(
+            config.environment,
+            workload.units,
+            config.job.workers,
+            config.recipe.epochs,
+            config.job.seed,
+            [len(part) for part in workload.worker_samples],
+        )
+    updates = whole_updates(environment, workload.units, codecs)
+    warnings = (
+        missing_classes(workload.worker_samples, workload.test, workload.classes),
+        environment.ignores_samples(),
+        lopsided(updates),
+    )
+    return Session(
+        config,
+        workload,
+        strategy,
+        lambda: _simulation(config, workload, environment, codecs, custom_orders),
+        tuple(sentence for sentence in warnings if sentence),
+        tuple(
+            tuple(torch.bincount(part.labels).tolist())
+            for part in workload.worker_samples
+            if part.has_labels
+        ),
+        describe_clock(environment, updates, measured=profile is not None),
+    )
+
+
+def checked_strategy(
+    config: Config, workload: Workload, time_noise: float, *, is_steady: bool = False
+) -> Strategy:
+    """The strategy of a run; an error if it, the model and the data do not go together."""
+    if workload.tested_by_workers:
+        refuse_tests_at_the_server(config)
+    check_model_and_data(workload, config.recipe.batch_size)
+    try_optimizer(workload.model, config.recipe, *_own_optimizer(config, workload))
+    units = workload.units
+    if config.recipe.augmentation and workload.objective.targets == "classes":
+        raise SettingError("augmentation moves images but not their targets; switch it off.")
+    state = {k: v.detach().clone() for k, v in workload.model.state_dict().items()}
+    job = config.job
+    settings = (job.workers, job.rounds, config.recipe, job.seed, time_noise, is_steady)
+    return strategy_class(job.strategy)(Job(units, state, *settings), config.strategy)
+
+
+def _own_optimizer(
+    config: Config, workload: Workload
+) -> tuple[OptimizerFactory | None, Schedule | None]:
+    """The user's optimizer and schedule, if there are any."""
+    return (
+        workload.custom_optimizer or find_optimizer(config.recipe.optimizer),
+        workload.schedule or find_schedule(config.recipe.schedule),
+    )
+
+
+def _simulation(
+    config: Config,
+    workload: Workload,
+    environment: Environment,
+    codecs: Codecs,
+    custom_orders: dict[str, WorkerOrder],
+) -> Simulation:
+    model, units, parts = workload.model, workload.units, workload.worker_samples
+    random = draws_randomness(model, workload.example())
+    optimizer, schedule = _own_optimizer(config, workload)
+    made = trainers(model, units, parts, config.job.precision, workload.objective, optimizer)
+    workers = [
+        Worker(
+            number,
+            part,
+            model,
+            units,
+            config.job.seed,
+            trainer=trainer,
+            draws_randomness=random,
+            custom_orders=custom_orders,
+            objective=workload.objective,
+            schedule=schedule,
+            held_back=workload.held_back[number] if workload.held_back else None,
+            test_every=config.job.evaluate_every,
+        )
+        for number, (part, trainer) in enumerate(zip(parts, made, strict=True))
+    ]
+    # Trainings that run side by side would slow each other down, and be measured so.
+    threads = 1 if environment.measured else config.job.threads or _side_by_side(config, workload)
+    count = config.job.workers
+    return Simulation(LocalWorkers(workers, units, codecs), environment, count, min(threads, count))
+
+
+def _side_by_side(config: Config, workload: Workload) -> int:
+    if torch.device(config.job.device).type != "cuda":
+        return os.cpu_count() or 1
+    most = max(map(len, workload.worker_samples)) * config.recipe.epochs
+    return side_by_side_on_a_gpu(most * flops(workload.units, workload.units.everything()))
