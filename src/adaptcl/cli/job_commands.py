@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import shlex
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -24,7 +25,7 @@ from adaptcl.events import Listener
 from adaptcl.report.progress import Progress, bar
 from adaptcl.report.table import forecast_table
 from adaptcl.runs.files.folder import RunFolder
-from adaptcl.runs.files.run_files import SUMMARY
+from adaptcl.runs.files.run_files import SUMMARY, is_run_folder
 from adaptcl.runs.forecast import forecast_workload
 from adaptcl.runs.result import FailedRun, noting_failure
 from adaptcl.runs.session import Session, run_session
@@ -40,8 +41,8 @@ def run_job(options: argparse.Namespace) -> None:
     trackers, listeners = tracker_names(options.track), named_listeners(options.listen)
     for sentence in asked.ineffective:
         say(sentence)
-    workload = _workload_by_seed()
-    sessions = [session_of(each.with_absolute_paths(), workload(each)) for each in asked.configs]
+    load = workload_loader()
+    sessions = [session_of(each.with_absolute_paths(), load(each)) for each in asked.configs]
     configs = [each.config for each in sessions]
     for each, path in zip(configs, asked.folders, strict=True):
         RunFolder.create(path, each.to_toml()).close()
@@ -74,13 +75,18 @@ def session_of(config: Config, workload: Workload) -> Session:
         return simulated_session(config, workload)
 
 
+INTERRUPTIONS = (KeyboardInterrupt, BrokenPipeError, SystemExit)
+
+
 @contextmanager
-def saying_how_to_resume(paths: Sequence[Path]) -> Iterator[None]:
-    """If the runs are interrupted, print the command that continues them."""
+def saying_how_to_resume(
+    paths: Sequence[Path], after: tuple[type[BaseException], ...] = INTERRUPTIONS
+) -> Iterator[None]:
+    """If the runs are interrupted, print the command that continues those that have begun."""
     try:
         yield
-    except (KeyboardInterrupt, BrokenPipeError, SystemExit):
-        if left := unfinished(paths):
+    except after:
+        if left := [path for path in unfinished(paths) if is_run_folder(path)]:
             say(f"stopped; `adaptcl resume {shlex.join(map(str, left))}` goes on.")
         raise
 
@@ -89,16 +95,25 @@ def unfinished(paths: Sequence[Path]) -> list[Path]:
     return [path for path in paths if not (path / SUMMARY).exists()]
 
 
-def _workload_by_seed() -> Callable[[Config], Workload]:
-    """Load workloads for runs that differ in strategy and seed only: one for each seed."""
-    kept: dict[int, Workload] = {}
+_NO_PART_OF_THE_WORKLOAD = {
+    **{"strategy": "", "codec": "", "rounds": 1, "evaluate_every": 1, "checkpoint_every": 1},
+    **{"max_virtual_time": 0.0, "target_accuracy": 0.0, "early_stopping": 0, "averaging": 0.0},
+    **{"fresh_statistics": 0, "threads": 0, "precision": "tf32"},
+}
+"""Settings of a job that change neither its model nor its data."""
 
-    def made(chosen: Config) -> Workload:
-        if chosen.job.seed not in kept:
-            kept[chosen.job.seed] = load_with_progress(chosen)
-        return kept[chosen.job.seed]
 
-    return made
+def workload_loader() -> Callable[[Config], Workload]:
+    """Load the model and the data of a run, unless the run before it had the same."""
+    kept: list[tuple[object, Workload]] = []
+
+    def load(config: Config) -> Workload:
+        key = dataclasses.replace(config.job, **_NO_PART_OF_THE_WORKLOAD)  # type: ignore[arg-type]
+        if not kept or kept[0][0] != key:
+            kept[:] = [(key, load_with_progress(config))]
+        return kept[0][1]
+
+    return load
 
 
 def forecast_job(options: argparse.Namespace) -> None:

@@ -9,21 +9,20 @@ import argparse
 import importlib.util
 import os
 import re
-import shlex
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
 
 from adaptcl.cli import say
 from adaptcl.cli.compare import picture_options, show_runs
+from adaptcl.cli.job_commands import saying_how_to_resume
 from adaptcl.cli.page import start_page
 from adaptcl.cli.requested_runs import requested_runs
 from adaptcl.errors import SettingError
 from adaptcl.events import Listener
 from adaptcl.report.progress import Progress
-from adaptcl.runs.files.run_files import SUMMARY, NetworkFile, is_network_run
+from adaptcl.runs.files.run_files import NetworkFile
 from adaptcl.trackers import tracker_names
 
 _HOST_AND_PORT = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^][\s:/@]+):(?P<port>[0-9]{1,5})")
@@ -37,7 +36,7 @@ def resume_server(
     _need_flower()
     from adaptcl.runs.server import serve_again
 
-    with _saying_how_to_resume(paths), Progress() as progress:
+    with saying_how_to_resume(paths, (BaseException,)), Progress() as progress:
         serve_again(paths, [progress, *listeners], say, trackers=trackers)
 
 
@@ -53,22 +52,9 @@ def serve_runs(options: argparse.Namespace) -> None:
     place = NetworkFile("", options.listen, str(Path(options.tls).resolve()), options.patience)
     if options.watch:
         start_page(asked.folders)
-    with _saying_how_to_resume(asked.folders), Progress() as progress:
+    with saying_how_to_resume(asked.folders, (BaseException,)), Progress() as progress:
         serve(asked.configs, asked.folders, place, [progress], say, trackers=trackers)
     show_runs(asked.folders, asked.figures, pictures)
-
-
-@contextmanager
-def _saying_how_to_resume(folders: Sequence[Path]) -> Iterator[None]:
-    """If the server ends before its runs, print the command that continues them."""
-    try:
-        yield
-    except BaseException:
-        begun = [path for path in folders if is_network_run(path)]
-        left = [str(path) for path in begun if not (path / SUMMARY).exists()]
-        if left:
-            say(f"stopped; `adaptcl resume {shlex.join(left)}` goes on.")
-        raise
 
 
 def work_for_server(options: argparse.Namespace) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import importlib
-from collections.abc import Callable
 from typing import Any
 
 from adaptcl import __version__
@@ -16,8 +15,6 @@ PORT = 9092
 
 _RUN_HELP = "the folder of a run, or one that holds several, one or two levels below"
 
-Command = Callable[[argparse.Namespace], None]
-
 
 def command_line() -> Parser:
     """Make the parser of the command `adaptcl`."""
@@ -28,165 +25,140 @@ def command_line() -> Parser:
     )
     parser.add_argument("--version", action="version", version=f"adaptcl {__version__}")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
-    _add_run(commands)
-    _add_sweep(commands)
+    _add_runs(commands)
     _add_previews(commands)
     _add_resume(commands)
     _add_server(commands)
     _add_worker(commands)
     _add_keys(commands)
     _add_compare(commands)
-    _add_report(commands)
-    _add_watch(commands)
+    _add_pages(commands)
     _add_lists(commands)
     _add_data(commands)
     _add_editor_help(commands)
     return parser
 
 
-def _imported(module: str, function: str) -> Command:
-    """Make a command from a function that is imported when the command runs."""
+def _command(
+    commands: Any, name: str, function: str, help: str, *lines: str, usage: str = ""
+) -> Any:
+    """Add a command that calls a function, imported when the command runs."""
+    module, _, called = function.partition(".")
 
     def command(options: argparse.Namespace) -> None:
         with doing("starting"):
             imported = importlib.import_module(f"adaptcl.cli.{module}")
-        getattr(imported, function)(options)
+        getattr(imported, called)(options)
 
-    return command
-
-
-def _add_run(commands: Any) -> None:
-    run = commands.add_parser(
-        "run",
-        help="run a job",
-        description="Run a job with simulated workers.",
-        usage="adaptcl run [FILE] [--preset NAME] [--out DIR] [--SETTING X …]",
-    )
-    run.set_defaults(command=_imported("job_commands", "run_job"))
-    run.add_argument("--out", help="folder for the run [default runs/DATE-TIME]")
-    _add_watching(run)
-    _add_listening(run)
-    _add_figures(run)
-    run.take_settings()
+    parser = commands.add_parser(name, help=help, description=" ".join(lines) or None)
+    if usage:
+        parser.usage = f"adaptcl {name} {usage}"
+    parser.set_defaults(command=command)
+    return parser
 
 
-def _add_sweep(commands: Any) -> None:
-    sweep = commands.add_parser(
+def _add_runs(commands: Any) -> None:
+    usage = "[FILE] [--preset NAME] [--out DIR] [--SETTING X …]"
+    what = ("run a job", "Run a job with simulated workers.")
+    run = _command(commands, "run", "job_commands.run_job", *what, usage=usage)
+    _add(run, "--out", "folder for the run [default runs/DATE-TIME]")
+    sweep = _command(
+        commands,
         "sweep",
-        help="make a run for each combination of listed settings",
-        description="Make a run for each combination of settings. In the file any setting may be a "
-        "list of values. Given again, the command goes on where it stopped.",
-        usage="adaptcl sweep [FILE] [--preset NAME] [--out DIR] [--SETTING X …]",
+        "sweep.sweep_settings",
+        "make a run for each combination of listed settings",
+        "Make a run for each combination of settings. In the file any setting may be a list of",
+        "values. Given again, the command goes on where it stopped.",
+        usage=usage,
     )
-    sweep.set_defaults(command=_imported("sweep", "sweep_settings"))
-    sweep.add_argument("--out", help="folder for the runs [default runs/ and the file's name]")
-    _add_watching(sweep)
-    _add_listening(sweep)
-    _add_figures(sweep)
-    sweep.take_settings()
+    _add(sweep, "--out", "folder for the runs [default runs/ and the file's name]")
+    for each in (run, sweep):
+        _add_watching(each)
+        _add_listening(each)
+        _add_figures(each)
+        each.take_settings()
+
+
+def _add(parser: Any, flag: str, *lines: str, **options: Any) -> None:
+    """Add a flag, perhaps with the word that stands for its value, and its help in lines."""
+    name, *metavar = flag.split()
+    if metavar:
+        options["metavar"] = metavar[0]
+    parser.add_argument(name, help=" ".join(lines), **options)
 
 
 def _add_watching(parser: Any) -> None:
-    parser.add_argument(
-        "--watch", action="store_true", help="show the run on a local page while it goes on"
-    )
-    parser.add_argument(
-        "--track",
-        default="",
-        metavar="NAMES",
-        help="report to trackers: tensorboard, mlflow, wandb, with commas between",
-    )
+    _add(parser, "--watch", "show the run on a local page while it goes on", action="store_true")
+    trackers = "report to trackers: tensorboard, mlflow, wandb, with commas between"
+    _add(parser, "--track NAMES", trackers, default="")
 
 
 def _add_listening(parser: Any) -> None:
-    parser.add_argument(
-        "--listen",
-        default="",
-        metavar="package.module:fn",
-        help="call your function with every event of the run; several with commas between",
-    )
+    what = "call your function with every event of the run; several with commas between"
+    _add(parser, "--listen package.module:fn", what, default="")
 
 
 def _add_figures(parser: Any) -> None:
-    parser.add_argument(
-        "--figures",
-        default="png",
-        metavar="FORMATS",
-        help="draw the figures as png, pdf or svg, or several with commas between, or none "
-        "[default png]",
-    )
-    parser.add_argument(
-        "--no-titles",
-        dest="titles",
-        action="store_false",
-        help="leave out the titles of figures, as papers want it",
-    )
+    formats = "draw the figures as png, pdf or svg, or several with commas between, or none"
+    _add(parser, "--figures FORMATS", formats, "[default png]", default="png")
+    without = "leave out the titles of figures, as papers want it"
+    _add(parser, "--no-titles", without, dest="titles", action="store_false")
 
 
 def _add_previews(commands: Any) -> None:
-    previews = {
-        "forecast": (
-            _imported("job_commands", "forecast_job"),
-            "say how long a job would take, without training",
-            "Compute how long a job would take, in seconds, without training anything.",
-        ),
-        "describe": (
-            _imported("job_commands", "describe_job"),
-            "say which units of a model can be pruned",
-            "Say layer by layer which units of a job's model can be pruned, and why the others "
-            "cannot.",
-        ),
-    }
-    for name, (command, help, description) in previews.items():
-        preview = commands.add_parser(
-            name,
-            help=help,
-            description=description,
-            usage=f"adaptcl {name} [FILE] [--preset NAME] [--SETTING X …]",
-        )
-        preview.set_defaults(command=command)
-        preview.take_settings()
+    forecast = _command(
+        commands,
+        "forecast",
+        "job_commands.forecast_job",
+        "say how long a job would take, without training",
+        "Compute how long a job would take, in seconds, without training anything.",
+        usage="[FILE] [--preset NAME] [--SETTING X …]",
+    )
+    describe = _command(
+        commands,
+        "describe",
+        "job_commands.describe_job",
+        "say which units of a model can be pruned",
+        "Say layer by layer which units of a job's model can be pruned, and why the others cannot.",
+        usage="[FILE] [--preset NAME] [--SETTING X …]",
+    )
+    forecast.take_settings()
+    describe.take_settings()
 
 
 def _add_resume(commands: Any) -> None:
-    resume = commands.add_parser(
+    resume = _command(
+        commands,
         "resume",
-        help="continue runs that were interrupted",
-        description="Continue runs that were interrupted. With --rounds, also finished runs go on "
-        "to more rounds, and end as if they had had them from the start.",
+        "resume.resume_runs",
+        "continue runs that were interrupted",
+        "Continue runs that were interrupted. With --rounds, also finished runs go on to more",
+        "rounds, and end as if they had had them from the start.",
     )
-    resume.set_defaults(command=_imported("resume", "resume_runs"))
-    resume.add_argument("runs", nargs="+", metavar="RUN", help=_RUN_HELP)
-    resume.add_argument("--rounds", type=whole_number, metavar="N", help="run up to so many rounds")
+    _add(resume, "runs RUN", _RUN_HELP, nargs="+")
+    _add(resume, "--rounds N", "run up to so many rounds", type=whole_number)
     for flag in ("--learning-rate", "--clip-norm"):
-        resume.add_argument(
-            flag, type=float, metavar="X", help="another value for a run that diverged"
-        )
+        _add(resume, f"{flag} X", "another value for a run that diverged", type=float)
     _add_watching(resume)
     _add_listening(resume)
     _add_figures(resume)
 
 
 def _add_server(commands: Any) -> None:
-    server = commands.add_parser(
+    server = _command(
+        commands,
         "server",
-        help="run a job with workers on other machines",
-        description="Run a job with workers on other machines.",
-        usage="adaptcl server [FILE] --tls DIR [--out DIR] [--preset NAME] [--SETTING X …]",
+        "network.serve_runs",
+        "run a job with workers on other machines",
+        "Run a job with workers on other machines.",
+        usage="[FILE] --tls DIR [--out DIR] [--preset NAME] [--SETTING X …]",
     )
-    server.set_defaults(command=_imported("network", "serve_runs"))
-    server.add_argument("--out", help="folder for the run [default runs/DATE-TIME]")
-    server.add_argument("--tls", required=True, help="the server's folder of `adaptcl keys`")
-    server.add_argument(
-        "--listen", default=f"0.0.0.0:{PORT}", help="address and port [default %(default)s]"
-    )
-    server.add_argument(
-        "--patience",
-        type=seconds,
-        default=3600.0,
-        help="seconds a worker may take for one task before the run goes on without it "
-        "[default 3600]",
-    )
+    _add(server, "--out", "folder for the run [default runs/DATE-TIME]")
+    _add(server, "--tls", "the server's folder of `adaptcl keys`", required=True)
+    address = f"0.0.0.0:{PORT}"
+    _add(server, "--listen", "address and port [default %(default)s]", default=address)
+    patience = "seconds a worker may take for one task before the run goes on without it"
+    _add(server, "--patience", patience, "[default 3600]", type=seconds, default=3600.0)
     _add_watching(server)
     _add_figures(server)
     # Times are measured here, and each worker is a process on its own machine.
@@ -195,165 +167,120 @@ def _add_server(commands: Any) -> None:
 
 
 def _add_worker(commands: Any) -> None:
-    worker = commands.add_parser("worker", help="work for a server, with data of this machine")
-    worker.set_defaults(command=_imported("network", "work_for_server"))
-    worker.add_argument("--server", required=True, metavar="HOST:PORT", help="where the server is")
-    worker.add_argument("--tls", required=True, help="this worker's folder of `adaptcl keys`")
-    worker.add_argument(
-        "--data",
-        required=True,
-        help="this worker's data, named as for `run`; of a folder only train/CLASS is used",
+    worker = _command(
+        commands,
+        "worker",
+        "network.work_for_server",
+        "work for a server, with data of this machine",
     )
-    worker.add_argument("--data-dir", default="", help="the folder with the files of the data")
-    worker.add_argument(
-        "--objective",
-        default="classification",
-        help="what the targets of the data are for, as the server has it [default classification]",
-    )
-    for name, kind in (
-        ("model", "factory"),
-        ("codec", "Class"),
-        ("pruning", "Class"),
-        ("optimizer", "function"),
-        ("schedule", "function"),
+    _add(worker, "--server HOST:PORT", "where the server is", required=True)
+    _add(worker, "--tls", "this worker's folder of `adaptcl keys`", required=True)
+    data = "this worker's data, named as for `run`; of a folder only train/CLASS is used"
+    _add(worker, "--data", data, required=True)
+    _add(worker, "--data-dir", "the folder with the files of the data", default="")
+    objective = "what the targets of the data are for, as the server has it"
+    _add(worker, "--objective", objective, "[default classification]", default="classification")
+    for flag, kind in (
+        ("--model", "factory"),
+        ("--codec", "Class"),
+        ("--pruning", "Class"),
+        ("--optimizer", "function"),
+        ("--schedule", "function"),
     ):
-        worker.add_argument(
-            f"--{name}",
-            default="",
-            help=f"allow this package.module:{kind}, if the server names it",
-        )
-    worker.add_argument(
-        "--device", default="cpu", help="where to train, as PyTorch names it [default cpu]"
-    )
-    worker.add_argument(
-        "--threads",
-        type=whole_number,
-        metavar="N",
-        help="cores to train on [default all]; divide them among workers that share a machine",
-    )
-    worker.add_argument(
-        "--deal",
-        action="store_true",
-        help="use only this worker's part of the data, as a simulation splits it",
-    )
-    worker.add_argument(
+        _add(worker, flag, f"allow this package.module:{kind}, if the server names it", default="")
+    _add(worker, "--device", "where to train, as PyTorch names it [default cpu]", default="cpu")
+    cores = "cores to train on [default all]; divide them among workers that share a machine"
+    _add(worker, "--threads N", cores, type=whole_number)
+    deal = "use only this worker's part of the data, as a simulation splits it"
+    _add(worker, "--deal", deal, action="store_true")
+    _add(
+        worker,
         "--test-part",
+        "test on the test part of the data, if the server has workers test, and hold nothing back",
+        "of the rest",
         action="store_true",
-        help="test on the test part of the data, if the server has workers test, and hold nothing "
-        "back of the rest",
     )
-    worker.add_argument("--memory", help="folder for what must survive a restart")
-    worker.add_argument(
-        "--patience",
-        type=seconds,
-        default=600.0,
-        help="seconds to wait for a server that cannot be reached [default 600]",
-    )
-    worker.add_argument(
+    _add(worker, "--memory", "folder for what must survive a restart")
+    patience = "seconds to wait for a server that cannot be reached [default 600]"
+    _add(worker, "--patience", patience, type=seconds, default=600.0)
+    _add(
+        worker,
         "--silence",
+        "seconds, from 20 to 3600, without a sign of life after which the server gives this worker",
+        "up [default 30]",
         type=_silence,
         default=30.0,
-        help="seconds, from 20 to 3600, without a sign of life after which the server gives this "
-        "worker up [default 30]",
     )
 
 
 def _add_keys(commands: Any) -> None:
-    keys = commands.add_parser("keys", help="make certificate and keys for a server and workers")
-    keys.set_defaults(command=_imported("network", "write_keys"))
-    keys.add_argument("folder", help="a new folder")
-    keys.add_argument("--workers", type=int, required=True, help="number of workers")
-    keys.add_argument(
-        "--host",
-        action="append",
-        required=True,
-        help="name or address by which workers reach the server; may be given several times",
-    )
+    what = "make certificate and keys for a server and workers"
+    keys = _command(commands, "keys", "network.write_keys", what)
+    _add(keys, "folder", "a new folder")
+    _add(keys, "--workers", "number of workers", type=int, required=True)
+    host = "name or address by which workers reach the server; may be given several times"
+    _add(keys, "--host", host, action="append", required=True)
 
 
-def _add_report(commands: Any) -> None:
-    report = commands.add_parser(
+def _add_pages(commands: Any) -> None:
+    report = _command(
+        commands,
         "report",
-        help="write a page about any runs",
-        description="Write one HTML file about any runs, which opens offline and can be mailed.",
+        "page.report_runs",
+        "write a page about any runs",
+        "Write one HTML file about any runs, which opens offline and can be mailed.",
     )
-    report.set_defaults(command=_imported("page", "report_runs"))
-    report.add_argument("runs", nargs="+", metavar="RUN", help=_RUN_HELP)
-    report.add_argument(
-        "--out",
-        default="report.html",
-        metavar="FILE",
-        help="the file to write [default %(default)s]",
-    )
-
-
-def _add_watch(commands: Any) -> None:
-    watch = commands.add_parser(
+    _add(report, "runs RUN", _RUN_HELP, nargs="+")
+    _add(report, "--out FILE", "the file to write [default %(default)s]", default="report.html")
+    watch = _command(
+        commands,
         "watch",
-        help="show runs on a local page while they go on",
-        description="Show runs on a local page that follows them. It only reads: ending it never "
-        "touches a run.",
+        "page.watch_runs",
+        "show runs on a local page while they go on",
+        "Show runs on a local page that follows them. It only reads: ending it never touches a",
+        "run.",
     )
-    watch.set_defaults(command=_imported("page", "watch_runs"))
-    watch.add_argument("runs", nargs="+", metavar="RUN", help=_RUN_HELP)
-    watch.add_argument("--port", type=int, default=0, help="port of the page [default a free one]")
-    watch.add_argument(
-        "--host",
-        default="127.0.0.1",
-        help="address to listen at; others than this machine need the token that is printed "
-        "[default %(default)s]",
-    )
+    _add(watch, "runs RUN", _RUN_HELP, nargs="+")
+    _add(watch, "--port", "port of the page [default a free one]", type=int, default=0)
+    others = "address to listen at; others than this machine need the token that is printed"
+    _add(watch, "--host", others, "[default %(default)s]", default="127.0.0.1")
 
 
 def _add_compare(commands: Any) -> None:
-    compare = commands.add_parser(
+    compare = _command(
+        commands,
         "compare",
-        help="show a table and figures of any runs",
-        description="Show a table and figures of any runs, in the order of `adaptcl strategies`: "
-        "their accuracy, or other main metric, at equal time, and the time of each to what a "
-        "baseline ends with.",
+        "compare.compare_runs",
+        "show a table and figures of any runs",
+        "Show a table and figures of any runs, in the order of `adaptcl strategies`: their",
+        "accuracy, or other main metric, at equal time, and the time of each to what a baseline",
+        "ends with.",
     )
-    compare.set_defaults(command=_imported("compare", "compare_runs"))
-    compare.add_argument("runs", nargs="+", metavar="RUN", help=_RUN_HELP)
-    compare.add_argument(
-        "--out",
-        default="figures",
-        help="folder for the figures; replaces those of an earlier comparison [default figures]",
-    )
-    compare.add_argument(
+    _add(compare, "runs RUN", _RUN_HELP, nargs="+")
+    figures = "folder for the figures; replaces those of an earlier comparison [default figures]"
+    _add(compare, "--out", figures, default="figures")
+    _add(
+        compare,
         "--over-seeds",
+        "one row and one line for all runs that differ only in their seed [default if there are",
+        "several seeds]",
         action=argparse.BooleanOptionalAction,
-        help="one row and one line for all runs that differ only in their seed [default if there "
-        "are several seeds]",
     )
-    compare.add_argument(
-        "--baseline",
-        metavar="RUN",
-        help="compare with this strategy, label or folder [default fedavg, else fedavg-s, else the "
+    _add(
+        compare,
+        "--baseline RUN",
+        "compare with this strategy, label or folder [default fedavg, else fedavg-s, else the",
         "first row]",
     )
-    compare.add_argument(
-        "--at-time",
-        type=duration_s,
-        metavar="X",
-        help="compare tests at this time, such as 60min [default the end of the shortest run]",
-    )
-    compare.add_argument(
-        "--target-accuracy",
-        type=_per_cent,
-        metavar="X",
-        help="compare times to this accuracy, in per cent [default what the baseline ends with]",
-    )
-    compare.add_argument(
-        "--target",
-        type=float,
-        metavar="X",
-        help="the same for any main metric, in its own unit",
-    )
+    at_time = "compare tests at this time, such as 60min [default the end of the shortest run]"
+    _add(compare, "--at-time X", at_time, type=duration_s)
+    accuracy = "compare times to this accuracy, in per cent [default what the baseline ends with]"
+    _add(compare, "--target-accuracy X", accuracy, type=_per_cent)
+    _add(compare, "--target X", "the same for any main metric, in its own unit", type=float)
     _add_figures(compare)
-    compare.add_argument("--csv", metavar="FILE", help="also write the table to a CSV file")
-    compare.add_argument(
-        "--markdown", action="store_true", help="print only the table, as Markdown; no figures"
+    _add(compare, "--csv FILE", "also write the table to a CSV file")
+    _add(
+        compare, "--markdown", "print only the table, as Markdown; no figures", action="store_true"
     )
 
 
@@ -366,51 +293,45 @@ def _add_lists(commands: Any) -> None:
         "presets": "the ready-made settings",
     }
     for name, what in lists.items():
-        listing = commands.add_parser(name, help=f"list {what}")
-        listing.set_defaults(command=_imported("listing", "list_names"), listed=name)
+        listing = _command(commands, name, "listing.list_names", f"list {what}")
+        listing.set_defaults(listed=name)
         custom = name in ("strategies", "prunings", "codecs")
         also = ", or your own as package.module:Class, which is checked and listed too"
-        listing.add_argument(
-            "names", nargs="*", metavar="NAME", help=f"tell more of one{also if custom else ''}"
-        )
+        _add(listing, "names NAME", f"tell more of one{also if custom else ''}", nargs="*")
 
 
 def _add_data(commands: Any) -> None:
-    data = commands.add_parser("data", help="list, download and pack data sets")
-    data.set_defaults(command=_imported("listing", "list_names"), listed="data", names=[])
+    data = _command(commands, "data", "listing.list_names", "list, download and pack data sets")
+    data.set_defaults(listed="data", names=[])
     actions = data.add_subparsers(title="actions", metavar="ACTION")
-    get = actions.add_parser("get", help="download a data set")
-    get.set_defaults(command=_imported("data", "download_data"))
-    get.add_argument("name", help="the name of a data set; `adaptcl data` lists them")
-    get.add_argument("--data-dir", required=True, help="folder to put it in")
-    get.add_argument("--url", help="another address of the same file")
-    pack = actions.add_parser("pack", help="put a data set into one file")
-    pack.set_defaults(command=_imported("data", "pack_data"))
-    pack.add_argument("name", help="a data set by name, or folder:PATH")
-    pack.add_argument("file", help="the .npz file to write")
-    pack.add_argument("--data-dir", help="folder with the files of the data set")
-    pack.add_argument(
-        "--quality",
-        default="lossless",
-        help="lossless, or the quality of JPEGs from 1 to 100, which are smaller "
-        "[default %(default)s]",
-    )
+    get = _command(actions, "get", "data.download_data", "download a data set")
+    _add(get, "name", "the name of a data set; `adaptcl data` lists them")
+    _add(get, "--data-dir", "folder to put it in", required=True)
+    _add(get, "--url", "another address of the same file")
+    pack = _command(actions, "pack", "data.pack_data", "put a data set into one file")
+    _add(pack, "name", "a data set by name, or folder:PATH")
+    _add(pack, "file", "the .npz file to write")
+    _add(pack, "--data-dir", "folder with the files of the data set")
+    quality = "lossless, or the quality of JPEGs from 1 to 100, which are smaller"
+    _add(pack, "--quality", quality, "[default %(default)s]", default="lossless")
 
 
 def _add_editor_help(commands: Any) -> None:
-    completion = commands.add_parser(
+    _command(
+        commands,
         "completion",
-        help="print the completion of this command for bash and zsh",
-        description='Print a shell script. Put eval "$(adaptcl completion)" into ~/.bashrc.',
+        "listing.print_completion",
+        "print the completion of this command for bash and zsh",
+        'Print a shell script. Put eval "$(adaptcl completion)" into ~/.bashrc.',
     )
-    completion.set_defaults(command=_imported("listing", "print_completion"))
-    schema = commands.add_parser(
+    _command(
+        commands,
         "schema",
-        help="print a JSON Schema of settings files, for editors",
-        description="Print a JSON Schema of settings files. An editor uses it after a first line "
+        "listing.print_schema",
+        "print a JSON Schema of settings files, for editors",
+        "Print a JSON Schema of settings files. An editor uses it after a first line",
         "`#:schema ./adaptcl.schema.json` in the file.",
     )
-    schema.set_defaults(command=_imported("listing", "print_schema"))
 
 
 def _silence(text: str) -> float:

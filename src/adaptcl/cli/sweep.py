@@ -6,15 +6,14 @@ Each run has a folder, named by what sets it apart, so the same command goes on 
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import json
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from adaptcl.cli import say
 from adaptcl.cli.compare import picture_options, show_the_others
-from adaptcl.cli.job_commands import load_with_progress, session_of, unfinished
+from adaptcl.cli.job_commands import session_of, unfinished, workload_loader
 from adaptcl.cli.page import start_page
 from adaptcl.cli.requested_runs import named_listeners, requested_values
 from adaptcl.config import Config
@@ -31,13 +30,6 @@ from adaptcl.runs.training_profile import with_profile_of
 from adaptcl.runs.workload import Workload
 from adaptcl.trackers import tracked, tracker_names
 
-_NO_PART_OF_THE_WORKLOAD = {
-    **{"strategy": "", "codec": "", "rounds": 1, "evaluate_every": 1, "checkpoint_every": 1},
-    **{"max_virtual_time": 0.0, "target_accuracy": 0.0, "early_stopping": 0, "averaging": 0.0},
-    **{"fresh_statistics": 0, "threads": 0, "precision": "tf32"},
-}
-"""Settings of a job that change neither its model nor its data."""
-
 
 def sweep_settings(options: argparse.Namespace) -> None:
     pictures = picture_options(options)
@@ -53,7 +45,7 @@ def sweep_settings(options: argparse.Namespace) -> None:
     if options.watch:
         start_page([base])
     failed: list[FailedRun] = []
-    load = _workload_of_last()
+    load = workload_loader()
     for place, (point, path) in enumerate(zip(points, folders, strict=True), start=1):
         config, job = point.config.with_absolute_paths(), point.config.job
         config = with_profile_of(path, config) if is_run_folder(path) else config
@@ -89,18 +81,3 @@ def _is_done(path: Path, config: Config) -> bool:
     if marks is not None:
         refuse_other_settings(marks["settings"], json.loads(json.dumps(config.values())))
     return read_finished(path) is not None
-
-
-def _workload_of_last() -> Callable[[Config], Workload]:
-    """Load the model and the data of a run, unless the run before it had the same."""
-    kept: list[tuple[object, Workload]] = []
-
-    def load(config: Config) -> Workload:
-        known = {field.name for field in dataclasses.fields(config.job)}
-        aside = {k: v for k, v in _NO_PART_OF_THE_WORKLOAD.items() if k in known}
-        key = dataclasses.replace(config.job, **aside)  # type: ignore[arg-type]
-        if not kept or kept[0][0] != key:
-            kept[:] = [(key, load_with_progress(config))]
-        return kept[0][1]
-
-    return load

@@ -200,9 +200,8 @@ class FailedRun:
 
     @property
     def reason(self) -> str:
-        if isinstance(self.error, AdaptCLError):
-            return str(self.error)
-        return f"{type(self.error).__name__}: {self.error}"
+        is_ours = isinstance(self.error, AdaptCLError)
+        return str(self.error) if is_ours else f"{type(self.error).__name__}: {self.error}"
 
 
 @contextmanager
