@@ -22,7 +22,6 @@ from matplotlib.figure import Figure
 
 from adaptcl.cli.main import main
 from adaptcl.runs import training_profile
-from adaptcl.runs.files.status_file import STATUS
 from tests import blank_pictures, fixed_profile
 
 PATIENCE_S = 120.0
@@ -49,13 +48,13 @@ def started(function: Callable[..., object], *arguments: Any) -> Iterator[ForkSe
 def finished(
     *words: str,
     cwd: Path | None = None,
-    killed_at_write: int | None = None,
+    killed_at_write: tuple[str, int] | None = None,
     largest_file: int | None = None,
 ) -> tuple[int, str]:
     """Exit status and standard error of `adaptcl` with these words.
 
-    The process may kill itself just before a write reaches the disk, the first being 1, and may
-    find no room for a file beyond a size.
+    The process may kill itself just before a write of the file of a name reaches the disk, the
+    first being 1, and may find no room for a file beyond a size.
     """
     with tempfile.NamedTemporaryFile() as errors:
         arguments = (words, errors.name, cwd, killed_at_write, largest_file)
@@ -70,7 +69,7 @@ def command(
     words: tuple[str, ...],
     errors: str,
     cwd: Path | None,
-    killed_at_write: int | None,
+    killed_at_write: tuple[str, int] | None,
     largest_file: int | None,
 ) -> None:
     """What `finished` calls in the process it starts."""
@@ -84,17 +83,16 @@ def command(
     if largest_file is not None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (largest_file, resource.RLIM_INFINITY))
     if killed_at_write is not None:
-        _kill_at_write(killed_at_write)
+        _kill_at_write(*killed_at_write)
     sys.exit(main(words))
 
 
-def _kill_at_write(number: int) -> None:
+def _kill_at_write(name: str, number: int) -> None:
     left, fsync = number, os.fsync
 
     def counted(fd: Any) -> None:
         nonlocal left
-        # How often a run writes its status depends on how long it takes.
-        left -= STATUS not in os.readlink(f"/proc/self/fd/{fd}")
+        left -= name in Path(os.readlink(f"/proc/self/fd/{fd}")).name
         if left == 0:
             os.kill(os.getpid(), signal.SIGKILL)
         fsync(fd)

@@ -61,6 +61,13 @@ def test_the_page_follows_a_run_that_is_killed_and_resumed(
     seen = f"state.data.runs[0].curves.round.length > {before}"
     opened.wait_for_function(seen, timeout=10_000)
 
+    # Workers prune while one looks, and the table of their widths follows.
+    columns = "[...document.querySelectorAll('#widths tr:nth-child(2) td.number')]"
+    opened.wait_for_function(f"{columns}.length == 5", timeout=30_000)
+    opened.wait_for_function(
+        f"new Set({columns}.map((cell) => cell.textContent)).size > 1", timeout=60_000
+    )
+
     process.send_signal(signal.SIGKILL)
     process.wait()
     opened.wait_for_selector("[data-state=stopped]", timeout=10_000)

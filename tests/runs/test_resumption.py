@@ -23,13 +23,9 @@ JOB = [
     "--model", "small", "--data", "digits", "--samples", "300", "--workers", "3",
     "--rounds", str(ROUNDS), "--epochs", "1", "--jitter", "0.05", "--averaging", "0.4",
 ]  # fmt: skip
-# Tested only at the end: a better test would be one more write, of best.safetensors.
 PRUNING = [
     *(*JOB, "--strategy", "adaptcl", "--pruning-interval", "2", "--max-importance-lost", "1"),
-    *("--evaluate-every", "99"),
 ]
-WRITES_BEFORE_ROUND_1 = 3
-"""Of the configuration, of the marks and of the file of rounds."""
 
 
 def rounds_in(folder: Path) -> int:
@@ -60,7 +56,7 @@ def begun(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The job, killed after its third round; not to be changed."""
     folder = tmp_path_factory.mktemp("begun") / "run"
     words = ("run", *PRUNING, "--out", str(folder))
-    assert finished(*words, killed_at_write=WRITES_BEFORE_ROUND_1 + 7)[0] == KILLED
+    assert finished(*words, killed_at_write=("checkpoint.safetensors", 3))[0] == KILLED
     return folder
 
 
@@ -80,11 +76,20 @@ def test_a_run_killed_again_and_again_ends_like_one_that_was_not(
     folder = tmp_path / "run"
     begin, go_on = ("run", *PRUNING, "--out", str(folder)), ("resume", str(folder))
     # What is killed just before the configuration is there is no run yet. Later a run writes its
-    # marks, what its model takes and the rounds so far, and then for every round the round and the
-    # checkpoint.
-    for write, rounds in ((1, 0), (2, 0), (4, 1), (5, 2), (1, 2), (6, 3)):
+    # marks, what its model takes and the rounds so far. Then it writes every round, its model if
+    # that is the best so far, the sub-models if they have changed, and the checkpoint.
+    for name, number, rounds in (
+        ("config.toml", 1, 0),
+        (".begun-with.json", 1, 0),
+        ("best.safetensors", 1, 1),
+        ("sub-models.safetensors", 1, 1),
+        ("checkpoint.safetensors", 1, 1),
+        ("rounds.jsonl", 3, 2),
+        ("inputs.json", 1, 2),
+        ("best.safetensors", 2, 3),
+    ):
         words = go_on if (folder / "config.toml").exists() else begin
-        assert finished(*words, killed_at_write=write)[0] == KILLED
+        assert finished(*words, killed_at_write=(name, number))[0] == KILLED
         assert rounds_in(folder) == rounds
     draw = random.Random(2)
     for number in (4, 5):
@@ -99,11 +104,9 @@ def test_a_run_killed_while_it_writes_what_it_ends_with_ends_all_the_same(
 ) -> None:
     folder = tmp_path / "run"
     words: tuple[str, ...] = ("run", *PRUNING, "--out", str(folder))
-    last_checkpoint = WRITES_BEFORE_ROUND_1 + 2 * ROUNDS
-    # Then come the model, what it takes, the sub-models and the summary.
-    assert finished(*words, killed_at_write=last_checkpoint)[0] == KILLED
-    for write in (4, 5):
-        assert finished("resume", str(folder), killed_at_write=write)[0] == KILLED
+    assert finished(*words, killed_at_write=("checkpoint.safetensors", ROUNDS))[0] == KILLED
+    for name in ("model.safetensors", "summary.json"):
+        assert finished("resume", str(folder), killed_at_write=(name, 1))[0] == KILLED
         assert not (folder / "summary.json").exists()
     assert finished("resume", str(folder)) == (0, "")
     assert_same(folder, whole)
@@ -166,7 +169,8 @@ def test_a_run_with_relative_paths_goes_on_from_any_folder(
         "--out",
         "run",
     ]
-    assert finished("run", *job, cwd=here, killed_at_write=WRITES_BEFORE_ROUND_1 + 5)[0] == KILLED
+    killed_at_write = ("checkpoint.safetensors", 2)
+    assert finished("run", *job, cwd=here, killed_at_write=killed_at_write)[0] == KILLED
     monkeypatch.chdir(elsewhere)
     assert main(["resume", "../here/run"]) == 0
     assert figures(here / "run")["rounds"] == ROUNDS
@@ -226,7 +230,7 @@ def test_a_disk_that_takes_no_more_is_told_of_and_the_run_can_go_on(
     folder = tmp_path / "run"
     status, errors = finished("run", *PRUNING, "--out", str(folder), largest_file=100_000)
     assert status == 2
-    assert errors.startswith(f"adaptcl: {folder / 'checkpoint.safetensors'} cannot be written: ")
+    assert errors.startswith(f"adaptcl: {folder / 'best.safetensors'} cannot be written: ")
     assert "File too large" in errors
     assert errors.count("\n") == 1
     assert not list(folder.glob(".*.partial"))

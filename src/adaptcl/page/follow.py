@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import shlex
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from operator import is_not
 from pathlib import Path
@@ -13,17 +14,17 @@ from typing import Any
 
 from adaptcl.errors import RunFolderError
 from adaptcl.page.html import json_text
-from adaptcl.page.page_data import RunView, shown_together
+from adaptcl.page.page_data import RunView, Widths, shown_together
 from adaptcl.records import RoundRecord
 from adaptcl.report.labels import distinct_labels
 from adaptcl.report.saved_run import Run, by_strategy, read_run
-from adaptcl.runs.files.run_files import CONFIG, ROUNDS, SUMMARY, run_folders
+from adaptcl.runs.files.run_files import CONFIG, ROUNDS, SUB_MODELS, SUMMARY, run_folders
 from adaptcl.runs.files.status_file import STATUS, is_alive, read_status
 
 Version = tuple[tuple[str, int, int], ...]
 """Name, size and time of change of each file that the page depends on."""
 
-_FILES = (CONFIG, ROUNDS, SUMMARY, STATUS)
+_FILES = (CONFIG, ROUNDS, SUB_MODELS, SUMMARY, STATUS)
 
 
 @dataclass
@@ -35,6 +36,8 @@ class _Known:
     inode: int
     """Of the file of its rounds."""
     offset: int = 0
+    widths: Widths | None = None
+    widths_version: Version = ()
     records: list[RoundRecord] = field(default_factory=list)
     view: RunView | None = None
     """What the page shows of it, as long as nothing more is read."""
@@ -54,15 +57,9 @@ class Followed:
 
     def version(self) -> Version:
         """Differs from the last one when there is something new to show."""
-        found = []
+        found: list[tuple[str, int, int]] = []
         for folder in self._folders():
-            for name in _FILES:
-                path = folder / name
-                try:
-                    stat = path.stat()
-                except OSError:
-                    continue
-                found.append((str(path), stat.st_size, stat.st_mtime_ns))
+            found += _version(folder / name for name in _FILES)
             status = read_status(folder)
             if status is not None:
                 found.append((f"{folder} alive", int(is_alive(status)), 0))
@@ -110,11 +107,25 @@ class Followed:
                     known.records.append(RoundRecord.from_json(json.loads(line)))
                     known.offset += len(line)
             known.view = None
+        version = _version([folder / SUB_MODELS])
+        if version != known.widths_version:
+            known.widths, known.widths_version = Widths.read(folder), version
+            known.view = None
         if known.run.summary is None and (folder / SUMMARY).exists():
             known.run, known.view = read_run(folder), None
         if known.view is None:
-            known.view = RunView.of(replace(known.run, rounds=tuple(known.records)))
+            run = replace(known.run, rounds=tuple(known.records))
+            known.view = RunView.of(run, known.widths)
         return known.view
+
+
+def _version(paths: Iterable[Path]) -> Version:
+    found = []
+    for path in paths:
+        with suppress(OSError):  # it is not there
+            stat = path.stat()
+            found.append((str(path), stat.st_size, stat.st_mtime_ns))
+    return tuple(found)
 
 
 def _live(run: Run) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -27,7 +28,7 @@ from adaptcl.report.worker_timeline import (
     timeline_bars,
     waiting_share,
 )
-from adaptcl.runs.files.run_files import CONFIG, read_delivered
+from adaptcl.runs.files.run_files import CONFIG, read_sub_models
 
 MOST_WORKERS = 40
 """Workers that the page names one by one; of more it shows an even choice from slow to fast."""
@@ -54,15 +55,59 @@ class RunView:
     """The timeline, round by round."""
 
     @classmethod
-    def of(cls, run: Run) -> RunView:
+    def of(cls, run: Run, widths: Widths | None) -> RunView:
         """Work it out; on a long run this is what takes the page's time."""
         bars = timeline_bars(run.rounds)
-        return cls(run, _run(run, bars), bars)
+        return cls(run, _run(run, bars, widths), bars)
+
+
+@dataclass(frozen=True)
+class Widths:
+    """How many units the workers' sub-models keep, layer by layer."""
+
+    layers: Sequence[str]
+    whole: Sequence[int]
+    distinct: Sequence[Sequence[int]]
+    """Of the different sub-models."""
+    of_worker: Sequence[int]
+    """For each worker, the index of its sub-model in `distinct`."""
+
+    @classmethod
+    def read(cls, folder: Path) -> Widths | None:
+        """None before the first round of a run has ended."""
+        try:
+            sub_models = read_sub_models(folder)
+        except RunFolderError:
+            return None
+        layers: dict[str, torch.Tensor] = {}
+        seen: set[bytes] = set()
+        for slot in sub_models.slots:
+            ids = torch.as_tensor(slot.ids)
+            units = torch.unique(ids[ids >= 0])
+            key = units.numpy().tobytes()
+            if slot.owned and slot.dim == 0 and len(units) and key not in seen:
+                seen.add(key)
+                layers[slot.tensor.removesuffix(".weight")] = units
+        each = [
+            [int(kept[units].sum()) for units in layers.values()] for kept in sub_models.distinct
+        ]
+        whole = [len(units) for units in layers.values()]
+        return cls(list(layers), whole, each, sub_models.of_worker)
+
+    def of(self, chosen: Sequence[int]) -> Values:
+        """Those of some workers."""
+        workers = [worker for worker in chosen if worker < len(self.of_worker)]
+        return {
+            "layers": self.layers,
+            "whole": self.whole,
+            "workers": workers,
+            "kept": [self.distinct[self.of_worker[worker]] for worker in workers],
+        }
 
 
 def page_data(runs: Sequence[Run]) -> Values:
     """All that the page shows of these runs."""
-    return shown_together(runs, [RunView.of(run) for run in runs])
+    return shown_together(runs, [RunView.of(run, Widths.read(run.folder)) for run in runs])
 
 
 def shown_together(runs: Sequence[Run], views: Sequence[RunView]) -> Values:
@@ -78,7 +123,7 @@ def shown_together(runs: Sequence[Run], views: Sequence[RunView]) -> Values:
     }
 
 
-def _run(run: Run, bars: Sequence[Bars]) -> Values:
+def _run(run: Run, bars: Sequence[Bars], widths: Widths | None) -> Values:
     chosen = chosen_workers(run.rounds, MOST_WORKERS)
     summary = run.summary
     half = sum(record.virtual_time_s <= _end(run.rounds) / 2 for record in run.rounds)
@@ -100,7 +145,7 @@ def _run(run: Run, bars: Sequence[Bars]) -> Values:
         "waiting": [_short(waiting_share(each)) for each in (bars, bars[:half], bars[half:])],
         "curves": _curves(run.rounds, bars),
         "timeline": _timeline(run.rounds, bars, chosen),
-        "widths": _widths(run, chosen),
+        "widths": widths and widths.of(chosen),
     }
 
 
@@ -189,33 +234,6 @@ def _block(bars: Bars) -> list[float]:
     phases = map(sum, zip(*(bar.seconds for bar in bars), strict=True))
     values = (bars[0].begin_s, *phases, bars[-1].record.retention)
     return [bars[0].round, bars[-1].round, *map(_short, values)]
-
-
-def _widths(run: Run, chosen: Sequence[int]) -> Values | None:
-    """Units that each worker's sub-model keeps, layer by layer; None before the run is finished."""
-    if run.summary is None:
-        return None
-    try:
-        _, _, sub_models = read_delivered(run.folder)
-    except (RunFolderError, OSError):
-        return None
-    layers: dict[str, torch.Tensor] = {}
-    seen: set[bytes] = set()
-    for slot in sub_models.slots:
-        ids = torch.as_tensor(slot.ids)
-        units = torch.unique(ids[ids >= 0])
-        key = units.numpy().tobytes()
-        if slot.owned and slot.dim == 0 and len(units) and key not in seen:
-            seen.add(key)
-            layers[slot.tensor.removesuffix(".weight")] = units
-    workers = [worker for worker in chosen if worker < len(sub_models.of_worker)]
-    kept = [sub_models.distinct[sub_models.of_worker[worker]] for worker in workers]
-    return {
-        "layers": list(layers),
-        "whole": [len(units) for units in layers.values()],
-        "workers": workers,
-        "kept": [[int(each[units].sum()) for units in layers.values()] for each in kept],
-    }
 
 
 def _short(value: float) -> float:

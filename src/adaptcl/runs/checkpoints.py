@@ -1,4 +1,4 @@
-"""What a run keeps while it goes on: a checkpoint to resume from, and the best model so far."""
+"""What a run keeps while it goes on: a checkpoint, the best model and the sub-models so far."""
 
 from __future__ import annotations
 
@@ -13,10 +13,12 @@ from adaptcl.runs.evaluator import (
     RunEvaluator,
 )
 from adaptcl.runs.files.folder import RunFolder
+from adaptcl.runs.files.sub_models import SubModels
 from adaptcl.runs.resumption import can_be_extended
 from adaptcl.storage import Tree
 from adaptcl.strategies import Strategy
 from adaptcl.training.metrics import Measure
+from adaptcl.units import UnitMap
 
 
 class BestModel:
@@ -51,6 +53,25 @@ class BestModel:
         # The model of the last round is delivered. The best before it stays, for more rounds.
         if not self._strategy.finished and self._see(event.record.main_value):
             self._folder.save_best(self._evaluator.tested, event.record.round)
+
+
+class CurrentSubModels:
+    """A listener that keeps the workers' sub-models in the run's folder, for whoever watches it."""
+
+    def __init__(self, folder: RunFolder, units: UnitMap, strategy: Strategy) -> None:
+        self._folder = folder
+        self._units = units
+        self._strategy = strategy
+        self._retention: dict[int, float] = {}
+
+    def __call__(self, event: Event) -> None:
+        if not isinstance(event, RoundFinished):
+            return
+        # A width that changes changes the retention.
+        found = {each.worker: each.retention for each in event.record.workers}
+        if not found.items() <= self._retention.items():
+            self._retention |= found
+            self._folder.save_sub_models(SubModels.of(self._units, self._strategy.sub_models()))
 
 
 class Checkpoints:

@@ -21,7 +21,7 @@ from adaptcl.engines.stop_rule import Listeners
 from adaptcl.errors import DivergedError
 from adaptcl.events import Event, Listener, RoundFinished, RunFinished, RunStarted, Warned
 from adaptcl.records import RoundRecord, Summary, summarise
-from adaptcl.runs.checkpoints import BestModel, Checkpoints
+from adaptcl.runs.checkpoints import BestModel, Checkpoints, CurrentSubModels
 from adaptcl.runs.evaluator import (
     RunEvaluator,
     TestSetEvaluator,
@@ -102,7 +102,8 @@ def _run(
     needed: list[Listener] = [keep_record]
     if folder:
         best = BestModel(folder, evaluator, strategy, records, measure)
-        needed += [folder, StatusFile(folder.path), best]
+        widths = CurrentSubModels(folder, workload.units, strategy)
+        needed += [folder, StatusFile(folder.path), best, widths]
     tell = Listeners(needed, listeners, stop_rule)
     name = job.model if job.model != FROM_PYTHON else type(workload.model).__name__
     counts = (job.workers, strategy.rounds, len(records))

@@ -30,6 +30,7 @@ from adaptcl.runs.files.run_files import (
     MARKS,
     MODEL,
     ROUNDS,
+    SUB_MODELS,
     SUMMARY,
     first_existing,
     is_run_folder,
@@ -238,7 +239,11 @@ class RunFolder:
     def _deliver(self, model: State, inputs: Inputs, sub_models: SubModels) -> None:
         self._save_model(MODEL, model, {"format": "pt"})
         self.save_inputs(inputs)
-        storage.save(self.path / "sub-models.safetensors", sub_models.to_tree())
+        self.save_sub_models(sub_models)
+
+    def save_sub_models(self, sub_models: SubModels) -> None:
+        """Replace what is known of the workers' sub-models."""
+        storage.save(self.path / SUB_MODELS, sub_models.to_tree())
 
     def finish(
         self,

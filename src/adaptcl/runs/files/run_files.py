@@ -36,6 +36,8 @@ DIVERGED = ".diverged"
 """There while a run that diverged holds its last good model."""
 SUMMARY = "summary.json"
 MODEL = "model.safetensors"
+SUB_MODELS = "sub-models.safetensors"
+"""The units that each worker keeps, as of the latest round that changed them."""
 INPUTS = "inputs.json"
 FIGURES = "figures"
 """The folder of figures beside a run, or beside the runs of several strategies."""
@@ -204,10 +206,17 @@ def read_delivered(path: Path) -> tuple[State, Inputs, SubModels]:
     try:
         state = load_file(path / MODEL)
         inputs = _read_inputs(path)
-        sub_models = SubModels.from_tree(storage.load(path / "sub-models.safetensors"))
     except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
         raise RunFolderError(f"{path} is damaged and cannot be read: {error}.") from None
-    return state, inputs, sub_models
+    return state, inputs, read_sub_models(path)
+
+
+def read_sub_models(path: Path) -> SubModels:
+    """The workers' sub-models in a run that may still go on."""
+    try:
+        return SubModels.from_tree(storage.load(path / SUB_MODELS))
+    except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
+        raise RunFolderError(f"{path} is damaged and cannot be read: {error}.") from None
 
 
 def read_unfinished(path: Path) -> tuple[State, Inputs, int]:
