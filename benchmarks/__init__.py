@@ -32,7 +32,11 @@ BENCHMARKS = {
         Benchmark("scale", "the memory of a thousand workers and of ten thousand"),
         Benchmark("watching", "status file, page and report against the run they show"),
         Benchmark("importance", "which units of a transformer can go"),
-        Benchmark("transformers", "a ViT, a BERT and a GPT-2 with AdaptCL and FedAVG", ("rounds",)),
+        Benchmark(
+            "transformers",
+            "a ViT, a BERT and a GPT-2 with AdaptCL and FedAVG",
+            ("models", "rounds"),
+        ),
         Benchmark(
             "peers",
             "a FedAvg job on adaptcl, pfl-research and Flower",
@@ -42,7 +46,7 @@ BENCHMARKS = {
         Benchmark(
             "zoo",
             "how far library models can be cut, beside Torch-Pruning",
-            ("zoo",),
+            ("models",),
             module="zoo.compare",
         ),
     )

@@ -85,11 +85,12 @@ def _add_peers(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _add_zoo(parser: argparse.ArgumentParser) -> None:
+def _add_models(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--models",
-        default="",
-        help="names such as timm/*, separated by commas [all]",
+        "--models", default="", help="names such as timm/*, separated by commas [all]"
+    )
+    parser.add_argument(
+        "--keep", metavar="FILE", default="", help="file for what is done, to go on after a stop"
     )
 
 
@@ -98,7 +99,7 @@ _OPTION_GROUPS: dict[str, Callable[[argparse.ArgumentParser], None]] = {
     "rounds": _add_rounds,
     "job": _add_job,
     "peers": _add_peers,
-    "zoo": _add_zoo,
+    "models": _add_models,
 }
 
 

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field
+from fnmatch import fnmatch
+from pathlib import Path
 from typing import Any
 
+from adaptcl.errors import SettingError
 from adaptcl.report.table import ReportTable
 from benchmarks.machine import Machine
 
@@ -23,7 +27,33 @@ class Request:
     python: str = ""
     """An interpreter that has the peers installed."""
     models: str = ""
-    """Patterns for the models of the zoo."""
+    """Patterns for the models, such as timm/*, separated by commas."""
+    keep: str = ""
+    """A file for what is done, so that a later run goes on from there."""
+
+    def chosen(self, names: Iterable[str]) -> list[str]:
+        """The models that the patterns name."""
+        patterns = (self.models or "*").split(",")
+        found = [name for name in names if any(fnmatch(name, each) for each in patterns)]
+        if not found:
+            raise SettingError(f"No model is called like {self.models!r}.")
+        return found
+
+    def finished(self, part: str, measure: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        """What the file knows of a part of a long benchmark; else measure and note it."""
+        path = Path(self.keep) if self.keep else None
+        if path is not None and path.exists():
+            for line in path.read_text(encoding="utf-8").splitlines():
+                known: dict[str, dict[str, Any]] = json.loads(line)
+                if part in known:
+                    return known[part]
+        found = measure()
+        line = json.dumps({part: found})
+        print(line, flush=True)
+        if path is not None:
+            with path.open("a", encoding="utf-8") as file:
+                file.write(line + "\n")
+        return found
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ _SIZES = {
     "GPT-2": TransformerSize(128, 4, 4),
 }
 """timm's ViT-Ti, BERT-mini, and a GPT-2 for characters."""
-_EPOCHS = {"ViT": 0.5, "BERT": 1.0, "GPT-2": 1.0}
+_EPOCHS = {"ViT": 0.5, "BERT": 4.0, "GPT-2": 1.0}
 _SETTINGS: dict[str, Any] = {
     "workers": 5, "batch_size": 32, "optimizer": "adamw", "learning_rate": 5e-4, "sigma": 4,
     "train_time": 1.0, "profile_epochs": 1.0,
@@ -55,10 +55,16 @@ class Outcome:
 def measure(request: Request) -> BenchmarkReport:
     """Train each model with both strategies, for some seeds."""
     seeds = range(1, 1 + (request.repeats or _SEEDS))
-    found = {
-        name: [compare(name, seed, request.device, request.rounds or _ROUNDS) for seed in seeds]
-        for name in JOBS
-    }
+    rounds = request.rounds or _ROUNDS
+
+    def one(name: str, seed: int) -> Outcome:
+        known = request.finished(
+            f"{name}, seed {seed}, {rounds} rounds",
+            lambda: asdict(compare(name, seed, request.device, rounds)),
+        )
+        return Outcome(**known)
+
+    found = {name: [one(name, seed) for seed in seeds] for name in request.chosen(JOBS)}
     rows = []
     for name, outcomes in found.items():
         rows += [

@@ -6,20 +6,18 @@ the model as it is, with nothing said about it; Torch-Pruning is told the last l
 
 from __future__ import annotations
 
-import fnmatch
 import importlib
-import json
 import multiprocessing
 import resource
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from multiprocessing.connection import Connection
 from typing import Any
 
 import torch
 from torch import nn
 
-from adaptcl.errors import SettingError
 from adaptcl.units.tensors import Tensors
 from benchmarks.benchmark import Bar, BenchmarkReport, Measurement, Request
 from benchmarks.zoo.catalogue import LIBRARIES, ZooModel, is_installed, models
@@ -31,24 +29,22 @@ _HALF, _NEARLY = 0.5, 0.6
 
 Answer = dict[str, Any]
 Judge = Callable[[nn.Module, Tensors], Answer]
+_JUDGES: dict[str, Judge] = {"adaptcl": with_adaptcl, "torch_pruning": with_torch_pruning}
 
 
 def measure(request: Request) -> BenchmarkReport:
     """Judge every model and count."""
-    patterns = (request.models or "*").split(",")
-    chosen = [each for each in models() if any(fnmatch.fnmatch(each.path, one) for one in patterns)]
-    if not chosen:
-        raise SettingError(f"No model of the zoo is called like {request.models!r}.")
+    by_path = {each.path: each for each in models()}
+    chosen = [by_path[path] for path in request.chosen(by_path)]
     torch.set_num_threads(1)  # processes fork from this one, with what it has imported
     for library in {each.library for each in chosen} & set(LIBRARIES):
         importlib.import_module(LIBRARIES[library])
     details: dict[str, Any] = {}
     for each in chosen:
         details[each.path] = {
-            "adaptcl": _judged(each, with_adaptcl),
-            "torch_pruning": _judged(each, with_torch_pruning),
+            name: request.finished(f"{each.path}, {name}", partial(_judged, each, judge))
+            for name, judge in _JUDGES.items()
         }
-        print(json.dumps({each.path: details[each.path]}), flush=True)
     ours = [each["adaptcl"] for each in details.values()]
     theirs = [each["torch_pruning"] for each in details.values()]
     missing = [each for each in LIBRARIES if not is_installed(each)]

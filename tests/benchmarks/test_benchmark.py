@@ -2,9 +2,10 @@ from __future__ import annotations
 
 import inspect
 import json
+from pathlib import Path
 
 from benchmarks import BENCHMARKS
-from benchmarks.benchmark import Bar, BenchmarkReport, Measurement
+from benchmarks.benchmark import Bar, BenchmarkReport, Measurement, Request
 from benchmarks.machine import this_machine
 
 
@@ -42,3 +43,10 @@ def test_every_registered_benchmark_has_a_function_that_measures() -> None:
     for name, each in BENCHMARKS.items():
         assert list(inspect.signature(each.function()).parameters) == ["request"]
         assert each.name == name
+
+
+def test_a_finished_part_is_not_measured_again(tmp_path: Path) -> None:
+    request = Request(keep=str(tmp_path / "kept.jsonl"))
+    assert request.finished("a", lambda: {"x": 1}) == {"x": 1}
+    assert request.finished("b", lambda: {"x": 2}) == {"x": 2}
+    assert Request(keep=request.keep).finished("a", dict) == {"x": 1}
