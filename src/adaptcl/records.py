@@ -247,6 +247,10 @@ class Summary:
         return tuple(value for value in values if value is not None)
 
     @property
+    def bytes_moved(self) -> int:
+        return self.bytes_sent + self.bytes_received
+
+    @property
     def worst_class_accuracy(self) -> float | None:
         return min((each for each in self.accuracy_by_class if each is not None), default=None)
 

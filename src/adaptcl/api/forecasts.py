@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, overload
+from typing import Any
 
 from rich.console import Console
 from torch import nn
@@ -14,33 +12,17 @@ from adaptcl.report.table import forecast_table
 from adaptcl.runs.forecast import Forecast, forecast_workload
 
 
-@dataclass(frozen=True, repr=False)
-class Forecasts(Sequence[Forecast]):
+class Forecasts(tuple[Forecast, ...]):
     """A forecast for each strategy. `print` writes them as a table, a notebook too."""
-
-    forecasts: tuple[Forecast, ...]
-
-    @overload
-    def __getitem__(self, place: int) -> Forecast: ...
-    @overload
-    def __getitem__(self, place: slice) -> tuple[Forecast, ...]: ...
-    def __getitem__(self, place: int | slice) -> Forecast | tuple[Forecast, ...]:
-        return self.forecasts[place]
-
-    def __len__(self) -> int:
-        return len(self.forecasts)
-
-    def __iter__(self) -> Iterator[Forecast]:
-        return iter(self.forecasts)
 
     def __repr__(self) -> str:
         console = Console(width=100, force_terminal=False, color_system=None)
         with console.capture() as captured:
-            console.print(forecast_table(self.forecasts))
+            console.print(forecast_table(self))
         return captured.get().rstrip()
 
     def _repr_html_(self) -> str:
-        return forecast_table(self.forecasts).html()
+        return forecast_table(self).html()
 
 
 def forecast(
@@ -62,4 +44,4 @@ def forecast(
         chosen = {**settings, "strategy": strategy} if strategy is not None else settings
         config, workload = prepare(model, train, test, preset, chosen)
         found.append(forecast_workload(config, workload))
-    return Forecasts(tuple(found))
+    return Forecasts(found)

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from html import escape
 from pathlib import Path
-from typing import Any, overload
+from typing import Any
 
 from matplotlib.figure import Figure
 
@@ -44,17 +44,15 @@ class Result(FinishedRun):
         return _shown(compare(self))
 
 
-@dataclass(frozen=True, repr=False)
-class Results(Sequence[Result]):
+class Results(tuple[Result, ...]):
     """The results of several runs, in the order in which they ran."""
 
-    results: tuple[Result, ...]
     failed: tuple[FailedRun, ...] = ()
     """Runs that failed, and why."""
 
     def compare(self, **options: Any) -> ShownComparison:
         """Compare them; the options are those of `adaptcl.compare`."""
-        return compare(self.results, **options)
+        return compare(self, **options)
 
     def plot(self, figure: str = "overview", *, titles: bool = True) -> Figure:
         """A figure of all runs; see `adaptcl.plot`."""
@@ -62,23 +60,10 @@ class Results(Sequence[Result]):
 
     def to_dataframe(self) -> Any:
         """One row a run with the figures of its summary, in a `pandas.DataFrame`."""
-        return data_frame([each.summary.to_dict() for each in self.results])
-
-    @overload
-    def __getitem__(self, place: int) -> Result: ...
-    @overload
-    def __getitem__(self, place: slice) -> tuple[Result, ...]: ...
-    def __getitem__(self, place: int | slice) -> Result | tuple[Result, ...]:
-        return self.results[place]
-
-    def __len__(self) -> int:
-        return len(self.results)
-
-    def __iter__(self) -> Iterator[Result]:
-        return iter(self.results)
+        return data_frame([each.summary.to_dict() for each in self])
 
     def __repr__(self) -> str:
-        return "\n".join([*map(repr, self.results), *map(str, self.failed)])
+        return "\n".join([*map(repr, self), *map(str, self.failed)])
 
     def _repr_html_(self) -> str:
         failures = "".join(f"<p>{escape(str(each))}</p>" for each in self.failed)

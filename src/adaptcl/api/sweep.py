@@ -64,7 +64,9 @@ def sweep(
     for each in failed:
         warn_user(str(each))
     show_in_folder(results, None if out is None else Path(out), pictures)
-    return Results(tuple(results), tuple(failed))
+    made = Results(results)
+    made.failed = tuple(failed)
+    return made
 
 
 def _is_code(name: str, value: Any) -> bool:

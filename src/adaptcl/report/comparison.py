@@ -13,14 +13,13 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, stdev
 
 from adaptcl.errors import SettingError
-from adaptcl.records import Summary, bytes_moved, first_and_last_heterogeneity
 from adaptcl.report.labels import distinct_labels
-from adaptcl.report.learning_curve import LearningCurve, learning_curve, tests_of
+from adaptcl.report.learning_curve import LearningCurve, learning_curve
 from adaptcl.report.saved_run import Run, by_strategy
 from adaptcl.report.wording import duration
 from adaptcl.training.metrics import Measure
@@ -59,30 +58,9 @@ def t_quantile(degrees: int) -> float:
 
 @dataclass(frozen=True)
 class RunOutcome:
-    """The numbers of one run; None if unknown.
+    """How one run compares with the baseline; None if unknown."""
 
-    A finished run's numbers come from its summary. For an unfinished run its rounds give all but
-    those that only the end can tell.
-    """
-
-    finished: bool
-    rounds: int
-    value: float | None = None
-    """The main metric of the last test."""
-    best_value: float | None = None
-    best_time_s: float | None = None
-    time_s: float | None = None
-    params_saved: float | None = None
-    flops_saved: float | None = None
-    heterogeneity_first: float | None = None
-    heterogeneity_last: float | None = None
-    bytes_moved: int | None = None
-    worst_class_accuracy: float | None = None
-    least_worker_accuracy: float | None = None
-    mean_worker_accuracy: float | None = None
-    worker_values: tuple[float, ...] = ()
-    """The main metric in each worker's last test, where workers test."""
-    late_value: float | None = None
+    late_value: float | None
     """The mean of the last five tests."""
     value_at_time: float | None = None
     """At the time at which all runs are compared; None if the run did not last so long."""
@@ -99,52 +77,8 @@ class RunOutcome:
 
 
 def outcome_of(run: Run) -> RunOutcome:
-    """The numbers of a run so far, compared with nothing."""
-    known = _of_rounds(run) if run.summary is None else _of_summary(run.summary)
-    return replace(known, late_value=learning_curve(run.rounds, run.measure).last)
-
-
-def _of_summary(summary: Summary) -> RunOutcome:
-    return RunOutcome(
-        finished=True,
-        rounds=summary.rounds,
-        value=summary.main_value,
-        best_value=summary.best_value,
-        best_time_s=summary.best_virtual_time_s,
-        time_s=summary.virtual_time_s,
-        params_saved=summary.params_saved,
-        flops_saved=summary.flops_saved,
-        heterogeneity_first=summary.heterogeneity_first,
-        heterogeneity_last=summary.heterogeneity_last,
-        bytes_moved=summary.bytes_sent + summary.bytes_received,
-        worst_class_accuracy=summary.worst_class_accuracy,
-        least_worker_accuracy=summary.least_worker_accuracy,
-        mean_worker_accuracy=summary.mean_worker_accuracy,
-        worker_values=summary.worker_values,
-    )
-
-
-def _of_rounds(run: Run) -> RunOutcome:
-    rounds = run.rounds
-    if not rounds:
-        return RunOutcome(finished=False, rounds=0)
-    tests = tests_of(rounds)
-    measure = run.measure  # looked for in the rounds, so only once
-    best = max(tests, key=lambda test: measure.gain(test.value, 0.0), default=None)
-    retention = {w.worker: w.retention for record in rounds for w in record.workers}
-    first, last = first_and_last_heterogeneity(r.heterogeneity for r in rounds)
-    return RunOutcome(
-        finished=False,
-        rounds=rounds[-1].round,
-        value=tests[-1].value if tests else None,
-        best_value=best.value if best else None,
-        best_time_s=best.time_s if best else None,
-        time_s=rounds[-1].virtual_time_s,
-        params_saved=1 - fmean(retention.values()) if retention else None,
-        heterogeneity_first=first,
-        heterogeneity_last=last,
-        bytes_moved=sum(bytes_moved(rounds)),
-    )
+    """The outcome of a run that is compared with nothing."""
+    return RunOutcome(learning_curve(run.rounds, run.measure).last)
 
 
 @dataclass(frozen=True)
@@ -198,6 +132,10 @@ class ComparisonRow:
     group: RunGroup
     outcomes: tuple[RunOutcome, ...]
     is_baseline: bool = False
+
+    def figures(self, name: str) -> list[float | None]:
+        """A figure of the summary of each run; None if it is unknown."""
+        return [getattr(run.figures, name, None) for run in self.group.runs]
 
     @property
     def speed_ups(self) -> list[float]:
@@ -366,8 +304,8 @@ class _Baseline:
         needed = None if target is None else _mean([each.time_to(target) for each in theirs])
         value = curve.at(self.at_time_s)
         beside = _mean([each.at(self.at_time_s) for each in same_seed])
-        return replace(
-            outcome_of(run),
+        return RunOutcome(
+            curve.last,
             value_at_time=value,
             gain=None if value is None or beside is None else run.measure.gain(value, beside),
             target_value=target,

@@ -48,7 +48,7 @@ def _about(row: ComparisonRow) -> dict[str, Cell]:
         "run": row.group.label,
         "strategy": row.group.first.strategy,
         "seeds": " ".join(str(run.config.get("seed", "")) for run in row.group.runs),
-        "finished": str(all(o.finished for o in row.outcomes)).lower(),
+        "finished": str(all(run.summary for run in row.group.runs)).lower(),
     }
 
 
@@ -83,27 +83,23 @@ def _intervals(row: ComparisonRow, name: str) -> dict[str, Cell]:
     }
 
 
+_COLUMNS = (
+    *("rounds", "late_{}", "{}", "best_{}", "best_virtual_time_s", "virtual_time_s"),
+    *("params_saved", "flops_saved", "heterogeneity_first", "heterogeneity_last", "bytes_moved"),
+    *("worst_class_accuracy", "least_worker_accuracy", "mean_worker_accuracy"),
+)
+"""Figures of the summary, of which {} stands for the main metric."""
+
+
 def _numbers(row: ComparisonRow, name: str, over_seeds: bool) -> dict[str, Cell]:
-    each = row.outcomes
-    columns: dict[str, Sequence[float | None]] = {
-        "rounds": [o.rounds for o in each],
-        f"late_{name}": [o.late_value for o in each],
-        name: [o.value for o in each],
-        f"best_{name}": [o.best_value for o in each],
-        "best_virtual_time_s": [o.best_time_s for o in each],
-        "virtual_time_s": [o.time_s for o in each],
-        "params_saved": [o.params_saved for o in each],
-        "flops_saved": [o.flops_saved for o in each],
-        "heterogeneity_first": [o.heterogeneity_first for o in each],
-        "heterogeneity_last": [o.heterogeneity_last for o in each],
-        "bytes_moved": [o.bytes_moved for o in each],
-        "worst_class_accuracy": [o.worst_class_accuracy for o in each],
-        "least_worker_accuracy": [o.least_worker_accuracy for o in each],
-        "mean_worker_accuracy": [o.mean_worker_accuracy for o in each],
-    }
-    if any(o.worker_values for o in each):
-        columns[f"lowest_worker_{name}"] = [min(o.worker_values, default=None) for o in each]
-        columns[f"highest_worker_{name}"] = [max(o.worker_values, default=None) for o in each]
+    attributes = {"{}": "main_value", "best_{}": "best_value"}
+    columns = {each.format(name): row.figures(attributes.get(each, each)) for each in _COLUMNS}
+    columns["rounds"] = [done or 0 for done in columns["rounds"]]
+    columns[f"late_{name}"] = [outcome.late_value for outcome in row.outcomes]
+    tests = [run.figures.worker_values if run.figures else () for run in row.group.runs]
+    if any(tests):
+        columns[f"lowest_worker_{name}"] = [min(each, default=None) for each in tests]
+        columns[f"highest_worker_{name}"] = [max(each, default=None) for each in tests]
     cells: dict[str, Cell] = {}
     for column, values in columns.items():
         cells |= _cells(column, values, over_seeds)

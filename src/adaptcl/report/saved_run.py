@@ -9,16 +9,19 @@ the same model and data.
 from __future__ import annotations
 
 import json
+import math
 import zlib
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from adaptcl.config.config import FROM_PYTHON
 from adaptcl.errors import RunFolderError
-from adaptcl.records import RoundRecord, Summary
+from adaptcl.records import RoundRecord, Summary, summarise
 from adaptcl.runs.files.run_files import (
     is_network_run,
     read_marks,
@@ -62,6 +65,23 @@ class Run:
         )
         tested = next((each.metric for each in self.rounds if each.metric is not None), named)
         return measure_named(objective, tested, better)
+
+    @cached_property
+    def figures(self) -> Summary | None:
+        """The summary; of an unfinished run what its rounds tell, and NaN for what they do not."""
+        if self.summary is not None or not self.rounds:
+            return self.summary
+        retention = {w.worker: w.retention for record in self.rounds for w in record.workers}
+        return summarise(
+            self.rounds,
+            self.measure,
+            strategy=self.strategy,
+            wall_time_s=math.nan,
+            retention=tuple(retention.values()),
+            params_saved=1 - fmean(retention.values()) if retention else math.nan,
+            flops_saved=math.nan,
+            **{name: self.config.get(name, 0) for name in ("seed", "workers", "model", "data")},
+        )
 
     @property
     def clock(self) -> str:

@@ -207,21 +207,20 @@ def _columns(comparison: Comparison) -> list[Column]:
             lambda row: _metric(measure, [o.late_value for o in row.outcomes]),
         ),
         *_equal_time_columns(comparison),
-        (clock, lambda row: duration(*(o.time_s for o in row.outcomes))),
-        ("parameters saved", lambda row: PERCENT.write(*(o.params_saved for o in row.outcomes))),
-        ("FLOPs saved", lambda row: PERCENT.write(*(o.flops_saved for o in row.outcomes))),
+        (clock, lambda row: duration(*row.figures("virtual_time_s"))),
+        ("parameters saved", lambda row: PERCENT.write(*row.figures("params_saved"))),
+        ("FLOPs saved", lambda row: PERCENT.write(*row.figures("flops_saved"))),
         ("H before → after", _heterogeneity),
-        ("bytes moved", lambda row: volume(*(o.bytes_moved for o in row.outcomes))),
+        ("bytes moved", lambda row: volume(*row.figures("bytes_moved"))),
     ]
-    if any(o.worker_values for row in comparison.rows for o in row.outcomes):
-        columns.insert(2, (f"{measure.label} by worker", lambda row: _by_worker(row, measure)))
+    if any(map(_worker_values, comparison.rows)):
+        columns.insert(
+            2, (f"{measure.label} by worker", lambda row: metric_span(measure, _worker_values(row)))
+        )
     if _have_unequal_data(comparison.runs):
         columns += [
-            ("worst class", lambda r: PERCENT.write(*(o.worst_class_accuracy for o in r.outcomes))),
-            (
-                "least worker",
-                lambda row: PERCENT.write(*(o.least_worker_accuracy for o in row.outcomes)),
-            ),
+            ("worst class", lambda row: PERCENT.write(*row.figures("worst_class_accuracy"))),
+            ("least worker", lambda row: PERCENT.write(*row.figures("least_worker_accuracy"))),
         ]
     return columns
 
@@ -234,10 +233,7 @@ def _equal_time_columns(comparison: Comparison) -> list[Column]:
     when, reference = short_duration(time_s), baseline.group.label
     measure = comparison.measure
     columns: list[Column] = [
-        (
-            f"{measure.label} at {when}",
-            lambda row: _at_time(row, measure),
-        ),
+        (f"{measure.label} at {when}", lambda row: _at_time(row, measure)),
         (f"time to {comparison.target}", _time_to_target),
         ("speed-up", _speed_up),
     ]
@@ -268,9 +264,9 @@ def _at_time(row: ComparisonRow, measure: Measure) -> str:
     return _in_some(row, metric_quantity(measure, *values), values)
 
 
-def _by_worker(row: ComparisonRow, measure: Measure) -> str:
-    """From the lowest to the highest of the workers' last tests."""
-    return metric_span(measure, [value for o in row.outcomes for value in o.worker_values])
+def _worker_values(row: ComparisonRow) -> list[float]:
+    """The main metric in the last tests of all workers that test."""
+    return [value for run in row.group.runs if run.figures for value in run.figures.worker_values]
 
 
 def _speed_up(row: ComparisonRow) -> str:
@@ -293,8 +289,8 @@ def _in_some(row: ComparisonRow, quantity: Quantity, values: Sequence[float | No
 
 
 def _heterogeneity(row: ComparisonRow) -> str:
-    before = HETEROGENEITY.write(*(o.heterogeneity_first for o in row.outcomes))
-    after = HETEROGENEITY.write(*(o.heterogeneity_last for o in row.outcomes))
+    before = HETEROGENEITY.write(*row.figures("heterogeneity_first"))
+    after = HETEROGENEITY.write(*row.figures("heterogeneity_last"))
     return before if before == ABSENT else f"{before} → {after}"
 
 
@@ -305,11 +301,11 @@ def _have_unequal_data(runs: Sequence[Run]) -> bool:
 
 
 def _label(row: ComparisonRow) -> str:
-    label, (first, *others) = row.group.label, row.outcomes
+    label, (first, *others) = row.group.label, row.group.runs
     if others:
         return f"{label}, {len(row.outcomes)} runs"
-    planned = number_of(row.group.first.config.get("rounds", "?"), "round")
-    return label if first.finished else f"{label}, {first.rounds} of {planned}"
+    planned, done = number_of(first.config.get("rounds", "?"), "round"), row.figures("rounds")[0]
+    return label if first.summary else f"{label}, {done or 0} of {planned}"
 
 
 def _are_paired(rows: Sequence[ComparisonRow]) -> bool:

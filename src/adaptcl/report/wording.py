@@ -99,7 +99,7 @@ def short_duration(seconds: float) -> str:
     return duration(seconds).replace(".0 ", " ")
 
 
-def volume(*counts: int | None) -> str:
+def volume(*counts: float | None) -> str:
     """`512 B`, `57.2 MiB`: powers of 1024, as in the paper."""
     largest = max((c for c in counts if c is not None), default=0)
     measure = next((m for m in reversed(_VOLUMES) if largest >= m.scale), _VOLUMES[0])
