@@ -65,8 +65,7 @@ __all__ = ["AdaptCL", "train"]
 
 _MEMORY, _BEFORE = "adaptcl-memory", "adaptcl-memory-before"
 """What a node remembers: after its latest task, and from before it."""
-_FROZEN = "adaptcl-frozen"
-"""The frozen tensors of the model, which the server sends once."""
+_FROZEN = "adaptcl-frozen"  # the frozen tensors of the model, which the server sends once
 _NO_PARTS = "AdaptCL runs its own loop over Flower's grid; call `start`."
 
 EvaluateFunction = Callable[[int, ArrayRecord], MetricRecord | None]

@@ -111,8 +111,7 @@ class Allowed:
     above: float | None = None
     below: float | None = None
     choices: tuple[str, ...] | None = None
-    or_custom: bool = False
-    """Whether `package.module:Class` is allowed beside the choices."""
+    or_custom: bool = False  # whether `package.module:Class` is allowed beside the choices
 
     def fits(self, value: Any) -> bool:
         """Say whether a value of the right type is in range; of a tuple, every entry."""
@@ -190,10 +189,8 @@ class Setting:
     default: Any
     help: str
     allowed: Allowed
-    condition: Condition | None = None
-    """Without it the setting has no effect."""
-    group: str = field(default="", compare=False)
-    """The heading of the help under which it stands."""
+    condition: Condition | None = None  # without it the setting has no effect
+    group: str = field(default="", compare=False)  # the heading of the help under which it stands
 
     @property
     def flag(self) -> str:

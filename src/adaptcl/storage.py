@@ -54,12 +54,10 @@ def _replacing(path: Path) -> Iterator[Path]:
         raise
 
 
-Tree = Any
-"""None, bool, int, float, str, Tensor, and lists and string-keyed dictionaries of these."""
+Tree = Any  # None, bool, int, float, str, Tensor, and lists and string-keyed dictionaries of these
 
 _TENSOR = "__tensor__"
-_ACCELERATOR = "accelerator"
-"""Marks a tensor that lay on a GPU or the like."""
+_ACCELERATOR = "accelerator"  # marks a tensor that lay on a GPU or the like
 _HEADER = "tree"
 _DIGITS = 8
 """Length of the checksum, which stands before the tree in one header entry. Several entries would

@@ -16,10 +16,8 @@ from adaptcl.codecs.codec import Payload
 from adaptcl.errors import UpdateError
 from adaptcl.units import State
 
-WHOLE = "whole"
-"""Label of a tensor that travels itself, not its change."""
-_MAX_NAMED = 3
-"""How many unexpected entries an error names: the sender chooses how many there are."""
+WHOLE = "whole"  # label of a tensor that travels itself, not its change
+_MAX_NAMED = 3  # how many unexpected entries an error names: the sender chooses how many there are
 
 
 def entry(label: str, name: str) -> str:

@@ -20,8 +20,7 @@ class Payload:
     """What travels: named tensors and nothing else."""
 
     tensors: State
-    title: str = "An update"
-    """How a sentence about it begins."""
+    title: str = "An update"  # how a sentence about it begins
 
     @property
     def nbytes(self) -> int:
@@ -97,7 +96,5 @@ class Codec(Protocol):
 class Codecs:
     """The codecs of a run, one for each way."""
 
-    up: Codec
-    """For updates on the way to the server."""
-    down: Codec
-    """For models on the way to workers."""
+    up: Codec  # for updates on the way to the server
+    down: Codec  # for models on the way to workers

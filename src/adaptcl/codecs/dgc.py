@@ -27,15 +27,12 @@ from adaptcl.errors import UpdateError
 from adaptcl.settings import setting
 from adaptcl.units import State, cut, put_back
 
-VALUES, INDEXES, MASK = "values", "indexes", "mask"
-"""Labels of what travels of a change."""
-UNSENT, MOMENTUM = "unsent", "momentum"
-"""Labels of what is remembered."""
+VALUES, INDEXES, MASK = "values", "indexes", "mask"  # labels of what travels of a change
+UNSENT, MOMENTUM = "unsent", "momentum"  # labels of what is remembered
 
 _VALUE_BYTES = _INDEX_BYTES = 4
 
-_SMALL = 256
-"""Tensors with fewer entries are sent entirely: there is nothing to save on them."""
+_SMALL = 256  # tensors with fewer entries are sent entirely: there is nothing to save on them
 
 
 @dataclass(frozen=True)

@@ -23,8 +23,7 @@ from adaptcl.units import State
 
 CHANGE, SCALE = "change", "scale"
 """Labels of a rounded change, and of the factor to multiply it with."""
-_LARGEST = 127
-"""−128 is not used, so that both signs reach equally far."""
+_LARGEST = 127  # −128 is not used, so that both signs reach equally far
 
 
 class FP16:

@@ -24,21 +24,18 @@ from adaptcl.settings import KINDS, Allowed, Setting, alternatives
 
 FILE = Path(__file__).with_name("catalogue.json")
 
-ENVIRONMENT = "environment"
-"""The group of the settings that describe simulated machines."""
+ENVIRONMENT = "environment"  # the group of the settings that describe simulated machines
 
 _TYPES = {bool: "boolean", int: "integer", float: "number", str: "string"}
 
-Summaries = Mapping[str, str]
-"""One line about each thing that has a name."""
+Summaries = Mapping[str, str]  # one line about each thing that has a name
 
 
 @dataclass(frozen=True)
 class Catalogue:
     """The content of the file."""
 
-    settings: Mapping[str, Setting]
-    """By name, without their conditions."""
+    settings: Mapping[str, Setting]  # by name, without their conditions
     strategy_defaults: Mapping[str, Mapping[str, Any]]
     """By strategy, the defaults that differ from those of `settings`."""
     part_settings: Mapping[str, Mapping[str, list[str]]]

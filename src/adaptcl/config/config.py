@@ -98,10 +98,8 @@ class Config:
     job: JobSettings
     recipe: Recipe
     environment: EnvironmentSettings
-    strategy: Any
-    """The settings of the chosen strategy."""
-    codec: Any
-    """The settings of the chosen codec."""
+    strategy: Any  # the settings of the chosen strategy
+    codec: Any  # the settings of the chosen codec
 
     def values(self) -> dict[str, Any]:
         """Every setting of this run by name, those of the chosen strategy and codec included."""

@@ -29,8 +29,7 @@ CONDITIONS: Mapping[str, Condition] = {
 }
 """By setting, the condition under which it has an effect."""
 
-_LISTS = ("strategy", "seed")
-"""Settings for which a file may list several values, one for each run."""
+_LISTS = ("strategy", "seed")  # settings for which a file may list several values, one for each run
 
 
 def has_effect(name: str, settings: Mapping[str, Any], *, networked: bool = False) -> bool:

@@ -28,10 +28,8 @@ _LONGEST_NAME = 40
 class GridPoint:
     """One run of a grid."""
 
-    values: dict[str, Any]
-    """The raw values, one for each setting."""
-    varied: dict[str, Any]
-    """Those of the settings that have a list."""
+    values: dict[str, Any]  # the raw values, one for each setting
+    varied: dict[str, Any]  # those of the settings that have a list
     config: Config
 
     @property

@@ -17,8 +17,7 @@ from torch import Tensor
 from adaptcl.errors import DataError, describe_type
 from adaptcl.units.tensors import Tensors
 
-_SHOWN = 5
-"""Names that an error lists."""
+_SHOWN = 5  # names that an error lists
 _GRAY = ("1", "L", "LA")
 _COLOUR = ("P", "PA", "RGB", "RGBA", "CMYK", "YCbCr", "LAB", "HSV")
 

@@ -44,15 +44,13 @@ those of the input; or whatever is given."""
 Collate: TypeAlias = Callable[[list[Any]], Any]
 """Makes one batch of a list of samples, as that of a DataLoader does."""
 
-IGNORED = -100
-"""The target of a place that counts for nothing, as in PyTorch's losses."""
+IGNORED = -100  # the target of a place that counts for nothing, as in PyTorch's losses
 _TARGET_NAMES = ("labels", "label", "targets", "target", "class", "y")
 """What a dictionary or a frame may call its targets."""
 _NUMBER_NAMES = ("index", "idx", "id")
 """What a dictionary may call the number of a sample, which is no input."""
 _CHANNELS = (1, 3)
-_ASKED = 16
-"""Samples that are read twice, to see whether they differ each time."""
+_ASKED = 16  # samples that are read twice, to see whether they differ each time
 
 
 @runtime_checkable

@@ -28,8 +28,7 @@ OnProgress: TypeAlias = Callable[[int, int | None], None]
 """Called with (done, total) in bytes or images; total is None if it is unknown."""
 
 BLOCK = 1 << 18
-SILENCE = 30.0
-"""Seconds without a byte after which a download fails."""
+SILENCE = 30.0  # seconds without a byte after which a download fails
 ALGORITHMS = {32: "md5", 64: "sha256"}
 
 
@@ -103,8 +102,7 @@ class Archive:
     """An official archive: its address, its checksum and the folder it unpacks to."""
 
     url: str
-    checksum: str
-    """MD5 or SHA-256, in hexadecimal."""
+    checksum: str  # MD5 or SHA-256, in hexadecimal
     folder: str
 
     @property

@@ -29,16 +29,13 @@ from adaptcl.data.samples import SEVERAL, Samples
 from adaptcl.errors import DataError, RunFolderError
 from adaptcl.units.tensors import Tensors
 
-DESCRIBED = "inputs:"
-"""Prefix of the path of a description."""
-BY_WORKERS = "workers"
-"""In place of a path: workers describe their data before the run."""
+DESCRIBED = "inputs:"  # prefix of the path of a description
+BY_WORKERS = "workers"  # in place of a path: workers describe their data before the run
 
 _KINDS = ("uint8", "int64", "bool", "float16", "bfloat16", "float32", "float64")
 """Types of numbers that samples can have."""
 _DIMENSIONS = 8
-_NUMBERS = 2**26
-"""In one input: as many as an image of 4,700×4,700 pixels in colour."""
+_NUMBERS = 2**26  # in one input: as many as an image of 4,700×4,700 pixels in colour
 _CLASSES = 2**16
 _NAME = 1000
 
@@ -55,8 +52,7 @@ class Form:
 
 
 Forms: TypeAlias = Form | tuple[Form, ...] | Mapping[str, Form]
-LABEL = Form((), "int64")
-"""One class number."""
+LABEL = Form((), "int64")  # one class number
 
 
 def forms_of(tensors: Tensors) -> Forms:
@@ -82,8 +78,7 @@ def forms_in_words(forms: Forms) -> str:
 class Inputs:
     """The samples that a model was trained on, for those who train it elsewhere or use it later."""
 
-    shape: tuple[int, ...]
-    """Shape of one input; empty if it is several tensors."""
+    shape: tuple[int, ...]  # shape of one input; empty if it is several tensors
     kind: str
     """`uint8` images, `float32` numbers, `int64` numbers such as tokens, or `several tensors`."""
     mean: tuple[float, ...] | None
@@ -91,8 +86,7 @@ class Inputs:
     """Normalisation by channel, of images scaled to [0, 1]; None if there is none."""
     classes: tuple[str, ...]
     """Name of the class of each score; empty if classes have no names, or if there are none."""
-    parts: Forms | None = None
-    """What the tensors of an input are, if it is several."""
+    parts: Forms | None = None  # what the tensors of an input are, if it is several
     targets: Forms = LABEL
     outputs: int = 0
     """How many numbers a model gives for a sample, or for each of its places; 0 if it is one for

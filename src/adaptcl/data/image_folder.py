@@ -143,8 +143,7 @@ class ImageFolder:
     classes: tuple[str, ...]
     files: tuple[Path, ...]
     labels: Tensor
-    gray: bool
-    """Whether none of them has colour."""
+    gray: bool  # whether none of them has colour
 
     @classmethod
     def look(cls, folder: Path, classes: tuple[str, ...] | None = None) -> ImageFolder:

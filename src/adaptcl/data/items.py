@@ -24,10 +24,8 @@ from adaptcl.units.tensors import Tensors, each_tensor, mapped
 Read: TypeAlias = Callable[[list[int]], tuple[Tensors, Any]]
 """Reads the inputs of the samples with these numbers, and their targets, or None without any."""
 
-CHUNK = 256
-"""Samples that are read together when a data set is gone through."""
-_LEAST_PART = 4
-"""Data may take this part of the memory: dealing it to workers copies it."""
+CHUNK = 256  # samples that are read together when a data set is gone through
+_LEAST_PART = 4  # data may take this part of the memory: dealing it to workers copies it
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,12 +33,10 @@ class Items:
     """The inputs of N samples, and how to read them."""
 
     read: Read
-    rows: Tensor
-    """The numbers of the samples in the data set they are read from."""
+    rows: Tensor  # the numbers of the samples in the data set they are read from
     example: Tensors
     """Inputs of one or two samples. Of whole numbers these are the lowest and the highest."""
-    varies: bool = False
-    """Whether a sample differs each time it is read."""
+    varies: bool = False  # whether a sample differs each time it is read
     checksum: int = 0
 
     def __len__(self) -> int:

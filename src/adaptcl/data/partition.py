@@ -17,8 +17,7 @@ from torch import Generator, Tensor
 from adaptcl.data.samples import Samples
 from adaptcl.errors import SettingError
 
-_LEAST = 2
-"""Samples that every worker gets if there are enough: batch norm cannot train on one."""
+_LEAST = 2  # samples that every worker gets if there are enough: batch norm cannot train on one
 
 
 def iid(labels: Tensor, workers: int, generator: Generator) -> list[Tensor]:
@@ -121,8 +120,7 @@ def _check_workers(labels: Tensor, workers: int) -> None:
         )
 
 
-_NAMED = 5
-"""How many classes the warning names."""
+_NAMED = 5  # how many classes the warning names
 
 
 def missing_classes(

@@ -18,8 +18,7 @@ from adaptcl.data.items import Items, checksum_of
 from adaptcl.errors import DataError
 from adaptcl.units.tensors import Tensors, each_tensor, mapped
 
-SEVERAL = "several tensors"
-"""The kind of inputs that are a tuple or a dictionary."""
+SEVERAL = "several tensors"  # the kind of inputs that are a tuple or a dictionary
 
 
 @dataclass(frozen=True, eq=False)
@@ -359,8 +358,7 @@ def _check_targets(targets: Tensors, count: int) -> None:
 
 
 _MOST_CLASSES = 2**16
-_GAPS = 100
-"""Numbers for each class that occurs, above which labels cannot be class numbers."""
+_GAPS = 100  # numbers for each class that occurs, above which labels cannot be class numbers
 
 
 def _check_labels(labels: Tensor) -> None:

@@ -25,8 +25,7 @@ from adaptcl.data.samples import DataSet, Samples
 from adaptcl.errors import DataError, SettingError, describe_type
 from adaptcl.suggestions import hint_at_value
 
-FOLDER = "folder:"
-"""Prefix of the path of images sorted into folders."""
+FOLDER = "folder:"  # prefix of the path of images sorted into folders
 
 
 def load_digits(data_dir: Path | None = None, progress: OnProgress = silent) -> DataSet:
@@ -80,8 +79,7 @@ class DataSource:
     name: str
     summary: str
     load: Load
-    archive: Archive | None = None
-    """Where to download it; None if it is shipped."""
+    archive: Archive | None = None  # where to download it; None if it is shipped
 
 
 DATASETS: dict[str, DataSource] = {

@@ -11,8 +11,7 @@ from adaptcl.training import Recipe, Task, Timing
 from adaptcl.training.wire import model_size, update_size
 from adaptcl.units import UnitMap
 
-_MOST, _LEAST = 0.9, 0.05
-"""Shares of an update that the link may have without a warning."""
+_MOST, _LEAST = 0.9, 0.05  # shares of an update that the link may have without a warning
 
 
 def whole_updates(environment: Environment, units: UnitMap, codecs: Codecs) -> list[Timing]:

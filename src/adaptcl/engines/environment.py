@@ -25,8 +25,7 @@ from adaptcl.training import Task, Timing
 from adaptcl.training.task import TYPICAL_NOISE
 from adaptcl.units import Kept, UnitMap, flops, size_bytes
 
-_UNEQUAL = 2.0
-"""The ratio of two workers' sample counts above which ignoring it is worth a warning."""
+_UNEQUAL = 2.0  # the ratio of two workers' sample counts above which ignoring it is worth a warning
 
 
 _GIVEN_PROFILE = AllOf(With("training_time", "profile"), Beside("train_time"))

@@ -36,12 +36,9 @@ from adaptcl.units import UnitMap
 UNITS = "units"
 """In the header of a task: the units of the run, because a node keeps no model between tasks."""
 
-_POLL_S = 0.2
-"""Between two looks for an answer; Flower's own loop looks every three seconds."""
-_POLLS_PER_S = 50.0
-"""Of all threads together: with many nodes, each looks less often."""
-_TICK_S = 1.0
-"""How often to look for nodes that have come back."""
+_POLL_S = 0.2  # between two looks for an answer; Flower's own loop looks every three seconds
+_POLLS_PER_S = 50.0  # of all threads together: with many nodes, each looks less often
+_TICK_S = 1.0  # how often to look for nodes that have come back
 
 
 @dataclass(frozen=True)
@@ -49,14 +46,10 @@ class OpenMessage:
     """A task that was pushed to a node. Times are of the monotonic clock."""
 
     task: Task
-    size: int
-    """In bytes."""
-    began: float
-    """When pushing it began."""
-    pushed: float
-    """When all of it was there for its node."""
-    is_complete: bool = True
-    """Whether it brings all that the node needs, frozen tensors too."""
+    size: int  # in bytes
+    began: float  # when pushing it began
+    pushed: float  # when all of it was there for its node
+    is_complete: bool = True  # whether it brings all that the node needs, frozen tensors too
     done: threading.Event = field(default_factory=threading.Event)
     """Nobody waits for the answer any more."""
 
@@ -99,8 +92,7 @@ class GridTransport:
         self._outcomes: SimpleQueue[_Outcome] = SimpleQueue()
         self._returning: set[int] = set()
         """Lost workers that take part again as soon as their nodes are online."""
-        self._retry_at = math.inf
-        """When to ask everybody again if no answer is to come."""
+        self._retry_at = math.inf  # when to ask everybody again if no answer is to come
         self._reliability = Reliability(workers)
         self._unsettled: dict[int, int] = {}
         """Rounds of updates that the strategy has not yet taken or dropped."""

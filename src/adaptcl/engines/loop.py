@@ -49,8 +49,7 @@ class Began:
     """A worker's task has come to its next phase."""
 
     worker: int
-    phase: str
-    """`sending`, `training` or `receiving`."""
+    phase: str  # `sending`, `training` or `receiving`
 
 
 @dataclass(frozen=True)
@@ -59,8 +58,7 @@ class Lost:
 
     worker: int
     reason: str
-    keeps_task: bool = False
-    """Its task waits for it to come back, so the strategy need not know."""
+    keeps_task: bool = False  # its task waits for it to come back, so the strategy need not know
 
 
 @dataclass(frozen=True)
@@ -68,8 +66,7 @@ class Joined:
     """A worker came, or came back."""
 
     worker: int
-    keeps_task: bool = False
-    """It goes on with the task it had, so the strategy need not know."""
+    keeps_task: bool = False  # it goes on with the task it had, so the strategy need not know
 
 
 @dataclass(frozen=True)
@@ -204,8 +201,7 @@ class Loop:
         self._listeners = listeners
         self._stop_rule = stop_rule or StopRule()
         self._last_test = last_test
-        self._update_times = [0.0] * workers
-        """Each worker's latest; 0 where there is none."""
+        self._update_times = [0.0] * workers  # each worker's latest; 0 where there is none
         self._deadline = math.inf
         self._rounds_closed = 0
 

@@ -8,18 +8,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-_MBIT = 1e6 / 8 / 2**20
-"""Megabits a second in MiB/s."""
+_MBIT = 1e6 / 8 / 2**20  # megabits a second in MiB/s
 
 
 @dataclass(frozen=True)
 class Link:
     """The bandwidth of a worker's link in MiB/s."""
 
-    down: float
-    """From the server to the worker."""
-    up: float
-    """From the worker to the server."""
+    down: float  # from the server to the worker
+    up: float  # from the worker to the server
 
 
 LINKS: Mapping[str, Link] = {
@@ -48,8 +45,7 @@ _GFLOPS = {
 """Measured by High-Performance Linpack on all cores, which multiplies matrices, as training does
 (github.com/geerlingguy/top500-benchmark)."""
 
-REFERENCE = "laptop"
-"""The device that this machine counts as, and that training times are for."""
+REFERENCE = "laptop"  # the device that this machine counts as, and that training times are for
 
 DEVICES: Mapping[str, float] = {
     name: float(f"{gflops / _GFLOPS[REFERENCE]:.2g}") for name, gflops in _GFLOPS.items()

@@ -43,8 +43,7 @@ class TaskOutcome:
 
     update: Update
     payload_bytes: int
-    seconds: float
-    """Real seconds that training took."""
+    seconds: float  # real seconds that training took
     memory: WorkerMemory
 
 

@@ -71,8 +71,7 @@ class StopRule:
         """`conditions` by the name that the summary shows."""
         self._conditions = conditions or {}
         self._asked_by: str | None = None
-        self.stopped_by: str | None = None
-        """Why the run ends; None as long as it goes on."""
+        self.stopped_by: str | None = None  # why the run ends; None as long as it goes on
 
     def ask(self, who: str) -> None:
         """Ask for the end after the round that is running."""

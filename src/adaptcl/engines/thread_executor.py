@@ -18,8 +18,7 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 
 import torch
 
-_AHEAD = 3
-"""Updates in memory for each thread: one being trained, one about to be, one to be taken."""
+_AHEAD = 3  # updates in memory for each thread: one being trained, one about to be, one to be taken
 
 
 class Timed(Protocol):

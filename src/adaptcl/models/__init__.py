@@ -30,8 +30,7 @@ class ModelSpec:
     name: str
     build: Callable[[tuple[int, ...], int], nn.Module]
     summary: str
-    fixed: tuple[str, ...] = ()
-    """Patterns for names of modules whose output is never cut."""
+    fixed: tuple[str, ...] = ()  # patterns for names of modules whose output is never cut
 
 
 MODELS = {

@@ -16,8 +16,7 @@ from adaptcl.errors import SettingError
 
 VGG16_STAGES = ((64, 64), (128, 128), (256, 256, 256), (512, 512, 512), (512, 512, 512))
 """Widths of the convolutions; a max-pool separates the stages."""
-SMALL_STAGES = ((16,), (32,), (64, 64))
-"""Widths of the convolutions; a max-pool follows each stage."""
+SMALL_STAGES = ((16,), (32,), (64, 64))  # widths of the convolutions; a max-pool follows each stage
 
 
 class VGG16(nn.Module):

@@ -21,8 +21,7 @@ from adaptcl.pruning.measurements import UnitMeans, filter_slot, units_of_rows
 from adaptcl.pruning.order import WorkerView
 from adaptcl.seeds import generator
 
-_BATCHES = 4
-"""How many batches are measured."""
+_BATCHES = 4  # how many batches are measured
 
 _BATCH_NORM = frozenset({"batch_norm"})
 _ACTIVATIONS = frozenset(
@@ -113,10 +112,8 @@ def _normalised(importance: Tensor, view: WorkerView) -> Tensor:
 class _FeatureMap:
     """The output of one layer for one batch."""
 
-    ids: Tensor
-    """The unit of each channel."""
-    channel: int
-    """The dimension of the channels."""
+    ids: Tensor  # the unit of each channel
+    channel: int  # the dimension of the channels
     values: Tensor
 
     def as_images(self, tensor: Tensor) -> Tensor:

@@ -154,8 +154,7 @@ class _Descent:
         self._among = among
         self._blocks = block_sizes(units, width_multiple)
         widths = torch.tensor([len(layer.units) for layer in units.layers], dtype=torch.int64)
-        self._layer = torch.repeat_interleave(widths)
-        """The layer each unit is in."""
+        self._layer = torch.repeat_interleave(widths)  # the layer each unit is in
         first_to_go = _least_important_first(among, importance)
         self._present = self._by_layer(first_to_go)
         self._rank = self._ranks(first_to_go)

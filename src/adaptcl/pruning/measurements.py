@@ -51,8 +51,7 @@ class Filters:
     """The filters of one layer, one per row."""
 
     rows: Tensor
-    ids: Tensor
-    """The unit each row belongs to."""
+    ids: Tensor  # the unit each row belongs to
 
 
 def filters(view: WorkerView) -> Iterator[Filters]:

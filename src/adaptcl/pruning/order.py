@@ -29,11 +29,9 @@ class ServerView:
     """What the server knows when it computes an order for one worker."""
 
     units: UnitMap
-    state: State
-    """The whole global model."""
+    state: State  # the whole global model
     worker: int
-    pruning: int
-    """The number of this pruning in the run, counted from 0."""
+    pruning: int  # the number of this pruning in the run, counted from 0
     seed: int
 
 
@@ -54,8 +52,7 @@ class WorkerView:
     """What a worker knows when it computes its order."""
 
     units: UnitMap
-    model: nn.Module
-    """The worker's trained sub-model, physically cut to `kept`."""
+    model: nn.Module  # the worker's trained sub-model, physically cut to `kept`
     kept: Kept
     samples: Samples
     batch_size: int

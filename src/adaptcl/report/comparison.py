@@ -60,16 +60,13 @@ def t_quantile(degrees: int) -> float:
 class RunOutcome:
     """How one run compares with the baseline; None if unknown."""
 
-    late_value: float | None
-    """The mean of the last five tests."""
+    late_value: float | None  # the mean of the last five tests
     value_at_time: float | None = None
     """At the time at which all runs are compared; None if the run did not last so long."""
-    gain: float | None = None
-    """How much better than the baseline's run of the same seed."""
+    gain: float | None = None  # how much better than the baseline's run of the same seed
     target_value: float | None = None
     """What the baseline ends with, or the value that the user asked for."""
-    target_time_s: float | None = None
-    """When the run reached it; None if it never did."""
+    target_time_s: float | None = None  # when the run reached it; None if it never did
     speed_up: float | None = None
     """The time of the baseline to the target, divided by that of this run."""
     paired: bool = False

@@ -19,17 +19,14 @@ from adaptcl.engines.environment import EnvironmentSettings
 from adaptcl.report.saved_run import Run
 from adaptcl.settings import declared
 
-NONE = "none"
-"""Stands for a setting that is left out or empty."""
-ASIDE = ("seed", *WHERE_COMPUTED)
-"""Settings that belong to neither job nor method."""
+NONE = "none"  # stands for a setting that is left out or empty
+ASIDE = ("seed", *WHERE_COMPUTED)  # settings that belong to neither job nor method
 
 _METHOD = ("strategy", "codec", "codec_down", "fixed", "averaging")
 """Settings of the job's group that belong to the method."""
 _WORK = ("epochs", "batch_size")
 """The work of a round; a method may choose the recipe's other settings."""
-_MACHINE = ("device", "threads")
-"""What decides the training time where it is measured."""
+_MACHINE = ("device", "threads")  # what decides the training time where it is measured
 
 # These lists come from the declared settings: a new setting belongs to the job until it is named
 # above.
@@ -47,8 +44,7 @@ _SHARED = tuple(
 )
 """Settings that runs of every strategy have."""
 
-_LONGEST_VALUE = 24
-"""A longer value says too little in a legend."""
+_LONGEST_VALUE = 24  # a longer value says too little in a legend
 _FEW = 3
 """Up to this many differing settings are all named. Of more, a label names only as many as set the
 runs apart, and only where a run departs from most of the others."""

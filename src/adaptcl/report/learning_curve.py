@@ -17,8 +17,7 @@ import numpy as np
 from adaptcl.records import RoundRecord
 from adaptcl.training.metrics import Measure
 
-TESTS = 5
-"""How many tests make one mean; the first means of a run have fewer."""
+TESTS = 5  # how many tests make one mean; the first means of a run have fewer
 _ROUNDING = 1e-9
 """85.55 % must reach 85.55 %, and a run must last until its end, whatever rounding did to them."""
 
@@ -28,8 +27,7 @@ class TestResult(NamedTuple):
 
     round: int
     time_s: float
-    value: float
-    """Of the main metric."""
+    value: float  # of the main metric
 
 
 def tests_of(rounds: Sequence[RoundRecord]) -> list[TestResult]:

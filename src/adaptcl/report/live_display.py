@@ -41,20 +41,17 @@ from adaptcl.report.wording import (
     span,
 )
 
-_MOST_ROWS = 20
-"""More workers than this are not listed one by one."""
+_MOST_ROWS = 20  # more workers than this are not listed one by one
 _SLOWEST_ROWS = 10
 _LINES_BESIDES_ROWS = 8
 """Heading, rounds, figures, column names, blank lines and the line for workers not listed."""
 _SPARKS = "▁▂▃▄▅▆▇█"
 _SPARKLINE_WIDTH = 24
 _BAR_WIDTH = 18
-_REDRAWN_S = 0.25
-"""At most this often the output is replaced, however much happens."""
+_REDRAWN_S = 0.25  # at most this often the output is replaced, however much happens
 _NOTEBOOK_WIDTH = 100
 _NOTEBOOK_HEIGHT = 50
-_NOTEBOOK_LINES = 100
-"""Of more lines than this only the latest are shown."""
+_NOTEBOOK_LINES = 100  # of more lines than this only the latest are shown
 _HTML = "<pre style='line-height:normal;white-space:pre;overflow-x:auto'>{code}</pre>"
 
 
@@ -63,20 +60,17 @@ class RunState:
     """A run as its events describe it so far."""
 
     run: RunStarted
-    started_at: float
-    """When this session of the run began, on the display's clock."""
+    started_at: float  # when this session of the run began, on the display's clock
     rounds_done: int
     virtual_time_s: float = 0.0
     heterogeneity_first: float | None = None
     heterogeneity: float | None = None
-    tests: tuple[float, ...] = ()
-    """Values of the main metric."""
+    tests: tuple[float, ...] = ()  # values of the main metric
     workers: Mapping[int, WorkerRecord | None] = field(default_factory=lambda: MappingProxyType({}))
     """The latest record of each worker; None before its first round."""
     pruned: Mapping[int, float] = field(default_factory=lambda: MappingProxyType({}))
     """The rate of each worker's latest pruning."""
-    arrived: frozenset[int] = frozenset()
-    """Workers whose update came after the last round closed."""
+    arrived: frozenset[int] = frozenset()  # workers whose update came after the last round closed
     lost: frozenset[int] = frozenset()
     summary: Summary | None = None
 
@@ -282,8 +276,7 @@ class NotebookDisplay:
         self._clock = clock
         self._handle: Any = None
         self._drawn_at = 0.0
-        self.lines: deque[Text] = deque(maxlen=_NOTEBOOK_LINES)
-        """What stays above the drawing."""
+        self.lines: deque[Text] = deque(maxlen=_NOTEBOOK_LINES)  # what stays above the drawing
 
     def refresh(self) -> None:
         """Draw what is to be seen now, unless it was drawn a moment ago."""

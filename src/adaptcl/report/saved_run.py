@@ -41,15 +41,11 @@ class Run:
     """The content of one run folder."""
 
     folder: Path
-    label: str
-    """Its name in tables and legends."""
-    config: Mapping[str, Any]
-    """Its settings, with names for a model and data that came from Python."""
+    label: str  # its name in tables and legends
+    config: Mapping[str, Any]  # its settings, with names for a model and data that came from Python
     rounds: tuple[RoundRecord, ...]
-    summary: Summary | None
-    """None while the run is unfinished."""
-    networked: bool = False
-    """Whether it ran across a network."""
+    summary: Summary | None  # None while the run is unfinished
+    networked: bool = False  # whether it ran across a network
 
     @property
     def strategy(self) -> str:

@@ -54,8 +54,7 @@ _MEANINGS = {
     "parameters saved": "parameters saved: 1 − retention, the share that workers keep, on average",
     "H before": "H: 0 if all workers take equally long, near 1 if one is far ahead",
 }
-_ANY_WIDTH = 10_000
-"""A width in characters that no table needs."""
+_ANY_WIDTH = 10_000  # a width in characters that no table needs
 
 
 @dataclass(frozen=True)
@@ -66,8 +65,7 @@ class ReportTable:
     rows: Sequence[tuple[str, ...]]
     notes: Sequence[str] = ()
     title: str = ""
-    labels: int = 1
-    """How many leading columns hold labels; the others hold numbers."""
+    labels: int = 1  # how many leading columns hold labels; the others hold numbers
     upright: bool = True
     """Whether a narrow terminal gets the table upright; otherwise its labels wrap."""
 
@@ -143,8 +141,7 @@ class ReportTable:
         return table
 
 
-Column = tuple[str, Callable[[ComparisonRow], str]]
-"""A heading, and what stands below it."""
+Column = tuple[str, Callable[[ComparisonRow], str]]  # a heading, and what stands below it
 
 
 def comparison_table(comparison: Comparison) -> ReportTable:

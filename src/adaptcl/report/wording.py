@@ -9,8 +9,7 @@ from statistics import fmean, stdev
 
 from adaptcl.training.metrics import Measure
 
-ABSENT = "–"
-"""Stands for an unknown number."""
+ABSENT = "–"  # stands for an unknown number
 
 
 @dataclass(frozen=True)
@@ -18,11 +17,9 @@ class Quantity:
     """How one kind of number is scaled and written, alone or as a mean over several runs."""
 
     unit: str
-    scale: float = 1.0
-    """One of the unit, in the unit of the raw number."""
+    scale: float = 1.0  # one of the unit, in the unit of the raw number
     digits: int = 1
-    signed: bool = False
-    """Whether positive numbers have a plus sign."""
+    signed: bool = False  # whether positive numbers have a plus sign
 
     def write(self, *values: float | None) -> str:
         """Write one number as it is, several as `mean ± standard deviation`."""

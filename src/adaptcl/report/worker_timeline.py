@@ -24,8 +24,7 @@ class TimelineBar:
     record: WorkerRecord
     round: int
     begin_s: float
-    wait_s: float
-    """From the arrival of the update until the worker's waiting ends."""
+    wait_s: float  # from the arrival of the update until the worker's waiting ends
 
     @property
     def seconds(self) -> tuple[float, float, float, float]:

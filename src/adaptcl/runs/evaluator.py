@@ -31,8 +31,7 @@ from adaptcl.training.evaluation import FreshStatistics, Judge, Score, merged_sc
 from adaptcl.training.task import WorkerTest
 from adaptcl.units import State
 
-USUAL_SHARE = 0.05
-"""Five per cent: at the end of 150 rounds the mean covers about seven."""
+USUAL_SHARE = 0.05  # five per cent: at the end of 150 rounds the mean covers about seven
 _AFTER_ALL_ROUNDS = 2**31
 """The round of the last test; without a barrier a worker may have more rounds than the run."""
 
@@ -47,8 +46,7 @@ class Averaging:
         self._unchanging = unchanging
         self._model: State | None = None
         self._round = 0
-        self._rounds = 0
-        """Rounds since sub-models last changed."""
+        self._rounds = 0  # rounds since sub-models last changed
 
     @property
     def model(self) -> State | None:
@@ -176,10 +174,8 @@ class WorkerEvaluator:
         self.tested: State = {}
         self._sent: State = {k: v.clone() for k, v in workload.model.state_dict().items()}
         """The global model that workers test in the round that is running."""
-        self._tests: Mapping[int, WorkerTest] = {}
-        """Those of the latest round that was tested."""
-        self._last: dict[int, WorkerTest] = {}
-        """Those of the model that the run delivers."""
+        self._tests: Mapping[int, WorkerTest] = {}  # those of the latest round that was tested
+        self._last: dict[int, WorkerTest] = {}  # those of the model that the run delivers
 
     def judge(self, strategy: Strategy, closed: Closed, is_last: bool) -> Score | None:
         model = strategy.model()

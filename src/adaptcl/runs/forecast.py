@@ -43,14 +43,11 @@ class Forecast:
     round_times_s: tuple[float, ...]
     heterogeneity: tuple[float | None, ...]
     """Round by round; None while not all workers have an update time."""
-    retention: tuple[float, ...]
-    """Each worker's at the end."""
-    flops_saved: float
-    """The share of all workers' FLOPs that pruning saves in the end."""
+    retention: tuple[float, ...]  # each worker's at the end
+    flops_saved: float  # the share of all workers' FLOPs that pruning saves in the end
     warnings: tuple[str, ...] = ()
     """The warnings of the run, as far as they do not depend on training."""
-    clock: str = ""
-    """What the clock assumes."""
+    clock: str = ""  # what the clock assumes
 
     @property
     def virtual_time_s(self) -> float:

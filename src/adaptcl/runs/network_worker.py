@@ -49,11 +49,10 @@ class OwnerChoices:
     dealt: bool
     """Whether to take only this worker's share of the data, for trials in which all machines have
     the same data set."""
-    codec: str = ""
+    codec: str = ""  # this and the next three are permissions, as for the model
     pruning: str = ""
     optimizer: str = ""
     schedule: str = ""
-    """Permissions, as for the model."""
     objective: str = CLASSIFICATION.name
     """What the targets of the data are for; it must be the server's."""
     test_part: bool = False

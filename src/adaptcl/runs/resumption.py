@@ -32,8 +32,7 @@ from adaptcl.settings import is_custom
 from adaptcl.strategies import Strategy, strategy_class
 from adaptcl.strategies.asynchronous import Asynchronous
 
-Marks = dict[str, Any]
-"""What a run is recognised by, as JSON gives it back."""
+Marks = dict[str, Any]  # what a run is recognised by, as JSON gives it back
 
 _PLACES = ("data", "trace", *WHERE_COMPUTED)
 """Settings that may change when files are moved, or when a run goes on on another machine."""

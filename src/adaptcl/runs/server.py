@@ -57,8 +57,7 @@ class _CheckedRun:
     config: Config
     strategy: Strategy
     codecs: Codecs
-    shared: dict[str, object]
-    """The settings that workers get."""
+    shared: dict[str, object]  # the settings that workers get
 
 
 def serve(

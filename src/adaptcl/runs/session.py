@@ -51,8 +51,7 @@ class Session:
     warnings: tuple[str, ...] = ()
     worker_labels: tuple[tuple[int, ...], ...] = ()
     """Samples of each class by worker, where the server can know."""
-    clock: str = ""
-    """What the clock of a simulation assumes."""
+    clock: str = ""  # what the clock of a simulation assumes
 
 
 @gpu_left_as_found()

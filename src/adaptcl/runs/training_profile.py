@@ -24,13 +24,10 @@ from adaptcl.training.worker import Worker, WorkerMemory
 from adaptcl.units import Kept, flops
 from adaptcl.units.cut import cut
 
-_ENOUGH = 0.2
-"""Seconds of training after which its speed is known well enough."""
-_LONG = 2.0
-"""Seconds of a step from which on it is not repeated."""
+_ENOUGH = 0.2  # seconds of training after which its speed is known well enough
+_LONG = 2.0  # seconds of a step from which on it is not repeated
 _TRIALS = 3
-_CUT = 0.5
-"""The pruned rate of the sub-model that shows how far the time shrinks with FLOPs."""
+_CUT = 0.5  # the pruned rate of the sub-model that shows how far the time shrinks with FLOPs
 _WIDTH_MULTIPLE = AdaptCLSettings().width_multiple
 _LASSO = 1e-9
 """A λ that changes nothing but the time. Without one the worker would look for it, as in its first
@@ -38,8 +35,7 @@ task only."""
 _SMALLEST_DIFFERENCE = 0.1
 """Models whose FLOPs differ by a smaller share than this show nothing but noise."""
 
-_MEASURED: dict[Hashable, TrainingProfile] = {}
-"""The measurements of this program."""
+_MEASURED: dict[Hashable, TrainingProfile] = {}  # the measurements of this program
 
 
 @dataclass(frozen=True)

@@ -47,10 +47,8 @@ class Workload:
     worker_samples: Sequence[Samples]
     test: Samples
     """Where workers test the model, no test is made on these: they show what a sample is."""
-    fixed: tuple[str, ...]
-    """Patterns of module names whose units are never cut."""
-    classes: tuple[str, ...] = ()
-    """Names of the classes, if they have any."""
+    fixed: tuple[str, ...]  # patterns of module names whose units are never cut
+    classes: tuple[str, ...] = ()  # names of the classes, if they have any
     outputs: int = 0
     """How many numbers the model was built to give, where there are no classes; 0 if unknown."""
     origin: tuple[tuple[int, int], ...] = ()

@@ -142,8 +142,7 @@ def _check_look_up(
         )
 
 
-_METRIC_SAMPLES = 256
-"""How many test samples a custom metric is tried on: some need all classes."""
+_METRIC_SAMPLES = 256  # how many test samples a custom metric is tried on: some need all classes
 
 
 def check_scores(objective: Objective, scores: object, targets: Any, when: str = "") -> None:

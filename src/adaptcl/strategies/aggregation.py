@@ -81,10 +81,8 @@ class _Merging:
     """One way of merging, by the name that the setting `aggregation` has for it."""
 
     rule: Rule
-    unfaded: Rule
-    """The same rule without fading."""
-    fading: float
-    """The share of its value that a missing unit loses."""
+    unfaded: Rule  # the same rule without fading
+    fading: float  # the share of its value that a missing unit loses
 
     def of_powers(self, powers: Tensor) -> Rule:
         """The rule for statistics that scale with these powers of the unit's remaining share."""
@@ -234,8 +232,7 @@ def _with_rows(tensor: Tensor) -> Tensor:
     return tensor if tensor.dim() else tensor.view(1)
 
 
-_AT_A_TIME = 64
-"""How many different sub-models are collected before they are counted."""
+_AT_A_TIME = 64  # how many different sub-models are collected before they are counted
 
 
 class Holders:
@@ -249,8 +246,7 @@ class Holders:
     def __init__(self, units: UnitMap, device: torch.device) -> None:
         self._units = units
         self._device = device
-        self._wholes = 0.0
-        """The weight of all whole models."""
+        self._wholes = 0.0  # the weight of all whole models
         self._waiting: dict[bytes, tuple[Kept, float]] = {}
         self._counted: dict[str, Tensor] = {}
 

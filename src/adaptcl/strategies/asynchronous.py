@@ -52,8 +52,7 @@ class Asynchronous(ABC):
         self.state: State = job.state
         """The global model. Open tasks share its tensors, so nobody may write into them."""
         self.merges = 0
-        self.done = [0] * job.workers
-        """How many rounds each worker has finished."""
+        self.done = [0] * job.workers  # how many rounds each worker has finished
         self.slowest = 0
         """Rounds that the slowest present worker had finished when tasks were last given out."""
         self._present = [True] * job.workers

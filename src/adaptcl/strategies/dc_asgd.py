@@ -42,8 +42,7 @@ from adaptcl.strategies.strategy import Job
 from adaptcl.training import Task, Update
 from adaptcl.units import State
 
-_EPSILON = 1e-7
-"""Keeps λ_t finite where a parameter has had no gradient yet."""
+_EPSILON = 1e-7  # keeps λ_t finite where a parameter has had no gradient yet
 
 
 @dataclass(frozen=True)

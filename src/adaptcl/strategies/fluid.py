@@ -43,8 +43,7 @@ from adaptcl.strategies.widths import MatchedWidths, WidthSettings, count_of
 from adaptcl.training import Arrival, Task
 from adaptcl.units import FIXED, Kept, UnitMap
 
-_AGREEING = 0.75
-"""The share of the workers with the whole model on which a unit must be invariant."""
+_AGREEING = 0.75  # the share of the workers with the whole model on which a unit must be invariant
 
 
 @dataclass(frozen=True)

@@ -25,8 +25,7 @@ class Job:
     """What every strategy starts from."""
 
     units: UnitMap
-    state: State
-    """The tensors of the first global model."""
+    state: State  # the tensors of the first global model
     workers: int
     rounds: int
     recipe: Recipe
@@ -49,8 +48,7 @@ class Closed:
     workers: tuple[WorkerRecord, ...]
     similarity: float | None = None
     missing: tuple[int, ...] = ()
-    participants: tuple[int, ...] = ()
-    """The workers drawn to take part; empty where all were asked."""
+    participants: tuple[int, ...] = ()  # the workers drawn to take part; empty where all were asked
     warnings: tuple[str, ...] = ()
 
 
@@ -62,8 +60,7 @@ class Reaction:
     closed: Closed | None = None
     deadline: float | None = None
     """Call `expired` this many seconds from now, unless another deadline replaces it."""
-    dropped: bool = False
-    """The update was not used, so the codec must treat it as never sent."""
+    dropped: bool = False  # the update was not used, so the codec must treat it as never sent
 
 
 class Strategy(Protocol):

@@ -72,8 +72,7 @@ class SubModelPlan:
 
     kept: Kept
     pruning: Pruning | None = None
-    rate: float = 0.0
-    """The pruned rate for the record; negative where the sub-model grows."""
+    rate: float = 0.0  # the pruned rate for the record; negative where the sub-model grows
 
 
 class Synchronous:
@@ -95,12 +94,10 @@ class Synchronous:
         """The global model. Open tasks share its tensors, so nobody may write into them."""
         self.kept: list[Kept] = [job.units.everything() for _ in range(job.workers)]
         """The kept units of each worker's sub-model."""
-        self.round = 0
-        """The round that is running, from 1 on."""
+        self.round = 0  # the round that is running, from 1 on
         self._present = [True] * job.workers
         self._tasks: dict[int, Task] = {}
-        self._rates = [0.0] * job.workers
-        """The pruned rate of each worker's latest task."""
+        self._rates = [0.0] * job.workers  # the pruned rate of each worker's latest task
         self._records: list[WorkerRecord] = []
         self._drawn: set[int] = set()
         """The workers asked to take part in this round, by the draw or because they joined."""

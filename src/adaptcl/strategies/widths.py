@@ -25,8 +25,7 @@ from adaptcl.units import Kept, UnitMap, retention
 MATCHED = "matched"
 _NARROWEST = 1 / 16
 """HeteroFL's narrowest level. Matched widths stop there, where hardly anything is left to save."""
-_MOST_FIXED = 0.95
-"""The largest f; with f = 1 no width would change anything."""
+_MOST_FIXED = 0.95  # the largest f; with f = 1 no width would change anything
 _ENOUGH = 0.05
 """A width stays if the new one differs by less, so that sub-models do not change for nothing."""
 

@@ -15,8 +15,7 @@ from torch.nn import functional as F
 
 _SMALLEST_BATCH = 2
 """Batch norm cannot train on a single sample, so a leftover one joins the batch before it."""
-MARGIN = 4
-"""Pixels of zero padding around an image before it is cropped back to its size."""
+MARGIN = 4  # pixels of zero padding around an image before it is cropped back to its size
 
 
 def steps(samples: int, batch_size: int, epochs: float) -> int:

@@ -37,8 +37,7 @@ _SHORT_TASK = 1e11
 """FLOPs of a task's forward passes. A GPU finishes a shorter task before Python has prepared the
 next one, so more threads would only wait for each other in Python."""
 
-_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
-"""Numbers of these options of glibc's `mallopt`."""
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # numbers of these options of glibc's `mallopt`
 _MMAP_SIZES = (2**30, 2**25)
 """Size from which glibc maps memory separately; older versions refuse the first."""
 _TRIM_SIZE = 2**31 - 1

@@ -25,8 +25,7 @@ from adaptcl.training.task import WorkerTest
 from adaptcl.units import State
 from adaptcl.units.tensors import call_model
 
-USUAL_COUNT = 2000
-"""Samples that make the statistics of 512 channels on 2×2 pixels steady."""
+USUAL_COUNT = 2000  # samples that make the statistics of 512 channels on 2×2 pixels steady
 _BATCH = 250
 
 
@@ -35,14 +34,11 @@ class Score:
     """The result of one test."""
 
     loss: float
-    metrics: Mapping[str, float]
-    """By name. A metric may be NaN, such as R² of equal targets."""
-    main: str = "accuracy"
-    """The name of the main metric."""
+    metrics: Mapping[str, float]  # by name. A metric may be NaN, such as R² of equal targets.
+    main: str = "accuracy"  # the name of the main metric
     right: tuple[int, ...] = ()
     """How many samples of each class were recognised; empty without classes."""
-    samples: tuple[int, ...] = ()
-    """How many samples each class has."""
+    samples: tuple[int, ...] = ()  # how many samples each class has
     by_worker: Mapping[int, WorkerTest] = field(default_factory=dict)
     """The tests that this is the mean of, where workers test."""
 

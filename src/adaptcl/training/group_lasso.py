@@ -19,8 +19,7 @@ from torch import Tensor, nn
 from adaptcl.storage import Tree
 from adaptcl.units import FIXED, Kept, UnitMap, with_fixed
 
-SMALLEST_NORM = 1e-6
-"""Norms are clamped to this, so that a unit at zero has a gradient of zero."""
+SMALLEST_NORM = 1e-6  # norms are clamped to this, so that a unit at zero has a gradient of zero
 
 
 class GroupLasso:

@@ -27,8 +27,7 @@ class Measure:
     """The name of a metric, and how its values are compared and written."""
 
     name: str = "accuracy"
-    better: str = HIGHER
-    """Which values are better, `higher` or `lower` ones."""
+    better: str = HIGHER  # which values are better, `higher` or `lower` ones
 
     @property
     def label(self) -> str:

@@ -37,12 +37,9 @@ from adaptcl.units.tensors import Tensors, call_model, each_tensor
 
 Loss = Callable[..., Tensor]
 """A function of outputs and targets: the mean loss, or one loss a sample."""
-LOSS = "loss"
-"""The main metric of an objective without metrics."""
-CLASSES = ("classes", "tokens")
-"""Names of the dimension that has a score for each class."""
-BY_MODEL = "model"
-"""Given as the loss of a model that computes its loss by itself."""
+LOSS = "loss"  # the main metric of an objective without metrics
+CLASSES = ("classes", "tokens")  # names of the dimension that has a score for each class
+BY_MODEL = "model"  # given as the loss of a model that computes its loss by itself
 
 
 @dataclass(frozen=True)
@@ -52,15 +49,13 @@ class Objective:
     name: str
     loss: Loss
     metrics: Mapping[str, MetricFactory]
-    main: Measure
-    """The metric that runs are compared by, a key of `metrics` or `loss`."""
+    main: Measure  # the metric that runs are compared by, a key of `metrics` or `loss`
     targets: TargetKind = "any"
     scores: tuple[str, ...] = ()
     """What the dimensions of a model's scores are; empty if they may be anything."""
     is_ready_made: bool = False
     """Whether the loss is one of this file: it changes by nothing else, and takes `reduction`."""
-    test_batch: int = 64
-    """Samples in a batch of a test."""
+    test_batch: int = 64  # samples in a batch of a test
 
     @property
     def class_dim(self) -> int | None:

@@ -17,8 +17,7 @@ from adaptcl.training.batches import steps, steps_of_round
 from adaptcl.units import Kept, State, UnitMap
 
 OPTIMIZERS = ("sgd", "adamw")
-Schedule = Callable[[int], float]
-"""The factor of the learning rate for a round, counted from 1."""
+Schedule = Callable[[int], float]  # the factor of the learning rate for a round, counted from 1
 
 TYPICAL_NOISE = 0.1
 """The relative spread assumed of update times on a real clock until it is measured: links and
@@ -88,17 +87,14 @@ class Recipe:
 class Pruning:
     """Tells a worker to prune its sub-model."""
 
-    rate: float
-    """The pruned rate P: the share of the sub-model's parameters to cut."""
-    order: str
-    """The name of the pruning order."""
+    rate: float  # the pruned rate P: the share of the sub-model's parameters to cut
+    order: str  # the name of the pruning order
     importance: Tensor | None = None
     """Importance of every unit of the global model, if the server computes the order; None if the
     worker does, from its data and weights."""
     min_retention: float = 0.0
     """The retention γ_min that must stay, even if the rate is missed by a unit."""
-    width_multiple: int = 1
-    """The widths that the pruning leaves are multiples of this."""
+    width_multiple: int = 1  # the widths that the pruning leaves are multiples of this
 
     def left(self, units: UnitMap, kept: Kept, importance: Tensor) -> Kept:
         """The units that stay of those kept, in the order of this importance."""
@@ -124,8 +120,7 @@ class Task:
     carries_fractions: bool = False
     """Whether fractions of a step are carried to the worker's next round, so that its rounds add up
     to the right number of epochs even if an epoch has few batches."""
-    only_tests: bool = False
-    """Whether the worker tests the model and sends it back as it is."""
+    only_tests: bool = False  # whether the worker tests the model and sends it back as it is
 
     def steps(self, samples: int) -> int:
         """How many mini-batches a worker with this many samples trains on."""
@@ -139,10 +134,8 @@ class Task:
 class Cut:
     """What a pruning cost, measured by the worker."""
 
-    importance_lost: float
-    """The share of the sub-model's importance that was cut away."""
-    loss_before: float
-    """Just before the pruning."""
+    importance_lost: float  # the share of the sub-model's importance that was cut away
+    loss_before: float  # just before the pruning
     loss_after: float
     """At the end of the round. Right after a pruning it would say little: the rest of the round
     mends most of the harm, and the running statistics of batch norm are still those of the larger
@@ -153,10 +146,8 @@ class Cut:
 class WorkerTest:
     """What a worker found when it tested a model on the samples that it holds back."""
 
-    samples: int
-    """How many they are: its weight among the tests of all workers."""
-    loss: float | None
-    """The mean; None if it is not finite."""
+    samples: int  # how many they are: its weight among the tests of all workers
+    loss: float | None  # the mean; None if it is not finite
     metrics: Mapping[str, float | None]
     """By name; None for one that is not finite, such as R² of equal targets."""
 
@@ -169,13 +160,10 @@ class Update:
     round: int
     state: State
     kept: Kept
-    samples: int
-    """How many samples the worker has: its weight in the aggregation."""
-    loss: float
-    """Mean training loss over the round, without the group lasso."""
+    samples: int  # how many samples the worker has: its weight in the aggregation
+    loss: float  # mean training loss over the round, without the group lasso
     cut: Cut | None = None
-    lasso: float | None = None
-    """The group lasso's λ of the worker; None if it has none."""
+    lasso: float | None = None  # the group lasso's λ of the worker; None if it has none
     test: WorkerTest | None = None
     """Of the model that came with the task, before training; None if the worker tests nothing."""
 
@@ -189,8 +177,7 @@ class Timing:
     receive: float
     bytes_sent: int = 0
     bytes_received: int = 0
-    begin: float = 0.0
-    """When the task was sent, in seconds of the run."""
+    begin: float = 0.0  # when the task was sent, in seconds of the run
     is_cold: bool = False
     """Whether the worker had just been restarted or had to be sent the task again, so that the time
     says little of its speed."""

@@ -60,8 +60,7 @@ class Shipment:
     """What travels with a task about its frozen tensors."""
 
     digest: str
-    tensors: State
-    """Empty if the worker has them."""
+    tensors: State  # empty if the worker has them
 
 
 class Holdings:
@@ -143,8 +142,7 @@ class Delivery:
 
     given: Task
     read: Task
-    size: int
-    """Bytes of the encoded model, without frozen tensors."""
+    size: int  # bytes of the encoded model, without frozen tensors
 
     def rounded(self) -> State:
         """Tensors as they were before the codec changed them. The others are the same objects."""

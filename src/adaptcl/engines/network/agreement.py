@@ -22,11 +22,9 @@ from adaptcl.engines.network.frames import Frame, is_whole_number
 from adaptcl.engines.network.invitation import Reply
 from adaptcl.errors import DataError, UpdateError
 
-_LARGEST = 1e30
-"""Of sums and squares: the server adds and multiplies them."""
+_LARGEST = 1e30  # of sums and squares: the server adds and multiplies them
 _ROUNDING = 1e-6
-_CONSTANT = 1e-12
-"""A smaller variance is that of a constant channel, which cannot be normalised."""
+_CONSTANT = 1e-12  # a smaller variance is that of a constant channel, which cannot be normalised
 
 
 @dataclass(frozen=True)
@@ -34,8 +32,7 @@ class LocalStatistics:
     """What a worker tells of its data."""
 
     inputs: Inputs
-    count: int = 0
-    """Numbers in each channel; 0 if inputs have no channels to normalise."""
+    count: int = 0  # numbers in each channel; 0 if inputs have no channels to normalise
     sums: tuple[float, ...] = ()
     squares: tuple[float, ...] = ()
 

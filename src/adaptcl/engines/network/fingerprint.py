@@ -18,10 +18,8 @@ from adaptcl.errors import AdaptCLError, DataError, SettingError
 from adaptcl.training.objective import Objective
 from adaptcl.units import UnitMap
 
-PARTS = 5000
-"""How many modules and tensors of a model an outline holds at most."""
-WORDS = 200
-"""Longest name of one of them, and longest description."""
+PARTS = 5000  # how many modules and tensors of a model an outline holds at most
+WORDS = 200  # longest name of one of them, and longest description
 
 
 def fingerprint(model: nn.Module, units: UnitMap) -> str:

@@ -34,11 +34,9 @@ from torch import Tensor
 from adaptcl.errors import UpdateError
 from adaptcl.units import Kept, State
 
-STYPE = "adaptcl.frame.1"
-"""Marks our arrays, with the version of this format."""
+STYPE = "adaptcl.frame.1"  # marks our arrays, with the version of this format
 
-RECORD = "frame"
-"""The name of our one array, and of the record that holds it."""
+RECORD = "frame"  # the name of our one array, and of the record that holds it
 
 _HEADER = "header"
 

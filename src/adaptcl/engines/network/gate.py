@@ -59,8 +59,7 @@ _MAX_COUNTED = 2**40
 """Batches that a worker may have counted in a round, however many samples it claims. Counters
 then never overflow in a run."""
 
-_MAX_TESTED = 100
-"""Samples that a worker may test on, for each that it trains on."""
+_MAX_TESTED = 100  # samples that a worker may test on, for each that it trains on
 
 _ROUNDING = 1e-9
 """Relative tolerance where a computed budget is compared with a whole number of parameters."""

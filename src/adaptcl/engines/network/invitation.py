@@ -26,18 +26,13 @@ _HOLDS = "holds"
 class Invitation:
     """What a worker has to know to take part in a run."""
 
-    run: str
-    """The run's name, under which a worker keeps its memory."""
+    run: str  # the run's name, under which a worker keeps its memory
     worker: int
-    fingerprint: str
-    """Of the server's model; the worker's model must have the same."""
+    fingerprint: str  # of the server's model; the worker's model must have the same
     settings: Mapping[str, Any]
-    inputs: Inputs
-    """What the server's model takes; the worker makes its data fit."""
-    outline: Mapping[str, str]
-    """What the modules and tensors of the server's model are."""
-    frozen: str = ""
-    """The hash of its frozen tensors; empty if it has none."""
+    inputs: Inputs  # what the server's model takes; the worker makes its data fit
+    outline: Mapping[str, str]  # what the modules and tensors of the server's model are
+    frozen: str = ""  # the hash of its frozen tensors; empty if it has none
     objective: str = "classification (by accuracy)"
     """The server's objective with its metrics, in words; the worker's must be the same."""
     units: Mapping[str, Any] = dataclasses.field(default_factory=dict)

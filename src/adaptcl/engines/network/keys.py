@@ -42,10 +42,8 @@ class ServerKeys:
 
     certificate: Path
     key: Path
-    workers: tuple[bytes, ...]
-    """Each worker's public key."""
-    surplus: tuple[bytes, ...] = ()
-    """Keys of further workers, for which the run has no place."""
+    workers: tuple[bytes, ...]  # each worker's public key
+    surplus: tuple[bytes, ...] = ()  # keys of further workers, for which the run has no place
 
 
 @dataclass(frozen=True)

@@ -47,8 +47,7 @@ class WorkerReport:
 
     header: Update
     payload: Payload
-    seconds: float
-    """How long the worker says it trained."""
+    seconds: float  # how long the worker says it trained
 
 
 def task_frame(

@@ -13,8 +13,7 @@ from adaptcl.records import RoundRecord
 from adaptcl.report.comparison import RunGroup
 from adaptcl.report.learning_curve import tests_of
 
-Points = Mapping[float, float]
-"""The values of one run by round or time."""
+Points = Mapping[float, float]  # the values of one run by round or time
 
 
 @dataclass(frozen=True)

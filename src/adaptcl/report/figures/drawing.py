@@ -34,14 +34,11 @@ from adaptcl.report.figures.timeline_figure import timeline_figure
 from adaptcl.report.saved_run import clock_of
 from adaptcl.report.wording import number_of, short_duration
 
-_LETTERS_PER_INCH = 11
-"""At the size of labels; titles are larger and bold."""
+_LETTERS_PER_INCH = 11  # at the size of labels; titles are larger and bold
 _TITLE_LETTERS_PER_INCH = 9
-_HANDLE_LETTERS = 7
-"""The width of the line beside a legend's label."""
+_HANDLE_LETTERS = 7  # the width of the line beside a legend's label
 _LEGEND_ROW_INCHES = 0.22
-_ROWS_WITHIN = 2
-"""Rows of a legend that the figure has room for; it grows by each further row."""
+_ROWS_WITHIN = 2  # rows of a legend that the figure has room for; it grows by each further row
 
 
 def draw(

@@ -21,18 +21,14 @@ from adaptcl.report.wording import ABSENT, Quantity, axis_label, duration_unit, 
 
 _MARKED_POINTS = 10
 """A line with more points than this marks only about so many: all of them would hide it."""
-_NAMED_WORKERS = 20
-"""Up to this many workers each get a tick."""
+_NAMED_WORKERS = 20  # up to this many workers each get a tick
 _DRAWN_WORKERS = 100
 """Up to this many workers each get a line or a bar; more would make one dark area."""
-_LABELLED_BAR_INCHES = 0.34
-"""The room a bar needs so that its number does not touch the next one's."""
-_BAND = 0.18
-"""The opacity of a band."""
+_LABELLED_BAR_INCHES = 0.34  # the room a bar needs so that its number does not touch the next one's
+_BAND = 0.18  # the opacity of a band
 _MARK: dict[str, Any] = {"color": FAINT, "linewidth": 1.0, "linestyle": (0, (4, 3)), "zorder": 0}
 """A line that marks a value of an axis."""
-_SEEN = 0.005
-"""Retentions that differ by less read the same."""
+_SEEN = 0.005  # retentions that differ by less read the same
 
 
 def metric_over_rounds(axes: Axes, groups: Sequence[RunGroup], looks: Sequence[Look]) -> None:

@@ -37,8 +37,7 @@ class PictureOptions:
     """How figures become files."""
 
     formats: tuple[str, ...] = ("png",)
-    titles: bool = True
-    """Whether figures have titles. In a paper the caption says it."""
+    titles: bool = True  # whether figures have titles. In a paper the caption says it.
 
     @classmethod
     def parse(cls, formats: str, *, titles: bool = True) -> PictureOptions:
@@ -71,12 +70,9 @@ def image_of(figure: Figure, form: str) -> bytes:
 class SavedPictures:
     """What happened to a folder of pictures."""
 
-    paths: tuple[Path, ...]
-    """Pictures drawn now."""
-    removed: tuple[str, ...]
-    """Names of earlier pictures that this report does not have."""
-    others: tuple[str, ...]
-    """Names of pictures that no report drew; they stay."""
+    paths: tuple[Path, ...]  # pictures drawn now
+    removed: tuple[str, ...]  # names of earlier pictures that this report does not have
+    others: tuple[str, ...]  # names of pictures that no report drew; they stay
 
 
 def save_pictures(images: Mapping[str, bytes], folder: Path) -> SavedPictures:

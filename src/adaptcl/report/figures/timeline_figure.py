@@ -25,12 +25,10 @@ from adaptcl.report.worker_timeline import (
     waiting_share,
 )
 
-_ROUNDS = 3
-"""Rounds of the method with the longest ones that a panel shows."""
+_ROUNDS = 3  # rounds of the method with the longest ones that a panel shows
 _WORKERS = (4, 12)
 """The fewest and the most workers of a panel, which shows an even choice from slow to fast."""
-_ALL_WORKERS = 40
-"""Workers of all panels together, unless each has the fewest."""
+_ALL_WORKERS = 40  # workers of all panels together, unless each has the fewest
 _WORK = {"edgecolor": "none", "linewidth": 0.0}
 _LOOKS: dict[str, dict[str, Any]] = {
     "send": {"facecolor": "#a9c1d1", **_WORK},

@@ -32,15 +32,13 @@ KEPT = "longer.safetensors"
 BEST = "best.safetensors"
 KEPT_BEST = "longer-best.safetensors"
 """The best model from before the last round, for a run that gets more rounds."""
-DIVERGED = ".diverged"
-"""There while a run that diverged holds its last good model."""
+DIVERGED = ".diverged"  # there while a run that diverged holds its last good model
 SUMMARY = "summary.json"
 MODEL = "model.safetensors"
 SUB_MODELS = "sub-models.safetensors"
 """The units that each worker keeps, as of the latest round that changed them."""
 INPUTS = "inputs.json"
-FIGURES = "figures"
-"""The folder of figures beside a run, or beside the runs of several strategies."""
+FIGURES = "figures"  # the folder of figures beside a run, or beside the runs of several strategies
 NETWORK_FILE = "network.toml"
 
 
@@ -48,15 +46,13 @@ NETWORK_FILE = "network.toml"
 class NetworkFile:
     """`network.toml`: what `adaptcl server` needs to resume a run beside its settings."""
 
-    run: str
-    """The name by which workers know the run."""
+    run: str  # the name by which workers know the run
     listen: str
     tls: str
     patience: float
     job: str = ""
     """A name that the runs of one command share. The same workers do them one after the other."""
-    turn: int = 0
-    """The position of the run among those of its command."""
+    turn: int = 0  # the position of the run among those of its command
 
     def to_toml(self) -> str:
         return tomli_w.dumps(asdict(self))

@@ -32,8 +32,7 @@ from adaptcl.storage import written_whole
 from adaptcl.training import Timing
 
 STATUS = "status.json"
-_EVERY_S = 0.5
-"""At most this often the file is written, however much happens."""
+_EVERY_S = 0.5  # at most this often the file is written, however much happens
 
 
 class StatusFile:
@@ -44,8 +43,7 @@ class StatusFile:
         self._lock = threading.Lock()
         self._workers: dict[int, str | Timing] = {}
         """What each does, or when it does what in its task."""
-        self._now = 0.0
-        """On the run's clock, as far as events tell."""
+        self._now = 0.0  # on the run's clock, as far as events tell
         self._values: dict[str, Any] = {
             "pid": os.getpid(),
             "host": socket.gethostname(),

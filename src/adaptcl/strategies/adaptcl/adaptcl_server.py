@@ -95,8 +95,7 @@ class AdaptCL(Synchronous):
         self._order = server_order(settings.pruning)
         self._importance: Tensor | None = None
         """The importance of all units by an order that is computed only once."""
-        self._decisions = 0
-        """How many times the server has decided on pruned rates."""
+        self._decisions = 0  # how many times the server has decided on pruned rates
         literal = settings.literal_algorithm_2
         remember = remember_every_size if literal else remember_same_conditions
         self._speeds = SpeedHistory(job.workers, job.time_noise, remember)

@@ -19,22 +19,18 @@ from adaptcl.strategies.adaptcl.pruned_rate import (
     target_retention,
 )
 
-_MEMORY = 4
-"""The polynomial goes through at most this many points."""
+_MEMORY = 4  # the polynomial goes through at most this many points
 
 _REACH = 8.0
 """The largest plausible ratio of the relative change of retention to the relative gap in time. A
 larger one would mean that less than an eighth of the time depends on the size. (On the paper's
 fastest links, B_max = 30, a seventh does.)"""
 
-_MOST_GROWTH = 1.5
-"""A retention above this is far beyond the whole model and no answer."""
+_MOST_GROWTH = 1.5  # a retention above this is far beyond the whole model and no answer
 
-_CERTAIN = 3.0
-"""Standard errors by which two mean times must differ to be taken for different."""
+_CERTAIN = 3.0  # standard errors by which two mean times must differ to be taken for different
 
-_LIKELY = 2.0
-"""Standard errors by which the times of two sizes must differ for their line to count."""
+_LIKELY = 2.0  # standard errors by which the times of two sizes must differ for their line to count
 
 _CLEARLY_SMALLER = 0.2
 """Two sizes this far apart (relative) show whether the time depends on the size."""
@@ -42,8 +38,7 @@ _CLEARLY_SMALLER = 0.2
 _NEGLIGIBLE = 0.05
 """If only this share of the time depends on the size, a smaller sub-model is not worth it."""
 
-_SAME = 1e-6
-"""Times or retentions closer than this (relative) are equal."""
+_SAME = 1e-6  # times or retentions closer than this (relative) are equal
 
 
 @dataclass(frozen=True)
@@ -88,10 +83,8 @@ class TargetTime:
 class GuardedRates:
     """What pruned-rate learning decides for the workers that it knows."""
 
-    rates: Mapping[int, float]
-    """P by worker; negative where a sub-model grows."""
-    speed_up: float
-    """How many times as fast as with whole models rounds can become."""
+    rates: Mapping[int, float]  # P by worker; negative where a sub-model grows
+    speed_up: float  # how many times as fast as with whole models rounds can become
     slow_at_any_size: tuple[int, ...]
     """Workers that are too slow and would not be faster with a smaller sub-model."""
 

@@ -87,10 +87,8 @@ class Point:
 
     retention: float
     update_time: float
-    error: float = 0.0
-    """Standard error of the mean update time; 0 if unknown."""
-    flops: float = 1.0
-    """FLOPs of the sub-model as a share of the whole model's."""
+    error: float = 0.0  # standard error of the mean update time; 0 if unknown
+    flops: float = 1.0  # FLOPs of the sub-model as a share of the whole model's
 
     @property
     def usable(self) -> bool:

@@ -36,8 +36,7 @@ few times can be small by chance, and forgetting without need makes everybody sm
 _WORTH = 4.0
 """The typical noise of all workers counts as much as this many more times of the worker itself."""
 
-_ENOUGH = 8
-"""How many pairs of times of the same task it takes to learn the typical noise."""
+_ENOUGH = 8  # how many pairs of times of the same task it takes to learn the typical noise
 
 _MEDIAN_STEP = 0.6745 * math.sqrt(2)
 """The median distance of two draws from a normal distribution, in its standard deviations."""

@@ -29,8 +29,7 @@ from adaptcl.units.tensors import Tensors
 
 _TOLERANCE = 1e-3
 """How far scores may differ, relative to the largest. A misread layout gives quite other scores."""
-_GPU_TOLERANCE = 3e-2
-"""The same on a GPU, where products may be rounded to ten bits."""
+_GPU_TOLERANCE = 3e-2  # the same on a GPU, where products may be rounded to ten bits
 
 
 def cpu_layout(model: nn.Module, example: Tensors) -> torch.memory_format:

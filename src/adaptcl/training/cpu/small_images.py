@@ -16,11 +16,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-_ENOUGH = 2**16
-"""Number of weights from which a dozen operations instead of one pay off."""
+_ENOUGH = 2**16  # number of weights from which a dozen operations instead of one pay off
 
-_BEYOND = 1
-"""By how many pixels an image may exceed the kernel for the gradient of the weights."""
+_BEYOND = 1  # by how many pixels an image may exceed the kernel for the gradient of the weights
 
 
 def skip_padding(model: nn.Module) -> nn.Module:
@@ -110,8 +108,7 @@ class _Meeting(NamedTuple):
     right: int
     out_of: _Stretch
     into: _Stretch
-    is_first: bool
-    """Whether it is the first meeting of this tap."""
+    is_first: bool  # whether it is the first meeting of this tap
 
 
 def _of_pixels(

@@ -15,10 +15,8 @@ from torch.autograd import Function
 
 from adaptcl.training.gpu.kernels import activation_kernels as kernels
 
-_BLOCK = 512
-"""Entries that one program drops."""
-_SQUARES, _WIDE = 32, 64
-"""Squares of a program, and channels of each."""
+_BLOCK = 512  # entries that one program drops
+_SQUARES, _WIDE = 32, 64  # squares of a program, and channels of each
 
 
 def drop(

@@ -13,12 +13,9 @@ from adaptcl.data import Samples
 from adaptcl.training.batches import MARGIN
 from adaptcl.training.gpu.kernels import batch_and_loss_kernels as kernels
 
-_COLOURS = 8
-"""Most channels of an image: a program goes through them one by one."""
-_PIXELS = 512
-"""Pixels of an image that one program takes."""
-_MOST = 2**15
-"""Scores that one program can hold."""
+_COLOURS = 8  # most channels of an image: a program goes through them one by one
+_PIXELS = 512  # pixels of an image that one program takes
+_MOST = 2**15  # scores that one program can hold
 
 
 def batch_fits(samples: Samples, size: int) -> bool:

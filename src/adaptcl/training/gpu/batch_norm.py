@@ -15,17 +15,13 @@ from torch.autograd import Function
 
 from adaptcl.training.gpu.kernels import batch_norm_kernels as kernels
 
-WIDE = 64
-"""Channels that one program takes: 128 bytes of a row in half precision."""
-MOST_PARTS = 64
-"""Most stretches that sums are taken over: every program adds them all up."""
-_FEWEST_ROWS = 128
-"""Fewest rows of a stretch."""
+WIDE = 64  # channels that one program takes: 128 bytes of a row in half precision
+MOST_PARTS = 64  # most stretches that sums are taken over: every program adds them all up
+_FEWEST_ROWS = 128  # fewest rows of a stretch
 _PROGRAMS = 128
 """Programs that share the rest if there are enough rows. Each adds up all the sums first, so more
 programs would read more sums than rows."""
-_FEW_ROWS = 1024
-"""Up to this many rows are handled by one program from beginning to end."""
+_FEW_ROWS = 1024  # up to this many rows are handled by one program from beginning to end
 
 
 @dataclass(frozen=True)
@@ -34,10 +30,8 @@ class LaunchPlan:
 
     rows: int
     channels: int
-    stretch: int
-    """Rows that one sum goes over."""
-    parts: int
-    """How many sums that makes; 0 if there are few rows."""
+    stretch: int  # rows that one sum goes over
+    parts: int  # how many sums that makes; 0 if there are few rows
 
     @classmethod
     def of(cls, x: Tensor) -> LaunchPlan:

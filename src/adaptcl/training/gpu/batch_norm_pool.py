@@ -16,8 +16,7 @@ from adaptcl.training.gpu.batch_norm import MOST_PARTS, WIDE, LaunchPlan
 from adaptcl.training.gpu.kernels import batch_norm_kernels as sums_kernels
 from adaptcl.training.gpu.kernels import batch_norm_pool_kernels as kernels
 
-_BLOCK, _WARPS = 32, 8
-"""Squares that a program handles together, and its warps."""
+_BLOCK, _WARPS = 32, 8  # squares that a program handles together, and its warps
 
 
 def batch_norm_pool(

@@ -24,8 +24,7 @@ from adaptcl.units import State
 
 CAPTURING = threading.Lock()
 """Held during a capture: memory that another thread frees meanwhile would end up in the graph."""
-_ROOM = 0.25
-"""The share of the memory that must be free for a capture."""
+_ROOM = 0.25  # the share of the memory that must be free for a capture
 
 
 def is_short(device: torch.device) -> bool:
@@ -52,10 +51,8 @@ class BatchTable:
         """Make room for `capacity` batches of up to `width` samples."""
         self.rows = torch.zeros(capacity, 4 if moves else 1, width, dtype=torch.long)
         self.rows = self.rows.to(device)
-        self.noted = torch.zeros(capacity, device=device)
-        """The losses of the steps."""
-        self.counter = torch.zeros(1, dtype=torch.long, device=device)
-        """The number of the next row."""
+        self.noted = torch.zeros(capacity, device=device)  # the losses of the steps
+        self.counter = torch.zeros(1, dtype=torch.long, device=device)  # the number of the next row
 
     def holds(self, count: int, width: int) -> bool:
         """Whether there is room for this many batches of this many samples."""

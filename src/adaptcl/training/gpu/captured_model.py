@@ -34,8 +34,7 @@ except ImportError:  # Triton comes with PyTorch for GPUs on most systems, not o
 else:
     _HAS_TRITON = True
 
-_WARM_UP = 1
-"""Steps before a capture, in which libraries choose kernels and ours are compiled."""
+_WARM_UP = 1  # steps before a capture, in which libraries choose kernels and ours are compiled
 _SAME_LOSS = 1e-6
 """Relative tolerance between two losses of the same outputs: on a GPU, sums have no fixed order."""
 
@@ -78,8 +77,7 @@ class CapturedModel:
         self._shortcuts: Shortcuts | None = None
         self._pool: Any = None
         self._table: BatchTable | None = None
-        self._steps: dict[int, _Step] = {}
-        """By batch size: the last batch of an epoch is smaller."""
+        self._steps: dict[int, _Step] = {}  # by batch size: the last batch of an epoch is smaller
         self._tensors = ModelTensors(model)
         # Each model has its own stream. A graph remembers cuBLAS's workspace, which belongs to the
         # stream of the capture, and steps that run at the same time must not share one. PyTorch

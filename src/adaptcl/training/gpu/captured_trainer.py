@@ -42,8 +42,7 @@ class CapturedModels:
         self.model = model
         self.objective = objective
         self.units = units
-        self.possible = True
-        """False once a model could not be captured; then no other is tried."""
+        self.possible = True  # False once a model could not be captured; then no other is tried
         self._samples = samples
         self._half = half
         self._lock = threading.Lock()

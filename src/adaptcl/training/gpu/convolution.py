@@ -18,14 +18,10 @@ from torch.autograd import Function
 from adaptcl.training.gpu.kernels import convolution_kernels as kernels
 from adaptcl.training.gpu.shortcuts import Convolution
 
-_COLOURS = 8
-"""Images with fewer channels are photographs; libraries want at least this many."""
-_WEIGHTS = 256
-"""Most weights of a filter over colours: they must fit into one product."""
-_PROGRAMS = 64
-"""A filter gradient is split until it keeps this many programs busy."""
-_ADDED = 1024
-"""Entries of a filter gradient that one program adds up."""
+_COLOURS = 8  # images with fewer channels are photographs; libraries want at least this many
+_WEIGHTS = 256  # most weights of a filter over colours: they must fit into one product
+_PROGRAMS = 64  # a filter gradient is split until it keeps this many programs busy
+_ADDED = 1024  # entries of a filter gradient that one program adds up
 
 
 def fits(call: Convolution) -> bool:

@@ -36,8 +36,7 @@ class Descent:
         self._weights = torch.zeros(length, device=device)
         self._velocities = torch.zeros(length, device=device)
         self._halves = self._weights.bfloat16() if half else None
-        self.leaves: dict[str, Tensor] = {}
-        """What the forward pass reads, by parameter name."""
+        self.leaves: dict[str, Tensor] = {}  # what the forward pass reads, by parameter name
         multiplied = _multiplied(model) if half else set()
         for name, parameter in named.items():
             place = self._places[name]

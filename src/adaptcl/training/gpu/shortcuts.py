@@ -71,12 +71,9 @@ class Operations:
     """Our operations, and which inputs they can take."""
 
     batch_norm: BatchNorm
-    normalises: Callable[[Tensor], bool]
-    """Whether `batch_norm` can take an input."""
-    batch_norm_pool: BatchNorm
-    """The same with a ReLU and the usual max-pool behind it."""
-    halve: Callable[[Tensor], Tensor]
-    """The usual max-pool, 2×2 with stride 2."""
+    normalises: Callable[[Tensor], bool]  # whether `batch_norm` can take an input
+    batch_norm_pool: BatchNorm  # the same with a ReLU and the usual max-pool behind it
+    halve: Callable[[Tensor], Tensor]  # the usual max-pool, 2×2 with stride 2
     halves: Callable[[Tensor], bool]
     convolve: Callable[[Convolution], Tensor]
     convolves: Callable[[Convolution], bool]
@@ -86,10 +83,8 @@ class Operations:
 class Shortcuts:
     """What can be shortened. Operations are numbered in their order."""
 
-    norms: frozenset[int] = frozenset()
-    """Batch norms that our operation can do."""
-    with_relu: frozenset[int] = frozenset()
-    """Those of them that a ReLU follows."""
+    norms: frozenset[int] = frozenset()  # batch norms that our operation can do
+    with_relu: frozenset[int] = frozenset()  # those of them that a ReLU follows
     with_pool: frozenset[int] = frozenset()
     """Those of them that a ReLU and then a max-pool by halves follow."""
     without_bias: dict[int, int] = field(default_factory=dict)

@@ -15,10 +15,8 @@ from torch import Tensor
 
 from adaptcl.units import FIXED, Kept, UnitMap, with_fixed
 
-_ALIGNED = 64
-"""Every tensor begins at a multiple of this many entries, which allows fast loads."""
-_PIECE = 4096
-"""Entries of a slice that no unit owns, at most."""
+_ALIGNED = 64  # every tensor begins at a multiple of this many entries, which allows fast loads
+_PIECE = 4096  # entries of a slice that no unit owns, at most
 
 
 class TwoOwnersError(Exception):
@@ -50,14 +48,10 @@ class Slices:
     (e // inners[i]) · outers[i] + e % inners[i], counted from the beginning of the slice.
     """
 
-    firsts: Tensor
-    """The first slice of each group, and at the end the number of slices."""
-    roots: Tensor
-    """√|g| of each group, its weight in the lasso; 0 if no unit owns it."""
-    tensors: Tensor
-    """The number of each slice's tensor."""
-    offsets: Tensor
-    """Where each slice begins in its tensor."""
+    firsts: Tensor  # the first slice of each group, and at the end the number of slices
+    roots: Tensor  # √|g| of each group, its weight in the lasso; 0 if no unit owns it
+    tensors: Tensor  # the number of each slice's tensor
+    offsets: Tensor  # where each slice begins in its tensor
     counts: Tensor
     inners: Tensor
     outers: Tensor

@@ -23,8 +23,7 @@ from adaptcl.data.sources import FOLDER
 from adaptcl.engines.network.agreement import LocalStatistics
 from adaptcl.engines.network.fingerprint import MismatchError
 
-_LISTED = 10
-"""How many of the server's classes an error names."""
+_LISTED = 10  # how many of the server's classes an error names
 
 
 class LocalData:

@@ -29,11 +29,9 @@ from adaptcl.codecs.codec import Memory
 from adaptcl.errors import AdaptCLWarning, RunFolderError
 from adaptcl.training.worker import WorkerMemory
 
-_TASKS = 4
-"""How many memories to keep, whatever their size."""
+_TASKS = 4  # how many memories to keep, whatever their size
 
-_BYTES = 2**29
-"""How large all memories together may be if there are more."""
+_BYTES = 2**29  # how large all memories together may be if there are more
 
 
 class Memories:
@@ -43,8 +41,7 @@ class Memories:
         name = hashlib.sha256(f"{run}/{worker}".encode()).hexdigest()[:16]
         self._stem = f"memory-{name}-"
         self._folder = folder
-        self._first: int | None = None
-        """The round before which the first memory was kept."""
+        self._first: int | None = None  # the round before which the first memory was kept
         self._lasso: float | None = None
         try:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)

@@ -58,8 +58,7 @@ from adaptcl.engines.network.frames import frame_of, parts_of, printable, to_rec
 from adaptcl.engines.network.keys import WorkerKeys, public_pem, trusting
 from adaptcl.errors import AdaptCLError, UpdateError
 
-LEAST_BYTES, MOST_BYTES = 2**17, 2**20
-"""Size of a piece."""
+LEAST_BYTES, MOST_BYTES = 2**17, 2**20  # size of a piece
 
 PIECE_S = 150.0
 """How long the pieces under way may take together. Flower forgets an answer if no piece of it comes
@@ -68,8 +67,7 @@ for 180 s."""
 _AIM_S = 4.0
 """How long they should take: a fraction of the silence after which a worker counts as lost."""
 
-_AT_ONCE = 2
-"""With two, the link is busy while one waits for its confirmation."""
+_AT_ONCE = 2  # with two, the link is busy while one waits for its confirmation
 
 
 @dataclass(frozen=True)
@@ -84,8 +82,7 @@ class Uplink:
     """Chunk size of a worker's upload, chosen from its measured bandwidth."""
 
     def __init__(self) -> None:
-        self._rate = 0.0
-        """Bytes per second."""
+        self._rate = 0.0  # bytes per second
 
     def pieces(self) -> Pieces:
         room = int(_AIM_S * self._rate)
@@ -98,15 +95,13 @@ class Uplink:
             self._rate = size / max(seconds, 1e-6)
 
 
-_CALL_S = 30.0
-"""How long a call that fetches a message, or waits for one, may hear nothing."""
+_CALL_S = 30.0  # how long a call that fetches a message, or waits for one, may hear nothing
 
 _FETCHED_AT_ONCE = 2
 """How many parts of a message to fetch at once. Unlike an upload, a slow download is heard as it
 comes."""
 
-MESSAGE_BYTES = 2**32
-"""Size limit of a message: a model of a billion numbers."""
+MESSAGE_BYTES = 2**32  # size limit of a message: a model of a billion numbers
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")

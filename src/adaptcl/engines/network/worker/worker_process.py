@@ -50,8 +50,7 @@ from adaptcl.training.wire import FrozenCopy, digest, encode, frozen_tensors
 from adaptcl.training.worker import Worker, WorkerMemory
 from adaptcl.units import State, UnitMap
 
-_RETRY_S = 1.0
-"""Seconds between two tries to connect."""
+_RETRY_S = 1.0  # seconds between two tries to connect
 
 
 @dataclass(frozen=True)
@@ -66,8 +65,7 @@ class LocalWorkload:
     precision: str
     custom_orders: Mapping[str, WorkerOrder] = field(default_factory=dict)
     """Custom pruning orders that the owner of the machine allows."""
-    held_back: Samples | None = None
-    """What the worker tests on, if the server asks for tests."""
+    held_back: Samples | None = None  # what the worker tests on, if the server asks for tests
     test_every: int = 1
     objective: Objective = CLASSIFICATION
     custom_optimizer: OptimizerFactory | None = None
@@ -84,8 +82,7 @@ class ServerConnection:
 
     address: str
     keys: WorkerKeys
-    patience: float
-    """How many seconds to try before giving up."""
+    patience: float  # how many seconds to try before giving up
     silence: float = 30.0
     """Seconds without a heartbeat after which the server counts this worker as lost."""
 
