@@ -20,11 +20,8 @@ from adaptcl.lazy import lazy_names
 
 if TYPE_CHECKING:
     from adaptcl import events
-    from adaptcl.api.comparisons import compare, plot
-    from adaptcl.api.forecasts import forecast
-    from adaptcl.api.results import Result, Results
-    from adaptcl.api.run import run
-    from adaptcl.api.sweep import sweep
+    from adaptcl.api.results import Result, Results, compare, plot
+    from adaptcl.api.run import forecast, run, sweep
     from adaptcl.report.progress import Progress
     from adaptcl.runs.result import Delivered, load
     from adaptcl.training.objective import custom_objective
@@ -37,14 +34,14 @@ else:
             "Progress": "adaptcl.report.progress",
             "Result": "adaptcl.api.results",
             "Results": "adaptcl.api.results",
-            "compare": "adaptcl.api.comparisons",
+            "compare": "adaptcl.api.results",
             "custom_objective": "adaptcl.training.objective",
             "describe": "adaptcl.units",
-            "forecast": "adaptcl.api.forecasts",
+            "forecast": "adaptcl.api.run",
             "load": "adaptcl.runs.result",
-            "plot": "adaptcl.api.comparisons",
+            "plot": "adaptcl.api.results",
             "run": "adaptcl.api.run",
-            "sweep": "adaptcl.api.sweep",
+            "sweep": "adaptcl.api.run",
         },
     )
 

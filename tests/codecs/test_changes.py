@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from adaptcl.codecs import Payload
-from adaptcl.codecs.changes import Reader
+from adaptcl.codecs.codec import Reader
 from adaptcl.errors import UpdateError
 
 

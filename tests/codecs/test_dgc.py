@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from adaptcl.codecs import Memory, Parcel, Payload
-from adaptcl.codecs.changes import Reader
+from adaptcl.codecs.codec import Reader
 from adaptcl.codecs.dgc import DGC, DGCSettings, pack_sparse, saves_bytes, unpack_sparse
 from adaptcl.errors import UpdateError
 from adaptcl.settings import build

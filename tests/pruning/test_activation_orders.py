@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from adaptcl.pruning import WorkerView
-from adaptcl.pruning.activation_orders import HRank, Taylor
+from adaptcl.pruning.worker_orders import HRank, Taylor
 
 Views = Callable[..., WorkerView]
 

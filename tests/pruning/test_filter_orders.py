@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from adaptcl.pruning import WorkerView
-from adaptcl.pruning.filter_orders import FPGM, L1
+from adaptcl.pruning.worker_orders import FPGM, L1
 
 Views = Callable[..., WorkerView]
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from adaptcl.pruning.measurements import filter_slot, units_of_rows
+from adaptcl.pruning.order import filter_slot, units_of_rows
 from adaptcl.units import FIXED, Layer, Slot, trace
 
 

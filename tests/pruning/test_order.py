@@ -20,7 +20,7 @@ from adaptcl.pruning import (
     server_order,
     worker_order,
 )
-from adaptcl.pruning.activation_orders import HRank
+from adaptcl.pruning.worker_orders import HRank
 
 ServerViews = Callable[..., ServerView]
 WorkerViews = Callable[..., WorkerView]

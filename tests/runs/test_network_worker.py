@@ -16,8 +16,12 @@ from adaptcl import models
 from adaptcl.config import configure
 from adaptcl.data import DataSet, Samples, load
 from adaptcl.data.description import Inputs
-from adaptcl.engines.network.fingerprint import MismatchError, fingerprint, for_the_server
-from adaptcl.engines.network.invitation import Invitation
+from adaptcl.engines.network.invitation import (
+    Invitation,
+    MismatchError,
+    fingerprint,
+    for_the_server,
+)
 from adaptcl.engines.network.shared_units import units_to_json
 from adaptcl.engines.network.worker.local_data import LocalData
 from adaptcl.engines.network.worker.worker_process import Participation

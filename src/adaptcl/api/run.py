@@ -1,4 +1,4 @@
-"""`adaptcl.run`: train your model on your data with simulated workers, from Python."""
+"""`adaptcl.run`, `forecast` and `sweep`: train your model on your data with simulated workers."""
 
 from __future__ import annotations
 
@@ -7,24 +7,31 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
+from inspect import isclass
 from pathlib import Path
 from typing import Any
 
 import torch
+from rich.console import Console
 from torch import nn
 
 from adaptcl import config as configuration
-from adaptcl.api.results import Result, show_in_folder, with_progress
+from adaptcl.api.results import Result, Results, show_in_folder, with_progress
 from adaptcl.config import Config
 from adaptcl.config.config import FROM_PYTHON, settings_from_python
 from adaptcl.config.effects import explain_ineffective
+from adaptcl.config.grid import expand_grid
+from adaptcl.custom import import_name
 from adaptcl.data.convert import Collate
 from adaptcl.errors import SettingError, describe_type, warn_user
 from adaptcl.events import Event, Listener, Warned
 from adaptcl.records import RoundRecord, Summary
 from adaptcl.report.figures import PictureOptions
+from adaptcl.report.table import forecast_table
 from adaptcl.runs.files.folder import RunFolder
 from adaptcl.runs.files.run_files import is_run_folder, read_delivered, read_finished
+from adaptcl.runs.forecast import Forecast, forecast_workload
+from adaptcl.runs.result import FailedRun, noting_failure
 from adaptcl.runs.resumption import asks_for_more_rounds, recognise
 from adaptcl.runs.session import run_session
 from adaptcl.runs.simulated_session import simulated_session
@@ -226,3 +233,98 @@ def _noting(
 def _as_warning(event: Event) -> None:
     if isinstance(event, Warned):
         warn_user(event.message)
+
+
+class Forecasts(tuple[Forecast, ...]):
+    """A forecast for each strategy. `print` writes them as a table, a notebook too."""
+
+    def __repr__(self) -> str:
+        console = Console(width=100, force_terminal=False, color_system=None)
+        with console.capture() as captured:
+            console.print(forecast_table(self))
+        return captured.get().rstrip()
+
+    def _repr_html_(self) -> str:
+        return forecast_table(self).html()
+
+
+def forecast(
+    model: nn.Module,
+    train: Any,
+    test: Any,
+    *,
+    preset: str | None = None,
+    **settings: Any,
+) -> Forecasts:
+    """Compute how long a run would take on its clock, without training anything.
+
+    The arguments are those of `adaptcl.run`. `strategy` may be a list, with a forecast for each.
+    """
+    named = settings.get("strategy")
+    strategies = named if isinstance(named, list | tuple) else [named]
+    found = []
+    for strategy in strategies:
+        chosen = {**settings, "strategy": strategy} if strategy is not None else settings
+        config, workload = prepare(model, train, test, preset, chosen)
+        found.append(forecast_workload(config, workload))
+    return Forecasts(found)
+
+
+def sweep(
+    model: nn.Module,
+    train: Any,
+    test: Any,
+    *,
+    out: str | Path | None = None,
+    resume: bool = False,
+    listeners: Listener | Sequence[Listener] = (),
+    track: str | Sequence[str] = (),
+    figures: str = "png",
+    progress: bool | None = None,
+    preset: str | None = None,
+    **settings: Any,
+) -> Results:
+    """Make a run for each combination of the listed settings, and return all results.
+
+    Any setting may be a list: `strategy=["fedavg-s", "adaptcl"], seed=[1, 2, 3], sigma=[2, 5]` are
+    twelve runs. Everything else is as in `adaptcl.run`. With `out` each run has a folder below it;
+    called again with `resume=True`, it goes on where it was interrupted.
+
+    If a run fails, the others go on; a warning says so, and `failed` of the results names it.
+    """
+    pictures = PictureOptions.parse(figures)
+    code = {name: value for name, value in settings.items() if _is_code(name, value)}
+    named = {name: _named(name, value) for name, value in settings.items() if name not in code}
+    values = {"model": FROM_PYTHON, "data": FROM_PYTHON}
+    results, failed = list[Result](), list[FailedRun]()
+    with with_progress(progress, listeners) as heard:
+        for point in expand_grid(configuration.over_preset(preset, values, named)):
+            job = point.config.job
+            chosen = {name: point.values[name] for name in named if name in point.values}
+            chosen |= {"strategy": job.strategy, "seed": job.seed, **code}
+            folder = None if out is None else Path(out) / point.name
+            options: dict[str, Any] = {"out": folder, "resume": resume, "track": track, **chosen}
+            options |= {"preset": preset, "figures": "none", "progress": False}
+            with noting_failure(job.strategy, job.seed, folder, failed) as count_rounds:
+                options["listeners"] = [*heard, count_rounds]
+                results.append(run(model, train, test, **options))
+    if not results:
+        raise failed[0].error
+    for each in failed:
+        warn_user(str(each))
+    show_in_folder(results, None if out is None else Path(out), pictures)
+    made = Results(results)
+    made.failed = tuple(failed)
+    return made
+
+
+def _is_code(name: str, value: Any) -> bool:
+    """Whether an argument of `adaptcl.run` is no setting with a value, but the user's code."""
+    return name in ("loss", "metrics", "collate") or (callable(value) and not isclass(value))
+
+
+def _named(name: str, value: Any) -> Any:
+    """A setting with names in place of classes."""
+    if isinstance(value, list | tuple):
+        return [_named(name, each) for each in value]
+    return import_name(value, name) if isinstance(value, type) else value

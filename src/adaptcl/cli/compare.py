@@ -1,4 +1,4 @@
-"""The command `adaptcl compare`, and the table and figures that other commands end with."""
+"""The commands `adaptcl compare`, `report` and `watch`, and the tables that other commands print."""
 
 from __future__ import annotations
 
@@ -9,11 +9,14 @@ from pathlib import Path
 
 from rich.console import Console
 
+from adaptcl.cli import say
 from adaptcl.errors import RunFolderError
-from adaptcl.page.html import REPORT, write_reports
+from adaptcl.page.html import REPORT, write_report, write_reports
+from adaptcl.page.page_server import Watch
 from adaptcl.report.comparison import Comparison, compare
 from adaptcl.report.csv_file import write_comparison
 from adaptcl.report.figures import PictureOptions, draw
+from adaptcl.report.labels import distinct_labels
 from adaptcl.report.saved_run import Run, by_strategy, read_run
 from adaptcl.report.table import comparison_table
 from adaptcl.report.verdict import verdict
@@ -160,3 +163,32 @@ def show_the_others(
         raise RunFolderError(
             f"{len(failed)} of {len(folders)} runs failed:{named}\n`{again}` goes on with them."
         )
+
+
+def report_runs(options: argparse.Namespace) -> None:
+    runs = by_strategy([read_run(path) for path in named_runs(options.runs)])
+    try:
+        write_report(distinct_labels(runs), Path(options.out))
+    except OSError as error:
+        raise RunFolderError(f"{options.out} cannot be written: {error.strerror}.") from None
+    print(f"report   {options.out}")
+
+
+def watch_runs(options: argparse.Namespace) -> None:
+    places = [Path(word) for word in options.runs]
+    for place in places:
+        if not place.is_dir():
+            raise RunFolderError(f"There is no folder {place}.")
+    watch = Watch(places, options.host, options.port)
+    print(f"watching at {watch.address} (Ctrl-C ends the page, not the runs)", flush=True)
+    try:
+        watch.serve()
+    except KeyboardInterrupt:
+        watch.close_at_once()
+
+
+def start_page(folders: Sequence[Path]) -> None:
+    """Serve the page of some runs from this process, as long as it runs."""
+    watch = Watch(folders)
+    watch.start()
+    say(f"watch it at {watch.address}")

@@ -12,8 +12,7 @@ from pathlib import Path
 from rich.console import Console
 
 from adaptcl.cli import doing, say
-from adaptcl.cli.compare import picture_options, show_the_others
-from adaptcl.cli.page import start_page
+from adaptcl.cli.compare import picture_options, show_the_others, start_page
 from adaptcl.cli.requested_runs import (
     ineffective_settings,
     named_listeners,

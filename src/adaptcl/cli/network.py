@@ -15,9 +15,8 @@ from pathlib import Path
 import torch
 
 from adaptcl.cli import say
-from adaptcl.cli.compare import picture_options, show_runs
+from adaptcl.cli.compare import picture_options, show_runs, start_page
 from adaptcl.cli.job_commands import saying_how_to_resume
-from adaptcl.cli.page import start_page
 from adaptcl.cli.requested_runs import requested_runs
 from adaptcl.errors import SettingError
 from adaptcl.events import Listener

@@ -226,7 +226,7 @@ def _add_pages(commands: Any) -> None:
     report = _command(
         commands,
         "report",
-        "page.report_runs",
+        "compare.report_runs",
         "write a page about any runs",
         "Write one HTML file about any runs, which opens offline and can be mailed.",
     )
@@ -235,7 +235,7 @@ def _add_pages(commands: Any) -> None:
     watch = _command(
         commands,
         "watch",
-        "page.watch_runs",
+        "compare.watch_runs",
         "show runs on a local page while they go on",
         "Show runs on a local page that follows them. It only reads: ending it never touches a",
         "run.",

@@ -11,14 +11,13 @@ from typing import Any
 
 from adaptcl import config
 from adaptcl.cli import network
-from adaptcl.cli.compare import named_runs, picture_options, show_runs_in_place
+from adaptcl.cli.compare import named_runs, picture_options, show_runs_in_place, start_page
 from adaptcl.cli.job_commands import (
     load_with_progress,
     saying_how_to_resume,
     session_of,
     unfinished,
 )
-from adaptcl.cli.page import start_page
 from adaptcl.cli.requested_runs import named_listeners
 from adaptcl.config.config import FROM_PYTHON
 from adaptcl.errors import AdaptCLError, RunFolderError, SettingError

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from adaptcl.codecs.changes import Reader
-from adaptcl.codecs.codec import Codec, Codecs, Memory, Parcel, Payload
+from adaptcl.codecs.codec import Codec, Codecs, Memory, Parcel, Payload, Reader
 from adaptcl.codecs.dgc import DGC
 from adaptcl.codecs.plain import Plain
 from adaptcl.codecs.rounded import FP16, Int8

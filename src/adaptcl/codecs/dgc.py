@@ -21,8 +21,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from adaptcl.codecs.changes import WHOLE, Reader, add_changes, entry
-from adaptcl.codecs.codec import Memory, Parcel, Payload
+from adaptcl.codecs.codec import WHOLE, Memory, Parcel, Payload, Reader, add_changes, entry
 from adaptcl.errors import UpdateError
 from adaptcl.settings import setting
 from adaptcl.units import State, cut, put_back

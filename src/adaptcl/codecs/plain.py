@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from adaptcl.codecs.changes import Reader
-from adaptcl.codecs.codec import Memory, NoSettings, Parcel, Payload
+from adaptcl.codecs.codec import Memory, NoSettings, Parcel, Payload, Reader
 from adaptcl.units import State
 
 

@@ -17,8 +17,16 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from adaptcl.codecs.changes import WHOLE, Reader, add_changes, entry
-from adaptcl.codecs.codec import Memory, NoSettings, Parcel, Payload
+from adaptcl.codecs.codec import (
+    WHOLE,
+    Memory,
+    NoSettings,
+    Parcel,
+    Payload,
+    Reader,
+    add_changes,
+    entry,
+)
 from adaptcl.units import State
 
 CHANGE, SCALE = "change", "scale"

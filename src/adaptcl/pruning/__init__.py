@@ -10,13 +10,12 @@ from collections.abc import Mapping
 from typing import cast
 
 from adaptcl.errors import SettingError
-from adaptcl.pruning.activation_orders import HRank, Taylor
 from adaptcl.pruning.budget import fit, grow, importance_lost, prune
 from adaptcl.pruning.cig_bnscalor import BalancedBNscalor, CIGBNscalor
-from adaptcl.pruning.filter_orders import FPGM, L1
 from adaptcl.pruning.index_orders import Index, NoAdjacent, NoConstant, NoIdentical
 from adaptcl.pruning.order import ServerOrder, ServerView, WorkerOrder, WorkerView, custom_order
 from adaptcl.pruning.similarity import mean_similarity, similarity
+from adaptcl.pruning.worker_orders import FPGM, L1, HRank, Taylor
 from adaptcl.settings import is_custom
 
 SERVER_ORDERS: dict[str, ServerOrder] = {

@@ -10,8 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from adaptcl.pruning.measurements import UnitMeans
-from adaptcl.pruning.order import ServerView
+from adaptcl.pruning.order import ServerView, UnitMeans
 from adaptcl.units import FIXED, State, UnitMap
 
 

@@ -12,13 +12,13 @@ import torch
 from adaptcl import models
 from adaptcl.codecs import CODECS, codec_class, codecs
 from adaptcl.config import JobSettings
-from adaptcl.engines.network.fingerprint import (
+from adaptcl.engines.network.invitation import (
+    Invitation,
     MismatchError,
     objective_in_words,
     refuse_other_model,
     refuse_other_objective,
 )
-from adaptcl.engines.network.invitation import Invitation
 from adaptcl.engines.network.shared_units import units_from_json
 from adaptcl.engines.network.worker.local_data import LocalData
 from adaptcl.engines.network.worker.worker_process import (

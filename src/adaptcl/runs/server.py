@@ -17,8 +17,7 @@ from adaptcl.codecs.codec import Codecs
 from adaptcl.config import Config, JobSettings, configure
 from adaptcl.custom import note_custom_code
 from adaptcl.data.description import BY_WORKERS, Inputs
-from adaptcl.engines.network.fingerprint import fingerprint, objective_in_words, outline
-from adaptcl.engines.network.invitation import Invitation
+from adaptcl.engines.network.invitation import Invitation, fingerprint, objective_in_words, outline
 from adaptcl.engines.network.keys import server_keys
 from adaptcl.engines.network.server.fleet import Fleet
 from adaptcl.engines.network.server.transport import Network

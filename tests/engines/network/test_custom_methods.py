@@ -15,8 +15,7 @@ import torch
 pytest.importorskip("flwr", reason="the network engine needs flwr: pip install 'adaptcl[network]'")
 
 from adaptcl.data.description import Inputs
-from adaptcl.engines.network.fingerprint import MismatchError
-from adaptcl.engines.network.invitation import Invitation
+from adaptcl.engines.network.invitation import Invitation, MismatchError
 from adaptcl.engines.network.worker.local_data import LocalData
 from adaptcl.errors import AdaptCLError, SettingError
 from adaptcl.runs.network_worker import OwnerChoices, prepare, refuse_unusable, work

@@ -6,14 +6,14 @@ import pytest
 import torch
 from torch import nn
 
-from adaptcl.engines.network.fingerprint import (
+from adaptcl.engines.network.invitation import (
     WORDS,
     MismatchError,
     fingerprint,
     outline,
+    read_outline,
     refuse_other_model,
 )
-from adaptcl.engines.network.invitation import read_outline
 from adaptcl.units.tracing.trace import without_units
 
 

@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 
 from adaptcl.data.description import Inputs
-from adaptcl.engines.network.fingerprint import PARTS, WORDS
 from adaptcl.engines.network.frames import Frame
-from adaptcl.engines.network.invitation import Invitation, read_outline
+from adaptcl.engines.network.invitation import PARTS, WORDS, Invitation, read_outline
 from adaptcl.errors import AdaptCLError
 
 IMAGES = Inputs((3, 20, 30), "uint8", (0.1, 0.2, 0.3), (1.0, 2.0, 0.5), ("cat", "dog"))

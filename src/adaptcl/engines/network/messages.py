@@ -14,8 +14,7 @@ from typing import Any
 
 import torch
 
-from adaptcl.codecs.changes import Reader
-from adaptcl.codecs.codec import Codec, Payload
+from adaptcl.codecs.codec import Codec, Payload, Reader
 from adaptcl.engines.network.frames import Frame, is_whole_number, pack_kept, unpack_kept
 from adaptcl.engines.network.invitation import Reply
 from adaptcl.errors import UpdateError

@@ -14,7 +14,7 @@ from PIL import Image
 
 from adaptcl.data import DataSet, Samples
 from adaptcl.data.description import Inputs
-from adaptcl.engines.network.fingerprint import MismatchError
+from adaptcl.engines.network.invitation import MismatchError
 from adaptcl.engines.network.worker.local_data import LocalData
 from adaptcl.errors import DataError
 

@@ -18,9 +18,8 @@ pytest.importorskip("flwr", reason="the network engine needs flwr: pip install '
 from adaptcl import models
 from adaptcl.codecs import Payload, codecs
 from adaptcl.data.description import Inputs
-from adaptcl.engines.network.fingerprint import fingerprint
 from adaptcl.engines.network.frames import Frame
-from adaptcl.engines.network.invitation import Invitation, Reply
+from adaptcl.engines.network.invitation import Invitation, Reply, fingerprint
 from adaptcl.engines.network.keys import WorkerKeys, make_keys, server_keys, worker_keys
 from adaptcl.engines.network.messages import INVITE, read_update, task_frame
 from adaptcl.engines.network.server.fleet import Fleet

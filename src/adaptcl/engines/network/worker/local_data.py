@@ -21,7 +21,7 @@ from adaptcl.data.image_folder import ImageFolder
 from adaptcl.data.items import Items
 from adaptcl.data.sources import FOLDER
 from adaptcl.engines.network.agreement import LocalStatistics
-from adaptcl.engines.network.fingerprint import MismatchError
+from adaptcl.engines.network.invitation import MismatchError
 
 _LISTED = 10  # how many of the server's classes an error names
 

@@ -21,9 +21,14 @@ from torch import Tensor, nn
 from adaptcl.codecs.codec import Codecs
 from adaptcl.data import Samples
 from adaptcl.engines.network.agreement import LocalStatistics
-from adaptcl.engines.network.fingerprint import fingerprint, for_the_owner, for_the_server
 from adaptcl.engines.network.frames import Frame, pack_kept
-from adaptcl.engines.network.invitation import Invitation, Reply
+from adaptcl.engines.network.invitation import (
+    Invitation,
+    Reply,
+    fingerprint,
+    for_the_owner,
+    for_the_server,
+)
 from adaptcl.engines.network.keys import WorkerKeys
 from adaptcl.engines.network.messages import (
     DESCRIBE,
