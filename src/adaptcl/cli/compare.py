@@ -1,4 +1,4 @@
-"""The commands `adaptcl compare`, `report` and `watch`, and the tables that other commands print."""
+"""The commands `adaptcl compare`, `report` and `watch`, and the tables of other commands."""
 
 from __future__ import annotations
 
