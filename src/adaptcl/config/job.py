@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 from adaptcl.codecs import CODECS, DOWN_CODECS, SAME
 from adaptcl.errors import SettingError
@@ -12,166 +13,127 @@ from adaptcl.training.devices import PRECISIONS
 from adaptcl.training.metrics import HIGHER, LOWER
 from adaptcl.training.objective import OBJECTIVES
 
+_job, _data, _output, _machine = (
+    partial(setting, group=heading) for heading in ("job", "data", "output", "machine")
+)
+
 
 @dataclass(frozen=True)
 class JobSettings:
     """What is trained, on which data, by how many workers, and on which machine."""
 
-    strategy: str = setting(
-        "adaptcl",
-        "the method of collaborative learning",
-        choices=STRATEGIES,
-        or_custom=True,
-        group="job",
+    strategy: str = _job(
+        "adaptcl", "the method of collaborative learning", choices=STRATEGIES, or_custom=True
     )
-    model: str = setting(
-        "vgg16",
-        "a model by name, or your own as package.module:factory(shape, classes)",
-        group="job",
+    model: str = _job(
+        "vgg16", "a model by name, or your own as package.module:factory(shape, classes)"
     )
-    data: str = setting(
+    data: str = _data(
         "cifar10",
         "a data set by name, an .npz file, folder:PATH, or your own as package.module:load; for a "
         "server without data inputs:FILE",
-        group="data",
     )
-    data_dir: str = setting("", "the folder with the files of the data set", group="data")
-    samples: int = setting(
-        0, "number of training samples, drawn at random; 0 uses all", at_least=0, group="data"
-    )
-    objective: str = setting(
+    data_dir: str = _data("", "the folder with the files of the data set")
+    samples: int = _data(0, "number of training samples, drawn at random; 0 uses all", at_least=0)
+    objective: str = _job(
         "classification",
         "what is learned: the loss, the metrics and the form of the targets",
         choices=OBJECTIVES,
         or_custom=True,
-        group="job",
     )
-    main_metric: str = setting(
-        "",
-        "the metric that tests are compared by; empty takes the first of the objective",
-        group="job",
+    main_metric: str = _job(
+        "", "the metric that tests are compared by; empty takes the first of the objective"
     )
-    better: str = setting(
+    better: str = _job(
         "",
         "which values of the main metric are better; empty goes by the metric",
         choices=("", HIGHER, LOWER),
-        group="job",
     )
-    workers: int = setting(10, "number of workers (W)", at_least=1, group="job")
-    rounds: int = setting(150, "number of rounds (T)", at_least=1, group="job")
-    max_virtual_time: float = setting(
+    workers: int = _job(10, "number of workers (W)", at_least=1)
+    rounds: int = _job(150, "number of rounds (T)", at_least=1)
+    max_virtual_time: float = _job(
         0.0,
         "end the run after the round in which its clock reaches this many seconds; 0 sets no limit",
         at_least=0,
-        group="job",
     )
-    target_accuracy: float = setting(
+    target_accuracy: float = _job(
         0.0,
         "end the run once a test reaches this accuracy in per cent; 0 sets no target",
         at_least=0,
         at_most=100,
         condition=With("objective", "classification"),
-        group="job",
     )
-    target: float | None = setting(
-        None,
-        "end the run once the main metric of a test reaches this value; none sets no target",
-        group="job",
+    target: float | None = _job(
+        None, "end the run once the main metric of a test reaches this value; none sets no target"
     )
-    early_stopping: int = setting(
-        0,
-        "end the run after this many rounds without a better test; 0 never does",
-        at_least=0,
-        group="job",
+    early_stopping: int = _job(
+        0, "end the run after this many rounds without a better test; 0 never does", at_least=0
     )
-    seed: int = setting(
-        1, "fixes all randomness of the run", at_least=0, at_most=2**63 - 1, group="job"
+    seed: int = _job(1, "fixes all randomness of the run", at_least=0, at_most=2**63 - 1)
+    partition: str = _data(
+        "iid", "how the data is split among the workers", choices=("iid", "by-label", "dirichlet")
     )
-    partition: str = setting(
-        "iid",
-        "how the data is split among the workers",
-        choices=("iid", "by-label", "dirichlet"),
-        group="data",
-    )
-    label_share: float = setting(
+    label_share: float = _data(
         80.0,
         "by-label: percentage of the data that is split by label (s)",
         at_least=0,
         at_most=100,
         condition=With("partition", "by-label"),
-        group="data",
     )
-    concentration: float = setting(
+    concentration: float = _data(
         0.5,
         "dirichlet: smaller values make the labels of the workers more unequal",
         above=0,
         condition=With("partition", "dirichlet"),
-        group="data",
     )
-    fixed: tuple[str, ...] = setting(
+    fixed: tuple[str, ...] = _job(
         (),
         "names of modules, with * and ?, whose units are never pruned, beside the model's defaults",
-        group="job",
     )
-    holdout: float = setting(
+    holdout: float = _data(
         0.0,
         "share of its samples that each worker holds back to test the model on; 0 tests on the "
         "test data",
         at_least=0,
         below=1,
-        group="data",
     )
-    codec: str = setting(
+    codec: str = _job(
         "plain",
         "how updates are encoded on the way to the server, and models on the way to workers",
         choices=CODECS,
         or_custom=True,
-        group="job",
     )
-    codec_down: str = setting(
+    codec_down: str = _job(
         SAME,
         "how models are encoded on the way to workers; 'same' is as codec, and plain if that only "
         "encodes updates, as dgc does",
         choices=DOWN_CODECS,
-        group="job",
     )
-    evaluate_every: int = setting(
-        1, "test the global model every so many rounds", at_least=1, group="output"
-    )
-    averaging: float = setting(
+    evaluate_every: int = _output(1, "test the global model every so many rounds", at_least=1)
+    averaging: float = _output(
         0.0,
         "test and deliver the mean of the global models of about this share of the rounds so far; "
         "0 takes the last model",
         at_least=0,
         below=1,
-        group="output",
     )
-    fresh_statistics: int = setting(
+    fresh_statistics: int = _output(
         0,
         "before the model is tested and delivered, measure the running statistics of its norm "
         "layers on so many training samples; 0 keeps the merged statistics",
         at_least=0,
-        group="output",
     )
-    checkpoint_every: int = setting(
-        1,
-        "write a checkpoint, for `adaptcl resume`, every so many rounds",
-        at_least=1,
-        group="output",
+    checkpoint_every: int = _output(
+        1, "write a checkpoint, for `adaptcl resume`, every so many rounds", at_least=1
     )
-    threads: int = setting(
+    threads: int = _machine(
         0,
         "workers trained at the same time; 0 chooses: one per core on a CPU, and on a GPU six, or "
         "three for short tasks",
         at_least=0,
-        group="machine",
     )
-    device: str = setting(
-        "cpu", "where to train, as PyTorch names it: cpu, cuda, …", group="machine"
-    )
-    precision: str = setting(
-        "tf32", "precision of matrix products on a GPU", choices=PRECISIONS, group="machine"
-    )
+    device: str = _machine("cpu", "where to train, as PyTorch names it: cpu, cuda, …")
+    precision: str = _machine("tf32", "precision of matrix products on a GPU", choices=PRECISIONS)
 
     def __post_init__(self) -> None:
         if 0 < self.target_accuracy <= 1:

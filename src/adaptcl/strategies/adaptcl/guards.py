@@ -15,6 +15,7 @@ from adaptcl.settings import Unless, setting
 from adaptcl.strategies.adaptcl.pruned_rate import (
     Point,
     RateSettings,
+    learned_rates,
     rate_to_reach,
     target_retention,
 )
@@ -45,12 +46,11 @@ _SAME = 1e-6  # times or retentions closer than this (relative) are equal
 class GuardSettings(RateSettings):
     """What the guards are set by, beside the parameters of Algorithm 2."""
 
-    target_time: str = setting(
+    target_time: str = learned_rates(
         "reachable",
         "the update time that workers are pruned to: the fastest worker's, as in the paper, or "
         "the slowest's at its smallest size if that is later, so that nobody is pruned in vain",
         choices=("reachable", "fastest"),
-        condition=Unless("pruned_rates"),
     )
     least_speed_up: float = setting(
         1.5,
@@ -59,10 +59,8 @@ class GuardSettings(RateSettings):
         at_least=1,
         condition=Unless("pruned_rates", "literal_algorithm_2"),
     )
-    literal_min_retention: bool = setting(
-        False,
-        "apply γ_min only where Algorithm 2 does, so that retention can fall below it",
-        condition=Unless("pruned_rates"),
+    literal_min_retention: bool = learned_rates(
+        False, "apply γ_min only where Algorithm 2 does, so that retention can fall below it"
     )
     grow: bool = setting(
         True,

@@ -24,8 +24,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from adaptcl.settings import Unless, setting
+
+learned_rates = partial(setting, condition=Unless("pruned_rates"))
+"""A setting that has no effect where the user gives the pruned rates."""
 
 
 @dataclass(frozen=True)
@@ -38,37 +42,21 @@ class RateSettings:
         "round of the first pruning, at the earliest 2; 0 prunes first after one pruning interval",
         at_least=0,
     )
-    max_pruned_rate: float = setting(
-        0.5,
-        "largest pruned rate of one pruning (ρ_max)",
-        at_least=0,
-        below=1,
-        condition=Unless("pruned_rates"),
+    max_pruned_rate: float = learned_rates(
+        0.5, "largest pruned rate of one pruning (ρ_max)", at_least=0, below=1
     )
-    min_pruned_rate: float = setting(
-        0.02,
-        "smallest change of retention that is worth a pruning (ρ_min)",
-        at_least=0,
-        below=1,
-        condition=Unless("pruned_rates"),
+    min_pruned_rate: float = learned_rates(
+        0.02, "smallest change of retention that is worth a pruning (ρ_min)", at_least=0, below=1
     )
-    min_retention: float = setting(
-        0.1,
-        "smallest retention of a sub-model (γ_min)",
-        above=0,
-        at_most=1,
-        condition=Unless("pruned_rates"),
+    min_retention: float = learned_rates(
+        0.1, "smallest retention of a sub-model (γ_min)", above=0, at_most=1
     )
-    alpha: float = setting(
-        2.0,
-        "caution of the first pruning: larger values prune less (α)",
-        at_least=1,
-        condition=Unless("pruned_rates"),
+    alpha: float = learned_rates(
+        2.0, "caution of the first pruning: larger values prune less (α)", at_least=1
     )
-    literal_algorithm_2: bool = setting(
+    literal_algorithm_2: bool = learned_rates(
         False,
         "follow Algorithm 2 exactly as printed, without guards; includes literal_min_retention",
-        condition=Unless("pruned_rates"),
     )
 
     @property
