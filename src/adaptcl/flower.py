@@ -66,7 +66,6 @@ __all__ = ["AdaptCL", "train"]
 _MEMORY, _BEFORE = "adaptcl-memory", "adaptcl-memory-before"
 """What a node remembers: after its latest task, and from before it."""
 _FROZEN = "adaptcl-frozen"  # the frozen tensors of the model, which the server sends once
-_NO_PARTS = "AdaptCL runs its own loop over Flower's grid; call `start`."
 
 EvaluateFunction = Callable[[int, ArrayRecord], MetricRecord | None]
 
@@ -147,27 +146,12 @@ class AdaptCL(FlowerStrategy):
     def summary(self) -> None:
         log(INFO, "\t└──> %s with %d workers", self._strategy_name, self._job.workers)
 
+    def _never_called(self, *_: Any, **__: Any) -> Any:
+        raise NotImplementedError("AdaptCL runs its own loop over Flower's grid; call `start`.")
+
     # Flower's own loop would call these four. `start` runs AdaptCL's loop, which never does.
-
-    def configure_train(
-        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
-    ) -> Iterable[Message]:
-        raise NotImplementedError(_NO_PARTS)
-
-    def aggregate_train(
-        self, server_round: int, replies: Iterable[Message]
-    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        raise NotImplementedError(_NO_PARTS)
-
-    def configure_evaluate(
-        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
-    ) -> Iterable[Message]:
-        raise NotImplementedError(_NO_PARTS)
-
-    def aggregate_evaluate(
-        self, server_round: int, replies: Iterable[Message]
-    ) -> MetricRecord | None:
-        raise NotImplementedError(_NO_PARTS)
+    configure_train = aggregate_train = _never_called
+    configure_evaluate = aggregate_evaluate = _never_called
 
 
 class _Report:

@@ -12,7 +12,7 @@ from sklearn import metrics as expected
 from torch import Tensor
 from torch.nn import functional as F
 
-from adaptcl.data.convert import IGNORED
+from adaptcl.data.columns import IGNORED
 from adaptcl.errors import SettingError
 from adaptcl.training.metrics import (
     LOWER,

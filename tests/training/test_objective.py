@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from adaptcl.data import as_samples
-from adaptcl.data.convert import IGNORED
+from adaptcl.data.columns import IGNORED
 from adaptcl.errors import AdaptCLError, DataError, SettingError
 from adaptcl.runs.workload_check import check_scores, tried_loss
 from adaptcl.training.objective import (

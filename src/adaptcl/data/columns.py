@@ -1,4 +1,6 @@
-"""One column of data as a tensor: tensors, arrays, lists, images, and the columns of pandas.
+"""One column of data as a tensor, in the type that training takes, from whatever users have.
+
+That is tensors, arrays, lists, images, and the columns of pandas.
 
 Nothing here imports pandas, h5py or Hugging Face. What comes from them is known by its attributes.
 """
@@ -6,7 +8,7 @@ Nothing here imports pandas, h5py or Hugging Face. What comes from them is known
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import torch
@@ -15,8 +17,13 @@ from PIL import Image
 from torch import Tensor
 
 from adaptcl.errors import DataError, describe_type
-from adaptcl.units.tensors import Tensors
+from adaptcl.units.tensors import Tensors, mapped
 
+TargetKind: TypeAlias = Literal["labels", "floats", "classes", "tokens", "any"]
+"""Class labels, one a sample; floats of any shape; class numbers of any shape; tokens that follow
+those of the input; or whatever is given."""
+IGNORED = -100  # the target of a place that counts for nothing, as in PyTorch's losses
+_CHANNELS = (1, 3)
 _SHOWN = 5  # names that an error lists
 _GRAY = ("1", "L", "LA")
 _COLOUR = ("P", "PA", "RGB", "RGBA", "CMYK", "YCbCr", "LAB", "HSV")
@@ -236,3 +243,80 @@ def listed(names: Any) -> str:
 
 def _is_series(value: object) -> bool:
     return hasattr(value, "to_numpy") and not hasattr(value, "columns")
+
+
+# Types ------------------------------------------------------------------------------------------
+
+
+def ready(inputs: Tensors, targets: Any, kind: TargetKind) -> tuple[Tensors, Any]:
+    """Inputs and targets in the types that training takes; labels stay as they are."""
+    wanted = targets
+    if kind != "labels":
+        wanted = typed_targets(structure(targets), kind)
+    if kind == "tokens":
+        wanted = _following(inputs, wanted)
+    if isinstance(inputs, Mapping) and len(inputs) == 1:
+        inputs = next(iter(inputs.values()))
+    made = _channels_first(inputs) if isinstance(inputs, Tensor) else inputs
+    return mapped(_input, made), wanted
+
+
+def _following(inputs: Tensors, targets: Tensors) -> Tensors:
+    """For each place the token that follows.
+
+    Hugging Face gives the tokens themselves as labels and leaves the shift to the model. Targets
+    that equal the inputs can mean nothing else, since nobody learns to repeat. Padding that a mask
+    marks counts for nothing.
+    """
+    tokens = inputs.get("input_ids") if isinstance(inputs, Mapping) else inputs
+    if not isinstance(tokens, Tensor) or not isinstance(targets, Tensor):
+        return targets
+    if tokens.shape != targets.shape or tokens.ndim != 2:
+        return targets
+    counted = targets != IGNORED
+    if not torch.equal(tokens.to(targets.dtype)[counted], targets[counted]):
+        return targets
+    if isinstance(inputs, Mapping) and "attention_mask" in inputs:
+        counted = counted & inputs["attention_mask"].bool()
+    shifted = torch.full_like(targets, IGNORED)
+    shifted[:, :-1] = torch.where(counted, targets, IGNORED)[:, 1:]
+    return shifted
+
+
+def typed_targets(values: Tensors, kind: TargetKind) -> Tensors:
+    """Targets in the types of their kind."""
+    if kind == "any":
+        return mapped(_input, values)
+    if not isinstance(values, Tensor):
+        raise DataError(f"There are several targets a sample, but they must be {_KINDS[kind]}.")
+    if kind == "floats":
+        return values.float()
+    if values.dtype.is_floating_point or values.dtype.is_complex:
+        raise DataError(f"Targets must be {_KINDS[kind]}, but these are {values.dtype}.")
+    return values.long()
+
+
+_KINDS: Mapping[str, str] = {
+    "floats": "one tensor of numbers",
+    "classes": "whole class numbers",
+    "tokens": "whole numbers of tokens",
+}
+_WHOLE = (torch.int8, torch.int16, torch.int32, torch.uint16, torch.uint32, torch.uint64)
+
+
+def _input(values: Tensor) -> Tensor:
+    """Floats become float32, the type that models are trained in, and integers int64."""
+    if values.dtype in _WHOLE:
+        return values.long()
+    return values.float() if values.dtype.is_floating_point else values
+
+
+def _channels_first(images: Tensor) -> Tensor:
+    """uint8 images [N, H, W] or [N, H, W, C], as NumPy and Pillow have them, as [N, C, H, W]."""
+    if images.dtype != torch.uint8:
+        return images
+    if images.ndim == 3:
+        return images.unsqueeze(1)
+    if images.ndim == 4 and images.shape[3] in _CHANNELS and images.shape[1] not in _CHANNELS:
+        return images.permute(0, 3, 1, 2).contiguous()
+    return images

@@ -11,13 +11,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from adaptcl.data.columns import (
+    TargetKind,
     are_scalars,
     column,
     described,
@@ -30,26 +31,23 @@ from adaptcl.data.columns import (
     labels_of,
     listed,
     one_label,
+    ready,
     structure,
+    typed_targets,
 )
 from adaptcl.data.items import CHUNK, Items, fits_in_memory, size_of
 from adaptcl.data.samples import Samples, check_inputs, joined_tensors
 from adaptcl.errors import DataError
 from adaptcl.seeds import process_generators_seeded
-from adaptcl.units.tensors import Tensors, each_tensor, mapped
+from adaptcl.units.tensors import Tensors, each_tensor
 
-TargetKind: TypeAlias = Literal["labels", "floats", "classes", "tokens", "any"]
-"""Class labels, one a sample; floats of any shape; class numbers of any shape; tokens that follow
-those of the input; or whatever is given."""
 Collate: TypeAlias = Callable[[list[Any]], Any]
 """Makes one batch of a list of samples, as that of a DataLoader does."""
 
-IGNORED = -100  # the target of a place that counts for nothing, as in PyTorch's losses
 _TARGET_NAMES = ("labels", "label", "targets", "target", "class", "y")
 """What a dictionary or a frame may call its targets."""
 _NUMBER_NAMES = ("index", "idx", "id")
 """What a dictionary may call the number of a sample, which is no input."""
-_CHANNELS = (1, 3)
 _ASKED = 16  # samples that are read twice, to see whether they differ each time
 
 
@@ -72,7 +70,7 @@ def as_samples(
     if isinstance(source, Samples):
         if targets in ("labels", "any"):
             return source
-        return replace(source, targets=_targets(source.targets, targets))
+        return replace(source, targets=typed_targets(source.targets, targets))
     if collate is not None:
         is_pair = isinstance(source, tuple) and len(source) == 2
         return _from_items([*zip(*source, strict=True)] if is_pair else source, targets, collate)
@@ -155,11 +153,11 @@ def _from_arrays(inputs: Any, targets: Any, kind: TargetKind) -> Samples:
     """Samples of whole arrays; those on disk stay there."""
     leaves = _leaves(inputs)
     if not any(map(is_stored, leaves)):
-        return _samples(*_ready(structure(inputs), targets, kind), kind)
+        return _samples(*ready(structure(inputs), targets, kind), kind)
 
     def read(rows: list[int]) -> tuple[Tensors, Any]:
         found = structure(_at(inputs, rows))
-        return _ready(found, _at(targets, rows), kind)
+        return ready(found, _at(targets, rows), kind)
 
     for each in [*leaves, *_leaves(targets)]:
         if len(each) != len(leaves[0]):
@@ -235,11 +233,11 @@ class _ItemReader:
         with self._lock:
             items = self._items(rows)
             if self._collate is not None:
-                return _ready(*_collated(items, self._collate, self._kind), self._kind)
+                return ready(*_collated(items, self._collate, self._kind), self._kind)
         pairs = [self._sample(item, row) for item, row in zip(items, rows, strict=True)]
         inputs, targets = zip(*pairs, strict=True)
         wanted = list(targets) if self._kind == "labels" else _stacked(targets)
-        return _ready(_stacked(inputs), wanted, self._kind)
+        return ready(_stacked(inputs), wanted, self._kind)
 
     def _items(self, rows: list[int]) -> Sequence[Any]:
         several = getattr(self._source, "__getitems__", None)  # as PyTorch's DataLoader asks
@@ -333,7 +331,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _samples(inputs: Tensors, targets: Any, kind: TargetKind, names: Any = ()) -> Samples:
-    """Samples of what `_ready` makes."""
+    """Samples of what `ready` makes."""
     return _labelled(inputs, targets, names) if kind == "labels" else Samples(inputs, targets)
 
 
@@ -367,80 +365,6 @@ def _read_as_needed(items: Items, kind: TargetKind, names: tuple[str, ...] = ())
             "The targets of these samples differ in their shape, but samples that are read as they "
             "are needed must all be padded to one length."
         ) from None
-
-
-def _ready(inputs: Tensors, targets: Any, kind: TargetKind) -> tuple[Tensors, Any]:
-    """Inputs and targets in the types that training takes; labels stay as they are."""
-    wanted = targets
-    if kind != "labels":
-        wanted = _targets(structure(targets), kind)
-    if kind == "tokens":
-        wanted = _following(inputs, wanted)
-    if isinstance(inputs, Mapping) and len(inputs) == 1:
-        inputs = next(iter(inputs.values()))
-    made = _channels_first(inputs) if isinstance(inputs, Tensor) else inputs
-    return mapped(_input, made), wanted
-
-
-def _following(inputs: Tensors, targets: Tensors) -> Tensors:
-    """For each place the token that follows.
-
-    Hugging Face gives the tokens themselves as labels and leaves the shift to the model. Targets
-    that equal the inputs can mean nothing else, since nobody learns to repeat. Padding that a mask
-    marks counts for nothing.
-    """
-    tokens = inputs.get("input_ids") if isinstance(inputs, Mapping) else inputs
-    if not isinstance(tokens, Tensor) or not isinstance(targets, Tensor):
-        return targets
-    if tokens.shape != targets.shape or tokens.ndim != 2:
-        return targets
-    counted = targets != IGNORED
-    if not torch.equal(tokens.to(targets.dtype)[counted], targets[counted]):
-        return targets
-    if isinstance(inputs, Mapping) and "attention_mask" in inputs:
-        counted = counted & inputs["attention_mask"].bool()
-    shifted = torch.full_like(targets, IGNORED)
-    shifted[:, :-1] = torch.where(counted, targets, IGNORED)[:, 1:]
-    return shifted
-
-
-def _targets(values: Tensors, kind: TargetKind) -> Tensors:
-    """Targets in the types of their kind."""
-    if kind == "any":
-        return mapped(_input, values)
-    if not isinstance(values, Tensor):
-        raise DataError(f"There are several targets a sample, but they must be {_KINDS[kind]}.")
-    if kind == "floats":
-        return values.float()
-    if values.dtype.is_floating_point or values.dtype.is_complex:
-        raise DataError(f"Targets must be {_KINDS[kind]}, but these are {values.dtype}.")
-    return values.long()
-
-
-_KINDS: Mapping[str, str] = {
-    "floats": "one tensor of numbers",
-    "classes": "whole class numbers",
-    "tokens": "whole numbers of tokens",
-}
-_WHOLE = (torch.int8, torch.int16, torch.int32, torch.uint16, torch.uint32, torch.uint64)
-
-
-def _input(values: Tensor) -> Tensor:
-    """Floats become float32, the type that models are trained in, and integers int64."""
-    if values.dtype in _WHOLE:
-        return values.long()
-    return values.float() if values.dtype.is_floating_point else values
-
-
-def _channels_first(images: Tensor) -> Tensor:
-    """uint8 images [N, H, W] or [N, H, W, C], as NumPy and Pillow have them, as [N, C, H, W]."""
-    if images.dtype != torch.uint8:
-        return images
-    if images.ndim == 3:
-        return images.unsqueeze(1)
-    if images.ndim == 4 and images.shape[3] in _CHANNELS and images.shape[1] not in _CHANNELS:
-        return images.permute(0, 3, 1, 2).contiguous()
-    return images
 
 
 def _stacked(values: Sequence[Tensors]) -> Tensors:

@@ -36,7 +36,8 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
-from adaptcl.data.convert import TargetKind, as_samples
+from adaptcl.data.columns import TargetKind
+from adaptcl.data.convert import as_samples
 from adaptcl.data.data_dir import OnProgress, silent
 from adaptcl.data.image_folder import UNDECODABLE, decoded, image_shape, to_image, useful_threads
 from adaptcl.data.items import CHUNK, Items, fits_in_memory

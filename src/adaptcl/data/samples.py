@@ -327,12 +327,17 @@ def _check_input(inputs: Tensor) -> None:
             f"Inputs must be uint8 images, floats, or int64 numbers such as tokens, but these are "
             f"{inputs.dtype}."
         )
-    elif not bool((finite := torch.isfinite(inputs)).all()):
-        odd = (~finite).flatten(1).any(1) if inputs.ndim > 1 else ~finite
+    elif (odd := _not_finite(inputs)) is not None:
         raise DataError(
             f"Inputs hold NaN or infinite values, in {int(odd.sum())} of {len(inputs)} samples, "
             f"the first of them number {int(odd.int().argmax())}; replace or drop those samples."
         )
+
+
+def _not_finite(tensor: Tensor) -> Tensor | None:
+    """Which samples hold a number that is not finite; None if there is none."""
+    finite = torch.isfinite(tensor)
+    return None if bool(finite.all()) else ~finite.flatten(1).all(1) if finite.ndim > 1 else ~finite
 
 
 def _check_targets(targets: Tensors, count: int) -> None:
@@ -341,15 +346,10 @@ def _check_targets(targets: Tensors, count: int) -> None:
             number = len(each) if each.ndim else 1
             raise DataError(f"There are {count} inputs but {number} labels; both must be equal.")
         if each.is_floating_point():
-            if not bool((finite := torch.isfinite(each)).all()):
-                odd = (
-                    int((~finite).flatten(1).any(1).sum())
-                    if each.ndim > 1
-                    else int((~finite).sum())
-                )
+            if (odd := _not_finite(each)) is not None:
                 raise DataError(
-                    f"Targets hold NaN or infinite values, in {odd} of {count} samples; replace "
-                    "or drop those samples."
+                    f"Targets hold NaN or infinite values, in {int(odd.sum())} of {count} samples; "
+                    "replace or drop those samples."
                 )
         elif each.dtype not in (torch.int64, torch.bool):
             raise DataError(f"Targets must be int64 or floats, but these are {each.dtype}.")

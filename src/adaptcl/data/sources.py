@@ -16,7 +16,8 @@ from torch import Tensor
 from adaptcl.custom import call_custom, custom_function
 from adaptcl.data import tiny_imagenet
 from adaptcl.data.cifar import CIFAR10, CIFAR100
-from adaptcl.data.convert import TargetKind, as_samples
+from adaptcl.data.columns import TargetKind
+from adaptcl.data.convert import as_samples
 from adaptcl.data.data_dir import Archive, OnProgress, extract, fetch, silent
 from adaptcl.data.description import BY_WORKERS, DESCRIBED
 from adaptcl.data.image_folder import read_folder

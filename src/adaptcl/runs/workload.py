@@ -18,7 +18,8 @@ from torch import nn
 from adaptcl import models
 from adaptcl.config import JobSettings
 from adaptcl.data import Samples, as_samples, load, partition
-from adaptcl.data.convert import Collate, TargetKind, begins_a_data_set
+from adaptcl.data.columns import TargetKind
+from adaptcl.data.convert import Collate, begins_a_data_set
 from adaptcl.data.data_dir import OnProgress, silent
 from adaptcl.data.description import (
     BY_WORKERS,

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from adaptcl.data.convert import IGNORED
+from adaptcl.data.columns import IGNORED
 from adaptcl.errors import SettingError, describe_type, suggest_instance
 
 HIGHER, LOWER = "higher", "lower"
@@ -140,11 +140,18 @@ def _together(parts: list[Any]) -> Any:
     return parts  # whatever it is, the function knows
 
 
-class Accuracy:
-    """The share of samples whose label gets the highest score, also class by class."""
+class _Collecting:
+    """What the shipped metrics share: a new one has seen nothing, as one that was reset."""
 
     def __init__(self) -> None:
         self.reset()
+
+    def reset(self) -> None:
+        raise NotImplementedError
+
+
+class Accuracy(_Collecting):
+    """The share of samples whose label gets the highest score, also class by class."""
 
     def reset(self) -> None:
         self._right: list[Tensor] = []
@@ -167,11 +174,8 @@ class Accuracy:
         return tuple(recognised.tolist()), tuple(samples.tolist())
 
 
-class _Errors:
+class _Errors(_Collecting):
     """Sums over the errors of a regression, in double precision."""
-
-    def __init__(self) -> None:
-        self.reset()
 
     def reset(self) -> None:
         self.count = 0
@@ -212,11 +216,8 @@ class Determination(_Errors):
         return 1 - float(self.squares) / spread if spread > 0 else math.nan
 
 
-class _Confusion:
+class _Confusion(_Collecting):
     """How many pixels of each class were taken for each class."""
-
-    def __init__(self) -> None:
-        self.reset()
 
     def reset(self) -> None:
         self._counts: Tensor | None = None
@@ -256,11 +257,8 @@ class Dice(_Confusion):
         return float((2 * hits / (found + true)).mean())
 
 
-class Perplexity:
+class Perplexity(_Collecting):
     """The exponential of the mean loss of a token."""
-
-    def __init__(self) -> None:
-        self.reset()
 
     def reset(self) -> None:
         self._loss: Any = 0.0
@@ -277,28 +275,21 @@ class Perplexity:
         return math.exp(mean) if mean < 700 else math.inf
 
 
-class AveragePrecision:
+class AveragePrecision(Gathered):
     """The area under precision over recall, averaged over the labels that occur."""
 
     def __init__(self) -> None:
-        self.reset()
+        super().__init__(_mean_average_precision)
 
-    def reset(self) -> None:
-        self._scores: list[Tensor] = []
-        self._targets: list[Tensor] = []
 
-    def update(self, scores: Tensor, targets: Tensor, /) -> None:
-        self._scores.append(scores)
-        self._targets.append(targets)
-
-    def compute(self) -> float:
-        scores, targets = torch.cat(self._scores).float(), torch.cat(self._targets) > 0.5
-        each = [
-            _average_precision(scores[:, label], targets[:, label])
-            for label in range(targets.shape[1])
-            if bool(targets[:, label].any())
-        ]
-        return sum(each) / len(each) if each else math.nan
+def _mean_average_precision(scores: Tensor, targets: Tensor) -> float:
+    scores, true = scores.float(), targets > 0.5
+    each = [
+        _average_precision(scores[:, label], true[:, label])
+        for label in range(true.shape[1])
+        if bool(true[:, label].any())
+    ]
+    return sum(each) / len(each) if each else math.nan
 
 
 def _average_precision(scores: Tensor, true: Tensor) -> float:

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from adaptcl.custom import custom_function
-from adaptcl.data.convert import IGNORED, TargetKind
+from adaptcl.data.columns import IGNORED, TargetKind
 from adaptcl.errors import DataError, SettingError, describe_type
 from adaptcl.settings import is_custom
 from adaptcl.training.metrics import (

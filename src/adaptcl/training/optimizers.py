@@ -62,12 +62,12 @@ def optimizer(
 ) -> Optimizer:
     """A fresh optimizer of the kind that the recipe names, or a custom one."""
     if custom is not None:
-        return CustomOptimizer(model, custom, rate_factor)
+        return AnyOptimizer(model, custom, rate_factor)
     if rate_factor != 1:
         recipe = replace(recipe, learning_rate=recipe.learning_rate * rate_factor)
     if recipe.optimizer not in OPTIMIZERS:
         raise SettingError(f"optimizer is {recipe.optimizer!r}, which is not known here.")
-    return AdamW(model, recipe) if recipe.optimizer == "adamw" else SGD(model, recipe)
+    return SGD(model, recipe) if recipe.optimizer == "sgd" else AnyOptimizer(model, adamw(recipe))
 
 
 class Optimizer(Protocol):
@@ -129,30 +129,20 @@ class SGD:
             velocities = [group.velocities[n] for n, _ in found] if group.velocities else []
             gradients = [_in_memory_order(gradient) for _, gradient in found]
             if group.is_fused:
-                self._step_fused(values, gradients, velocities, first=first)
+                torch._fused_sgd_(
+                    values,
+                    gradients,
+                    velocities,
+                    weight_decay=self._recipe.weight_decay,
+                    momentum=self._recipe.momentum,
+                    lr=self._recipe.learning_rate,
+                    dampening=0.0,
+                    nesterov=False,
+                    maximize=False,
+                    is_first_step=first,
+                )
             else:
                 self._step_plain(values, gradients, velocities)
-
-    def _step_fused(
-        self,
-        values: list[Tensor],
-        gradients: list[Tensor],
-        velocities: list[Tensor],
-        *,
-        first: bool,
-    ) -> None:
-        torch._fused_sgd_(
-            values,
-            gradients,
-            velocities,
-            weight_decay=self._recipe.weight_decay,
-            momentum=self._recipe.momentum,
-            lr=self._recipe.learning_rate,
-            dampening=0.0,
-            nesterov=False,
-            maximize=False,
-            is_first_step=first,
-        )
 
     def _step_plain(
         self, values: list[Tensor], gradients: list[Tensor], velocities: list[Tensor]
@@ -169,39 +159,27 @@ def _in_memory_order(tensor: Tensor) -> Tensor:
     return tensor if tensor.is_contiguous() or tensor.dim() != 4 else tensor.permute(0, 2, 3, 1)
 
 
-class AdamW:
+def adamw(recipe: Recipe) -> OptimizerFactory:
     """PyTorch's AdamW. The group lasso is part of the gradients that it scales."""
+    return lambda trained: torch.optim.AdamW(
+        trained,
+        lr=recipe.learning_rate,
+        weight_decay=recipe.weight_decay,
+        fused=all(parameter.dtype in _FUSED for parameter in trained),
+    )
 
-    def __init__(self, model: nn.Module, recipe: Recipe) -> None:
+
+class AnyOptimizer:
+    """An optimizer of PyTorch's kind, perhaps a user's, at the learning rate of the round."""
+
+    def __init__(self, model: nn.Module, make: OptimizerFactory, rate_factor: float = 1.0) -> None:
         trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
         for parameter in trained:
             parameter.grad = None
         # PyTorch refuses an empty group, and a model may have nothing to train.
-        self._inner = (
-            torch.optim.AdamW(
-                trained,
-                lr=recipe.learning_rate,
-                weight_decay=recipe.weight_decay,
-                fused=all(parameter.dtype in _FUSED for parameter in trained),
-            )
-            if trained
-            else None
-        )
-
-    def step(self) -> None:
-        if self._inner is not None:
-            self._inner.step()
-            self._inner.zero_grad()
-
-
-class CustomOptimizer:
-    """A user's optimizer of PyTorch's kind, at the learning rate of the round."""
-
-    def __init__(self, model: nn.Module, make: OptimizerFactory, rate_factor: float) -> None:
-        trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
-        for parameter in trained:
-            parameter.grad = None
-        self._inner = make(trained)
+        self._inner = make(trained) if trained else None
+        if self._inner is None:
+            return
         if not isinstance(self._inner, torch.optim.Optimizer):
             raise SettingError(
                 f"optimizer returns {describe_type(self._inner)}, but it must return a "
@@ -211,8 +189,9 @@ class CustomOptimizer:
             group["lr"] *= rate_factor
 
     def step(self) -> None:
-        self._inner.step()
-        self._inner.zero_grad()
+        if self._inner is not None:
+            self._inner.step()
+            self._inner.zero_grad()
 
 
 class Proximal:

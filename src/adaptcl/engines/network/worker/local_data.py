@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from adaptcl.data import DataSet, Samples, as_samples, load
-from adaptcl.data.convert import TargetKind
+from adaptcl.data.columns import TargetKind
 from adaptcl.data.description import LABEL, Forms, Inputs, forms_in_words
 from adaptcl.data.image_folder import ImageFolder
 from adaptcl.data.items import Items
