@@ -20,8 +20,6 @@ BENCHMARKS = {
             "a round of ten workers against plain PyTorch, one after the other",
             ("precision",),
         ),
-        Benchmark("layout", "memory layouts of images in a training step"),
-        Benchmark("threads", "workers side by side against one on all cores"),
         Benchmark(
             "job",
             "the paper's CIFAR-10 job, from beginning to end",

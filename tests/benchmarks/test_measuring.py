@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 import pytest
-import torch
 
-from adaptcl import models
-from adaptcl.errors import SettingError
-from benchmarks import importance, lasso, layout, machine, step, threads, transformers, watching
+from benchmarks import importance, lasso, machine, step, transformers, watching
 from benchmarks import round as a_round
 from benchmarks.benchmark import BenchmarkReport, Request
-from benchmarks.layout import refuse_unsafe
-from benchmarks.subjects import SHAPES
 from benchmarks.transformer_jobs import TransformerSize
 
 ONCE = Request(repeats=1)
@@ -45,14 +40,6 @@ def test_the_lasso_is_measured_against_a_step(monkeypatch: pytest.MonkeyPatch) -
     assert all(row.value < 1 for row in report.rows)
 
 
-def test_layouts_are_measured_against_channels_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(layout, "_MODELS", ("small",))
-    report = layout.measure(ONCE)
-    first = [row.value for row in report.rows if row.label.endswith("channels first")]
-    assert first == [1.0, 1.0]
-    assert len(labels(report)) == 4
-
-
 def test_a_round_is_measured_with_and_without_the_lasso(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(a_round, "_STEPS", {"cpu": {"small": 1}})
     monkeypatch.setattr(a_round, "WORKERS", 2)
@@ -60,21 +47,6 @@ def test_a_round_is_measured_with_and_without_the_lasso(monkeypatch: pytest.Monk
     assert [label for label in labels(report) if "processor" not in label] == [
         "small, sparse training",
         "small, no lasso",
-    ]
-
-
-def test_workers_side_by_side_are_measured_in_threads_and_processes(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(threads, "_STEPS", {"small": 1})
-    in_a_process = threads._processes("small", workers=1, side=1)()
-    assert in_a_process > 0
-    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
-    monkeypatch.setattr(threads, "_processes", lambda *_: lambda: in_a_process)
-    assert labels(threads.measure(ONCE)) == [
-        "small, 1 side by side on 2 cores each, threads",
-        "small, 2 side by side on 1 core each, threads",
-        "small, 2 side by side on 1 core each, processes",
     ]
 
 
@@ -111,13 +83,3 @@ def test_a_transformer_is_cut_until_all_workers_are_equally_fast(
     assert found.faster > 1.8
     assert found.heterogeneity < 0.1
     assert min(found.retention) < 0.4
-
-
-def test_channels_last_is_never_tried_where_it_corrupts_memory() -> None:
-    with pytest.raises(SettingError, match="not known to be safe"):
-        refuse_unsafe(models.build("resnet50", (3, 32, 32), 10, seed=1), torch.zeros(2, 3, 32, 32))
-
-
-def test_a_model_of_the_benchmark_is_safe_with_channels_last() -> None:
-    shape = SHAPES["small"]
-    refuse_unsafe(models.build("small", shape, 10, seed=1), torch.zeros(2, *shape))
