@@ -1,8 +1,8 @@
-"""What it costs to be able to see a run: its status file, its page and its report.
+"""What it costs to be able to see a run: what it writes on the way, its page and its report.
 
 The difference of two runs would be lost in noise. So one run is made, and each part is timed in it
 by the processor time of its thread: a second status file, and what the page's server does for one
-browser. The report is written at the end.
+browser. The report is written at the end, and the sub-models as often as the run has written them.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import tempfile
 import threading
 import time
+from itertools import pairwise
 from pathlib import Path
 
 import adaptcl
@@ -19,7 +20,9 @@ from adaptcl.page.follow import Followed
 from adaptcl.page.html import REPORT, write_report
 from adaptcl.page.page_server import LOOK_EVERY_S, View
 from adaptcl.report.saved_run import read_run
+from adaptcl.runs.files.run_files import SUB_MODELS
 from adaptcl.runs.files.status_file import StatusFile
+from adaptcl.storage import save
 from benchmarks.benchmark import Bar, BenchmarkReport, Measurement, Request
 from benchmarks.subjects import SHAPES, made_up
 
@@ -39,19 +42,25 @@ def measure(request: Request) -> BenchmarkReport:
         status, browser = _TimedStatusFile(beside), _Browser(folder)
         browser.start()
         began, wall = time.process_time(), time.perf_counter()
-        _run(folder, rounds, status, request.device)
+        result = _run(folder, rounds, status, request.device)
         whole, wall = time.process_time() - began, time.perf_counter() - wall
         browser.stop()
         began = time.process_time()
         write_report([read_run(folder)], folder / REPORT)
         report = time.process_time() - began
+        began = time.process_time()
+        writes = _changes_of_widths(result)
+        for _ in range(writes):
+            save(beside / SUB_MODELS, result.sub_models.to_tree())
+        widths = time.process_time() - began
     run = whole - status.seconds - browser.seconds
     parts = {
         "status file": status.seconds,
+        f"sub-models, written {writes} times": widths,
         f"page, one browser, {browser.changes} changes": browser.seconds,
         "report.html": report,
     }
-    always = status.seconds + report
+    always = status.seconds + widths + report
     rows = [
         *(Measurement(label, seconds / run, seconds) for label, seconds in parts.items()),
         Measurement("together, no page open", always / run, always, _BAR),
@@ -67,9 +76,14 @@ def measure(request: Request) -> BenchmarkReport:
     )
 
 
-def _run(folder: Path, rounds: int, status: StatusFile, device: str) -> None:
+def _changes_of_widths(result: adaptcl.Result) -> int:
+    retentions = [{w.worker: w.retention for w in record.workers} for record in result.rounds]
+    return 1 + sum(now != before for before, now in pairwise(retentions))
+
+
+def _run(folder: Path, rounds: int, status: StatusFile, device: str) -> adaptcl.Result:
     shape = SHAPES["small"]
-    adaptcl.run(
+    return adaptcl.run(
         models.build("small", shape, 10, seed=1),
         made_up(shape, _WORKERS * _IMAGES, seed=0),
         made_up(shape, 500, seed=1),

@@ -106,7 +106,7 @@ def show_watched(browser: Browser, place: Path) -> None:
         watch = Watch([out])
         watch.start()
         with opened(browser, watch.address, WIDE, "light") as page:
-            page.wait_for_selector("[data-state=running] .training")
+            page.wait_for_selector("[data-state=running] .states span")
             save(page.screenshot(), "watch-light")
             run.kill()
             run.wait()

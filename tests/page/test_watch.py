@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import signal
 import subprocess
 import sys
+import threading
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from adaptcl.events import RoundFinished, RunStarted
 from adaptcl.page.page_server import Watch
+from adaptcl.runs.files.folder import RunFolder
+from adaptcl.runs.files.run_files import read_rounds
+from adaptcl.runs.files.status_file import StatusFile
 from tests.page.conftest import SMALL
 
 
@@ -52,8 +59,10 @@ def test_the_page_follows_a_run_that_is_killed_and_resumed(
     watch.start()
     opened = browser.new_page()
     opened.goto(watch.address)
-    for phase in ("sending", "training", "receiving", "waiting"):
-        opened.wait_for_selector(f"[data-state=running] .{phase}", timeout=30_000)
+    opened.wait_for_selector("[data-state=running] .states span", timeout=10_000)
+    doing = opened.locator(".states span").all_inner_texts()
+    assert [each.rsplit(" ", 1)[0] for each in doing] == [f"worker {n}" for n in range(4)]
+    assert {each.split()[-1] for each in doing} <= {"sending", "training", "receiving", "waiting"}
     assert opened.locator("[data-state=running]").inner_text().startswith("adaptcl: running, round")
 
     before = len((out / "rounds.jsonl").read_text().splitlines())
@@ -89,6 +98,49 @@ def test_the_page_follows_a_run_that_is_killed_and_resumed(
     assert shown == list(range(1, len(shown) + 1))
     opened.close()
     watch.close()
+
+
+@pytest.mark.slow
+def test_ten_runs_that_go_on_at_once_are_seen_within_two_seconds(
+    browser: Any, runs: Path, tmp_path: Path
+) -> None:
+    (*_, record), config = read_rounds(runs / "adaptcl"), (runs / "adaptcl/config.toml").read_text()
+    folders = [RunFolder.create(tmp_path / f"run-{number}", config) for number in range(10)]
+    writers = [(folder, StatusFile(folder.path)) for folder in folders]
+    for each in (each for pair in writers for each in pair):
+        each(RunStarted("adaptcl", "small", "digits", 4, 1000))
+    over = threading.Event()
+    written: list[tuple[int, float]] = []
+
+    def go_on() -> None:
+        for number in itertools.count(1):
+            event = RoundFinished(replace(record, round=number, virtual_time_s=float(number)))
+            for each in (each for pair in writers for each in pair):
+                each(event)
+            written.append((number, time.monotonic()))
+            if over.wait(0.2):
+                return
+
+    watch = Watch([tmp_path])
+    watch.start()
+    opened = browser.new_page()
+    running = threading.Thread(target=go_on)
+    running.start()
+    opened.goto(watch.address)
+    opened.wait_for_function("document.querySelectorAll('[data-state=running]').length == 10")
+    for _ in range(5):
+        number, since = written[-1]
+        seen = f"state.data.live.every((run) => run.round >= {number})"
+        opened.wait_for_function(seen, timeout=10_000)
+        assert time.monotonic() - since < 2
+    number, _ = written[-1]
+    opened.wait_for_function(f"state.data.runs.every((run) => run.curves.round.length >= {number})")
+    over.set()
+    running.join()
+    opened.close()
+    watch.close()
+    for folder in folders:
+        folder.close()
 
 
 def test_several_runs_are_followed_at_once_and_nothing_is_written(runs: Path) -> None:

@@ -51,25 +51,32 @@ class Followed:
         self._known: dict[Path, _Known] = {}
         self._shown: list[RunView] = []
         self._runs: Sequence[Run] = ()
-        self._text = json_text(shown_together([], []))
         self._edition = 0
         """Counts the changes of what is shown beside how the runs stand."""
+        self.text = json_text(shown_together([], []))
+        """All that the page shows beside how the runs stand, as JSON."""
+        self.running = 0
+        """How many runs go on."""
 
     def version(self) -> Version:
         """Differs from the last one when there is something new to show."""
         found: list[tuple[str, int, int]] = []
+        self.running = 0
         for folder in self._folders():
             found += _version(folder / name for name in _FILES)
             status = read_status(folder)
             if status is not None:
-                found.append((f"{folder} alive", int(is_alive(status)), 0))
+                alive = is_alive(status)
+                self.running += alive
+                found.append((f"{folder} alive", int(alive), 0))
         return tuple(found)
 
-    def read(self) -> tuple[str, str]:
-        """All that the page shows, and how the runs stand, as JSON.
+    def news(self) -> str:
+        """How the runs stand, and the number of the `text` that goes with it, as JSON."""
+        return json_text({"edition": self._edition, "live": [_live(run) for run in self._runs]})
 
-        Of what has not changed nothing is worked out again: a status changes with every task.
-        """
+    def read(self) -> None:
+        """Bring `text` up to date; of what has not changed nothing is worked out again."""
         views = {}
         for folder in self._folders():
             try:
@@ -81,10 +88,7 @@ class Followed:
             self._shown, self._edition = found, self._edition + 1
             self._runs = distinct_labels(by_strategy([view.run for view in found]))
             together = shown_together(self._runs, [views[run.folder] for run in self._runs])
-            self._text = json_text(together)
-        live = [_live(run) for run in self._runs]
-        news = json_text({"edition": self._edition, "live": live})
-        return f"{self._text[:-1]},{news[1:]}", news
+            self.text = json_text(together)
 
     def _folders(self) -> list[Path]:
         return [folder for place in self._places for folder in run_folders(place, levels=2)]
@@ -129,11 +133,11 @@ def _version(paths: Iterable[Path]) -> Version:
 
 
 def _live(run: Run) -> dict[str, Any]:
-    """Where a run stands."""
+    """Where a run stands. It may be further than it was when it was read."""
     status = read_status(run.folder)
     done = run.rounds[-1].round if run.rounds else 0
     planned = run.config.get("rounds", 0)
-    if run.summary is not None:
+    if run.summary is not None or (run.folder / SUMMARY).exists():
         state = "finished"
     elif status is not None and is_alive(status):
         state = "running"
@@ -142,6 +146,7 @@ def _live(run: Run) -> dict[str, Any]:
     else:
         state = "stopped"
     status = status or {}
+    done = max(done, status.get("round", 0))
     return {
         "label": run.label,
         "state": state,

@@ -7,6 +7,7 @@ server is enough for a page that few look at; changes reach the browser as serve
 from __future__ import annotations
 
 import hmac
+import os
 import secrets
 import threading
 import time
@@ -24,7 +25,9 @@ from adaptcl.page.html import page
 
 LOOK_EVERY_S = 0.5
 _MOST_SHARE = 0.008
-"""Of a processor's time, whatever the size of the runs: they may need it."""
+"""Of a processor's time for each run that goes on, whatever its size: they may need it."""
+_STANDING, _REST = 0.25, 0.75
+"""Parts of that share, for how the runs stand and for all the rest."""
 _LONGEST_PAUSE_S = 60.0
 _SIGN_OF_LIFE_S = 15.0
 
@@ -71,21 +74,23 @@ class Watch:
 class View:
     """What the page shows, worked out once for each change however many look at it.
 
-    The more processor time a look takes, the later is the next one.
+    The more processor time a look takes, the later is the next one. How runs stand takes little, so
+    that is seen soon even of many large runs, whose curves follow later.
     """
 
     def __init__(self, followed: Followed) -> None:
         self._followed = followed
         self._lock = threading.Lock()
-        self._next_look = 0.0
-        self._version: Version | None = None
-        self._text = self._news = ""
+        self._next_look = self._next_read = 0.0
+        self._seen: Version | None = None
+        self._read: Version | None = None
+        self._news = ""
 
     def text(self) -> str:
         """All of it, as JSON."""
         with self._lock:
             self._look()
-            return self._text
+            return f"{self._followed.text[:-1]},{self._news[1:]}"
 
     def news(self) -> str:
         """How the runs stand, as JSON, and a number that changes with all the rest."""
@@ -98,11 +103,24 @@ class View:
             return
         began = time.thread_time()
         version = self._followed.version()
-        if version != self._version:
-            self._text, self._news = self._followed.read()
-            self._version = version
-        pause = min((time.thread_time() - began) / _MOST_SHARE, _LONGEST_PAUSE_S)
-        self._next_look = time.monotonic() + max(pause, LOOK_EVERY_S)
+        if version != self._read and time.monotonic() >= self._next_read:
+            reading = time.thread_time()
+            self._followed.read()
+            spent = time.thread_time() - reading
+            began += spent
+            self._next_read = time.monotonic() + self._pause(spent, _REST)
+            self._read, self._seen = version, None
+        if version != self._seen:
+            self._news = self._followed.news()
+            self._seen = version
+        pause = max(self._pause(time.thread_time() - began, _STANDING), LOOK_EVERY_S)
+        self._next_look = time.monotonic() + pause
+
+    def _pause(self, spent: float, part: float) -> float:
+        """How long to rest after a look that took so much processor time."""
+        # More runs than processors share these.
+        runs = min(max(1, self._followed.running), os.cpu_count() or 1)
+        return min(spent / (_MOST_SHARE * part * runs), _LONGEST_PAUSE_S)
 
 
 class _Handler(BaseHTTPRequestHandler):

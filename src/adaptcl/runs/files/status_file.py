@@ -56,7 +56,8 @@ class StatusFile:
         with self._lock:
             match event:
                 case RunStarted():
-                    self._values |= {"rounds": event.rounds, "resumed_after": event.rounds_done}
+                    done = event.rounds_done
+                    self._values |= {"rounds": event.rounds, "round": done, "resumed_after": done}
                 case TaskSent(worker, virtual_time_s=now):
                     self._workers[worker], self._now = event.expected or "sending", now
                 case PhaseBegan(worker, phase):
@@ -67,8 +68,8 @@ class StatusFile:
                     self._workers[worker] = "lost"
                 case WorkerJoined(worker):
                     self._workers[worker] = "waiting"
-                case RoundFinished():
-                    pass
+                case RoundFinished(record):
+                    self._values["round"] = record.round
                 case RunFinished():
                     self._end()
                     return
