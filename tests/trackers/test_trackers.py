@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from adaptcl.events import Event, RoundFinished, RunFinished, RunStarted
 from adaptcl.records import RoundRecord, WorkerRecord, summarise
 from adaptcl.trackers import open_trackers
 from adaptcl.trackers.tracked_run import TrackedRun
+from tests.runs.small_runs import small_run
 
 
 def record(round_: int) -> RoundRecord:
@@ -162,9 +163,25 @@ def test_a_run_of_very_many_workers_has_no_curve_for_each(run: TrackedRun) -> No
     assert not any("worker_" in name for name in round_metrics(replace(record(1), workers=crowd)))
 
 
+def two_rounds_and_one_more_in_the_shell(out: Path) -> None:
+    track = ("--track", "tensorboard,mlflow,wandb")
+    job = ("--data", "digits", "--samples", "100", "--workers", "2", "--figures", "none")
+    assert main(["run", *job, "--rounds", "2", "--out", str(out), *track]) == 0
+    assert main(["resume", str(out), "--rounds", "3", *track]) == 0
+
+
+def two_rounds_and_one_more_from_python(out: Path) -> None:
+    for rounds in (2, 3):
+        settings = {"rounds": rounds, "resume": True, "strategy": "adaptcl"}
+        small_run(out, track=["tensorboard", "mlflow", "wandb"], **settings)
+
+
 @pytest.mark.slow
-def test_a_run_resumed_in_the_shell_goes_on_in_the_same_tracked_runs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    "run_and_resume", [two_rounds_and_one_more_in_the_shell, two_rounds_and_one_more_from_python]
+)
+def test_a_resumed_run_goes_on_in_the_same_tracked_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_and_resume: Callable[[Path], None]
 ) -> None:
     for package in ("tensorboard", "mlflow", "wandb"):
         pytest.importorskip(package)
@@ -174,10 +191,8 @@ def test_a_run_resumed_in_the_shell_goes_on_in_the_same_tracked_runs(
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     monkeypatch.setenv("WANDB_MODE", "offline")
     monkeypatch.setenv("WANDB_SILENT", "true")
-    out, track = tmp_path / "run", ("--track", "tensorboard,mlflow,wandb")
-    job = ("--data", "digits", "--samples", "100", "--workers", "2", "--figures", "none")
-    assert main(["run", *job, "--rounds", "2", "--out", str(out), *track]) == 0
-    assert main(["resume", str(out), "--rounds", "3", *track]) == 0
+    out = tmp_path / "run"
+    run_and_resume(out)
 
     read = EventAccumulator(str(out / "tensorboard"))
     read.Reload()
