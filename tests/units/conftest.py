@@ -365,7 +365,7 @@ ZOO = {
     "MobileNetV2-like": Animal(MobileNetV2, {"stem.0": 4, "expand.0": 8, "last.0": 7}),
     "DenseNet-like": Animal(DenseNet, {"stem": 4, "layers.0.2": 4, "layers.1.2": 4}),
     "ViT-like": Animal(ViT, {"mlp.0": 16}),
-    "transformer layer": Animal(Encoder, {"layer.self_attn": 2, "layer.linear1": 16}),
+    "transformer layer": Animal(Encoder, {"embed": 8, "layer.self_attn": 2, "layer.linear1": 16}),
     "ShuffleNet-like": Animal(ShuffleNet, {"stem.0": 4, "last.0": 8}),
     "native channel shuffle": Animal(lambda: ShuffleNet(native=True), {"stem.0": 4, "last.0": 8}),
     "shuffled groups": Animal(lambda: ShuffledGroups(32), {"a.0": 8, "b.0": 2, "c.0": 8}),
@@ -393,7 +393,7 @@ ZOO = {
     "tied transposed weights": Animal(TiedTransposed, {"encode": 6}),
     "GroupNorm": Animal(lambda: Between(nn.GroupNorm(4, 8)), {"a.0": 4, "b.0": 6}),
     "GroupNorms added": Animal(GroupNormsAdded, {"stem.0": 2, "inner.0": 4}),
-    "GroupNorm of one group": Animal(lambda: Between(nn.GroupNorm(1, 8)), {"b.0": 6}),
+    "GroupNorm of one group": Animal(lambda: Between(nn.GroupNorm(1, 8)), {"a.0": 8, "b.0": 6}),
     "GroupNorm without scales": Animal(
         lambda: Between(nn.GroupNorm(4, 8, affine=False)), {"b.0": 6}
     ),

@@ -84,7 +84,7 @@ def test_the_reason_is_the_one_there_is(zoo: Mapping[str, Any]) -> None:
             "bound together by conv2d in c.0: only all of them could be cut",
         ),
         (
-            "GroupNorm of one group",
+            "GroupNorm without scales",
             "a.0",
             "a cut is not known to pass through group_norm in between",
         ),

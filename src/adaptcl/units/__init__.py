@@ -27,10 +27,21 @@ from adaptcl.units.describe import Description, ModuleDescription, describe
 from adaptcl.units.reconfigure import submodel
 from adaptcl.units.size import flops, parameters, retention, size_bytes
 from adaptcl.units.tracing.trace import trace
-from adaptcl.units.unit_map import FIXED, Kept, Layer, Slot, State, StoredSize, UnitMap, Work
+from adaptcl.units.unit_map import (
+    FIXED,
+    Average,
+    Kept,
+    Layer,
+    Slot,
+    State,
+    StoredSize,
+    UnitMap,
+    Work,
+)
 
 __all__ = [
     "FIXED",
+    "Average",
     "CutOnDemand",
     "Description",
     "Kept",

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import torch
@@ -12,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.conv import _ConvNd
 from torch.nn.modules.instancenorm import _InstanceNorm
+from torch.overrides import TorchFunctionMode
 
 from adaptcl.units.cut import Indexes, kept_indexes, select, with_fixed
 from adaptcl.units.unit_map import Kept, UnitMap
@@ -45,6 +48,8 @@ def submodel(
         if isinstance(module, nn.TransformerEncoder) and _holds_narrow_attention(module):
             module.use_nested_tensor = False  # its layers no longer take padded texts packed
     stays = with_fixed(kept)
+    for each in units.averages:
+        average_as_whole(smaller.get_submodule(each.module), each.dim, stays[each.ids])
     for size in units.sizes:
         setattr(smaller.get_submodule(size.module), size.attribute, int(stays[size.ids].sum()))
     return smaller
@@ -83,10 +88,13 @@ def _resize(module: nn.Module, *, whole_groups: bool) -> None:
         module.out_channels = module.weight.shape[0]
         module.in_channels = module.weight.shape[1] * module.groups
     elif isinstance(module, nn.GroupNorm):
-        if module.affine:  # whole groups are cut
+        if module.affine:  # whole groups are cut, unless there is only one
             size = module.num_channels // module.num_groups
             module.num_channels = len(module.weight)
-            module.num_groups = module.num_channels // size
+            module.num_groups = max(1, module.num_channels // size)
+    elif isinstance(module, nn.LayerNorm | nn.RMSNorm):
+        if module.weight is not None:
+            module.normalized_shape = tuple(module.weight.shape)
     elif isinstance(module, _BatchNorm | _InstanceNorm):
         entries = module.weight if module.affine else module.running_mean
         if entries is not None:
@@ -103,6 +111,83 @@ def _resize(module: nn.Module, *, whole_groups: bool) -> None:
         if not module.proj_size:  # else it keeps its hidden units
             module.hidden_size = of_state.shape[1]
         module.flatten_parameters()  # on a GPU, cuDNN wants them in one piece
+
+
+class AveragesAsWhole:
+    """A module that averages over units, and counts those that were cut as zeros.
+
+    So what is left has the mean and the variance that it has if the others are zero.
+    """
+
+    averaged: _Averaged
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        with _WholeAverages(self.averaged):
+            return super().forward(*args, **kwargs)  # type: ignore[misc]
+
+
+@dataclass(frozen=True)
+class _Averaged:
+    dim: int
+    """From the end."""
+    kept: int
+    whole: int
+
+    def fits(self, activation: Tensor) -> bool:
+        return activation.dim() >= -self.dim and activation.shape[self.dim] == self.kept
+
+
+class _WholeAverages(TorchFunctionMode):
+    """Fills up with zeros what is normalised or averaged along one dimension."""
+
+    def __init__(self, averaged: _Averaged) -> None:
+        super().__init__()
+        self._averaged = averaged
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        kwargs, name, each = kwargs or {}, getattr(func, "__name__", ""), self._averaged
+        if name not in _AVERAGING or not each.fits(args[0]):
+            return func(*args, **kwargs)
+        if name == "mean":
+            dims = args[1] if len(args) > 1 else kwargs.get("dim")
+            dims = tuple(dims) if isinstance(dims, tuple | list) else (dims,)
+            if dims not in ((each.dim,), (each.dim + args[0].dim(),)):
+                return func(*args, **kwargs)
+            return args[0].sum(*args[1:], **kwargs) / each.whole
+        activation, *others = args
+        gone = each.whole - each.kept
+
+        def widened(value: Any) -> Any:
+            if isinstance(value, Tensor):
+                return F.pad(value, (0, gone))
+            return (each.whole,) if isinstance(value, tuple | list) else value
+
+        filled = F.pad(activation, (*(0, 0) * (-1 - each.dim), 0, gone))
+        named = {key: widened(value) for key, value in kwargs.items()}
+        return func(filled, *map(widened, others), **named).narrow(each.dim, 0, each.kept)
+
+
+_AVERAGING = frozenset({"mean", "layer_norm", "rms_norm", "group_norm"})
+
+
+def average_as_whole(module: nn.Module, dim: int, stays: Tensor) -> None:
+    """Let a module average over as many entries as before the cut."""
+    averaged = _Averaged(dim, int(stays.sum()), len(stays))
+    if averaged.kept < averaged.whole:
+        module.averaged = averaged  # type: ignore[assignment]
+        kind: Any = type(module)
+        module.__class__ = _averaging_class(kind)
+
+
+@cache
+def _averaging_class(of: Any) -> Any:
+    return type(f"Narrow{of.__name__}", (AveragesAsWhole, of), {})
 
 
 class NarrowAttention(nn.MultiheadAttention):
@@ -170,7 +255,7 @@ def narrow(module: nn.MultiheadAttention) -> None:
     """Let a module work with the heads that its tensors still hold."""
     rows = module.q_proj_weight if module.in_proj_weight is None else module.in_proj_weight
     width = len(rows) if module.in_proj_weight is None else len(rows) // 3
-    if width != module.num_heads * module.head_dim:
+    if width != module.num_heads * module.head_dim or rows.shape[1] != module.embed_dim:
         module.num_heads = width // module.head_dim
         # PyTorch's transformer layers run modules that say this step by step, and not as one
         # operation, which would compute the size of a head from the width again.

@@ -78,6 +78,17 @@ class StoredSize:
 
 
 @dataclass(frozen=True)
+class Average:
+    """A module that averages over units, such as a layer norm. It counts those cut as zeros."""
+
+    module: str
+    dim: int
+    """The dimension of the units, counted from the end."""
+    ids: Tensor
+    """The unit of each index that it averages, or `FIXED`."""
+
+
+@dataclass(frozen=True)
 class Work:
     """How often each element of a weight is used in the forward pass of one sample."""
 
@@ -164,6 +175,7 @@ class UnitMap:
     activation scales by s to this power (see `growth.py`); 1 if it is missing."""
     sizes: tuple[StoredSize, ...] = ()
     """The attributes that the forward pass reads as sizes, other than those of PyTorch's layers."""
+    averages: tuple[Average, ...] = ()
     heads: frozenset[str] = frozenset()
     """Names of the layers whose units are heads of attention."""
 

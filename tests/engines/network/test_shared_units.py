@@ -81,6 +81,16 @@ def test_heads_and_where_their_number_is_stored_are_shared_too() -> None:
             units_from_json({**units_to_json(units), "sizes": [size]}, model)
 
 
+def test_norms_over_units_are_shared_too() -> None:
+    model = nn.Sequential(nn.Linear(3, 4), nn.LayerNorm(4), nn.Linear(4, 2))
+    units = trace(model, torch.randn(2, 3))
+    assert [(each.module, each.dim) for each in units.averages] == [("1", -1)]
+    assert plain(shared(units, copy.deepcopy(model))) == plain(units)
+    for average in (["9", -1, [[0, 1, 4]]], ["1", 0, [[0, 1, 4]]], ["1", -1, [[0, 0, 2**40]]]):
+        with pytest.raises(AdaptCLError, match="do not fit the model"):
+            units_from_json({**units_to_json(units), "averages": [average]}, model)
+
+
 GOOD = units_to_json(trace(nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2)), torch.randn(2, 3)))
 
 

@@ -18,10 +18,10 @@ IMAGES = torch.randn(2, 3, 6, 6)
 
 
 def shuffling() -> nn.Module:
-    """Grouped convolutions, whose groups a shuffle between them makes narrower alike."""
+    """Grouped convolutions, which a shuffle makes narrower alike, and a norm over channels."""
     return nn.Sequential(
         nn.Conv2d(3, 32, 3), nn.Conv2d(32, 32, 1, groups=4), nn.ChannelShuffle(4),
-        nn.Conv2d(32, 32, 1, groups=4), nn.Flatten(), nn.Linear(512, 2),
+        nn.Conv2d(32, 32, 1, groups=4), nn.GroupNorm(1, 32), nn.Flatten(), nn.Linear(512, 2),
     )  # fmt: skip
 
 

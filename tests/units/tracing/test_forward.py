@@ -37,15 +37,12 @@ TEXTS = torch.tensor([[1, 2, 3, 4, 0, 0], [5, 6, 0, 0, 0, 0]])
 def test_an_encoder_of_padded_texts_has_the_same_units_however_pytorch_packs_them() -> None:
     nested, padded = (trace(Padded(nested=nested), TEXTS) for nested in (True, False))
     assert nested.layers == padded.layers
-    assert [layer.name for layer in nested.layers] == [
-        f"encoder.layers.{number}.{part}"
-        for number in range(2)
-        for part in ("self_attn", "linear1")
-    ]
+    parts = [f"encoder.layers.{n}.{part}" for n in range(2) for part in ("self_attn", "linear1")]
+    assert [layer.name for layer in nested.layers] == ["table", *parts]
     assert describe(Padded(), TEXTS) == describe(Padded(nested=False), TEXTS)
 
 
-@pytest.mark.parametrize("part", ["linear1", "self_attn"])
+@pytest.mark.parametrize("part", ["table", "linear1", "self_attn"])
 def test_a_cut_encoder_of_padded_texts_gives_the_same_with_and_without_the_shortcut(
     part: str,
 ) -> None:

@@ -28,7 +28,7 @@ class Net(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.a, self.b, self.head = nn.Linear(6, 8), nn.Linear(8, 8), nn.Linear(8, 3)
-        self.norm = nn.LayerNorm(8)
+        self.mix = nn.Softmax(-1)
         self.counts: Tensor
         self.register_buffer("counts", torch.arange(8))
 
@@ -45,17 +45,17 @@ def test_all_that_a_forward_pass_pins_has_a_cause(zoo: Mapping[str, Any]) -> Non
                 assert (root == PINNED) >= explained
 
 
-def test_what_is_added_to_the_input_of_a_layer_norm_is_coupled_with_who_made_it() -> None:
+def test_what_is_added_to_the_input_of_a_softmax_is_coupled_with_who_made_it() -> None:
     class Block(Net):
         def forward(self, x: Tensor) -> Tensor:
             x = self.a(x)
-            out: Tensor = self.head(x + self.b(self.norm(x)))
+            out: Tensor = self.head(x + self.b(self.mix(x)))
             return out
 
     found = reasons(Block())
-    assert found["a"] == ("a cut is not known to pass through layer_norm in norm",)
+    assert found["a"] == ("a cut is not known to pass through softmax in mix",)
     assert found["b"] == (
-        "coupled with a: a cut is not known to pass through layer_norm in norm",
+        "coupled with a: a cut is not known to pass through softmax in mix",
     )  # fmt: skip
 
 
@@ -63,15 +63,15 @@ def test_what_was_coupled_before_is_pinned_with_it() -> None:
     class Late(Net):
         def forward(self, x: Tensor) -> Tensor:
             x = self.a(x)
-            out: Tensor = self.head(self.norm(x + self.b(x)))
+            out: Tensor = self.head(self.mix(x + self.b(x)))
             return out
 
     assert reasons(Late())["b"] == (
-        "coupled with a: a cut is not known to pass through layer_norm in norm",
+        "coupled with a: a cut is not known to pass through softmax in mix",
     )
 
 
-def test_what_is_coupled_with_the_output_of_a_layer_norm_says_so() -> None:
+def test_what_is_coupled_with_the_output_of_a_softmax_says_so() -> None:
     class Plain(Net):
         def __init__(self, joined: Callable[[Tensor, Tensor], Tensor]) -> None:
             super().__init__()
@@ -79,22 +79,22 @@ def test_what_is_coupled_with_the_output_of_a_layer_norm_says_so() -> None:
 
         def forward(self, x: Tensor) -> Tensor:
             hidden = F.relu(self.a(x))
-            out: Tensor = self.head(self.joined(self.b(hidden), self.norm(hidden)))
+            out: Tensor = self.head(self.joined(self.b(hidden), self.mix(hidden)))
             return out
 
     for joined in (torch.add, lambda one, other: torch.cat([one, other])):
         assert reasons(Plain(joined))["b"] == (
-            "coupled with what layer_norm in norm gives, which is never cut",
+            "coupled with what softmax in mix gives, which is never cut",
         )
 
 
 def test_what_a_sum_only_reads_of_a_layer_is_said_to_be_used() -> None:
     class Borrows(Net):
         def forward(self, x: Tensor) -> Tensor:
-            out: Tensor = self.head(self.b(F.relu(self.a(x))) + self.norm(self.b.bias))
+            out: Tensor = self.head(self.b(F.relu(self.a(x))) + self.mix(self.b.bias))
             return out
 
-    assert reasons(Borrows())["b"] == ("b.bias is also used by layer_norm in norm",)
+    assert reasons(Borrows())["b"] == ("b.bias is also used by softmax in mix",)
 
 
 def test_what_is_added_to_the_models_input_says_so() -> None:
@@ -189,7 +189,7 @@ def test_a_single_output_cannot_be_cut() -> None:
 def test_only_what_covers_the_units_is_blamed() -> None:
     class Gated(Net):
         def forward(self, x: Tensor) -> Tensor:
-            gate = self.norm(self.b(self.a(x)))[:, :1]
+            gate = self.mix(self.b(self.a(x)))[:, :1]
             out: Tensor = self.head(self.a(x) * gate * self.counts)
             return out
 
@@ -205,11 +205,11 @@ def test_what_is_joined_to_a_parameter_is_pinned_with_it() -> None:
         def forward(self, x: Tensor) -> Tensor:
             x = self.a(x).unsqueeze(1)
             x = torch.cat([self.cls.expand(len(x), -1, -1), x], 1)
-            x = x + self.norm(x)
+            x = x + self.mix(x)
             out: Tensor = self.head((x + self.b(x))[:, 0])
             return out
 
     found = reasons(Tokens())
-    why = "a cut is not known to pass through layer_norm in norm"
+    why = "a cut is not known to pass through softmax in mix"
     assert found["a"] == found["b"] == (f"coupled with the model: {why}",)
     assert found[""] == (why,)

@@ -18,10 +18,12 @@ from adaptcl.engines.network.frames import is_whole_number
 from adaptcl.errors import AdaptCLError
 from adaptcl.units import FIXED, Layer, Slot, UnitMap, Work
 from adaptcl.units.tracing.trace import without_units
-from adaptcl.units.unit_map import StoredSize
+from adaptcl.units.unit_map import Average, StoredSize
 
 _STEPS = (0, 1)
 """Unit numbers repeat or count up, so a few runs of them stand for many."""
+_MOST_DIMENSIONS = 16
+"""Of a tensor that a module averages."""
 
 
 def units_to_json(units: UnitMap) -> dict[str, Any]:
@@ -41,6 +43,7 @@ def units_to_json(units: UnitMap) -> dict[str, Any]:
         "constants": sorted(units.constants),
         "growth": {name: _runs(powers.tolist()) for name, powers in units.growth.items()},
         "sizes": [[size.module, size.attribute, _runs(size.ids.tolist())] for size in units.sizes],
+        "averages": [[e.module, e.dim, _runs(e.ids.tolist())] for e in units.averages],
         "heads": sorted(units.heads),
     }
 
@@ -71,6 +74,7 @@ def units_from_json(value: Any, model: nn.Module) -> UnitMap:
                 for name, runs in value["growth"].items()
             },
             sizes=tuple(_size(each, model, count) for each in value["sizes"]),
+            averages=tuple(_average(each, model, count) for each in value["averages"]),
             heads=frozenset(layer.name for layer in layers if layer.name in value["heads"]),
         )
     except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
@@ -132,6 +136,18 @@ def _size(value: Any, model: nn.Module, count: int) -> StoredSize:
     if type(stored) is not int or stored < 1:
         raise ValueError(f"{module!r:.50} stores no size {attribute!r:.50}")
     return StoredSize(module, attribute, _numbers(runs, stored, FIXED, count))
+
+
+def _average(value: Any, model: nn.Module, count: int) -> Average:
+    """What a module averages over; no more than the model has numbers."""
+    module, dim, runs = value
+    model.get_submodule(module)
+    if type(dim) is not int or not -_MOST_DIMENSIONS <= dim < 0:
+        raise ValueError(f"{dim!r:.50} is no dimension from the end")
+    length = sum(_number(each) for _, _, each in runs)
+    if length > sum(each.numel() for each in model.parameters()):
+        raise ValueError(f"{module!r:.50} does not average over {length}")
+    return Average(module, dim, _numbers(runs, length, FIXED, count))
 
 
 def _known(name: Any, whole: UnitMap) -> str:

@@ -19,6 +19,7 @@ from adaptcl.storage import Tree
 from adaptcl.training.evaluation import score
 from adaptcl.training.objective import CLASSIFICATION, Objective
 from adaptcl.units import (
+    Average,
     Kept,
     Layer,
     Slot,
@@ -68,6 +69,8 @@ class SubModels:
     """As in the `UnitMap`."""
     sizes: tuple[StoredSize, ...] = ()
     """As in the `UnitMap`."""
+    averages: tuple[Average, ...] = ()
+    """As in the `UnitMap`."""
 
     @classmethod
     def of(cls, units: UnitMap, kept: Sequence[Kept]) -> SubModels:
@@ -75,7 +78,14 @@ class SubModels:
         distinct = dict(zip(keys, kept, strict=True))
         place = {key: number for number, key in enumerate(distinct)}
         of_worker = tuple(place[key] for key in keys)
-        return cls(units.slots, tuple(distinct.values()), of_worker, units.alike, units.sizes)
+        return cls(
+            units.slots,
+            tuple(distinct.values()),
+            of_worker,
+            units.alike,
+            units.sizes,
+            units.averages,
+        )
 
     def cut(self, model: nn.Module, worker: int) -> nn.Module:
         """A worker's sub-model as a smaller module, with the values of the whole model."""
@@ -93,7 +103,7 @@ class SubModels:
         layers = (Layer("", range(len(kept))),) if len(kept) else ()
         units = UnitMap(
             self.slots, layers, shapes, frozenset(), frozenset(), (),
-            alike=self.alike, sizes=self.sizes,
+            alike=self.alike, sizes=self.sizes, averages=self.averages,
         )  # fmt: skip
         return submodel(model, units, kept)
 
@@ -115,6 +125,7 @@ class SubModels:
             "of_worker": torch.tensor(self.of_worker),
             "alike": sorted(self.alike),
             "sizes": [[each.module, each.attribute, each.ids] for each in self.sizes],
+            "averages": [[each.module, each.dim, each.ids] for each in self.averages],
         }
 
     @classmethod
@@ -126,4 +137,5 @@ class SubModels:
             tuple(of_worker.tolist()),
             frozenset(tree["alike"]),
             tuple(StoredSize(*each) for each in tree.get("sizes", [])),
+            tuple(Average(*each) for each in tree.get("averages", [])),
         )

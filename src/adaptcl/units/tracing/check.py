@@ -134,7 +134,15 @@ def pin_layers(units: UnitMap, names: Collection[str]) -> UnitMap:
     cuttable = {slot.tensor for slot in slots}
     scales = units.bn_scales & cuttable
     sizes = tuple(replace(size, ids=renumbered[size.ids]) for size in units.sizes)
-    return replace(units, slots=slots, layers=tuple(layers), bn_scales=scales, sizes=sizes)
+    averages = tuple(replace(each, ids=renumbered[each.ids]) for each in units.averages)
+    return replace(
+        units,
+        slots=slots,
+        layers=tuple(layers),
+        bn_scales=scales,
+        sizes=sizes,
+        averages=averages,
+    )
 
 
 _Selection = Callable[[UnitMap, Sequence[Layer]], Kept]

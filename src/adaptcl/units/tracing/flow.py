@@ -162,6 +162,10 @@ class Flow:
         """Parameters and buffers that operations without weights use, and that units own."""
         self.grouped: set[str] = set()
         """The weights of convolutions with groups of several channels."""
+        self.averages: dict[str, tuple[int, Tensor]] = {}
+        """By module that averages over units: their dimension, from the end, and the candidates."""
+        self.running: Sequence[str] = ()
+        """The names of the modules that are running, the innermost last."""
         self.heads: list[Tensor] = []
         """Candidates that attention uses as heads."""
         self.unknown: dict[str, str] = {}
@@ -179,6 +183,7 @@ class Flow:
         """By tensor that was made of zeros, its version then."""
         self._parameters = {id(p): name for name, p in reversed(list(model.named_parameters()))}
         self._buffers = {id(b): name for name, b in reversed(list(model.named_buffers()))}
+        self._single = {name for name, each in model.named_modules() if not any(each.children())}
 
     def tag(self, tensor: Tensor) -> Tag | None:
         """The tag of an activation; None if it is never cut, or while a choice is open."""
@@ -302,6 +307,20 @@ class Flow:
                 self.fix(tensor, other)
         self.entered.add(self.name(tensor))
 
+    def average(self, tensor: Tensor) -> bool:
+        """Let the running module average over the units of an activation, those cut as zeros.
+
+        That needs a module that does nothing else in this dimension, and units that are zero.
+        """
+        tag, module = self.tag(tensor), self.running[-1] if self.running else None
+        if tag is None or not tag.zero or module is None or module not in self._single:
+            return False
+        dim, ids = self.averages.setdefault(module, (tag.dim - tensor.dim(), tag.ids))
+        if dim != tag.dim - tensor.dim() or len(ids) != len(tag.ids):
+            return False
+        self.coupling.couple(ids, tag.ids)
+        return True
+
     def fix(self, tensor: Tensor, dim: int) -> None:
         """Never cut this dimension of one of the model's tensors."""
         self.claim(tensor, dim, torch.full((tensor.shape[dim],), PINNED), owned=False)
@@ -333,13 +352,13 @@ class Flow:
         """Forget at the end whatever a rule does inside with an operation on these tensors."""
         slots, positions = dict(self.slots), dict(self.positions)
         owned_by_input, entered = set(self.owned_by_input), set(self.entered)
-        grouped, heads = set(self.grouped), len(self.heads)
+        grouped, heads, averages = set(self.grouped), len(self.heads), dict(self.averages)
         known: list[MutableMapping[Tensor, Any]] = [self._tags, self._open, self._mixed]
         before = [(table, each, table.get(each)) for table in known for each in tensors]
         with self.coupling.trial():
             yield
         self.slots, self.positions, self.grouped = slots, positions, grouped
-        self.owned_by_input, self.entered = owned_by_input, entered
+        self.owned_by_input, self.entered, self.averages = owned_by_input, entered, averages
         del self.heads[heads:]
         for table, tensor, value in before:
             if value is None:

@@ -32,7 +32,7 @@ from adaptcl.units.tracing.pinning import RETURNED, PinObserver
 from adaptcl.units.tracing.reach import ReachObserver
 from adaptcl.units.tracing.rules import FollowUnits, Observer
 from adaptcl.units.tracing.stored_sizes import SizeObserver
-from adaptcl.units.unit_map import FIXED, Layer, Slot, StoredSize, UnitMap, Work
+from adaptcl.units.unit_map import FIXED, Average, Layer, Slot, StoredSize, UnitMap, Work
 
 _NORMS = (_NormBase, nn.GroupNorm)
 """Batch, instance and group norm: each of their scales belongs to one unit."""
@@ -161,6 +161,7 @@ def _follow(
     flow = Flow(model, len(each_tensor(sample)[0]), alike)
     growth = GrowthObserver(flow)
     with running_modules(model) as running:
+        flow.running = running
         pinning = PinObserver(flow, running, sample) if explain else None
 
         def pin(tensor: Tensor, why: str = RETURNED) -> None:
@@ -264,6 +265,9 @@ def _unit_map(
             and bool((powers != 1).any())
         },
         sizes=tuple(StoredSize(module, name, ids) for (module, name), ids in stored.items()),
+        averages=tuple(
+            Average(module, dim, numbered(ids)) for module, (dim, ids) in flow.averages.items()
+        ),
         heads=frozenset(layer.name for layer in layers if not heads.isdisjoint(layer.units)),
     )
 

@@ -13,11 +13,18 @@ from adaptcl.units.tracing.flow import Flow, OperationCall, Rule, Tag
 
 
 def linear(flow: Flow, call: OperationCall) -> bool:
-    """Columns read the last dimension; rows are new units."""
+    """Columns read the last dimension; rows are new units. Units along another dimension stay."""
     activation, weight, bias = call.get(0, "input"), call.get(1, "weight"), call.get(2, "bias")
     if not flow.is_parameter(weight) or not _parameter_or_none(flow, bias):
         return False
     flow.count_work(weight, call.out.numel() // weight.shape[0])
+    tag = flow.live_tag(activation)
+    if tag is not None and tag.dim != activation.dim() - 1:
+        for each in (weight, bias):
+            if each is not None:
+                flow.pin(each)
+        flow.put(call.out, tag.ids, tag.dim, tag.zero and bias is None)
+        return True
     if not read(flow, activation, activation.dim() - 1, weight, 1):
         return False
     _create(flow, call.out, call.out.dim() - 1, weight, 0, bias)
@@ -130,11 +137,13 @@ def channel_norm(flow: Flow, call: OperationCall) -> bool:
 
 
 def group_norm(flow: Flow, call: OperationCall) -> bool:
-    """A group of channels, normalised together, is one unit; a single group cannot be cut."""
+    """A group of channels, normalised together, is one unit."""
     groups, weight, bias = call.get(1, "num_groups"), call.get(2, "weight"), call.get(3, "bias")
     tag = flow.tag(call.get(0, "input"))
-    if tag is None or tag.dim != 1 or groups < 2 or weight is None or bias is None:
+    if tag is None or tag.dim != 1 or weight is None or bias is None:
         return False
+    if groups == 1:
+        return _norm_over_units(flow, call, weight, bias)
     if not flow.is_parameter(weight) or not flow.is_parameter(bias):
         return False
     size = len(tag.ids) // groups
@@ -145,20 +154,37 @@ def group_norm(flow: Flow, call: OperationCall) -> bool:
 
 
 def token_norm(flow: Flow, call: OperationCall) -> bool:
-    """Layer and RMS norm mix what they normalise; they pass units of other dimensions, as heads.
+    """Layer and RMS norm: over units, or along them, as with heads.
 
-    Their scales are the same for all such units. A shift makes a unit that is zero something else.
+    The scales are the same for all units along which they normalise. A shift makes a unit that is
+    zero something else.
     """
     activation, shape = call.get(0, "input"), call.get(1, "normalized_shape")
-    weight, bias = call.get(2, "weight"), call.get(3, "bias")
+    weight = call.get(2, "weight")
+    bias = call.get(3, "bias") if call.name == "layer_norm" else None
     tag = flow.tag(activation)
+    if tag is not None and tag.dim == activation.dim() - 1 and len(shape) == 1:
+        return _norm_over_units(flow, call, weight, bias)
     if tag is None or tag.dim >= activation.dim() - len(shape):
         return False
     for entries in (weight, bias):
         if entries is not None:
             flow.pin(entries)
-    shifts = call.name == "layer_norm" and bias is not None
-    flow.put(call.out, tag.ids, tag.dim, tag.zero and not shifts)
+    flow.put(call.out, tag.ids, tag.dim, tag.zero and bias is None)
+    return True
+
+
+def _norm_over_units(
+    flow: Flow, call: OperationCall, weight: Tensor | None, bias: Tensor | None
+) -> bool:
+    """Mean and variance stay the same if those cut count as zeros; they own scale and shift."""
+    activation = call.get(0, "input")
+    tag = flow.tag(activation)
+    entries = [each for each in (weight, bias) if each is not None]
+    if tag is None or not all(map(flow.is_parameter, entries)) or not flow.average(activation):
+        return False
+    own(flow, tag.ids, *entries)
+    flow.put(call.out, tag.ids, tag.dim, zero=weight is not None or call.name == "rms_norm")
     return True
 
 

@@ -257,7 +257,7 @@ def filled_like(flow: Flow, call: OperationCall) -> bool:
 
 
 def scattered(flow: Flow, call: OperationCall) -> bool:
-    """`zeros.scatter_add(0, index, x)` sums up rows; the dimension of the units is another."""
+    """`zeros.scatter_add(0, index, x)` reduces rows; the dimension of the units is another."""
     target, index, source = call.get(0, "input"), call.get(2, "index"), call.get(3, "src")
     tag, dim = flow.tag(source), call.get(1, "dim") % source.dim()
     if tag is None or tag.dim == dim:
@@ -290,7 +290,7 @@ MOVEMENT_RULES: dict[str, Rule] = {
     **dict.fromkeys(_SPLIT.split(), split),
     **dict.fromkeys(("cat", "concat", "concatenate"), concatenated),
     "roll": rolled,
-    "scatter_add": scattered,
+    **dict.fromkeys(("scatter_add", "scatter_reduce"), scattered),
     "stack": stacked,
     "channel_shuffle": shuffled,
 }

@@ -107,10 +107,11 @@ def gated(flow: Flow, call: OperationCall) -> bool:
 def reduced(flow: Flow, call: OperationCall) -> bool:
     """Mean, sum, maximum, softmax and the like over dimensions other than that of the units.
 
-    A sum over the units is the one exception: adding zero equals adding nothing.
+    A sum or a norm over the units is an exception: adding zero equals adding nothing. So is a mean
+    in which those cut still count.
     """
     operand = call.get(0, "input")
-    other = call.get(1, "dim")
+    other = call.get(2 if call.name in _NORMS else 1, "dim")
     if isinstance(other, Tensor):
         return pointwise(flow, call)
     tag = flow.tag(operand)
@@ -119,7 +120,9 @@ def reduced(flow: Flow, call: OperationCall) -> bool:
     over = range(operand.dim()) if other is None else [other] if isinstance(other, int) else other
     dims = {dim % operand.dim() for dim in over}
     if tag.dim in dims:
-        return call.name == "sum" and tag.zero
+        if call.name == "mean" and len(dims) == 1:
+            return flow.average(operand)
+        return tag.zero and (call.name == "sum" or call.name in _NORMS)
     return _put_outputs(flow, call, operand, sum(dim < tag.dim for dim in dims))
 
 
@@ -163,9 +166,10 @@ _POINTWISE = """
     softplus softshrink softsign sqrt square sub tan tanh tanhshrink threshold where zeros_like
 """
 _REDUCED = """
-    amax amin argmax argmin cumsum log_softmax logsumexp max mean min prod softmax softmin std sum
-    var
+    amax amin argmax argmin cumsum log_softmax logsumexp max mean min norm prod softmax softmin std
+    sum var vector_norm
 """
+_NORMS = frozenset({"norm", "vector_norm"})
 _POOLS = "max avg adaptive_avg adaptive_max lp"
 
 VALUE_RULES: dict[str, Rule] = {
