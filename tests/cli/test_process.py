@@ -19,7 +19,7 @@ QUIET = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONIOENCODING": "utf-8"}
 
 def start(folder: Path, *words: str) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
-        [sys.executable, "-m", "adaptcl.cli.main", *words],
+        [sys.executable, "-m", "adaptcl", *words],
         cwd=folder,
         env=QUIET,
         stdout=subprocess.PIPE,
@@ -48,6 +48,25 @@ def test_a_signal_ends_a_long_training_at_once_and_says_how_to_resume(tmp_path: 
     ]
 
 
+@pytest.mark.parametrize("module", ["adaptcl.cli.parser", "torch"])
+def test_ctrl_c_while_a_command_is_imported_is_one_line(module: str, tmp_path: Path) -> None:
+    script = f"""
+import os, signal, sys
+from adaptcl.__main__ import main
+
+def interrupt(event, what):
+    if event == "import" and what[0] == {module!r}:
+        os.kill(os.getpid(), signal.SIGINT)
+
+sys.addaudithook(interrupt)
+sys.exit(main())
+"""
+    command = [sys.executable, "-c", script, "run"]
+    done = subprocess.run(command, cwd=tmp_path, env=QUIET, capture_output=True, timeout=60)
+    assert (done.returncode, done.stderr) == (130, b"adaptcl: interrupted.\n")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_output_into_a_closed_pipe_ends_quietly(tmp_path: Path) -> None:
     with start(tmp_path, "presets") as process:
         assert process.stdout is not None
@@ -72,7 +91,7 @@ def test_a_run_whose_output_nobody_reads_any_more_says_how_to_go_on(tmp_path: Pa
 
 def test_a_terminal_without_unicode_is_written_to_all_the_same(tmp_path: Path) -> None:
     for words in (["run", "--help-all"], ["data"]):
-        command = [sys.executable, "-m", "adaptcl.cli.main", *words]
+        command = [sys.executable, "-m", "adaptcl", *words]
         ascii_only = {**QUIET, "PYTHONIOENCODING": "ascii"}
         told = subprocess.run(
             command, cwd=tmp_path, env=ascii_only, capture_output=True, timeout=60

@@ -48,7 +48,3 @@ def answer(parser: Callable[[], argparse.ArgumentParser], arguments: Sequence[st
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -10,6 +10,7 @@ from adaptcl import __version__
 from adaptcl.cli import doing
 from adaptcl.cli.flags import Parser, duration_s, seconds, whole_number
 from adaptcl.config.catalogue import ENVIRONMENT, read_catalogue
+from adaptcl.interrupts import leaving_at_once
 
 PORT = 9092
 
@@ -46,7 +47,7 @@ def _command(
     module, _, called = function.partition(".")
 
     def command(options: argparse.Namespace) -> None:
-        with doing("starting"):
+        with doing("starting"), leaving_at_once():
             imported = importlib.import_module(f"adaptcl.cli.{module}")
         getattr(imported, called)(options)
 
