@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -52,3 +53,22 @@ def test_help_lists_and_misspellings_import_neither_torch_nor_matplotlib() -> No
     found = json.loads(done.stdout)
     assert len(found) == len(COMMANDS) + 1
     assert [words for words, slow in found.items() if slow] == []
+
+
+@pytest.mark.slow
+def test_a_run_imports_no_compiler_of_pytorch(tmp_path: Path) -> None:
+    # Importing it and SymPy took four seconds before the first task.
+    script = (
+        "import sys, adaptcl.cli.main as cli\n"
+        "words = '--data digits --samples 100 --workers 2 --rounds 3 --figures none'\n"
+        "assert cli.main(['run', *words.split(), '--out', sys.argv[1]]) == 0\n"
+        "print(sorted({'sympy', 'torch._dynamo'} & set(sys.modules)))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(tmp_path / "run")],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
+    )
+    assert done.stdout.splitlines()[-1] == "[]"

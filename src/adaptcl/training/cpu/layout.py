@@ -153,6 +153,11 @@ class _Convolutions(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self.all_safe = False
         return func(*args, **(kwargs or {}))
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """PyTorch asks. Yes would import its compiler, which takes seconds, for nothing."""
+        return False
+
 
 def _is_safe(dims: int, stride: Any, transposed: bool) -> bool:
     return dims == 4 and not transposed and all(step == 1 for step in stride)

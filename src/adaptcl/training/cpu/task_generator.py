@@ -30,6 +30,11 @@ class ForwardMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """PyTorch asks. Yes would import its compiler, which takes seconds, for nothing."""
+        return False
+
     def attach(self, model: nn.Module) -> nn.Module:
         model.register_forward_pre_hook(self._begin)
         model.register_forward_hook(self._end, always_call=True)
