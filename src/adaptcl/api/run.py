@@ -249,12 +249,7 @@ class Forecasts(tuple[Forecast, ...]):
 
 
 def forecast(
-    model: nn.Module,
-    train: Any,
-    test: Any,
-    *,
-    preset: str | None = None,
-    **settings: Any,
+    model: nn.Module, train: Any, test: Any, *, preset: str | None = None, **settings: Any
 ) -> Forecasts:
     """Compute how long a run would take on its clock, without training anything.
 

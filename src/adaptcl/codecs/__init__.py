@@ -29,12 +29,7 @@ class CodecClass(Protocol):
     def __call__(self, settings: Any) -> Codec: ...
 
 
-CODECS: dict[str, CodecClass] = {
-    "plain": Plain,
-    "fp16": FP16,
-    "int8": Int8,
-    "dgc": DGC,
-}
+CODECS: dict[str, CodecClass] = {"plain": Plain, "fp16": FP16, "int8": Int8, "dgc": DGC}
 
 SAME = "same"
 """In place of a codec's name for the way down: the codec of the way up, if it encodes models."""

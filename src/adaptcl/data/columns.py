@@ -25,8 +25,8 @@ those of the input; or whatever is given."""
 IGNORED = -100  # the target of a place that counts for nothing, as in PyTorch's losses
 _CHANNELS = (1, 3)
 _SHOWN = 5  # names that an error lists
-_GRAY = ("1", "L", "LA")
-_COLOUR = ("P", "PA", "RGB", "RGBA", "CMYK", "YCbCr", "LAB", "HSV")
+GRAY_MODES = frozenset({"1", "L", "LA"})
+COLOUR_MODES = frozenset({"P", "PA", "RGB", "RGBA", "CMYK", "YCbCr", "LAB", "HSV"})
 
 
 def is_frame(value: object) -> bool:
@@ -117,9 +117,9 @@ def _stacked(tensors: Sequence[Tensor]) -> Tensor:
 
 def _pixels(image: Image.Image) -> NDArray[np.uint8]:
     """Pixels [H, W] of a grey image, or [H, W, 3] of one with colour."""
-    if image.mode not in _GRAY + _COLOUR:
+    if image.mode not in GRAY_MODES | COLOUR_MODES:
         raise DataError(f"An image has pixels of the kind {image.mode}; only 8-bit can be used.")
-    return np.asarray(image.convert("L" if image.mode in _GRAY else "RGB"))
+    return np.asarray(image.convert("L" if image.mode in GRAY_MODES else "RGB"))
 
 
 def _table(frame: Any) -> NDArray[np.float32]:

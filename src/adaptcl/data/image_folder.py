@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps
 from torch import Tensor
 
+from adaptcl.data.columns import COLOUR_MODES, GRAY_MODES
 from adaptcl.data.data_dir import OnProgress, silent
 from adaptcl.data.items import CHUNK, Items, fits_in_memory, memory
 from adaptcl.data.samples import DataSet, Samples, channel_statistics
@@ -132,8 +133,6 @@ def decode_file(file: Path, mode: str, size: tuple[int, int]) -> Image.Image:
 
 
 SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".ppm", ".pgm"})
-GRAY_MODES = frozenset({"1", "L", "LA"})
-COLOUR_MODES = frozenset({"P", "PA", "RGB", "RGBA", "CMYK", "YCbCr", "LAB", "HSV"})
 
 
 @dataclass(frozen=True, eq=False)

@@ -133,11 +133,7 @@ class Simulation:
     """A transport between a strategy and simulated workers."""
 
     def __init__(
-        self,
-        workplace: Workplace,
-        environment: Environment,
-        workers: int,
-        threads: int,
+        self, workplace: Workplace, environment: Environment, workers: int, threads: int
     ) -> None:
         self.traffic = Traffic()
         self._workplace = workplace

@@ -9,9 +9,7 @@ from adaptcl.config.job import JobSettings
 from adaptcl.engines.stop_rule import StopRule
 from adaptcl.events import Event, RoundFinished
 from adaptcl.records import RoundRecord
-from adaptcl.runs.evaluator import (
-    RunEvaluator,
-)
+from adaptcl.runs.evaluator import RunEvaluator
 from adaptcl.runs.files.folder import RunFolder
 from adaptcl.runs.files.sub_models import SubModels
 from adaptcl.runs.resumption import can_be_extended

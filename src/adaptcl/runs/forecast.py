@@ -24,6 +24,7 @@ from adaptcl.engines.simulation import Simulation, TaskOutcome
 from adaptcl.errors import SettingError
 from adaptcl.events import Event, RoundFinished, Warned
 from adaptcl.records import RoundRecord
+from adaptcl.runs.files.sub_models import Savings
 from adaptcl.runs.training_profile import measured_profile
 from adaptcl.runs.workload import Workload
 from adaptcl.runs.workload_check import check_model_and_data
@@ -32,7 +33,7 @@ from adaptcl.training import Task, Update
 from adaptcl.training.metrics import Measure
 from adaptcl.training.wire import model_size, update_size
 from adaptcl.training.worker import WorkerMemory
-from adaptcl.units import Kept, UnitMap, flops, retention
+from adaptcl.units import Kept, UnitMap
 
 
 @dataclass(frozen=True)
@@ -101,16 +102,14 @@ def _forecast(config: Config, units: UnitMap, samples: Sequence[int], measured: 
     Loop(strategy, transport, job.workers, Untested(), [observed], stop_rule).run()
     updates = whole_updates(environment, units, config.codecs)
     warnings = [environment.ignores_samples(), lopsided(updates), *observed.warnings]
-    left = strategy.sub_models()
-    work = [flops(units, each) for each in left]
-    whole = flops(units, units.everything())  # 0 where none can be counted
+    savings = Savings.of(units, strategy.sub_models())
     ends = [0.0, *(record.virtual_time_s for record in observed.records)]
     return Forecast(
         job.strategy,
         tuple(end - begin for begin, end in pairwise(ends)),
         tuple(record.heterogeneity for record in observed.records),
-        tuple(retention(units, each) for each in left),
-        1 - sum(work) / whole / len(work) if whole else 0.0,
+        savings.retention,
+        savings.flops_saved,
         tuple(warning for warning in warnings if warning is not None),
         describe_clock(environment, updates, measured=measured),
     )

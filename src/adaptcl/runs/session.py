@@ -22,11 +22,7 @@ from adaptcl.errors import DivergedError
 from adaptcl.events import Event, Listener, RoundFinished, RunFinished, RunStarted, Warned
 from adaptcl.records import RoundRecord, Summary, summarise
 from adaptcl.runs.checkpoints import BestModel, Checkpoints, CurrentSubModels
-from adaptcl.runs.evaluator import (
-    RunEvaluator,
-    TestSetEvaluator,
-    WorkerEvaluator,
-)
+from adaptcl.runs.evaluator import RunEvaluator, TestSetEvaluator, WorkerEvaluator
 from adaptcl.runs.files.folder import RunFolder
 from adaptcl.runs.files.status_file import StatusFile
 from adaptcl.runs.files.sub_models import Savings, SubModels

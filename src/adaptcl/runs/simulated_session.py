@@ -15,9 +15,7 @@ from adaptcl.engines.environment import Environment
 from adaptcl.engines.simulation import LocalWorkers, Simulation
 from adaptcl.errors import SettingError
 from adaptcl.pruning import WorkerOrder, custom_worker_orders
-from adaptcl.runs.evaluator import (
-    refuse_tests_at_the_server,
-)
+from adaptcl.runs.evaluator import refuse_tests_at_the_server
 from adaptcl.runs.session import Session
 from adaptcl.runs.training_profile import measured_profile
 from adaptcl.runs.workload import Workload

@@ -21,14 +21,7 @@ from adaptcl.data import Samples, as_samples, load, partition
 from adaptcl.data.columns import TargetKind
 from adaptcl.data.convert import Collate, begins_a_data_set
 from adaptcl.data.data_dir import OnProgress, silent
-from adaptcl.data.description import (
-    BY_WORKERS,
-    DESCRIBED,
-    LABEL,
-    Inputs,
-    made_up,
-    read_description,
-)
+from adaptcl.data.description import BY_WORKERS, DESCRIBED, LABEL, Inputs, made_up, read_description
 from adaptcl.data.samples import SEVERAL, checksums, with_common_classes
 from adaptcl.errors import DataError, SettingError, describe_type, suggest_instance
 from adaptcl.seeds import generator

@@ -95,11 +95,7 @@ class FLuID(Synchronous):
         return self.warn_nothing_to_cut()
 
     def snapshot(self) -> Tree:
-        return {
-            **super().snapshot(),
-            "widths": self.widths.snapshot(),
-            "change": self._change,
-        }
+        return {**super().snapshot(), "widths": self.widths.snapshot(), "change": self._change}
 
     def restore(self, tree: Tree) -> None:
         super().restore(tree)

@@ -26,12 +26,7 @@ from torch import Tensor, nn
 from adaptcl.codecs.codec import Memory
 from adaptcl.data import Samples
 from adaptcl.errors import DataError, SettingError
-from adaptcl.pruning import (
-    WorkerOrder,
-    WorkerView,
-    importance_lost,
-    worker_order,
-)
+from adaptcl.pruning import WorkerOrder, WorkerView, importance_lost, worker_order
 from adaptcl.pruning.cig_bnscalor import bn_importance
 from adaptcl.seeds import derive, generator
 from adaptcl.training.batches import batches, draw_moves, smallest_batch

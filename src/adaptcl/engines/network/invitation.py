@@ -175,9 +175,7 @@ class Invitation:
                 "The server's invitation is malformed; it may have another version of AdaptCL."
             )
         return dataclasses.replace(
-            invitation,
-            inputs=_inputs(invitation.inputs),
-            outline=read_outline(invitation.outline),
+            invitation, inputs=_inputs(invitation.inputs), outline=read_outline(invitation.outline)
         )
 
 

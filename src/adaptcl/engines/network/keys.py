@@ -192,16 +192,12 @@ def _certificate(
 
 
 def _usage(*, certifies: bool) -> x509.KeyUsage:
+    never = ("content_commitment", "key_encipherment", "data_encipherment", "key_agreement")
     return x509.KeyUsage(
         digital_signature=not certifies,
-        content_commitment=False,
-        key_encipherment=False,
-        data_encipherment=False,
-        key_agreement=False,
         key_cert_sign=certifies,
         crl_sign=certifies,
-        encipher_only=False,
-        decipher_only=False,
+        **dict.fromkeys((*never, "encipher_only", "decipher_only"), False),
     )
 
 
@@ -217,9 +213,7 @@ def _host(host: str) -> x509.GeneralName:
 
 def _private(key: ec.EllipticCurvePrivateKey) -> bytes:
     return key.private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.PKCS8,
-        serialization.NoEncryption(),
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
 
 

@@ -21,13 +21,7 @@ from adaptcl.errors import UpdateError
 from adaptcl.settings import build
 from adaptcl.training import Cut, Pruning, Recipe, Task, Update, WorkerTest
 from adaptcl.training.divergence import first_not_finite
-from adaptcl.training.wire import (
-    FrozenCopy,
-    LackingError,
-    Shipment,
-    decode_model,
-    frozen_tensors,
-)
+from adaptcl.training.wire import FrozenCopy, LackingError, Shipment, decode_model, frozen_tensors
 from adaptcl.units import Kept, State, UnitMap, blank
 
 DESCRIBE, INVITE, TASK, END = "query.describe", "query.invite", "train.task", "query.end"

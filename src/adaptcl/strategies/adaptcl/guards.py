@@ -185,11 +185,7 @@ def time_at_floor(history: Sequence[Point], floor: float) -> Point:
     if now.retention <= floor or not follows_size(history):
         return now
     # Time in proportion to the size is the most that a cut can save.
-    least = Point(
-        floor,
-        now.update_time * floor / now.retention,
-        now.error * floor / now.retention,
-    )
+    least = Point(floor, now.update_time * floor / now.retention, now.error * floor / now.retention)
     before = points_apart(points)[:-1]
     if before and _rises(before[-1], now) and _likely_differ(before[-1], now):
         on_line = point_on_line(before[-1], now, floor)

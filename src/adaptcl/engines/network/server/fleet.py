@@ -98,11 +98,7 @@ class Fleet:
     """A port that workers connect to; a context manager that closes it."""
 
     def __init__(
-        self,
-        keys: ServerKeys,
-        host: str,
-        port: int,
-        clock: Callable[[], float] = time.monotonic,
+        self, keys: ServerKeys, host: str, port: int, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self.now = clock
         """The clock of all times and timeouts, in seconds."""

@@ -30,12 +30,7 @@ class Port(threading.Thread):
     """The web server, in a thread with its event loop."""
 
     def __init__(
-        self,
-        host: str,
-        port: int,
-        keys: ServerKeys,
-        states: LinkStateFactory,
-        calls: CallFilter,
+        self, host: str, port: int, keys: ServerKeys, states: LinkStateFactory, calls: CallFilter
     ) -> None:
         super().__init__(name="fleet", daemon=True)
         self._log = calls.log

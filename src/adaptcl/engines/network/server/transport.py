@@ -14,29 +14,13 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 
 from adaptcl.codecs.codec import Codecs
-from adaptcl.engines.loop import (
-    Arrived,
-    Began,
-    Expired,
-    Happening,
-    Joined,
-    Lost,
-    Remarked,
-    Traffic,
-)
+from adaptcl.engines.loop import Arrived, Began, Expired, Happening, Joined, Lost, Remarked, Traffic
 from adaptcl.engines.network.frames import Frame, unpack_kept
 from adaptcl.engines.network.gate import read_answer
 from adaptcl.engines.network.invitation import Invitation, Reply, dismissal
 from adaptcl.engines.network.messages import END, INVITE, TASK, task_frame
 from adaptcl.engines.network.server.admission import TurnedAway
-from adaptcl.engines.network.server.fleet import (
-    Came,
-    Fleet,
-    FleetEvent,
-    Left,
-    Progressed,
-    Replied,
-)
+from adaptcl.engines.network.server.fleet import Came, Fleet, FleetEvent, Left, Progressed, Replied
 from adaptcl.engines.network.server.reliability import STRIKES, OtherDataError, Reliability
 from adaptcl.engines.network.server.waiting import Reminder, going_on_without, longest_wait
 from adaptcl.errors import UpdateError
