@@ -176,10 +176,10 @@ class AnyOptimizer:
         trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
         for parameter in trained:
             parameter.grad = None
-        # PyTorch refuses an empty group, and a model may have nothing to train.
-        self._inner = make(trained) if trained else None
-        if self._inner is None:
-            return
+        self._inner: torch.optim.Optimizer | None = None
+        if not trained:
+            return  # PyTorch refuses an empty group
+        self._inner = make(trained)
         if not isinstance(self._inner, torch.optim.Optimizer):
             raise SettingError(
                 f"optimizer returns {describe_type(self._inner)}, but it must return a "
