@@ -186,9 +186,9 @@ def foreseen(model: nn.Module, **settings: object) -> Forecast:
 
 
 def test_a_model_that_is_too_little_cuttable_for_its_workers_is_told_of_once() -> None:
-    # What a layer norm mixes is never cut: of 40 and 10 units only the ten.
+    # What a softmax mixes is never cut: of 40 and 10 units only the ten.
     fixed = nn.Sequential(
-        nn.Linear(20, 40), nn.LayerNorm(40), nn.ReLU(), nn.Linear(40, 10), nn.ReLU(),
+        nn.Linear(20, 40), nn.Softmax(1), nn.ReLU(), nn.Linear(40, 10), nn.ReLU(),
         nn.Linear(10, 10),
     )  # fmt: skip
     found = foreseen(fixed, least_speed_up=1.0)
