@@ -12,15 +12,12 @@ from benchmarks.zoo.judge import with_adaptcl
 
 
 @pytest.mark.slow
-def test_nearly_all_models_can_keep_half_and_a_cut_equals_zeroing() -> None:
+def test_all_models_can_keep_half_and_a_cut_equals_zeroing() -> None:
     chosen = [each for each in models() if each.library in ("transformers", "hand-made")]
     found = {each.path: with_adaptcl(*each.built()) for each in chosen}
     assert all(each["evaluation"] and each["training"] for each in found.values())
-    whole = [name for name, each in found.items() if each["least"] > 0.5]
-    assert whole == ["transformers/ConvNextV2"]
-    # The vectors between the blocks of transformers keep their width.
-    assert sum(each["halved"] <= 0.6 for each in found.values()) >= 0.75 * len(found)
-    assert len(whole) <= 0.05 * len(found)
+    assert all(each["least"] <= 0.5 for each in found.values())
+    assert sum(each["halved"] <= 0.5 for each in found.values()) >= 0.75 * len(found)
 
 
 def _small() -> tuple[nn.Module, torch.Tensor]:

@@ -11,7 +11,7 @@ anything differs, a search by halves finds the layers that are responsible and p
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -20,6 +20,7 @@ from torch import nn
 
 from adaptcl.units.tensors import Tensors
 from adaptcl.units.tracing.forward import check_repeatable
+from adaptcl.units.tracing.reach import Branch
 from adaptcl.units.tracing.stored_sizes import choose_sizes
 from adaptcl.units.tracing.zeroing_trial import ZeroingTrial, randomise
 from adaptcl.units.unit_map import FIXED, Kept, Layer, UnitMap
@@ -46,13 +47,15 @@ def check(
     example: Tensors,
     *,
     steered: bool = False,
+    branches: Mapping[Branch, int] | None = None,
     buffers: frozenset[str] = frozenset(),
 ) -> Checked:
     """Pin every layer that fails the check. Of the `buffers`, training changes some; the others are
     constants.
 
     If values steer the forward pass, as in a mixture of experts, it may use other layers with other
-    weights. So it is tried with its weights as they are, too, and what it never uses is pinned.
+    weights. So it is tried with its weights as they are, too, on the other side of all `branches`,
+    and what it never uses is pinned.
     """
     generator = torch.Generator().manual_seed(0)
     tried = copy.deepcopy(model)
@@ -66,6 +69,11 @@ def check(
             trial = ZeroingTrial(tried, example)
         left = _pin_unlike_zeroing(trial, units, generator)
     used = left
+    for branch in (branches or {}).items():
+        other = ZeroingTrial(tried, example, branch=branch)
+        if other.runs(left, left.everything()) and not _is_like_zeroing(other, left):
+            left = _pin_unlike_zeroing(other, left, generator)
+        trial.used |= other.used
     if steered:
         unchanged = ZeroingTrial(model, example)
         if not _is_like_zeroing(unchanged, left):

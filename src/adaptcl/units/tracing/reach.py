@@ -1,23 +1,44 @@
-"""Reach: which parameters a forward pass uses, and whether the values of its input decide that.
+"""Reach: what a forward pass uses, and whether the values of its input decide that.
 
 A mixture of experts runs only those experts that its router chooses for the example. The pass says
 nothing about the others: which units they read, and which they write. So tracing takes more samples
 until all are reached, and pins whatever the rest could meet.
+
+Of `if x.mean() > 0:` an example takes one side. So the pass is repeated with the answer turned
+round. If a number leaves the tensors (`x.mean().item()`), nobody can tell what Python does with it,
+and whatever the module holds is pinned.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import sys
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+from torch.utils.weak import WeakTensorKeyDictionary
 
-from adaptcl.units.tracing.flow import Flow, OperationCall, tensors_in
+from adaptcl.units.tensors import Tensors, each_tensor
+from adaptcl.units.tracing.flow import Flow, OperationCall, operation_name, tensors_in
 
 _BY_VALUES = "argwhere bincount masked_select nonzero unique unique_consecutive"
 _SHAPED_BY_VALUES = frozenset(_BY_VALUES.split())
 """Operations whose result has a shape that depends on values."""
+
+_DECISIONS = frozenset({"bool", "is_nonzero", "equal", "allclose"})
+"""Operations by which Python asks a tensor for a yes or no."""
+_NUMBERS = frozenset({"item", "float", "tolist"})
+"""Operations by which a number leaves the tensors."""
+
+_ON_THE_WAY = ("__torch_function__", "after")
+"""Functions between a decision and whoever looks for its place."""
+_HERE, _TORCH = str(Path(__file__).parent), str(Path(torch.__file__).parent)
+
+Branch = tuple[str, int]
+"""The file and the line of a decision."""
 
 Pin = Callable[[Tensor, str], None]
 """Pins an activation, for a reason."""
@@ -27,10 +48,23 @@ class ReachObserver:
     """Notes the parameters that a forward pass uses, and pins what it might use otherwise."""
 
     def __init__(
-        self, flow: Flow, running: Sequence[str], pin: Pin, unreached: Mapping[str, str]
+        self,
+        flow: Flow,
+        running: Sequence[str],
+        pin: Pin,
+        unreached: Mapping[str, str],
+        sample: Tensors,
     ) -> None:
         """`running` are the modules that are running, the innermost last. `unreached` are reasons
-        for pinning by module: one that runs, but leaves a parameter inside unused."""
+        for pinning by module: one that runs, but leaves a parameter inside unused. `sample` is the
+        input of the model."""
+        self.branches: dict[Branch, int] = {}
+        """How often Python asked, by the place of a decision on values of the input."""
+        self.escaped: dict[str, str] = {}
+        """Modules in which a number leaves the tensors, each with that as the reason to pin."""
+        self._from_input: MutableMapping[Tensor, bool] = WeakTensorKeyDictionary()
+        for tensor in each_tensor(sample):
+            self._from_input[tensor] = True
         self.used: set[str] = set()
         self.ran: set[str] = set()
         self.steered = False
@@ -60,6 +94,16 @@ class ReachObserver:
     def after(self, call: OperationCall, passed: bool) -> None:
         outputs = list(tensors_in(call.out))
         self.steered |= not outputs or _is_shaped_by_values(call)
+        operands = list(tensors_in((call.args, call.kwargs)))
+        if any(each in self._from_input for each in operands):
+            for each in outputs:
+                self._from_input[each] = True
+            if call.name in _DECISIONS and isinstance(call.out, bool):
+                if (place := _asked_at()) is not None:
+                    self.branches[place] = self.branches.get(place, 0) + 1
+            elif call.name in _NUMBERS and not outputs and operands[0].is_floating_point():
+                module = self._running[-1] if self._running else ""
+                self.escaped[module] = f"Python may decide by a number from {call.name}()"
         if self._running:
             self.give(self._running[-1], outputs)
 
@@ -68,6 +112,39 @@ class ReachObserver:
         if module in self._unreached:
             for tensor in tensors_in(held):
                 self._pin(tensor, self._unreached[module])
+
+
+class OtherSide(TorchFunctionMode):
+    """Turns round the first answers to one decision, as many as were given before."""
+
+    def __init__(self, place: Branch, times: int) -> None:
+        super().__init__()
+        self._place = place
+        self._left = times
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        answer = func(*args, **(kwargs or {}))
+        if not isinstance(answer, bool) or operation_name(func) not in _DECISIONS:
+            return answer
+        if not self._left or _asked_at() != self._place:
+            return answer
+        self._left -= 1
+        return not answer
+
+
+def _asked_at() -> Branch | None:
+    """The line of the model that asks a tensor for a yes or no; None if PyTorch or a rule asks."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_name in _ON_THE_WAY:
+        frame = frame.f_back
+    file = frame.f_code.co_filename
+    return None if file.startswith((_HERE, _TORCH)) else (file, frame.f_lineno)
 
 
 def _is_shaped_by_values(call: OperationCall) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,7 +30,7 @@ from adaptcl.units.tracing.forward import (
 )
 from adaptcl.units.tracing.growth import GrowthObserver
 from adaptcl.units.tracing.pinning import RETURNED, PinObserver
-from adaptcl.units.tracing.reach import ReachObserver
+from adaptcl.units.tracing.reach import Branch, OtherSide, ReachObserver
 from adaptcl.units.tracing.rules import FollowUnits, Observer
 from adaptcl.units.tracing.stored_sizes import SizeObserver
 from adaptcl.units.unit_map import FIXED, Average, Layer, Slot, StoredSize, UnitMap, Work
@@ -78,7 +79,10 @@ class Followed:
     buffers: frozenset[str]
     """Buffers that units own, other than the statistics of norms."""
     unreached: Mapping[str, str]
-    """Modules that run without a part of theirs, each with that as the reason to pin units."""
+    """Modules that run without a part of theirs, or in which numbers leave the tensors, each with
+    that as the reason to pin units."""
+    branches: Mapping[Branch, int]
+    """How often values decided, by the place of the decision."""
     pinning: PinObserver | None
     """What pins units, if that was asked for."""
 
@@ -109,6 +113,7 @@ def trace_in_steps(
             followed.units,
             followed.sample,
             steered=followed.steered,
+            branches=followed.branches,
             buffers=followed.buffers,
         )
     return TracingSteps(unfixed, followed, checked)
@@ -171,7 +176,7 @@ def _follow(
                 else:
                     pinning.pin(tensor, why)
 
-        reach = ReachObserver(flow, running, pin, unreached or {})
+        reach = ReachObserver(flow, running, pin, unreached or {}, sample)
 
         def leave(name: str, output: Any) -> None:
             reach.give(name, output)
@@ -182,12 +187,28 @@ def _follow(
         observers: list[Observer] = [told, reach] if pinning is None else [told, pinning, reach]
         if any(each.is_floating_point() for each in model.buffers()):  # else no statistics
             observers.insert(0, growth)
-        with (
-            FollowUnits(flow, *observers),
-            before_each_module(model, reach.give),
-            after_each_module(model, leave),
-        ):
-            run(model, sample, fixed, pin)
+
+        def follow_once() -> None:
+            with (
+                FollowUnits(flow, *observers),
+                before_each_module(model, reach.give),
+                after_each_module(model, leave),
+            ):
+                run(model, sample, fixed, pin)
+
+        follow_once()
+        branches, positions = dict(reach.branches), dict(flow.positions)
+        uses = {} if pinning is None else dict(pinning.uses)
+        buffers = {each: each.clone() for each in model.buffers()} if branches else {}
+        for place, times in branches.items():
+            with suppress(TraceError), OtherSide(place, times):  # it may be there to fail
+                follow_once()
+            running.clear()
+            for buffer, before in buffers.items():
+                buffer.copy_(before)
+        flow.positions = {**flow.positions, **positions}
+        if pinning is not None:
+            pinning.uses.update({name: often - pinning.uses[name] for name, often in uses.items()})
     numbered = copy.copy(flow)
     numbered.coupling = copy.deepcopy(flow.coupling)  # numbering pins more than the pass
     return Followed(
@@ -196,7 +217,8 @@ def _follow(
         sample,
         reach.steered,
         frozenset(flow.entered - dict(model.named_parameters()).keys()),
-        reach.left_out(model),
+        {**reach.left_out(model), **reach.escaped},
+        branches,
         pinning,
     )
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Hashable, Iterator, Mapping
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -19,6 +20,7 @@ from adaptcl.units.cut import kept_indexes, kept_key, select
 from adaptcl.units.reconfigure import submodel
 from adaptcl.units.tensors import Tensors, call_model, mapped
 from adaptcl.units.tracing.flow import operation_name, tensors_in
+from adaptcl.units.tracing.reach import Branch, OtherSide
 from adaptcl.units.unit_map import Kept, State, UnitMap
 
 _TOLERANCE = 1e-3
@@ -29,7 +31,15 @@ _TOLERANCE = 1e-3
 class ZeroingTrial:
     """Compares cut models with zeroed ones, on one example and in one mode."""
 
-    def __init__(self, model: nn.Module, example: Tensors, *, training: bool = False) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        example: Tensors,
+        *,
+        training: bool = False,
+        branch: tuple[Branch, int] | None = None,
+    ) -> None:
+        """`branch` is a decision on values, and how often to take its other side."""
         self.used: set[str] = set()
         """Names of the parameters that the zeroed models used."""
         self.raised: set[str] = set()
@@ -41,6 +51,7 @@ class ZeroingTrial:
         self._model = model
         self._example = mapped(_at_least_two, example) if training else example
         self._training = training
+        self._branch = branch
         self._double: ZeroingTrial | None = None
         self._agreed: set[Hashable] = set()
         """What has agreed before: it is asked for again."""
@@ -126,7 +137,7 @@ class ZeroingTrial:
         """All tensors that the model returns; None if it fails, forward or backward."""
         torch.manual_seed(0)
         try:
-            with WithoutDropout():
+            with WithoutDropout(), OtherSide(*self._branch) if self._branch else nullcontext():
                 outputs = list(tensors_in(call_model(model.train(self._training), self._example)))
             roots = [each for each in outputs if each.requires_grad]
             if roots:
@@ -140,7 +151,9 @@ class ZeroingTrial:
         """The same trial in double precision, which fails if the model insists on another."""
         if self._double is None:
             model, example = copy.deepcopy(self._model).double(), mapped(_doubled, self._example)
-            self._double = ZeroingTrial(model, example, training=self._training)
+            self._double = ZeroingTrial(
+                model, example, training=self._training, branch=self._branch
+            )
             self._double.used = self.used
         return self._double
 
