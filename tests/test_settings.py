@@ -37,6 +37,7 @@ class Oven:
     shares: tuple[float, ...] = setting((), "of the heat", at_least=0, at_most=1)
     plan: tuple[tuple[float, ...], ...] = setting((), "of many days", at_least=0, below=1)
     names: tuple[str, ...] = setting((), "who eats")
+    dishes: tuple[str, ...] = setting((), "on each tray", choices=("cake", "bread"))
     limit: int | None = setting(None, "pieces at most", at_least=1)
     secret: int = 7
     """Not a setting."""
@@ -47,7 +48,8 @@ OVEN: dict[str, Setting] = {each.name: each for each in declared(Oven)}
 
 def test_a_group_declares_its_settings_in_order() -> None:
     assert list(OVEN) == [
-        "degrees", "hours", "fan", "dish", "note", "trays", "shares", "plan", "names", "limit",
+        "degrees", "hours", "fan", "dish", "note", "trays", "shares", "plan", "names", "dishes",
+        "limit",
     ]  # fmt: skip
     assert OVEN["hours"].help == "how long"
     assert OVEN["hours"].default == 1.5
@@ -65,9 +67,11 @@ def test_a_group_declares_its_settings_in_order() -> None:
         ("dish", "bread", "bread"),
         ("trays", [3, 4], (3, 4)),
         ("trays", (), ()),
+        ("trays", "3, 4", (3, 4)),
         ("shares", [0, 0.5, 1], (0.0, 0.5, 1.0)),
         ("plan", [[0.5], [0, 0.25]], ((0.5,), (0.0, 0.25))),
         ("names", ["a", "b"], ("a", "b")),
+        ("dishes", "cake,bread", ("cake", "bread")),
         ("limit", None, None),
         ("limit", 3, 3),
     ],
@@ -99,10 +103,11 @@ def test_a_value_of_the_right_type_and_range_is_taken(name: str, value: Any, tak
         ("note", 3, "note is 3, but it must be text."),
         ("trays", 3, "trays is 3, but it must be a list of whole numbers, at least 1."),
         ("trays", [3, 0], "trays is [3, 0], but it must be a list of whole numbers, at least 1."),
-        ("trays", "34", "trays is '34', but it must be a list of whole numbers, at least 1."),
+        ("trays", "3,x", "trays is '3,x', but it must be a list of whole numbers, at least 1."),
         ("plan", [0.5], "plan is [0.5], but it must be a list of lists of numbers, at least 0 and "
          "below 1."),
-        ("names", "ab", "names is 'ab', but it must be a list of texts."),
+        ("dishes", ["cake", "bred"], "dishes is ['cake', 'bred'], but it must be a list, each "
+         "entry one of cake, bread; did you mean 'bread'?"),
         ("limit", 0, "limit is 0, but it must be a whole number or none, at least 1."),
     ],
 )  # fmt: skip

@@ -211,7 +211,10 @@ class Setting:
 
     def refuse(self, value: Any) -> SettingError:
         """Make the error for a value that is not allowed."""
-        hint = hint_at_value(value, self.allowed.choices) if self.allowed.choices else "."
+        known, wrong = self.allowed.choices, value
+        if known and isinstance(value, list | tuple):
+            wrong = next((each for each in value if each not in known), value)
+        hint = hint_at_value(wrong, known) if known else "."
         return SettingError(f"{self.name} is {value!r}, but it must be {self.words}{hint}")
 
     def checked(self, value: Any) -> Any:
@@ -293,6 +296,8 @@ def _convert(value: Any, kind: Any) -> Any:
     if kind is type(None):
         return None if value is None else _NO
     if get_origin(kind) is tuple:
+        if isinstance(value, str):  # as on the command line
+            return _parse(value, kind)
         if not isinstance(value, list | tuple):
             return _NO
         converted = tuple(_convert(each, get_args(kind)[0]) for each in value)

@@ -40,7 +40,6 @@ _VALUES = {
     "async": "'fedasync-s' waits for nobody",
     "noniid": "did you mean 'by-label' or 'dirichlet'?",
     "non-iid": "did you mean 'by-label' or 'dirichlet'?",
-    "gpu": "did you mean 'cuda'?",
     "fp32": "did you mean 'plain'?",
     "quantized": "did you mean 'int8'?",
 }

@@ -148,7 +148,7 @@ def test_other_weights_to_begin_with_make_another_run() -> None:
         ({"data": "digits"}, "data is 'digits', but the data is given as train and test; leave "),
         ({"train": [TEST] * 3, "partition": "dirichlet"},
          "partition is 'dirichlet', but train is a list with a data set for each worker, which is"),
-        ({"device": "moon"}, "device is 'moon', but PyTorch has no such device on this machine."),
+        ({"device": "moon"}, "device is 'moon', but PyTorch has no such device on this machine;"),
     ],
 )  # fmt: skip
 @pytest.mark.filterwarnings("ignore:.* has no effect because bandwidths replaces it")

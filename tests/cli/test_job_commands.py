@@ -107,8 +107,6 @@ def test_a_custom_model_and_data_are_found_in_the_current_folder(command: Comman
          "should be; is its folder on PYTHONPATH?"),
         (["--data", "cifar10"], "cifar10 needs a data folder: get it with `adaptcl data get "
          "cifar10 --data-dir DIR` and run with --data-dir DIR."),
-        (["--device", "abacus"],
-         "device is 'abacus', but PyTorch has no such device on this machine."),
         (["--data", "digits", "--bandwidths", "1,2,3"],
          "bandwidths has 3 entries, but it must have one for each of the 10 workers."),
         (["--data", "digits", "--trace", "/absent.csv"],

@@ -60,10 +60,6 @@ def test_a_models_own_fixed_layers_are_joined_by_the_settings() -> None:
     [
         ({"model": "big", "data_dir": "nowhere"}, "There is no model 'big'; choose one of "
          "resnet50, small, vgg16, or give your own as package.module:factory."),
-        ({"device": "abacus"}, "device is 'abacus', but PyTorch has no such device on this "
-         "machine."),
-        ({"device": "cuda:99"}, "device is 'cuda:99', but PyTorch has no such device on this "
-         "machine."),
         ({"workers": 10_000}, "1437 samples cannot be dealt to 10000 workers: each needs at least "
          "one."),
     ],

@@ -12,8 +12,28 @@ import torch
 
 import adaptcl
 from adaptcl import data, models
-from adaptcl.training.devices import gpu_left_as_found, keep_freed_memory, side_by_side_on_a_gpu
+from adaptcl.errors import SettingError
+from adaptcl.training.devices import (
+    find_device,
+    gpu_left_as_found,
+    keep_freed_memory,
+    side_by_side_on_a_gpu,
+)
 from adaptcl.units import flops, trace
+
+
+@pytest.mark.parametrize(
+    ("accelerator", "there"), [(None, "only 'cpu'"), (torch.device("cuda"), "'cpu' and 'cuda'")]
+)
+def test_a_device_that_is_not_there_is_refused_with_those_that_are(
+    accelerator: torch.device | None, there: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: accelerator is not None)
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda: accelerator)
+    for name in ("gpu", "cuda:99"):
+        with pytest.raises(SettingError, match=f"device is '{name}', but .*; it has {there}"):
+            find_device("device", name)
+    assert find_device("device", "cpu") == torch.device("cpu")
 
 
 def test_six_of_the_papers_tasks_and_three_of_those_of_the_default_job() -> None:

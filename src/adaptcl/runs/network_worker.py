@@ -7,8 +7,6 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 
-import torch
-
 from adaptcl import models
 from adaptcl.codecs import CODECS, codec_class, codecs
 from adaptcl.config import JobSettings
@@ -31,6 +29,7 @@ from adaptcl.pruning import ORDERS, custom_worker_orders, server_order
 from adaptcl.runs.workload import Workload, deal, hold_back, named_objective
 from adaptcl.runs.workload_check import check_lookup_tables, check_targets
 from adaptcl.settings import build
+from adaptcl.training.devices import find_device
 from adaptcl.training.objective import CLASSIFICATION, find_objective
 from adaptcl.training.optimizers import find_optimizer, find_schedule
 from adaptcl.training.task import OPTIMIZERS
@@ -75,12 +74,7 @@ def work(
 
 def refuse_unusable(owner: OwnerChoices, memory: Path) -> None:
     """Refuse what the owner has to fix, before any server hears of this worker."""
-    try:
-        torch.empty(0, device=torch.device(owner.device))
-    except (RuntimeError, AssertionError):
-        raise SettingError(
-            f"--device is {owner.device!r}, but PyTorch has no such device on this machine."
-        ) from None
+    find_device("--device", owner.device)
     if owner.model:
         models.find(owner.model)
     if owner.codec:

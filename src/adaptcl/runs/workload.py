@@ -25,6 +25,7 @@ from adaptcl.data.description import BY_WORKERS, DESCRIBED, LABEL, Inputs, made_
 from adaptcl.data.samples import SEVERAL, checksums, with_common_classes
 from adaptcl.errors import DataError, SettingError, describe_type, suggest_instance
 from adaptcl.seeds import generator
+from adaptcl.training.devices import find_device
 from adaptcl.training.objective import CLASSIFICATION, Objective, find_objective, with_main
 from adaptcl.training.optimizers import OptimizerFactory
 from adaptcl.training.task import Schedule
@@ -91,7 +92,7 @@ class Workload:
 
 def load_workload(job: JobSettings, progress: OnProgress = silent) -> Workload:
     """Load the model and the data that the settings name."""
-    _device(job)
+    find_device("device", job.device)
     models.find(job.model)
     objective = named_objective(job)
     kind = objective.targets
@@ -272,7 +273,7 @@ def _on_device(
 ) -> Workload:
     if not any(parameter.requires_grad for parameter in model.parameters()):
         raise SettingError("The model has no parameters that can be trained.")
-    device = _device(job)
+    device = find_device("device", job.device)
     numbered = [*enumerate(worker_samples), *enumerate(held_back)]
     for worker, samples in numbered:
         if samples.shape != test.shape and not padded:
@@ -291,14 +292,3 @@ def _on_device(
     )
     made = Workload(model.to(device), trained, test.to(device), fixed)
     return replace(made, tested_by_workers=bool(tested), held_back=tested)
-
-
-def _device(job: JobSettings) -> torch.device:
-    try:
-        device = torch.device(job.device)
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError):
-        raise SettingError(
-            f"device is {job.device!r}, but PyTorch has no such device on this machine."
-        ) from None
-    return device

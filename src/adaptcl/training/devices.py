@@ -18,6 +18,7 @@ from torch import nn
 from adaptcl.data import Samples
 from adaptcl.data.items import Items
 from adaptcl.data.samples import joined
+from adaptcl.errors import SettingError
 from adaptcl.training.cpu.layout import cpu_layout
 from adaptcl.training.gpu.captured_buffers import give_back
 from adaptcl.training.gpu.captured_trainer import CapturedModels, CapturedTrainer
@@ -43,6 +44,22 @@ _MMAP_SIZES = (2**30, 2**25)
 _TRIM_SIZE = 2**31 - 1
 _USER_VARIABLES = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "GLIBC_TUNABLES")
 """Variables by which a user tells glibc what to do."""
+
+
+def find_device(setting: str, name: str) -> torch.device:
+    """The device of this name; an error if this machine has none."""
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError):
+        there = "only 'cpu'"
+        if torch.accelerator.is_available():
+            there = f"'cpu' and '{torch.accelerator.current_accelerator()}'"
+        raise SettingError(
+            f"{setting} is {name!r}, but PyTorch has no such device on this machine; "
+            f"it has {there}."
+        ) from None
+    return device
 
 
 def trainers(
