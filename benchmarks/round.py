@@ -68,12 +68,7 @@ def measure(request: Request) -> BenchmarkReport:
 
 
 def _compare(
-    one: Subject,
-    parts: Sequence[Samples],
-    count: int,
-    sparse: bool,
-    repeats: int,
-    request: Request,
+    one: Subject, parts: Sequence[Samples], count: int, sparse: bool, repeats: int, request: Request
 ) -> dict[str, Times]:
     times = {"plain": Times(), "adaptcl": Times()}
     plain = _plain_round(one, parts, count, sparse, request.device)

@@ -174,8 +174,7 @@ def _normalised(images: np.ndarray[tuple[int, ...], np.dtype[np.uint8]]) -> Tens
 def _made_up(
     count: int, seed: int
 ) -> tuple[
-    np.ndarray[tuple[int, ...], np.dtype[np.uint8]],
-    np.ndarray[tuple[int, ...], np.dtype[np.int64]],
+    np.ndarray[tuple[int, ...], np.dtype[np.uint8]], np.ndarray[tuple[int, ...], np.dtype[np.int64]]
 ]:
     """Random images of ten classes: a coarse pattern for each, under much noise."""
     patterns = np.random.default_rng(0).normal(0, 1, (10, 3, 8, 8)).repeat(4, 2).repeat(4, 3)

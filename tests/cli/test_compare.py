@@ -21,8 +21,7 @@ def test_what_is_no_run_cannot_be_compared_or_resumed(refused: Refused, runs: Pa
         refused([verb, "empty"], "empty is not a run folder: it holds no config.toml.")
         refused([verb, str(figures)], f"{figures} is not a run folder: it holds no config.toml.")
         refused(
-            [verb],
-            f"the following arguments are required: RUN; `adaptcl {verb} --help` says more.",
+            [verb], f"the following arguments are required: RUN; `adaptcl {verb} --help` says more."
         )
 
 

@@ -65,10 +65,7 @@ def test_what_is_wrong_with_a_file_is_said(tmp_path: Path) -> None:
     wrong: list[tuple[dict[str, Any], str]] = [
         ({"y_test": None}, r"x\.npz has no array y_test; it must be a data set as"),
         ({"y_train": LABELS[:-1]}, r"x_train and y_train cannot be used: There are 12 inputs but"),
-        (
-            {"y_test": LABELS + 0.5},
-            r"x_test and y_test cannot be used: Labels must be",
-        ),
+        ({"y_test": LABELS + 0.5}, r"x_test and y_test cannot be used: Labels must be"),
         ({"x_test": np.zeros((12, 4), np.float32)}, r"training inputs have the shape \[5\] but"),
         ({"x_test": np.zeros((12, 5), np.int64)}, r"x_train is float32 but x_test int64"),
         ({"classes": np.array(["cat"])}, r"a training label is 2, but with 1 classes"),

@@ -134,10 +134,7 @@ DAMAGES: dict[str, tuple[Any, str]] = {
         lambda a: {**a, "test_labels": a["test_labels"].astype(np.int64) - 1},
         "test_labels must lie between 0 and 2",
     ),
-    "no images": (
-        lambda a: {**a, "test_labels": a["test_labels"][:0]},
-        "test_labels is empty",
-    ),
+    "no images": (lambda a: {**a, "test_labels": a["test_labels"][:0]}, "test_labels is empty"),
     "offsets that fall": (
         lambda a: {**a, "train_offsets": a["train_offsets"][[0, 2, 1, *range(3, 13)]]},
         "train_offsets must rise from 0",

@@ -11,12 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adaptcl.engines.environment import Environment, EnvironmentSettings
-from adaptcl.engines.heterogeneity import (
-    MIB,
-    bandwidths,
-    heterogeneity,
-    update_times,
-)
+from adaptcl.engines.heterogeneity import MIB, bandwidths, heterogeneity, update_times
 from adaptcl.engines.machines import DEVICES, LINKS
 from adaptcl.errors import SettingError
 from adaptcl.settings import build

@@ -9,16 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from adaptcl.engines.loop import (
-    Arrived,
-    Expired,
-    Happening,
-    Joined,
-    Loop,
-    Lost,
-    Remarked,
-    Traffic,
-)
+from adaptcl.engines.loop import Arrived, Expired, Happening, Joined, Loop, Lost, Remarked, Traffic
 from adaptcl.engines.stop_rule import StopRule, TimeLimit
 from adaptcl.events import (
     Event,

@@ -48,10 +48,7 @@ def net(dropout: float = 0.0) -> nn.Module:
 def digits() -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
     data = load("digits")
     train, test = data.train, data.test
-    return (
-        train.batch(torch.arange(240)),
-        test.batch(torch.arange(100)),
-    )
+    return (train.batch(torch.arange(240)), test.batch(torch.arange(100)))
 
 
 @pytest.fixture

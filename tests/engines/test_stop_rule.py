@@ -6,13 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from adaptcl.engines.stop_rule import (
-    EarlyStopping,
-    StopCondition,
-    StopRule,
-    Target,
-    TimeLimit,
-)
+from adaptcl.engines.stop_rule import EarlyStopping, StopCondition, StopRule, Target, TimeLimit
 from adaptcl.records import RoundRecord
 from adaptcl.training.metrics import LOWER, Measure
 

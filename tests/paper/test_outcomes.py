@@ -51,9 +51,7 @@ def test_a_claim_holds_if_both_its_halves_do(
     assert words.startswith("holds" if holds else "does not hold")
 
 
-def test_seeds_that_disagree_cannot_rule_out_less_than_the_claim_asks_for(
-    tiny: Experiment,
-) -> None:
+def test_seeds_that_disagree_cannot_rule_out_less_than_the_claim_asks_for(tiny: Experiment) -> None:
     (claim,) = tiny.claims
     fast = (2 * claim.least_speed_up,) * 3
     unsure = Verdict(claim, (-2.16, 2.30, 0.0), fast)

@@ -168,9 +168,7 @@ def test_units_near_zero_go_first_wherever_they_are(server_view: Views) -> None:
     assert BalancedBNscalor().importance(view).argsort()[:2].sort().values.tolist() == [14, 15]
 
 
-def test_balanced_importance_is_the_share_of_the_rest_times_the_width(
-    server_view: Views,
-) -> None:
+def test_balanced_importance_is_the_share_of_the_rest_times_the_width(server_view: Views) -> None:
     importance = BalancedBNscalor().importance(server_view(net([3.0, 1.0, 2.0]), IMAGE))
     assert importance.tolist() == pytest.approx([3 * 9 / 9, 3 * 1 / 14, 3 * 4 / 13])
 

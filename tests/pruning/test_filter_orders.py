@@ -58,9 +58,7 @@ def line(*weights: list[float]) -> nn.Sequential:
     return model
 
 
-def test_fpgm_is_the_summed_distance_to_the_others_over_the_layers_mean(
-    worker_view: Views,
-) -> None:
+def test_fpgm_is_the_summed_distance_to_the_others_over_the_layers_mean(worker_view: Views) -> None:
     # Distances: 0 to 1 and 3 is 4, 1 to 0 and 3 is 3, 3 to 0 and 1 is 5; their mean is 4.
     importance = FPGM().importance(worker_view(line([0.0], [1.0], [3.0]), torch.zeros(4, 1)))
     assert importance.tolist() == pytest.approx([1.0, 0.75, 1.25])

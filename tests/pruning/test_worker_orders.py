@@ -45,9 +45,7 @@ def test_hrank_is_the_mean_rank_over_the_full_rank(worker_view: Views) -> None:
     assert HRank().importance(view).tolist() == pytest.approx([expected, 0.0, expected])
 
 
-def test_hrank_takes_the_map_after_the_activation_however_it_is_called(
-    worker_view: Views,
-) -> None:
+def test_hrank_takes_the_map_after_the_activation_however_it_is_called(worker_view: Views) -> None:
     functions = F.relu, torch.relu, torch.relu_, Tensor.relu
     for activation in (nn.ReLU(), nn.ReLU(inplace=True), nn.ReLU6(), *functions):
         view = worker_view(Copies(activation, 1.0, -1.0), images(RANK_4, RANK_4))

@@ -9,13 +9,7 @@ import pytest
 
 from adaptcl.errors import SettingError
 from adaptcl.records import RoundRecord
-from adaptcl.report.comparison import (
-    choose_baseline,
-    compare,
-    group_runs,
-    interval,
-    t_quantile,
-)
+from adaptcl.report.comparison import choose_baseline, compare, group_runs, interval, t_quantile
 from adaptcl.report.saved_run import Run
 
 MakeRun = Callable[..., Run]

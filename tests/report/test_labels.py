@@ -79,10 +79,7 @@ def test_runs_with_equal_settings_are_set_apart_by_their_folders(make_run: MakeR
 def test_no_two_labels_are_ever_equal(make_run: MakeRun) -> None:
     run = make_run("a")
     awkward = replace(run, label="fedavg-s (sigma=2)")
-    others = [
-        make_run("b", settings={"sigma": 2.0}),
-        make_run("c", settings={"sigma": 5.0}),
-    ]
+    others = [make_run("b", settings={"sigma": 2.0}), make_run("c", settings={"sigma": 5.0})]
     labels = [each.label for each in distinct_labels([run, run, awkward, *others])]
     assert len(set(labels)) == 5
 
@@ -133,10 +130,7 @@ def test_a_setting_without_effect_is_not_named() -> None:
 def test_what_another_setting_replaces_is_named_only_where_it_counts() -> None:
     replaced = {"sigma": 3.0, "bandwidths": [1, 2, 3, 4], "speeds": []}
     plain: dict[str, Any] = {"sigma": 2.0, "bandwidths": [], "speeds": []}
-    assert labels_of(plain, replaced) == [
-        "(bandwidths=none)",
-        "(bandwidths=1,2,3,4)",
-    ]
+    assert labels_of(plain, replaced) == ["(bandwidths=none)", "(bandwidths=1,2,3,4)"]
     assert labels_of(plain | {"sigma": 5.0}, plain, replaced) == [
         "(sigma=5)",
         "(sigma=2)",
@@ -162,10 +156,7 @@ def test_settings_of_the_simulation_say_nothing_about_a_run_across_a_network(
 def test_where_and_how_fast_a_run_was_computed_is_named_last() -> None:
     runs = [{"device": "cpu", "threads": 1, "jitter": 0.1}, {"device": "cuda", "threads": 4}]
     assert labels_of(*runs) == ["(jitter=0.1)", "(jitter=none)"]
-    assert labels_of({"device": "cpu"}, {"device": "cuda"}) == [
-        "(device=cpu)",
-        "(device=cuda)",
-    ]
+    assert labels_of({"device": "cpu"}, {"device": "cuda"}) == ["(device=cpu)", "(device=cuda)"]
 
 
 def test_long_values_are_cut_where_they_tell_least() -> None:

@@ -8,11 +8,7 @@ from pathlib import Path
 import pytest
 
 from adaptcl.records import RoundRecord
-from adaptcl.report.worker_timeline import (
-    TimelineBar,
-    timeline_bars,
-    waiting_share,
-)
+from adaptcl.report.worker_timeline import TimelineBar, timeline_bars, waiting_share
 from tests.runs.small_runs import small_run
 
 

@@ -24,7 +24,7 @@ JOB = [
     "--rounds", str(ROUNDS), "--epochs", "1", "--jitter", "0.05", "--averaging", "0.4",
 ]  # fmt: skip
 PRUNING = [
-    *(*JOB, "--strategy", "adaptcl", "--pruning-interval", "2", "--max-importance-lost", "1"),
+    *(*JOB, "--strategy", "adaptcl", "--pruning-interval", "2", "--max-importance-lost", "1")
 ]
 
 
@@ -141,7 +141,7 @@ def test_every_strategy_goes_on_exactly(tmp_path: Path, strategy: str) -> None:
 @pytest.mark.parametrize("codec", ["int8", "dgc"])
 def test_codecs_and_late_updates_go_on_exactly(tmp_path: Path, codec: str) -> None:
     settings: dict[str, Any] = {
-        **{"strategy": "adaptcl", "codec": codec, "deadline": 0.7, "sigma": 4.0, "rounds": 7},
+        **{"strategy": "adaptcl", "codec": codec, "deadline": 0.7, "sigma": 4.0, "rounds": 7}
     }
     small_run(tmp_path / "whole", **settings)
     with pytest.raises(CutOffError):

@@ -35,10 +35,7 @@ BEFORE = {name: torch.full_like(tensor, 8.0) for name, tensor in WHOLE.items()}
 
 
 def merged(
-    units: UnitMap,
-    previous: State,
-    *updates: tuple[State, Kept, float],
-    **settings: Any,
+    units: UnitMap, previous: State, *updates: tuple[State, Kept, float], **settings: Any
 ) -> State:
     total = Aggregation(units, previous, AggregationSettings(**settings))
     for state, kept, weight in updates:
@@ -71,12 +68,7 @@ def test_by_change_a_missing_unit_counts_as_unchanged() -> None:
 
 def test_by_change_a_missing_unit_may_fade() -> None:
     result = merged(
-        TWO_UNITS,
-        BEFORE,
-        (WHOLE, BOTH, 1),
-        (PART, FIRST, 1),
-        aggregation="by-change",
-        fading=0.25,
+        TWO_UNITS, BEFORE, (WHOLE, BOTH, 1), (PART, FIRST, 1), aggregation="by-change", fading=0.25
     )
     # A quarter less than the 8 it was: (4 + 6)/2, (3 + 6)/2 and (20 + 6)/2.
     assert values(result) == [[4, 5], [3, 4.5], [20, 13], [6]]
@@ -205,11 +197,7 @@ def test_by_unit_one_worker_alone_is_put_back_bit_for_bit(
     expected = {name: tensor.clone() for name, tensor in job.state.items()}
     put_back(state, job.units, kept, expected)
     result = merged(
-        job.units,
-        job.state,
-        (state, kept, weight),
-        aggregation="by-unit",
-        bn_variance=bn_variance,
+        job.units, job.state, (state, kept, weight), aggregation="by-unit", bn_variance=bn_variance
     )
     assert all(torch.equal(result[name], tensor) for name, tensor in expected.items())
 

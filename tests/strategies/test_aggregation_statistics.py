@@ -19,10 +19,7 @@ Jobs = Callable[..., Job]
 
 
 def merged(
-    units: UnitMap,
-    previous: State,
-    *updates: tuple[State, Kept, float],
-    **settings: Any,
+    units: UnitMap, previous: State, *updates: tuple[State, Kept, float], **settings: Any
 ) -> State:
     total = Aggregation(units, previous, AggregationSettings(**settings))
     for state, kept, weight in updates:

@@ -87,8 +87,7 @@ def test_where_all_hold_everything_there_is_nothing_to_tell() -> None:
 # What nobody holds ------------------------------------------------------------------------------
 
 FOUR_UNITS = trace(
-    nn.Sequential(nn.Linear(1, 2), nn.Linear(2, 2, bias=False), nn.Linear(2, 1)),
-    torch.zeros(1, 1),
+    nn.Sequential(nn.Linear(1, 2), nn.Linear(2, 2, bias=False), nn.Linear(2, 1)), torch.zeros(1, 1)
 )
 EIGHTS = {name: torch.full(shape, 8.0) for name, shape in FOUR_UNITS.shapes.items()}
 ONE, OTHER = torch.tensor([True, False] * 2), torch.tensor([False, True] * 2)

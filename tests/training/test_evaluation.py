@@ -14,13 +14,7 @@ from adaptcl.data import Samples
 from adaptcl.errors import SettingError
 from adaptcl.models import build
 from adaptcl.training.cpu.layout import cpu_layout
-from adaptcl.training.evaluation import (
-    FreshStatistics,
-    Judge,
-    Score,
-    accuracy,
-    score,
-)
+from adaptcl.training.evaluation import FreshStatistics, Judge, Score, accuracy, score
 from adaptcl.training.objective import CLASSIFICATION
 
 
@@ -166,7 +160,7 @@ def test_nothing_else_changes_and_nothing_is_drawn() -> None:
     found = FreshStatistics(NORM, [some_samples(1, 30)], 20).of(state)
     assert torch.equal(torch.get_rng_state(), before)
     assert {name for name in state if found[name] is not given[name]} == {
-        *("0.running_mean", "0.running_var", "3.running_mean", "3.running_var"),
+        *("0.running_mean", "0.running_var", "3.running_mean", "3.running_var")
     }
     assert all(torch.equal(tensor, NORM.state_dict()[name]) for name, tensor in state.items())
 

@@ -11,13 +11,7 @@ from torch import Tensor, nn
 
 import adaptcl
 from adaptcl.training import Recipe, Task
-from adaptcl.training.wire import (
-    FrozenCopy,
-    Holdings,
-    LackingError,
-    digest,
-    frozen_tensors,
-)
+from adaptcl.training.wire import FrozenCopy, Holdings, LackingError, digest, frozen_tensors
 from adaptcl.units import Kept, UnitMap, cut, trace
 from tests.runs.small_runs import CutOffError, assert_same, clouds, cut_off_after
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import traceback
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -20,12 +19,13 @@ from adaptcl.cli.job_commands import (
 )
 from adaptcl.cli.requested_runs import named_listeners
 from adaptcl.config.config import FROM_PYTHON
-from adaptcl.errors import AdaptCLError, RunFolderError, SettingError
+from adaptcl.errors import RunFolderError, SettingError
 from adaptcl.events import Listener
 from adaptcl.report.progress import Progress, ended_by
 from adaptcl.report.saved_run import read_run
 from adaptcl.runs.files.folder import RunFolder
 from adaptcl.runs.files.run_files import NetworkFile, is_network_run, read_marks, read_settings
+from adaptcl.runs.result import reason_of, show_in_full
 from adaptcl.runs.resumption import refuse_other_settings
 from adaptcl.runs.session import run_session
 from adaptcl.trackers import tracked, tracker_names
@@ -44,13 +44,8 @@ def resume_runs(options: argparse.Namespace) -> None:
         except Exception as error:
             if len(paths) == 1:
                 raise
-            reason = str(error)
-            if not isinstance(error, AdaptCLError):
-                # Most likely an error in a custom model or data set: shown in full, but the other
-                # runs go on.
-                traceback.print_exc()
-                reason = f"{type(error).__name__}: {error}"
-            failed |= dict.fromkeys(unfinished(together) or together, reason)
+            show_in_full(error)
+            failed |= dict.fromkeys(unfinished(together) or together, reason_of(error))
     resumed = [path for path in paths if path not in failed]
     if resumed:
         show_runs_in_place(resumed, pictures)

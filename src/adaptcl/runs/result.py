@@ -200,8 +200,18 @@ class FailedRun:
 
     @property
     def reason(self) -> str:
-        is_ours = isinstance(self.error, AdaptCLError)
-        return str(self.error) if is_ours else f"{type(self.error).__name__}: {self.error}"
+        return reason_of(self.error)
+
+
+def reason_of(error: Exception) -> str:
+    is_ours = isinstance(error, AdaptCLError)
+    return str(error) if is_ours else f"{type(error).__name__}: {error}"
+
+
+def show_in_full(error: Exception) -> None:
+    """Print where an error that is not ours was raised, most likely in a custom model or data."""
+    if not isinstance(error, AdaptCLError):
+        traceback.print_exception(error)
 
 
 @contextmanager
@@ -210,8 +220,7 @@ def noting_failure(
 ) -> Iterator[Listener]:
     """Note the failure of a run that listens with what this yields, and go on with the others.
 
-    An error that is not ours, most likely in a custom model or data set, is shown in full. The
-    error of a run that is alone is just raised.
+    The error of a run that is alone is just raised.
     """
     reached, last = 0, 0
 
@@ -228,8 +237,7 @@ def noting_failure(
         # Nobody reads the output any more, or the user wants warnings to be errors.
         if alone or isinstance(error, BrokenPipeError | Warning):
             raise
-        if not isinstance(error, AdaptCLError):
-            traceback.print_exc()
+        show_in_full(error)
         failed.append(FailedRun(strategy, seed, reached, folder, error))
 
 

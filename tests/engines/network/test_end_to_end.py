@@ -220,11 +220,7 @@ def _own_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 )
 @pytest.mark.usefixtures("_own_tasks")
 def test_a_server_without_data_trains_for_any_objective_and_workers_measure_its_metrics(
-    site: Site,
-    objective: str,
-    data: str,
-    model: str,
-    described: dict[str, object],
+    site: Site, objective: str, data: str, model: str, described: dict[str, object]
 ) -> None:
     file = site.folder / "inputs.json"
     file.write_text(json.dumps(described))
@@ -299,12 +295,7 @@ def test_workers_with_other_classes_and_sizes_learn_what_the_server_means(site: 
     classes = ("apple", "bone", "cyst", "dot")
     images(site.folder / "server" / "train", classes)
     data = images(site.folder / "server" / "test", classes)
-    parts = [
-        (classes[1:], 13),
-        (classes[:3], 8),
-        ((classes[0], classes[3]), 30),
-        (("elbow",), 8),
-    ]
+    parts = [(classes[1:], 13), (classes[:3], 8), ((classes[0], classes[3]), 30), (("elbow",), 8)]
     folders = [
         images(site.folder / f"own-{number}" / "train", part, size)
         for number, (part, size) in enumerate(parts)
@@ -390,12 +381,7 @@ def test_a_killed_server_goes_on_to_the_very_model_it_would_have_reached(
     site.address = f"localhost:{free_port}"
     table = ";".join(",".join(map(str, row)) for row in RATES)
     server = site.start_server(
-        free_port,
-        strategy="adaptcl",
-        rounds=6,
-        pruned_rates=table,
-        codec="dgc",
-        checkpoint_every=2,
+        free_port, strategy="adaptcl", rounds=6, pruned_rates=table, codec="dgc", checkpoint_every=2
     )
     site.wait_until(server, "listening")
     in_the_fourth = [honestly] * 3 + [site.after(lambda: server.poll() is not None)]

@@ -211,10 +211,7 @@ def test_figures_that_no_pruning_has_are_refused_by_their_name(name: str, value:
         read_update(frame, UNITS)
 
 
-@given(
-    st.sampled_from(["worker", "round", "lasso", "pruning", "recipe", "rate"]),
-    JSON | HUGE,
-)
+@given(st.sampled_from(["worker", "round", "lasso", "pruning", "recipe", "rate"]), JSON | HUGE)
 def test_tasks_made_by_hand_are_read_or_refused(name: str, value: object) -> None:
     frame = framed(a_task(Pruning(0.25, "l1")))
     (frame.header["pruning"] if name == "rate" else frame.header)[name] = value

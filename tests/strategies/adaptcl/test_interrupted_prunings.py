@@ -260,8 +260,7 @@ def test_a_run_goes_on_from_a_checkpoint_taken_while_a_worker_is_late_with_its_p
 
 HAPPENINGS = st.lists(
     st.tuples(
-        st.sampled_from(["answer", "answer", "answer", "lose", "join", "expire"]),
-        st.integers(0, 2),
+        st.sampled_from(["answer", "answer", "answer", "lose", "join", "expire"]), st.integers(0, 2)
     ),
     max_size=60,
 )
@@ -293,11 +292,7 @@ def calm_down(run: Engine, rounds: int) -> None:
 @settings(deadline=None, max_examples=30)
 @given(happenings=HAPPENINGS, late_updates=LATE_UPDATES, stop=st.integers(1, 6))
 def test_whatever_happens_every_worker_carries_out_its_rates_of_the_table_once(
-    engine: Engines,
-    line: Lines,
-    happenings: list[tuple[str, int]],
-    late_updates: str,
-    stop: int,
+    engine: Engines, line: Lines, happenings: list[tuple[str, int]], late_updates: str, stop: int
 ) -> None:
     chosen = {"pruning_interval": 2, "deadline": 1.5, "late_updates": late_updates}
     run = engine(line(1, 1, 1), pruned_rates=TABLE, **chosen)
@@ -322,11 +317,7 @@ def test_whatever_happens_every_worker_carries_out_its_rates_of_the_table_once(
 @settings(deadline=None, max_examples=12)
 @given(happenings=HAPPENINGS, late_updates=LATE_UPDATES, grow=st.booleans())
 def test_whatever_happens_all_workers_become_equally_fast_in_the_end(
-    engine: Engines,
-    line: Lines,
-    happenings: list[tuple[str, int]],
-    late_updates: str,
-    grow: bool,
+    engine: Engines, line: Lines, happenings: list[tuple[str, int]], late_updates: str, grow: bool
 ) -> None:
     run = engine(line(60, 40, 20), deadline=1.5, late_updates=late_updates, grow=grow)
     for what, worker in happenings:

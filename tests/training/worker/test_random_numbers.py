@@ -79,8 +79,7 @@ def test_side_by_side_in_threads_workers_give_the_same_updates(
 
 @pytest.mark.usefixtures("impatient_threads")
 def test_side_by_side_in_threads_dropout_draws_the_same_numbers(
-    same: Same,
-    dropping: tuple[list[Worker], Callable[[int], Task]],
+    same: Same, dropping: tuple[list[Worker], Callable[[int], Task]]
 ) -> None:
     check_threads(same, *dropping)
 

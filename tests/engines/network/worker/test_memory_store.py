@@ -63,10 +63,7 @@ def test_a_worker_that_is_seldom_asked_remembers_no_less(tmp_path: Path) -> None
 
 
 @settings(max_examples=20)
-@given(
-    st.lists(st.integers(1, 9), min_size=1, max_size=20).map(accumulate).map(list),
-    st.data(),
-)
+@given(st.lists(st.integers(1, 9), min_size=1, max_size=20).map(accumulate).map(list), st.data())
 def test_a_server_may_go_back_to_any_task_of_a_model_that_is_not_large(
     rounds: list[int], data: st.DataObject
 ) -> None:
