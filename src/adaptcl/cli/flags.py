@@ -31,8 +31,7 @@ COMMON = (
 )
 """The settings that most people need: `--help` shows these, `--help-all` shows all."""
 
-_SHORTER = {"max_virtual_time": ("--until",)}
-"""Further flags for a setting."""
+_SHORTER = {"max_virtual_time": ("--until",)}  # further flags for a setting
 
 _SECONDS = {"s": 1, "min": 60, "h": 3600}
 

@@ -26,11 +26,9 @@ class RequestedRuns:
     """The runs of one command, each in a new folder."""
 
     configs: list[Config]
-    folders: list[Path]
-    """In the same order as `configs`."""
+    folders: list[Path]  # in the same order as `configs`
     figures: Path
-    ineffective: list[str]
-    """Sentences about settings that have no effect in any of these runs."""
+    ineffective: list[str]  # sentences about settings that have no effect in any of these runs
 
 
 def requested_runs(options: argparse.Namespace, *, seeds: bool = False) -> RequestedRuns:

@@ -20,10 +20,8 @@ from adaptcl.units import FIXED, Layer, Slot, UnitMap, Work
 from adaptcl.units.tracing.trace import without_units
 from adaptcl.units.unit_map import Average, StoredSize
 
-_STEPS = (0, 1)
-"""Unit numbers repeat or count up, so a few runs of them stand for many."""
-_MOST_DIMENSIONS = 16
-"""Of a tensor that a module averages."""
+_STEPS = (0, 1)  # unit numbers repeat or count up, so a few runs of them stand for many
+_MOST_DIMENSIONS = 16  # of a tensor that a module averages
 
 
 def units_to_json(units: UnitMap) -> dict[str, Any]:

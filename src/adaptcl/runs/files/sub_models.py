@@ -35,8 +35,7 @@ from adaptcl.units import (
 class Savings(NamedTuple):
     """How much smaller the workers' sub-models are than the whole model."""
 
-    retention: tuple[float, ...]
-    """By worker."""
+    retention: tuple[float, ...]  # by worker
     params_saved: float
     flops_saved: float
 
@@ -61,16 +60,11 @@ class SubModels:
     """The kept units of every worker."""
 
     slots: tuple[Slot, ...]
-    distinct: tuple[Kept, ...]
-    """The different sub-models; many of a thousand workers may share one."""
-    of_worker: tuple[int, ...]
-    """For each worker, the index of its sub-model in `distinct`."""
-    alike: frozenset[str] = frozenset()
-    """As in the `UnitMap`."""
-    sizes: tuple[StoredSize, ...] = ()
-    """As in the `UnitMap`."""
-    averages: tuple[Average, ...] = ()
-    """As in the `UnitMap`."""
+    distinct: tuple[Kept, ...]  # the different sub-models; many of a thousand workers may share one
+    of_worker: tuple[int, ...]  # for each worker, the index of its sub-model in `distinct`
+    alike: frozenset[str] = frozenset()  # as in the `UnitMap`
+    sizes: tuple[StoredSize, ...] = ()  # as in the `UnitMap`
+    averages: tuple[Average, ...] = ()  # as in the `UnitMap`
 
     @classmethod
     def of(cls, units: UnitMap, kept: Sequence[Kept]) -> SubModels:

@@ -52,17 +52,13 @@ _CALLS = frozenset(
 )
 """Registering a key, or asking for an app or its run, is not among them."""
 
-_HOLD_S = 20.0
-"""How long a request for work is held: less than the client waits for an answer."""
+_HOLD_S = 20.0  # how long a request for work is held: less than the client waits for an answer
 
-_REQUEST_BYTES = 2**22
-"""Size limit of a request. Tensors travel in pieces of 1 MiB."""
+_REQUEST_BYTES = 2**22  # size limit of a request. Tensors travel in pieces of 1 MiB.
 
-_REPEAT_S = 600.0
-"""How long the log does not repeat a sentence."""
+_REPEAT_S = 600.0  # how long the log does not repeat a sentence
 
-_MOST_LINES = 20
-"""Lines that the log may gain in that time."""
+_MOST_LINES = 20  # lines that the log may gain in that time
 
 
 @dataclass(frozen=True)
@@ -114,8 +110,7 @@ class _Awaited:
     """A message that a node has been sent and has not answered."""
 
     node: int
-    received: float | None = None
-    """When the node had received it in full."""
+    received: float | None = None  # when the node had received it in full
 
 
 class KeyFilter:
@@ -201,13 +196,11 @@ class CallFilter:
         self._state = state
         self._clock = clock
         self.log = RefusalLog(lambda somebody: self.events.put(somebody), clock)
-        self._allowance: dict[int, int] = {}
-        """Bytes that each node may still send."""
+        self._allowance: dict[int, int] = {}  # bytes that each node may still send
         self._has_work: dict[int, asyncio.Event] = {}
         self.events: SimpleQueue[Activated | Received | Pushed | TurnedAway] = SimpleQueue()
         self._awaited: dict[str, _Awaited] = {}
-        self.pushed: dict[int, float] = {}
-        """When a part of an answer last came from each node."""
+        self.pushed: dict[int, float] = {}  # when a part of an answer last came from each node
 
     def expect(self, node: int, message: str, allowance: int) -> None:
         """A message goes to a node, which may now send this many bytes in answer."""

@@ -27,17 +27,13 @@ from flwr.supercore.primitives.asymmetric import bytes_to_public_key, verify_sig
 from starlette.requests import ClientDisconnect
 from starlette.types import Message, Receive
 
-Address = tuple[str, int]
-"""The other end of a connection."""
+Address = tuple[str, int]  # the other end of a connection
 
-KEY_WITHIN_S = 15.0
-"""How long a connection may be open before a worker has proven its key."""
+KEY_WITHIN_S = 15.0  # how long a connection may be open before a worker has proven its key
 
-IDLE_S = 75.0
-"""How long a connection may be open without a request."""
+IDLE_S = 75.0  # how long a connection may be open without a request
 
-_HEAD_S = 15.0
-"""How long the head of a request may take beyond that: it has a few hundred bytes."""
+_HEAD_S = 15.0  # how long the head of a request may take beyond that: it has a few hundred bytes
 
 _SPARE, _EACH = 64, 8
 """For strangers, and for each worker, which needs at most four at a time and may reconnect."""
@@ -131,8 +127,7 @@ class ListeningSocket(socket.socket):
         self._full = full
         self._open: set[_Connection] = set()
         self._at: dict[Address, _Connection] = {}
-        self._keyless: dict[_Connection, None] = {}
-        """In the order in which they came."""
+        self._keyless: dict[_Connection, None] = {}  # in the order in which they came
         self._of: dict[bytes, list[_Connection]] = {}
         """Those of each key, in the order in which it was proven on them."""
         self._leaving: set[_Connection] = set()
@@ -240,10 +235,8 @@ class _Connection(socket.socket):
     ) -> None:
         super().__init__(plain.family, plain.type, plain.proto, fileno=plain.detach())
         self.address = address
-        self.key: bytes | None = None
-        """Of the worker that has proven it."""
-        self.requests = 0
-        """How many are being served."""
+        self.key: bytes | None = None  # of the worker that has proven it
+        self.requests = 0  # how many are being served
         self.timer: asyncio.TimerHandle | None = None
         self._tell_closed = closed
 

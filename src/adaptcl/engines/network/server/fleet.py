@@ -42,8 +42,7 @@ _SPARE_BYTES = 2**20
 more. A trained sub-model is no larger than the one that was sent, but a codec may add to each
 number where it belongs."""
 
-_TICK_S = 1.0
-"""How often to look whether a worker has gone silent."""
+_TICK_S = 1.0  # how often to look whether a worker has gone silent
 
 
 @dataclass(frozen=True)
@@ -66,8 +65,7 @@ class Progressed:
 
     worker: int
     message: str
-    phase: str
-    """`training` or `receiving`."""
+    phase: str  # `training` or `receiving`
 
 
 @dataclass(frozen=True)
@@ -76,10 +74,8 @@ class Replied:
 
     worker: int
     message: str
-    content: bytes
-    """Empty if it could not be put together."""
-    received: float
-    """When the worker had received the message in full."""
+    content: bytes  # empty if it could not be put together
+    received: float  # when the worker had received the message in full
     arrived: float
 
 
@@ -100,8 +96,7 @@ class Fleet:
     def __init__(
         self, keys: ServerKeys, host: str, port: int, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self.now = clock
-        """The clock of all times and timeouts, in seconds."""
+        self.now = clock  # the clock of all times and timeouts, in seconds
         logging.getLogger("flwr").setLevel(logging.CRITICAL)
         self._objects = MessageParts()
         self._state = RunLinkState(manager := NoOpFederationManager(), self._objects)
@@ -111,12 +106,9 @@ class Fleet:
         ]
         self._workers = {node: worker for worker, node in enumerate(self._nodes)}
         self._run = _new_run(self._state)
-        self._online: dict[int, str] = {}
-        """Connected nodes, and since when."""
-        self._sent: dict[str, _Sent] = {}
-        """Messages without an answer."""
-        self._partial: dict[str, Message] = {}
-        """Answers that are announced but not complete."""
+        self._online: dict[int, str] = {}  # connected nodes, and since when
+        self._sent: dict[str, _Sent] = {}  # messages without an answer
+        self._partial: dict[str, Message] = {}  # answers that are announced but not complete
         self._calls = CallFilter(self._state, clock)
         self._ticked = -math.inf
         self._port = Port(host, port, keys, _serving(self._state, manager), self._calls)

@@ -94,8 +94,7 @@ class MessageParts(InMemoryObjectStore):
 
     def __init__(self) -> None:
         super().__init__()
-        self._messages: dict[str, list[str]] = {}
-        """The parts of each message."""
+        self._messages: dict[str, list[str]] = {}  # the parts of each message
 
     def preregister(self, run_id: int, object_tree: ObjectTree) -> list[str]:
         """Reserve the parts of a message, all or none; gives those that are missing."""

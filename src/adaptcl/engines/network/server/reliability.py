@@ -11,8 +11,7 @@ from adaptcl.errors import AdaptCLError, UpdateError
 from adaptcl.storage import Tree
 from adaptcl.training import Update
 
-STRIKES = 3
-"""Useless answers in a row after which a worker gets no more tasks."""
+STRIKES = 3  # useless answers in a row after which a worker gets no more tasks
 
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 5.0, 60.0
 _GROWTH = 4.0

@@ -29,8 +29,7 @@ from adaptcl.training import Arrival, Task, Timing
 from adaptcl.training.wire import Holdings, LackingError, encode_model
 from adaptcl.units import UnitMap, size_bytes
 
-_GOODBYE_S = 30.0
-"""How long to wait at least for connected workers to hear that the job is over."""
+_GOODBYE_S = 30.0  # how long to wait at least for connected workers to hear that the job is over
 
 
 @dataclass(frozen=True)
@@ -39,12 +38,9 @@ class OpenTask:
 
     task: Task
     message: str
-    sent: float
-    """When, by the fleet's clock."""
-    size: int
-    """In bytes."""
-    is_complete: bool = True
-    """Whether it brings all that the worker needs, frozen tensors too."""
+    sent: float  # when, by the fleet's clock
+    size: int  # in bytes
+    is_complete: bool = True  # whether it brings all that the worker needs, frozen tensors too
 
     def timing(self, reply: Replied, trained: float, began: float) -> Timing:
         """Where the update time went, in a run that began at `began`. The worker only says how long
@@ -85,25 +81,17 @@ class Network:
         self._patience = patience
         self._waits_for_all = waits_for_all
         self._running = False
-        self._began = 0.0
-        """When the run began, by the fleet's clock."""
-        self._invited: set[str] = set()
-        """Invitations without an answer."""
-        self._ready: set[int] = set()
-        """Workers whose model is the server's."""
-        self._came_back: set[int] = set()
-        """Workers that were lost before a resume and are here now."""
-        self._absent: set[int] = set()
-        """Workers that the run begins without."""
+        self._began = 0.0  # when the run began, by the fleet's clock
+        self._invited: set[str] = set()  # invitations without an answer
+        self._ready: set[int] = set()  # workers whose model is the server's
+        self._came_back: set[int] = set()  # workers that were lost before a resume and are here now
+        self._absent: set[int] = set()  # workers that the run begins without
         self._open: dict[int, OpenTask] = {}
-        self._given_up: set[str] = set()
-        """Tasks whose answers come too late to be used."""
-        self._pausing: dict[int, float] = {}
-        """Workers that have failed, and when to ask them again."""
+        self._given_up: set[str] = set()  # tasks whose answers come too late to be used
+        self._pausing: dict[int, float] = {}  # workers that have failed, and when to ask them again
         self._reliability = Reliability(workers)
         self._reminder = Reminder(fleet.now)
-        self._update_times = [0.0] * workers
-        """Each worker's latest."""
+        self._update_times = [0.0] * workers  # each worker's latest
         self._unsettled: dict[int, int] = {}
         """Rounds of updates that the strategy has not yet taken or dropped."""
         self._cold: set[int] = set()

@@ -15,8 +15,7 @@ from adaptcl.errors import UpdateError
 _FIRST_S, _RAREST_S = 30.0, 3600.0
 _NAMED = 10
 
-_LEAST_WAIT_S = 30.0
-"""As long as a worker may be silent, unless its owner says otherwise."""
+_LEAST_WAIT_S = 30.0  # as long as a worker may be silent, unless its owner says otherwise
 
 
 class Reminder:
