@@ -7,7 +7,7 @@ each half of the check.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from html import escape
@@ -208,20 +208,21 @@ def _describe_modules(
             type(modules[name]).__name__,
             len(each.cuttable) + len(each.pinned),
             len(each.cuttable),
-            tuple(
-                dict.fromkeys(
-                    other
-                    for unit in sorted(each.cuttable)
-                    for other in holders[unit]
-                    if other != name
-                )
-            ),
+            tuple(dict.fromkeys(_together(each.cuttable, holders, name))),
             _reasons(modules[name], each, TRAINING_ONLY if name in training else UNUSED),
             each.uses,
             bool(each.cuttable) and each.cuttable <= heads,
         )
         for name, each in found.items()
     )
+
+
+def _together(
+    units: AbstractSet[int], holders: Mapping[int, Sequence[str]], name: str
+) -> Iterator[str]:
+    """The other modules that hold some of these units."""
+    for others in dict.fromkeys(tuple(holders[unit]) for unit in sorted(units)):
+        yield from (other for other in others if other != name)
 
 
 def _examine(weights: Sequence[str], pinning: PinObserver, stages: _Stages) -> _Findings:

@@ -12,6 +12,7 @@ open which of several dimensions that is, the tag waits in `rules/choices.py`.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass
@@ -29,7 +30,7 @@ class Coupling:
     """Sets of coupled candidates (a union-find); the lowest number of a set is its root."""
 
     def __init__(self) -> None:
-        self._parent = [PINNED]
+        self._parent = array("q", [PINNED])
         self.joins = 0
         """How often two sets were joined: if it has not changed, neither have the sets."""
         self.pins = 0
@@ -45,22 +46,24 @@ class Coupling:
 
     def couple(self, some: Tensor, others: Tensor) -> None:
         """Couple two vectors of candidates entry by entry."""
-        for one, other in set(zip(some.tolist(), others.tolist(), strict=True)):
-            self._join(self._root(one), self._root(other))
+        for one, other in set(zip(self.roots(some), self.roots(others), strict=True)):
+            if one != other:
+                self._join(self._root(one), self._root(other))
 
     def pin(self, ids: Tensor) -> None:
-        for one in set(ids.tolist()):
-            self._join(PINNED, self._root(one))
+        for one in set(self.roots(ids)):
+            self._join(PINNED, one)
 
     def roots(self, ids: Tensor) -> list[int]:
         """The root of each of these candidates."""
-        return [self._root(one) for one in ids.tolist()]
+        parent = self._parent  # most parents are roots, which saves a call
+        return [up if parent[up := parent[one]] == up else self._root(one) for one in ids.tolist()]
 
     def all_pinned(self, ids: Tensor) -> bool:
-        return all(self._root(one) == PINNED for one in ids.tolist())
+        return set(self.roots(ids)) <= {PINNED}
 
     def all_roots(self) -> Tensor:
-        roots = torch.tensor(self._parent)
+        roots = torch.frombuffer(self._parent, dtype=torch.int64).clone()
         while not torch.equal(higher := roots[roots], roots):
             roots = higher
         return roots

@@ -64,8 +64,10 @@ class PinObserver:
         self._origins: MutableMapping[Tensor, _Origin] = WeakTensorKeyDictionary()
         self._first_read: dict[str, _Origin | None] = {}
         """By weight, the origin of its first input, if that is never cut."""
-        self._roots: list[int] = []
+        self._roots = torch.empty(0, dtype=torch.int64)
         """The root of each candidate before the current operation."""
+        self._root_list: list[int] = []
+        """The same."""
         self._binders: dict[int, dict[str, None]] = {}
         """By candidate, the operations that coupled it with others of the same activation."""
         self._sized: dict[int, str] = {}
@@ -138,7 +140,7 @@ class PinObserver:
 
     def _old_root(self, one: int) -> int:
         """The root of a candidate before the current operation."""
-        return self._roots[one] if one < len(self._roots) else one
+        return self._root_list[one] if one < len(self._root_list) else one
 
     # What an operation pins ---------------------------------------------------------------------
 
@@ -187,7 +189,7 @@ class PinObserver:
         coupling with a candidate that has one."""
         now = self.flow.coupling.all_roots()
         before = torch.arange(len(now))
-        before[: len(self._roots)] = torch.tensor(self._roots, dtype=torch.int64)
+        before[: len(self._roots)] = self._roots
         new: list[int] = ((now == PINNED) & (before != PINNED)).nonzero().flatten().tolist()
         roots: list[int] = now.tolist()
         by_set = {
@@ -202,7 +204,7 @@ class PinObserver:
             if cause.through == self._module.get(one):
                 cause = replace(cause, through=None)
             self._causes[one] = cause
-        self._roots = roots
+        self._roots, self._root_list = now, roots
 
     def _passed_on(self, one: int, cause: Cause) -> Cause:
         """The cause for candidates that are coupled with this one."""

@@ -240,8 +240,13 @@ def _unit_map(
     """
     layers, numbers = _numbered(flow)
 
+    known: dict[int, Tensor] = {}  # many dimensions have the very same candidates
+
     def numbered(ids: Tensor) -> Tensor:
-        return torch.tensor([numbers.get(root, FIXED) for root in flow.coupling.roots(ids)])
+        if id(ids) not in known:
+            units = [numbers.get(root, FIXED) for root in flow.coupling.roots(ids)]
+            known[id(ids)] = torch.tensor(units)
+        return known[id(ids)]
 
     found = {key: numbered(ids) for key, (ids, _) in flow.slots.items()}
     heads = {unit for ids in flow.heads for unit in numbered(ids).tolist()}
