@@ -10,6 +10,7 @@ import importlib.util
 import os
 import re
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -22,7 +23,7 @@ from adaptcl.errors import SettingError
 from adaptcl.events import Listener
 from adaptcl.report.progress import Progress
 from adaptcl.runs.files.run_files import NetworkFile
-from adaptcl.trackers import tracker_names
+from adaptcl.trackers import tracked, tracker_names
 
 _HOST_AND_PORT = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^][\s:/@]+):(?P<port>[0-9]{1,5})")
 """An address that contains colons is in brackets."""
@@ -36,7 +37,7 @@ def resume_server(
     from adaptcl.runs.server import serve_again
 
     with saying_how_to_resume(paths, (BaseException,)), Progress() as progress:
-        serve_again(paths, [progress, *listeners], say, trackers=trackers)
+        serve_again(paths, [progress, *listeners], say, track=partial(tracked, trackers))
 
 
 def serve_runs(options: argparse.Namespace) -> None:
@@ -52,7 +53,9 @@ def serve_runs(options: argparse.Namespace) -> None:
     if options.watch:
         start_page(asked.folders)
     with saying_how_to_resume(asked.folders, (BaseException,)), Progress() as progress:
-        serve(asked.configs, asked.folders, place, [progress], say, trackers=trackers)
+        serve(
+            asked.configs, asked.folders, place, [progress], say, track=partial(tracked, trackers)
+        )
     show_runs(asked.folders, asked.figures, pictures)
 
 

@@ -6,7 +6,7 @@ import time
 import tomllib
 import uuid
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -34,7 +34,6 @@ from adaptcl.runs.simulated_session import checked_strategy
 from adaptcl.runs.workload import Workload, refuse_without_tests, server_workload
 from adaptcl.settings import declared, is_custom
 from adaptcl.strategies import Strategy
-from adaptcl.trackers import tracked
 from adaptcl.training.task import TYPICAL_NOISE
 from adaptcl.training.wire import digest, frozen_tensors
 
@@ -47,6 +46,8 @@ SHARED_SETTINGS = (
 that workers run. All others stay with the server."""
 
 Say = Callable[[str], None]
+Track = Callable[[Path, Config], AbstractContextManager[Sequence[Listener]]]
+"""Makes the trackers of a run, given its folder and its settings."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,7 @@ def serve(
     listeners: Sequence[Listener],
     say: Say,
     clock: Callable[[], float] = time.monotonic,
-    trackers: Sequence[str] = (),
+    track: Track = lambda *_: nullcontext(()),
 ) -> list[FinishedRun]:
     """Do one run after the other with the same workers, each in a new folder."""
     with ExitStack() as stack:
@@ -81,7 +82,7 @@ def serve(
             files = {NETWORK_FILE: places[-1].to_toml()}
             folders.append(RunFolder.create(path, run.config.to_toml(), files))
             stack.callback(folders[-1].close)
-        return _run_all(runs, workload, fleet, places, folders, listeners, trackers)
+        return _run_all(runs, workload, fleet, places, folders, listeners, track)
 
 
 def serve_again(
@@ -89,7 +90,7 @@ def serve_again(
     listeners: Sequence[Listener],
     say: Say,
     clock: Callable[[], float] = time.monotonic,
-    trackers: Sequence[str] = (),
+    track: Track = lambda *_: nullcontext(()),
 ) -> list[FinishedRun]:
     """Go on with runs that one command began, in the order it had, where the server listened."""
     begun = sorted(
@@ -107,7 +108,7 @@ def serve_again(
         for _, path in begun:
             folders.append(RunFolder.open(path))
             stack.callback(folders[-1].close)
-        return _run_all(runs, workload, fleet, places, folders, listeners, trackers)
+        return _run_all(runs, workload, fleet, places, folders, listeners, track)
 
 
 def _gathered(
@@ -159,14 +160,14 @@ def _run_all(
     places: Sequence[NetworkFile],
     folders: Sequence[RunFolder],
     listeners: Sequence[Listener],
-    trackers: Sequence[str],
+    track: Track,
 ) -> list[FinishedRun]:
     networks = [
         _network(run, workload, fleet, place) for run, place in zip(runs, places, strict=True)
     ]
     results = []
     for run, network, folder in zip(runs, networks, folders, strict=True):
-        with tracked(trackers, folder.path, run.config) as tracking:
+        with track(folder.path, run.config) as tracking:
             session = _session(run, workload, network)
             results.append(run_session(session, folder, [*listeners, *tracking]))
     networks[-1].say_goodbye()

@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from adaptcl.records import RoundRecord, Summary
+from adaptcl.runs.files.run_files import CONFIG, INPUTS, MODEL, ROUNDS, SUMMARY
 from adaptcl.storage import written_whole
 
 _IDS = "trackers.json"
 _MOST_WORKERS = 100
 """Of more workers than this there are no curves one by one: nobody could look at them."""
 
-ARTEFACTS = ("config.toml", "rounds.jsonl", "summary.json", "model.safetensors", "inputs.json")
+ARTEFACTS = (CONFIG, ROUNDS, SUMMARY, MODEL, INPUTS)
 """Files of a finished run's folder that trackers keep a copy of."""
 
 
