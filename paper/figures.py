@@ -1,8 +1,8 @@
 """Figures of experiments, as SVG files: the same results always give the same bytes.
 
-Each panel function draws one thing about the rows of a part. The first seed of a row is drawn
-strong, the others faint in the same colour. If the rows have several strategies, each strategy has
-the colour it has in every other figure of AdaptCL.
+Each panel function draws one thing about the rows of a part. An accuracy is the mean of a row's
+seeds in the band of their range. If the rows have several strategies, each strategy has the colour
+it has in every other figure of AdaptCL.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from itertools import pairwise
 from pathlib import Path
 from statistics import fmean
 
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -29,9 +30,13 @@ from paper.store import Store
 
 _PANEL = (6.0, 4.0)
 """The size of one panel in inches."""
-_WIDE, _NARROW = 2.2, 1.2
+_WIDE = 2.2
 _CLIMB = 35.0
 """An accuracy axis begins at most this many points below the best end."""
+_BAND = 0.2
+"""How opaque the range of the seeds is."""
+_SAME_TIME = 1.0
+"""In minutes or rounds: ends that differ by less are the same."""
 _FAR = 2.0
 """A run that takes more than this many times the others' time is not drawn to its end."""
 
@@ -241,23 +246,27 @@ def _accuracy(
     axes: Axes, curves: Sequence[RowCurve], across: Callable[[RunResult], list[float]]
 ) -> None:
     for curve in curves:
-        for place, run in enumerate(curve.runs):
-            points = [
-                (x, 100 * accuracy)
-                for x, accuracy in zip(across(run), run.course.accuracy, strict=True)
-                if accuracy is not None
-            ]
-            curve.plot(
-                axes,
-                [x for x, _ in points],
-                [y for _, y in points],
-                label=curve.label if place == 0 else "_",
-                alpha=1.0 if place == 0 else 0.35,
-                linewidth=_WIDE if place == 0 else _NARROW,
-            )
-            if place == 0:
-                axes.plot(*points[-1], "o", color=curve.look.colour, markersize=6)
+        tests = [_tests(run, across(run)) for run in curve.runs]
+        # Runs of one row test at almost the same times, so the mean is taken at the first's.
+        xs = [x for x in tests[0][0] if x <= min(each[-1] for each, _ in tests) + _SAME_TIME]
+        heights = [np.interp(xs, *each) for each in tests]
+        mean = np.mean(heights, axis=0)
+        curve.plot(axes, xs, list(mean), linewidth=_WIDE)
+        axes.plot(xs[-1], mean[-1], "o", color=curve.look.colour, markersize=6)
+        if len(tests) > 1:
+            bounds = np.min(heights, axis=0), np.max(heights, axis=0)
+            axes.fill_between(xs, *bounds, color=curve.look.colour, alpha=_BAND, linewidth=0)
     _leave_out_the_beginning(axes, curves)
+
+
+def _tests(run: RunResult, across: Sequence[float]) -> tuple[list[float], list[float]]:
+    """Where on the axis a run was tested, and with what accuracy in per cent."""
+    found = [
+        (x, 100 * accuracy)
+        for x, accuracy in zip(across, run.course.accuracy, strict=True)
+        if accuracy is not None
+    ]
+    return [x for x, _ in found], [y for _, y in found]
 
 
 def _leave_out_the_beginning(axes: Axes, curves: Sequence[RowCurve]) -> None:
@@ -274,7 +283,7 @@ def _cut_off_the_longest(axes: Axes, curves: Sequence[RowCurve]) -> None:
         return
     axes.set_xlim(right=1.25 * others[-1])
     curve = curves[minutes.index(longest)]
-    end = 100 * curve.runs[0].summary.main_value
+    end = 100 * fmean(run.summary.main_value for run in curve.runs)
     axes.text(
         0.99,
         0.02,
