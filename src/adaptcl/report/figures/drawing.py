@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 
 import matplotlib
+import numpy as np
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -111,13 +112,24 @@ def legend_below(figure: Figure, *all_axes: Axes, fixed_size: bool = False) -> N
     texts = list(entries)
     if not fixed_size:
         texts = [_broken(label, int(letters) - _HANDLE_LETTERS) for label in entries]
-    longest = max(len(line) for text in texts for line in text.split("\n"))
-    columns = max(1, min(len(texts), int(letters / (longest + _HANDLE_LETTERS))))
+    columns = _most_columns(texts, letters)
     if not fixed_size:
         lines = max(text.count("\n") + 1 for text in texts) * math.ceil(len(texts) / columns)
         further = max(0, lines - _ROWS_WITHIN)
         figure.set_figheight(figure.get_figheight() + _LEGEND_ROW_INCHES * further)
     figure.legend(list(entries.values()), texts, loc="outside lower center", ncols=columns)
+
+
+def _most_columns(texts: Sequence[str], letters: float) -> int:
+    """How many columns of a legend fit; each is as wide as its longest line."""
+    for columns in range(len(texts), 1, -1):
+        widths = [
+            max(len(line) for text in column for line in str(text).split("\n"))
+            for column in np.array_split(texts, columns)
+        ]
+        if sum(width + _HANDLE_LETTERS for width in widths) <= letters:
+            return columns
+    return 1
 
 
 def _common_figures(

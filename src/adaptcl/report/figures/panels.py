@@ -26,6 +26,7 @@ _DRAWN_WORKERS = 100
 """Up to this many workers each get a line or a bar; more would make one dark area."""
 _LABELLED_BAR_INCHES = 0.34  # the room a bar needs so that its number does not touch the next one's
 _BAND = 0.18  # the opacity of a band
+_BEGINNING = 0.2  # of the shortest run: how much of it may lie outside the axes
 _MARK: dict[str, Any] = {"color": FAINT, "linewidth": 1.0, "linestyle": (0, (4, 3)), "zorder": 0}
 """A line that marks a value of an axis."""
 _SEEN = 0.005  # retentions that differ by less read the same
@@ -62,18 +63,34 @@ def metric_over_time(
     scale = metric_quantity(comparison.measure).scale
     runs = [run for group in groups for run in group.runs]
     unit = duration_unit(*(run.rounds[-1].virtual_time_s for run in runs if run.rounds))
-    for place, (group, look) in enumerate(zip(groups, looks, strict=True)):
-        curve = curves.metric_over_time(group).scaled(unit.scale, scale)
+    drawn = [curves.metric_over_time(group).scaled(unit.scale, scale) for group in groups]
+    for place, (curve, group, look) in enumerate(zip(drawn, groups, looks, strict=True)):
         _line(axes, curve, group, look, place)
         axes.plot(curve.x[-1:], curve.mean[-1:], look.marker, color=look.colour, markersize=7)
     name = axis_label(comparison.measure)
     axes.set(xlabel=f"{clock_of(runs)} ({unit.unit.strip()})", ylabel=name)
     axes.set_xlim(left=0)
+    _leave_out_the_beginning(axes, drawn)
     if comparison.at_time_s is not None:
         axes.axvline(comparison.at_time_s / unit.scale, **_MARK)
     if comparison.target_value is not None:
         label = f"equal time, {comparison.target}"
         axes.axhline(comparison.target_value / scale, label=label, **_MARK)
+
+
+def _leave_out_the_beginning(axes: Axes, drawn: Sequence[MeanCurve]) -> None:
+    """Show where methods part; at first all climb alike, and that would fill the axis."""
+    begin = _BEGINNING * min((curve.x[-1] for curve in drawn if curve.x), default=0.0)
+    values = [
+        value
+        for curve in drawn
+        for x, low, high in zip(curve.x, curve.low, curve.high, strict=True)
+        for value in (low, high)
+        if x >= begin
+    ]
+    margin = 0.05 * (max(values) - min(values)) if values else 0.0
+    if margin > 0:
+        axes.set_ylim(min(values) - margin, max(values) + margin)
 
 
 def metric_at_time(axes: Axes, rows: Sequence[ComparisonRow], looks: Sequence[Look]) -> None:
