@@ -27,7 +27,7 @@ base = GPT2LMHeadModel(
 )  # fmt: skip
 adapters = LoraConfig(r=16, lora_alpha=32, target_modules=["c_attn", "c_fc"], fan_in_fan_out=True)
 model = get_peft_model(base, adapters)
-fixed = ["*.base_layer"]  # without it, heads and neurons of the base are units too
+fixed = ["*.base_layer", "*.wte"]  # else heads, neurons and vectors of the base are units too
 description = adaptcl.describe(model, texts[:2], fixed)
 print(description)
 

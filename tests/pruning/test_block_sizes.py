@@ -69,7 +69,7 @@ def test_a_head_is_as_wide_as_its_channels() -> None:
     class Attention(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.inner, self.norm = nn.MultiheadAttention(64, 16), nn.LayerNorm(64)
+            self.inner, self.norm = nn.MultiheadAttention(64, 16), nn.Softmax(-1)
             self.head = nn.Linear(64, 5000)
 
         def forward(self, x: Tensor) -> Tensor:

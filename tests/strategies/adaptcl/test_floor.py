@@ -35,12 +35,12 @@ def mostly_fixed() -> tuple[UnitMap, State]:
         def __init__(self) -> None:
             super().__init__()
             self.wide = nn.Linear(20, 40)
-            self.norm = nn.LayerNorm(40)
+            self.mix = nn.Softmax(-1)
             self.narrow = nn.Linear(40, 10)
             self.out = nn.Linear(10, 2)
 
         def forward(self, x: torch.Tensor) -> torch.Tensor:
-            h = torch.relu(self.norm(self.wide(x)))
+            h = torch.relu(self.mix(self.wide(x)))
             out: torch.Tensor = self.out(torch.relu(self.narrow(h)))
             return out
 
