@@ -67,6 +67,25 @@ sys.exit(main())
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
+def test_a_run_and_its_report_need_none_of_the_extras(tmp_path: Path) -> None:
+    extras = ("flwr", "tensorboard", "mlflow", "wandb", "pandas", "IPython", "playwright")
+    script = f"""
+import sys
+sys.modules |= dict.fromkeys({extras!r})
+from adaptcl.__main__ import main
+sys.exit(main())
+"""
+    words = [*SMALL, "--rounds", "1", "--out", "x"]
+    command = [sys.executable, "-c", script, "run", *words]
+    done = subprocess.run(command, cwd=tmp_path, env=QUIET, capture_output=True, timeout=120)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert (tmp_path / "x" / "report.html").exists()
+    command += ["--track", "mlflow", "--out", "y"]
+    done = subprocess.run(command, cwd=tmp_path, env=QUIET, capture_output=True, timeout=120)
+    assert b"pip install 'adaptcl[mlflow]' installs it" in done.stderr
+
+
 def test_output_into_a_closed_pipe_ends_quietly(tmp_path: Path) -> None:
     with start(tmp_path, "presets") as process:
         assert process.stdout is not None
