@@ -14,8 +14,9 @@ import math
 import numbers
 import re
 import types
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, Protocol, TypeGuard, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from adaptcl.errors import SettingError
@@ -236,9 +237,13 @@ class Setting:
         raise self.refuse(text)
 
 
+_types: Callable[[type], Mapping[str, Any]] = cache(get_type_hints)
+"""The types of a class's fields; resolving them takes most of the time of configuring a run."""
+
+
 def declared(group: type) -> tuple[Setting, ...]:
     """List the settings of a group, in order."""
-    hints = get_type_hints(group)
+    hints = _types(group)
     return tuple(
         Setting(f.name, hints[f.name], f.default, **f.metadata)
         for f in dataclasses.fields(group)

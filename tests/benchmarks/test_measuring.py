@@ -57,9 +57,9 @@ def test_status_file_page_and_report_are_measured_in_one_run(
     for name, few in (("_ROUNDS", 3), ("_WORKERS", 2), ("_IMAGES", 64)):
         monkeypatch.setattr(watching, name, few)
     report = watching.measure(ONCE)
-    assert labels(report)[3:] == ["together, no page open", "together"]
-    status, page, file, without_page, together = (row.value for row in report.rows)
-    assert without_page == pytest.approx(status + file)
+    assert labels(report)[4:] == ["together, no page open", "together"]
+    status, submodels, page, file, without_page, together = (row.value for row in report.rows)
+    assert without_page == pytest.approx(status + submodels + file)
     assert together == pytest.approx(without_page + page)
 
 
