@@ -11,8 +11,7 @@ from torch import Tensor, nn
 
 from adaptcl.units import Kept, UnitMap, parameters, trace
 from adaptcl.units.size import smallest
-from adaptcl.units.tensors import Tensors, call_model
-from adaptcl.units.tracing.flow import tensors_in
+from adaptcl.units.tensors import Tensors, call_model, tensors_in
 from adaptcl.units.tracing.forward import WithoutFusedLayers, without_effects
 from adaptcl.units.tracing.zeroing_trial import ZeroingTrial, randomise
 

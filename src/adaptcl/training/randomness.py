@@ -26,8 +26,7 @@ from torch import Tensor, nn
 from adaptcl.seeds import derive, process_generators_restored, process_generators_seeded
 from adaptcl.training.cpu.task_generator import QuickGenerator, TaskGenerator
 from adaptcl.training.gpu.task_dropout import Drop, TaskDropout
-from adaptcl.units.tensors import Tensors, call_model, each_tensor
-from adaptcl.units.tracing.flow import tensors_in
+from adaptcl.units.tensors import Tensors, call_model, each_tensor, tensors_in
 
 try:
     from adaptcl.training.gpu.activations import drop

@@ -6,7 +6,8 @@ A model is called with what it takes: `model(x)` for a tensor, `model(*xs)` for 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import fields, is_dataclass
 from typing import Any, TypeAlias
 
 from torch import Tensor
@@ -25,6 +26,23 @@ def each_tensor(tensors: Tensors) -> list[Tensor]:
     if isinstance(tensors, Tensor):
         return [tensors]
     return list(tensors.values() if isinstance(tensors, Mapping) else tensors)
+
+
+def tensors_in(value: Any) -> Iterator[Tensor]:
+    """All tensors in any nesting of tuples, lists, mappings, dataclasses, or beside `logits`."""
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, Mapping):
+        for item in value.values():
+            yield from tensors_in(item)
+    elif isinstance(value, tuple | list):
+        for item in value:
+            yield from tensors_in(item)
+    elif is_dataclass(value) and not isinstance(value, type):
+        for field in fields(value):
+            yield from tensors_in(getattr(value, field.name))
+    elif isinstance(getattr(value, "logits", None), Tensor):
+        yield from tensors_in(vars(value))
 
 
 def mapped(function: Callable[[Tensor], Tensor], tensors: Tensors) -> Tensors:

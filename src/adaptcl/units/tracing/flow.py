@@ -15,7 +15,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -399,20 +399,3 @@ def _swapped(value: Any, swap: Callable[[Tensor], Tensor]) -> Any:
     if type(value) in (tuple, list):
         return type(value)(_swapped(item, swap) for item in value)
     return value
-
-
-def tensors_in(value: Any) -> Iterator[Tensor]:
-    """All tensors in any nesting of tuples, lists, mappings, dataclasses, or beside `logits`."""
-    if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, Mapping):
-        for item in value.values():
-            yield from tensors_in(item)
-    elif isinstance(value, tuple | list):
-        for item in value:
-            yield from tensors_in(item)
-    elif is_dataclass(value) and not isinstance(value, type):
-        for field in fields(value):
-            yield from tensors_in(getattr(value, field.name))
-    elif isinstance(getattr(value, "logits", None), Tensor):
-        yield from tensors_in(vars(value))

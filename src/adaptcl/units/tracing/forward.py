@@ -17,8 +17,7 @@ from torch.nn.parameter import is_lazy
 from torch.overrides import BaseTorchFunctionMode
 
 from adaptcl.errors import TraceError, describe_type, suggest_instance
-from adaptcl.units.tensors import Tensors, call_model, described, each_tensor, mapped
-from adaptcl.units.tracing.flow import tensors_in
+from adaptcl.units.tensors import Tensors, call_model, described, each_tensor, mapped, tensors_in
 
 
 def called(name: str, module: nn.Module) -> str:

@@ -20,7 +20,8 @@ import torch
 from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from adaptcl.units.tracing.flow import Flow, OperationCall, Tag, tensors_in
+from adaptcl.units.tensors import tensors_in
+from adaptcl.units.tracing.flow import Flow, OperationCall, Tag
 
 _CONVOLUTIONS = {f"conv{n}d" for n in (1, 2, 3)}
 _TRANSPOSED = {f"conv_transpose{n}d" for n in (1, 2, 3)}

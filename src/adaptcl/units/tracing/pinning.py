@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from adaptcl.units.tensors import Tensors, each_tensor
-from adaptcl.units.tracing.flow import PINNED, Flow, OperationCall, Tag, tensors_in
+from adaptcl.units.tensors import Tensors, each_tensor, tensors_in
+from adaptcl.units.tracing.flow import PINNED, Flow, OperationCall, Tag
 from adaptcl.units.tracing.rules import RULES, WEIGHT_RULES
 from adaptcl.units.tracing.rules.movements import sizes_asked
 
@@ -67,7 +67,7 @@ class PinObserver:
         self._roots = torch.empty(0, dtype=torch.int64)
         """The root of each candidate before the current operation."""
         self._root_list: list[int] = []
-        """The same."""
+        """The same as a list, from which one is read faster."""
         self._binders: dict[int, dict[str, None]] = {}
         """By candidate, the operations that coupled it with others of the same activation."""
         self._sized: dict[int, str] = {}

@@ -21,8 +21,8 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from adaptcl.units.tensors import Tensors, each_tensor
-from adaptcl.units.tracing.flow import Flow, OperationCall, operation_name, tensors_in
+from adaptcl.units.tensors import Tensors, each_tensor, tensors_in
+from adaptcl.units.tracing.flow import Flow, OperationCall, operation_name
 
 _BY_VALUES = "argwhere bincount masked_select nonzero unique unique_consecutive"
 _SHAPED_BY_VALUES = frozenset(_BY_VALUES.split())

@@ -14,7 +14,8 @@ from itertools import combinations
 
 from torch import Tensor, nn
 
-from adaptcl.units.tracing.flow import Flow, OperationCall, tensors_in
+from adaptcl.units.tensors import tensors_in
+from adaptcl.units.tracing.flow import Flow, OperationCall
 from adaptcl.units.unit_map import FIXED, Kept, Layer, StoredSize, UnitMap
 
 _TOLD = frozenset(

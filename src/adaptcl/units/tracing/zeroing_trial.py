@@ -18,8 +18,8 @@ from torch.overrides import TorchFunctionMode
 
 from adaptcl.units.cut import kept_indexes, kept_key, select
 from adaptcl.units.reconfigure import submodel
-from adaptcl.units.tensors import Tensors, call_model, mapped
-from adaptcl.units.tracing.flow import operation_name, tensors_in
+from adaptcl.units.tensors import Tensors, call_model, mapped, tensors_in
+from adaptcl.units.tracing.flow import operation_name
 from adaptcl.units.tracing.reach import Branch, OtherSide
 from adaptcl.units.unit_map import Kept, State, UnitMap
 

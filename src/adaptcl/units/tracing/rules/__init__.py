@@ -12,7 +12,8 @@ from typing import Any, Protocol
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from adaptcl.units.tracing.flow import Flow, OperationCall, Rule, operation_name, tensors_in
+from adaptcl.units.tensors import tensors_in
+from adaptcl.units.tracing.flow import Flow, OperationCall, Rule, operation_name
 from adaptcl.units.tracing.rules.choices import enter, follow
 from adaptcl.units.tracing.rules.layers import LAYER_RULES
 from adaptcl.units.tracing.rules.movements import ALIASES, MOVEMENT_RULES

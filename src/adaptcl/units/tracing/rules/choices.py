@@ -16,7 +16,8 @@ from itertools import product
 
 from torch import Tensor
 
-from adaptcl.units.tracing.flow import Flow, OpenTag, OperationCall, Rule, Tag, tensors_in
+from adaptcl.units.tensors import tensors_in
+from adaptcl.units.tracing.flow import Flow, OpenTag, OperationCall, Rule, Tag
 
 
 class Choice:

@@ -15,7 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from adaptcl.units.tracing.flow import PINNED, Flow, OpenTag, OperationCall, Rule, Tag, tensors_in
+from adaptcl.units.tensors import tensors_in
+from adaptcl.units.tracing.flow import PINNED, Flow, OpenTag, OperationCall, Rule, Tag
 from adaptcl.units.tracing.rules.choices import Choice
 
 

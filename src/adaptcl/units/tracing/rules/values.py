@@ -15,7 +15,8 @@ from itertools import product
 import torch
 from torch import Tensor
 
-from adaptcl.units.tracing.flow import PINNED, Flow, OperationCall, Rule, Tag, tensors_in
+from adaptcl.units.tensors import tensors_in
+from adaptcl.units.tracing.flow import PINNED, Flow, OperationCall, Rule, Tag
 
 _ANYTHING = (2.0, -1.0)
 """Test values, one of either sign, for an operand that may be anything."""
