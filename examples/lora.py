@@ -1,7 +1,8 @@
 """Fine-tune a GPT-2 with LoRA: slow workers train a smaller rank of the same adapters.
 
 The ranks of an adapter are its units. The frozen base travels to each worker once, and every worker
-has all of it. Its weights are random here; put a pretrained model in its place.
+has all of it. Its weights are random here; put a pretrained model in its place. It needs two
+packages more: `pip install peft transformers`.
 """
 
 import torch

@@ -2,6 +2,7 @@
 
 FedAVG against AdaptCL among five workers, of which the slowest takes four times as long as the
 fastest. A regression measures RMSE, MAE and R²; the first is the main metric, and lower is better.
+The data comes with scikit-learn: `pip install scikit-learn`.
 """
 
 import torch
