@@ -14,6 +14,7 @@ from adaptcl.errors import SettingError
 from adaptcl.settings import (
     Beside,
     Condition,
+    Seconds,
     Setting,
     Unless,
     With,
@@ -39,6 +40,7 @@ class Oven:
     names: tuple[str, ...] = setting((), "who eats")
     dishes: tuple[str, ...] = setting((), "on each tray", choices=("cake", "bread"))
     limit: int | None = setting(None, "pieces at most", at_least=1)
+    rest: Seconds = setting(0.0, "until it is cut", at_least=0)
     secret: int = 7
     """Not a setting."""
 
@@ -49,7 +51,7 @@ OVEN: dict[str, Setting] = {each.name: each for each in declared(Oven)}
 def test_a_group_declares_its_settings_in_order() -> None:
     assert list(OVEN) == [
         "degrees", "hours", "fan", "dish", "note", "trays", "shares", "plan", "names", "dishes",
-        "limit",
+        "limit", "rest",
     ]  # fmt: skip
     assert OVEN["hours"].help == "how long"
     assert OVEN["hours"].default == 1.5
@@ -74,6 +76,8 @@ def test_a_group_declares_its_settings_in_order() -> None:
         ("dishes", "cake,bread", ("cake", "bread")),
         ("limit", None, None),
         ("limit", 3, 3),
+        ("rest", 90, 90.0),
+        ("rest", "1h 30min", 5400.0),
     ],
 )
 def test_a_value_of_the_right_type_and_range_is_taken(name: str, value: Any, taken: Any) -> None:
@@ -109,6 +113,8 @@ def test_a_value_of_the_right_type_and_range_is_taken(name: str, value: Any, tak
         ("dishes", ["cake", "bred"], "dishes is ['cake', 'bred'], but it must be a list, each "
          "entry one of cake, bread; did you mean 'bread'?"),
         ("limit", 0, "limit is 0, but it must be a whole number or none, at least 1."),
+        ("rest", "soon", "rest is 'soon', but it must be a number of seconds, at least 0, or a "
+         "time such as 300s, 90min or 2h."),
     ],
 )  # fmt: skip
 def test_anything_else_is_refused_in_a_sentence_with_key_value_and_what_is_allowed(

@@ -17,7 +17,17 @@ import types
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any, Protocol, TypeGuard, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import (
+    Any,
+    NewType,
+    Protocol,
+    TypeGuard,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 from adaptcl.errors import SettingError
 from adaptcl.suggestions import hint_at_value
@@ -30,6 +40,20 @@ _CUSTOM_NAME = re.compile(r"\w+(\.\w+)*:\w+")
 def is_custom(name: object) -> TypeGuard[str]:
     """Say whether a name leads to custom code, as `package.module:Class` does."""
     return isinstance(name, str) and _CUSTOM_NAME.fullmatch(name) is not None
+
+
+Seconds = NewType("Seconds", float)
+"""A time. A setting of this type also takes words such as 90min or 1h30min."""
+
+_SECONDS = {"s": 1, "min": 60, "h": 3600}
+
+
+def parse_seconds(text: str) -> float:
+    """Parse seconds, or a time in words such as 90min or 1h30min; else a `ValueError`."""
+    found = re.findall(r"([0-9.]+)\s*(s|min|h)\s*", text)
+    if not found or "".join(map("".join, found)) != re.sub(r"\s", "", text):
+        return float(text)
+    return sum(float(number) * _SECONDS[unit] for number, unit in found)
 
 
 class Condition(Protocol):
@@ -204,6 +228,8 @@ class Setting:
         kinds = [each for each in alternatives(self.kind) if not (named and each is str)]
         kind = " or ".join(KINDS[each] for each in kinds)
         range_words = self.allowed.in_words()
+        if self.kind is Seconds:
+            return f"{kind}, {range_words}, or a time such as 300s, 90min or 2h"
         if not kind:
             return range_words
         if self.allowed.choices is not None and self.kind == tuple[str, ...]:
@@ -281,6 +307,7 @@ _NO = object()
 KINDS: Mapping[Any, str] = {
     int: "a whole number",
     float: "a number",
+    Seconds: "a number of seconds",
     bool: "true or false",
     str: "text",
     type(None): "none",
@@ -307,6 +334,8 @@ def _convert(value: Any, kind: Any) -> Any:
             return _NO
         converted = tuple(_convert(each, get_args(kind)[0]) for each in value)
         return _NO if _NO in converted else converted
+    if kind is Seconds:
+        return _parse(value, kind) if isinstance(value, str) else _number(value, float)
     if kind in (int, float):
         return _number(value, kind)
     return value if type(value) is kind else _NO
@@ -327,9 +356,9 @@ def _number(value: Any, kind: type[int] | type[float]) -> Any:
 def _parse(text: str, kind: Any) -> Any:
     if kind is bool:
         return {"true": True, "false": False}.get(text.lower(), _NO)
-    if kind in (int, float):
+    if kind in (int, float, Seconds):
         try:
-            return kind(text)
+            return parse_seconds(text) if kind is Seconds else kind(text)
         except ValueError:
             return _NO
     if kind is str:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import difflib
-import re
 import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -19,7 +18,7 @@ from typing import Any, NoReturn
 from adaptcl.config.catalogue import Catalogue, read_catalogue
 from adaptcl.config.files import DEFAULT_PRESET, preset, presets, read_toml
 from adaptcl.errors import SettingError
-from adaptcl.settings import Setting, is_custom
+from adaptcl.settings import Setting, is_custom, parse_seconds
 from adaptcl.suggestions import nearest_setting
 
 COMMON = (
@@ -33,7 +32,6 @@ COMMON = (
 
 _SHORTER = {"max_virtual_time": ("--until",)}  # further flags for a setting
 
-_SECONDS = {"s": 1, "min": 60, "h": 3600}
 
 _FIRST_GROUPS = ("job", "data", "training", "pruning (strategy adaptcl)", "environment", "output")
 
@@ -137,7 +135,7 @@ class Parser(argparse.ArgumentParser):
     ) -> None:
         several = ", or several with commas between" if each.name in ("strategy", "seed") else ""
         kind = "" if each.words == "text" else f"{each.words}; "
-        parsers = {"strategy": _strategies, "seed": _seeds, "max_virtual_time": _duration}
+        parsers = {"strategy": _strategies, "seed": _seeds}
         parse = parsers.get(each.name, Setting.parse)
         if each.kind is bool:
             group.add_argument(
@@ -252,11 +250,8 @@ def seconds(text: str) -> float:
 
 def duration_s(text: str) -> float:
     """Parse seconds, or a time in words such as 90min or 1h30min, for argparse."""
-    found = re.findall(r"([0-9.]+)\s*(s|min|h)\s*", text)
     try:
-        if not found or "".join(map("".join, found)) != re.sub(r"\s", "", text):
-            return float(text)
-        return sum(float(number) * _SECONDS[unit] for number, unit in found)
+        return parse_seconds(text)
     except ValueError:
         raise argparse.ArgumentTypeError("it must be a time such as 300s, 90min or 2h") from None
 
@@ -277,17 +272,6 @@ def _seeds(seed: Setting, text: str) -> Any:
     return (
         [seed.parse(each.strip()) for each in text.split(",")] if "," in text else seed.parse(text)
     )
-
-
-def _duration(setting: Setting, text: str) -> float:
-    """Parse seconds, or a time in words such as 90min or 1h30min."""
-    try:
-        return float(setting.checked(duration_s(text)))
-    except (SettingError, ValueError, argparse.ArgumentTypeError):
-        raise SettingError(
-            f"{setting.name} is {text!r}, but it must be {setting.words}, or a time such as 300s, "
-            "90min or 2h."
-        ) from None
 
 
 def _custom_settings(

@@ -20,13 +20,19 @@ from operator import or_
 from pathlib import Path
 from typing import Any, get_args, get_origin
 
-from adaptcl.settings import KINDS, Allowed, Setting, alternatives
+from adaptcl.settings import KINDS, Allowed, Seconds, Setting, alternatives
 
 FILE = Path(__file__).with_name("catalogue.json")
 
 ENVIRONMENT = "environment"  # the group of the settings that describe simulated machines
 
-_TYPES = {bool: "boolean", int: "integer", float: "number", str: "string"}
+_TYPES: Mapping[Any, str | list[str]] = {
+    bool: "boolean",
+    int: "integer",
+    float: "number",
+    Seconds: ["number", "string"],
+    str: "string",
+}
 
 Summaries = Mapping[str, str]  # one line about each thing that has a name
 

@@ -7,7 +7,7 @@ from functools import partial
 
 from adaptcl.codecs import CODECS, DOWN_CODECS, SAME
 from adaptcl.errors import SettingError
-from adaptcl.settings import With, setting
+from adaptcl.settings import Seconds, With, setting
 from adaptcl.strategies import STRATEGIES
 from adaptcl.training.devices import PRECISIONS
 from adaptcl.training.metrics import HIGHER, LOWER
@@ -51,10 +51,11 @@ class JobSettings:
     )
     workers: int = _job(10, "number of workers (W)", at_least=1)
     rounds: int = _job(150, "number of rounds (T)", at_least=1)
-    max_virtual_time: float = _job(
+    max_virtual_time: Seconds = setting(
         0.0,
-        "end the run after the round in which its clock reaches this many seconds; 0 sets no limit",
+        "end the run after the round in which its clock reaches this time; 0 sets no limit",
         at_least=0,
+        group="job",
     )
     target_accuracy: float = _job(
         0.0,
