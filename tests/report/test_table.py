@@ -317,3 +317,11 @@ def test_over_seeds_differences_and_speed_ups_have_intervals(make_run: MakeRun) 
     # One seed in common, or none: nothing can be said of how sure a difference is.
     for others in (runs[:1] + runs[3:5], runs[:2] + runs[5:]):
         assert "points above" not in comparison_markdown(others, over_seeds=True).lower()
+
+
+def test_runs_of_unequal_length_say_how_many_rounds_they_had(make_run: MakeRun) -> None:
+    runs = [make_run("a", rounds=4), make_run("b", strategy="adaptcl", rounds=6)]
+    table = comparison_table(compare(runs))
+    place = table.headings.index("rounds")
+    assert [row[place] for row in table.rows] == ["4", "6"]
+    assert "rounds" not in comparison_table(compare(runs[:1])).headings

@@ -131,12 +131,21 @@ def test_forecasts_are_held_against_fedavg_s_wherever_it_stands() -> None:
     slow = Forecast("fedavg-s", (60.0, 60.0), (0.5, 0.5), (1.0, 1.0), 0.0)
     fast = Forecast("adaptcl", (60.0, 20.0), (0.5, 0.01), (0.25, 1.0), 0.3)
     _, row = forecast_table([slow, fast]).rows
-    assert row[:4] == ("adaptcl", "1.3 min", "1.50×", "37.50 %")
-    assert row[4:] == ("30.00 %", "25.00 %", "0.500 → 0.010")
+    assert row[:5] == ("adaptcl", "1.3 min", "2", "1.50×", "37.50 %")
+    assert row[5:] == ("30.00 %", "25.00 %", "0.500 → 0.010")
     row, _ = forecast_table([fast, slow]).rows
-    assert row[2] == "1.50×"
+    assert row[3] == "1.50×"
     other = replace(slow, strategy="ssp-s")
-    assert [each[2] for each in forecast_table([fast, other]).rows] == ["1.00×", "0.67×"]
+    assert [each[3] for each in forecast_table([fast, other]).rows] == ["1.00×", "0.67×"]
+
+
+def test_who_does_more_rounds_until_a_time_is_faster() -> None:
+    slow = Forecast("fedavg", (60.0,), (0.5,), (1.0, 1.0), 0.0)
+    fast = Forecast("adaptcl", (30.0, 30.0), (0.5, 0.01), (0.25, 1.0), 0.3)
+    assert [row[1:4] for row in forecast_table([slow, fast]).rows] == [
+        ("60.0 s", "1", "1.00×"),
+        ("60.0 s", "2", "2.00×"),
+    ]
 
 
 class ManyFlopsInFewParameters(nn.Module):

@@ -26,7 +26,7 @@ from adaptcl.training.metrics import Measure
 
 BASELINES = ("fedavg", "fedavg-s")
 """Strategies that others are compared with, the first one that is there."""
-_NOT_PART_OF_THE_METHOD = ("seed", "out")
+_NOT_PART_OF_THE_METHOD = ("seed", "out", "threads", "checkpoint_every")
 _T_QUANTILES = (12.7062, 4.3027, 3.1824, 2.7764, 2.5706, 2.4469, 2.3646, 2.3060, 2.2622)
 """The 0.975 quantiles of Student's t distribution with 1, 2, … degrees of freedom."""
 _NORMAL_QUANTILE = 1.959964

@@ -27,6 +27,7 @@ from adaptcl.report.wording import (
     FACTOR,
     HETEROGENEITY,
     PERCENT,
+    ROUNDS,
     Quantity,
     duration,
     duration_unit,
@@ -42,6 +43,7 @@ from adaptcl.training.metrics import HIGHER, Measure
 _FORECAST_COLUMNS = (
     "strategy",
     "virtual time",
+    "rounds",
     "speed-up",
     "parameters saved",
     "FLOPs saved",
@@ -160,15 +162,19 @@ def _explained(headings: Sequence[str], rows: Sequence[tuple[str, ...]]) -> list
 
 
 def forecast_table(forecasts: Sequence[Forecast]) -> ReportTable:
-    """One row a strategy, compared with FedAVG if it is there; warnings come below."""
+    """One row a strategy, compared with FedAVG if it is there; warnings come below.
+
+    Speed-ups compare the mean times of a round: a limit of time ends runs after unequal rounds.
+    """
     longest = max(each.virtual_time_s for each in forecasts)
     baselines = [each for name in BASELINES for each in forecasts if each.strategy == name]
-    reference = [*baselines, *forecasts][0].virtual_time_s
+    reference = fmean([*baselines, *forecasts][0].round_times_s)
     rows = [
         (
             each.strategy,
             duration_unit(longest).write(each.virtual_time_s),
-            FACTOR.write(reference / each.virtual_time_s),
+            str(len(each.round_times_s)),
+            FACTOR.write(reference / fmean(each.round_times_s)),
             PERCENT.write(1 - fmean(each.retention)),
             PERCENT.write(each.flops_saved),
             PERCENT.write(min(each.retention)),
@@ -210,6 +216,9 @@ def _columns(comparison: Comparison) -> list[Column]:
         ("H before → after", _heterogeneity),
         ("bytes moved", lambda row: volume(*row.figures("bytes_moved"))),
     ]
+    if len({run.summary.rounds for run in comparison.runs if run.summary}) > 1:
+        place = [heading for heading, _ in columns].index(clock) + 1
+        columns.insert(place, ("rounds", lambda row: ROUNDS.write(*row.figures("rounds"))))
     if any(map(_worker_values, comparison.rows)):
         columns.insert(
             2, (f"{measure.label} by worker", lambda row: metric_span(measure, _worker_values(row)))

@@ -49,6 +49,7 @@ class Quantity:
 PERCENT = Quantity(" %", 0.01, 2)
 FACTOR = Quantity("×", digits=2)
 HETEROGENEITY = Quantity("", digits=3)
+ROUNDS = Quantity("", digits=0)
 _DURATIONS = (Quantity(" s"), Quantity(" min", 60.0), Quantity(" h", 3600.0))
 _VOLUMES = (
     Quantity(" B", digits=0),
