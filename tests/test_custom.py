@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from adaptcl.custom import call_custom, check_signature, custom_class
+from adaptcl.custom import call_custom, check_signature, custom_class, custom_function
 from adaptcl.errors import DataError, SettingError
 
 
@@ -56,6 +56,16 @@ def test_an_error_of_adaptcl_raised_inside_a_factory_gets_no_note() -> None:
 
 class Empty:
     """Has nothing of what is asked for."""
+
+
+def test_a_misspelled_module_or_function_gets_a_suggestion() -> None:
+    for name, sentence in [
+        ("adaptcl.cutsom:call_custom", r"There is 'adaptcl\.custom'\.$"),
+        ("adaptcl.custom:call_cutsom", r"did you mean 'adaptcl\.custom:call_custom'\?$"),
+        ("adaptcl.custom:zzz", r"has no zzz, which a model 'adaptcl\.custom:zzz' should be\.$"),
+    ]:
+        with pytest.raises(SettingError, match=sentence):
+            custom_function(name, "a model", (), "anything")
 
 
 def test_what_a_class_lacks_is_named_once() -> None:

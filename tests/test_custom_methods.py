@@ -173,8 +173,8 @@ CLASH = "but that name has another meaning already; choose another name."
     ("name", "sentence"),
     [
         ("nowhere:Best", "There is no module nowhere, where a strategy 'nowhere:Best' should be; "
-         "is its folder on PYTHONPATH?"),
-        ("mine:Best", "The module mine has no Best."),
+         "is it in the folder where you are, or on PYTHONPATH?"),
+        ("mine:Best", "The module mine has no Best, which a strategy 'mine:Best' should be."),
         ("mine:nothing", "mine:nothing is an int, but a strategy must be a class."),
         ("mine:function", "mine:function is a function, but a strategy must be a class."),
         ("mine:Mine", "mine:Mine cannot be a strategy: it has no start, receive, expired, lost, "
@@ -316,8 +316,8 @@ def test_resume_finds_the_class_again_and_says_if_it_is_gone(
     monkeypatch.delitem(sys.modules, "mine")
     status, _, errors = command("resume", "here")
     assert (status, errors.splitlines()[-1]) == (
-        2, "adaptcl: There is no module mine, where a strategy 'mine:Momentum' should be; is its "
-        "folder on PYTHONPATH?")  # fmt: skip
+        2, "adaptcl: There is no module mine, where a strategy 'mine:Momentum' should be; is it in "
+        "the folder where you are, or on PYTHONPATH?")  # fmt: skip
     Path("elsewhere").rename("mine.py")
     assert command("resume", "here")[0] == 0
     assert Path("here/model.safetensors").read_bytes() == before

@@ -6,8 +6,10 @@ raised inside it is shown in full, with a note that says whose code it is.
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import inspect
+import pkgutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -130,12 +132,28 @@ def _import(name: str, role: str) -> Any:
             error.add_note(f"This happened when {module_name} was imported for {name}.")
             raise
         raise SettingError(
-            f"There is no module {module_name}, where {role} {name!r} should be; is its folder on "
-            "PYTHONPATH?"
+            f"There is no module {module_name}, where {role} {name!r} should be; is it in the "
+            f"folder where you are, or on PYTHONPATH?{_near_module(module_name)}"
         ) from error
     except Exception as error:
         error.add_note(f"This happened when {module_name} was imported for {name}.")
         raise
     if not hasattr(module, attribute):
-        raise SettingError(f"The module {module_name} has no {attribute}.")
+        near = difflib.get_close_matches(attribute, vars(module), n=1)
+        hint = f"; did you mean '{module_name}:{near[0]}'?" if near else "."
+        raise SettingError(
+            f"The module {module_name} has no {attribute}, which {role} {name!r} should be{hint}"
+        )
     return getattr(module, attribute)
+
+
+def _near_module(name: str) -> str:
+    """A suggestion of a module beside the one that is missing; empty if none is similar."""
+    package, _, last = name.rpartition(".")
+    try:
+        folders = importlib.import_module(package).__path__ if package else sys.path[:1]
+    except Exception:  # the package is missing too, or is none
+        return ""
+    names = [each.name for each in pkgutil.iter_modules(folders)]
+    near = difflib.get_close_matches(last, names, n=1)
+    return f" There is {f'{package}.{near[0]}'.lstrip('.')!r}." if near else ""

@@ -45,15 +45,15 @@ def is_custom(name: object) -> TypeGuard[str]:
 Seconds = NewType("Seconds", float)
 """A time. A setting of this type also takes words such as 90min or 1h30min."""
 
-_SECONDS = {"s": 1, "min": 60, "h": 3600}
+_SECONDS = {"s": 1, "m": 60, "h": 3600}
 
 
 def parse_seconds(text: str) -> float:
     """Parse seconds, or a time in words such as 90min or 1h30min; else a `ValueError`."""
-    found = re.findall(r"([0-9.]+)\s*(s|min|h)\s*", text)
+    found = re.findall(r"([0-9.]+)\s*(seconds?|sec|s|minutes?|min|hours?|h)\s*", text)
     if not found or "".join(map("".join, found)) != re.sub(r"\s", "", text):
         return float(text)
-    return sum(float(number) * _SECONDS[unit] for number, unit in found)
+    return sum(float(number) * _SECONDS[unit[0]] for number, unit in found)
 
 
 class Condition(Protocol):

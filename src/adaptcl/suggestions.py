@@ -26,6 +26,7 @@ _SETTINGS = {
     **dict.fromkeys(("random_seed", "random_state"), "seed"),
     **dict.fromkeys(("gpu", "cuda"), "device"),
     **dict.fromkeys(("compression", "compressor"), "codec"),
+    **dict.fromkeys(("until", "time_limit", "max_time"), "max_virtual_time"),
 }
 """Settings by the names that other frameworks have for them."""
 

@@ -102,9 +102,9 @@ def test_a_custom_model_and_data_are_found_in_the_current_folder(command: Comman
     [
         (["absent.toml"], "The settings file absent.toml does not exist."),
         (["--model", "big"], "There is no model 'big'; choose one of resnet50, small, vgg16, or "
-         "give your own as package.module:factory."),
+         "give your own as package.module:build."),
         (["--model", "nobody:nothing"], "There is no module nobody, where a model 'nobody:nothing' "
-         "should be; is its folder on PYTHONPATH?"),
+         "should be; is it in the folder where you are, or on PYTHONPATH?"),
         (["--data", "cifar10"], "cifar10 needs a data folder: get it with `adaptcl data get "
          "cifar10 --data-dir DIR` and run with --data-dir DIR."),
         (["--data", "digits", "--bandwidths", "1,2,3"],

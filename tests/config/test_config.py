@@ -180,15 +180,21 @@ def test_no_setting_has_the_name_of_another_flag_or_argument() -> None:
 @pytest.mark.parametrize(
     ("name", "sentence"),
     [
-        ("rouns", "There is no setting 'rouns'; did you mean 'rounds'?"),
-        ("learning-rate", "There is no setting 'learning-rate'; did you mean 'learning_rate'?"),
-        ("zzz", "There is no setting 'zzz'; `adaptcl run --help-all` lists them all."),
+        ("rouns", "There is no setting 'rouns'; did you mean 'rounds'? "),
+        ("learning-rate", "There is no setting 'learning-rate'; did you mean 'learning_rate'? "),
+        ("until", "There is no setting 'until'; did you mean 'max_virtual_time'? "),
+        ("zzz", "There is no setting 'zzz'; "),
     ],
 )
 def test_an_unknown_name_is_refused_with_the_nearest_there_is(name: str, sentence: str) -> None:
     with pytest.raises(SettingError) as refused:
         configure({name: 1})
-    assert str(refused.value) == sentence
+    assert str(refused.value) == f"{sentence}`adaptcl run --help-all` lists them all."
+
+
+def test_a_flag_that_is_no_setting_is_said_to_be_one() -> None:
+    with pytest.raises(SettingError, match=r"'out' is no setting of a run; .* as --out"):
+        configure({"out": "runs/mine"})
 
 
 def test_a_name_with_a_missing_letter_is_recognised() -> None:

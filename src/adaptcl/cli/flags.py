@@ -12,6 +12,7 @@ import difflib
 import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -137,6 +138,7 @@ class Parser(argparse.ArgumentParser):
         kind = "" if each.words == "text" else f"{each.words}; "
         parsers = {"strategy": _strategies, "seed": _seeds}
         parse = parsers.get(each.name, Setting.parse)
+        typed = replace(each, name=_SHORTER[each.name][0]) if each.name in _SHORTER else each
         if each.kind is bool:
             group.add_argument(
                 *flags_of(each),
@@ -154,7 +156,7 @@ class Parser(argparse.ArgumentParser):
             dest=each.name,
             action=_Setting,
             is_common=is_common or each.name in COMMON,
-            type=lambda text: parse(each, text),
+            type=lambda text: parse(typed, text),
             default=argparse.SUPPRESS,
             metavar="X",
             help=f"{each.help}{several} [{kind}default {default}]".replace("%", "%%"),

@@ -29,7 +29,7 @@ def answer(parser: Callable[[], argparse.ArgumentParser], arguments: Sequence[st
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that cannot write σ shows ?
-    # package.module:factory may be in the folder in which the command is given.
+    # package.module:build may be in the folder in which the command is given.
     if os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())
     try:

@@ -112,7 +112,7 @@ def _add_previews(commands: Any) -> None:
         "forecast",
         "job_commands.forecast_job",
         "say how long a job would take, without training",
-        "Compute how long a job would take, in seconds, without training anything.",
+        "Compute how long a job would take, without training anything; it answers within seconds.",
         usage="[FILE] [--preset NAME] [--SETTING X …]",
     )
     describe = _command(

@@ -31,10 +31,11 @@ from adaptcl.training.metrics import Measure
 SHARED_GROUPS: tuple[type, ...] = (JobSettings, Recipe, EnvironmentSettings)
 """The groups of settings that every run has, whatever its strategy and codec."""
 
+_FLAGS_ALONE = ("out", "figures", "track", "watch", "listen")
+"""Flags of `adaptcl run` that are no settings: they change nothing of the run itself."""
 _RESERVED = frozenset(STRATEGIES) | {
-    *("preset", "out", "file", "help", "help_all", "tls", "patience", "command", "flags"),
-    *("train", "test", "resume", "listeners", "loss", "metrics", "collate"),
-    *("track", "figures", "titles", "watch", "listen"),
+    *("preset", "file", "help", "help_all", "tls", "patience", "command", "flags", "titles"),
+    *("train", "test", "resume", "listeners", "loss", "metrics", "collate", *_FLAGS_ALONE),
 }
 """Names of sections, of flags that are no settings, and of arguments of `adaptcl.run`."""
 FROM_PYTHON = "(given from Python)"
@@ -56,10 +57,16 @@ def all_settings(values: Mapping[str, Any] | None = None) -> Mapping[str, Settin
 
 def unknown_setting(name: str, known: Mapping[str, Setting] | None = None) -> SettingError:
     """Make the error for a name that is not a setting; it suggests the nearest one."""
+    if name in _FLAGS_ALONE:
+        return SettingError(
+            f"{name!r} is no setting of a run; give it to the command, as --{name}."
+        )
     known = _shipped_settings() if known is None else known
     near = nearest_setting(name, known)
-    hint = f"did you mean {near!r}?" if near else "`adaptcl run --help-all` lists them all."
-    return SettingError(f"There is no setting {name!r}; {hint}")
+    hint = f"did you mean {near!r}? " if near else ""
+    return SettingError(
+        f"There is no setting {name!r}; {hint}`adaptcl run --help-all` lists them all."
+    )
 
 
 def _custom_classes(values: Mapping[str, Any]) -> dict[str, StrategyClass | CodecClass]:

@@ -26,12 +26,14 @@ class JobSettings:
         "adaptcl", "the method of collaborative learning", choices=STRATEGIES, or_custom=True
     )
     model: str = _job(
-        "vgg16", "a model by name, or your own as package.module:factory(shape, classes)"
+        "vgg16",
+        "a model by name, or your own as package.module:build; build(shape, classes) is given the "
+        "shape of one input and the number of outputs",
     )
     data: str = _data(
         "cifar10",
-        "a data set by name, an .npz file, folder:PATH, or your own as package.module:load; for a "
-        "server without data inputs:FILE",
+        "a data set by name, an .npz file, folder:PATH, or your own as package.module:load, where "
+        "load(data_dir) returns (train, test); for a server without data inputs:FILE",
     )
     data_dir: str = _data("", "the folder with the files of the data set")
     samples: int = _data(0, "number of training samples, drawn at random; 0 uses all", at_least=0)
@@ -70,7 +72,13 @@ class JobSettings:
     early_stopping: int = _job(
         0, "end the run after this many rounds without a better test; 0 never does", at_least=0
     )
-    seed: int = _job(1, "fixes all randomness of the run", at_least=0, at_most=2**63 - 1)
+    seed: int = _job(
+        1,
+        "fixes all randomness of the run; the clock of your own model is measured, unless you give "
+        "train_time",
+        at_least=0,
+        at_most=2**63 - 1,
+    )
     partition: str = _data(
         "iid", "how the data is split among the workers", choices=("iid", "by-label", "dirichlet")
     )

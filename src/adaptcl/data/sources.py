@@ -115,7 +115,7 @@ def load(
     """Load the data set called `name`; plain arrays and functions may have other targets.
 
     A name is one of DATASETS, `folder:PATH` (images in train/CLASS and test/CLASS), the path of an
-    .npz file (packed, or of plain arrays), or `package.module:factory`, a function of `data_dir`.
+    .npz file (packed, or of plain arrays), or `package.module:load`, a function of `data_dir`.
     """
     if name in DATASETS:
         return DATASETS[name].load(data_dir, progress)
@@ -134,12 +134,12 @@ def load(
         return _load_custom(name, data_dir, targets)
     raise SettingError(
         f"There is no data set {name!r}; there are {', '.join(DATASETS)}, folder:PATH, the path "
-        f"of an .npz file, and package.module:factory{hint_at_value(name, DATASETS)}"
+        f"of an .npz file, and package.module:load{hint_at_value(name, DATASETS)}"
     )
 
 
 def _load_custom(name: str, data_dir: Path | None, targets: TargetKind = "labels") -> DataSet:
-    """Load a data set with the function `package.module:factory`, which is given `data_dir`.
+    """Load a data set with the function `package.module:load`, which is given `data_dir`.
 
     It returns a DataSet, or a pair (train, test) of anything that `as_samples` accepts.
     """

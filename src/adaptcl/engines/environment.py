@@ -44,7 +44,7 @@ class EnvironmentSettings:
     )
     bandwidth_max: float = setting(
         5.0,
-        "bandwidth of the fastest worker, in MiB/s",
+        "bandwidth of the fastest worker, in MiB/s; with a model or data of your own 5 by default",
         above=0,
         condition=Unless("bandwidths", "links"),
     )

@@ -1,7 +1,7 @@
 """The models that ship with AdaptCL: a new one is one file and one line in `MODELS`.
 
 A model is a factory: it takes the shape of one input and the number of classes, and returns an
-`nn.Module`. Models in `MODELS` have a short name; `package.module:factory` names any other that can
+`nn.Module`. Models in `MODELS` have a short name; `package.module:build` names any other that can
 be imported.
 """
 
@@ -49,13 +49,13 @@ MODELS = {
 
 
 def find(name: str) -> ModelSpec:
-    """The shipped model of that name, or the custom one that `package.module:factory` names."""
+    """The shipped model of that name, or the custom one that `package.module:build` names."""
     if name in MODELS:
         return MODELS[name]
     if not is_custom(name):
         raise SettingError(
             f"There is no model {name!r}; choose one of {', '.join(sorted(MODELS))}, "
-            f"or give your own as package.module:factory{hint_at_value(name, MODELS)}"
+            f"or give your own as package.module:build{hint_at_value(name, MODELS)}"
         )
     factory = custom_function(name, "a model", ("shape", "classes"), "an nn.Module")
     if isinstance(factory, nn.Module):
