@@ -62,7 +62,7 @@ def test_lower_errors_are_better_at_equal_time_and_reached_sooner(runs: list[Run
     assert fedavg.figures("best_value") == [4.0]
     assert verdict(comparison) == (
         "adaptcl was fastest to fedavg's final RMSE of 5.111: 6.7 min, 2.00× as fast as fedavg "
-        "(one seed)."
+        "(one seed); at 8.3 min 1.67 in RMSE ahead of it."
     )
     assert "RMSE 6" in verdict(compare(runs, target=6.0))
 

@@ -153,9 +153,25 @@ def test_numbers_too_long_for_the_terminal_are_wrapped_and_not_lost(
 
 
 def test_notes_stand_below_the_table(make_run: MakeRun) -> None:
-    runs = [make_run("a"), make_run("b", strategy="fedavg", rounds=8)]
+    runs = [make_run("a", rounds=12), make_run("b", strategy="fedavg", rounds=10)]
     for width in (80, 300):
         assert printed(width, runs)[-1] == "The runs differ in rounds: compare times with care."
+
+
+def test_a_mean_over_most_of_a_short_run_is_said_to_be_one(make_run: MakeRun) -> None:
+    runs = [make_run("a", rounds=12), make_run("b", strategy="fedavg", rounds=7)]
+    assert printed(300, runs)[-1] == (
+        "Some runs have only 7 tests, so means of 5 reach back to models that had hardly learned; "
+        "more rounds tell more."
+    )
+
+
+def test_a_limit_of_time_that_no_run_reached_is_said_to_be_one(make_run: MakeRun) -> None:
+    runs = [make_run(name, rounds=12, round_s=10.0) for name in ("a", "b")]
+    limited = [replace(run, config={**run.config, "max_virtual_time": 1e4}) for run in runs]
+    said = "All runs ended before max_virtual_time, 2.8 h."
+    assert printed(300, limited)[-1] == said
+    assert printed(300, [make_run("c", rounds=12, round_s=1e3), *limited])[-1] != said
 
 
 def test_square_brackets_in_a_label_are_printed_not_obeyed(make_run: MakeRun) -> None:

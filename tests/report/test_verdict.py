@@ -25,7 +25,7 @@ def test_the_fastest_to_the_baselines_final_accuracy_is_named_with_its_speed_up(
     ]
     assert said(runs) == (
         "adaptcl was fastest to fedavg's final accuracy of 72.00 %: 6.7 min, 2.00× as fast as "
-        "fedavg (one seed)."
+        "fedavg (one seed); at 8.3 min 12.00 points ahead of it."
     )
 
 
@@ -58,7 +58,8 @@ def test_an_accuracy_that_only_others_reach_has_no_speed_up(make_run: MakeRun) -
         make_run("b", strategy="adaptcl", final_accuracy=0.8),
     ]
     assert said(runs, target=0.6) == (
-        "adaptcl was fastest to 60 %: 3.3 min, which fedavg never reached."
+        "adaptcl was fastest to 60 %: 3.3 min, which fedavg never reached; at 6.7 min 24.38 points "
+        "ahead of it."
     )
     assert said(runs, target=0.9) == ("No run reached 90 %; adaptcl came nearest, with 65.00 %.")
 
@@ -73,10 +74,12 @@ def test_over_seeds_the_verdict_says_how_sure_it_is(make_run: MakeRun) -> None:
         for name, rounds_s in (("b", (50.0, 48.0, 52.0)), ("c", (50.0, 90.0, 110.0)))
     )
     assert said([*runs, *sure]).endswith(
-        "2.00× as fast as fedavg (95 % interval 1.81 to 2.21 over 3 seeds)."
+        "2.00× as fast as fedavg (95 % interval 1.81 to 2.21 over 3 seeds); at 8 min 12.80 points "
+        "ahead of it."
     )
     assert said([*runs, *unsure]).endswith(
-        "1.26× as fast as fedavg (95 % interval 0.46 to 3.50 over 3 seeds, so it may be luck)."
+        "1.26× as fast as fedavg (95 % interval 0.46 to 3.50 over 3 seeds, so it may be luck); "
+        "at 8.3 min 4.13 points ahead of it."
     )
 
 

@@ -11,6 +11,7 @@ from adaptcl.report.wording import PERCENT, Quantity, duration, number_of, span,
     ("seconds", "words"),
     [
         (0.0, "0.0 s"),
+        (0.0164, "0.016 s"),
         (41.23, "41.2 s"),
         (119.9, "119.9 s"),
         (120.0, "2.0 min"),

@@ -20,7 +20,7 @@ from rich.text import Text
 from adaptcl.records import first_and_last_heterogeneity
 from adaptcl.report.comparison import BASELINES, Comparison, ComparisonRow, interval
 from adaptcl.report.labels import distinct_labels, job_differences
-from adaptcl.report.learning_curve import TESTS
+from adaptcl.report.learning_curve import TESTS, tests_of
 from adaptcl.report.saved_run import Run, clock_of
 from adaptcl.report.wording import (
     ABSENT,
@@ -319,11 +319,26 @@ def _are_paired(rows: Sequence[ComparisonRow]) -> bool:
     return any(len(row.gains) > 1 for row in rows if not row.is_baseline)
 
 
+def _notes_on_length(runs: Sequence[Run]) -> list[str]:
+    notes = []
+    few = [number for run in runs if (number := len(tests_of(run.rounds))) < 2 * TESTS]
+    if few:
+        notes.append(
+            f"Some runs have only {number_of(min(few), 'test')}, so means of {TESTS} reach back to "
+            "models that had hardly learned; more rounds tell more."
+        )
+    limit_s = max((run.config.get("max_virtual_time") or 0.0 for run in runs), default=0.0)
+    if limit_s and all(run.figures and run.figures.virtual_time_s < limit_s for run in runs):
+        notes.append(f"All runs ended before max_virtual_time, {short_duration(limit_s)}.")
+    return notes
+
+
 def _notes(comparison: Comparison) -> list[str]:
     notes = []
     runs, rows = comparison.runs, comparison.rows
     if names := job_differences(runs):
         notes.append(f"The runs differ in {', '.join(names)}: compare times with care.")
+    notes += _notes_on_length(runs)
     if comparison.over_seeds:
         notes += _notes_over_seeds(runs, rows, comparison.measure)
     return notes

@@ -30,11 +30,21 @@ def verdict(comparison: Comparison) -> str:
         f"{duration(fmean(first.target_times_s))}"
     )
     if not first.is_baseline:
-        return f"{beginning}, {_how_much_faster(first, baseline)}."
+        faster = _how_much_faster(first, baseline)
+        return f"{beginning}, {faster}{_at_equal_time(comparison, first)}."
     rest = "nothing else reached it"
     if others:
         rest = f"{others[0].group.label} came next, {_how_much_faster(others[0], first)}"
     return f"{beginning}; {rest}{_ahead_at_equal_time(comparison)}."
+
+
+def _at_equal_time(comparison: Comparison, row: ComparisonRow) -> str:
+    """How far a row is ahead of the baseline at equal time, or behind it."""
+    if not row.gains or comparison.at_time_s is None:
+        return ""
+    gain = fmean(row.gains)
+    where = "ahead of it" if gain >= 0 else "behind it"
+    return f"; at {short_duration(comparison.at_time_s)} {_points(gain, comparison)} {where}"
 
 
 def _ahead_at_equal_time(comparison: Comparison) -> str:
@@ -43,10 +53,13 @@ def _ahead_at_equal_time(comparison: Comparison) -> str:
     if not leading or comparison.at_time_s is None:
         return ""
     row = max(leading, key=lambda each: fmean(each.gains))
-    gain, measure = fmean(row.gains), comparison.measure
-    points = f"{100 * gain:.2f} points" if measure.in_percent else f"{gain:.3g} in {measure.label}"
-    when = short_duration(comparison.at_time_s)
-    return f"; but at {when} {row.group.label} was {points} ahead"
+    points = _points(fmean(row.gains), comparison)
+    return f"; but at {short_duration(comparison.at_time_s)} {row.group.label} was {points} ahead"
+
+
+def _points(gain: float, comparison: Comparison) -> str:
+    measure, size = comparison.measure, abs(gain)
+    return f"{100 * size:.2f} points" if measure.in_percent else f"{size:.3g} in {measure.label}"
 
 
 def _rank(row: ComparisonRow) -> tuple[float, float]:

@@ -51,6 +51,7 @@ FACTOR = Quantity("×", digits=2)
 HETEROGENEITY = Quantity("", digits=3)
 ROUNDS = Quantity("", digits=0)
 _DURATIONS = (Quantity(" s"), Quantity(" min", 60.0), Quantity(" h", 3600.0))
+_MILLISECONDS = Quantity(" s", digits=3)
 _VOLUMES = (
     Quantity(" B", digits=0),
     Quantity(" KiB", 2.0**10),
@@ -82,8 +83,13 @@ def metric_span(measure: Measure, values: Sequence[float]) -> str:
 
 
 def duration_unit(*seconds: float | None) -> Quantity:
-    """Choose seconds, minutes or hours: the largest unit the longest has at least two of."""
+    """Choose seconds, minutes or hours: the largest unit the longest has at least two of.
+
+    Small models on fast links take milliseconds, of which one digit of a second shows nothing.
+    """
     longest = max((s for s in seconds if s is not None), default=0.0)
+    if 0 < longest < _DURATIONS[0].scale * 2:
+        return _MILLISECONDS
     return next((m for m in reversed(_DURATIONS) if longest >= 2 * m.scale), _DURATIONS[0])
 
 
