@@ -69,7 +69,7 @@ def test_results_without_a_folder_are_compared_too(result: adaptcl.Result) -> No
     assert [row.group.first.strategy for row in found.rows] == ["fedavg", "adaptcl"]
     assert found.baseline is found.rows[0]
     assert list(found.to_dataframe()["strategy"]) == ["fedavg", "adaptcl"]
-    same = adaptcl.compare([result, result])
+    same = adaptcl.compare(result, [result])
     assert [row.group.label for row in same.rows] == ["adaptcl (run-1)", "adaptcl (run-2)"]
     for wrong, sentence in [([], "the list of results is empty"), ([3], "Number 1 is an int")]:
         with pytest.raises(SettingError, match=sentence):
@@ -176,8 +176,9 @@ def test_a_forecast_from_python_has_the_times_that_the_run_has() -> None:
     found = adaptcl.forecast(net(), TRAIN, TEST, **settings)
     assert [each.strategy for each in found] == ["fedavg-s", "adaptcl"]
     assert found[0].virtual_time_s == run(strategy="fedavg-s").summary.virtual_time_s
-    assert "adaptcl" in repr(found)
+    assert repr(found).startswith(f"clock: {found[0].clock}\n")
     assert "<table>" in found._repr_html_()
+    assert len(adaptcl.forecast(net(), TRAIN, **FAST)) == 1
 
 
 @pytest.mark.parametrize("strategy", ["fedavg", "adaptcl"])

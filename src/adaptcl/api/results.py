@@ -64,14 +64,13 @@ class ShownComparison(Comparison):
 
 
 def compare(
-    results: Comparable | Iterable[Comparable],
-    *,
+    *results: Comparable | Iterable[Comparable],
     over_seeds: bool | None = None,
     baseline: str | None = None,
     at_time_s: float | None = None,
     target: float | None = None,
 ) -> ShownComparison:
-    """Compare results, and runs in folders, as `adaptcl compare` does.
+    """Compare results, and runs in folders, as `adaptcl compare` does: one by one, or in a list.
 
     The baseline is named by strategy, label or folder; by default it is `fedavg`, else `fedavg-s`,
     else the first one. The main metric is compared at `at_time_s`, by default the end of the
@@ -80,7 +79,7 @@ def compare(
     row, unless `over_seeds` is False.
     """
     found = compare_runs(
-        by_strategy(as_runs(results)),
+        by_strategy(as_runs(results[0] if len(results) == 1 else _flat(results))),
         over_seeds=over_seeds,
         baseline=baseline,
         at_time_s=at_time_s,
@@ -108,6 +107,11 @@ def named_figure(comparison: Comparison, name: str, *, titles: bool) -> Figure:
         hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(figures)}."
         raise SettingError(f"There is no figure {name!r} of these runs; {hint}")
     return figures[name]
+
+
+def _flat(results: Iterable[Comparable | Iterable[Comparable]]) -> Iterator[Comparable]:
+    for each in results:
+        yield from each if isinstance(each, list | tuple) else [each]  # type: ignore[misc]
 
 
 def as_runs(results: Comparable | Iterable[Comparable]) -> list[Run]:

@@ -7,6 +7,7 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
+from html import escape
 from inspect import isclass
 from pathlib import Path
 from typing import Any
@@ -242,14 +243,14 @@ class Forecasts(tuple[Forecast, ...]):
         console = Console(width=100, force_terminal=False, color_system=None)
         with console.capture() as captured:
             console.print(forecast_table(self))
-        return captured.get().rstrip()
+        return f"clock: {self[0].clock}\n{captured.get().rstrip()}"
 
     def _repr_html_(self) -> str:
-        return forecast_table(self).html()
+        return f"<p>clock: {escape(self[0].clock)}</p>{forecast_table(self).html()}"
 
 
 def forecast(
-    model: nn.Module, train: Any, test: Any, *, preset: str | None = None, **settings: Any
+    model: nn.Module, train: Any, test: Any = None, *, preset: str | None = None, **settings: Any
 ) -> Forecasts:
     """Compute how long a run would take on its clock, without training anything.
 
@@ -268,7 +269,7 @@ def forecast(
 def sweep(
     model: nn.Module,
     train: Any,
-    test: Any,
+    test: Any = None,
     *,
     out: str | Path | None = None,
     resume: bool = False,
