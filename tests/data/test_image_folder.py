@@ -92,6 +92,8 @@ def test_progress_counts_the_images_of_both_parts(root: Path) -> None:
 def test_a_folder_without_train_and_test_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"There is no folder .*train"):
         read_folder(tmp_path)
+    with pytest.raises(DataError, match=r"There is no folder \S*nowhere; .* \(--data\) names"):
+        read_folder(tmp_path / "nowhere")
 
 
 def test_a_part_without_classes_or_images_is_refused(root: Path) -> None:

@@ -130,6 +130,12 @@ def test_the_model_given_is_not_changed(finished: Path) -> None:
     assert all(torch.equal(before[name], tensor) for name, tensor in mine.state_dict().items())
 
 
+def test_a_folder_of_runs_is_not_loaded_but_its_runs_are_named(finished: Path) -> None:
+    with pytest.raises(AdaptCLError, match="there are runs below it: ") as refused:
+        adaptcl.load(finished.parent)
+    assert str(finished) in str(refused.value)
+
+
 def test_what_cannot_be_loaded_is_told_in_a_sentence(finished: Path, tmp_path: Path) -> None:
     (tmp_path / "begun").mkdir()
     (tmp_path / "begun" / "config.toml").write_text('model = "small"\nstrategy = "fedavg"\n')

@@ -197,8 +197,10 @@ def read_folder(
 
 def _class_names(folder: Path) -> tuple[str, ...]:
     if not folder.is_dir():
+        missing = folder if folder.parent.is_dir() else folder.parent
         raise DataError(
-            f"There is no folder {folder}; images are expected in train/CLASS and test/CLASS."
+            f"There is no folder {missing.absolute()}; images are expected in train/CLASS and "
+            "test/CLASS of the folder that the data (--data) names."
         )
     names = (each.name for each in folder.iterdir() if each.is_dir())
     found = tuple(sorted(name for name in names if not name.startswith(".")))

@@ -114,7 +114,7 @@ def _mapped(path: Path, name: str) -> NDArray[Any]:
 
 def _check_is_npz(path: Path) -> None:
     if not path.is_file():
-        raise DataError(f"There is no file {path}.")
+        raise DataError(f"There is no file {path.absolute()}, which the data (--data) should be.")
     if not zipfile.is_zipfile(path):
         raise DataError(f"{path} is not an .npz file, or was cut short.")
 

@@ -17,6 +17,7 @@ from torch import nn
 
 from adaptcl import models
 from adaptcl.config import JobSettings
+from adaptcl.config.config import FROM_PYTHON
 from adaptcl.data import Samples, as_samples, load, partition
 from adaptcl.data.columns import TargetKind
 from adaptcl.data.convert import Collate, begins_a_data_set
@@ -93,6 +94,12 @@ class Workload:
 def load_workload(job: JobSettings, progress: OnProgress = silent) -> Workload:
     """Load the model and the data that the settings name."""
     find_device("device", job.device)
+    for flag, name in (("--model", job.model), ("--data", job.data)):
+        if name == FROM_PYTHON:
+            raise SettingError(
+                f"These settings are of a run from Python, which was given its "
+                f"{flag.removeprefix('--')} as an object; name it with {flag}."
+            )
     models.find(job.model)
     objective = named_objective(job)
     kind = objective.targets

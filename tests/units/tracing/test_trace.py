@@ -267,6 +267,13 @@ def test_a_model_that_takes_no_tokens_is_told_that_they_are_whole_numbers() -> N
         trace(nn.Linear(8, 3), TOKENS)
 
 
+@pytest.mark.parametrize("shape", [(2, 8, 8), (1, 8, 8)], ids=["no channels", "no samples"])
+def test_a_batch_without_one_of_its_axes_gets_a_hint(shape: tuple[int, ...]) -> None:
+    model = nn.Sequential(nn.Conv2d(1, 4, 3), nn.Flatten(), nn.Linear(4 * 36, 2))
+    with pytest.raises(TraceError, match=r"A batch for Conv2d has 4 axes, .*inputs.unsqueeze"):
+        trace(model, torch.rand(shape))
+
+
 class Within(nn.Module):
     """Any module as part of a net whose other units can be cut."""
 

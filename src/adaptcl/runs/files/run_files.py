@@ -156,7 +156,9 @@ def _read_bytes(file: Path) -> bytes:
 def read_settings(path: Path) -> dict[str, Any]:
     """The settings of a run, from `config.toml`."""
     if not is_run_folder(path):
-        raise RunFolderError(f"{path} is not a run folder: it holds no config.toml.")
+        below = ", ".join(map(str, run_folders(path, levels=2)[:5]))
+        hint = f"; there are runs below it: {below}." if below else "."
+        raise RunFolderError(f"{path} is not a run folder: it holds no config.toml{hint}")
     file = path / CONFIG
     try:
         settings = tomllib.loads(_read_bytes(file).decode("utf-8"))

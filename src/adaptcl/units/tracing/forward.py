@@ -199,8 +199,21 @@ def failures_named(model: nn.Module, sample: Tensors, when: str = "") -> Iterato
             name = running[-1] if running else ""
             raise TraceError(
                 f"{called(name, model.get_submodule(name))} failed{when} on {described(sample)}: "
-                f"{error}"
+                f"{error}{_missing_axis(model, sample)}"
             ) from error
+
+
+def _missing_axis(model: nn.Module, sample: Tensors) -> str:
+    """A hint where the input has fewer axes than a batch for the model's first convolution."""
+    convolutions = (m for m in model.modules() if isinstance(m, nn.Conv1d | nn.Conv2d | nn.Conv3d))
+    first = next(convolutions, None)
+    if first is None or not isinstance(sample, Tensor) or sample.dim() >= first.weight.dim():
+        return ""
+    return (
+        f". A batch for {type(first).__name__} has {first.weight.dim()} axes, first the samples, "
+        "then the channels: is that of the channels missing (inputs.unsqueeze(1) adds it), or that "
+        "of the samples (inputs[:2], not inputs[0])?"
+    )
 
 
 def running_in_training(model: nn.Module, sample: Tensors) -> set[str]:
