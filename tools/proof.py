@@ -47,9 +47,9 @@ PRESET = (
     "--samples 12 --epochs 1 --workers"
 )
 SETTINGS = {
-    "grow": f"{CHANGING} --grow true",
+    "grow": f"{CHANGING} --grow",
     "trace-absent": "--trace GIVEN/absent.csv --rounds 6 --strategy fedavg-s,adaptcl,fedbuff",
-    "by-unit": "--aggregation by-unit --bn-variance variance",
+    "by-unit": "--aggregation by-unit",
     "by-worker": "--aggregation by-worker --first-pruning 0 --pruning-interval 2",
     "by-change": "--aggregation by-change --fading 0.7",
     "beta": "--beta 0.5 --epochs 2",
@@ -58,13 +58,13 @@ SETTINGS = {
     "participants": "--participants 2 --rounds 6 --averaging 0 --threads 1",
     "fresh-statistics": "--fresh-statistics 100",
     "averaging": "--averaging 0.9 --rounds 8 --evaluate-every 2 --checkpoint-every 2",
-    "augmentation": "--augmentation true",
+    "augmentation": "--augmentation",
     "adamw": "--optimizer adamw --learning-rate 0.001 --learning-rate-decay 0.9",
     "proximal": "--proximal 0.1 --strategy fedavg,adaptcl",
     "by-label": "--partition by-label --label-share 60 --strategy fedavg-s,adaptcl",
     "dirichlet": "--partition dirichlet --concentration 0.5 --samples-share 1",
     "min-retention": "--min-retention 0.6",
-    "literal-min-retention": "--min-retention 0.6 --literal-min-retention true",
+    "literal": "--min-retention 0.6 --literal-algorithm-2",
     "width-1": "--width-multiple 1",
     "width-8": "--width-multiple 8 --fixed features.0 --alpha 4 --max-pruned-rate 0.3",
     "bandwidths": "--bandwidths 0.05,0.04,0.03,0.02,0.01 --speeds 1,1,2,2,0.5 --flops-share 0.5",
@@ -81,8 +81,6 @@ OVER_SEEDS = "compare run --over-seeds --csv seeds.csv --out compared"
 FEW = f"--workers 3 --rounds 3 --pruning-interval 1 {CLOCK_SET} --out"
 CUSTOM = (
     f"run --model custom:build --data custom:load --width-multiple 1 {FEW} custom",
-    "data pack folder:GIVEN/pictures packed.npz",
-    f"run --data packed.npz {FEW} packed",
     f"run --data folder:GIVEN/pictures {FEW} pictures",
 )
 LISTED = ("strategies", "prunings", "codecs", "models", "presets", "data")
@@ -242,9 +240,8 @@ def prepare(given: Path, data_dir: str | None) -> None:
 
 def job(settings: str, out: str = "run") -> str:
     """The command of a run; of a setting that is given twice the last counts."""
-    words = settings.split()
-    flags = dict(zip(words[::2], words[1::2], strict=True))
-    return f"run {' '.join(f'{k} {v}' for k, v in flags.items())} --out {out}"
+    flags = dict(each.partition(" ")[::2] for each in f" {settings}".split(" --")[1:])
+    return f"run {' '.join(f'--{k} {v}'.strip() for k, v in flags.items())} --out {out}"
 
 
 def commands(*lines: str) -> Case:
