@@ -47,6 +47,9 @@ def test_a_setting_that_is_a_list_takes_a_list_of_lists() -> None:
     assert [point.config.environment.bandwidths for point in once] == [(1.0, 2.0)]
     twice = expand_grid({"workers": 2, "bandwidths": [[1.0, 2.0], [3.0, 4.0]]})
     assert [point.config.environment.bandwidths for point in twice] == [(1.0, 2.0), (3.0, 4.0)]
+    # A setting that may be a list or a word is no different.
+    widths = {"strategy": "heterofl", "workers": 2, "worker_widths": [0.5, 1.0]}
+    assert [point.values["worker_widths"] for point in expand_grid(widths)] == [[0.5, 1.0]]
 
 
 @pytest.mark.parametrize(

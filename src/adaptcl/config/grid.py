@@ -19,7 +19,7 @@ from adaptcl.config.config import Config, all_settings, configure, sections_for,
 from adaptcl.config.effects import settings_in_effect
 from adaptcl.config.files import is_section, section
 from adaptcl.errors import SettingError
-from adaptcl.settings import Setting
+from adaptcl.settings import Setting, alternatives
 
 _LONGEST_NAME = 40
 
@@ -79,7 +79,9 @@ def has_several(setting: Setting, value: Any) -> bool:
 
 
 def _depth(kind: Any) -> int:
-    return 1 + _depth(get_args(kind)[0]) if get_origin(kind) is tuple else 0
+    """How many lists within lists a value of this kind may be."""
+    tuples = [each for each in alternatives(kind) if get_origin(each) is tuple]
+    return max((1 + _depth(get_args(each)[0]) for each in tuples), default=0)
 
 
 def _listed(setting: Setting, value: Any) -> list[Any]:
