@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from adaptcl.pruning.budget import smallest_retention
-from adaptcl.strategies.adaptcl.pruning_warnings import warn_cannot_get_smaller
+from adaptcl.strategies.adaptcl.adaptcl_server import warn_cannot_get_smaller
 from adaptcl.units import State, UnitMap, retention, trace
 
 if TYPE_CHECKING:

@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 import torch
-from hypothesis import example, given
+from hypothesis import given
 from hypothesis import strategies as st
 
 from adaptcl.engines.heterogeneity import bandwidths, heterogeneity
 from adaptcl.strategies.adaptcl.guards import (
     GuardSettings,
-    TargetTime,
-    differs,
+    differ,
+    fastest_time,
     follows_size,
     guarded_pruned_rate,
     guarded_pruned_rates,
-    guarded_target_time,
-    reachable_target_time,
+    reachable_time,
 )
 from adaptcl.strategies.adaptcl.pruned_rate import Point, interpolate
 
@@ -30,12 +28,8 @@ SIZE, TRAIN = 57.19, 24.1
 
 retentions = st.floats(0.01, 1)
 sane = st.builds(Point, retentions, st.floats(0.1, 1000))
-wild_floats = st.floats() | st.sampled_from([0.0, -1.0, 1.0, 5e-324, 1.7e308])
-no_retentions = st.sampled_from([0.0, -0.5, float("nan"), float("inf")])
-wild = st.builds(Point, retentions | no_retentions, wild_floats)
-"""Measurements as they should not be: NaN, infinite, zero, negative, absurd."""
 few_times = st.builds(Point, retentions, st.sampled_from([10.0, 10.0 + 1e-9, 20.0]))
-histories = st.lists(sane | few_times | wild, min_size=1, max_size=6)
+histories = st.lists(sane | few_times, min_size=1, max_size=6)
 settings_drawn = st.builds(
     GuardSettings,
     max_pruned_rate=st.floats(0, 0.99),
@@ -126,19 +120,19 @@ def test_who_is_slow_at_any_size_is_named_unless_it_is_fast_enough() -> None:
 def test_the_target_is_what_the_slowest_can_reach() -> None:
     fast, slow = [Point(1.0, 20.0)], [Point(1.0, 400.0)]
     # Of the first size alone, no more is known than that time may be in proportion to it.
-    assert reachable([fast, slow], 0.1) == TargetTime(40.0)
+    assert reachable([fast, slow], 0.1) == 40
     # A line through two sizes tells more: 100 s at any size and 300 s in proportion to it.
-    assert reachable([fast, [*slow, Point(0.8, 340.0)]], 0.1).time == pytest.approx(130)
+    assert reachable([fast, [*slow, Point(0.8, 340.0)]], 0.1) == pytest.approx(130)
     # Who is at its floor, or slow at any size, cannot be faster than it is.
-    assert reachable([fast, [*slow, Point(0.1, 130.0)]], 0.1).time == 130
-    assert reachable([fast, [*slow, Point(0.5, 400.0)]], 0.1).time == 400
+    assert reachable([fast, [*slow, Point(0.1, 130.0)]], 0.1) == 130
+    assert reachable([fast, [*slow, Point(0.5, 400.0)]], 0.1) == 400
     # Who can reach the fastest does not hold anybody up.
-    assert reachable([fast, slow], 0.01) == TargetTime(20.0)
+    assert reachable([fast, slow], 0.01) == 20
 
 
-def reachable(histories: list[list[Point]], floor: float) -> TargetTime:
-    fastest = guarded_target_time(histories, grow=False)
-    return reachable_target_time(fastest, [(history, floor) for history in histories])
+def reachable(histories: list[list[Point]], floor: float) -> float:
+    fastest = fastest_time(histories, grow=False)
+    return reachable_time(fastest, histories, [floor] * len(histories)).update_time
 
 
 # The first pruning ------------------------------------------------------------------------------
@@ -220,20 +214,7 @@ def test_equal_retentions_are_one_point_and_the_newest_counts() -> None:
     assert guarded_pruned_rate(history, 50.0, PAPER) == pytest.approx(0.25)
 
 
-@pytest.mark.parametrize("broken", [math.nan, math.inf, 0.0, -3.0])
-def test_a_broken_measurement_in_the_past_is_left_out(broken: float) -> None:
-    history = [Point(1.0, 80.0), Point(0.9, broken), Point(0.8, 65.0)]
-    assert guarded_pruned_rate(history, 50.0, PAPER) == pytest.approx(0.25)
-
-
-@pytest.mark.parametrize("broken", [math.nan, math.inf, 0.0, -3.0])
-def test_nobody_is_pruned_on_a_broken_measurement(broken: float) -> None:
-    assert guarded_pruned_rate([Point(1.0, 80.0), Point(0.8, broken)], 50.0, PAPER) == 0
-    assert guarded_pruned_rate([Point(1.0, 80.0), Point(0.8, 65.0)], broken, PAPER) == 0
-
-
-@given(histories, wild_floats | st.floats(0.1, 1000), settings_drawn)
-@example([Point(1.0, 1e-320), Point(0.5, 2e-320)], 5e-324, PAPER)
+@given(histories, st.floats(0.1, 1000), settings_drawn)
 def test_every_history_gives_a_rate_between_zero_and_the_largest(
     history: list[Point], target: float, settings: GuardSettings
 ) -> None:
@@ -312,7 +293,7 @@ def prunings(
             if history and history[-1].retention == g:
                 history.pop()
             history.append(Point(g, time * noise()))
-        target = guarded_target_time(histories, settings.grow).time
+        target = fastest_time(histories, settings.grow).update_time
         kept = [
             g * (1 - guarded_pruned_rate(h, target, settings))
             for g, h in zip(kept, histories, strict=True)
@@ -403,7 +384,7 @@ def test_a_small_growth_is_not_worth_it() -> None:
     assert guarded_pruned_rate([Point(1.0, 80.0), Point(0.5, 40.0)], 41.0, GROWING) == 0
 
 
-@given(histories, wild_floats | st.floats(0.1, 1000), settings_drawn)
+@given(histories, st.floats(0.1, 1000), settings_drawn)
 def test_growth_never_ends_above_the_whole_model(
     history: list[Point], target: float, settings: GuardSettings
 ) -> None:
@@ -464,9 +445,7 @@ def test_the_newest_size_that_tells_decides() -> None:
 
 
 def test_times_differ_if_their_errors_do_not_explain_it() -> None:
-    assert differs(Point(1.0, 10.0), 10.001)
-    assert not differs(Point(1.0, 10.0), 10.0)
-    assert not differs(Point(1.0, 10.0, error=1.0), 12.9)
-    assert differs(Point(1.0, 10.0, error=1.0), 13.1)
-    assert not differs(Point(1.0, 10.0, error=3.0), 24.0, error=4.0)
-    assert differs(Point(1.0, 10.0, error=3.0), 26.0, error=4.0)
+    assert differ(Point(1.0, 10.0), Point(1.0, 10.001))
+    assert not differ(Point(1.0, 10.0), Point(1.0, 10.0))
+    assert not differ(Point(1.0, 10.0, error=3.0), Point(1.0, 24.0, error=4.0))
+    assert differ(Point(1.0, 10.0, error=3.0), Point(1.0, 26.0, error=4.0))

@@ -5,12 +5,12 @@ to prune, and asks for it in the worker's next task. Algorithm 2 as printed is i
 by default `guards.py` decides, which makes it hold on real measurements. The rest of Algorithm 1's
 server (receive, aggregate, send) is that of every method with a barrier, in `synchronous.py`.
 
-A pruning stays pending until the worker's update confirms it. A fixed table of pruned rates can
-replace the learning, as in the paper's ablations.
+A pruning stays pending until the worker's update confirms it.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -28,13 +28,6 @@ from adaptcl.settings import redeclared, setting
 from adaptcl.storage import Tree
 from adaptcl.strategies.adaptcl.guards import GuardedRates, GuardSettings, guarded_pruned_rates
 from adaptcl.strategies.adaptcl.pruned_rate import Point, pruned_rates
-from adaptcl.strategies.adaptcl.pruning_warnings import (
-    warn_cannot_get_smaller,
-    warn_harmful_prunings,
-    warn_never_prunes,
-    warn_not_worth_pruning,
-    warn_slow_at_any_size,
-)
 from adaptcl.strategies.adaptcl.speed_history import (
     SpeedHistory,
     remember_every_size,
@@ -89,7 +82,14 @@ class AdaptCL(Synchronous):
 
     def __init__(self, job: Job, settings: AdaptCLSettings) -> None:
         super().__init__(job, settings)
-        _refuse(settings, job.workers)
+        if settings.first_pruning == 1:
+            raise SettingError("first_pruning is 1, but in round 1 nothing is measured yet; say 2.")
+        for row in settings.pruned_rates:
+            if len(row) != job.workers:
+                raise SettingError(
+                    f"pruned_rates has a row of {len(row)} rates, "
+                    f"but it must have one for each of the {job.workers} workers."
+                )
         # Where nobody becomes faster, a sub-model that is a little too fast stays as it is.
         self.adaptcl = replace(settings, grow=False) if job.is_steady else settings
         self._order = server_order(settings.pruning)
@@ -135,17 +135,16 @@ class AdaptCL(Synchronous):
         worker = arrival.update.worker
         if task.pruning is not None and rate == 0:
             self._floors[worker] = retention(self.units, task.kept)
-        if rate == 0:
-            if not arrival.timing.is_cold:
-                self._speeds.add(worker, arrival.timing.update_time)
-        else:
+        if rate != 0:
             # A round in which the sub-model changed is a measurement of neither size. Earlier times
             # belong to the old size, so they are discarded too.
-            self._speeds.discard_times(worker)
+            self._speeds.times[worker].clear()
+        elif not arrival.timing.is_cold:
+            self._speeds.add(worker, arrival.timing.update_time)
 
     def returned(self, worker: int) -> None:
         """Measure a worker anew: it may come back on another link or machine."""
-        self._speeds.discard_times(worker)
+        self._speeds.times[worker].clear()
 
     def undone(self, worker: int, rate: float) -> None:
         """Keep the change pending, together with what was decided since."""
@@ -156,44 +155,38 @@ class AdaptCL(Synchronous):
         settings = self.adaptcl
         warnings = [*self.warn_nothing_to_cut(), *self._warn_never_prunes()]
         warnings += warn_harmful_prunings(self.round, records, settings.max_importance_lost)
-        if settings.is_pruning_round(self.round + 1):
-            if settings.pruned_rates:
-                rates = self._fixed_rates()
-            else:
-                known = self._known_speeds()
-                decided = self._learned_rates(known, settings)
-                rates = self._or_pending(decided)
-                # Who cannot become as fast as the fastest, whatever the target is.
-                fastest = replace(settings, target_time="fastest", least_speed_up=1.0)
-                needed = self._learned_rates(known, fastest)
-                warnings += self._warn_not_worth_pruning(known, decided)
-                warnings += self._warn_floor(self._or_pending(needed))
-                warnings += self._warn_slow(needed.slow_at_any_size)
-            self._pending = {worker: rate for worker, rate in enumerate(rates) if rate != 0}
-            self._decisions += 1
-            self._speeds.discard_all_times()
+        if not settings.is_pruning_round(self.round + 1):
+            return tuple(warnings)
+        if settings.pruned_rates:
+            rates = self._fixed_rates()
+        else:
+            self._speeds.average_times(self._size)
+            decided = self._learned_rates(settings)
+            rates = self._or_pending(decided)
+            # Who cannot become as fast as the fastest, whatever the target is.
+            paper = replace(settings, target_time="fastest", least_speed_up=1.0)
+            needed = self._learned_rates(paper)
+            warnings += self._warn_not_worth_pruning(decided)
+            warnings += self._warn_floor(self._or_pending(needed))
+            warnings += self._warn_slow(needed.slow_at_any_size)
+        self._pending = {worker: rate for worker, rate in enumerate(rates) if rate != 0}
+        self._decisions += 1
+        self._speeds.times = [[] for _ in rates]
         return tuple(warnings)
 
     # Deciding ----------------------------------------------------------------------------------
 
-    def _fixed_rates(self) -> Sequence[float]:
+    def _fixed_rates(self) -> list[float]:
         table = self.adaptcl.pruned_rates
         row = table[self._decisions] if self._decisions < len(table) else [0.0] * self.job.workers
         # A worker that has not carried out the last pruning makes up for it.
         return [_combine(self._pending.get(worker, 0.0), rate) for worker, rate in enumerate(row)]
 
-    def _known_speeds(self) -> dict[int, Sequence[Point]]:
-        """What is remembered of each worker whose present size was measured."""
-        self._speeds.average_times(self._size)
-        workers = range(self.job.workers)
-        return {w: self._speeds.points(w) for w in workers if self._is_measured(w)}
-
-    def _learned_rates(
-        self, known: Mapping[int, Sequence[Point]], settings: AdaptCLSettings
-    ) -> GuardedRates:
-        """The pruned rates of the known workers by Algorithm 2."""
+    def _learned_rates(self, settings: AdaptCLSettings) -> GuardedRates:
+        """The pruned rates by Algorithm 2 of all workers whose present size was measured."""
+        known = self._known_speeds()
         if settings.literal_algorithm_2:
-            return GuardedRates(pruned_rates(known, settings), 1.0, ())
+            return GuardedRates(pruned_rates(known, settings))
         pace = [worker for worker in known if self._is_waiting(worker)]
         stuck = [w for w, floor in self._floors.items() if floor == self._retention(w)]
         floor = max(self._floor(), self._smallest)
@@ -204,17 +197,20 @@ class AdaptCL(Synchronous):
         workers = range(self.job.workers)
         return [learned.rates.get(w, self._pending.get(w, 0.0)) for w in workers]
 
-    def _is_measured(self, worker: int) -> bool:
-        """Whether a worker's newest point is of its present sub-model.
+    def _known_speeds(self) -> Mapping[int, Sequence[Point]]:
+        """The points of each worker of whose present sub-model the newest is.
 
         The point may be old, where workers are drawn for each round. While a worker is late in
         changing its sub-model, nothing is known of the new size.
         """
-        points = self._speeds.points(worker)
-        if not points or self.open_rate(worker) != 0:
-            return False
-        is_recent = self._speeds.has_times(worker) or self._is_waiting(worker)
-        return is_recent and points[-1].retention == self._retention(worker)
+        return {
+            worker: points
+            for worker, points in enumerate(self._speeds.points)
+            if points
+            and self.open_rate(worker) == 0
+            and (self._speeds.times[worker] or self._is_waiting(worker))
+            and points[-1].retention == self._retention(worker)
+        }
 
     def _is_waiting(self, worker: int) -> bool:
         """Whether a worker is present and has answered its last task."""
@@ -235,7 +231,9 @@ class AdaptCL(Synchronous):
         literal = settings.literal_min_retention or settings.literal_algorithm_2
         return 0.0 if literal or settings.pruned_rates else settings.min_retention
 
-    # Importance --------------------------------------------------------------------------------
+    @cached_property
+    def _smallest(self) -> float:
+        return smallest_retention(self.units, self.adaptcl.width_multiple)
 
     def _importance_for(self, worker: int) -> Tensor | None:
         """Units by the server's order; None where each worker computes the order."""
@@ -254,26 +252,31 @@ class AdaptCL(Synchronous):
         first, rounds = self.adaptcl.first_pruning_round, self.rounds
         if self.round > 1 or self.units.count == 0 or first <= rounds:
             return ()
-        return (warn_never_prunes(first, rounds),)
+        remedy = "raise `rounds`" if rounds < 2 else f"set `first_pruning` to {rounds} or less"
+        last = f"the last of {rounds} rounds" if rounds > 1 else "the only round"
+        return (
+            f"Nobody will prune: the first pruning would be in round {first}, after {last}; "
+            f"{remedy}.",
+        )
 
-    @cached_property
-    def _smallest(self) -> float:
-        return smallest_retention(self.units, self.adaptcl.width_multiple)
-
-    def _warn_not_worth_pruning(
-        self, known: Mapping[int, Sequence[Point]], decided: GuardedRates
-    ) -> tuple[str, ...]:
+    def _warn_not_worth_pruning(self, decided: GuardedRates) -> tuple[str, ...]:
         """Once, that workers differ but too little for pruning to pay."""
         settings = self.adaptcl
         if self._warned_of_gain or settings.literal_algorithm_2:
             return ()
-        anyway = self._learned_rates(known, replace(settings, least_speed_up=1.0))
-        is_held_back = _prunes(anyway) and not _prunes(decided)
-        is_first = all(self._retention(worker) == 1 for worker in known)
-        self._warned_of_gain = is_held_back and is_first
+        anyway = self._learned_rates(replace(settings, least_speed_up=1.0))
+        would_prune, prunes = (
+            max(each.rates.values(), default=0) > 0 for each in (anyway, decided)
+        )
+        is_first = all(self._retention(worker) == 1 for worker in anyway.rates)
+        self._warned_of_gain = would_prune and not prunes and is_first
         if not self._warned_of_gain:
             return ()
-        return (warn_not_worth_pruning(anyway.speed_up, settings.least_speed_up),)
+        return (
+            f"Nobody is pruned: rounds would become only {anyway.speed_up:.2f} times as fast, "
+            "which does not make up for what smaller models learn less; `least_speed_up` "
+            f"({settings.least_speed_up:g}) sets the limit.",
+        )
 
     def _warn_floor(self, rates: Sequence[float]) -> tuple[str, ...]:
         """Once, that the model does not let workers become as small as they would have to be."""
@@ -282,14 +285,23 @@ class AdaptCL(Synchronous):
         worth_it = self._smallest - self.adaptcl.min_pruned_rate
         stopped = [w for w, rate in enumerate(rates) if self._retention(w) * (1 - rate) < worth_it]
         self._warned_of_floor = bool(stopped)
-        finest = smallest_retention(self.units)
-        return (warn_cannot_get_smaller(self._smallest, finest, stopped),) if stopped else ()
+        unit_by_unit = smallest_retention(self.units)
+        return (warn_cannot_get_smaller(self._smallest, unit_by_unit, stopped),) if stopped else ()
 
     def _warn_slow(self, slow: Sequence[int]) -> tuple[str, ...]:
         """Once for each worker, that pruning it further would not make it faster."""
         new = [worker for worker in slow if worker not in self._warned_of_slow]
         self._warned_of_slow.update(new)
-        return (warn_slow_at_any_size(new),) if new else ()
+        if not new:
+            return ()
+        whose, who = (
+            ("its sub-model", "it is") if len(new) == 1 else ("their sub-models", "they are")
+        )
+        return (
+            f"The update time of {_names(new)} does not depend on the size of {whose}, so {who} "
+            "not pruned any further, and the others wait; the cause may be latency, or a processor "
+            "that is not faster with fewer units.",
+        )
 
     # Checkpoints -------------------------------------------------------------------------------
 
@@ -318,21 +330,71 @@ class AdaptCL(Synchronous):
         self._warned_of_slow = set(tree["warned_of_slow"])
 
 
-def _refuse(settings: AdaptCLSettings, workers: int) -> None:
-    if settings.first_pruning == 1:
-        raise SettingError("first_pruning is 1, but in round 1 nothing is measured yet; say 2.")
-    for row in settings.pruned_rates:
-        if len(row) != workers:
-            raise SettingError(
-                f"pruned_rates has a row of {len(row)} rates, "
-                f"but it must have one for each of the {workers} workers."
-            )
-
-
-def _prunes(learned: GuardedRates) -> bool:
-    return any(rate > 0 for rate in learned.rates.values())
-
-
 def _combine(first: float, second: float) -> float:
     """The one pruned rate equal to two, one after the other; exact for 0."""
     return first + second - first * second
+
+
+# Warnings about prunings ------------------------------------------------------------------------
+
+_HARMFUL_JUMP = 1.0
+"""A loss that rises by this much in a pruning (in nats; guessing among ten classes costs 2.3) shows
+that the sub-model has forgotten what it knew."""
+
+_MOST_LOST = 0.5
+"""The share of the importance that no pruning should cut away at once, whatever the loss says: a
+model that has hardly learned anything has no loss to rise (docs/how-it-works.md)."""
+
+
+def warn_harmful_prunings(
+    round_: int, records: Sequence[WorkerRecord], limit: float
+) -> tuple[str, ...]:
+    """One sentence on the most harmful pruning of a round, if one lost more than `limit`."""
+    most = max(limit, _MOST_LOST)
+    jumped = [r for r in records if _lost(r) > limit and (r.loss_jump or 0) > _HARMFUL_JUMP]
+    gone = [r for r in records if _lost(r) > most and r not in jumped]
+    if not jumped and not gone:
+        return ()
+    worst = max(jumped or gone, key=_lost)
+    enough = max([_enough(r, limit) for r in jumped] + [_enough(r, most) for r in gone])
+    sentence = (
+        f"Round {round_}: {len(jumped + gone)} of {len(records)} workers pruned units that matter; "
+        f"worker {worst.worker} cut away {_lost(worst):.0%} of its sub-model's importance"
+    )
+    if jumped:
+        return (
+            f"{sentence} and its loss rose by {worst.loss_jump:.2f}. Raise `min_retention` to "
+            f"{enough:.2f} to cut less or, in a run of many rounds, `strength`.",
+        )
+    return (f"{sentence}. Raise `min_retention` to {enough:.2f} to cut less.",)
+
+
+def _lost(record: WorkerRecord) -> float:
+    return record.importance_lost or 0.0
+
+
+def _enough(record: WorkerRecord, allowed: float) -> float:
+    """A retention at which this pruning would have cut away no more importance than is allowed.
+
+    The least important units go first, so a part of a pruning takes a smaller part of the
+    importance. A straight line between no pruning and this one is therefore on the safe side.
+    """
+    before = min(1.0, record.retention / (1 - record.pruned_rate))
+    enough = before - (before - record.retention) * allowed / _lost(record)
+    return math.ceil(100 * enough) / 100
+
+
+def warn_cannot_get_smaller(smallest: float, unit_by_unit: float, workers: Sequence[int]) -> str:
+    """`unit_by_unit` is the smallest retention if units were not cut in blocks."""
+    is_coarse = f"{smallest:.0%}" != f"{unit_by_unit:.0%}"
+    finer = f" ({unit_by_unit:.0%} with `width_multiple` 1)" if is_coarse else ""
+    return (
+        f"Only {1 - smallest:.0%} of this model's parameters can be cut: {_names(workers)} cannot "
+        f"get below {smallest:.0%}{finer}, but would have to in order to keep up; "
+        "`adaptcl.describe(model, example)` says which layers are never cut, and why."
+    )
+
+
+def _names(workers: Sequence[int]) -> str:
+    who = "worker " if len(workers) == 1 else "workers "
+    return who + " and ".join(filter(None, (", ".join(map(str, workers[:-1])), str(workers[-1]))))

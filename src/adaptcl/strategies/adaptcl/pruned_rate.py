@@ -21,7 +21,6 @@ decides: it replaces lines 1 to 3 and 9 and uses lines 4 to 7 from here. With th
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -77,12 +76,6 @@ class Point:
     update_time: float
     error: float = 0.0  # standard error of the mean update time; 0 if unknown
     flops: float = 1.0  # FLOPs of the sub-model as a share of the whole model's
-
-    @property
-    def usable(self) -> bool:
-        """Whether all figures are finite and above zero, as a measurement must be."""
-        numbers = (self.retention, self.update_time, self.flops)
-        return all(math.isfinite(x) and x > 0 for x in numbers)
 
 
 def pruned_rates(

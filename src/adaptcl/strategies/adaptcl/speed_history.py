@@ -3,14 +3,8 @@
 Points make a curve only if they were measured under the same conditions. Nobody tells the server
 when a link gets slower or when another program takes the processor; it has to see that in the
 times. So each new point is compared with what is known. If it contradicts that, everything else is
-forgotten and learning starts again. Two points of different conditions make a line that leads
+forgotten and learning starts again: two points of different conditions make a line that leads
 anywhere, and a worker that follows it may end far from its target.
-
-The server expects the same time at a size that was measured before. Other sizes give bounds. A
-smaller sub-model takes at most as long as a larger one. Its time falls at most in proportion to its
-parameters or its FLOPs, whichever fell more. The line through the last two sizes may allow less.
-Within these bounds a curve may bend, as it does where the layers that are cut first
-have many parameters and little to compute, or the reverse.
 """
 
 from __future__ import annotations
@@ -18,11 +12,11 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import astuple, replace
 from itertools import pairwise
 
 from adaptcl.storage import Tree
-from adaptcl.strategies.adaptcl.guards import differs, distinct_points, point_on_line
+from adaptcl.strategies.adaptcl.guards import by_time, differ, distinct_points, on_line
 from adaptcl.strategies.adaptcl.pruned_rate import Point
 
 _CHANGED = 0.1
@@ -49,50 +43,36 @@ class SpeedHistory:
     """The measured update times of all workers."""
 
     def __init__(self, workers: int, time_noise: float, remember: Remember) -> None:
-        self._remember = remember
-        self._times: list[list[float]] = [[] for _ in range(workers)]
+        self.times: list[list[float]] = [[] for _ in range(workers)]
         """Update times since the last decision, all of the worker's present sub-model."""
-        self._points: list[list[Point]] = [[] for _ in range(workers)]
+        self.points: list[list[Point]] = [[] for _ in range(workers)]
+        """What is remembered of each worker, the newest point last."""
         self._noise = TimeNoise(time_noise)
+        self._remember = remember
 
     def add(self, worker: int, seconds: float) -> None:
-        self._times[worker].append(seconds)
-
-    def discard_times(self, worker: int) -> None:
-        """Measure a worker anew: its size or its conditions may have changed."""
-        self._times[worker].clear()
-
-    def discard_all_times(self) -> None:
-        self._times = [[] for _ in self._times]
-
-    def has_times(self, worker: int) -> bool:
-        return bool(self._times[worker])
-
-    def points(self, worker: int) -> Sequence[Point]:
-        """A worker's history, oldest point first."""
-        return self._points[worker]
+        if math.isfinite(seconds) and seconds > 0:  # or a clock stood still, and tells nothing
+            self.times[worker].append(seconds)
 
     def average_times(self, size: Callable[[int], tuple[float, float]]) -> None:
         """Make a point of each worker's times; `size` gives its retention and share of FLOPs."""
-        self._noise.learn(self._times)
-        for worker, times in enumerate(self._times):
+        self._noise.learn(self.times)
+        for worker, times in enumerate(self.times):
             if times:
                 kept, flops = size(worker)
                 point = Point(kept, statistics.fmean(times), self._noise.error(times), flops)
-                self._points[worker] = self._remember(self._points[worker], point)
+                self.points[worker] = self._remember(self.points[worker], point)
 
     def snapshot(self) -> dict[str, Tree]:
         return {
-            "times": [list(times) for times in self._times],
-            "histories": [
-                [[p.retention, p.update_time, p.error, p.flops] for p in h] for h in self._points
-            ],
+            "times": [list(times) for times in self.times],
+            "histories": [[list(astuple(point)) for point in h] for h in self.points],
             "noise": self._noise.snapshot(),
         }
 
     def restore(self, tree: Tree) -> None:
-        self._times = tree["times"]
-        self._points = [[Point(*point) for point in h] for h in tree["histories"]]
+        self.times = tree["times"]
+        self.points = [[Point(*point) for point in h] for h in tree["histories"]]
         self._noise.restore(tree["noise"])
 
 
@@ -100,9 +80,7 @@ class SpeedHistory:
 
 
 def remember_every_size(history: Sequence[Point], point: Point) -> list[Point]:
-    """The newest point of every size so far, as Algorithm 2 assumes; broken ones are left out."""
-    if not point.usable:
-        return list(history)
+    """The newest point of every size so far, as Algorithm 2 assumes."""
     return [*(other for other in history if other.retention != point.retention), point]
 
 
@@ -111,51 +89,39 @@ def remember_same_conditions(history: Sequence[Point], point: Point) -> list[Poi
     size = (point.retention, point.flops)
     same = [other for other in history if (other.retention, other.flops) == size]
     others = [other for other in history if other.retention != point.retention]
-    has_changed = bool(same) and _contradicts(point, same[-1], same[-1])
-    if has_changed or _contradicts_curve(point, distinct_points(others)):
+    if (same and _contradicts(point, same[-1:])) or (others and _contradicts_curve(point, others)):
         return [point]
     return [*others, point]
 
 
-def _contradicts_curve(point: Point, known: Sequence[Point]) -> bool:
-    """Whether a time is outside what the times at other sizes allow."""
-    if not known or not point.usable:
-        return False
-    noise = _DOUBT * max(each.error / each.update_time for each in (*known, point))
-    point, *known = [replace(p, error=noise * p.update_time) for p in (point, *known)]
-    allowed = _extremes(known, point)
-    return _contradicts(point, min(allowed, key=_time), max(allowed, key=_time))
-
-
-def _extremes(known: Sequence[Point], size: Point) -> list[Point]:
-    """The shortest and longest time that another size may take are among these.
+def _contradicts_curve(point: Point, others: Sequence[Point]) -> bool:
+    """Whether a time is outside what the times at other sizes allow.
 
     A time is a sum of a constant, a part that follows the parameters and one that follows the
-    FLOPs.
+    FLOPs. The line through the last two sizes may allow less. Within these bounds a curve may bend.
     """
+    known = distinct_points(others)
+    noise = _DOUBT * max(each.error / each.update_time for each in (*known, point))
+    point, *known = [replace(p, error=noise * p.update_time) for p in (point, *known)]
     last = known[-1]
-    shares = (1.0, size.retention / last.retention, size.flops / last.flops)
     allowed = [
         replace(last, update_time=last.update_time * share, error=last.error * share)
-        for share in shares
+        for share in (1.0, point.retention / last.retention, point.flops / last.flops)
     ]
     if len(known) > 1:
-        straight = point_on_line(known[-2], last, size.retention)
-        allowed += [straight] if straight.usable else []
-    return allowed
+        straight = on_line(known[-2], last, point.retention)
+        allowed += [straight] if straight.update_time > 0 else []
+    return _contradicts(point, allowed)
 
 
-def _time(point: Point) -> float:
-    return point.update_time
-
-
-def _contradicts(point: Point, low: Point, high: Point) -> bool:
-    """Whether a time is outside its bounds by more than a bent curve and noise explain."""
+def _contradicts(point: Point, allowed: Sequence[Point]) -> bool:
+    """Whether a time is outside what is allowed by more than a bent curve and noise explain."""
+    low, high = min(allowed, key=by_time), max(allowed, key=by_time)
     if low.update_time <= point.update_time <= high.update_time:
         return False
     bound = low if point.update_time < low.update_time else high
     gap = abs(point.update_time - bound.update_time)
-    return gap > _CHANGED * bound.update_time and differs(point, bound.update_time, bound.error)
+    return gap > _CHANGED * bound.update_time and differ(point, bound)
 
 
 # Noise ------------------------------------------------------------------------------------------
@@ -183,8 +149,7 @@ class TimeNoise:
         if self._is_exact:
             return
         for times in repeated:
-            usable = [time for time in times if math.isfinite(time) and time > 0]
-            self._steps += [abs(math.log(second / first)) for first, second in pairwise(usable)]
+            self._steps += [abs(math.log(second / first)) for first, second in pairwise(times)]
         if len(self._steps) >= _ENOUGH:
             # The median, because a worker that has really changed must not count for all.
             self._typical = statistics.median(self._steps) / _MEDIAN_STEP

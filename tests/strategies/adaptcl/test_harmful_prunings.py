@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adaptcl.records import WorkerRecord
-from adaptcl.strategies.adaptcl.pruning_warnings import warn_harmful_prunings
+from adaptcl.strategies.adaptcl.adaptcl_server import warn_harmful_prunings
 
 if TYPE_CHECKING:
     from tests.strategies.adaptcl.conftest import Engines, Lines
