@@ -2,18 +2,12 @@
 
 Each arriving sub-model is added to one running sum, at the indexes of its units, and can then be
 forgotten. So memory does not depend on the number of workers. What is the sum divided by? The paper
-has two rules:
+has two rules, and this package a third; `docs/how-it-works.md` compares them:
 
 - *by worker*: by the weight of all workers, as if a missing unit were zero. Pruned units fade.
 - *by unit*: by the weight of the workers that hold the unit.
-
-This package adds a third, *by change*: a missing unit counts as unchanged in the round, except that
-it loses a share `fading` of its value. With `fading` 1 this is by worker: a unit held by half of
-the workers loses half of its filter, scale and readers every round. Its effect on the next layer
-falls to a quarter, more than a round of training restores, so the workers that still hold it lose
-it too. With `fading` 0 nothing fades, and units that most workers have learned to do without
-disturb everybody for good. A slow fading gives workers time to learn without the units;
-`docs/how-it-works.md` has figures.
+- *by change*: a missing unit counts as unchanged in the round, except that it loses a share `fading`
+  of its value. With `fading` 1 this is by worker.
 
 The sum is kept in double precision. A float32 times a number of samples is exact in it, and so are
 most sums of such products. So the order of arrival changes the last bit of about one in 10⁸
@@ -24,19 +18,17 @@ Batch-norm statistics need care by worker. The filter of a unit held by w' of W 
 w'/W, so the *standard deviation* of its output is scaled by w'/W and its variance by the square.
 Averaging standard deviations is consistent with that; averaging variances is not. This concerns
 only the variances of units that can be cut; all others are averaged as they are. Some outputs scale
-with another power of w'/W (`units/tracing/growth.py`): the square after a depthwise convolution,
-not at all after a frozen filter. Their statistics are averaged over the workers that hold them and
-scaled by that power. By change the same holds, with the remaining share of the unit in place of
-w'/W.
+with another power of w'/W (`UnitMap.growth`): the square after a depthwise convolution, not at all
+after a frozen filter. Their statistics are averaged over the workers that hold them and scaled by
+that power. By change the same holds, with the remaining share of the unit in place of w'/W.
 
 Of all whole numbers only counters of batches and steps change in training; they take the largest
-value.
-Parameters that are not trained keep their value, however few workers hold them.
+value. Parameters that are not trained keep their value, however few workers hold them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -55,48 +47,8 @@ from adaptcl.units import (
     zero,
 )
 
-Rule = Callable[[Tensor, Tensor, float, Tensor], Tensor]
-"""(sum, weight of the holders, weight of all workers, value before) → merged value.
-
-Where everybody holds an element, all rules give the weighted mean."""
-
 _TINY = torch.finfo(torch.float64).tiny
-
-
-def _by_worker(total: Tensor, held: Tensor, weight: float, before: Tensor) -> Tensor:
-    return total / weight
-
-
-def _by_unit(total: Tensor, held: Tensor, weight: float, before: Tensor) -> Tensor:
-    return total / held.clamp_min(_TINY)
-
-
-def _by_change(fading: float) -> Rule:
-    left = 1 - fading
-    return lambda total, held, weight, before: (total + (weight - held) * (left * before)) / weight
-
-
-@dataclass(frozen=True)
-class _Merging:
-    """One way of merging, by the name that the setting `aggregation` has for it."""
-
-    rule: Rule
-    unfaded: Rule  # the same rule without fading
-    fading: float  # the share of its value that a missing unit loses
-
-    def of_powers(self, powers: Tensor) -> Rule:
-        """The rule for statistics that scale with these powers of the unit's remaining share."""
-        return lambda total, held, weight, before: (
-            self.unfaded(total, held, weight, before)
-            * (1 - self.fading * (1 - held / weight)) ** powers
-        )
-
-
-_MERGINGS: dict[str, Callable[[float], _Merging]] = {
-    "by-worker": lambda fading: _Merging(_by_worker, _by_unit, 1.0),
-    "by-unit": lambda fading: _Merging(_by_unit, _by_unit, 0.0),
-    "by-change": lambda fading: _Merging(_by_change(fading), _by_change(0.0), fading),
-}
+_RULES = ("by-worker", "by-unit", "by-change")
 
 
 @dataclass(frozen=True)
@@ -104,7 +56,7 @@ class AggregationSettings:
     """How sub-models are merged."""
 
     aggregation: str = setting(
-        "by-worker", "how units are merged that some sub-models have lost", choices=_MERGINGS
+        "by-worker", "how units are merged that some sub-models have lost", choices=_RULES
     )
     fading: float = setting(
         0.0,
@@ -122,11 +74,9 @@ class AggregationSettings:
     )
 
     @property
-    def counts_as_zero(self) -> bool:
-        """Whether a unit counts as zero in a sub-model that has lost it."""
-        return self.aggregation == "by-worker" or (
-            self.aggregation == "by-change" and self.fading == 1
-        )
+    def share_lost(self) -> float:
+        """The share of its value that a unit loses in a sub-model that lacks it."""
+        return {"by-worker": 1.0, "by-unit": 0.0}.get(self.aggregation, self.fading)
 
 
 class Aggregation:
@@ -134,7 +84,8 @@ class Aggregation:
 
     def __init__(self, units: UnitMap, like: State, settings: AggregationSettings) -> None:
         self._units = units
-        self._merging = _MERGINGS[settings.aggregation](settings.fading)
+        self._rule = settings.aggregation
+        self._share_lost = settings.share_lost
         self._as_std = (
             units.variances & units.by_tensor.keys()
             if settings.bn_variance == "std"
@@ -185,51 +136,58 @@ class Aggregation:
         if self._weight == 0:
             return {name: tensor.clone() for name, tensor in previous.items()}
         held = self._holders.weights()
-        merged = {
-            name: self._mean(name, before, held.get(name))
-            if name in self._sums
-            else self._count(name, before)
-            for name, before in previous.items()
-        }
+        merged = {}
+        for name, before in previous.items():
+            if name in self._sums:
+                merged[name] = self._mean(name, before, held.get(name))
+            elif name in self._counters:
+                merged[name] = torch.maximum(before, self._counters[name])
+            else:
+                merged[name] = before.clone()
         self._weight = 0.0
         self._holders = Holders(self._units, self._device)
         self._counters.clear()
         return merged
 
-    def _count(self, name: str, previous: Tensor) -> Tensor:
-        largest = self._counters.get(name)
-        return previous.clone() if largest is None else torch.maximum(previous, largest)
-
     def _mean(self, name: str, previous: Tensor, held: Tensor | None) -> Tensor:
         """The merged value of one tensor; its sum is set to zero."""
         merged = torch.empty_like(previous, memory_format=torch.contiguous_format)
-        total, before, into = (_with_rows(t) for t in (self._sums[name], previous, merged))
-        powers, is_std = self._growth.get(name), name in self._as_std
+        total, before, into = torch.atleast_1d(self._sums[name], previous, merged)
+        powers, as_std = self._growth.get(name), name in self._as_std
         for block in row_blocks(total):
             here = held[block] if held is not None and len(held) > 1 else held
-            merging = self._merging
-            rule = merging.rule if powers is None else merging.of_powers(powers[block])
-            into[block] = self._merged(rule, total[block], before[block], here, is_std)
+            if here is None:
+                mean = total[block] / self._weight
+            else:
+                known = before[block].double().sqrt() if as_std else before[block]
+                power = None if powers is None else powers[block]
+                mean = self._divided(total[block], here, known, power)
+            if as_std:
+                mean = mean.square()
+            if here is not None and not self._holders.everything_is_held:
+                mean = torch.where(here > 0, mean.to(previous.dtype), before[block])
+            into[block] = mean
             total[block].zero_()
         return merged
 
-    def _merged(
-        self, rule: Rule, total: Tensor, before: Tensor, held: Tensor | None, as_std: bool
+    def _divided(
+        self, total: Tensor, held: Tensor, before: Tensor, powers: Tensor | None
     ) -> Tensor:
-        if held is None:
-            mean = total / self._weight
+        """The sum divided by the rule; where everybody holds an element, all give the mean.
+
+        Statistics scale with these powers of the unit's remaining share.
+        """
+        weight = self._weight
+        fading = self._share_lost if powers is None else 0.0
+        if self._rule == "by-change":
+            mean = (total + (weight - held) * ((1 - fading) * before)) / weight
+        elif fading == 1:
+            mean = total / weight
         else:
-            known = before.double().sqrt() if as_std else before
-            mean = rule(total, held, self._weight, known)
-        if as_std:
-            mean = mean.square()
-        if held is None or self._holders.everything_is_held:
+            mean = total / held.clamp_min(_TINY)
+        if powers is None:
             return mean
-        return torch.where(held > 0, mean.to(before.dtype), before)
-
-
-def _with_rows(tensor: Tensor) -> Tensor:
-    return tensor if tensor.dim() else tensor.view(1)
+        return mean * (1 - self._share_lost * (1 - held / weight)) ** powers
 
 
 _AT_A_TIME = 64  # how many different sub-models are collected before they are counted
@@ -284,20 +242,16 @@ class Holders:
         flags_of = {(slot.tensor, slot.dim): by_pattern[which] for slot, which in places}
         weight = torch.tensor(weights, dtype=torch.float64).to(self._device)
         for name, slots in self._units.by_tensor.items():
-            product = _product(weight, [flags_of[name, slot.dim] for slot in slots])
+            # The sum over all sub-models of weight × flags × flags × …; each flags is a dimension.
+            letters = "abcdefgh"[: len(slots)]
+            terms = ",".join(["z", *(f"z{letter}" for letter in letters)])
+            held = [flags_of[name, slot.dim] for slot in slots]
+            product = torch.einsum(f"{terms}->{letters}", weight, *held)
             dims = {slot.dim for slot in slots}
             whole = self._units.shapes[name]
             shape = [size if dim in dims else 1 for dim, size in enumerate(whole)]
             counted = self._counted.get(name)
             self._counted[name] = product.view(shape) + (0.0 if counted is None else counted)
-
-
-def _product(weight: Tensor, held: list[Tensor]) -> Tensor:
-    """The sum over all sub-models of weight × flags × flags × …; each flags is a dimension."""
-    letters = "abcdefgh"[: len(held)]
-    terms = ",".join(["z", *(f"z{letter}" for letter in letters)])
-    result: Tensor = torch.einsum(f"{terms}->{letters}", weight, *held)
-    return result
 
 
 def zero_lost_units(

@@ -219,7 +219,7 @@ class Synchronous:
 
     def model(self) -> State:
         """The global model; what no worker holds any more counts as cut."""
-        counts_as_zero = self.settings.counts_as_zero
+        counts_as_zero = self.settings.share_lost == 1
         return zero_lost_units(self.state, self.units, self.kept, counts_as_zero=counts_as_zero)
 
     def sub_models(self) -> Sequence[Kept]:
