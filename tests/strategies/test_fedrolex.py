@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from adaptcl.runs.result import FinishedRun
 from adaptcl.strategies import Job
-from adaptcl.strategies.heterofl import FedRolex
-from adaptcl.strategies.widths import WidthSettings, window
+from adaptcl.strategies.heterofl import FedRolex, WidthSettings, window
 from adaptcl.training import Arrival
 
 Jobs = Callable[..., Job]

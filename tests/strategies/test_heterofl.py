@@ -10,8 +10,7 @@ import torch
 from adaptcl.config import configure
 from adaptcl.errors import SettingError
 from adaptcl.strategies import Job
-from adaptcl.strategies.heterofl import HeteroFL
-from adaptcl.strategies.widths import WidthSettings, window
+from adaptcl.strategies.heterofl import HeteroFL, WidthSettings, window
 from adaptcl.training import Arrival, Recipe
 from adaptcl.units import retention
 

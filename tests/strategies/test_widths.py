@@ -12,7 +12,7 @@ from adaptcl.config import configure
 from adaptcl.errors import SettingError
 from adaptcl.records import WorkerRecord
 from adaptcl.strategies import Job
-from adaptcl.strategies.widths import MatchedWidths, WidthSettings, deal_widths, window
+from adaptcl.strategies.heterofl import MatchedWidths, WidthSettings, deal_widths, window
 from adaptcl.training import Recipe
 from adaptcl.units import retention, trace
 
@@ -86,17 +86,16 @@ def play(widths: MatchedWidths, job: Job, whole: list[float], fixed: float, roun
     for _ in range(rounds):
         records = []
         for worker, seconds in enumerate(whole):
-            kept = retention(job.units, window(job.units, widths[worker], first=0))
+            kept = retention(job.units, window(job.units, widths.widths[worker], first=0))
             taken = seconds * (fixed + (1 - fixed) * kept)
             records.append(
                 WorkerRecord(worker, 0.0, taken, 0.0, taken, kept, 0.0, None, None, 0, 0)
             )
-        widths.learn(records)
-        widths.match(ahead=0)
+        widths.learn(records, ahead=0)
 
 
 def time_of(widths: MatchedWidths, job: Job, worker: int, whole: float, fixed: float) -> float:
-    kept = retention(job.units, window(job.units, widths[worker], first=0))
+    kept = retention(job.units, window(job.units, widths.widths[worker], first=0))
     return whole * (fixed + (1 - fixed) * kept)
 
 
@@ -107,27 +106,27 @@ def test_two_measurements_make_workers_equally_fast(fixed: float) -> None:
     play(widths, job, [20.0, 15.0, 10.0], fixed, rounds=2)
     times = [time_of(widths, job, w, t, fixed) for w, t in enumerate([20.0, 15.0, 10.0])]
     assert times == pytest.approx([10.0] * 3, rel=0.05)
-    assert widths[2] == 1.0
+    assert widths.widths[2] == 1.0
 
 
 def test_widths_stay_once_they_match_and_follow_a_worker_that_becomes_slower() -> None:
     job = wide_layers(2)
     widths = MatchedWidths(job)
     play(widths, job, [20.0, 10.0], 0.3, rounds=2)
-    matched = widths[0]
+    matched = widths.widths[0]
     play(widths, job, [20.0, 10.0], 0.3, rounds=3)
-    assert widths[0] == matched
+    assert widths.widths[0] == matched
     play(widths, job, [30.0, 10.0], 0.3, rounds=1)
     assert time_of(widths, job, 0, 30.0, 0.3) == pytest.approx(10.0, rel=0.05)
     play(widths, job, [10.0, 10.0], 0.3, rounds=1)
-    assert widths[0] == pytest.approx(1.0, abs=0.05)
+    assert widths.widths[0] == pytest.approx(1.0, abs=0.05)
 
 
 def test_a_time_that_no_width_can_reach_ends_at_the_narrowest_level() -> None:
     job = wide_layers(2)
     widths = MatchedWidths(job)
     play(widths, job, [20.0, 10.0], 0.9, rounds=3)
-    assert widths[0] == 1 / 16
+    assert widths.widths[0] == 1 / 16
 
 
 def test_a_word_other_than_matched_is_refused() -> None:

@@ -6,8 +6,8 @@ has two rules, and this package a third; `docs/how-it-works.md` compares them:
 
 - *by worker*: by the weight of all workers, as if a missing unit were zero. Pruned units fade.
 - *by unit*: by the weight of the workers that hold the unit.
-- *by change*: a missing unit counts as unchanged in the round, except that it loses a share `fading`
-  of its value. With `fading` 1 this is by worker.
+- *by change*: a missing unit counts as unchanged in the round, except that it loses a share
+  `fading` of its value. With `fading` 1 this is by worker.
 
 The sum is kept in double precision. A float32 times a number of samples is exact in it, and so are
 most sums of such products. So the order of arrival changes the last bit of about one in 10⁸

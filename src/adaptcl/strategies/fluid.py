@@ -37,9 +37,9 @@ from torch import Tensor
 from adaptcl.records import WorkerRecord
 from adaptcl.settings import redeclared, setting
 from adaptcl.storage import Tree
+from adaptcl.strategies.heterofl import MatchedWidths, WidthSettings, count_of
 from adaptcl.strategies.strategy import Job
 from adaptcl.strategies.synchronous import SubModelPlan, Synchronous, SynchronousSettings
-from adaptcl.strategies.widths import MatchedWidths, WidthSettings, count_of
 from adaptcl.training import Arrival, Task
 from adaptcl.units import FIXED, Kept, UnitMap
 
@@ -70,7 +70,7 @@ class FLuID(Synchronous):
 
     def __init__(self, job: Job, settings: FLuIDSettings) -> None:
         super().__init__(job.without_lasso(), settings)
-        self.widths = MatchedWidths(job)
+        self._matched = MatchedWidths(job)
         self._ahead = job.workers - 1 - math.floor(settings.straggler_share * job.workers)
         """How many workers are faster than the slowest that is no straggler."""
         self._changes: list[Tensor] = []
@@ -79,7 +79,7 @@ class FLuID(Synchronous):
         """The change of each unit that three quarters of these workers stay below."""
 
     def plan(self, worker: int) -> SubModelPlan:
-        return SubModelPlan(most_changed(self.units, self._change, self.widths[worker]))
+        return SubModelPlan(most_changed(self.units, self._change, self._matched.widths[worker]))
 
     def received(self, task: Task, arrival: Arrival, rate: float) -> None:
         if bool(task.kept.all()):
@@ -90,16 +90,15 @@ class FLuID(Synchronous):
             agreeing = math.ceil(_AGREEING * len(self._changes))
             self._change = torch.stack(self._changes).kthvalue(agreeing, dim=0).values
             self._changes.clear()
-        self.widths.learn(records)
-        self.widths.match(ahead=self._ahead)
+        self._matched.learn(records, self._ahead)
         return self.warn_nothing_to_cut()
 
     def snapshot(self) -> Tree:
-        return {**super().snapshot(), "widths": self.widths.snapshot(), "change": self._change}
+        return {**super().snapshot(), "widths": self._matched.snapshot(), "change": self._change}
 
     def restore(self, tree: Tree) -> None:
         super().restore(tree)
-        self.widths.restore(tree["widths"])
+        self._matched.restore(tree["widths"])
         self._change = tree["change"].cpu()
 
 

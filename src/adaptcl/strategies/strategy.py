@@ -141,36 +141,19 @@ def worker_record(
 
 def task_to_tree(task: Task, with_state: bool) -> Tree:
     """An open task for a checkpoint, without its tensors where they can be cut again."""
-    pruning = task.pruning
     return {
         "worker": task.worker,
         "round": task.round,
         "kept": task.kept,
         "lasso": task.lasso,
         "carries_fractions": task.carries_fractions,
-        "pruning": None
-        if pruning is None
-        else {
-            "rate": pruning.rate,
-            "order": pruning.order,
-            "importance": pruning.importance,
-            "min_retention": pruning.min_retention,
-            "width_multiple": pruning.width_multiple,
-        },
+        "pruning": None if task.pruning is None else dict(vars(task.pruning)),
         "state": dict(task.state) if with_state else None,
     }
 
 
 def task_from_tree(tree: Tree, recipe: Recipe, cut: Callable[[Kept], Mapping[str, Tensor]]) -> Task:
     """The task as it was given out; `cut` makes the tensors that were left out."""
-    pruning = tree["pruning"]
-    return Task(
-        worker=tree["worker"],
-        round=tree["round"],
-        state=tree["state"] if tree["state"] is not None else cut(tree["kept"]),
-        kept=tree["kept"],
-        recipe=recipe,
-        pruning=None if pruning is None else Pruning(**pruning),
-        lasso=tree["lasso"],
-        carries_fractions=tree["carries_fractions"],
-    )
+    state = cut(tree["kept"]) if tree["state"] is None else tree["state"]
+    pruning = None if tree["pruning"] is None else Pruning(**tree["pruning"])
+    return Task(**{**tree, "state": state, "pruning": pruning}, recipe=recipe)
