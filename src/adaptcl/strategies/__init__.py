@@ -12,6 +12,7 @@ from adaptcl.custom import custom_class
 from adaptcl.errors import SettingError
 from adaptcl.settings import is_custom
 from adaptcl.strategies.adaptcl import AdaptCL
+from adaptcl.strategies.asynchronous import Asynchronous
 from adaptcl.strategies.dc_asgd import DCASGD
 from adaptcl.strategies.fedasync import FedAsync
 from adaptcl.strategies.fedavg import FedAVG, FedAVGS
@@ -35,16 +36,7 @@ class StrategyClass(Protocol):
     def __call__(self, job: Job, settings: Any) -> Strategy: ...
 
 
-class ShippedStrategyClass(StrategyClass, Protocol):
-    """A strategy of this package."""
-
-    @property
-    def unused(self) -> tuple[str, ...]:
-        """Shared settings that have no effect on it."""
-        ...
-
-
-STRATEGIES: dict[str, ShippedStrategyClass] = {
+STRATEGIES: dict[str, type[Synchronous] | type[Asynchronous]] = {
     "fedavg": FedAVG,
     "fedavg-s": FedAVGS,
     "fedasync-s": FedAsync,

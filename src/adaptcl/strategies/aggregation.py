@@ -152,7 +152,8 @@ class Aggregation:
     def _mean(self, name: str, previous: Tensor, held: Tensor | None) -> Tensor:
         """The merged value of one tensor; its sum is set to zero."""
         merged = torch.empty_like(previous, memory_format=torch.contiguous_format)
-        total, before, into = torch.atleast_1d(self._sums[name], previous, merged)
+        whole = (self._sums[name], previous, merged)
+        total, before, into = (each if each.dim() else each.view(1) for each in whole)
         powers, as_std = self._growth.get(name), name in self._as_std
         for block in row_blocks(total):
             here = held[block] if held is not None and len(held) > 1 else held

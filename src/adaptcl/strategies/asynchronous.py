@@ -42,13 +42,15 @@ class AsynchronousSettings:
 class Asynchronous(ABC):
     """A strategy without a barrier, in which every worker trains the whole model."""
 
+    summary: ClassVar[str]
     Settings: ClassVar[type] = AsynchronousSettings
-    unused: ClassVar[tuple[str, ...]] = ("beta",)
+    unused: ClassVar[tuple[str, ...]] = ("beta",)  # shared settings that have no effect on it
     carries_fractions: ClassVar[bool] = False
     """Whether workers carry fractions of a step over to their next round."""
 
     def __init__(self, job: Job, settings: AsynchronousSettings) -> None:
         self.job = job
+        self.settings = settings
         self.state: State = job.state
         """The global model. Open tasks share its tensors, so nobody may write into them."""
         self.merges = 0

@@ -70,6 +70,7 @@ class DCASGD(Asynchronous):
 
     summary = "whole model for everybody, sparse training; corrects stale gradients as they come"
     Settings: ClassVar[type[DCASGDSettings]] = DCASGDSettings
+    settings: DCASGDSettings
     carries_fractions: ClassVar[bool] = True
 
     def __init__(self, job: Job, settings: DCASGDSettings) -> None:
@@ -83,7 +84,6 @@ class DCASGD(Asynchronous):
         decay = job.recipe.learning_rate_decay ** (epochs / job.recipe.epochs)
         recipe = replace(job.recipe, epochs=epochs, learning_rate_decay=decay)
         super().__init__(replace(job, rounds=rounds, recipe=recipe), settings)
-        self.settings = settings
         self._mean_square: State = {
             name: torch.zeros_like(tensor)
             for name, tensor in job.state.items()

@@ -11,7 +11,6 @@ from typing import ClassVar
 
 from adaptcl.settings import With, setting
 from adaptcl.strategies.asynchronous import Asynchronous, AsynchronousSettings, mix
-from adaptcl.strategies.strategy import Job
 from adaptcl.training import Task, Update
 
 
@@ -53,10 +52,7 @@ class FedAsync(Asynchronous):
 
     summary = "whole model for everybody, sparse training; mixes in each model as it comes"
     Settings: ClassVar[type[FedAsyncSettings]] = FedAsyncSettings
-
-    def __init__(self, job: Job, settings: FedAsyncSettings) -> None:
-        super().__init__(job, settings)
-        self.settings = settings
+    settings: FedAsyncSettings
 
     def merge(self, update: Update, task: Task, staleness: int) -> None:
         weight = self.settings.mixing * staleness_weight(staleness, self.settings)

@@ -46,6 +46,7 @@ class FedBuff(Asynchronous):
 
     summary = "whole model for everybody, plain training; merges changes several at a time"
     Settings: ClassVar[type[FedBuffSettings]] = FedBuffSettings
+    settings: FedBuffSettings
     unused: ClassVar[tuple[str, ...]] = (*Asynchronous.unused, "strength")
 
     def __init__(self, job: Job, settings: FedBuffSettings) -> None:
@@ -57,7 +58,6 @@ class FedBuff(Asynchronous):
                 f"{changes} changes in {job.rounds} rounds, so the model would never move; make "
                 "buffer_size smaller or rounds larger."
             )
-        self.settings = settings
         usual = min(1.0, math.sqrt(settings.buffer_size / job.workers))
         self._learning_rate = settings.server_learning_rate or usual
         self._next: State = job.state

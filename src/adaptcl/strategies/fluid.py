@@ -17,11 +17,6 @@ Differences from the authors' code:
 - Batch norm, which their nets lack, is static as in HeteroFL.
 - The weights of a unit are those of its filter and of the filters that read it. Biases and
   batch norm begin at 0 and have no relative change.
-
-Among the methods that adapt to measured speed the other candidate was TimelyFL (Zhang et al.,
-2023). There a slow worker gets the whole model and trains its last layers only, which saves some of
-the computing and of the way up, but nothing of the way down. Where links are slow, as in the jobs
-here, it cannot even halve an update time.
 """
 
 from __future__ import annotations

@@ -22,7 +22,6 @@ from typing import ClassVar
 
 from adaptcl.settings import setting
 from adaptcl.strategies.asynchronous import Asynchronous, AsynchronousSettings, add_change, mix
-from adaptcl.strategies.strategy import Job
 from adaptcl.training import Task, Update
 
 
@@ -48,10 +47,7 @@ class SSP(Asynchronous):
 
     summary = "whole model for everybody, sparse training; waits when too far ahead"
     Settings: ClassVar[type[SSPSettings]] = SSPSettings
-
-    def __init__(self, job: Job, settings: SSPSettings) -> None:
-        super().__init__(job, settings)
-        self.settings = settings
+    settings: SSPSettings
 
     def may_go(self, worker: int) -> bool:
         return self.done[worker] - self.slowest <= self.settings.staleness_threshold
@@ -68,9 +64,5 @@ class SSP(Asynchronous):
 
         If it had to catch up on all the rounds it missed, everybody would wait for it.
         """
-        others = [
-            done
-            for other, done in enumerate(self.done)
-            if self.is_present(other) and other != worker
-        ]
+        others = (done for other, done in enumerate(self.done) if self.is_present(other))
         self.done[worker] = max(self.done[worker], min(others, default=0))

@@ -78,8 +78,9 @@ class SubModelPlan:
 class Synchronous:
     """A strategy with a barrier. Subclasses override the hooks and read the views below them."""
 
+    summary: ClassVar[str]
     Settings: ClassVar[type[SynchronousSettings]] = SynchronousSettings
-    unused: ClassVar[tuple[str, ...]] = ("beta",)
+    unused: ClassVar[tuple[str, ...]] = ("beta",)  # shared settings that have no effect on it
 
     def __init__(self, job: Job, settings: SynchronousSettings) -> None:
         if settings.participants > job.workers:
