@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 import adaptcl
 from adaptcl.data import Samples, as_samples, load
-from adaptcl.data.items import Items
+from adaptcl.data.samples import Items
 from adaptcl.errors import DataError
 
 LABELS = torch.arange(40) % 2
@@ -36,7 +36,7 @@ class Jittered:
 @pytest.fixture
 def little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine on which hardly anything fits."""
-    monkeypatch.setattr("adaptcl.data.items.memory", lambda: 4 * 100)
+    monkeypatch.setattr("adaptcl.data.samples.memory", lambda: 4 * 100)
 
 
 def everything(samples: Samples) -> tuple[Any, Any]:
@@ -132,7 +132,7 @@ def test_an_npz_file_that_would_fill_the_memory_is_read_by_batch(
     images = np.random.default_rng(0).integers(256, size=(40, 6, 5, 3), dtype=np.uint8)
     path = written_npz(tmp_path / "x.npz", np.savez, images)
     held = load(path)
-    monkeypatch.setattr("adaptcl.data.items.memory", lambda: 4 * 1000)
+    monkeypatch.setattr("adaptcl.data.samples.memory", lambda: 4 * 1000)
     read = load(path)
     assert isinstance(read.train.inputs, Items)
     assert read.classes == held.classes == ("cat", "dog")
@@ -153,7 +153,7 @@ def test_folders_of_images_that_would_fill_the_memory_are_read_by_batch(
                 pixels = dice.integers(256, size=(4, 6), dtype=np.uint8)
                 Image.fromarray(pixels).save(tmp_path / part / name / f"{number}.png")
     held = load(f"folder:{tmp_path}").train
-    monkeypatch.setattr("adaptcl.data.items.memory", lambda: 4 * 100)
+    monkeypatch.setattr("adaptcl.data.samples.memory", lambda: 4 * 100)
     monkeypatch.setattr("adaptcl.data.image_folder.CHUNK", 2)
     read = load(f"folder:{tmp_path}").train
     assert isinstance(read.inputs, Items)

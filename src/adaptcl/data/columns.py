@@ -1,13 +1,14 @@
 """One column of data as a tensor, in the type that training takes, from whatever users have.
 
-That is tensors, arrays, lists, images, and the columns of pandas.
-
-Nothing here imports pandas, h5py or Hugging Face. What comes from them is known by its attributes.
+That is tensors, arrays, lists, images, and the columns of pandas. What no model can be trained on
+is refused here too. Nothing imports pandas, h5py or Hugging Face: what comes from them is known by
+its attributes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -17,7 +18,7 @@ from PIL import Image
 from torch import Tensor
 
 from adaptcl.errors import DataError, describe_type
-from adaptcl.units.tensors import Tensors, mapped
+from adaptcl.units.tensors import Tensors, each_tensor, mapped
 
 TargetKind: TypeAlias = Literal["labels", "floats", "classes", "tokens", "any"]
 """Class labels, one a sample; floats of any shape; class numbers of any shape; tokens that follow
@@ -25,6 +26,8 @@ those of the input; or whatever is given."""
 IGNORED = -100  # the target of a place that counts for nothing, as in PyTorch's losses
 _CHANNELS = (1, 3)
 _SHOWN = 5  # names that an error lists
+_MOST_CLASSES = 2**16
+_GAPS = 100  # numbers for each class that occurs, above which labels cannot be class numbers
 GRAY_MODES = frozenset({"1", "L", "LA"})
 COLOUR_MODES = frozenset({"P", "PA", "RGB", "RGBA", "CMYK", "YCbCr", "LAB", "HSV"})
 
@@ -92,7 +95,11 @@ def column(values: Any) -> Tensor:
         except (TypeError, ValueError) as error:
             raise DataError(f"{described(values)} cannot be used: {error}.") from None
     if isinstance(values, Image.Image):
-        values = _pixels(values)
+        if values.mode not in GRAY_MODES | COLOUR_MODES:
+            raise DataError(
+                f"An image has pixels of the kind {values.mode}; only 8-bit can be used."
+            )
+        values = np.asarray(values.convert("L" if values.mode in GRAY_MODES else "RGB"))
     elif _is_series(values):
         values = values.to_numpy()
     if not isinstance(values, int | float | np.generic) and not is_array(values):
@@ -115,20 +122,14 @@ def _stacked(tensors: Sequence[Tensor]) -> Tensor:
     return torch.stack(list(tensors))
 
 
-def _pixels(image: Image.Image) -> NDArray[np.uint8]:
-    """Pixels [H, W] of a grey image, or [H, W, 3] of one with colour."""
-    if image.mode not in GRAY_MODES | COLOUR_MODES:
-        raise DataError(f"An image has pixels of the kind {image.mode}; only 8-bit can be used.")
-    return np.asarray(image.convert("L" if image.mode in GRAY_MODES else "RGB"))
-
-
 def _table(frame: Any) -> NDArray[np.float32]:
     """The numbers of a frame [rows, columns]."""
-    made = []
+    columns = []
     for name in frame.columns:
         values = frame[name].to_numpy()
         if values.dtype.kind == "O" and not any(isinstance(each, str) for each in values):
-            values = _numbers_and_gaps(values)
+            with suppress(TypeError, ValueError):  # or these are no numbers with gaps among them
+                values = np.array([np.nan if x is None else x for x in values], dtype=np.float32)
         if values.dtype.kind not in "biuf":
             first = values[0] if len(values) else None
             raise DataError(
@@ -141,18 +142,10 @@ def _table(frame: Any) -> NDArray[np.float32]:
                 f"The column {str(name)!r} of the frame has no value in {missing} of {len(values)} "
                 "rows; fill them, or drop these rows."
             )
-        made.append(values)
-    if not made:
+        columns.append(values)
+    if not columns:
         raise DataError("The frame has no columns to learn from.")
-    return np.stack(made, axis=1)
-
-
-def _numbers_and_gaps(values: NDArray[Any]) -> NDArray[Any]:
-    """Numbers among which some are missing, if these are such."""
-    try:
-        return np.array([np.nan if each is None else each for each in values], dtype=np.float32)
-    except (TypeError, ValueError):
-        return values
+    return np.stack(columns, axis=1)
 
 
 # Labels ------------------------------------------------------------------------------------------
@@ -250,15 +243,14 @@ def _is_series(value: object) -> bool:
 
 def ready(inputs: Tensors, targets: Any, kind: TargetKind) -> tuple[Tensors, Any]:
     """Inputs and targets in the types that training takes; labels stay as they are."""
-    wanted = targets
     if kind != "labels":
-        wanted = typed_targets(structure(targets), kind)
+        targets = typed_targets(structure(targets), kind)
     if kind == "tokens":
-        wanted = _following(inputs, wanted)
+        targets = _following(inputs, targets)
     if isinstance(inputs, Mapping) and len(inputs) == 1:
         inputs = next(iter(inputs.values()))
-    made = _channels_first(inputs) if isinstance(inputs, Tensor) else inputs
-    return mapped(_input, made), wanted
+    inputs = _channels_first(inputs) if isinstance(inputs, Tensor) else inputs
+    return mapped(_input, inputs), targets
 
 
 def _following(inputs: Tensors, targets: Tensors) -> Tensors:
@@ -320,3 +312,99 @@ def _channels_first(images: Tensor) -> Tensor:
     if images.ndim == 4 and images.shape[3] in _CHANNELS and images.shape[1] not in _CHANNELS:
         return images.permute(0, 3, 1, 2).contiguous()
     return images
+
+
+# Checks -----------------------------------------------------------------------------------------
+
+
+def check_inputs(inputs: Tensors) -> None:
+    """An error if a model cannot be trained on these."""
+    tensors = each_tensor(inputs)
+    if not tensors or any(each.ndim == 0 or len(each) == 0 for each in tensors):
+        raise DataError("There are no samples: a data set needs at least one.")
+    if len({len(each) for each in tensors}) > 1:
+        counts = ", ".join(str(len(each)) for each in tensors)
+        raise DataError(f"The tensors of the inputs have {counts} samples; all must be equal.")
+    is_alone = isinstance(inputs, Tensor)
+    for each in tensors:
+        if each.dtype == torch.uint8 and not is_alone:
+            raise DataError(
+                "uint8 inputs are scaled only if they are the only inputs; convert them to float."
+            )
+        if each.dtype == torch.uint8 and each.ndim != 4:
+            raise DataError(
+                f"uint8 inputs are taken for images [N, C, H, W], but these have the shape "
+                f"{list(each.shape)}; reshape them, or convert them to float."
+            )
+        if each.dtype in (torch.uint8, torch.int64) or (each.dtype == torch.bool and not is_alone):
+            continue  # bool is a mask
+        if not each.dtype.is_floating_point:
+            raise DataError(
+                f"Inputs must be uint8 images, floats, or int64 numbers such as tokens, but these "
+                f"are {each.dtype}."
+            )
+        if (odd := _not_finite(each)) is not None:
+            raise DataError(
+                f"Inputs hold NaN or infinite values, in {int(odd.sum())} of {len(each)} samples, "
+                f"the first of them number {int(odd.int().argmax())}; replace or drop those "
+                "samples."
+            )
+
+
+def _not_finite(tensor: Tensor) -> Tensor | None:
+    """Which samples hold a number that is not finite; None if there is none."""
+    finite = torch.isfinite(tensor)
+    return None if bool(finite.all()) else ~finite.flatten(1).all(1) if finite.ndim > 1 else ~finite
+
+
+def check_targets(targets: Tensors, count: int) -> None:
+    for each in each_tensor(targets):
+        if each.ndim == 0 or len(each) != count:
+            number = len(each) if each.ndim else 1
+            raise DataError(f"There are {count} inputs but {number} labels; both must be equal.")
+        if each.is_floating_point():
+            if (odd := _not_finite(each)) is not None:
+                raise DataError(
+                    f"Targets hold NaN or infinite values, in {int(odd.sum())} of {count} samples; "
+                    "replace or drop those samples."
+                )
+        elif each.dtype not in (torch.int64, torch.bool):
+            raise DataError(f"Targets must be int64 or floats, but these are {each.dtype}.")
+    if isinstance(targets, Tensor) and targets.dtype == torch.int64 and targets.ndim == 1:
+        _check_labels(targets)
+
+
+def _check_labels(labels: Tensor) -> None:
+    lowest = int(labels.min())
+    if lowest < 0:
+        raise DataError(
+            f"Labels must count from 0, but there is a label {lowest}, that of sample "
+            f"{int(labels.argmin())}."
+        )
+    highest = int(labels.max())
+    # A model has a score for every number, so one wrong label could cost gigabytes.
+    if highest >= _MOST_CLASSES and highest > _GAPS * (distinct := len(torch.unique(labels))):
+        raise DataError(
+            f"Labels must count from 0, but there is a label {highest:,}, that of sample "
+            f"{int(labels.argmax())}, and only {distinct:,} different ones; number the classes "
+            "from 0, or give labels as names."
+        )
+
+
+def check_normalisation(
+    inputs: Tensors, mean: tuple[float, ...] | None, std: tuple[float, ...] | None
+) -> None:
+    if mean is None and std is None:
+        return
+    if mean is None or std is None:
+        raise DataError("mean and std go together: give both or neither.")
+    if not isinstance(inputs, Tensor) or inputs.dtype == torch.int64 or inputs.ndim < 2:
+        raise DataError("mean and std are for images, and for floats that have channels.")
+    channels = inputs.shape[1]
+    if len(mean) != channels or len(std) != channels:
+        raise DataError(
+            f"Images of {channels} channels need {channels} means and stds, "
+            f"but there are {len(mean)} and {len(std)}."
+        )
+    if min(std) <= 0:
+        raise DataError(f"Every std must be above 0, but one is {min(std)}.")

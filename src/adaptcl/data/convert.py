@@ -11,7 +11,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Protocol, TypeAlias, runtime_checkable
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -20,6 +20,7 @@ from torch import Tensor
 from adaptcl.data.columns import (
     TargetKind,
     are_scalars,
+    check_inputs,
     column,
     described,
     is_array,
@@ -35,11 +36,10 @@ from adaptcl.data.columns import (
     structure,
     typed_targets,
 )
-from adaptcl.data.items import CHUNK, Items, fits_in_memory, size_of
-from adaptcl.data.samples import Samples, check_inputs, joined_tensors
+from adaptcl.data.samples import CHUNK, Items, Samples, combined, fits_in_memory
 from adaptcl.errors import DataError
 from adaptcl.seeds import process_generators_seeded
-from adaptcl.units.tensors import Tensors, each_tensor
+from adaptcl.units.tensors import Tensors, each_tensor, shapes_in_words
 
 Collate: TypeAlias = Callable[[list[Any]], Any]
 """Makes one batch of a list of samples, as that of a DataLoader does."""
@@ -49,15 +49,6 @@ _TARGET_NAMES = ("labels", "label", "targets", "target", "class", "y")
 _NUMBER_NAMES = ("index", "idx", "id")
 """What a dictionary may call the number of a sample, which is no input."""
 _ASKED = 16  # samples that are read twice, to see whether they differ each time
-
-
-@runtime_checkable
-class MapDataSet(Protocol):
-    """A torch-style data set: a length, and a sample at every index."""
-
-    def __len__(self) -> int: ...
-
-    def __getitem__(self, index: int, /) -> Any: ...
 
 
 def as_samples(
@@ -85,7 +76,8 @@ def as_samples(
             f"{given[0].upper()}{given[1:]} makes batches, which the setting batch_size does here; "
             "give its data set, that is its attribute `dataset`."
         )
-    if isinstance(source, MapDataSet) and not isinstance(source, str | bytes):
+    is_data_set = hasattr(source, "__len__") and hasattr(source, "__getitem__")
+    if is_data_set and not isinstance(source, str | bytes):
         return _from_items(source, targets, None)
     raise DataError(
         f"{given[0].upper()}{given[1:]} cannot be read as samples; give a pair (inputs, labels) of "
@@ -206,23 +198,22 @@ def _split(whole: Mapping[str, Any], kind: TargetKind) -> tuple[Any, Any]:
 # Samples one by one ------------------------------------------------------------------------------
 
 
-def _from_items(source: MapDataSet, kind: TargetKind, collate: Collate | None) -> Samples:
+def _from_items(source: Any, kind: TargetKind, collate: Collate | None) -> Samples:
     count = len(source)
     if count == 0:
         raise DataError("There are no samples: a data set needs at least one.")
     read = _ItemReader(source, kind, collate)
     varies = not isinstance(source, list | tuple) and _varies(read, count)
     names = class_names(source)
-    if varies or not fits_in_memory(count * size_of(read([0])[0])):
-        items = Items(read, torch.arange(count), (), varies)
-        return _read_as_needed(items, kind, names)
+    if varies or not fits_in_memory(count * sum(t.nbytes for t in each_tensor(read([0])[0]))):
+        return _read_as_needed(Items(read, torch.arange(count), (), varies), kind, names)
     return _samples(*read(list(range(count))), kind, names)
 
 
 class _ItemReader:
     """Reads samples of a data set, as inputs and targets in their final form; labels as a list."""
 
-    def __init__(self, source: MapDataSet, kind: TargetKind, collate: Collate | None) -> None:
+    def __init__(self, source: Any, kind: TargetKind, collate: Collate | None) -> None:
         self._source = source
         self._kind = kind
         self._collate = collate
@@ -231,34 +222,33 @@ class _ItemReader:
 
     def __call__(self, rows: list[int]) -> tuple[Tensors, Any]:
         with self._lock:
-            items = self._items(rows)
+            several = getattr(self._source, "__getitems__", None)  # as PyTorch's DataLoader asks
+            if several is not None and len(rows) > 1:
+                items = list(several(rows))
+            else:
+                items = [self._source[row] for row in rows]
             if self._collate is not None:
                 return ready(*_collated(items, self._collate, self._kind), self._kind)
-        pairs = [self._sample(item, row) for item, row in zip(items, rows, strict=True)]
-        inputs, targets = zip(*pairs, strict=True)
-        wanted = list(targets) if self._kind == "labels" else _stacked(targets)
-        return ready(_stacked(inputs), wanted, self._kind)
+        pairs = [_one_sample(item, row, self._kind) for item, row in zip(items, rows, strict=True)]
+        self._first = self._first or pairs[0]
+        for row, pair in zip(rows, pairs, strict=True):
+            self._check_like_first(row, *pair)
+        inputs, targets = (list(each) for each in zip(*pairs, strict=True))
+        wanted = targets if self._kind == "labels" else combined(torch.stack, targets)
+        return ready(combined(torch.stack, inputs), wanted, self._kind)
 
-    def _items(self, rows: list[int]) -> Sequence[Any]:
-        several = getattr(self._source, "__getitems__", None)  # as PyTorch's DataLoader asks
-        if several is not None and len(rows) > 1:
-            return list(several(rows))
-        return [self._source[row] for row in rows]
-
-    def _sample(self, item: Any, index: int) -> tuple[Tensors, Any]:
-        value, target = _one_sample(item, index, self._kind)
-        first, wanted = self._first = self._first or (value, target)
+    def _check_like_first(self, row: int, value: Tensors, target: Any) -> None:
+        first, wanted = self._first or (value, target)
         if _shapes(value) != _shapes(first):
             raise DataError(
-                f"Sample {index} is {_in_words(value)}, but sample 0 is {_in_words(first)}; all "
-                "must be equal."
+                f"Sample {row} is {shapes_in_words(value)}, but sample 0 is "
+                f"{shapes_in_words(first)}; all must be equal."
             )
         if self._kind != "labels" and _shapes(target) != _shapes(wanted):
             raise DataError(
-                f"The target of sample {index} is {_in_words(target)}, but that of sample 0 is "
-                f"{_in_words(wanted)}; all must be equal, or give a collate that pads them."
+                f"The target of sample {row} is {shapes_in_words(target)}, but that of sample 0 is "
+                f"{shapes_in_words(wanted)}; all must be equal, or give a collate that pads them."
             )
-        return value, target
 
 
 def _collated(items: Sequence[Any], collate: Collate, kind: TargetKind) -> tuple[Tensors, Any]:
@@ -330,13 +320,11 @@ def _is_number(value: Any) -> bool:
 # Both --------------------------------------------------------------------------------------------
 
 
-def _samples(inputs: Tensors, targets: Any, kind: TargetKind, names: Any = ()) -> Samples:
-    """Samples of what `ready` makes."""
-    return _labelled(inputs, targets, names) if kind == "labels" else Samples(inputs, targets)
-
-
-def _labelled(inputs: Any, labels: Any, names: tuple[str, ...]) -> Samples:
-    numbers, found = labels_of(labels)
+def _samples(inputs: Any, targets: Any, kind: TargetKind, names: tuple[str, ...] = ()) -> Samples:
+    """Samples of what `ready` makes; `names` are those of the classes that the data set tells."""
+    if kind != "labels":
+        return Samples(inputs, targets)
+    numbers, found = labels_of(targets)
     fits = len(numbers) and int(numbers.max()) < len(names)
     return Samples(inputs, numbers, classes=found or (names if fits else ()))
 
@@ -348,8 +336,7 @@ def _read_as_needed(items: Items, kind: TargetKind, names: tuple[str, ...] = ())
         try:
             check_inputs(inputs)
         except DataError as error:
-            begin = number * CHUNK
-            raise DataError(f"From sample {begin} on: {error}") from None
+            raise DataError(f"From sample {number * CHUNK} on: {error}") from None
         seen = seen.noting(inputs)
         targets.append(wanted)
     if items.varies:
@@ -357,9 +344,9 @@ def _read_as_needed(items: Items, kind: TargetKind, names: tuple[str, ...] = ())
     if kind == "labels":
         labels = [label for part in targets for label in part]
         without = replace(seen, read=lambda rows: (items.read(rows)[0], None))
-        return _labelled(without, labels, names)
+        return _samples(without, labels, kind, names)
     try:
-        return Samples(seen, joined_tensors(targets))
+        return Samples(seen, combined(torch.cat, targets))
     except RuntimeError:
         raise DataError(
             "The targets of these samples differ in their shape, but samples that are read as they "
@@ -367,22 +354,7 @@ def _read_as_needed(items: Items, kind: TargetKind, names: tuple[str, ...] = ())
         ) from None
 
 
-def _stacked(values: Sequence[Tensors]) -> Tensors:
-    first = values[0]
-    if isinstance(first, Tensor):
-        return torch.stack(values)  # type: ignore[arg-type]
-    if isinstance(first, Mapping):
-        return {name: torch.stack([each[name] for each in values]) for name in first}  # type: ignore[index, call-overload]
-    return tuple(map(torch.stack, zip(*values, strict=True)))
-
-
 def _shapes(value: Tensors) -> object:
     if isinstance(value, Mapping):
         return {name: (each.shape, each.dtype) for name, each in value.items()}
     return [(each.shape, each.dtype) for each in each_tensor(value)]
-
-
-def _in_words(value: Tensors) -> str:
-    if isinstance(value, Mapping):
-        return ", ".join(f"{name} {described(each)}" for name, each in value.items())
-    return ", ".join(map(described, each_tensor(value)))

@@ -23,8 +23,15 @@ from torch import Tensor
 
 from adaptcl.data.columns import COLOUR_MODES, GRAY_MODES
 from adaptcl.data.data_dir import OnProgress, silent
-from adaptcl.data.items import CHUNK, Items, fits_in_memory, memory
-from adaptcl.data.samples import DataSet, Samples, channel_statistics
+from adaptcl.data.samples import (
+    CHUNK,
+    DataSet,
+    Items,
+    Samples,
+    channel_statistics,
+    fits_in_memory,
+    memory,
+)
 from adaptcl.errors import DataError
 
 Pixels: TypeAlias = NDArray[np.uint8]

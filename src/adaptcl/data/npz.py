@@ -40,8 +40,15 @@ from adaptcl.data.columns import TargetKind
 from adaptcl.data.convert import as_samples
 from adaptcl.data.data_dir import OnProgress, silent
 from adaptcl.data.image_folder import UNDECODABLE, decoded, image_shape, to_image, useful_threads
-from adaptcl.data.items import CHUNK, Items, fits_in_memory
-from adaptcl.data.samples import DataSet, Samples, channel_statistics, renumbered
+from adaptcl.data.samples import (
+    CHUNK,
+    DataSet,
+    Items,
+    Samples,
+    channel_statistics,
+    fits_in_memory,
+    renumbered,
+)
 from adaptcl.errors import DataError, SettingError
 from adaptcl.storage import written_whole
 

@@ -2,23 +2,75 @@
 
 Most data sets are small enough to live in memory, on the device that trains on them. A batch is
 then one gather and one normalisation, without loader processes and without Python per sample. The
-inputs of others are read as they are needed (`items.py`).
+inputs of others are `Items`, which are read as they are needed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import os
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
 
-from adaptcl.data.items import Items, checksum_of
+from adaptcl.data.columns import check_inputs, check_normalisation, check_targets
 from adaptcl.errors import DataError
-from adaptcl.units.tensors import Tensors, each_tensor, mapped
+from adaptcl.seeds import process_generators_seeded
+from adaptcl.units.tensors import Tensors, each_tensor, mapped, shapes_in_words
+
+Read: TypeAlias = Callable[[list[int]], tuple[Tensors, Any]]
+"""Reads the inputs of the samples with these numbers, and their targets, or None without any."""
 
 SEVERAL = "several tensors"  # the kind of inputs that are a tuple or a dictionary
+CHUNK = 256  # samples that are read together when a data set is gone through
+_LEAST_PART = 4  # data may take this part of the memory: dealing it to workers copies it
+
+
+@dataclass(frozen=True, eq=False)
+class Items:
+    """The inputs of N samples that are read whenever a batch needs them, not kept in memory.
+
+    They either fill more of the memory than data should, or differ each time they are read, such as
+    images with random crops. The latter draw from a seed that the numbers of a batch's samples
+    make. Every epoch of every worker has its own order, drawn from the run's seed, so every epoch
+    sees other crops, and the same run always the same ones, whichever thread is faster and after a
+    resumption too. A test goes through its samples in one order, so it always sees the same crops.
+    """
+
+    read: Read
+    rows: Tensor  # the numbers of the samples in the data set they are read from
+    example: Tensors
+    """Inputs of one or two samples. Of whole numbers these are the lowest and the highest."""
+    varies: bool = False  # whether a sample differs each time it is read
+    checksum: int = 0
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def take(self, indexes: Tensor) -> Items:
+        return replace(self, rows=self.rows[indexes.cpu()])
+
+    def batch(self, indexes: Tensor) -> tuple[Tensors, Any]:
+        rows = self.rows[indexes.cpu()]
+        if not self.varies:
+            return self.read(rows.tolist())
+        with process_generators_seeded(zlib.crc32(rows.numpy().data)):
+            return self.read(rows.tolist())
+
+    def chunks(self) -> Iterator[tuple[Tensors, Any]]:
+        """Go through all samples in their order."""
+        for begin in range(0, len(self), CHUNK):
+            yield self.batch(torch.arange(begin, min(begin + CHUNK, len(self))))
+
+    def noting(self, inputs: Tensors) -> Items:
+        """These items, with the next chunk counted in the checksum and in the example."""
+        parts = [self.example, inputs] if each_tensor(self.example) else [inputs]
+        whole = any(each.dtype == torch.int64 for each in each_tensor(inputs))
+        example = extremes(parts) if whole else mapped(lambda each: each[:2].clone(), parts[0])
+        return replace(self, example=example, checksum=_checksum(inputs, self.checksum))
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,8 +82,8 @@ class Samples:
     int64 [N], or numbers of any shape [N, ...], or several tensors as well. `batch` scales images
     to [0, 1] and then normalises inputs by `mean` and `std` per channel, if these are given.
 
-    `inputs` may also be `Items`, which are read when a batch needs them. What comes along as their
-    targets then counts in place of `targets`, which are those of one reading.
+    `inputs` may also be `Items`. What comes along as their targets then counts in place of
+    `targets`, which are those of one reading.
     """
 
     inputs: Any
@@ -45,11 +97,10 @@ class Samples:
     shift: Tensor | None = field(init=False, repr=False, default=None)
 
     def __post_init__(self) -> None:
-        example = self.example
-        check_inputs(example)
-        whole = self.inputs if isinstance(self.inputs, Items) else each_tensor(example)[0]
-        _check_targets(self.targets, len(whole))
-        _check_normalisation(example, self.mean, self.std)
+        check_inputs(self.example)
+        whole = self.inputs if isinstance(self.inputs, Items) else each_tensor(self.example)[0]
+        check_targets(self.targets, len(whole))
+        check_normalisation(self.example, self.mean, self.std)
         if self.kind == "uint8" or self.mean is not None:
             scale, shift = scaling(self.shape, self.kind, self.mean, self.std, self.device)
             object.__setattr__(self, "scale", scale)
@@ -85,7 +136,7 @@ class Samples:
         if not isinstance(self.targets, Tensor) or not self.has_labels:
             raise DataError(
                 f"Labels must be one int64 class number a sample, but these are "
-                f"{described_targets(self.targets)}."
+                f"{shapes_in_words(self.targets)}."
             )
         return self.targets
 
@@ -98,10 +149,9 @@ class Samples:
     def take(self, indexes: Tensor) -> Samples:
         """Only the samples at `indexes`, in that order."""
         indexes = indexes.to(self.device)
-        targets = _chosen(self.targets, indexes)
-        if isinstance(self.inputs, Items):
-            return replace(self, inputs=self.inputs.take(indexes), targets=targets)
-        return replace(self, inputs=_chosen(self.inputs, indexes), targets=targets)
+        is_read = isinstance(self.inputs, Items)
+        inputs = self.inputs.take(indexes) if is_read else _chosen(self.inputs, indexes)
+        return replace(self, inputs=inputs, targets=_chosen(self.targets, indexes))
 
     def in_memory(self) -> Samples:
         """The same samples, with inputs that are read on demand read now."""
@@ -146,28 +196,60 @@ def _on(tensors: Tensors, device: torch.device | str) -> Tensors:
 def joined(parts: Sequence[Samples]) -> Samples:
     """All samples of several parts of one data set, in memory."""
     parts = [each.in_memory() for each in parts]
+    inputs, targets = ([each.inputs for each in parts], [each.targets for each in parts])
     return replace(
-        parts[0],
-        inputs=joined_tensors([each.inputs for each in parts]),
-        targets=joined_tensors([each.targets for each in parts]),
+        parts[0], inputs=combined(torch.cat, inputs), targets=combined(torch.cat, targets)
     )
 
 
-def joined_tensors(parts: Sequence[Tensors]) -> Tensors:
-    """The same structure with all samples of each tensor."""
-    columns = [torch.cat(each) for each in zip(*map(each_tensor, parts), strict=True)]
+def combined(function: Callable[[Any], Tensor], parts: Sequence[Any]) -> Any:
+    """The same structure with `function` of each tensor's values in all parts."""
     if isinstance(parts[0], Tensor):
-        return columns[0]
+        return function(parts)
     if isinstance(parts[0], Mapping):
-        return dict(zip(parts[0], columns, strict=True))
-    return tuple(columns)
+        return {name: function([part[name] for part in parts]) for name in parts[0]}
+    return tuple(map(function, zip(*parts, strict=True)))
 
 
-def described_targets(targets: Tensors) -> str:
-    """Type and shape in words, for error messages."""
-    if isinstance(targets, Tensor):
-        return f"{targets.dtype} of the shape {list(targets.shape)}"
-    return f"{len(each_tensor(targets))} tensors"
+def extremes(parts: Sequence[Tensors]) -> Tensors:
+    """For every tensor of the inputs its samples with the lowest and the highest number."""
+
+    def ends(column: Sequence[Tensor]) -> Tensor:
+        low = min(column, key=lambda each: each.min())
+        high = max(column, key=lambda each: each.max())
+        lowest = low.reshape(len(low), -1).amin(1).argmin()
+        highest = high.reshape(len(high), -1).amax(1).argmax()
+        return torch.stack([low[int(lowest)].cpu(), high[int(highest)].cpu()])
+
+    found: Tensors = combined(ends, parts)
+    return found
+
+
+def fits_in_memory(size: int) -> bool:
+    """Whether data of so many bytes should be kept in memory."""
+    return size <= memory() // _LEAST_PART
+
+
+def memory() -> int:
+    """Bytes of memory that this machine has."""
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def checksums(samples: Samples) -> tuple[int, int]:
+    """Checksums of the inputs and of the targets, which identify data without storing it."""
+    inputs = samples.inputs
+    found = inputs.checksum if isinstance(inputs, Items) else _checksum(inputs)
+    return found, _checksum(samples.targets)
+
+
+def _checksum(tensors: Tensors, before: int = 0) -> int:
+    for tensor in each_tensor(tensors):
+        bytes_ = tensor.detach().cpu().contiguous().view(torch.uint8).numpy().data
+        before = zlib.crc32(bytes_, before)
+    return before
+
+
+# Data sets --------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
@@ -186,10 +268,7 @@ class DataSet:
                 f"inputs {list(self.test.shape)}; both must be equal."
             )
         for part, samples in (("training", self.train), ("test", self.test)):
-            if not self.classes:
-                continue
-            highest = int(samples.labels.max())
-            if highest >= len(self.classes):
+            if self.classes and (highest := int(samples.labels.max())) >= len(self.classes):
                 raise DataError(
                     f"{self.name}: a {part} label is {highest}, but with {len(self.classes)} "
                     f"classes labels go from 0 to {len(self.classes) - 1}."
@@ -213,23 +292,6 @@ class DataSet:
         if first.is_floating_point():
             return 1 if first.ndim == 1 else int(first.shape[1])
         return 1 + max(int(each_tensor(part.targets)[0].max()) for part in (self.train, self.test))
-
-
-def scaling(
-    shape: tuple[int, ...],
-    kind: str,
-    mean: tuple[float, ...] | None,
-    std: tuple[float, ...] | None,
-    device: torch.device | None = None,
-) -> tuple[Tensor, Tensor]:
-    """The factor and the summand that normalise inputs, after scaling uint8 images to [0, 1]."""
-    means = torch.tensor(mean or (0.0,) * shape[0], dtype=torch.float64)
-    stds = torch.tensor(std or (1.0,) * shape[0], dtype=torch.float64)
-    by_channel = (-1, *(1 for _ in shape[1:]))
-    largest = 255 if kind == "uint8" else 1
-    scale = (1 / (largest * stds)).view(by_channel).to(device, torch.float32)
-    shift = (-means / stds).view(by_channel).to(device, torch.float32)
-    return scale, shift
 
 
 def with_common_classes(parts: Sequence[Samples]) -> list[Samples]:
@@ -260,17 +322,35 @@ def renumbered(samples: Samples, names: tuple[str, ...]) -> Samples:
     return replace(samples, targets=table[samples.labels], classes=names)
 
 
+# Normalisation ----------------------------------------------------------------------------------
+
+
+def scaling(
+    shape: tuple[int, ...],
+    kind: str,
+    mean: tuple[float, ...] | None,
+    std: tuple[float, ...] | None,
+    device: torch.device | None = None,
+) -> tuple[Tensor, Tensor]:
+    """The factor and the summand that normalise inputs, after scaling uint8 images to [0, 1]."""
+    means = torch.tensor(mean or (0.0,) * shape[0], dtype=torch.float64)
+    stds = torch.tensor(std or (1.0,) * shape[0], dtype=torch.float64)
+    by_channel = (-1, *(1 for _ in shape[1:]))
+    largest = 255 if kind == "uint8" else 1
+    scale = (1 / (largest * stds)).view(by_channel).to(device, torch.float32)
+    shift = (-means / stds).view(by_channel).to(device, torch.float32)
+    return scale, shift
+
+
 def channel_statistics(images: Tensor | Items) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Mean and standard deviation of every channel of uint8 images [N, C, H, W], in [0, 1].
 
     Histograms give exact results for any number of images, without a float copy of them. A
     constant channel gets the deviation 1, so that it can still be normalised.
     """
+    chunks = (inputs for inputs, _ in images.chunks()) if isinstance(images, Items) else [images]
+    histograms = sum(torch.stack(list(map(_histogram, chunk.unbind(1)))) for chunk in chunks)
     levels = torch.arange(256, dtype=torch.float64) / 255
-    if isinstance(images, Items):
-        histograms = sum(_histograms(each_tensor(inputs)[0]) for inputs, _ in images.chunks())
-    else:
-        histograms = _histograms(images)
     means, stds = [], []
     for counts in torch.as_tensor(histograms).double():
         shares = counts / counts.sum()
@@ -281,117 +361,5 @@ def channel_statistics(images: Tensor | Items) -> tuple[tuple[float, ...], tuple
     return tuple(means), tuple(stds)
 
 
-def _histograms(images: Tensor) -> Tensor:
-    channels = [torch.bincount(each.flatten(), minlength=256).cpu() for each in images.unbind(1)]
-    return torch.stack(channels)
-
-
-def checksums(samples: Samples) -> tuple[int, int]:
-    """Checksums of the inputs and of the targets, which identify data without storing it."""
-    inputs = samples.inputs
-    found = inputs.checksum if isinstance(inputs, Items) else checksum_of(inputs)
-    return found, checksum_of(samples.targets)
-
-
-def check_inputs(inputs: Tensors) -> None:
-    """An error if a model cannot be trained on these."""
-    tensors = each_tensor(inputs)
-    if not tensors or any(each.ndim == 0 or len(each) == 0 for each in tensors):
-        raise DataError("There are no samples: a data set needs at least one.")
-    if isinstance(inputs, Tensor):
-        _check_input(inputs)
-        return
-    if len({len(each) for each in tensors}) > 1:
-        counts = ", ".join(str(len(each)) for each in tensors)
-        raise DataError(f"The tensors of the inputs have {counts} samples; all must be equal.")
-    for each in tensors:
-        if each.dtype == torch.uint8:
-            raise DataError(
-                "uint8 inputs are scaled only if they are the only inputs; convert them to float."
-            )
-        if each.dtype != torch.bool:  # a mask
-            _check_input(each)
-
-
-def _check_input(inputs: Tensor) -> None:
-    if inputs.dtype == torch.uint8:
-        if inputs.ndim != 4:
-            raise DataError(
-                f"uint8 inputs are taken for images [N, C, H, W], but these have the shape "
-                f"{list(inputs.shape)}; reshape them, or convert them to float."
-            )
-    elif inputs.dtype == torch.int64:
-        return
-    elif not inputs.dtype.is_floating_point:
-        raise DataError(
-            f"Inputs must be uint8 images, floats, or int64 numbers such as tokens, but these are "
-            f"{inputs.dtype}."
-        )
-    elif (odd := _not_finite(inputs)) is not None:
-        raise DataError(
-            f"Inputs hold NaN or infinite values, in {int(odd.sum())} of {len(inputs)} samples, "
-            f"the first of them number {int(odd.int().argmax())}; replace or drop those samples."
-        )
-
-
-def _not_finite(tensor: Tensor) -> Tensor | None:
-    """Which samples hold a number that is not finite; None if there is none."""
-    finite = torch.isfinite(tensor)
-    return None if bool(finite.all()) else ~finite.flatten(1).all(1) if finite.ndim > 1 else ~finite
-
-
-def _check_targets(targets: Tensors, count: int) -> None:
-    for each in each_tensor(targets):
-        if each.ndim == 0 or len(each) != count:
-            number = len(each) if each.ndim else 1
-            raise DataError(f"There are {count} inputs but {number} labels; both must be equal.")
-        if each.is_floating_point():
-            if (odd := _not_finite(each)) is not None:
-                raise DataError(
-                    f"Targets hold NaN or infinite values, in {int(odd.sum())} of {count} samples; "
-                    "replace or drop those samples."
-                )
-        elif each.dtype not in (torch.int64, torch.bool):
-            raise DataError(f"Targets must be int64 or floats, but these are {each.dtype}.")
-    if isinstance(targets, Tensor) and targets.dtype == torch.int64 and targets.ndim == 1:
-        _check_labels(targets)
-
-
-_MOST_CLASSES = 2**16
-_GAPS = 100  # numbers for each class that occurs, above which labels cannot be class numbers
-
-
-def _check_labels(labels: Tensor) -> None:
-    lowest = int(labels.min())
-    if lowest < 0:
-        raise DataError(
-            f"Labels must count from 0, but there is a label {lowest}, that of sample "
-            f"{int(labels.argmin())}."
-        )
-    highest = int(labels.max())
-    # A model has a score for every number, so one wrong label could cost gigabytes.
-    if highest >= _MOST_CLASSES and highest > _GAPS * (distinct := len(torch.unique(labels))):
-        raise DataError(
-            f"Labels must count from 0, but there is a label {highest:,}, that of sample "
-            f"{int(labels.argmax())}, and only {distinct:,} different ones; number the classes "
-            "from 0, or give labels as names."
-        )
-
-
-def _check_normalisation(
-    inputs: Tensors, mean: tuple[float, ...] | None, std: tuple[float, ...] | None
-) -> None:
-    if mean is None and std is None:
-        return
-    if mean is None or std is None:
-        raise DataError("mean and std go together: give both or neither.")
-    if not isinstance(inputs, Tensor) or inputs.dtype == torch.int64 or inputs.ndim < 2:
-        raise DataError("mean and std are for images, and for floats that have channels.")
-    channels = inputs.shape[1]
-    if len(mean) != channels or len(std) != channels:
-        raise DataError(
-            f"Images of {channels} channels need {channels} means and stds, "
-            f"but there are {len(mean)} and {len(std)}."
-        )
-    if min(std) <= 0:
-        raise DataError(f"Every std must be above 0, but one is {min(std)}.")
+def _histogram(channel: Tensor) -> Tensor:
+    return torch.bincount(channel.flatten(), minlength=256).cpu()

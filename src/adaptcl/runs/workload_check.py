@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from adaptcl.data import Samples
-from adaptcl.data.items import extremes
+from adaptcl.data.samples import extremes
 from adaptcl.errors import AdaptCLError, DataError, SettingError, TraceError, describe_type
 from adaptcl.runs.workload import Workload
 from adaptcl.training.batches import smallest_batch

@@ -16,8 +16,7 @@ import torch
 from torch import nn
 
 from adaptcl.data import Samples
-from adaptcl.data.items import Items
-from adaptcl.data.samples import joined
+from adaptcl.data.samples import Items, joined
 from adaptcl.errors import SettingError
 from adaptcl.training.cpu.layout import cpu_layout
 from adaptcl.training.gpu.captured_buffers import give_back

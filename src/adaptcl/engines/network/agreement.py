@@ -16,8 +16,7 @@ from typing import Any
 import torch
 
 from adaptcl.data.description import Inputs, OddError, forms_in_words, read_inputs
-from adaptcl.data.items import CHUNK
-from adaptcl.data.samples import DataSet, Samples
+from adaptcl.data.samples import CHUNK, DataSet, Samples
 from adaptcl.engines.network.frames import Frame, is_whole_number
 from adaptcl.engines.network.invitation import Reply
 from adaptcl.errors import DataError, UpdateError
