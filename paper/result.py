@@ -13,7 +13,7 @@ import json
 import os
 import platform
 import subprocess
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,9 +21,7 @@ from typing import Any
 import torch
 
 import adaptcl
-from adaptcl.data import tiny_imagenet
-from adaptcl.data.cifar import CIFAR10, CIFAR100, Cifar
-from adaptcl.data.data_dir import locate
+from adaptcl.data import DATASETS
 from adaptcl.errors import AdaptCLError, SettingError
 from adaptcl.records import RoundRecord, Summary
 from adaptcl.storage import written_whole
@@ -84,9 +82,10 @@ def commit() -> str:
 
 def data_sha256(name: str, data_dir: Path | None) -> str:
     """The SHA-256 of a data set's file, or of all files of its folder in order."""
-    if name not in _PLACES:
+    if name not in DATASETS:
         raise SettingError(f"An experiment needs data known by name, but its data is {name!r}.")
-    place = _PLACES[name](data_dir)
+    archive = DATASETS[name].archive
+    place = _SHIPPED[name] if archive is None else archive.locate(name, data_dir)
     files = [place] if place.is_file() else sorted(p for p in place.rglob("*") if p.is_file())
     digest = hashlib.sha256()
     for file in files:
@@ -96,23 +95,10 @@ def data_sha256(name: str, data_dir: Path | None) -> str:
     return digest.hexdigest()
 
 
-def _tiny_imagenet(data_dir: Path | None) -> Path:
-    return locate(tiny_imagenet.NAME, data_dir, tiny_imagenet.PACKED, tiny_imagenet.ARCHIVE.folder)
-
-
-_PLACES: dict[str, Callable[[Path | None], Path]] = {
-    "digits": lambda _: _PACKAGE / "data" / "files" / "digits.npz",
-    "fashion": lambda _: _PACKAGE / "data" / "files" / "fashion-mnist-8000.npz",
-    "cifar10": lambda data_dir: _cifar(CIFAR10, data_dir),
-    "cifar100": lambda data_dir: _cifar(CIFAR100, data_dir),
-    "tiny-imagenet": _tiny_imagenet,
-    "tiny-imagenet-100": _tiny_imagenet,
+_SHIPPED = {
+    "digits": _PACKAGE / "data" / "files" / "digits.npz",
+    "fashion": _PACKAGE / "data" / "files" / "fashion-mnist-8000.npz",
 }
-"""Where each data set's file or folder is."""
-
-
-def _cifar(source: Cifar, data_dir: Path | None) -> Path:
-    return locate(source.name, data_dir, source.packed, source.archive.folder)
 
 
 def _git(folder: Path, *words: str) -> str | None:

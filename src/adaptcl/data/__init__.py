@@ -1,14 +1,211 @@
-"""Data sets: loading them, and splitting them among the workers."""
+"""Data sets: loading them by name, and splitting them among the workers.
 
-from adaptcl.data.convert import as_samples
-from adaptcl.data.data_dir import Archive, OnProgress, silent
-from adaptcl.data.npz import pack
+A new data set is one function that loads it and one line in `DATASETS`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from adaptcl.custom import call_custom, custom_function
+from adaptcl.data.columns import TargetKind
+from adaptcl.data.convert import as_samples, part_as_samples
+from adaptcl.data.description import BY_WORKERS, DESCRIBED
+from adaptcl.data.images import OnProgress, pack, read_folder, read_packed, silent
+from adaptcl.data.npz import names_in, read_arrays, read_npz
+from adaptcl.data.official import (
+    CIFAR10,
+    CIFAR100,
+    TINY_IMAGENET,
+    Archive,
+    extract,
+    fetch,
+    load_first_100,
+    load_tiny_imagenet,
+)
 from adaptcl.data.partition import missing_classes
 from adaptcl.data.samples import DataSet, Samples
-from adaptcl.data.sources import DATASETS, DataSource, anchored, get, load
+from adaptcl.errors import DataError, SettingError, describe_type
+from adaptcl.suggestions import hint_at_value
+
+FOLDER = "folder:"  # prefix of the path of images sorted into folders
+
+
+def load_digits(data_dir: Path | None = None, progress: OnProgress = silent) -> DataSet:
+    """The classic 8×8 handwritten digits: 1,437 training and 360 test images."""
+    return _load_shipped("digits", "digits.npz", mean=0.3045, std=0.3755)
+
+
+def load_fashion(data_dir: Path | None = None, progress: OnProgress = silent) -> DataSet:
+    """A part of Fashion-MNIST: 6,000 training and 2,000 test images, grayscale 28×28."""
+    return _load_shipped("fashion", "fashion-mnist-8000.npz", mean=0.2860, std=0.3530)
+
+
+def _load_shipped(name: str, filename: str, mean: float, std: float) -> DataSet:
+    """One of the small data sets that ship with the package; images are uint8 [N, H, W].
+
+    The files store images class by class, because that compresses best. Loading interleaves the
+    classes, so that any prefix is a fair sample.
+    """
+    wanted = ["classes", "train_images", "train_labels", "test_images", "test_labels"]
+    with resources.as_file(resources.files("adaptcl.data") / "files" / filename) as path:
+        arrays = read_npz(path, wanted)
+
+    def samples(part: str) -> Samples:
+        labels = torch.from_numpy(arrays[f"{part}_labels"].astype(np.int64))
+        images = torch.from_numpy(arrays[f"{part}_images"]).unsqueeze(1)
+        return Samples(images, labels, (mean,), (std,)).take(_interleaved(labels))
+
+    classes = tuple(str(label) for label in arrays["classes"])
+    return DataSet(name, samples("train"), samples("test"), classes)
+
+
+def _interleaved(labels: Tensor) -> Tensor:
+    """The order that takes the first sample of each class, then the second of each, and so on."""
+    rank = torch.zeros_like(labels)
+    for label in torch.unique(labels):
+        members = labels == label
+        rank[members] = torch.arange(int(members.sum()))
+    return torch.argsort(rank, stable=True)
+
+
+@dataclass(frozen=True)
+class DataSource:
+    """A data set known by name."""
+
+    name: str
+    summary: str
+    load: Callable[[Path | None, OnProgress], DataSet]
+    """Reads it from a data folder, which shipped ones do not need."""
+    archive: Archive | None = None  # where to download it; None if it is shipped
+
+
+DATASETS: dict[str, DataSource] = {
+    source.name: source
+    for source in (
+        DataSource("fashion", "8,000 images of Fashion-MNIST, shipped", load_fashion),
+        DataSource("digits", "1,797 handwritten digits of 8×8, shipped", load_digits),
+        DataSource("cifar10", "CIFAR-10", CIFAR10.load, CIFAR10.archive),
+        DataSource("cifar100", "CIFAR-100", CIFAR100.load, CIFAR100.archive),
+        DataSource(
+            "tiny-imagenet",
+            "Tiny-ImageNet, 200 classes, scaled to 32×32",
+            load_tiny_imagenet,
+            TINY_IMAGENET,
+        ),
+        DataSource(
+            "tiny-imagenet-100",
+            "the first 100 classes of Tiny-ImageNet",
+            load_first_100,
+            TINY_IMAGENET,
+        ),
+    )
+}
+
+
+def load(
+    name: str,
+    data_dir: Path | None = None,
+    progress: OnProgress = silent,
+    targets: TargetKind = "labels",
+) -> DataSet:
+    """Load the data set called `name`; plain arrays and functions may have other targets.
+
+    A name is one of DATASETS, `folder:PATH` (images in train/CLASS and test/CLASS), the path of an
+    .npz file (packed, or of plain arrays), or `package.module:load`, a function of `data_dir`.
+    """
+    if name in DATASETS:
+        return DATASETS[name].load(data_dir, progress)
+    if name.startswith(FOLDER):
+        return read_folder(Path(name.removeprefix(FOLDER)), progress=progress)
+    if name.startswith(DESCRIBED) or name == BY_WORKERS:
+        raise SettingError(
+            f"data is {name!r}, which describes samples but has none; only a server whose workers "
+            "test the model can do without."
+        )
+    if name.endswith(".npz"):
+        if names_in(Path(name)).isdisjoint({"x_train", "x_test"}):
+            return read_packed(Path(name), progress=progress)
+        return read_arrays(Path(name), targets)
+    if re.fullmatch(r"[\w.]+:\w+", name):
+        return _load_custom(name, data_dir, targets)
+    raise SettingError(
+        f"There is no data set {name!r}; there are {', '.join(DATASETS)}, folder:PATH, the path "
+        f"of an .npz file, and package.module:load{hint_at_value(name, DATASETS)}"
+    )
+
+
+def _load_custom(name: str, data_dir: Path | None, targets: TargetKind = "labels") -> DataSet:
+    """Load a data set with the function `package.module:load`, which is given `data_dir`.
+
+    It returns a DataSet, or a pair (train, test) of anything that `as_samples` accepts.
+    """
+    gives = "a DataSet or a pair (train, test)"
+    factory = custom_function(name, "a data set", ("data_dir",), gives)
+    made = call_custom(name, factory, data_dir)
+    if isinstance(made, DataSet):
+        return made
+    if not isinstance(made, tuple | list) or len(made) != 2:
+        number = f" of {len(made)}" if isinstance(made, tuple | list) else ""
+        raise DataError(
+            f"{name} returned {describe_type(made)}{number}, not a DataSet or a pair (train, test)."
+        )
+    train, test = (
+        part_as_samples(f"The {part} part that {name} returned", each, targets)
+        for part, each in zip(("training", "test"), made, strict=True)
+    )
+    return DataSet.of(name, train, test, has_classes=targets == "labels")
+
+
+def anchored(name: str) -> str:
+    """The name of the same data set in every working directory: paths become absolute."""
+    if name in DATASETS:
+        return name
+    for prefix in (FOLDER, DESCRIBED):
+        if name.startswith(prefix):
+            return prefix + os.path.abspath(name.removeprefix(prefix))
+    return os.path.abspath(name) if name.endswith(".npz") else name
+
+
+def get(name: str, data_dir: Path, url: str | None = None, progress: OnProgress = silent) -> Path:
+    """Download the official archive of `name`, unpack it into `data_dir` and return its folder.
+
+    `url` is another address of the same archive. An archive that already lies in `data_dir` is
+    used and kept; a downloaded one is removed after unpacking.
+    """
+    archive = DATASETS[name].archive if name in DATASETS else None
+    if archive is None:
+        reason = "is shipped with AdaptCL" if name in DATASETS else "is not known"
+        gettable = ", ".join(each.name for each in DATASETS.values() if each.archive)
+        raise SettingError(f"The data set {name!r} {reason}; those to get are {gettable}.")
+    target = data_dir / archive.folder
+    if target.is_dir():
+        return target
+    file = data_dir / archive.filename
+    was_there = file.exists()
+    try:
+        data_dir.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise DataError(f"{data_dir} cannot be made: {error.strerror}.") from error
+    fetch(url or archive.url, archive.checksum, file, progress)
+    extract(file, archive.folder, data_dir)
+    if not was_there:
+        file.unlink()
+    return target
+
 
 __all__ = [
     "DATASETS",
+    "FOLDER",
     "Archive",
     "DataSet",
     "DataSource",

@@ -85,6 +85,14 @@ def as_samples(
     )
 
 
+def part_as_samples(name: str, part: Any, targets: TargetKind) -> Samples:
+    """Make Samples of one part of a data set; an error names the part."""
+    try:
+        return as_samples(part, targets)
+    except DataError as error:
+        raise DataError(f"{name} cannot be used: {error}") from error
+
+
 def begins_a_data_set(item: Any) -> bool:
     """Whether a list that begins with this item is one data set, not one for each worker.
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -57,13 +57,19 @@ LABEL = Form((), "int64")  # one class number
 
 def forms_of(tensors: Tensors) -> Forms:
     """The forms of samples, of which the first dimension counts how many there are."""
-    if isinstance(tensors, Mapping):
-        return {name: _form_of(tensor) for name, tensor in tensors.items()}
-    return _form_of(tensors) if isinstance(tensors, Tensor) else tuple(map(_form_of, tensors))
+
+    def form(tensor: Tensor) -> Form:
+        return Form(tuple(tensor.shape[1:]), str(tensor.dtype).removeprefix("torch."))
+
+    forms: Forms = _mapped(form, tensors)
+    return forms
 
 
-def _form_of(tensor: Tensor) -> Form:
-    return Form(tuple(tensor.shape[1:]), str(tensor.dtype).removeprefix("torch."))
+def _mapped(function: Callable[[Any], Any], structure: Any) -> Any:
+    """The same structure with `function` of each tensor or form in it."""
+    if isinstance(structure, Mapping):
+        return {name: function(each) for name, each in structure.items()}
+    return tuple(map(function, structure)) if isinstance(structure, tuple) else function(structure)
 
 
 def forms_in_words(forms: Forms) -> str:
@@ -144,84 +150,63 @@ def read_inputs(values: Any) -> Inputs:
     """A description out of JSON, of which everything is checked: it may come from another machine,
     and decides the size of the model that is built for it."""
     required = {"shape", "kind", "mean", "std", "classes"}
-    if not isinstance(values, dict) or not required <= values.keys():
-        raise OddError("inputs", values)
-    if values.keys() - required - {"parts", "targets", "outputs"}:
-        raise OddError("inputs", sorted(values))
+    _check("inputs", values, isinstance(values, dict) and required <= values.keys())
+    more = values.keys() - required - {"parts", "targets", "outputs"}
+    _check("inputs", sorted(values), not more)
+    kind, mean, std, classes = (values[name] for name in ("kind", "mean", "std", "classes"))
+    _check("kind", kind, kind == SEVERAL or kind in _KINDS)
     parts = None if values.get("parts") is None else _forms("parts", values["parts"])
-    shape, kind = _shape("shape", values["shape"]), values["kind"]
-    if kind != SEVERAL:
-        _check_kind(kind)
-        if parts is not None:
-            raise OddError("parts", values["parts"])
-    if (kind == "uint8" and len(shape) != 3) or (kind == SEVERAL and shape):
-        raise OddError("shape", values["shape"])
-    mean, std = values["mean"], values["std"]
-    if (mean is None) != (std is None):
-        raise OddError("std", std)
+    _check("parts", values.get("parts"), parts is None or kind == SEVERAL)
+    shape = _shape("shape", values["shape"])
+    is_other = (kind == "uint8" and len(shape) != 3) or (kind == SEVERAL and bool(shape))
+    _check("shape", values["shape"], not is_other)
+    _check("std", std, (mean is None) == (std is None))
     if mean is not None:
-        if not shape or not (kind == "uint8" or kind.startswith("float")):
-            raise OddError("mean", mean)
+        is_scaled = kind == "uint8" or kind.startswith("float")
+        _check("mean", mean, bool(shape) and is_scaled)
         mean, std = _by_channel("mean", mean, shape[0]), _by_channel("std", std, shape[0])
-        if min(std) <= 0:
-            raise OddError("std", std)
+        _check("std", std, min(std) > 0)
     outputs = values.get("outputs", 0)
-    if type(outputs) is not int or not 0 <= outputs <= _NUMBERS:
-        raise OddError("outputs", outputs)
+    _check("outputs", outputs, type(outputs) is int and 0 <= outputs <= _NUMBERS)
     targets = _forms("targets", values["targets"]) if "targets" in values else LABEL
-    return Inputs(shape, kind, mean, std, _names(values["classes"]), parts, targets, outputs)
+    is_list = isinstance(classes, list) and len(classes) <= _CLASSES
+    _check("classes", classes, is_list and all(map(_is_text, classes)))
+    return Inputs(shape, kind, mean, std, tuple(classes), parts, targets, outputs)
+
+
+def _check(name: str, value: object, fits: bool) -> None:
+    if not fits:
+        raise OddError(name, value)
 
 
 def _forms(name: str, value: Any) -> Forms:
+    def form(each: Any) -> Form:
+        _check(name, value, isinstance(each, dict) and set(each) == {"shape", "kind"})
+        _check("kind", each["kind"], each["kind"] in _KINDS)
+        return Form(_shape(name, each["shape"]), each["kind"])
+
     if isinstance(value, dict) and set(value) == {"shape", "kind"}:
-        return _form(name, value)
-    if isinstance(value, dict) and 1 <= len(value) <= _DIMENSIONS**2:
-        if not all(_is_text(each) for each in value):
-            raise OddError(name, value)
-        return {part: _form(name, each) for part, each in value.items()}
-    if isinstance(value, list) and 1 <= len(value) <= _DIMENSIONS**2:
-        return tuple(_form(name, each) for each in value)
-    raise OddError(name, value)
-
-
-def _form(name: str, value: Any) -> Form:
-    if not isinstance(value, dict) or set(value) != {"shape", "kind"}:
-        raise OddError(name, value)
-    _check_kind(value["kind"])
-    return Form(_shape(name, value["shape"]), value["kind"])
-
-
-def _check_kind(kind: Any) -> None:
-    if not isinstance(kind, str) or kind not in _KINDS:
-        raise OddError("kind", kind)
+        return form(value)
+    _check(name, value, isinstance(value, dict | list) and 1 <= len(value) <= _DIMENSIONS**2)
+    if isinstance(value, list):
+        return tuple(map(form, value))
+    _check(name, value, all(map(_is_text, value)))
+    return {part: form(each) for part, each in value.items()}
 
 
 def _shape(name: str, value: Any) -> tuple[int, ...]:
-    if (
-        not isinstance(value, list)
-        or len(value) > _DIMENSIONS
-        or not all(type(each) is int and 1 <= each <= _NUMBERS for each in value)
-        or math.prod(value) > _NUMBERS
-    ):
-        raise OddError(name, value)
+    is_short = isinstance(value, list) and len(value) <= _DIMENSIONS
+    fits = is_short and all(type(each) is int and 1 <= each <= _NUMBERS for each in value)
+    _check(name, value, fits and math.prod(value) <= _NUMBERS)
     return tuple(value)
 
 
 def _by_channel(name: str, value: Any, channels: int) -> tuple[float, ...]:
-    if (
-        not isinstance(value, list)
-        or len(value) != channels
-        # Whole numbers of any length are finite, but no float.
-        or not all(type(each) in (int, float) and abs(each) < 1e30 for each in value)
-    ):
-        raise OddError(name, value)
+    fits = isinstance(value, list) and len(value) == channels
+    # Whole numbers of any length are finite, but no float.
+    numbers = fits and all(type(each) in (int, float) and abs(each) < 1e30 for each in value)
+    _check(name, value, numbers)
     return tuple(float(each) for each in value)
-
-
-def _names(value: Any) -> tuple[str, ...]:
-    if not isinstance(value, list) or len(value) > _CLASSES or not all(map(_is_text, value)):
-        raise OddError("classes", value)
-    return tuple(value)
 
 
 def _is_text(value: object) -> bool:
@@ -239,22 +224,17 @@ def read_description(path: Path) -> Inputs:
     if not isinstance(values, dict) or not values.keys() & {"shape", "parts"}:
         raise DataError(f"{path} must hold a JSON object with a `shape`.")
     several = {"shape": [], "kind": SEVERAL} if "parts" in values else {"kind": "uint8"}
-    usual = {**several, "mean": None, "std": None, "classes": []}
+    values = {**several, "mean": None, "std": None, "classes": [], **values}
+    count = values["classes"]
+    if type(count) is int and 1 <= count <= _CLASSES:
+        values["classes"] = list(map(str, range(count)))
     try:
-        known = read_inputs(usual | _named(values))
+        known = read_inputs(values)
     except OddError as odd:
         raise DataError(f"{path}: {odd}, which cannot be.") from None
     if not known.width:
         raise DataError(f"{path}: it must have `classes`, or `outputs` where there are none.")
     return known
-
-
-def _named(values: dict[str, Any]) -> dict[str, Any]:
-    """The values with the names of classes, where only their number is given."""
-    count = values.get("classes")
-    if type(count) is not int or not 1 <= count <= _CLASSES:
-        return values
-    return {**values, "classes": list(map(str, range(count)))}
 
 
 def made_up(known: Inputs) -> Samples:
@@ -273,14 +253,5 @@ def made_up(known: Inputs) -> Samples:
         kind = getattr(torch, form.kind)  # there is a class 0, and a number 1 with any loss
         return torch.full((2, *form.shape), kind.is_floating_point, dtype=kind)
 
-    return Samples(
-        _made(inputs, known.inputs), _made(targets, known.targets), known.mean, known.std
-    )
-
-
-def _made(make: Any, forms: Forms) -> Any:
-    if isinstance(forms, Form):
-        return make(forms)
-    if isinstance(forms, Mapping):
-        return {name: make(form) for name, form in forms.items()}
-    return tuple(map(make, forms))
+    made = _mapped(inputs, known.inputs), _mapped(targets, known.targets)
+    return Samples(*made, known.mean, known.std)

@@ -348,11 +348,13 @@ def channel_statistics(images: Tensor | Items) -> tuple[tuple[float, ...], tuple
     Histograms give exact results for any number of images, without a float copy of them. A
     constant channel gets the deviation 1, so that it can still be normalised.
     """
-    chunks = (inputs for inputs, _ in images.chunks()) if isinstance(images, Items) else [images]
-    histograms = sum(torch.stack(list(map(_histogram, chunk.unbind(1)))) for chunk in chunks)
+    chunks: Any = [images]
+    if isinstance(images, Items):
+        chunks = (inputs for inputs, _ in images.chunks())
+    histograms: Any = sum(torch.stack([_histogram(c) for c in chunk.unbind(1)]) for chunk in chunks)
     levels = torch.arange(256, dtype=torch.float64) / 255
     means, stds = [], []
-    for counts in torch.as_tensor(histograms).double():
+    for counts in histograms.double():
         shares = counts / counts.sum()
         mean = float((shares * levels).sum())
         variance = float((shares * (levels - mean) ** 2).sum())

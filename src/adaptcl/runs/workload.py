@@ -18,10 +18,9 @@ from torch import nn
 from adaptcl import models
 from adaptcl.config import JobSettings
 from adaptcl.config.config import FROM_PYTHON
-from adaptcl.data import Samples, as_samples, load, partition
+from adaptcl.data import OnProgress, Samples, as_samples, load, partition, silent
 from adaptcl.data.columns import TargetKind
 from adaptcl.data.convert import Collate, begins_a_data_set
-from adaptcl.data.data_dir import OnProgress, silent
 from adaptcl.data.description import BY_WORKERS, DESCRIBED, LABEL, Inputs, made_up, read_description
 from adaptcl.data.samples import SEVERAL, checksums, with_common_classes
 from adaptcl.errors import DataError, SettingError, describe_type, suggest_instance

@@ -14,12 +14,11 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from adaptcl.data import DataSet, Samples, as_samples, load
+from adaptcl.data import FOLDER, DataSet, Samples, as_samples, load
 from adaptcl.data.columns import TargetKind
 from adaptcl.data.description import LABEL, Forms, Inputs, forms_in_words
-from adaptcl.data.image_folder import ImageFolder
+from adaptcl.data.images import ImageFolder
 from adaptcl.data.samples import Items
-from adaptcl.data.sources import FOLDER
 from adaptcl.engines.network.agreement import LocalStatistics
 from adaptcl.engines.network.invitation import MismatchError
 

@@ -1,3 +1,5 @@
+"""Data sets by name: known ones, paths, and the functions of a user."""
+
 from __future__ import annotations
 
 import hashlib
@@ -12,8 +14,7 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image
 
-from adaptcl.data import DATASETS, DataSet, get, load, pack
-from adaptcl.data.sources import load_digits, load_fashion
+from adaptcl.data import DATASETS, DataSet, get, load, load_digits, load_fashion, pack
 from adaptcl.errors import DataError, SettingError
 
 
@@ -171,3 +172,137 @@ def test_a_prefix_of_a_shipped_data_set_is_a_fair_sample_and_labels_fit(
     test, truth = dataset.test.batch(torch.arange(len(dataset.test)))
     nearest = torch.cdist(test.flatten(1), means).argmin(1)
     assert (nearest == truth).float().mean() > 0.6
+
+
+# Functions of a user ----------------------------------------------------------------------------
+
+MODULE = """
+import torch
+from numpy.typing import NDArray
+from PIL import Image
+from torch.utils.data import TensorDataset
+from adaptcl.data import DataSet, Samples
+
+def pair(data_dir):
+    labels = torch.tensor([0, 1, 2])
+    return TensorDataset(torch.eye(3), labels), (torch.eye(3), labels)
+
+def whole(data_dir):
+    samples = Samples(torch.eye(2), torch.tensor([0, 1]))
+    return DataSet(str(data_dir), samples, samples, ("left", "right"))
+
+def triple(data_dir):
+    return 1, 2, 3
+
+def ragged(data_dir):
+    return [(torch.zeros(2), 0), (torch.zeros(3), 0)], []
+
+def nothing_taken():
+    return pair(None)
+
+def nothing_given(data_dir):
+    pass
+
+def number(data_dir):
+    return 3
+
+def arrays(data_dir):
+    return torch.eye(3), torch.tensor([0, 1, 2])
+
+def fails(data_dir):
+    return data_dir / "train", data_dir / "test"
+
+constant = 3
+"""
+
+
+@pytest.fixture
+def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A package `adaptcl_test_pets.data` of a user."""
+    package = tmp_path / "adaptcl_test_pets"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "data.py").write_text(MODULE)
+    (package / "broken.py").write_text("import a_module_nobody_has")
+    monkeypatch.syspath_prepend(tmp_path)
+    return "adaptcl_test_pets.data"
+
+
+def test_a_factory_may_return_a_train_and_a_test_part(module: str) -> None:
+    dataset = load(f"{module}:pair", None)
+    assert dataset.name == f"{module}:pair"
+    assert dataset.classes == ("0", "1", "2")
+    assert torch.equal(dataset.train.inputs, dataset.test.inputs)
+
+
+def test_a_factory_is_given_the_data_folder_and_may_return_a_data_set(
+    module: str, tmp_path: Path
+) -> None:
+    dataset = load(f"{module}:whole", tmp_path)
+    assert dataset.name == str(tmp_path)
+    assert dataset.classes == ("left", "right")
+
+
+@pytest.mark.parametrize(
+    ("function", "sentence"),
+    [("absent", "has no absent"), ("constant", "but a data set must be a function or a class")],
+)
+def test_what_is_no_function_is_named(module: str, function: str, sentence: str) -> None:
+    with pytest.raises(SettingError, match=sentence):
+        load(f"{module}:{function}")
+
+
+def test_functions_of_pythons_own_are_not_called(tmp_path: Path) -> None:
+    with pytest.raises(SettingError, match="os is a module of Python's standard library"):
+        load("os:system", Path(f"touch {tmp_path}/called"))
+    assert not (tmp_path / "called").exists()
+
+
+@pytest.mark.parametrize("name", ["adaptcl_test_nobody.data:x", "adaptcl_test_pets.absent:x"])
+def test_a_module_that_is_not_there_is_named(module: str, name: str) -> None:
+    with pytest.raises(SettingError, match=f"There is no module {name[:-2]}"):
+        load(name)
+
+
+def test_an_error_within_the_users_module_is_shown_as_it_is(module: str) -> None:
+    with pytest.raises(ModuleNotFoundError, match="a_module_nobody_has"):
+        load("adaptcl_test_pets.broken:x")
+
+
+def test_a_factory_that_returns_something_else_is_refused(module: str) -> None:
+    for function, kind in (
+        ("triple", "a tuple of 3"),
+        ("nothing_given", "None"),
+        ("number", "an int"),
+    ):
+        with pytest.raises(DataError) as refused:
+            load(f"{module}:{function}")
+        assert str(refused.value) == (
+            f"{module}:{function} returned {kind}, not a DataSet or a pair (train, test)."
+        )
+
+
+def test_the_part_that_cannot_be_used_is_named(module: str) -> None:
+    with pytest.raises(
+        DataError, match=f"^The training part that {module}:ragged returned cannot .*: Sample 1"
+    ):
+        load(f"{module}:ragged")
+    with pytest.raises(DataError, match=r"^The training part .* give a pair \(inputs, labels\)\.$"):
+        load(f"{module}:arrays")
+
+
+def test_a_factory_that_takes_something_else_is_told_how_it_is_called(module: str) -> None:
+    with pytest.raises(SettingError) as refused:
+        load(f"{module}:nothing_taken")
+    assert str(refused.value) == (
+        f"{module}:nothing_taken is called as nothing_taken(data_dir) and must return a DataSet "
+        "or a pair (train, test), but it is defined as nothing_taken()."
+    )
+
+
+def test_an_error_inside_a_factory_is_shown_as_it_is_with_a_note_of_the_call(module: str) -> None:
+    with pytest.raises(TypeError, match="unsupported operand") as failed:
+        load(f"{module}:fails", None)
+    assert failed.value.__notes__ == [
+        f"This happened in {module}:fails, which was called as fails(None)."
+    ]

@@ -1,4 +1,4 @@
-"""Downloading an archive and unpacking it, also from servers and archives that mean harm."""
+"""Getting published data sets, also from servers and archives that mean harm, and reading them."""
 
 from __future__ import annotations
 
@@ -12,9 +12,14 @@ from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
+from numpy.typing import NDArray
+from PIL import Image
 
-from adaptcl.data.data_dir import Archive, extract, fetch
+from adaptcl.data import DataSet, Samples, load, pack
+from adaptcl.data.official import CIFAR10, TINY_STATISTICS, extract, fetch
 from adaptcl.errors import DataError, SettingError
 
 BODY = bytes(range(256)) * 4096
@@ -231,5 +236,181 @@ def test_a_folder_that_is_already_there_is_not_touched(tmp_path: Path, data_dir:
     assert everything_below(data_dir) == {"a", "a/mine"}
 
 
-def test_an_archive_knows_its_file_name() -> None:
-    assert Archive("https://example.org/x/y.zip", "0" * 32, "y").filename == "y.zip"
+# CIFAR ------------------------------------------------------------------------------------------
+
+
+def write_cifar10(data_dir: Path, pixels: NDArray[np.uint8]) -> Path:
+    """Five batches of 4 images, 10 test images; image i of all has the label i % 10."""
+    folder = data_dir / "cifar-10-batches-bin"
+    folder.mkdir(parents=True)
+    labels = (np.arange(30) % 10).astype(np.uint8)[:, None]
+    records = np.concatenate([labels, pixels[:30]], axis=1)
+    for batch in range(5):
+        (folder / f"data_batch_{batch + 1}.bin").write_bytes(
+            records[4 * batch : 4 * batch + 4].tobytes()
+        )
+    (folder / "test_batch.bin").write_bytes(records[20:].tobytes())
+    names = "\n".join(["airplane", "automobile", *"cdefghij"])
+    (folder / "batches.meta.txt").write_text(names + "\n\n")
+    return folder
+
+
+def write_cifar100(data_dir: Path, pixels: NDArray[np.uint8]) -> Path:
+    """Coarse label 7 everywhere, fine labels 60 to 99."""
+    folder = data_dir / "cifar-100-binary"
+    folder.mkdir(parents=True)
+    fine = np.arange(60, 100, dtype=np.uint8)
+    records = np.concatenate([np.full((40, 1), 7, np.uint8), fine[:, None], pixels], axis=1)
+    (folder / "train.bin").write_bytes(records[:30].tobytes())
+    (folder / "test.bin").write_bytes(records[30:].tobytes())
+    (folder / "fine_label_names.txt").write_text("\n".join(f"class {n}" for n in range(100)))
+    return folder
+
+
+def test_cifar10_is_read_from_its_binary_batches_in_order(
+    tmp_path: Path, pixels: NDArray[np.uint8]
+) -> None:
+    write_cifar10(tmp_path, pixels)
+    dataset = load("cifar10", tmp_path)
+    assert dataset.name == "cifar10"
+    assert dataset.classes[:2] == ("airplane", "automobile")
+    assert len(dataset.classes) == 10
+    assert dataset.train.labels.tolist() == [n % 10 for n in range(20)]
+    # Red plane first, row by row.
+    assert np.array_equal(dataset.train.inputs.numpy(), pixels[:20].reshape(-1, 3, 32, 32))
+    assert np.array_equal(dataset.test.inputs.numpy(), pixels[20:30].reshape(-1, 3, 32, 32))
+
+
+def test_cifar100_uses_the_fine_label(tmp_path: Path, pixels: NDArray[np.uint8]) -> None:
+    write_cifar100(tmp_path, pixels)
+    dataset = load("cifar100", tmp_path)
+    assert dataset.train.labels.tolist() == list(range(60, 90))
+    assert dataset.test.labels.tolist() == list(range(90, 100))
+    assert dataset.classes[99] == "class 99"
+    assert np.array_equal(dataset.test.inputs.numpy(), pixels[30:].reshape(-1, 3, 32, 32))
+
+
+def test_a_packed_file_is_found_before_the_official_folder(
+    tmp_path: Path, pixels: NDArray[np.uint8]
+) -> None:
+    write_cifar10(tmp_path, pixels)
+    images = torch.zeros(10, 3, 32, 32, dtype=torch.uint8)
+    samples = Samples(images, torch.arange(10))
+    dataset = DataSet("any", samples, samples, tuple("abcdefghij"))
+    pack(dataset, tmp_path / "cifar10-jpeg.npz")
+    found = load("cifar10", tmp_path)
+    assert found.name == "cifar10"
+    assert found.classes[0] == "a"
+    assert found.train.mean == CIFAR10.statistics[0]
+
+
+def test_a_packed_file_of_something_else_is_refused(tmp_path: Path, colour: DataSet) -> None:
+    pack(colour, tmp_path / "cifar10.npz")
+    with pytest.raises(DataError, match="is not cifar10: it has 3 classes"):
+        load("cifar10", tmp_path)
+
+
+def test_a_batch_cut_short_is_refused(tmp_path: Path, pixels: NDArray[np.uint8]) -> None:
+    batch = write_cifar10(tmp_path, pixels) / "data_batch_3.bin"
+    batch.write_bytes(batch.read_bytes()[:-5])
+    with pytest.raises(DataError, match=r"data_batch_3\.bin is damaged"):
+        load("cifar10", tmp_path)
+
+
+def test_a_missing_batch_is_named(tmp_path: Path, pixels: NDArray[np.uint8]) -> None:
+    (write_cifar10(tmp_path, pixels) / "data_batch_2.bin").unlink()
+    with pytest.raises(DataError, match=r"data_batch_2\.bin cannot be read"):
+        load("cifar10", tmp_path)
+
+
+def test_a_label_beyond_the_classes_is_refused(tmp_path: Path, pixels: NDArray[np.uint8]) -> None:
+    test_batch = write_cifar10(tmp_path, pixels) / "test_batch.bin"
+    test_batch.write_bytes(b"\x0a" + test_batch.read_bytes()[1:])
+    with pytest.raises(DataError, match="a test label is 10"):
+        load("cifar10", tmp_path)
+
+
+# Tiny-ImageNet ----------------------------------------------------------------------------------
+
+RED, GREEN, GRAY = (200, 0, 0), (0, 200, 0), 90
+
+
+@pytest.fixture
+def official(tmp_path: Path) -> Path:
+    """Two classes of two training images and three validation images, 64×64."""
+    folder = tmp_path / "tiny-imagenet-200"
+    for wordnet_id, colour in (("n02", RED), ("n01", GREEN)):
+        images = folder / "train" / wordnet_id / "images"
+        images.mkdir(parents=True)
+        for number in range(2):
+            image = Image.new("RGB", (64, 64), colour)
+            image.save(images / f"{wordnet_id}_{number}.JPEG", "JPEG", quality=95)
+    validation = folder / "val" / "images"
+    validation.mkdir(parents=True)
+    Image.new("RGB", (64, 64), RED).save(validation / "val_0.JPEG", "JPEG")
+    Image.new("L", (64, 64), GRAY).save(validation / "val_1.JPEG", "JPEG")
+    Image.new("RGB", (64, 64), GREEN).save(validation / "val_2.JPEG", "JPEG")
+    (folder / "val" / "val_annotations.txt").write_text(
+        "val_0.JPEG\tn02\t0\t0\t63\t63\nval_1.JPEG\tn02\t1\t1\t9\t9\nval_2.JPEG\tn01\t0\t0\t9\t9\n"
+    )
+    (folder / "wnids.txt").write_text("n02\nn01\n")
+    (folder / "words.txt").write_text("n00\tentity\nn01\tgoldfish, Carassius auratus\n")
+    return folder
+
+
+def test_the_official_folder_is_read_with_classes_in_order_of_their_ids(official: Path) -> None:
+    dataset = load("tiny-imagenet", official.parent)
+    assert dataset.classes == ("goldfish", "n02")
+    assert dataset.train.labels.tolist() == [0, 0, 1, 1]
+    assert dataset.test.labels.tolist() == [1, 1, 0]
+    assert dataset.train.shape == (3, 32, 32)
+    green, red = dataset.train.inputs[0], dataset.train.inputs[3]
+    assert green[1].float().mean() > 190
+    assert red[0].float().mean() > 190
+
+
+def test_gray_images_become_colour_ones(official: Path) -> None:
+    gray = load("tiny-imagenet", official.parent).test.inputs[1]
+    assert torch.equal(gray[0], gray[2])
+    assert (gray.int() - GRAY).abs().max() <= 2
+
+
+def test_a_packed_file_is_found_first(official: Path, colour: DataSet) -> None:
+    pack(colour, official.parent / "tinyimagenet32-jpeg.npz")
+    dataset = load("tiny-imagenet", official.parent)
+    assert dataset.name == "tiny-imagenet"
+    assert dataset.classes == ("a", "b", "c")
+    assert dataset.train.mean == TINY_STATISTICS[0]
+
+
+def test_an_unfinished_copy_is_refused(official: Path) -> None:
+    (official / "train" / "n01" / "images" / "n01_1.JPEG").unlink()
+    with pytest.raises(DataError, match="classes hold from 1 to 2 images"):
+        load("tiny-imagenet", official.parent)
+
+
+def test_a_damaged_image_is_named(official: Path) -> None:
+    (official / "val" / "images" / "val_2.JPEG").write_bytes(b"not an image")
+    with pytest.raises(DataError, match=r"val_2\.JPEG cannot be decoded"):
+        load("tiny-imagenet", official.parent)
+
+
+def test_a_validation_image_of_an_unknown_class_is_refused(official: Path) -> None:
+    (official / "val" / "val_annotations.txt").write_text("val_0.JPEG\tn77\t0\t0\t1\t1\n")
+    with pytest.raises(DataError, match="n77"):
+        load("tiny-imagenet", official.parent)
+
+
+def test_tiny_imagenet_100_is_the_first_hundred_classes(tmp_path: Path) -> None:
+    samples = Samples(torch.zeros(200, 3, 8, 8, dtype=torch.uint8), torch.arange(200))
+    names = tuple(f"class {n}" for n in range(200))
+    pack(DataSet("any", samples, samples, names), tmp_path / "tiny-imagenet.npz")
+    dataset = load("tiny-imagenet-100", tmp_path)
+    assert dataset.name == "tiny-imagenet-100"
+    assert dataset.train.labels.tolist() == list(range(100))
+    assert dataset.classes == names[:100]
+
+
+def test_fewer_than_a_hundred_classes_are_refused(official: Path) -> None:
+    with pytest.raises(DataError, match="needs 100 classes, but there are 2"):
+        load("tiny-imagenet-100", official.parent)
