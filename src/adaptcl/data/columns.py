@@ -7,7 +7,7 @@ its attributes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Literal, TypeAlias
 
@@ -53,13 +53,6 @@ def is_listed(value: object) -> bool:
     return isinstance(value, Sequence) and not isinstance(value, str | bytes)
 
 
-def are_scalars(values: object) -> bool:
-    """Whether this is a list of numbers or names, such as labels."""
-    if not is_listed(values) or not values:
-        return False
-    return all(isinstance(each, int | float | str | np.generic) for each in values)  # type: ignore[attr-defined]
-
-
 def is_structure(value: object) -> bool:
     """Whether this is several arrays, in a tuple, a list or a dictionary."""
     if isinstance(value, Mapping):
@@ -67,18 +60,22 @@ def is_structure(value: object) -> bool:
     return isinstance(value, tuple | list) and bool(value) and all(map(is_array, value))
 
 
-def is_readable(value: object) -> bool:
+def is_readable(value: Any) -> bool:
     """Whether one sample can have this as its input."""
     if is_array(value) or is_structure(value) or isinstance(value, Image.Image | int | float):
         return True
-    return is_listed(value) and all(map(is_readable, value))  # type: ignore[call-overload]
+    return is_listed(value) and all(map(is_readable, value))
 
 
-def structure(value: Any) -> Tensors:
-    """Tensors of arrays, numbers and lists, alone or in a tuple or a dictionary."""
+def structure(value: Any, function: Callable[[Any], Any] | None = None) -> Any:
+    """Tensors of arrays, numbers and lists, alone or in a tuple or a dictionary.
+
+    Another `function` than `column` makes something else of each array.
+    """
+    function = function or column
     if isinstance(value, Mapping):
-        return {str(name): column(each) for name, each in value.items()}
-    return tuple(map(column, value)) if is_structure(value) else column(value)
+        return {str(name): function(each) for name, each in value.items()}
+    return tuple(map(function, value)) if is_structure(value) else function(value)
 
 
 def column(values: Any) -> Tensor:
@@ -102,11 +99,9 @@ def column(values: Any) -> Tensor:
         values = np.asarray(values.convert("L" if values.mode in GRAY_MODES else "RGB"))
     elif _is_series(values):
         values = values.to_numpy()
-    if not isinstance(values, int | float | np.generic) and not is_array(values):
-        raise DataError(f"{described(values)} cannot be used; it must be numeric.")
     array = np.asarray(values)
     if array.dtype.kind not in "biufc":
-        raise DataError(f"{described(array)} cannot be used; it must be numeric.")
+        raise DataError(f"{described(values)} cannot be used; it must be numeric.")
     # PyTorch cannot share memory that is read-only, strided backwards or of another byte order.
     array = np.require(array, array.dtype.newbyteorder("="), ["C", "W"])
     return torch.from_numpy(array) if array.ndim else torch.as_tensor(array.item())
@@ -343,18 +338,17 @@ def check_inputs(inputs: Tensors) -> None:
                 f"Inputs must be uint8 images, floats, or int64 numbers such as tokens, but these "
                 f"are {each.dtype}."
             )
-        if (odd := _not_finite(each)) is not None:
-            raise DataError(
-                f"Inputs hold NaN or infinite values, in {int(odd.sum())} of {len(each)} samples, "
-                f"the first of them number {int(odd.int().argmax())}; replace or drop those "
-                "samples."
-            )
+        _check_finite("Inputs", each)
 
 
-def _not_finite(tensor: Tensor) -> Tensor | None:
-    """Which samples hold a number that is not finite; None if there is none."""
+def _check_finite(what: str, tensor: Tensor) -> None:
     finite = torch.isfinite(tensor)
-    return None if bool(finite.all()) else ~finite.flatten(1).all(1) if finite.ndim > 1 else ~finite
+    if not bool(finite.all()):
+        odd = ~finite.reshape(len(finite), -1).all(1)
+        raise DataError(
+            f"{what} hold NaN or infinite values, in {int(odd.sum())} of {len(odd)} samples, the "
+            f"first of them number {int(odd.int().argmax())}; replace or drop those samples."
+        )
 
 
 def check_targets(targets: Tensors, count: int) -> None:
@@ -363,30 +357,22 @@ def check_targets(targets: Tensors, count: int) -> None:
             number = len(each) if each.ndim else 1
             raise DataError(f"There are {count} inputs but {number} labels; both must be equal.")
         if each.is_floating_point():
-            if (odd := _not_finite(each)) is not None:
-                raise DataError(
-                    f"Targets hold NaN or infinite values, in {int(odd.sum())} of {count} samples; "
-                    "replace or drop those samples."
-                )
+            _check_finite("Targets", each)
         elif each.dtype not in (torch.int64, torch.bool):
             raise DataError(f"Targets must be int64 or floats, but these are {each.dtype}.")
-    if isinstance(targets, Tensor) and targets.dtype == torch.int64 and targets.ndim == 1:
-        _check_labels(targets)
-
-
-def _check_labels(labels: Tensor) -> None:
-    lowest = int(labels.min())
+    if not isinstance(targets, Tensor) or targets.dtype != torch.int64 or targets.ndim != 1:
+        return
+    lowest, highest = int(targets.min()), int(targets.max())
     if lowest < 0:
         raise DataError(
             f"Labels must count from 0, but there is a label {lowest}, that of sample "
-            f"{int(labels.argmin())}."
+            f"{int(targets.argmin())}."
         )
-    highest = int(labels.max())
     # A model has a score for every number, so one wrong label could cost gigabytes.
-    if highest >= _MOST_CLASSES and highest > _GAPS * (distinct := len(torch.unique(labels))):
+    if highest >= _MOST_CLASSES and highest > _GAPS * (distinct := len(torch.unique(targets))):
         raise DataError(
             f"Labels must count from 0, but there is a label {highest:,}, that of sample "
-            f"{int(labels.argmax())}, and only {distinct:,} different ones; number the classes "
+            f"{int(targets.argmax())}, and only {distinct:,} different ones; number the classes "
             "from 0, or give labels as names."
         )
 

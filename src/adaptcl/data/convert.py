@@ -11,6 +11,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -19,7 +20,6 @@ from torch import Tensor
 
 from adaptcl.data.columns import (
     TargetKind,
-    are_scalars,
     check_inputs,
     column,
     described,
@@ -121,20 +121,21 @@ def _inputs_and_targets(source: Any, kind: TargetKind) -> tuple[Any, Any] | None
     inputs, targets = source
     if isinstance(targets, tuple) and is_structure(targets) and not is_listed(inputs):
         return inputs, targets
-    if not (is_array(targets) or isinstance(targets, Mapping) or are_scalars(targets)):
+    scalars = int | float | str | np.generic
+    are_scalars = is_listed(targets) and targets and all(isinstance(t, scalars) for t in targets)
+    if not (is_array(targets) or isinstance(targets, Mapping) or are_scalars):
         return None
     if is_array(inputs) or is_frame(inputs) or isinstance(inputs, Mapping):
         return inputs, targets
-    if is_structure(inputs) and not _are_one_by_one(inputs, len(targets)):
+    # A list may have an array for each sample, or several inputs of all samples.
+    count = len(targets)
+    if is_structure(inputs) and (
+        len(inputs) != count or all(each.ndim and len(each) == count for each in inputs)
+    ):
         return inputs, targets
-    if is_listed(inputs) and len(inputs) == len(targets) and all(map(is_readable, inputs)):
+    if is_listed(inputs) and len(inputs) == count and all(map(is_readable, inputs)):
         return column(inputs), targets
     return None
-
-
-def _are_one_by_one(arrays: Sequence[Any], count: int) -> bool:
-    """Whether a list has an array for each sample, not several inputs of all samples."""
-    return len(arrays) == count and any(each.ndim == 0 or len(each) != count for each in arrays)
 
 
 def _columns(frame: Any) -> tuple[Any, Any]:
@@ -151,41 +152,31 @@ def _columns(frame: Any) -> tuple[Any, Any]:
 
 def _from_arrays(inputs: Any, targets: Any, kind: TargetKind) -> Samples:
     """Samples of whole arrays; those on disk stay there."""
-    leaves = _leaves(inputs)
+    leaves: list[Any] = []
+    structure(inputs, leaves.append)
     if not any(map(is_stored, leaves)):
         return _samples(*ready(structure(inputs), targets, kind), kind)
 
     def read(rows: list[int]) -> tuple[Tensors, Any]:
-        found = structure(_at(inputs, rows))
-        return ready(found, _at(targets, rows), kind)
+        chosen = partial(_rows_of, rows=rows)
+        return ready(structure(structure(inputs, chosen)), structure(targets, chosen), kind)
 
-    for each in [*leaves, *_leaves(targets)]:
-        if len(each) != len(leaves[0]):
-            raise DataError(
-                f"There are {len(leaves[0])} inputs but {len(each)} labels; both must be equal."
-            )
-    return _read_as_needed(Items(read, torch.arange(len(leaves[0])), ()), kind)
-
-
-def _leaves(arrays: Any) -> list[Any]:
-    if isinstance(arrays, Mapping):
-        return list(arrays.values())
-    return list(arrays) if is_structure(arrays) else [arrays]
+    count = len(leaves[0])
+    structure(targets, leaves.append)
+    for each in leaves:
+        if len(each) != count:
+            raise DataError(f"There are {count} inputs but {len(each)} labels; both must be equal.")
+    return _read_as_needed(Items(read, torch.arange(count), ()), kind)
 
 
-def _at(arrays: Any, rows: list[int]) -> Any:
-    """The same structure with only these rows of each array."""
-    if isinstance(arrays, Mapping):
-        return {name: _at(each, rows) for name, each in arrays.items()}
-    if is_structure(arrays):
-        return tuple(_at(each, rows) for each in arrays)
-    if isinstance(arrays, Tensor):
-        return arrays[rows]
-    if is_stored(arrays):
+def _rows_of(array: Any, rows: list[int]) -> Any:
+    if isinstance(array, Tensor):
+        return array[rows]
+    if is_stored(array):
         # Files of HDF5 are read only in ascending order.
         ascending, places = np.unique(rows, return_inverse=True)
-        return np.asarray(arrays[ascending])[places]
-    return [arrays[row] for row in rows] if is_listed(arrays) else np.asarray(arrays)[rows]
+        return np.asarray(array[ascending])[places]
+    return [array[row] for row in rows] if is_listed(array) else np.asarray(array)[rows]
 
 
 def _split(whole: Mapping[str, Any], kind: TargetKind) -> tuple[Any, Any]:
@@ -274,8 +265,10 @@ def _collated(items: Sequence[Any], collate: Collate, kind: TargetKind) -> tuple
 def _one_sample(item: Any, index: int, kind: TargetKind) -> tuple[Tensors, Any]:
     if isinstance(item, Mapping):
         item = _split(item, kind)
-    if isinstance(item, tuple | list) and len(item) == 3 and _is_number(item[2]):
-        item = item[:2]  # (input, label, index)
+    if isinstance(item, tuple | list) and len(item) == 3:
+        number = item[2]
+        if isinstance(number, int | np.integer) or (is_array(number) and number.ndim == 0):
+            item = item[:2]  # (input, label, index)
     if not isinstance(item, tuple | list) or len(item) != 2:
         raise DataError(f"Sample {index} is {described(item)}, not a pair (input, label).")
     value, target = item
@@ -319,10 +312,6 @@ def class_names(source: Any) -> tuple[str, ...]:
     if not is_listed(names) or not all(isinstance(each, str) for each in names):
         return ()
     return tuple(names)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | np.integer) or (is_array(value) and value.ndim == 0)
 
 
 # Both --------------------------------------------------------------------------------------------

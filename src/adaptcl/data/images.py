@@ -51,7 +51,6 @@ Decode: TypeAlias = Callable[[int], Image.Image]
 Shape: TypeAlias = tuple[int, int, int]  # channels, height and width
 Numbers: TypeAlias = tuple[float, ...]
 
-_IMAGES_A_TASK = 256
 _SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".ppm", ".pgm"})
 _FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "PPM")
 """The only formats that are read, whatever a file's name says: for some others, Pillow starts
@@ -89,12 +88,9 @@ def decode_parts(
     total = sum(len(labels) for labels, _ in parts)
     before, images = 0, []
     for labels, decode in parts:
-
-        def counted(done: int, _: int | None, before: int = before) -> None:
-            progress(before + done, total)
-
-        images.append(decode_all(len(labels), shape, decode, threads, counted))
-        before += len(labels)
+        count = len(labels)
+        images.append(decode_all(count, shape, decode, threads, progress, before, total))
+        before += count
     statistics = statistics or channel_statistics(images[0])
     train, test = (
         Samples(each, labels, *statistics) for each, (labels, _) in zip(images, parts, strict=True)
@@ -103,14 +99,20 @@ def decode_parts(
 
 
 def decode_all(
-    count: int, shape: Shape, decode: Decode, threads: int, progress: OnProgress = silent
+    count: int,
+    shape: Shape,
+    decode: Decode,
+    threads: int,
+    progress: OnProgress = silent,
+    before: int = 0,
+    total: int | None = None,
 ) -> Tensor | Items:
     """The images as a tensor, or as items to decode when needed if they would fill the memory.
 
     `progress` is called in the caller's thread. The first error stops the decoding.
     """
 
-    def read(rows: list[int]) -> tuple[Tensor, None]:
+    def read(rows: Sequence[int]) -> tuple[Tensor, None]:
         return torch.from_numpy(np.stack([_channels_first(decode(row)) for row in rows])), None
 
     if not fits_in_memory(count * math.prod(shape)):
@@ -123,23 +125,16 @@ def decode_all(
                 "ones."
             )
         return Items(read, torch.arange(count), torch.zeros((1, *shape), dtype=torch.uint8))
-    images = np.empty((count, *shape), dtype=np.uint8)
-
-    def decode_some(start: int) -> int:
-        stop = min(start + _IMAGES_A_TASK, count)
-        for index in range(start, stop):
-            images[index] = _channels_first(decode(index))
-        return stop - start
-
+    images = torch.empty((count, *shape), dtype=torch.uint8)
+    chunks = [range(start, min(start + CHUNK, count)) for start in range(0, count, CHUNK)]
     pool = ThreadPoolExecutor(max_workers=threads)
     try:
-        done = 0
-        for decoded in pool.map(decode_some, range(0, count, _IMAGES_A_TASK)):
-            done += decoded
-            progress(done, count)
+        for rows, (decoded, _) in zip(chunks, pool.map(read, chunks), strict=True):
+            images[rows.start : rows.stop] = decoded
+            progress(before + rows.stop, total)
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
-    return torch.from_numpy(images)
+    return images
 
 
 def useful_threads(width: int, height: int) -> int:

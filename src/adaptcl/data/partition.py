@@ -7,13 +7,13 @@ Workers are in the order of the run, in the paper slowest first.
 from __future__ import annotations
 
 import heapq
-import math
 from collections.abc import Sequence
 
 import numpy as np
 import torch
 from torch import Generator, Tensor
 
+from adaptcl.data.columns import listed
 from adaptcl.data.samples import Samples
 from adaptcl.errors import SettingError
 
@@ -36,11 +36,6 @@ def by_label_share(
     number of samples (give or take one), but of different classes.
     """
     _check_workers(labels, workers)
-    if not 0 <= share <= 1:
-        raise SettingError(
-            f"The share of samples dealt by label lies between 0 and 1 (0.8 for the paper's "
-            f"s = 80), but is {share}."
-        )
     count = len(labels)
     order = torch.randperm(count, generator=generator)
     border = round(share * count)
@@ -67,8 +62,6 @@ def dirichlet(
     there are not enough: a worker with fewer takes from the one that has most.
     """
     _check_workers(labels, workers)
-    if not (concentration > 0 and math.isfinite(concentration)):
-        raise SettingError(f"The Dirichlet concentration must be above 0, but is {concentration}.")
     # PyTorch draws this distribution only from its global generator. NumPy's, seeded from
     # `generator`, keeps the split a function of `generator` alone.
     random = np.random.default_rng(int(torch.randint(2**62, (1,), generator=generator)))
@@ -81,22 +74,18 @@ def dirichlet(
         cuts = np.rint(np.cumsum(proportions)[:-1] * len(members)).astype(int)
         for part, piece in zip(parts, members.tensor_split(cuts.tolist()), strict=True):
             part.append(piece)
-    return _with_minimum([torch.cat(part) for part in parts])
-
-
-def _with_minimum(parts: list[Tensor]) -> list[Tensor]:
-    """Move samples from the largest parts until every part has the minimum."""
-    least = min(_LEAST, sum(map(len, parts)) // len(parts))
+    dealt = [torch.cat(part) for part in parts]
+    least = min(_LEAST, len(labels) // workers)
     # As long as one worker has less than the least, another has more.
-    rich = [(-len(part), worker) for worker, part in enumerate(parts) if len(part) > least]
+    rich = [(-len(part), worker) for worker, part in enumerate(dealt) if len(part) > least]
     heapq.heapify(rich)
-    for worker in range(len(parts)):
-        while len(parts[worker]) < least:
+    for worker in range(workers):
+        while len(dealt[worker]) < least:
             size, richest = rich[0]
-            moved, parts[richest] = parts[richest][:1], parts[richest][1:]
-            parts[worker] = torch.cat([parts[worker], moved])
+            moved, dealt[richest] = dealt[richest][:1], dealt[richest][1:]
+            dealt[worker] = torch.cat([dealt[worker], moved])
             heapq.heapreplace(rich, (size + 1, richest))
-    return parts
+    return dealt
 
 
 def held_back(samples: Samples, share: float, dice: Generator) -> tuple[Samples, Samples]:
@@ -120,17 +109,13 @@ def _check_workers(labels: Tensor, workers: int) -> None:
         )
 
 
-_NAMED = 5  # how many classes the warning names
-
-
 def missing_classes(
     parts: Sequence[Samples], test: Samples, names: Sequence[str] = ()
 ) -> str | None:
     """A warning about classes without a training sample, or None if there are no such classes.
 
-    One wrong label turns four classes into eighteen, and a class folder may be empty. The other
-    classes can still be learnt, so this is no error, but a low accuracy should not be the first
-    sign of it. `names` are the names of all classes; without them the highest label counts.
+    One wrong label turns four classes into eighteen, and a class folder may be empty. A low
+    accuracy should not be the first sign of it. Without `names` the highest label counts.
     """
     if not test.has_labels:
         return None
@@ -144,16 +129,12 @@ def missing_classes(
     have = "has" if len(missing) == 1 else "have"
     sentence = (
         f"{len(missing)} of {count} classes {have} no training sample "
-        f"({_listed([called[label] for label in missing])}), so nothing can be learnt of "
+        f"({listed(called[label] for label in missing)}), so nothing can be learnt of "
         f"{'it' if len(missing) == 1 else 'them'}"
     )
     if not (unlearnt := tested.intersection(missing)):
         return f"{sentence}; are the labels right?"
     wrong = sum(int((test.labels == label).sum()) for label in unlearnt)
     samples = "1 test sample is" if wrong == 1 else f"{wrong:,} test samples are"
-    which = [called[label] for label in sorted(unlearnt)]
-    return f"{sentence}, yet {samples} labelled {_listed(which)}; are the labels right?"
-
-
-def _listed(names: Sequence[str]) -> str:
-    return ", ".join(names[:_NAMED]) + (", …" if len(names) > _NAMED else "")
+    which = listed(called[label] for label in sorted(unlearnt))
+    return f"{sentence}, yet {samples} labelled {which}; are the labels right?"

@@ -36,7 +36,7 @@ from adaptcl.units.unit_map import is_variance
 
 @dataclass(frozen=True)
 class AsynchronousSettings:
-    """Settings of every strategy without a barrier: there are none."""
+    """Settings of every strategy without a barrier: none."""
 
 
 class Asynchronous(ABC):
@@ -93,7 +93,6 @@ class Asynchronous(ABC):
         return Reaction(self._release())
 
     def receive(self, arrival: Arrival) -> Reaction:
-        """Merge one update, and give tasks to all who may go on."""
         update = arrival.update
         task = self._tasks.pop(update.worker)
         if self._pulled[update.worker] == 0:
@@ -109,18 +108,15 @@ class Asynchronous(ABC):
         return Reaction(self._release(), self._close_if_complete())
 
     def expired(self) -> Reaction:
-        """Do nothing: no deadline is ever requested."""
-        return Reaction()
+        return Reaction()  # no deadline is ever requested
 
     def lost(self, worker: int) -> Reaction:
-        """Go on without a worker, and wait for it no longer."""
         self._present[worker] = False
         self._missing.add(worker)
         self._tasks.pop(worker, None)
         return Reaction(self._release(), self._close_if_complete())
 
     def joined(self, worker: int) -> Reaction:
-        """Let a worker go on where it stopped."""
         if not self._present[worker]:
             self.returned(worker)
         self._present[worker] = True
@@ -144,17 +140,13 @@ class Asynchronous(ABC):
         return self.state
 
     def sub_models(self) -> Sequence[Kept]:
-        """Everybody has the whole model."""
         return [self.job.units.everything()] * self.job.workers
 
     def outstanding(self) -> Sequence[Task]:
         return list(self._tasks.values())
 
     def snapshot(self) -> Tree:
-        """Everything needed to go on, with the model that each open task was given.
-
-        Taken when a round has just closed, so no merge waits to be recorded.
-        """
+        # Taken when a round has just closed, so no merge waits to be recorded.
         return {
             "state": self.state,
             "merges": self.merges,

@@ -15,11 +15,10 @@ server moves in total, and in the paper accuracy rises with every halving (68, 7
 
 The method works best with small commits. So a round has `commit_epochs` epochs, and there are more
 rounds in return. Every worker trains exactly as many steps as with any other strategy, because
-fractions of a step are carried over to the next commit. In the record a round is still W merges, so
-there are more rounds there too.
+fractions of a step are carried over to the next commit.
 
-Running statistics of norm layers are measured and have no gradient; they are mixed as in
-SSP. Every other tensor counts as trained, including the second name of a tied one.
+Running statistics of norm layers have no gradient; they are mixed as in SSP. Every other tensor
+counts as trained, including the second name of a tied one.
 """
 
 from __future__ import annotations

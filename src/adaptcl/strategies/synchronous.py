@@ -4,14 +4,9 @@ FedAVG is `Synchronous` and nothing more. AdaptCL, HeteroFL, FedRolex and custom
 its hooks: which sub-model a worker gets, what becomes of the merged model, what is learned from a
 round. They read its views and never its protected members.
 
-A round normally closes with the last answer. With a deadline it closes with those who have
-answered; a late update is then counted in the next round or dropped, by a setting. Of a dropped
-update only the tensors are lost. The sub-model that the worker pruned or grew to stays: otherwise a
-worker that is too slow would get the same task again, be late again, and never shrink.
-
-"All workers" may be a few that are drawn for each round (McMahan et al., 2017). A lost worker
-leaves a place in the round, which the next worker to join takes. Only when all of them are lost are
-others drawn for the same round.
+A round closes with the last answer, or at a deadline with those who have answered
+(docs/environments.md). "All workers" may be a few that are drawn for each round (McMahan et al.,
+2017; docs/strategies.md).
 """
 
 from __future__ import annotations
@@ -96,6 +91,7 @@ class Synchronous:
         self.kept: list[Kept] = [job.units.everything() for _ in range(job.workers)]
         """The kept units of each worker's sub-model."""
         self.round = 0  # the round that is running, from 1 on
+        self._places = settings.participants or job.workers  # how many take part in a round
         self._present = [True] * job.workers
         self._tasks: dict[int, Task] = {}
         self._rates = [0.0] * job.workers  # the pruned rate of each worker's latest task
@@ -168,7 +164,6 @@ class Synchronous:
         return self._begin_round()
 
     def receive(self, arrival: Arrival) -> Reaction:
-        """Add one update to the sum, and close the round if it was the last."""
         update, worker = arrival.update, arrival.update.worker
         task = self._tasks.pop(worker)
         if task.pruning is not None:
@@ -176,6 +171,8 @@ class Synchronous:
                 self.units, task.kept, update.kept, task.pruning.rate
             )
         self.received(task, arrival, self._rates[worker])
+        # Kept also where the update is dropped: otherwise a worker that is too slow would get the
+        # same task again, be late again, and never shrink.
         self.kept[worker] = update.kept
         is_late = task.round < self.round
         if is_late and self.settings.late_updates == "drop":
@@ -227,11 +224,10 @@ class Synchronous:
         return self.kept
 
     def outstanding(self) -> Sequence[Task]:
-        """The open tasks, late ones included."""
         return list(self._tasks.values())
 
     def snapshot(self) -> Tree:
-        """Everything needed to go on. Taken between two rounds, when the sum is empty."""
+        # Taken between two rounds, when the sum is empty.
         return {
             "round": self.round,
             "state": self.state,
@@ -277,11 +273,6 @@ class Synchronous:
         free = [w for w, here in enumerate(self._present) if here and w not in self._tasks]
         drawn = draw_participants(free, self._places, self.job.seed, self.round)
         return tuple(map(self._task, drawn))
-
-    @property
-    def _places(self) -> int:
-        """How many workers take part in a round."""
-        return self.settings.participants or self.job.workers
 
     def _offer(self, worker: int) -> Reaction:
         """A task for a free worker, if the round has a place left."""
@@ -332,16 +323,14 @@ class Synchronous:
         drawn = tuple(sorted(self._drawn)) if self.settings.participants else ()
         compared = [self.kept[worker] for worker in drawn] or self.kept
         expected = self._drawn | self._tasks.keys()
-        similarity = mean_similarity(self.units, compared) if pruned else None
-        # Here AdaptCL decides who prunes how much in the round that begins below.
-        warnings = self.learn(records)
         closed = Closed(
             round=self.round,
             workers=records,
-            similarity=similarity,
+            similarity=mean_similarity(self.units, compared) if pruned else None,
             missing=tuple(sorted(expected - {record.worker for record in records})),
             participants=drawn,
-            warnings=warnings,
+            # Here AdaptCL decides who prunes how much in the round that begins below.
+            warnings=self.learn(records),
         )
         return replace(self._begin_round(), closed=closed)
 
