@@ -9,30 +9,27 @@ import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib import resources
 from pathlib import Path
-
-import numpy as np
-import torch
-from torch import Tensor
 
 from adaptcl.custom import call_custom, custom_function
 from adaptcl.data.columns import TargetKind
 from adaptcl.data.convert import as_samples, part_as_samples
 from adaptcl.data.description import BY_WORKERS, DESCRIBED
 from adaptcl.data.images import OnProgress, pack, read_folder, read_packed, silent
-from adaptcl.data.npz import names_in, read_arrays, read_npz
-from adaptcl.data.official import (
+from adaptcl.data.npz import names_in, read_arrays
+from adaptcl.data.partition import missing_classes
+from adaptcl.data.published import (
     CIFAR10,
     CIFAR100,
     TINY_IMAGENET,
     Archive,
     extract,
     fetch,
+    load_digits,
+    load_fashion,
     load_first_100,
     load_tiny_imagenet,
 )
-from adaptcl.data.partition import missing_classes
 from adaptcl.data.samples import DataSet, Samples
 from adaptcl.errors import DataError, SettingError, describe_type
 from adaptcl.suggestions import hint_at_value
@@ -40,49 +37,10 @@ from adaptcl.suggestions import hint_at_value
 FOLDER = "folder:"  # prefix of the path of images sorted into folders
 
 
-def load_digits(data_dir: Path | None = None, progress: OnProgress = silent) -> DataSet:
-    """The classic 8×8 handwritten digits: 1,437 training and 360 test images."""
-    return _load_shipped("digits", "digits.npz", mean=0.3045, std=0.3755)
-
-
-def load_fashion(data_dir: Path | None = None, progress: OnProgress = silent) -> DataSet:
-    """A part of Fashion-MNIST: 6,000 training and 2,000 test images, grayscale 28×28."""
-    return _load_shipped("fashion", "fashion-mnist-8000.npz", mean=0.2860, std=0.3530)
-
-
-def _load_shipped(name: str, filename: str, mean: float, std: float) -> DataSet:
-    """One of the small data sets that ship with the package; images are uint8 [N, H, W].
-
-    The files store images class by class, because that compresses best. Loading interleaves the
-    classes, so that any prefix is a fair sample.
-    """
-    wanted = ["classes", "train_images", "train_labels", "test_images", "test_labels"]
-    with resources.as_file(resources.files("adaptcl.data") / "files" / filename) as path:
-        arrays = read_npz(path, wanted)
-
-    def samples(part: str) -> Samples:
-        labels = torch.from_numpy(arrays[f"{part}_labels"].astype(np.int64))
-        images = torch.from_numpy(arrays[f"{part}_images"]).unsqueeze(1)
-        return Samples(images, labels, (mean,), (std,)).take(_interleaved(labels))
-
-    classes = tuple(str(label) for label in arrays["classes"])
-    return DataSet(name, samples("train"), samples("test"), classes)
-
-
-def _interleaved(labels: Tensor) -> Tensor:
-    """The order that takes the first sample of each class, then the second of each, and so on."""
-    rank = torch.zeros_like(labels)
-    for label in torch.unique(labels):
-        members = labels == label
-        rank[members] = torch.arange(int(members.sum()))
-    return torch.argsort(rank, stable=True)
-
-
 @dataclass(frozen=True)
 class DataSource:
     """A data set known by name."""
 
-    name: str
     summary: str
     load: Callable[[Path | None, OnProgress], DataSet]
     """Reads it from a data folder, which shipped ones do not need."""
@@ -90,25 +48,16 @@ class DataSource:
 
 
 DATASETS: dict[str, DataSource] = {
-    source.name: source
-    for source in (
-        DataSource("fashion", "8,000 images of Fashion-MNIST, shipped", load_fashion),
-        DataSource("digits", "1,797 handwritten digits of 8×8, shipped", load_digits),
-        DataSource("cifar10", "CIFAR-10", CIFAR10.load, CIFAR10.archive),
-        DataSource("cifar100", "CIFAR-100", CIFAR100.load, CIFAR100.archive),
-        DataSource(
-            "tiny-imagenet",
-            "Tiny-ImageNet, 200 classes, scaled to 32×32",
-            load_tiny_imagenet,
-            TINY_IMAGENET,
-        ),
-        DataSource(
-            "tiny-imagenet-100",
-            "the first 100 classes of Tiny-ImageNet",
-            load_first_100,
-            TINY_IMAGENET,
-        ),
-    )
+    "fashion": DataSource("8,000 images of Fashion-MNIST, shipped", load_fashion),
+    "digits": DataSource("1,797 handwritten digits of 8×8, shipped", load_digits),
+    "cifar10": DataSource("CIFAR-10", CIFAR10.load, CIFAR10.archive),
+    "cifar100": DataSource("CIFAR-100", CIFAR100.load, CIFAR100.archive),
+    "tiny-imagenet": DataSource(
+        "Tiny-ImageNet, 200 classes, scaled to 32×32", load_tiny_imagenet, TINY_IMAGENET
+    ),
+    "tiny-imagenet-100": DataSource(
+        "the first 100 classes of Tiny-ImageNet", load_first_100, TINY_IMAGENET
+    ),
 }
 
 
@@ -185,7 +134,7 @@ def get(name: str, data_dir: Path, url: str | None = None, progress: OnProgress 
     archive = DATASETS[name].archive if name in DATASETS else None
     if archive is None:
         reason = "is shipped with AdaptCL" if name in DATASETS else "is not known"
-        gettable = ", ".join(each.name for each in DATASETS.values() if each.archive)
+        gettable = ", ".join(each for each in DATASETS if DATASETS[each].archive)
         raise SettingError(f"The data set {name!r} {reason}; those to get are {gettable}.")
     target = data_dir / archive.folder
     if target.is_dir():
@@ -206,7 +155,6 @@ def get(name: str, data_dir: Path, url: str | None = None, progress: OnProgress 
 __all__ = [
     "DATASETS",
     "FOLDER",
-    "Archive",
     "DataSet",
     "DataSource",
     "OnProgress",

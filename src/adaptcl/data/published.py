@@ -1,4 +1,4 @@
-"""Published data sets: getting them into the data folder, finding them, and reading their files.
+"""Published data sets: small ones that ship with the package, and others that users download.
 
 In the data folder a data set lies either packed in one file or in its official layout. A fetched
 file takes its name only after its checksum is verified. Nothing of an archive lands outside its
@@ -25,6 +25,7 @@ import urllib.request
 import zipfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from importlib import resources
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from urllib.parse import urlsplit
 
@@ -32,6 +33,7 @@ import numpy as np
 import torch
 
 from adaptcl.data.images import Numbers, OnProgress, decode_parts, file_decoder, read_packed, silent
+from adaptcl.data.npz import read_npz
 from adaptcl.data.samples import DataSet, Samples
 from adaptcl.errors import DataError, SettingError
 from adaptcl.storage import written_whole
@@ -167,6 +169,39 @@ def _read_lines(path: Path) -> list[str]:
     """The non-empty lines of a text file."""
     text = _read_whole(path).decode("utf-8", errors="replace")
     return [line.strip() for line in text.splitlines() if line.strip()]
+
+
+# Shipped ----------------------------------------------------------------------------------------
+
+
+def load_digits(data_dir: Path | None = None, progress: OnProgress = silent) -> DataSet:
+    """The classic 8×8 handwritten digits: 1,437 training and 360 test images."""
+    return _load_shipped("digits", "digits.npz", mean=0.3045, std=0.3755)
+
+
+def load_fashion(data_dir: Path | None = None, progress: OnProgress = silent) -> DataSet:
+    """A part of Fashion-MNIST: 6,000 training and 2,000 test images, grayscale 28×28."""
+    return _load_shipped("fashion", "fashion-mnist-8000.npz", mean=0.2860, std=0.3530)
+
+
+def _load_shipped(name: str, filename: str, mean: float, std: float) -> DataSet:
+    """Read images [N, H, W] and interleave the classes, so that any prefix is a fair sample.
+
+    The files store images class by class, because that compresses best.
+    """
+    wanted = ["classes", "train_images", "train_labels", "test_images", "test_labels"]
+    with resources.as_file(resources.files("adaptcl.data") / "files" / filename) as path:
+        arrays = read_npz(path, wanted)
+    parts = []
+    for part in ("train", "test"):
+        labels = torch.from_numpy(arrays[f"{part}_labels"].astype(np.int64))
+        images = torch.from_numpy(arrays[f"{part}_images"]).unsqueeze(1)
+        rank = torch.zeros_like(labels)
+        for label in torch.unique(labels):
+            rank[labels == label] = torch.arange(int((labels == label).sum()))
+        order = torch.argsort(rank, stable=True)
+        parts.append(Samples(images, labels, (mean,), (std,)).take(order))
+    return DataSet(name, parts[0], parts[1], tuple(map(str, arrays["classes"])))
 
 
 # CIFAR ------------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from adaptcl.data import DataSet, Samples, load, pack
-from adaptcl.data.official import CIFAR10, TINY_STATISTICS, extract, fetch
+from adaptcl.data.published import CIFAR10, TINY_STATISTICS, extract, fetch
 from adaptcl.errors import DataError, SettingError
 
 BODY = bytes(range(256)) * 4096
