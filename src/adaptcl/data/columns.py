@@ -168,7 +168,7 @@ def labels_of(values: Any) -> tuple[Tensor, tuple[str, ...]]:
         if values.dtype.is_floating_point or values.dtype.is_complex:
             raise DataError(_no_label(f"they are {described(values)}"))
         return values.to(torch.int64), ()
-    labels = [one_label(each, number) for number, each in enumerate(values)]
+    labels = [_one_label(each, number) for number, each in enumerate(values)]
     named = sum(isinstance(each, str) for each in labels)
     if not named:
         return torch.tensor(labels, dtype=torch.int64), ()
@@ -180,7 +180,7 @@ def labels_of(values: Any) -> tuple[Tensor, tuple[str, ...]]:
     return torch.from_numpy(numbers.astype(np.int64)), tuple(map(str, names))
 
 
-def one_label(label: Any, index: int) -> int | str:
+def _one_label(label: Any, index: int) -> int | str:
     """The class number or name of one sample."""
     if isinstance(label, Tensor | np.ndarray) and len(label.reshape(-1)) == 1:
         label = label.reshape(-1)[0].item()

@@ -31,7 +31,6 @@ from adaptcl.data.columns import (
     is_structure,
     labels_of,
     listed,
-    one_label,
     ready,
     structure,
     typed_targets,
@@ -281,7 +280,7 @@ def _one_sample(item: Any, index: int, kind: TargetKind) -> tuple[Tensors, Any]:
                 "give the data set a transform that makes it one."
             )
     if kind == "labels":
-        return structure(value), one_label(target, index)
+        return structure(value), target
     if not is_readable(target):
         raise DataError(
             f"The target of sample {index} is {described(target)}, which is no number, tensor or "

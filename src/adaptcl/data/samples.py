@@ -36,8 +36,7 @@ class Items:
     They either fill more of the memory than data should, or differ each time they are read, such as
     images with random crops. The latter draw from a seed that the numbers of a batch's samples
     make. Every epoch of every worker has its own order, drawn from the run's seed, so every epoch
-    sees other crops, and the same run always the same ones, whichever thread is faster and after a
-    resumption too. A test goes through its samples in one order, so it always sees the same crops.
+    sees other crops, and the same run always the same ones.
     """
 
     read: Read

@@ -14,13 +14,10 @@ most sums of such products. So the order of arrival changes the last bit of abou
 elements. A simulation always merges in the order of its virtual clock, so there it changes nothing.
 An element that no update holds keeps its value, so the units of a lost worker stay defined.
 
-Batch-norm statistics need care by worker. The filter of a unit held by w' of W workers is scaled by
-w'/W, so the *standard deviation* of its output is scaled by w'/W and its variance by the square.
-Averaging standard deviations is consistent with that; averaging variances is not. This concerns
-only the variances of units that can be cut; all others are averaged as they are. Some outputs scale
-with another power of w'/W (`UnitMap.growth`): the square after a depthwise convolution, not at all
-after a frozen filter. Their statistics are averaged over the workers that hold them and scaled by
-that power. By change the same holds, with the remaining share of the unit in place of w'/W.
+Batch-norm statistics of units that can be cut need care. A merge that leaves a share s of a unit
+scales the *standard deviation* of its output by s and its variance by the square, so standard
+deviations are averaged. Some outputs scale with another power of s (`UnitMap.growth`). Their
+statistics are averaged over the workers that hold them and scaled by that power.
 
 Of all whole numbers only counters of batches and steps change in training; they take the largest
 value. Parameters that are not trained keep their value, however few workers hold them.
@@ -260,10 +257,9 @@ def zero_lost_units(
 ) -> State:
     """The model with zeros for the units that no sub-model holds, as it is delivered.
 
-    The server keeps the last values of these units, so that a sub-model can grow again. But nobody
-    trains them any more, so the delivered model does without them. Merged by worker, what two units
-    share is zero too if nobody holds both: with one holder of W it is divided by W, so with none it
-    is nothing.
+    The server keeps the last values of these units, so that a sub-model can grow again. Merged by
+    worker, what two units share is zero too if nobody holds both: with one holder of W it is
+    divided by W, so with none it is nothing.
     """
     held = torch.stack(list(sub_models)).any(0)
     state = state if bool(held.all()) else zero(state, units, held)
