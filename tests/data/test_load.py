@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
-from PIL import Image
 
 from adaptcl.data import DATASETS, DataSet, get, load, pack
 from adaptcl.errors import DataError, SettingError
@@ -28,13 +27,6 @@ def test_shipped_data_sets_load_without_a_folder_and_others_say_how_to_get_them(
                 load(name, None)
             with pytest.raises(DataError, match=f"adaptcl data get .* --data-dir {tmp_path}"):
                 load(name, tmp_path)
-
-
-def test_a_folder_of_images_is_loaded_by_its_path(tmp_path: Path) -> None:
-    for part in ("train", "test"):
-        (tmp_path / part / "only").mkdir(parents=True)
-        Image.new("L", (3, 3)).save(tmp_path / part / "only" / "1.png")
-    assert load(f"folder:{tmp_path}").classes == ("only",)
 
 
 def test_a_packed_file_is_loaded_by_its_path(tmp_path: Path, colour: DataSet) -> None:

@@ -57,35 +57,13 @@ def normed() -> Normed:
     return model
 
 
-def held_by_three_of_four(model: Normed, bn_variance: str) -> Normed:
-    """What four workers with the same tensors make, one of whom has lost unit 1."""
-    units = trace(model, torch.zeros(1, 1, 4, 4))
-    state = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-    everything, without = units.everything(), torch.tensor([True, False, True])
-    updates = [(state, everything, 1.0)] * 3 + [(cut(state, units, without), without, 1.0)]
-    result = Normed().eval()
-    result.load_state_dict(merged(units, state, *updates, bn_variance=bn_variance))
-    return result
-
-
-@torch.no_grad()
-def test_averaged_deviations_scale_a_fading_units_output_and_nothing_else(normed: Normed) -> None:
-    # Filter, mean and deviation all become 3/4 of what they were, so the normalised value is the
-    # same; scale and shift become 3/4 too, so the output is 3/4 of the workers'.
-    images = torch.randn(5, 1, 6, 6)
-    expected = normed.normed(images)
-    found = held_by_three_of_four(normed, "std").normed(images)
-    torch.testing.assert_close(found[:, [0, 2]], expected[:, [0, 2]], rtol=1e-5, atol=1e-5)
-    torch.testing.assert_close(found[:, 1], 0.75 * expected[:, 1], rtol=1e-5, atol=1e-5)
-
-
 @torch.no_grad()
 def test_averaged_variances_distort_a_fading_units_output(normed: Normed) -> None:
     # The deviation becomes √(3/4) of what it was, but the filter's output 3/4.
     images = torch.randn(5, 1, 6, 6)
     shift = normed.norm.bias[1]
     varying = normed.normed(images)[:, 1] - shift
-    found = held_by_three_of_four(normed, "variance").normed(images)[:, 1]
+    found = merged_again_and_again(normed, 0.75, bn_variance="variance").normed(images)[:, 1]
     torch.testing.assert_close(found, 0.75 * (0.75**0.5 * varying + shift), rtol=1e-5, atol=1e-5)
 
 

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -104,18 +103,6 @@ def test_a_worker_that_comes_back_does_the_round_it_was_lost_in(
     line.lose(1)
     line.join(1)
     assert line.open[1][1].round == 2
-
-
-def test_a_checkpoint_file_gives_the_same_continuation(
-    with_batch_norm: Jobs, timeline: Timelines, tmp_path: Path
-) -> None:
-    line = timeline(Watched(with_batch_norm(3, 4)), times=[5, 3, 2]).start().run(rounds=2)
-    resumed = line.resumed(Watched(with_batch_norm(3, 4)), tmp_path).run()
-    line.run()
-    assert resumed.arrivals == line.arrivals
-    assert resumed.closed == line.closed
-    for name, tensor in line.strategy.model().items():
-        assert torch.equal(tensor, resumed.strategy.model()[name]), name
 
 
 def test_a_snapshot_stays_as_it_was_while_the_run_goes_on(

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -100,15 +99,6 @@ def test_a_commit_without_a_step_leaves_the_model_as_it_is(
     assert strategy.model()["weight"].item() == 1.0
 
 
-def test_the_servers_step_is_the_workers_unless_told(one_weight: Jobs, answered: Answers) -> None:
-    recipe = Recipe(learning_rate=0.1, batch_size=4)
-    settings = DCASGDSettings(lambda_0=0.0, commit_epochs=1.0)
-    strategy = DCASGD(one_weight(1, 1, start=1.0, recipe=recipe), settings)
-    (task,) = strategy.start().tasks
-    strategy.receive(answered(task, weight(0.2), samples=16))
-    assert strategy.model()["weight"].item() == pytest.approx(1 - 0.8 / 4)
-
-
 def test_epsilon_stands_under_the_root(one_weight: Jobs, answered: Answers) -> None:
     settings = DCASGDSettings(lambda_0=1e5, mean_square_decay=0.0, dc_learning_rate=0.1)
     strategy = DCASGD(one_weight(2, 1, recipe=RECIPE), settings)
@@ -131,15 +121,6 @@ def test_without_correction_at_the_workers_learning_rate_changes_are_added(
     strategy.receive(answered(one, weight(0.7)))
     strategy.receive(answered(other, weight(1.5)))
     assert strategy.model()["weight"].item() == pytest.approx(1.0 - 0.3 + 0.5)
-
-
-def test_a_parameter_without_gradient_stays_and_stays_finite(
-    one_weight: Jobs, answered: Answers
-) -> None:
-    strategy = DCASGD(one_weight(1, 1, start=1.0), DCASGDSettings())
-    (task,) = strategy.start().tasks
-    strategy.receive(answered(task, weight(1.0)))
-    assert strategy.model()["weight"].item() == 1.0
 
 
 def test_smaller_commits_mean_more_rounds_and_as_many_epochs(
@@ -190,26 +171,3 @@ def test_tied_tensors_stay_tied(answered: Answers) -> None:
     merged = strategy.model()
     assert torch.equal(merged["0.weight"], merged["2.weight"])
     assert not torch.equal(merged["0.weight"], state["0.weight"])
-
-
-def test_a_checkpoint_file_gives_the_same_continuation(
-    with_batch_norm: Jobs, timeline: Timelines, tmp_path: Path
-) -> None:
-    def new() -> DCASGD:
-        return DCASGD(with_batch_norm(3, 2, RECIPE), DCASGDSettings(dc_learning_rate=0.02))
-
-    line = timeline(new(), times=[5, 3, 2]).start().run(rounds=3)
-    resumed = line.resumed(new(), tmp_path)
-    assert {task.recipe.epochs for _, task in resumed.open.values()} == {0.5}
-    resumed.run()
-    line.run()
-    resumed.assert_ends_like(line)
-
-
-def test_a_lost_worker_is_not_waited_for(one_weight: Jobs, timeline: Timelines) -> None:
-    strategy = DCASGD(one_weight(2, 1, recipe=RECIPE), DCASGDSettings())
-    line = timeline(strategy, times=[50, 1]).start()
-    line.step()
-    line.lose(0)
-    line.run()
-    assert strategy.done == [0, 4]

@@ -13,7 +13,8 @@ from torch import Tensor, nn
 import adaptcl
 from adaptcl.errors import AdaptCLWarning
 from adaptcl.runs.result import FinishedRun
-from adaptcl.strategies import STRATEGIES
+from adaptcl.strategies import STRATEGIES, Job
+from adaptcl.training import Recipe
 
 # Learning ---------------------------------------------------------------------------------------
 
@@ -26,6 +27,40 @@ def test_it_learns_the_digits(learn: Callable[..., FinishedRun], strategy: str) 
     assert result.summary.accuracy > (0.7 if strategy.startswith("fedavg") else 0.85)
     if strategy == "heterofl":
         assert result.summary.retention[0] < 0.2 < result.summary.retention[-1] == 1.0
+
+
+# Checkpoints ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        *((name, {}) for name in STRATEGIES if name != "dc-asgd-a-s"),
+        ("dc-asgd-a-s", {"dc_learning_rate": 0.02}),
+        ("heterofl", {"worker_widths": "matched"}),
+        ("fluid", {"straggler_share": 0.4}),
+        ("ssp-s", {"staleness_threshold": 0}),
+    ],
+)
+def test_a_checkpoint_file_gives_the_same_continuation(
+    with_batch_norm: Callable[..., Job],
+    timeline: Callable[..., Any],
+    tmp_path: Path,
+    name: str,
+    settings: dict[str, Any],
+) -> None:
+    def new() -> Any:
+        strategy: Any = STRATEGIES[name]
+        return strategy(
+            with_batch_norm(4, 5, Recipe(learning_rate=0.1)), strategy.Settings(**settings)
+        )
+
+    # Of FedBuff's three changes one waits in the buffer, and SSP's fast workers wait for the slow.
+    line = timeline(new(), times=[9, 5, 3, 2]).start().run(rounds=2)
+    resumed = line.resumed(new(), tmp_path).run()
+    line.run()
+    resumed.assert_ends_like(line)
+    assert resumed.closed == line.closed
 
 
 # Settings without effect ------------------------------------------------------------------------

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -73,53 +72,3 @@ def test_a_stale_model_is_mixed_in_with_less_weight_and_a_later_one_in_full_agai
 
     strategy.receive(answered(fresh, {"weight": torch.tensor([[1.0]])}))
     assert model() == pytest.approx(0.4 * expected + 0.6 * 1.0), "the base weight has not changed"
-
-
-def test_with_mixing_1_a_fresh_model_replaces_the_old_one(
-    one_weight: Jobs, answered: Answers
-) -> None:
-    strategy = FedAsync(one_weight(1, 1, start=4.0), FedAsyncSettings(mixing=1.0))
-    (task,) = strategy.start().tasks
-    strategy.receive(answered(task, {"weight": torch.tensor([[7.0]])}))
-    assert strategy.model()["weight"].item() == 7.0
-
-
-def test_counters_take_the_largest_value_and_variances_are_mixed(
-    with_batch_norm: Jobs, answered: Answers
-) -> None:
-    job = with_batch_norm(1, 1)
-    strategy = FedAsync(job, FedAsyncSettings(mixing=0.5))
-    (task,) = strategy.start().tasks
-    sent = {**task.state, "1.running_var": torch.full((4,), 3.0)}
-    sent["1.num_batches_tracked"] = torch.tensor(7)
-    strategy.receive(answered(task, sent))
-    assert strategy.model()["1.running_var"].tolist() == [2.0] * 4
-    assert strategy.model()["1.num_batches_tracked"].item() == 7
-
-
-def test_whole_numbers_that_count_nothing_stay_as_they_are(
-    one_weight: Jobs, answered: Answers
-) -> None:
-    job = one_weight(1, 1)
-    job.state["index"] = torch.tensor([3])
-    strategy = FedAsync(job, FedAsyncSettings())
-    (task,) = strategy.start().tasks
-    strategy.receive(answered(task, {**task.state, "index": torch.tensor([1000])}))
-    assert strategy.model()["index"].item() == 3
-
-
-def test_a_fast_worker_is_never_held_up(one_weight: Jobs, timeline: Timelines) -> None:
-    line = timeline(FedAsync(one_weight(3, 3), FedAsyncSettings()), times=[9, 2, 1]).start().run()
-    assert [worker for _, worker in line.arrivals] == [2, 1, 2, 2, 1, 1, 0, 0, 0]
-
-
-def test_a_checkpoint_file_gives_the_same_continuation(
-    with_batch_norm: Jobs, timeline: Timelines, tmp_path: Path
-) -> None:
-    def new() -> FedAsync:
-        return FedAsync(with_batch_norm(3, 4), FedAsyncSettings())
-
-    line = timeline(new(), times=[5, 3, 2]).start().run(rounds=2)
-    resumed = line.resumed(new(), tmp_path).run()
-    line.run()
-    resumed.assert_ends_like(line)

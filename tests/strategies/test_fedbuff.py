@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -88,17 +87,6 @@ def test_by_default_the_changes_of_a_round_add_up_to_about_their_average(
     assert strategy.model()["weight"].item() == pytest.approx(expected)
 
 
-def test_a_buffer_of_one_moves_the_model_with_every_change(
-    one_weight: Jobs, answered: Answers
-) -> None:
-    strategy = FedBuff(one_weight(2, 1), plain(1))
-    one, other = strategy.start().tasks
-    strategy.receive(answered(one, weight(3.0)))
-    assert strategy.model()["weight"].item() == pytest.approx(3.0)
-    strategy.receive(answered(other, weight(1.0)))
-    assert strategy.model()["weight"].item() == pytest.approx(3.0 + 1 / 2**0.5)
-
-
 def test_workers_never_wait_for_the_buffer(one_weight: Jobs, timeline: Timelines) -> None:
     strategy = FedBuff(one_weight(3, 2), plain(6))
     line = timeline(strategy, times=[5, 3, 2], train=lambda _: weight(1.0)).start()
@@ -126,16 +114,3 @@ def test_what_a_lost_worker_had_sent_still_counts(one_weight: Jobs, timeline: Ti
     line.lose(1)
     line.step()
     assert strategy.model()["weight"].item() == pytest.approx((2.0 + 1.0) / 2)
-
-
-def test_a_checkpoint_file_keeps_a_buffer_that_is_half_full(
-    with_batch_norm: Jobs, timeline: Timelines, tmp_path: Path
-) -> None:
-    def new() -> FedBuff:
-        return FedBuff(with_batch_norm(3, 4), plain(2))
-
-    line = timeline(new(), times=[5, 3, 2]).start().run(rounds=1)
-    assert line.strategy.merges % 2 == 1, "a change waits in the buffer"
-    resumed = line.resumed(new(), tmp_path).run()
-    line.run()
-    resumed.assert_ends_like(line)

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -73,15 +72,3 @@ def test_a_unit_is_invariant_if_three_quarters_of_the_fast_agree(
     strategy = FLuID(with_batch_norm(5, 2), FLuIDSettings())
     line = timeline(strategy, times=[2, 1, 1, 1, 1], train=train).start().run(rounds=1)
     assert line.open[0][1].kept[:4].tolist() == [False, True, False, True]
-
-
-def test_a_checkpoint_file_gives_the_same_continuation(
-    with_batch_norm: Jobs, timeline: Timelines, tmp_path: Path
-) -> None:
-    def new() -> FLuID:
-        return FLuID(with_batch_norm(3, 5), FLuIDSettings(straggler_share=0.4))
-
-    line = timeline(new(), times=[5, 3, 2]).start().run(rounds=2)
-    resumed = line.resumed(new(), tmp_path).run()
-    line.run()
-    resumed.assert_ends_like(line)

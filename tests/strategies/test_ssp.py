@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -147,16 +146,3 @@ def test_a_worker_back_at_once_does_its_round_again(one_weight: Jobs, timeline: 
     line.lose(1)
     line.join(1)
     assert line.open[1][1].round == 2
-
-
-def test_a_checkpoint_file_gives_the_same_continuation_of_who_waits_and_who_goes(
-    with_batch_norm: Jobs, timeline: Timelines, tmp_path: Path
-) -> None:
-    def new() -> SSP:
-        return SSP(with_batch_norm(3, 6), SSPSettings(staleness_threshold=1))
-
-    line = timeline(new(), times=[9, 3, 2]).start().run(rounds=2)
-    assert len(line.open) < 3, "somebody waits at the time of the checkpoint"
-    resumed = line.resumed(new(), tmp_path).run()
-    line.run()
-    resumed.assert_ends_like(line)

@@ -67,23 +67,6 @@ def test_weights_are_those_of_counting_one_by_one(
     assert holders.everything_is_held == any(bool(kept.all()) for kept, _ in held)
 
 
-def test_more_sub_models_than_are_counted_at_a_time_are_all_counted() -> None:
-    units = trace(nn.Sequential(nn.Linear(2, 9), nn.Linear(9, 2)), torch.zeros(1, 2))
-    holders = Holders(units, CPU)
-    # All sub-models with the first unit: each other unit is in half of them.
-    flags = (torch.arange(256)[:, None] >> torch.arange(8)) % 2 == 1
-    for each in flags:
-        holders.add(torch.cat([torch.ones(1, dtype=torch.bool), each]), 2.0)
-    assert holders.weights()["0.bias"].tolist() == [512.0, *[256.0] * 8]
-
-
-def test_where_all_hold_everything_there_is_nothing_to_tell() -> None:
-    holders = Holders(UNITS, CPU)
-    holders.add(UNITS.everything(), 3)
-    assert holders.weights() == {}
-    assert holders.everything_is_held
-
-
 # What nobody holds ------------------------------------------------------------------------------
 
 FOUR_UNITS = trace(
@@ -98,11 +81,6 @@ def test_by_worker_what_two_units_share_and_nobody_holds_is_delivered_as_zero() 
     assert found["1.weight"].tolist() == [[8, 0], [0, 8]]
     assert all(torch.equal(found[name], EIGHTS[name]) for name in EIGHTS if name != "1.weight")
     assert EIGHTS["1.weight"].tolist() == [[8, 8], [8, 8]]
-
-
-def test_by_other_rules_it_is_delivered_as_it_is() -> None:
-    found = zero_lost_units(EIGHTS, FOUR_UNITS, [ONE, OTHER], counts_as_zero=False)
-    assert all(torch.equal(found[name], EIGHTS[name]) for name in EIGHTS)
 
 
 def test_what_is_not_trained_is_delivered_as_it_is() -> None:

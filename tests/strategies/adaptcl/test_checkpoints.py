@@ -43,19 +43,6 @@ def test_a_run_goes_on_from_a_checkpoint_as_if_nothing_had_been(
         assert all(torch.equal(one[name], other[name]) for name in one)
 
 
-def test_a_checkpoint_remembers_prunings_that_wait_for_a_worker(
-    engine: Engines, line: Lines, tmp_path: Path
-) -> None:
-    run = engine(line(60, 40, 20)).until(2)
-    run.answer(0)
-    run.strategy.lost(0)
-    after = run.until(4).resumed(tmp_path)
-    one, other = (each.take(each.strategy.joined(0)).tasks[0] for each in (run, after))
-    assert one.pruning is not None
-    assert other.pruning is not None
-    assert one.pruning.rate == other.pruning.rate > 0
-
-
 def test_a_snapshot_does_not_change_when_the_run_goes_on(
     engine: Engines, line: Lines, tmp_path: Path
 ) -> None:

@@ -12,7 +12,7 @@ from torch import nn
 
 from adaptcl.pruning.budget import smallest_retention
 from adaptcl.strategies.adaptcl.adaptcl_server import warn_cannot_get_smaller
-from adaptcl.units import State, UnitMap, retention, trace
+from adaptcl.units import State, UnitMap, trace
 
 if TYPE_CHECKING:
     from tests.strategies.adaptcl.conftest import Engine, Engines, Lines
@@ -119,14 +119,3 @@ def test_who_stops_at_the_smallest_retention_that_was_set_hears_nothing(start: S
     run = start(mostly_fixed(), min_retention=limit).until(40)
     assert run.retentions()[0] < limit + 0.1
     assert not any(closed.warnings for closed in run.closed)
-
-
-def test_nor_who_is_small_enough(engine: Engines, line: Lines) -> None:
-    run = engine(line(60, 40, 20)).until(40)
-    assert not any(closed.warnings for closed in run.closed)
-
-
-def test_the_smallest_retention_is_where_pruning_by_any_order_ends() -> None:
-    units, _ = coarse()
-    one = torch.tensor([False, True, False])
-    assert smallest_retention(units) == pytest.approx(retention(units, one))

@@ -143,10 +143,6 @@ def test_the_first_rate_is_the_excess_time_over_alpha_times_the_update_time() ->
     assert guarded_pruned_rate([Point(1.0, 80.0)], 50.0, PAPER) == pytest.approx(0.1875)
 
 
-def test_the_fastest_worker_prunes_nothing() -> None:
-    assert guarded_pruned_rate([Point(1.0, 50.0)], 50.0, PAPER) == 0
-
-
 def test_a_step_below_the_smallest_pruned_rate_is_not_worth_a_pruning() -> None:
     # (52 − 50) / (2 · 52) = 0.0192
     assert guarded_pruned_rate([Point(1.0, 52.0)], 50.0, PAPER) == 0

@@ -79,12 +79,6 @@ def test_a_pruning_that_was_decided_on_is_carried_out_in_the_next_round_of_the_w
     assert min(pruned) >= 5
 
 
-def test_the_heterogeneity_of_a_round_is_that_of_its_participants(run: FinishedRun) -> None:
-    for record in run.rounds:
-        times = [worker.update_time_s for worker in record.workers]
-        assert record.heterogeneity == pytest.approx(heterogeneity(times))
-
-
 @pytest.mark.slow
 def test_rates_of_a_table_that_a_worker_missed_are_made_up_for(learn: Learn) -> None:
     table = ((0.2,) * 9, (0.3,) * 9)

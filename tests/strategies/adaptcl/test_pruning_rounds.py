@@ -10,7 +10,6 @@ import torch
 
 from adaptcl.errors import SettingError
 from adaptcl.runs.result import FinishedRun
-from adaptcl.units import retention
 
 if TYPE_CHECKING:
     from tests.strategies.adaptcl.conftest import Engines, Lines
@@ -189,37 +188,6 @@ def test_the_target_is_as_uncertain_as_the_measurement_it_comes_from(engine: Eng
     run = engine(times, pruning_interval=5).until(40)
     assert 20 * run.retentions()[1] < 10
     assert run.retentions()[0] == run.retentions()[2] == 1
-
-
-def test_prunings_of_a_worker_that_is_away_wait_for_it(engine: Engines, line: Lines) -> None:
-    run = engine(line(60, 40, 20)).until(2)
-    run.answer(0)
-    run.strategy.lost(0)
-    run.until(4)
-    assert run.rates()[3] == pytest.approx([0.2, 0])
-    run.take(run.strategy.joined(0))
-    pruning = run.open[0].pruning
-    assert pruning is not None
-    assert pruning.rate == pytest.approx(2 / 7)
-
-
-def test_late_prunings_are_carried_out_once(engine: Engines, line: Lines) -> None:
-    # Worker 0 is told to prune in round 3 and answers only after the decision for round 6.
-    run = engine(line(60, 40, 20), deadline=1.5).until(3)
-    told = run.open[0].pruning
-    assert told is not None
-    late = run.open.pop(0)
-    for _ in range(3):
-        for worker in (1, 2):
-            run.answer(worker)
-        if run.strategy.round == late.round:
-            run.take(run.strategy.expired())
-    assert run.strategy.round >= 6
-    run.take(run.strategy.receive(run.arrival(late)))
-    run.until(run.strategy.round + 1)
-    task = run.open[0]
-    assert retention(run.strategy.units, task.kept) == pytest.approx(5 / 7, abs=0.02)
-    assert task.pruning is None
 
 
 def test_a_table_of_pruned_rates_is_carried_out_row_by_row(engine: Engines, line: Lines) -> None:

@@ -41,13 +41,6 @@ def test_each_round_asks_as_many_as_are_set_and_others_every_time(begun: Begun) 
     assert len(set(map(tuple, asked))) > 5
 
 
-def test_the_average_is_over_those_who_took_part(begun: Begun) -> None:
-    rounds, first = drawn(begun)
-    for worker, sent in zip(first, (3.0, 6.0, 9.0), strict=True):
-        rounds.answer(worker, sent)
-    assert rounds.value() == 6
-
-
 def test_where_everybody_is_asked_nobody_is_put_on_record_as_drawn(begun: Begun) -> None:
     rounds = begun(2, 9)
     rounds.answer(0)
