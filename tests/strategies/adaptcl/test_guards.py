@@ -135,58 +135,58 @@ def reachable(histories: list[list[Point]], floor: float) -> float:
     return reachable_time(fastest, histories, [floor] * len(histories)).update_time
 
 
-# The first pruning ------------------------------------------------------------------------------
+# One worker -------------------------------------------------------------------------------------
+
+STRICT = replace(PAPER, min_retention=0.9)
+LINE, NARROW, FLAT = (
+    [Point(1.0, 80.0), Point(0.8, 65.0)],
+    [Point(1.0, 80.0), Point(0.5, 40.0)],
+    [Point(0.26, 40.0), Point(0.13, 30.0)],
+)
 
 
-def test_the_first_rate_is_the_excess_time_over_alpha_times_the_update_time() -> None:
-    # (80 − 50) / (2 · 80)
-    assert guarded_pruned_rate([Point(1.0, 80.0)], 50.0, PAPER) == pytest.approx(0.1875)
-
-
-def test_a_step_below_the_smallest_pruned_rate_is_not_worth_a_pruning() -> None:
-    # (52 − 50) / (2 · 52) = 0.0192
-    assert guarded_pruned_rate([Point(1.0, 52.0)], 50.0, PAPER) == 0
-    assert guarded_pruned_rate([Point(1.0, 53.0)], 50.0, PAPER) > 0.02
-
-
-# Later prunings ---------------------------------------------------------------------------------
-
-
-def test_two_points_make_a_line() -> None:
-    # From 80 s at γ = 1 to 65 s at γ = 0.8: 50 s at γ = 0.6, which is P = 0.2/0.8.
-    history = [Point(1.0, 80.0), Point(0.8, 65.0)]
-    assert guarded_pruned_rate(history, 50.0, PAPER) == pytest.approx(0.25)
-
-
-def test_three_points_make_a_parabola() -> None:
-    # The hand-worked example of test_newton.py: γ_target = 0.465625 at 45 s.
-    history = [Point(1.0, 90.0), Point(0.7, 70.0), Point(0.5, 50.0)]
-    assert guarded_pruned_rate(history, 45.0, PAPER) == pytest.approx((0.5 - 0.465625) / 0.5)
-
-
-def test_no_more_than_the_largest_pruned_rate_at_once() -> None:
-    history = [Point(1.0, 80.0), Point(0.8, 65.0)]
-    assert guarded_pruned_rate(history, 25.0, PAPER) == 0.5
-    assert guarded_pruned_rate(history, 25.0, replace(PAPER, max_pruned_rate=0.1)) == 0.1
-
-
-def test_a_polynomial_that_asks_for_growth_of_a_slow_worker_gives_way_to_a_line() -> None:
-    # The parabola wants γ = 0.758 for 55 s, the line through the last two points 0.55.
-    history = [Point(1.0, 50.0), Point(0.8, 80.0), Point(0.6, 60.0)]
-    assert guarded_pruned_rate(history, 55.0, PAPER) == pytest.approx((0.6 - 0.55) / 0.6)
-
-
-def test_a_line_that_asks_for_an_implausible_step_is_taken_for_noise() -> None:
-    # One second in a hundred for a tenth of the model: the line wants 50 % for 5 s more, which is
-    # ten times the relative gap. The first rule says (99 − 94) / (2 · 99).
-    history = [Point(1.0, 100.0), Point(0.9, 99.0)]
-    assert guarded_pruned_rate(history, 94.0, PAPER) == pytest.approx(5 / 198)
-
-
-def test_a_worker_that_pruning_made_slower_is_pruned_by_the_cautious_first_rule() -> None:
-    history = [Point(1.0, 80.0), Point(0.8, 90.0)]
-    # (90 − 60) / (2 · 90) of what it has now.
-    assert guarded_pruned_rate(history, 60.0, PAPER) == pytest.approx(1 / 6)
+@pytest.mark.parametrize(
+    ("history", "target", "settings", "rate"),
+    [
+        # The first pruning: (80 − 50) / (2 · 80), and steps below ρ_min are not worth it.
+        ([Point(1.0, 80.0)], 50.0, PAPER, 0.1875),
+        ([Point(1.0, 52.0)], 50.0, PAPER, 0),
+        ([Point(1.0, 80.0)], 50.0, STRICT, 0.1),
+        ([Point(1.0, 80.0)], 50.0, replace(STRICT, literal_min_retention=True), 0.1875),
+        # A line: 50 s at γ = 0.6, which is P = 0.2/0.8; and no more than ρ_max at once.
+        (LINE, 50.0, PAPER, 0.25),
+        (LINE, 25.0, PAPER, 0.5),
+        (LINE, 25.0, replace(PAPER, max_pruned_rate=0.1), 0.1),
+        # A parabola: the hand-worked example of Newton's form, γ_target = 0.465625 at 45 s.
+        ([Point(1.0, 90.0), Point(0.7, 70.0), Point(0.5, 50.0)], 45.0, PAPER, 1 - 0.465625 / 0.5),
+        # The parabola wants γ = 0.758 for 55 s, more than there is; the last line wants 0.55.
+        ([Point(1.0, 50.0), Point(0.8, 80.0), Point(0.6, 60.0)], 55.0, PAPER, 0.05 / 0.6),
+        # The line wants ten times the relative gap, which is noise: (99 − 94) / (2 · 99).
+        ([Point(1.0, 100.0), Point(0.9, 99.0)], 94.0, PAPER, 5 / 198),
+        # Pruning made it slower: (90 − 60) / (2 · 90).
+        ([Point(1.0, 80.0), Point(0.8, 90.0)], 60.0, PAPER, 1 / 6),
+        # Of equal times and of equal retentions the newest counts.
+        ([Point(1.0, 80.0), Point(0.9, 80.0)], 60.0, PAPER, 20 / 160),
+        ([Point(1.0, 80.0), Point(0.8, 100.0), Point(0.8, 65.0)], 50.0, PAPER, 0.25),
+        # 27 s need γ = 0.091, below γ_min = 0.1.
+        (FLAT, 27.0, PAPER, 1 - 0.1 / 0.13),
+        (FLAT, 27.0, replace(PAPER, literal_min_retention=True), 1 - 0.091 / 0.13),
+        # A smaller sub-model has not made it faster.
+        ([Point(1.0, 40.0), Point(0.75, 39.9)], 20.0, PAPER, 0),
+        # Growing: 60 s belong to γ = 0.75; never beyond the whole model, and not for a little.
+        (NARROW, 60.0, GROWING, -0.5),
+        (NARROW, 60.0, PAPER, 0),
+        (NARROW, 500.0, GROWING, -1.0),
+        (NARROW, 41.0, GROWING, 0),
+        # A line that reaches 60 s at γ = 1.4 is believed. At γ = 1.9 it is noise: −30 / (2 · 40).
+        ([Point(0.3, 38.0), Point(0.4, 40.0)], 60.0, GROWING, (0.4 - 1) / 0.4),
+        ([Point(0.3, 38.0), Point(0.4, 40.0)], 70.0, GROWING, -0.375),
+    ],
+)
+def test_the_rate_of_one_worker(
+    history: list[Point], target: float, settings: GuardSettings, rate: float
+) -> None:
+    assert guarded_pruned_rate(history, target, settings) == pytest.approx(rate)
 
 
 def test_a_line_through_two_sizes_that_noise_cannot_tell_apart_is_not_followed() -> None:
@@ -197,17 +197,6 @@ def test_a_line_through_two_sizes_that_noise_cannot_tell_apart_is_not_followed()
     assert rate == pytest.approx(along_the_clear_line)
     sure = [replace(point, error=0.0) for point in history]
     assert guarded_pruned_rate(sure, 3.80, PAPER) > 2 * rate
-
-
-def test_equal_times_are_one_point_and_the_newest_counts() -> None:
-    # Sizes too close together to say that the time does not follow the size.
-    history = [Point(1.0, 80.0), Point(0.9, 80.0)]
-    assert guarded_pruned_rate(history, 60.0, PAPER) == pytest.approx((80 - 60) / (2 * 80))
-
-
-def test_equal_retentions_are_one_point_and_the_newest_counts() -> None:
-    history = [Point(1.0, 80.0), Point(0.8, 100.0), Point(0.8, 65.0)]
-    assert guarded_pruned_rate(history, 50.0, PAPER) == pytest.approx(0.25)
 
 
 @given(histories, st.floats(0.1, 1000), settings_drawn)
@@ -246,25 +235,6 @@ def test_the_last_four_points_make_a_cubic_and_older_ones_are_left_out() -> None
     assert wanted != pytest.approx(three, abs=0.005)
     rate = guarded_pruned_rate([Point(1.0, 95.0), *last], 38.0, replace(PAPER, max_pruned_rate=0.9))
     assert 0.3 * (1 - rate) == pytest.approx(wanted)
-
-
-# γ_min by the letter of the paper ---------------------------------------------------------------
-
-
-def test_literally_retention_falls_below_its_minimum() -> None:
-    # γ = 0.13 at 30 s and 0.26 at 40 s; 27 s need γ = 0.091, below γ_min = 0.1.
-    history = [Point(0.26, 40.0), Point(0.13, 30.0)]
-    held = guarded_pruned_rate(history, 27.0, PAPER)
-    literal = guarded_pruned_rate(history, 27.0, replace(PAPER, literal_min_retention=True))
-    assert 0.13 * (1 - held) == pytest.approx(0.1)
-    assert 0.13 * (1 - literal) == pytest.approx(0.091)
-
-
-def test_literally_the_first_pruning_knows_no_minimum() -> None:
-    strict = replace(PAPER, min_retention=0.9)
-    literal = replace(strict, literal_min_retention=True)
-    assert guarded_pruned_rate([Point(1.0, 80.0)], 50.0, strict) == pytest.approx(0.1)
-    assert guarded_pruned_rate([Point(1.0, 80.0)], 50.0, literal) == pytest.approx(0.1875)
 
 
 # Ten workers, as in the paper -------------------------------------------------------------------
@@ -353,33 +323,6 @@ def test_literally_the_slowest_worker_of_sigma_10_ends_near_the_seven_percent_of
     assert literal[0] == pytest.approx(0.0698, abs=0.002)
 
 
-# Growing ----------------------------------------------------------------------------------------
-
-
-def test_a_worker_faster_than_the_target_grows_along_its_line() -> None:
-    history = [Point(1.0, 80.0), Point(0.5, 40.0)]
-    # 60 s belong to γ = 0.75, half as much again as it has.
-    assert guarded_pruned_rate(history, 60.0, GROWING) == pytest.approx(-0.5)
-    assert guarded_pruned_rate(history, 60.0, PAPER) == 0
-
-
-def test_nothing_grows_beyond_the_whole_model() -> None:
-    history = [Point(1.0, 80.0), Point(0.5, 40.0)]
-    assert guarded_pruned_rate(history, 500.0, GROWING) == pytest.approx(-1.0)
-
-
-def test_growth_far_beyond_the_whole_model_is_taken_for_noise() -> None:
-    history = [Point(0.3, 38.0), Point(0.4, 40.0)]
-    # Its line reaches 60 s at γ = 1.4, so the whole model is less than it may have.
-    assert guarded_pruned_rate(history, 60.0, GROWING) == pytest.approx((0.4 - 1) / 0.4)
-    # It reaches 70 s only at γ = 1.9. The first rule: (70 − 40) / (2 · 40).
-    assert guarded_pruned_rate(history, 70.0, GROWING) == pytest.approx(-0.375)
-
-
-def test_a_small_growth_is_not_worth_it() -> None:
-    assert guarded_pruned_rate([Point(1.0, 80.0), Point(0.5, 40.0)], 41.0, GROWING) == 0
-
-
 @given(histories, st.floats(0.1, 1000), settings_drawn)
 def test_growth_never_ends_above_the_whole_model(
     history: list[Point], target: float, settings: GuardSettings
@@ -395,36 +338,22 @@ def test_growth_never_ends_above_the_whole_model(
 # Times that do not follow the size --------------------------------------------------------------
 
 
-def test_a_worker_that_a_smaller_sub_model_has_not_made_faster_prunes_no_more() -> None:
-    assert guarded_pruned_rate([Point(1.0, 40.0)], 20.0, PAPER) == 0.25
-    assert guarded_pruned_rate([Point(1.0, 40.0), Point(0.75, 40.0)], 20.0, PAPER) == 0
-    assert guarded_pruned_rate([Point(1.0, 40.0), Point(0.75, 39.9)], 20.0, PAPER) == 0
-
-
-@pytest.mark.parametrize(("time", "follows"), [(95.1, True), (97.6, False), (100.0, False)])
-def test_a_twentieth_of_the_time_is_enough_to_follow_the_size(time: float, follows: bool) -> None:
-    assert follows_size([Point(1.0, 100.0), Point(0.5, time)]) == follows
-
-
-def test_one_size_says_nothing_and_two_that_are_close_do_not_either() -> None:
-    assert follows_size([Point(1.0, 40.0)])
-    assert follows_size([Point(1.0, 40.0), Point(0.85, 40.0)])
-
-
-def test_parameters_that_cost_no_computing_say_nothing_of_a_worker_that_computes() -> None:
-    whole = Point(1.0, 40.0)
-    assert follows_size([whole, Point(0.5, 39.5, flops=0.97)])
-    assert not follows_size([whole, Point(0.5, 39.5, flops=0.6)])
-
-
-def test_a_time_that_rises_is_a_change_of_conditions() -> None:
-    assert follows_size([Point(1.0, 40.0), Point(0.7, 42.0)])
-
-
-def test_noise_that_may_hide_a_slope_leaves_it_open() -> None:
-    for error, follows in ((0.2, False), (2.0, True)):
-        history = [Point(1.0, 40.0, error), Point(0.5, 40.0, error)]
-        assert follows_size(history) == follows
+@pytest.mark.parametrize(
+    ("now", "follows"),
+    [
+        (Point(0.5, 95.1), True),  # a twentieth of the time is enough
+        (Point(0.5, 97.6), False),
+        (Point(0.85, 100.0), True),  # sizes too close together
+        (Point(0.5, 98.8, flops=0.97), True),  # parameters that cost no computing
+        (Point(0.5, 98.8, flops=0.6), False),
+        (Point(0.7, 105.0), True),  # a time that rises is a change of conditions
+        (Point(0.5, 100.0, error=0.7), False),
+        (Point(0.5, 100.0, error=7.0), True),  # noise that may hide a slope
+    ],
+)
+def test_a_time_follows_the_size_unless_it_was_seen_not_to(now: Point, follows: bool) -> None:
+    assert follows_size([Point(1.0, 100.0), now]) == follows
+    assert follows_size([now])
 
 
 def test_the_newest_size_that_tells_decides() -> None:
