@@ -136,6 +136,15 @@ def test_a_number_of_workers_that_cannot_be_served_is_refused() -> None:
                 deal(torch.arange(5), workers, seeded())
 
 
+def test_a_share_or_concentration_out_of_range_is_refused() -> None:
+    for share in (-0.1, 80, float("nan")):
+        with pytest.raises(SettingError, match=r"0\.8 for the paper's s = 80"):
+            by_label_share(torch.arange(5), 2, share, seeded())
+    for concentration in (0, -1, float("nan"), float("inf")):
+        with pytest.raises(SettingError, match="concentration"):
+            dirichlet(torch.arange(5), 2, concentration, seeded())
+
+
 def labelled(*labels: int) -> Samples:
     return Samples(torch.zeros(len(labels), 2), torch.tensor(labels))
 

@@ -7,6 +7,7 @@ Workers are in the order of the run, in the paper slowest first.
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -36,6 +37,11 @@ def by_label_share(
     number of samples (give or take one), but of different classes.
     """
     _check_workers(labels, workers)
+    if not 0 <= share <= 1:
+        raise SettingError(
+            f"The share of samples dealt by label lies between 0 and 1 (0.8 for the paper's "
+            f"s = 80), but is {share}."
+        )
     count = len(labels)
     order = torch.randperm(count, generator=generator)
     border = round(share * count)
@@ -62,6 +68,8 @@ def dirichlet(
     there are not enough: a worker with fewer takes from the one that has most.
     """
     _check_workers(labels, workers)
+    if not 0 < concentration < math.inf:
+        raise SettingError(f"The Dirichlet concentration must be above 0, but is {concentration}.")
     # PyTorch draws this distribution only from its global generator. NumPy's, seeded from
     # `generator`, keeps the split a function of `generator` alone.
     random = np.random.default_rng(int(torch.randint(2**62, (1,), generator=generator)))
