@@ -53,7 +53,7 @@ def test_most_of_the_importance_is_told_of_even_if_there_is_no_loss_to_rise(
     run = engine(line(60, 40, 20), harm=(0.92, 0.0)).until(4)
     (warning,) = run.closed[2].warnings
     assert "92%" in warning
-    assert "Raise `min_retention` to 0.88 " in warning
+    assert "Raise `min_retention` to 0.83 " in warning
     assert "loss" not in warning
 
 
@@ -66,10 +66,10 @@ def test_where_little_can_be_cut_the_retention_to_set_is_above_what_is_never_cut
     # All that can be cut of this model, a sixth of it, went at once.
     record = WorkerRecord(3, 1.0, 1.0, 1.0, 3.0, 0.834, 0.166, 0.93, 0.1)
     (warning,) = warn_harmful_prunings(2, [record], 0.2)
-    assert "Raise `min_retention` to 0.92 to cut less." in warning
+    assert "Raise `min_retention` to 0.87 to cut less." in warning
 
 
-@given(st.floats(0.05, 0.99), st.floats(0.01, 0.5), st.floats(0.51, 1.0), st.floats(0, 5))
+@given(st.floats(0.05, 0.99), st.floats(0.01, 0.5), st.floats(0.76, 1.0), st.floats(0, 5))
 def test_the_retention_to_set_is_one_that_cuts_less(
     kept: float, rate: float, lost: float, jump: float
 ) -> None:

@@ -57,7 +57,7 @@ class AdaptCLSettings(GuardSettings, SynchronousSettings):
     max_importance_lost: float = setting(
         0.2,
         "warn when one pruning loses more than this share of a sub-model's importance and the "
-        "loss jumps, or more than half of it",
+        "loss jumps, or more than three quarters of it",
         at_least=0,
         at_most=1,
     )
@@ -341,9 +341,10 @@ _HARMFUL_JUMP = 1.0
 """A loss that rises by this much in a pruning (in nats; guessing among ten classes costs 2.3) shows
 that the sub-model has forgotten what it knew."""
 
-_MOST_LOST = 0.5
+_MOST_LOST = 0.75
 """The share of the importance that no pruning should cut away at once, whatever the loss says: a
-model that has hardly learned anything has no loss to rise (docs/how-it-works.md)."""
+model that has hardly learned anything has no loss to rise. Where all layers can be cut, a pruning
+to a fifth of the parameters takes less than 0.6 and does no harm (docs/how-it-works.md)."""
 
 
 def warn_harmful_prunings(
