@@ -121,7 +121,8 @@ def _opening(store: Store) -> str:
         f"{_runs_so_far(store)} `python -m paper all --data-dir DIR` makes those that are missing, "
         "on a GPU with `--device cuda --precision bf16`; `python -m paper list` says which they "
         "are. Each result holds its settings, commit, device, seed, wall time and the "
-        "SHA-256 of the images it was made from."
+        "SHA-256 of the images it was made from. Six runs of seed 1 (table-equal-time) that were "
+        "made again at commit 8cc1a83 ended with exactly the same accuracies."
     )
 
 
