@@ -68,6 +68,7 @@ class SubModelPlan:
     kept: Kept
     pruning: Pruning | None = None
     rate: float = 0.0  # the pruned rate for the record; negative where the sub-model grows
+    is_sparse: bool = True  # whether the worker trains with the group lasso, if the job has one
 
 
 class Synchronous:
@@ -294,11 +295,16 @@ class Synchronous:
             kept=plan.kept,
             recipe=self.job.recipe,
             pruning=plan.pruning,
-            lasso=self._coefficients.mean(plan.kept) if self.round > 1 else None,
+            lasso=self._lasso(plan),
         )
         self._tasks[worker] = task
         self._drawn.add(worker)
         return task
+
+    def _lasso(self, plan: SubModelPlan) -> float | None:
+        if not plan.is_sparse:
+            return 0.0
+        return self._coefficients.mean(plan.kept) if self.round > 1 else None
 
     def _cut(self, kept: Kept) -> Mapping[str, Tensor]:
         # Nobody writes into a task's tensors, so the whole model need not be copied.

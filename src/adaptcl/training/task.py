@@ -116,7 +116,8 @@ class Task:
     recipe: Recipe
     pruning: Pruning | None = None
     lasso: float | None = None
-    """The group lasso's λ for a worker that has none yet; None if the worker is to find it."""
+    """The group lasso's λ for a worker that has none yet; None if the worker is to find it. With 0
+    the worker trains plainly in this round, whatever λ it has."""
     carries_fractions: bool = False
     """Whether fractions of a step are carried to the worker's next round, so that its rounds add up
     to the right number of epochs even if an epoch has few batches."""

@@ -135,7 +135,8 @@ class Worker:
         model, kept = seed_model(trainer.load(task.kept, dict(task.state))), task.kept
         test = self._test(model) if (task.round - 1) % self._test_every == 0 else None
         start = dict(task.state) if recipe.proximal else None
-        lasso = task.lasso if memory.lasso is None else memory.lasso
+        trains_plainly = task.lasso == 0
+        lasso = task.lasso if memory.lasso is None or trains_plainly else memory.lasso
         if lasso is None:
             # A round without steps has no batch to find λ on.
             spare = batches(len(self.samples), recipe.batch_size, 1, randomness)
@@ -186,7 +187,8 @@ class Worker:
             lasso=lasso,
             test=test,
         )
-        return update, WorkerMemory(lasso=lasso, codec=memory.codec)
+        found = memory.lasso if trains_plainly else lasso
+        return update, WorkerMemory(lasso=found, codec=memory.codec)
 
     def _only_test(self, task: Task, trainer: Trainer) -> Update:
         state = dict(task.state)

@@ -89,6 +89,16 @@ def test_where_pruning_does_not_pay_the_user_hears_it_once(
     assert "`least_speed_up` (1.5)" in warning
 
 
+def test_where_pruning_does_not_pay_nobody_trains_sparsely_until_it_does(
+    engine: Engines, changing: Lines, tmp_path: Path
+) -> None:
+    times = changing((45, 40, 30), (200, 40, 30), 9)
+    run = engine(times, grow=True).until(5).resumed(tmp_path).until(20)
+    plain = [task.lasso == 0 for task in run.tasks if task.worker == 1]
+    # From round 6 on, after the checkpoint. The first decision after the change is round 12's.
+    assert plain == [True] * 6 + [False] * 9
+
+
 def test_equal_workers_are_not_worth_a_word(engine: Engines, line: Lines) -> None:
     run = engine(line(40, 40, 40)).until(20)
     assert all(closed.warnings == () for closed in run.closed)

@@ -58,6 +58,15 @@ def test_an_update_says_which_lambda_it_was_trained_with(worker: Worker, task: T
     assert (found.lasso, told.lasso, known.lasso) == (memory.lasso, 0.02, 0.001)
 
 
+def test_a_lambda_of_0_means_plain_training_and_leaves_the_remembered_one(
+    same: Same, worker: Worker, task: Tasks
+) -> None:
+    plain, memory = worker.carry_out(replace(task(strength=0.3), lasso=0.0), KNOWN)
+    without, _ = worker.carry_out(task(strength=0.0), WorkerMemory())
+    assert memory == KNOWN
+    assert same(plain.state, without.state)
+
+
 def test_no_strength_means_no_lasso(same: Same, worker: Worker, task: Tasks) -> None:
     update, memory = worker.carry_out(task(strength=0.0), WorkerMemory())
     plain, _ = worker.carry_out(task(strength=0.5), WorkerMemory(lasso=0.0))

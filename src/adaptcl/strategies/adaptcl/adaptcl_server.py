@@ -103,6 +103,8 @@ class AdaptCL(Synchronous):
         """Decided rates that are in no open task: not given out yet, or never answered."""
         self._floors: dict[int, float] = {}
         """The retention at which a worker could cut nothing more."""
+        self._is_pruning_worth_it = True
+        """Where it is not, sparse training would cost accuracy and make nobody faster."""
         self._warned_of_floor = False
         self._warned_of_gain = False
         self._warned_of_slow: set[int] = set()
@@ -114,7 +116,7 @@ class AdaptCL(Synchronous):
         kept = self.kept[worker]
         rate = self._pending.pop(worker, 0.0)
         if rate == 0:
-            return SubModelPlan(kept)
+            return SubModelPlan(kept, is_sparse=self._is_pruning_worth_it)
         importance = self._importance_for(worker)
         settings = self.adaptcl
         if rate > 0:
@@ -163,6 +165,8 @@ class AdaptCL(Synchronous):
             self._speeds.average_times(self._size)
             decided = self._learned_rates(settings)
             rates = self._or_pending(decided)
+            if decided.rates:
+                self._is_pruning_worth_it = decided.is_worth_it
             # Who cannot become as fast as the fastest, whatever the target is.
             paper = replace(settings, target_time="fastest", least_speed_up=1.0)
             needed = self._learned_rates(paper)
@@ -313,6 +317,7 @@ class AdaptCL(Synchronous):
             **self._speeds.snapshot(),
             "pending": [[worker, rate] for worker, rate in self._pending.items()],
             "floors": [[worker, kept] for worker, kept in self._floors.items()],
+            "is_pruning_worth_it": self._is_pruning_worth_it,
             "warned_of_floor": self._warned_of_floor,
             "warned_of_gain": self._warned_of_gain,
             "warned_of_slow": sorted(self._warned_of_slow),
@@ -325,6 +330,7 @@ class AdaptCL(Synchronous):
         self._speeds.restore(tree)
         self._pending = dict(tree["pending"])
         self._floors = dict(tree["floors"])
+        self._is_pruning_worth_it = tree["is_pruning_worth_it"]
         self._warned_of_floor = tree["warned_of_floor"]
         self._warned_of_gain = tree["warned_of_gain"]
         self._warned_of_slow = set(tree["warned_of_slow"])

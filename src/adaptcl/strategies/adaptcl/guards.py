@@ -57,8 +57,8 @@ class GuardSettings(RateSettings):
     )
     least_speed_up: float = setting(
         1.5,
-        "prune only where rounds become at least this many times as fast as with whole models; "
-        "1 prunes for any gain, as in the paper",
+        "prune, and train sparsely, only where rounds become at least this many times as fast as "
+        "with whole models; 1 prunes for any gain, as in the paper",
         at_least=1,
         condition=Unless("pruned_rates", "literal_algorithm_2"),
     )
@@ -80,6 +80,7 @@ class GuardedRates:
     speed_up: float = 1.0  # how many times as fast as with whole models rounds can become
     slow_at_any_size: tuple[int, ...] = ()
     """Workers that are too slow and would not be faster with a smaller sub-model."""
+    is_worth_it: bool = True  # whether rounds become so much faster that pruning pays
 
 
 # Algorithm 2 with all guards --------------------------------------------------------------------
@@ -107,7 +108,8 @@ def guarded_pruned_rates(
         target = reachable_time(target, pace, floors)
     whole = max(map(whole_model_point, pace), key=by_time)
     speed_up = whole.update_time / target.update_time
-    if not is_worth_pruning(speed_up, pace, settings.least_speed_up):
+    is_worth_it = is_worth_pruning(speed_up, pace, settings.least_speed_up)
+    if not is_worth_it:
         target = whole
     rates, slow = {}, []
     for worker, history in histories.items():  # line 2
@@ -119,7 +121,7 @@ def guarded_pruned_rates(
         by_size_alone = guarded_pruned_rate(history[-1:], target.update_time, settings)
         if by_size_alone > 0 and not follows_size(history):
             slow.append(worker)
-    return GuardedRates(rates, speed_up, tuple(slow))
+    return GuardedRates(rates, speed_up, tuple(slow), is_worth_it)
 
 
 def guarded_pruned_rate(history: Sequence[Point], target: float, settings: GuardSettings) -> float:
