@@ -5,7 +5,7 @@ BIN := .venv/bin
 .PHONY: run test test-quick test-gpu check format catalogue docs clean demo-network
 
 run: .venv/installed
-	$(BIN)/adaptcl run --strategy fedavg,fedavg-s,adaptcl --rounds 20 --until 30min
+	$(BIN)/adaptcl run --strategy fedavg,fedavg-s,adaptcl --rounds 24 --until 30min
 
 # One thread a process: several would only be in each other's way. Work is stolen in whole stretches,
 # so that tests which share a fixture mostly run where it was made.
