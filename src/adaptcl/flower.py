@@ -127,7 +127,7 @@ class AdaptCL(FlowerStrategy):
         )
         strategy = self._strategy_class(job, self._settings)
         transport = GridTransport(grid, job.workers, job.units, self._codecs, timeout)
-        report = _Report(strategy.rounds, evaluate_fn, transport)
+        report = _Report(strategy.rounds, evaluate_fn)
         report.evaluate(0, initial_arrays)
         Loop(strategy, transport, job.workers, report, [report]).run()
         log(INFO, "Strategy execution finished in %.2fs", time.monotonic() - began)
@@ -150,13 +150,10 @@ class AdaptCL(FlowerStrategy):
 class _Report:
     """Collects Flower's result round by round, and writes to Flower's log."""
 
-    def __init__(
-        self, rounds: int, evaluate_fn: EvaluateFunction | None, transport: GridTransport
-    ) -> None:
+    def __init__(self, rounds: int, evaluate_fn: EvaluateFunction | None) -> None:
         self.result = Result()
         self._rounds = rounds
         self._evaluate_fn = evaluate_fn
-        self._transport = transport
 
     def judge(self, strategy: Strategy, closed: Closed, is_last: bool) -> None:
         log(INFO, "[ROUND %s/%s]", closed.round, self._rounds)
@@ -178,7 +175,6 @@ class _Report:
             case WorkerLost(worker, reason=reason):
                 log(WARNING, "Worker %d is left out of this round: %s", worker, reason)
             case RoundFinished(record):
-                self._transport.ask_lost_workers_again()
                 metrics = _metrics(record)
                 log(INFO, "\t└──> Aggregated MetricRecord: %s", metrics)
                 self.result.train_metrics_clientapp[record.round] = metrics

@@ -141,6 +141,9 @@ class ScriptedTransport:
     def settle(self, worker: int, *, used: bool) -> None:
         self._log.append(f"settle {worker}: {'used' if used else 'dropped'}")
 
+    def close_round(self) -> tuple[int, int]:
+        return self.traffic.take_round()
+
     def snapshot(self) -> Tree:
         return {"now": self.now}
 

@@ -78,7 +78,7 @@ class GridTransport:
         self, grid: Grid, workers: int, units: UnitMap, codecs: Codecs, timeout: float
     ) -> None:
         """`timeout` is how many seconds a node may take for a task."""
-        self.traffic = Traffic()
+        self._traffic = Traffic()
         self.away: set[int] = set()
         self._grid = grid
         self._count = workers
@@ -154,9 +154,10 @@ class GridTransport:
         if used:
             self._used[worker] = round_
 
-    def ask_lost_workers_again(self) -> None:
-        """A round has closed: workers that were left out of it may take part in the next."""
+    def close_round(self) -> tuple[int, int]:
+        """Workers that were left out of the round may take part in the next."""
         self._returning = set(self.away)
+        return self._traffic.take_round()
 
     def snapshot(self) -> Tree:
         """Nothing: a Flower app does not resume."""
@@ -211,7 +212,7 @@ class GridTransport:
         if reply.has_error():
             raise UpdateError(printable(str(reply.error.reason)))
         content = from_record(reply.content)
-        self.traffic.count_answer(len(content))
+        self._traffic.count_answer(len(content))
         checked = read_answer(content, message.task, self._units, self._codecs)
         self._reliability.check_samples(checked.update)
         total = message.elapsed(outcome.at, checked.seconds)
@@ -233,7 +234,7 @@ class GridTransport:
         if not self._open and time.monotonic() >= self._retry_at:
             self._reliability.refuse_if_all_are_excluded()
             self._retry_at = math.inf
-            self.ask_lost_workers_again()
+            self._returning = set(self.away)
         if self._returning:
             online = set(self._grid.get_node_ids())
             for worker in sorted(self._returning):
@@ -252,4 +253,4 @@ class GridTransport:
     def _end_task(self, worker: int) -> None:
         ended = self._open.pop(worker)
         ended.done.set()
-        self.traffic.count_task(ended.size)
+        self._traffic.count_task(ended.size)

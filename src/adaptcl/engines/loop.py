@@ -112,8 +112,6 @@ class Traffic:
 class Transport(Protocol):
     """How tasks travel, and what time it is."""
 
-    traffic: Traffic
-
     @property
     def now(self) -> float:
         """Seconds of the run so far."""
@@ -148,6 +146,10 @@ class Transport(Protocol):
 
     def settle(self, worker: int, *, used: bool) -> None:
         """The strategy has taken or dropped the update that arrived from a worker."""
+        ...
+
+    def close_round(self) -> tuple[int, int]:
+        """A round has closed; gives the bytes sent and received since the one before did."""
         ...
 
     def snapshot(self) -> Tree:
@@ -299,7 +301,7 @@ class Loop:
     def _finish_round(self, closed: Closed) -> None:
         now = self._transport.now
         self._rounds_closed = closed.round
-        sent, received = self._transport.traffic.take_round()
+        sent, received = self._transport.close_round()
         # Where only some workers were asked, the heterogeneity is theirs.
         asked = closed.participants or range(len(self._update_times))
         untested = RoundRecord(

@@ -135,7 +135,7 @@ class Simulation:
     def __init__(
         self, workplace: Workplace, environment: Environment, workers: int, threads: int
     ) -> None:
-        self.traffic = Traffic()
+        self._traffic = Traffic()
         self._workplace = workplace
         self._environment = environment
         self._count = workers
@@ -230,6 +230,9 @@ class Simulation:
             memory = replace(memory, codec=self._memories[worker].codec)
         self._memories[worker] = memory
 
+    def close_round(self) -> tuple[int, int]:
+        return self._traffic.take_round()
+
     def snapshot(self) -> Tree:
         return {
             "now": self._now,
@@ -267,7 +270,7 @@ class Simulation:
         trained = self._trainings.take(expected)
         self._holdings.answered(self._open[worker].task)
         self._end_task(worker)
-        self.traffic.count_answer(trained.arrival.timing.bytes_received)
+        self._traffic.count_answer(trained.arrival.timing.bytes_received)
         self._answered[worker] = trained.memory
         return Arrived(trained.arrival)
 
@@ -282,7 +285,7 @@ class Simulation:
     def _end_task(self, worker: int) -> None:
         ended = self._open.pop(worker, None)
         if ended is not None:
-            self.traffic.count_task(ended.size)
+            self._traffic.count_task(ended.size)
 
     def _train(
         self, task: Task, start: float, memory: WorkerMemory, sent: int, known: Timing | None

@@ -70,7 +70,7 @@ class Network:
         """`metrics` are the names of those that workers test by. `patience` is how many seconds a
         worker may take for a task. The first run of a job `waits_for_all` workers, however long
         they take to come; later ones do not."""
-        self.traffic = Traffic()
+        self._traffic = Traffic()
         self.away: set[int] = set()
         self._everybody = set(range(workers))
         self._units = units
@@ -119,7 +119,7 @@ class Network:
             return  # Flower takes no message for a node that it has never seen.
         before = self._open.get(task.worker)
         if before is not None:
-            self.traffic.count_task(before.size)
+            self._traffic.count_task(before.size)
             self._fleet.forget(before.message)
         model = encode_model(task, self._units, self._codecs.down)
         frozen = self._holdings.shipment(task)
@@ -153,6 +153,9 @@ class Network:
         round_ = self._unsettled.pop(worker)
         if used:
             self._used[worker] = round_
+
+    def close_round(self) -> tuple[int, int]:
+        return self._traffic.take_round()
 
     def snapshot(self) -> Tree:
         return {
@@ -265,7 +268,7 @@ class Network:
                 yield from self._admit(worker, event.content)
             case Replied(worker, message) if message in self._given_up:
                 self._given_up.discard(message)
-                self.traffic.count_answer(len(event.content))
+                self._traffic.count_answer(len(event.content))
                 yield from self._welcome(worker)
             case Replied(worker, message) | Progressed(worker, message):
                 open_task = self._open.get(worker)
@@ -278,7 +281,7 @@ class Network:
 
     def _receive(self, each: OpenTask, reply: Replied) -> Iterator[Happening]:
         worker = each.task.worker
-        self.traffic.count_answer(len(reply.content))
+        self._traffic.count_answer(len(reply.content))
         try:
             checked = read_answer(
                 reply.content, each.task, self._units, self._codecs, self._metrics
@@ -295,7 +298,7 @@ class Network:
             return
         self._holdings.answered(each.task)
         del self._open[worker]
-        self.traffic.count_task(each.size)
+        self._traffic.count_task(each.size)
         self._reliability.succeeded(checked.update)
         timing = each.timing(reply, checked.seconds, self._began)
         timing = replace(timing, is_cold=worker in self._cold)
@@ -366,7 +369,7 @@ class Network:
     def _lose(self, worker: int, reason: str) -> Lost:
         left = self._open.pop(worker, None)
         if left is not None:
-            self.traffic.count_task(left.size)
+            self._traffic.count_task(left.size)
             if left.message not in self._given_up:
                 self._fleet.forget(left.message)
         self.away.add(worker)
