@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from adaptcl.engines.heterogeneity import MIB
+from adaptcl.engines.bandwidths import MIB
 from adaptcl.report.learning_curve import TESTS, LearningCurve, TestResult, curve_through
 from adaptcl.report.wording import Quantity
 from paper.result import RunResult

@@ -23,8 +23,9 @@ from typing import Any, TypeVar
 from adaptcl.codecs import CODECS, down_codec
 from adaptcl.config import Config, JobSettings
 from adaptcl.config.effects import WHERE_COMPUTED, settings_in_effect
+from adaptcl.engines.bandwidths import MIB, bandwidths
 from adaptcl.engines.environment import EnvironmentSettings
-from adaptcl.engines.heterogeneity import MIB, bandwidths, heterogeneity
+from adaptcl.engines.heterogeneity import heterogeneity
 from adaptcl.errors import AdaptCLError
 from adaptcl.settings import declared
 from adaptcl.strategies import STRATEGIES

@@ -25,7 +25,8 @@ from statistics import fmean
 
 from adaptcl import report
 from adaptcl.data import load
-from adaptcl.engines.heterogeneity import MIB, bandwidths, heterogeneity
+from adaptcl.engines.bandwidths import MIB, bandwidths
+from adaptcl.engines.heterogeneity import heterogeneity
 from adaptcl.models import build
 from adaptcl.records import RoundRecord, bytes_moved
 

@@ -7,9 +7,9 @@ import torch
 
 from adaptcl import models
 from adaptcl.config import configure, preset, presets
+from adaptcl.engines.bandwidths import MIB
 from adaptcl.engines.clock_summary import describe_clock, lopsided, whole_updates
 from adaptcl.engines.environment import Environment, EnvironmentSettings
-from adaptcl.engines.heterogeneity import MIB
 from adaptcl.settings import build
 from adaptcl.training import Timing
 from adaptcl.units import UnitMap, trace

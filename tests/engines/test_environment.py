@@ -14,8 +14,8 @@ from torch import nn
 
 import adaptcl
 from adaptcl import Result
+from adaptcl.engines.bandwidths import MIB
 from adaptcl.engines.environment import Environment, EnvironmentSettings
-from adaptcl.engines.heterogeneity import MIB
 from adaptcl.errors import AdaptCLWarning, SettingError
 from adaptcl.settings import build
 from adaptcl.training import Pruning, Recipe, Task, Timing

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import torch
 
+from adaptcl.engines.bandwidths import MIB, bandwidths
 from adaptcl.engines.environment_trace import Trace, read_trace
-from adaptcl.engines.heterogeneity import MIB, bandwidths
 from adaptcl.engines.machines import DEVICES, LINKS, REFERENCE, Link
 from adaptcl.errors import SettingError
 from adaptcl.seeds import generator

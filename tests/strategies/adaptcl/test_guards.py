@@ -10,7 +10,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adaptcl.engines.heterogeneity import bandwidths, heterogeneity
+from adaptcl.engines.bandwidths import bandwidths
+from adaptcl.engines.heterogeneity import heterogeneity
 from adaptcl.strategies.adaptcl.guards import (
     GuardSettings,
     differ,
