@@ -13,18 +13,13 @@ from adaptcl.data import missing_classes
 from adaptcl.engines.clock_summary import describe_clock, lopsided, whole_updates
 from adaptcl.engines.environment import Environment
 from adaptcl.engines.simulation import LocalWorkers, Simulation
-from adaptcl.errors import SettingError
 from adaptcl.pruning import WorkerOrder, custom_worker_orders
-from adaptcl.runs.evaluator import refuse_tests_at_the_server
+from adaptcl.runs.checked_strategy import checked_strategy, own_optimizer
 from adaptcl.runs.session import Session
 from adaptcl.runs.training_profile import measured_profile
 from adaptcl.runs.workload import Workload
-from adaptcl.runs.workload_check import check_model_and_data, try_optimizer
-from adaptcl.strategies import Job, Strategy, strategy_class
 from adaptcl.training.devices import side_by_side_on_a_gpu, trainers
-from adaptcl.training.optimizers import OptimizerFactory, find_optimizer, find_schedule
 from adaptcl.training.randomness import draws_randomness
-from adaptcl.training.task import Schedule
 from adaptcl.training.worker import Worker
 from adaptcl.units import flops
 
@@ -70,33 +65,6 @@ def simulated_session(config: Config, workload: Workload) -> Session:
     )
 
 
-def checked_strategy(
-    config: Config, workload: Workload, time_noise: float, *, is_steady: bool = False
-) -> Strategy:
-    """The strategy of a run; an error if it, the model and the data do not go together."""
-    if workload.tested_by_workers:
-        refuse_tests_at_the_server(config)
-    check_model_and_data(workload, config.recipe.batch_size)
-    try_optimizer(workload.model, config.recipe, *_own_optimizer(config, workload))
-    units = workload.units
-    if config.recipe.augmentation and workload.objective.targets == "classes":
-        raise SettingError("augmentation moves images but not their targets; switch it off.")
-    state = {k: v.detach().clone() for k, v in workload.model.state_dict().items()}
-    job = config.job
-    settings = (job.workers, job.rounds, config.recipe, job.seed, time_noise, is_steady)
-    return strategy_class(job.strategy)(Job(units, state, *settings), config.strategy)
-
-
-def _own_optimizer(
-    config: Config, workload: Workload
-) -> tuple[OptimizerFactory | None, Schedule | None]:
-    """The user's optimizer and schedule, if there are any."""
-    return (
-        workload.custom_optimizer or find_optimizer(config.recipe.optimizer),
-        workload.schedule or find_schedule(config.recipe.schedule),
-    )
-
-
 def _simulation(
     config: Config,
     workload: Workload,
@@ -106,7 +74,7 @@ def _simulation(
 ) -> Simulation:
     model, units, parts = workload.model, workload.units, workload.worker_samples
     random = draws_randomness(model, workload.example())
-    optimizer, schedule = _own_optimizer(config, workload)
+    optimizer, schedule = own_optimizer(config, workload)
     made = trainers(model, units, parts, config.job.precision, workload.objective, optimizer)
     workers = [
         Worker(
