@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -16,12 +17,16 @@ from torch.utils.checkpoint import checkpoint
 
 import adaptcl
 from adaptcl import Result
-from adaptcl.codecs import CODECS, Memory, Parcel, Payload
+from adaptcl.codecs import CODECS, Memory, Parcel, Payload, codecs
 from adaptcl.codecs.plain import Plain
 from adaptcl.data import load
+from adaptcl.engines.environment import Environment
 from adaptcl.engines.heterogeneity import heterogeneity
+from adaptcl.engines.simulation import Simulation
 from adaptcl.errors import AdaptCLError
 from adaptcl.events import Event, RoundFinished, TaskSent, UpdateArrived, WorkerJoined, WorkerLost
+from adaptcl.runs.forecast import Untrained
+from adaptcl.units import UnitMap
 
 SOME = ("fedavg-s", "adaptcl", "fedbuff", "ssp-s")
 """Strategies that differ in what the engine sees: with a barrier, with prunings whose times nobody
@@ -334,6 +339,18 @@ def test_when_nobody_is_left_the_run_ends_with_one_sentence(
     assert str(ended.value) == (
         "At 30 s no worker is left and none will come back; the run cannot go on."
     )
+
+
+# A snapshot that cannot be read ------------------------------------------------------------------
+
+
+def test_closing_does_not_hide_why_a_simulation_could_not_be_opened(
+    units: UnitMap, make_environment: Callable[..., Environment]
+) -> None:
+    untrained = Untrained(units, (1, 1), codecs("plain", "same", {}))
+    transport = Simulation(untrained, make_environment(), 2, threads=1)
+    with pytest.raises(KeyError, match="presence_seen"), closing(transport):
+        list(transport.open({"now": 3.0}))
 
 
 # Training --------------------------------------------------------------------------------------

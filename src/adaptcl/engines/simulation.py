@@ -139,7 +139,8 @@ class Simulation:
         self._workplace = workplace
         self._environment = environment
         self._count = workers
-        self._threads = threads
+        self._cores = torch.get_num_threads()
+        self._trainings = ThreadExecutor[_Trained](threads, self._cores_for_each())
         self._now = 0.0
         self._open: dict[int, _OpenTask] = {}
         self._memories = [WorkerMemory()] * workers
@@ -163,8 +164,6 @@ class Simulation:
     def open(self, resume: Tree | None) -> Iterator[Happening]:
         if resume is not None:
             self._restore(resume)
-        self._cores = torch.get_num_threads()
-        self._trainings = ThreadExecutor[_Trained](self._threads, self._cores_for_each())
         # Workers hold all cores. An operation that the server splits among them waits for its turn
         # on each, which takes a hundred times as long as the operation.
         torch.set_num_threads(1)
