@@ -18,7 +18,7 @@ import torch
 from adaptcl.codecs.codec import Codec, Codecs, Memory
 from adaptcl.engines.environment import Environment
 from adaptcl.engines.loop import Arrived, Expired, Happening, Joined, Lost, Traffic
-from adaptcl.engines.thread_executor import ExpectedUpdate, ThreadExecutor
+from adaptcl.engines.thread_executor import ExpectedUpdate, ThreadExecutor, Trained
 from adaptcl.errors import AdaptCLError, CodecError
 from adaptcl.storage import Tree
 from adaptcl.training import Arrival, Task, Timing, Update
@@ -109,18 +109,6 @@ def _refuse_other_size(codec: Codec, what: str, expected: int | None, size: int)
 
 
 @dataclass(frozen=True)
-class _Trained:
-    """What comes out of a worker's thread."""
-
-    arrival: Arrival
-    memory: WorkerMemory
-
-    @property
-    def update_time(self) -> float:
-        return self.arrival.timing.update_time
-
-
-@dataclass(frozen=True)
 class _OpenTask:
     """A task under way."""
 
@@ -140,7 +128,7 @@ class Simulation:
         self._environment = environment
         self._count = workers
         self._cores = torch.get_num_threads()
-        self._trainings = ThreadExecutor[_Trained](threads, self._cores_for_each())
+        self._trainings = ThreadExecutor(threads, self._cores_for_each())
         self._now = 0.0
         self._open: dict[int, _OpenTask] = {}
         self._memories = [WorkerMemory()] * workers
@@ -288,7 +276,7 @@ class Simulation:
 
     def _train(
         self, task: Task, start: float, memory: WorkerMemory, sent: int, known: Timing | None
-    ) -> _Trained:
+    ) -> Trained:
         """Everything between sending a task and its update's arrival; runs in a thread.
 
         `known` is how long it takes, where that was known before it was trained.
@@ -297,4 +285,4 @@ class Simulation:
         timing = known or self._environment.timing(
             task, answer.update.kept, start, sent, answer.payload_bytes, answer.seconds
         )
-        return _Trained(Arrival(answer.update, timing), answer.memory)
+        return Trained(Arrival(answer.update, timing), answer.memory)

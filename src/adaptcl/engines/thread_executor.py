@@ -14,23 +14,27 @@ import math
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from typing import NamedTuple
 
 import torch
+
+from adaptcl.training import Arrival
+from adaptcl.training.worker import WorkerMemory
 
 _AHEAD = 3  # updates in memory for each thread: one being trained, one about to be, one to be taken
 
 
-class Timed(Protocol):
+@dataclass(frozen=True)
+class Trained:
     """The result of a training. Only its time on the virtual clock matters here."""
+
+    arrival: Arrival
+    memory: WorkerMemory
 
     @property
     def update_time(self) -> float:
         """Virtual seconds from the start to the arrival."""
-        ...
-
-
-Outcome = TypeVar("Outcome", bound=Timed)
+        return self.arrival.timing.update_time
 
 
 class ExpectedUpdate(NamedTuple):
@@ -43,15 +47,15 @@ class ExpectedUpdate(NamedTuple):
 
 
 @dataclass
-class _Training(Generic[Outcome]):
+class _Training:
     start: float
     number: int
-    work: Callable[[], Outcome]
+    work: Callable[[], Trained]
     is_known: bool
-    future: Future[Outcome] | None = None
+    future: Future[Trained] | None = None
 
 
-class ThreadExecutor(Generic[Outcome]):
+class ThreadExecutor:
     """Runs at most one training for each worker at a time."""
 
     def __init__(self, threads: int, cores_for_each: int) -> None:
@@ -59,7 +63,7 @@ class ThreadExecutor(Generic[Outcome]):
             threads, "worker", initializer=torch.set_num_threads, initargs=(cores_for_each,)
         )
         self._most = _AHEAD * threads
-        self._under_way: dict[int, _Training[Outcome]] = {}
+        self._under_way: dict[int, _Training] = {}
         self._next: list[ExpectedUpdate] = []
         self._to_begin: list[ExpectedUpdate] = []
         self._ahead = 0
@@ -70,7 +74,7 @@ class ThreadExecutor(Generic[Outcome]):
         self,
         worker: int,
         start: float,
-        work: Callable[[], Outcome],
+        work: Callable[[], Trained],
         *,
         earliest: float,
         is_known: bool,
@@ -110,7 +114,7 @@ class ThreadExecutor(Generic[Outcome]):
                 heapq.heapreplace(self._next, expected._replace(time=time, is_known=True))
         return None
 
-    def take(self, expected: ExpectedUpdate) -> Outcome:
+    def take(self, expected: ExpectedUpdate) -> Trained:
         """The result of a training, which is over then."""
         training = self._under_way[expected.worker]
         outcome = self._outcome(training)
@@ -133,15 +137,15 @@ class ThreadExecutor(Generic[Outcome]):
         """Release the threads without waiting for trainings that nobody wants any more."""
         self._pool.shutdown(wait=False, cancel_futures=True)
 
-    def _submit(self, training: _Training[Outcome]) -> Future[Outcome]:
+    def _submit(self, training: _Training) -> Future[Trained]:
         training.future = self._pool.submit(training.work)
         self._ahead += training.is_known
         return training.future
 
-    def _outcome(self, training: _Training[Outcome]) -> Outcome:
+    def _outcome(self, training: _Training) -> Trained:
         return (training.future or self._submit(training)).result()
 
-    def _current(self, expected: ExpectedUpdate) -> _Training[Outcome] | None:
+    def _current(self, expected: ExpectedUpdate) -> _Training | None:
         """The training that is expected, unless it was dropped or replaced by another."""
         training = self._under_way.get(expected.worker)
         return training if training is not None and training.number == expected.number else None
