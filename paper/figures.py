@@ -19,7 +19,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from adaptcl.report.figures import figure_style, image_of, legend_below
-from adaptcl.report.figures.palette import FAINT, Look, looks, series_look
+from adaptcl.report.figures.palette import DASHES, FAINT, Look, looks
 from adaptcl.report.figures.panels import slow_to_fast
 from adaptcl.storage import written_whole
 from paper.experiment import Part
@@ -28,6 +28,8 @@ from paper.profile import Profile
 from paper.result import RunResult
 from paper.store import Store
 
+_SERIES_COLOURS = ("#d55e00", "#0072b2", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7a7a7a")
+"""For lines that are no strategies, such as the values of one setting."""
 _PANEL = (6.0, 4.0)
 """The size of one panel in inches."""
 _WIDE = 2.2
@@ -105,13 +107,19 @@ def row_curves(part: Part, store: Store) -> list[RowCurve]:
     if len(set(strategies)) > 1:
         chosen = looks(strategies)
     else:
-        chosen = [series_look(place) for place in range(len(strategies))]
+        chosen = [_series_look(place) for place in range(len(strategies))]
     outcomes = [find_outcome(part, row, store) for row in part.rows]
     return [
         RowCurve(outcome, look)
         for outcome, look in zip(outcomes, chosen, strict=True)
         if outcome.runs
     ]
+
+
+def _series_look(place: int) -> Look:
+    """The look of a line in a series that is not of strategies."""
+    colour = _SERIES_COLOURS[place % len(_SERIES_COLOURS)]
+    return Look(colour, DASHES[place % len(DASHES)])
 
 
 def _draw(panels: int, fill: Callable[[Sequence[Axes]], None], path: Path) -> Path:
@@ -204,7 +212,7 @@ def _trade_off(axes: Axes, curves: Sequence[RowCurve]) -> None:
     xs = [x for x, _ in placed]
     deltas = [_mean(outcome.values("delta_late")) for _, outcome in placed]
     speed_ups = [_mean(outcome.values("speed_up")) for _, outcome in placed]
-    first, second = series_look(0).colour, series_look(1).colour
+    first, second = _series_look(0).colour, _series_look(1).colour
     axes.plot(xs, deltas, color=first, marker="o", label="ΔAcc, last tests (points, left)")
     axes.axhline(0, color=FAINT, linewidth=0.8)
     axes.set_ylabel("ΔAcc against FedAVG-S (points)")
@@ -221,7 +229,7 @@ def _profiles(axes: Axes, profiles: Sequence[Profile]) -> None:
         axes.plot(
             [100 * kept for kept in each.retention],
             [seconds / each.seconds[0] for seconds in each.seconds],
-            color=series_look(place).colour,
+            color=_series_look(place).colour,
             marker="o",
             label=f"{each.provenance.device}, {each.provenance.precision}",
         )

@@ -60,15 +60,13 @@ _COLOURS = (
 )
 """The first nine are those of Okabe and Ito and of Tol's muted scheme. Each further one is a shade
 farthest from those before it, for common vision and the three kinds of colour-blindness."""
-_SERIES_COLOURS = ("#d55e00", "#0072b2", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7a7a7a")
-"""For lines that are no strategies, such as the values of one setting."""
 _REPEAT_COLOURS = (
     *("#4400aa", "#22ccaa", "#662244", "#ee66ee", "#004400", "#cccc00", "#eeaaee", "#88cc66"),
     *_COLOURS,
 )
 """For further runs of a strategy. The first eight are far from each other and from the colours of
 `fedavg`, `fedavg-s` and `adaptcl`, for every kind of colour vision."""
-_DASHES: tuple[tuple[float, ...], ...] = ((), (5, 2), (1.5, 1.5), (6, 2, 1.5, 2))
+DASHES: tuple[tuple[float, ...], ...] = ((), (5, 2), (1.5, 1.5), (6, 2, 1.5, 2))
 _MARKERS = ("o", "s", "^", "v", "D", "P", "X", "<", "*", ">", "p", "h", "d", "H", "8")
 """They set strategies apart in grey copies too."""
 _ALIKE = 80.0
@@ -102,16 +100,10 @@ def looks(strategies: Sequence[str]) -> list[Look]:
         repeated = drawn.total() - len(drawn)
         colour = repeats[(repeated - 1) % len(repeats)] if time else colours[strategy]
         marker = _MARKERS[places[strategy] % len(_MARKERS)]
-        order = [Look(colour, (_DASHES * 2)[time % 4 + step], marker) for step in range(4)]
+        order = [Look(colour, (DASHES * 2)[time % 4 + step], marker) for step in range(4)]
         # With more runs than colours, colours come again with other dashes.
         chosen.append(next((look for look in order if look not in chosen), order[0]))
     return chosen
-
-
-def series_look(place: int) -> Look:
-    """The look of a line in a series that is not of strategies."""
-    colour = _SERIES_COLOURS[place % len(_SERIES_COLOURS)]
-    return Look(colour, _DASHES[place % len(_DASHES)])
 
 
 def _distance(colour: str, others: Sequence[str]) -> float:
