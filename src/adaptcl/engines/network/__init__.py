@@ -8,9 +8,9 @@ its owner installed. The process that trains is the one that talks to the server
 stay loaded from the first task to the last.
 
     keys             who may take part
-    invitation       how a worker joins a run
+    invitation       how a worker joins a run, if its model is the server's
     agreement        what workers tell of their data to a server that has none
-    fingerprint      whether server and worker have the same model
+    shared_units     the server's units, for workers
     messages         tasks and updates
     frames           one message as bytes
     gate             whether an update makes sense for its task
