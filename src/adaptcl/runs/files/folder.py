@@ -21,10 +21,10 @@ from adaptcl.records import RoundRecord, Summary
 from adaptcl.runs.files.run_files import (
     BEST,
     CHECKPOINT,
+    CHECKPOINT_FOR_MORE,
     CONFIG,
     DIVERGED,
     INPUTS,
-    KEPT,
     KEPT_BEST,
     LOCK,
     MARKS,
@@ -120,7 +120,7 @@ class RunFolder:
         go to the one given.
         """
         # Only the kept one is there if the process ended before it wrote the next.
-        file = first_existing(self.path, CHECKPOINT, KEPT)
+        file = first_existing(self.path, CHECKPOINT, CHECKPOINT_FOR_MORE)
         if file is None:
             return None, self._keep_rounds(0, 0)
         stored = storage.load(file, accelerator)
@@ -142,18 +142,18 @@ class RunFolder:
     def keep_checkpoint(self) -> None:
         """Set the checkpoint aside, for a run of more rounds."""
         if (self.path / CHECKPOINT).exists():
-            (self.path / CHECKPOINT).replace(self.path / KEPT)
+            (self.path / CHECKPOINT).replace(self.path / CHECKPOINT_FOR_MORE)
 
     def checkpoint_for_more(self) -> Tree | None:
         """The checkpoint that a run of more rounds can go on from, if there is one."""
-        file = first_existing(self.path, KEPT, CHECKPOINT)
+        file = first_existing(self.path, CHECKPOINT_FOR_MORE, CHECKPOINT)
         return None if file is None else storage.load(file)["run"]
 
     def begin_again(self, config: str, marks: dict[str, Any]) -> None:
         """Turn a run, even a finished one, into an unfinished run of more rounds."""
         # In this order: marks that agree with the configuration show that all steps are done.
-        if (self.path / KEPT).exists():
-            (self.path / KEPT).replace(self.path / CHECKPOINT)
+        if (self.path / CHECKPOINT_FOR_MORE).exists():
+            (self.path / CHECKPOINT_FOR_MORE).replace(self.path / CHECKPOINT)
         if (self.path / KEPT_BEST).exists():
             (self.path / KEPT_BEST).replace(self.path / BEST)
         self._write_text(CONFIG, config)

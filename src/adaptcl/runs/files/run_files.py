@@ -27,7 +27,7 @@ ROUNDS = "rounds.jsonl"
 LOCK = ".lock"
 MARKS = ".begun-with.json"
 CHECKPOINT = "checkpoint.safetensors"
-KEPT = "longer.safetensors"
+CHECKPOINT_FOR_MORE = "longer.safetensors"
 """The checkpoint from before the last round, for a run that gets more rounds."""
 BEST = "best.safetensors"
 KEPT_BEST = "longer-best.safetensors"
@@ -222,7 +222,7 @@ def read_unfinished(path: Path) -> tuple[State, Inputs, int]:
 
     It is the model as the server holds it, also units that no worker keeps any more.
     """
-    file = first_existing(path, CHECKPOINT, KEPT)
+    file = first_existing(path, CHECKPOINT, CHECKPOINT_FOR_MORE)
     if file is None:
         raise RunFolderError(
             f"{path} has no checkpoint yet; `adaptcl resume {path}` goes on with it."
