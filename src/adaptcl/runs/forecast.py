@@ -116,7 +116,7 @@ def _forecast(config: Config, units: UnitMap, samples: Sequence[int], measured: 
 
 
 class Untrained:
-    """Workers that prune and train nothing."""
+    """Workers that prune as told but do not train."""
 
     def __init__(self, units: UnitMap, samples: Sequence[int], codecs: Codecs) -> None:
         self.units = units
