@@ -49,12 +49,19 @@ def serve_runs(options: argparse.Namespace) -> None:
     asked = requested_runs(options)
     for sentence in asked.ineffective:
         say(sentence)
-    place = NetworkFile("", options.listen, str(Path(options.tls).resolve()), options.patience)
+    network_file = NetworkFile(
+        "", options.listen, str(Path(options.tls).resolve()), options.patience
+    )
     if options.watch:
         start_page(asked.folders)
     with saying_how_to_resume(asked.folders, (BaseException,)), Progress() as progress:
         serve(
-            asked.configs, asked.folders, place, [progress], say, track=partial(tracked, trackers)
+            asked.configs,
+            asked.folders,
+            network_file,
+            [progress],
+            say,
+            track=partial(tracked, trackers),
         )
     show_runs(asked.folders, asked.figures, pictures)
 

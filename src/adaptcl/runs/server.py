@@ -63,7 +63,7 @@ class _CheckedRun:
 def serve(
     configs: Sequence[Config],
     paths: Sequence[Path],
-    place: NetworkFile,
+    network_file: NetworkFile,
     listeners: Sequence[Listener],
     say: Say,
     clock: Callable[[], float] = time.monotonic,
@@ -71,18 +71,18 @@ def serve(
 ) -> list[FinishedRun]:
     """Do one run after the other with the same workers, each in a new folder."""
     with ExitStack() as stack:
-        listen = partial(_listening, stack, place, configs[0].job.workers, clock, say)
+        listen = partial(_listening, stack, network_file, configs[0].job.workers, clock, say)
         fleet, workload = _gathered(configs[0].job, listen, say)
         runs = [_check(config.with_absolute_paths(), workload) for config in configs]
         fleet = fleet or listen()
         job = uuid.uuid4().hex
-        places, folders = [], []
+        network_files, folders = [], []
         for turn, (run, path) in enumerate(zip(runs, paths, strict=True)):
-            places.append(replace(place, run=uuid.uuid4().hex, job=job, turn=turn))
-            files = {NETWORK_FILE: places[-1].to_toml()}
+            network_files.append(replace(network_file, run=uuid.uuid4().hex, job=job, turn=turn))
+            files = {NETWORK_FILE: network_files[-1].to_toml()}
             folders.append(RunFolder.create(path, run.config.to_toml(), files))
             stack.callback(folders[-1].close)
-        return _run_all(runs, workload, fleet, places, folders, listeners, track)
+        return _run_all(runs, workload, fleet, network_files, folders, listeners, track)
 
 
 def serve_again(
@@ -96,10 +96,10 @@ def serve_again(
     begun = sorted(
         ((NetworkFile.read(path), path) for path in paths), key=lambda each: each[0].turn
     )
-    places = [place for place, _ in begun]
+    network_files = [each for each, _ in begun]
     configs = [_read_config(path) for _, path in begun]
     with ExitStack() as stack:
-        listen = partial(_listening, stack, places[0], configs[0].job.workers, clock, say)
+        listen = partial(_listening, stack, network_files[0], configs[0].job.workers, clock, say)
         known = next(filter(None, (read_described(path) for _, path in begun)), None)
         fleet, workload = _gathered(configs[0].job, listen, say, known)
         runs = [_check(config, workload) for config in configs]
@@ -108,7 +108,7 @@ def serve_again(
         for _, path in begun:
             folders.append(RunFolder.open(path))
             stack.callback(folders[-1].close)
-        return _run_all(runs, workload, fleet, places, folders, listeners, track)
+        return _run_all(runs, workload, fleet, network_files, folders, listeners, track)
 
 
 def _gathered(
@@ -125,10 +125,10 @@ def _gathered(
 
 
 def _listening(
-    stack: ExitStack, place: NetworkFile, workers: int, clock: Callable[[], float], say: Say
+    stack: ExitStack, network_file: NetworkFile, workers: int, clock: Callable[[], float], say: Say
 ) -> Fleet:
-    keys = server_keys(Path(place.tls), workers)
-    fleet = stack.enter_context(Fleet(keys, *_address(place.listen), clock))
+    keys = server_keys(Path(network_file.tls), workers)
+    fleet = stack.enter_context(Fleet(keys, *_address(network_file.listen), clock))
     host, port = fleet.address
     say(f"listening at {host}:{port} for {workers} worker{'' if workers == 1 else 's'}")
     return fleet
@@ -157,13 +157,14 @@ def _run_all(
     runs: Sequence[_CheckedRun],
     workload: Workload,
     fleet: Fleet,
-    places: Sequence[NetworkFile],
+    network_files: Sequence[NetworkFile],
     folders: Sequence[RunFolder],
     listeners: Sequence[Listener],
     track: Track,
 ) -> list[FinishedRun]:
     networks = [
-        _network(run, workload, fleet, place) for run, place in zip(runs, places, strict=True)
+        _network(run, workload, fleet, network_file)
+        for run, network_file in zip(runs, network_files, strict=True)
     ]
     results = []
     for run, network, folder in zip(runs, networks, folders, strict=True):
@@ -179,10 +180,12 @@ def _session(run: _CheckedRun, workload: Workload, network: Network) -> Session:
     return Session(run.config, workload, run.strategy, lambda: network)
 
 
-def _network(run: _CheckedRun, workload: Workload, fleet: Fleet, place: NetworkFile) -> Network:
+def _network(
+    run: _CheckedRun, workload: Workload, fleet: Fleet, network_file: NetworkFile
+) -> Network:
     frozen = frozen_tensors(workload.model.state_dict(), workload.units)
     invitation = Invitation(
-        place.run,
+        network_file.run,
         0,
         fingerprint(workload.model, workload.units),
         run.shared,
@@ -199,8 +202,8 @@ def _network(run: _CheckedRun, workload: Workload, fleet: Fleet, place: NetworkF
         fleet,
         invitation,
         metrics=workload.objective.tested,
-        patience=place.patience,
-        waits_for_all=place.turn == 0,
+        patience=network_file.patience,
+        waits_for_all=network_file.turn == 0,
     )
 
 

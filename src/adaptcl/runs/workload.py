@@ -296,5 +296,5 @@ def _on_device(
     trained, tested = (
         [samples.to(device) for samples in parts] for parts in (worker_samples, held_back)
     )
-    made = Workload(model.to(device), trained, test.to(device), fixed)
-    return replace(made, tested_by_workers=bool(tested), held_back=tested)
+    workload = Workload(model.to(device), trained, test.to(device), fixed)
+    return replace(workload, tested_by_workers=bool(tested), held_back=tested)

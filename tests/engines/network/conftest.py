@@ -203,8 +203,8 @@ class Site:
         """Run the server in this thread."""
         base = self.folder / "run"
         folders = [base / c.job.strategy if len(configs) > 1 else base for c in configs]
-        place = NetworkFile("", listen, str(self.keys), patience)
-        return serve(configs, folders, place, self.listeners, self.hear, self.clock)
+        network_file = NetworkFile("", listen, str(self.keys), patience)
+        return serve(configs, folders, network_file, self.listeners, self.hear, self.clock)
 
     def worker(
         self,

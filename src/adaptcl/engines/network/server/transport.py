@@ -279,28 +279,28 @@ class Network:
                 else:
                     yield from self._receive(open_task, event)
 
-    def _receive(self, each: OpenTask, reply: Replied) -> Iterator[Happening]:
-        worker = each.task.worker
+    def _receive(self, open_task: OpenTask, reply: Replied) -> Iterator[Happening]:
+        worker = open_task.task.worker
         self._traffic.count_answer(len(reply.content))
         try:
             checked = read_answer(
-                reply.content, each.task, self._units, self._codecs, self._metrics
+                reply.content, open_task.task, self._units, self._codecs, self._metrics
             )
             self._reliability.check_samples(checked.update)
         except UpdateError as error:
             self._holdings.forget(worker)
-            if isinstance(error, LackingError) and not each.is_complete:
+            if isinstance(error, LackingError) and not open_task.is_complete:
                 self._cold.add(worker)
-                self.deliver(each.task)
+                self.deliver(open_task.task)
                 yield Began(worker, "sending")
             else:
                 yield from self._punish(worker, error)
             return
-        self._holdings.answered(each.task)
+        self._holdings.answered(open_task.task)
         del self._open[worker]
-        self._traffic.count_task(each.size)
+        self._traffic.count_task(open_task.size)
         self._reliability.succeeded(checked.update)
-        timing = each.timing(reply, checked.seconds, self._began)
+        timing = open_task.timing(reply, checked.seconds, self._began)
         timing = replace(timing, is_cold=worker in self._cold)
         self._cold.discard(worker)
         self._update_times[worker] = timing.update_time
