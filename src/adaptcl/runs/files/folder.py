@@ -20,12 +20,12 @@ from adaptcl.events import Event, RoundFinished
 from adaptcl.records import RoundRecord, Summary
 from adaptcl.runs.files.run_files import (
     BEST,
+    BEST_FOR_MORE,
     CHECKPOINT,
     CHECKPOINT_FOR_MORE,
     CONFIG,
     DIVERGED,
     INPUTS,
-    KEPT_BEST,
     LOCK,
     MARKS,
     MODEL,
@@ -154,8 +154,8 @@ class RunFolder:
         # In this order: marks that agree with the configuration show that all steps are done.
         if (self.path / CHECKPOINT_FOR_MORE).exists():
             (self.path / CHECKPOINT_FOR_MORE).replace(self.path / CHECKPOINT)
-        if (self.path / KEPT_BEST).exists():
-            (self.path / KEPT_BEST).replace(self.path / BEST)
+        if (self.path / BEST_FOR_MORE).exists():
+            (self.path / BEST_FOR_MORE).replace(self.path / BEST)
         self._write_text(CONFIG, config)
         (self.path / SUMMARY).unlink(missing_ok=True)
         self.save_marks(marks)
@@ -217,7 +217,7 @@ class RunFolder:
             return
         if summary.best_round == summary.rounds:
             if keep:
-                (self.path / BEST).replace(self.path / KEPT_BEST)
+                (self.path / BEST).replace(self.path / BEST_FOR_MORE)
             else:
                 (self.path / BEST).unlink()
             return

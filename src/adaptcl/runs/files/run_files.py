@@ -30,7 +30,7 @@ CHECKPOINT = "checkpoint.safetensors"
 CHECKPOINT_FOR_MORE = "longer.safetensors"
 """The checkpoint from before the last round, for a run that gets more rounds."""
 BEST = "best.safetensors"
-KEPT_BEST = "longer-best.safetensors"
+BEST_FOR_MORE = "longer-best.safetensors"
 """The best model from before the last round, for a run that gets more rounds."""
 DIVERGED = ".diverged"  # there while a run that diverged holds its last good model
 SUMMARY = "summary.json"
