@@ -28,7 +28,7 @@ from adaptcl.codecs import SAME, codec_class, codecs
 from adaptcl.codecs.codec import Memory
 from adaptcl.data import as_samples
 from adaptcl.data.convert import class_names
-from adaptcl.engines.flower_grid import UNITS, GridTransport
+from adaptcl.engines.flower_grid import UNITS, FlowerTransport
 from adaptcl.engines.loop import Loop
 from adaptcl.engines.network.frames import Frame, from_record, to_record
 from adaptcl.engines.network.invitation import Reply
@@ -126,7 +126,7 @@ class AdaptCL(FlowerStrategy):
             self._job, state=dict(initial_arrays.to_torch_state_dict()), rounds=num_rounds
         )
         strategy = self._strategy_class(job, self._settings)
-        transport = GridTransport(grid, job.workers, job.units, self._codecs, timeout)
+        transport = FlowerTransport(grid, job.workers, job.units, self._codecs, timeout)
         report = _Report(strategy.rounds, evaluate_fn)
         report.evaluate(0, initial_arrays)
         Loop(strategy, transport, job.workers, report, [report]).run()

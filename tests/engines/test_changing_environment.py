@@ -11,7 +11,7 @@ import torch
 from adaptcl import config, models
 from adaptcl.engines.environment import Environment
 from adaptcl.engines.loop import Loop
-from adaptcl.engines.simulation import Simulation
+from adaptcl.engines.simulation import SimulatedTransport
 from adaptcl.events import Event, RoundFinished
 from adaptcl.records import RoundRecord
 from adaptcl.runs.forecast import Untested, Untrained
@@ -44,7 +44,7 @@ def rounds(folder: Path, *, grow: bool) -> tuple[RoundRecord, ...]:
         Job(units, {}, WORKERS, ROUNDS, recipe, job.seed), chosen.strategy
     )
     untrained = Untrained(units, samples, chosen.codecs)
-    transport = Simulation(untrained, environment, WORKERS, threads=1)
+    transport = SimulatedTransport(untrained, environment, WORKERS, threads=1)
     found: list[RoundRecord] = []
 
     def listen(event: Event) -> None:

@@ -22,7 +22,7 @@ from adaptcl.codecs.plain import Plain
 from adaptcl.data import load
 from adaptcl.engines.environment import Environment
 from adaptcl.engines.heterogeneity import heterogeneity
-from adaptcl.engines.simulation import Simulation
+from adaptcl.engines.simulation import SimulatedTransport
 from adaptcl.errors import AdaptCLError
 from adaptcl.events import Event, RoundFinished, TaskSent, UpdateArrived, WorkerJoined, WorkerLost
 from adaptcl.runs.forecast import Untrained
@@ -348,7 +348,7 @@ def test_closing_does_not_hide_why_a_simulation_could_not_be_opened(
     units: UnitMap, make_environment: Callable[..., Environment]
 ) -> None:
     untrained = Untrained(units, (1, 1), codecs("plain", "same", {}))
-    transport = Simulation(untrained, make_environment(), 2, threads=1)
+    transport = SimulatedTransport(untrained, make_environment(), 2, threads=1)
     with pytest.raises(KeyError, match="presence_seen"), closing(transport):
         list(transport.open({"now": 3.0}))
 

@@ -71,7 +71,7 @@ class _Outcome:
     at: float
 
 
-class GridTransport:
+class FlowerTransport:
     """A transport between a strategy and the nodes of a Flower app."""
 
     def __init__(

@@ -117,7 +117,7 @@ class _OpenTask:
     size: int
 
 
-class Simulation:
+class SimulatedTransport:
     """A transport between a strategy and simulated workers."""
 
     def __init__(

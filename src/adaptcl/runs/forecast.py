@@ -20,7 +20,7 @@ from adaptcl.custom import note_custom_code
 from adaptcl.engines.clock_summary import describe_clock, lopsided, whole_updates
 from adaptcl.engines.environment import Environment
 from adaptcl.engines.loop import Loop
-from adaptcl.engines.simulation import Simulation, TaskOutcome
+from adaptcl.engines.simulation import SimulatedTransport, TaskOutcome
 from adaptcl.errors import SettingError
 from adaptcl.events import Event, RoundFinished, Warned
 from adaptcl.records import RoundRecord
@@ -95,7 +95,7 @@ def _forecast(config: Config, units: UnitMap, samples: Sequence[int], measured: 
         Job(units, {}, job.workers, job.rounds, config.recipe, job.seed, *clock), settings
     )
     untrained = Untrained(units, samples, config.codecs)
-    transport = Simulation(untrained, environment, job.workers, threads=1)
+    transport = SimulatedTransport(untrained, environment, job.workers, threads=1)
     observed = _Observed()
     # Only its time limit can be met where nothing is tested.
     stop_rule = config.stop_rule(Measure())

@@ -20,7 +20,7 @@ from adaptcl.data.description import BY_WORKERS, Inputs
 from adaptcl.engines.network.invitation import Invitation, fingerprint, objective_in_words, outline
 from adaptcl.engines.network.keys import server_keys
 from adaptcl.engines.network.server.fleet import Fleet
-from adaptcl.engines.network.server.transport import Network
+from adaptcl.engines.network.server.transport import NetworkTransport
 from adaptcl.engines.network.server.waiting import agree
 from adaptcl.engines.network.shared_units import units_to_json
 from adaptcl.errors import SettingError
@@ -175,14 +175,14 @@ def _run_all(
     return results
 
 
-def _session(run: _CheckedRun, workload: Workload, network: Network) -> Session:
+def _session(run: _CheckedRun, workload: Workload, network: NetworkTransport) -> Session:
     """Without labels by worker: nobody else sees a worker's data."""
     return Session(run.config, workload, run.strategy, lambda: network)
 
 
 def _network(
     run: _CheckedRun, workload: Workload, fleet: Fleet, network_file: NetworkFile
-) -> Network:
+) -> NetworkTransport:
     frozen = frozen_tensors(workload.model.state_dict(), workload.units)
     invitation = Invitation(
         network_file.run,
@@ -195,7 +195,7 @@ def _network(
         objective_in_words(run.config.job.objective, workload.objective),
         units_to_json(workload.units),
     )
-    return Network(
+    return NetworkTransport(
         run.config.job.workers,
         workload.units,
         run.codecs,

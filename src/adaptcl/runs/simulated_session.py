@@ -12,7 +12,7 @@ from adaptcl.custom import note_custom_code
 from adaptcl.data import missing_classes
 from adaptcl.engines.clock_summary import describe_clock, lopsided, whole_updates
 from adaptcl.engines.environment import Environment
-from adaptcl.engines.simulation import LocalWorkers, Simulation
+from adaptcl.engines.simulation import LocalWorkers, SimulatedTransport
 from adaptcl.pruning import WorkerOrder, custom_worker_orders
 from adaptcl.runs.checked_strategy import checked_strategy, own_optimizer
 from adaptcl.runs.session import Session
@@ -71,7 +71,7 @@ def _simulation(
     environment: Environment,
     codecs: Codecs,
     custom_orders: dict[str, WorkerOrder],
-) -> Simulation:
+) -> SimulatedTransport:
     model, units, parts = workload.model, workload.units, workload.worker_samples
     random = draws_randomness(model, workload.example())
     optimizer, schedule = own_optimizer(config, workload)
@@ -96,7 +96,8 @@ def _simulation(
     # Trainings that run side by side would slow each other down, and be measured so.
     threads = 1 if environment.measured else config.job.threads or _side_by_side(config, workload)
     count = config.job.workers
-    return Simulation(LocalWorkers(workers, units, codecs), environment, count, min(threads, count))
+    workplace = LocalWorkers(workers, units, codecs)
+    return SimulatedTransport(workplace, environment, count, min(threads, count))
 
 
 def _side_by_side(config: Config, workload: Workload) -> int:

@@ -30,7 +30,7 @@ from adaptcl.engines.network.messages import (
 )
 from adaptcl.engines.network.server.admission import TurnedAway
 from adaptcl.engines.network.server.fleet import Came, Fleet, FleetEvent, Left, Progressed, Replied
-from adaptcl.engines.network.server.transport import Network
+from adaptcl.engines.network.server.transport import NetworkTransport
 from adaptcl.errors import AdaptCLError
 from adaptcl.events import (
     Event,
@@ -179,7 +179,7 @@ class Run:
 
         inputs = Inputs((1, 8, 8), "uint8", None, None, ("0", "1"))
         invitation = Invitation("run", 0, "print", {}, inputs, {})
-        self.network = Network(
+        self.network = NetworkTransport(
             2,
             UNITS,
             Codecs(PLAIN, PLAIN),

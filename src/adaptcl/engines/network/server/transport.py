@@ -52,7 +52,7 @@ class OpenTask:
         return Timing(*phases, self.size, len(reply.content), begin=self.sent - began)
 
 
-class Network:
+class NetworkTransport:
     """A transport between a strategy and the workers of a fleet."""
 
     def __init__(
