@@ -17,12 +17,12 @@ from adaptcl.units import UnitMap, trace
 SHAPES = {"fashion": (1, 28, 28)}
 
 
-def described(units: UnitMap, measured: bool = False, **settings: object) -> str:
+def described(units: UnitMap, profile_measured: bool = False, **settings: object) -> str:
     chosen = build(EnvironmentSettings, {"profile_epochs": 1.0, **settings})
     environment = Environment(chosen, units, workers=2, epochs=1.0, seed=1)
     size = environment.whole_bytes
     updates = environment.whole_updates(size, size)
-    return describe_clock(environment, updates, measured=measured)
+    return describe_clock(environment, updates, profile_measured=profile_measured)
 
 
 def test_the_clock_is_told_in_one_line_with_the_shares_of_an_update(units: UnitMap) -> None:

@@ -122,7 +122,7 @@ def test_measured_training_counts_the_seconds_it_really_took(
     units: UnitMap, make_environment: MakeEnvironment
 ) -> None:
     environment = make_environment(training_time="measured", speeds=(1.0, 0.5), train_time=10.0)
-    assert environment.measured
+    assert environment.times_every_task
     timing = took(environment, task(units, worker=1), units.everything(), seconds=3.0)
     assert timing.train == 6.0
 
@@ -301,7 +301,7 @@ def test_of_measured_training_only_the_sending_is_known_beforehand(
 
 def test_the_default_link_is_the_papers(units: UnitMap) -> None:
     environment = Environment(EnvironmentSettings(train_time=24.1), units, 10, 2.0, 1)
-    assert not environment.measured
+    assert not environment.times_every_task
     assert environment.links[-1].down == pytest.approx(5.0)
 
 

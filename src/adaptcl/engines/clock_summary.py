@@ -26,12 +26,12 @@ def whole_updates(environment: Environment, units: UnitMap, codecs: Codecs) -> l
 
 
 def describe_clock(
-    environment: Environment, updates: Sequence[Timing], *, measured: bool = False
+    environment: Environment, updates: Sequence[Timing], *, profile_measured: bool = False
 ) -> str:
     """Say how long training and transfers take.
 
-    `updates` are each worker's with the whole model; `measured` says whether training was timed on
-    this machine.
+    `updates` are each worker's with the whole model; `profile_measured` says whether their training
+    times follow from a measurement on this machine.
     """
     links = _links(environment.links)
     if environment.train_time == 0:
@@ -41,7 +41,7 @@ def describe_clock(
     took = _in_shares(fastest)
     if slowest.update_time > fastest.update_time:
         took += f" to {_in_shares(slowest)}"
-    source = " by a measurement on this machine" if measured else ""
+    source = " by a measurement on this machine" if profile_measured else ""
     trains = _span([each.train for each in updates], "s")
     return f"training takes {trains}{source}, {links}; an update of the whole model {took}"
 

@@ -156,14 +156,14 @@ class Environment:
         )
 
     @property
-    def measured(self) -> bool:
-        """Whether training times are measured on this machine."""
+    def times_every_task(self) -> bool:
+        """Whether training is timed on this machine in every task."""
         return self._settings.training_time == "measured"
 
     def ignores_samples(self) -> str | None:
         """A warning if workers have very unequal numbers of samples but equal training times."""
         least, most = min(self._relative_samples), max(self._relative_samples)
-        if self.measured or self._settings.samples_share or most <= _UNEQUAL * least:
+        if self.times_every_task or self._settings.samples_share or most <= _UNEQUAL * least:
             return None
         return (
             f"One worker has {most / least:.1f} times the samples of another, yet training takes "
@@ -188,7 +188,9 @@ class Environment:
         arrived = self._finish(
             worker, start, sent, lambda t: down * self.trace.at(worker, t).bandwidth
         )
-        seconds = measured_seconds if self.measured else self._profiled(task, after) * jitter
+        seconds = (
+            measured_seconds if self.times_every_task else self._profiled(task, after) * jitter
+        )
         trained = self._finish(
             worker,
             arrived,

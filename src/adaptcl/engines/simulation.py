@@ -172,7 +172,7 @@ class SimulatedTransport:
             sent += frozen_size(task, self._workplace.units)
         self._open[task.worker] = _OpenTask(task, start, sent)
         known = None
-        if task.pruning is None and not self._environment.measured:
+        if task.pruning is None and not self._environment.times_every_task:
             received = self._workplace.expected_bytes(task)
             if received is not None:
                 known = self._environment.timing(task, task.kept, start, sent, received, 0.0)
@@ -248,7 +248,7 @@ class SimulatedTransport:
     def _cores_for_each(self) -> int:
         """Cores inside one training. Sums come out differently with another number of them, so it
         does not depend on how many trainings run side by side."""
-        if self._environment.measured:
+        if self._environment.times_every_task:
             return self._cores
         return max(1, self._cores // self._count)
 

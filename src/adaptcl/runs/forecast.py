@@ -64,25 +64,27 @@ def forecast_workload(config: Config, workload: Workload) -> Forecast:
         profile = measured_profile(config, workload)
     config = profile.of(config) if profile else config
     samples = [len(part) for part in workload.worker_samples]
-    return forecast(config, workload.units, samples, measured=profile is not None)
+    return forecast(config, workload.units, samples, profile_measured=profile is not None)
 
 
 def forecast(
-    config: Config, units: UnitMap, samples: Sequence[int], *, measured: bool = False
+    config: Config, units: UnitMap, samples: Sequence[int], *, profile_measured: bool = False
 ) -> Forecast:
     """Forecast the run of a configuration, for workers with these numbers of samples.
 
-    `measured` says whether its training profile was measured just now.
+    `profile_measured` says whether its training profile was measured just now.
 
     Units are pruned in the order of their index: the time of a sub-model depends on how many units
     it keeps, and hardly on which.
     """
     _refuse_measured_times(config)
     with note_custom_code(config.named_methods):
-        return _forecast(config, units, samples, measured)
+        return _forecast(config, units, samples, profile_measured)
 
 
-def _forecast(config: Config, units: UnitMap, samples: Sequence[int], measured: bool) -> Forecast:
+def _forecast(
+    config: Config, units: UnitMap, samples: Sequence[int], profile_measured: bool
+) -> Forecast:
     job = config.job
     environment = Environment(
         config.environment, units, job.workers, config.recipe.epochs, job.seed, samples
@@ -111,7 +113,7 @@ def _forecast(config: Config, units: UnitMap, samples: Sequence[int], measured: 
         savings.retention,
         savings.flops_saved,
         tuple(warning for warning in warnings if warning is not None),
-        describe_clock(environment, updates, measured=measured),
+        describe_clock(environment, updates, profile_measured=profile_measured),
     )
 
 

@@ -61,7 +61,7 @@ def simulated_session(config: Config, workload: Workload) -> Session:
             for part in workload.worker_samples
             if part.has_labels
         ),
-        describe_clock(environment, updates, measured=profile is not None),
+        describe_clock(environment, updates, profile_measured=profile is not None),
     )
 
 
@@ -94,7 +94,9 @@ def _simulation(
         for number, (part, trainer) in enumerate(zip(parts, made, strict=True))
     ]
     # Trainings that run side by side would slow each other down, and be measured so.
-    threads = 1 if environment.measured else config.job.threads or _side_by_side(config, workload)
+    threads = (
+        1 if environment.times_every_task else config.job.threads or _side_by_side(config, workload)
+    )
     count = config.job.workers
     workplace = LocalWorkers(workers, units, codecs)
     return SimulatedTransport(workplace, environment, count, min(threads, count))
