@@ -16,7 +16,7 @@ from pathlib import Path
 import torch
 
 from adaptcl.engines.bandwidths import MIB, bandwidths
-from adaptcl.engines.environment_trace import Trace, read_trace
+from adaptcl.engines.conditions import Conditions, read_conditions
 from adaptcl.engines.machines import DEVICES, LINKS, REFERENCE, Link
 from adaptcl.errors import SettingError
 from adaptcl.seeds import generator
@@ -151,8 +151,10 @@ class Environment:
         self._speeds = _speeds(settings, workers)
         mean = sum(samples) / workers
         self._relative_samples = [each / mean for each in samples] or [1.0] * workers
-        self.trace = (
-            read_trace(Path(settings.trace), workers) if settings.trace else Trace.steady(workers)
+        self.conditions = (
+            read_conditions(Path(settings.trace), workers)
+            if settings.trace
+            else Conditions.steady(workers)
         )
 
     @property
@@ -186,7 +188,7 @@ class Environment:
         link = self.links[worker]
         down, up = link.down * MIB / jitter, link.up * MIB / jitter
         arrived = self._finish(
-            worker, start, sent, lambda t: down * self.trace.at(worker, t).bandwidth
+            worker, start, sent, lambda t: down * self.conditions.at(worker, t).bandwidth
         )
         seconds = (
             measured_seconds if self.times_every_task else self._profiled(task, after) * jitter
@@ -195,10 +197,10 @@ class Environment:
             worker,
             arrived,
             seconds,
-            lambda t: self._speeds[worker] * self.trace.at(worker, t).speed,
+            lambda t: self._speeds[worker] * self.conditions.at(worker, t).speed,
         )
         back = self._finish(
-            worker, trained, received, lambda t: up * self.trace.at(worker, t).bandwidth
+            worker, trained, received, lambda t: up * self.conditions.at(worker, t).bandwidth
         )
         phases = (arrived - start, trained - arrived, back - trained)
         return Timing(*phases, sent, received, begin=start)
@@ -252,7 +254,7 @@ class Environment:
         """When an `amount` of work that begins at `start` is done, at changing rates."""
         time = start
         while True:
-            change, pace = self.trace.after(worker, time), rate(time)
+            change, pace = self.conditions.after(worker, time), rate(time)
             possible = (change - time) * pace
             if amount <= possible:
                 return time + amount / pace

@@ -137,7 +137,7 @@ class SimulatedTransport:
         """What a worker remembers once its update is settled."""
         self._resumed_starts: dict[int, float] = {}
         """When tasks that are delivered again after a resume were first sent."""
-        self._presence = environment.trace.changes_of_presence()
+        self._presence = environment.conditions.changes_of_presence()
         self._presence_seen = 0
 
     @property

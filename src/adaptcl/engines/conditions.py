@@ -30,14 +30,14 @@ class WorkerCondition:
 
 
 @dataclass(frozen=True)
-class Trace:
-    """The conditions of each worker in order of time, beginning at 0."""
+class Conditions:
+    """The conditions of all workers, each in order of time, beginning at 0."""
 
     by_worker: tuple[tuple[WorkerCondition, ...], ...]
 
     @classmethod
-    def steady(cls, workers: int) -> Trace:
-        """A trace in which nothing changes."""
+    def steady(cls, workers: int) -> Conditions:
+        """Conditions that never change."""
         return cls(((WorkerCondition(0.0),),) * workers)
 
     def at(self, worker: int, time: float) -> WorkerCondition:
@@ -62,7 +62,7 @@ class Trace:
         return sorted(changes)
 
 
-def read_trace(path: Path, workers: int) -> Trace:
+def read_conditions(path: Path, workers: int) -> Conditions:
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
             rows = list(csv.reader(file))
@@ -84,7 +84,7 @@ def read_trace(path: Path, workers: int) -> Trace:
             if condition.since == conditions[-1].since:
                 conditions.pop()
             conditions.append(condition)
-    return Trace(tuple(map(tuple, by_worker)))
+    return Conditions(tuple(map(tuple, by_worker)))
 
 
 def _read_row(row: Sequence[str], where: str, workers: int) -> tuple[WorkerCondition, range]:
