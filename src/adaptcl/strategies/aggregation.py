@@ -16,7 +16,7 @@ An element that no update holds keeps its value, so the units of a lost worker s
 
 Batch-norm statistics of units that can be cut need care. A merge that leaves a share s of a unit
 scales the *standard deviation* of its output by s and its variance by the square, so standard
-deviations are averaged. Some outputs scale with another power of s (`UnitMap.growth`). Their
+deviations are averaged. Some outputs scale with another power of s (`UnitMap.scale_powers`). Their
 statistics are averaged over the workers that hold them and scaled by that power.
 
 Of all whole numbers only counters of batches and steps change in training; they take the largest
@@ -102,7 +102,9 @@ class Aggregation:
             name: view.view(tensor.shape)
             for (name, tensor), view in zip(floats.items(), views, strict=True)
         }
-        self._growth = {name: powers.to(self._device) for name, powers in units.growth.items()}
+        self._scale_powers = {
+            name: powers.to(self._device) for name, powers in units.scale_powers.items()
+        }
         self._weight = 0.0
         self._holders = Holders(units, self._device)
         self._counters: State = {}
@@ -151,7 +153,7 @@ class Aggregation:
         merged = torch.empty_like(previous, memory_format=torch.contiguous_format)
         whole = (self._sums[name], previous, merged)
         total, before, into = (each if each.dim() else each.view(1) for each in whole)
-        powers, as_std = self._growth.get(name), name in self._as_std
+        powers, as_std = self._scale_powers.get(name), name in self._as_std
         for block in row_blocks(total):
             here = held[block] if held is not None and len(held) > 1 else held
             if here is None:

@@ -156,7 +156,7 @@ class UnitMap:
     work: tuple[Work, ...]
     integers: frozenset[str] = frozenset()
     """Names of the buffers that are not floating point."""
-    steps: frozenset[str] = frozenset()
+    step_counters: frozenset[str] = frozenset()
     """Names of the integer buffers, single numbers, that a pass in training mode raises."""
     tied: Mapping[str, str] = field(default_factory=dict)
     """The first name of a tied tensor, by each of its further names."""
@@ -170,9 +170,9 @@ class UnitMap:
     alike: frozenset[str] = frozenset()
     """Names of the weights of grouped convolutions whose groups all lose the same channels; other
     grouped convolutions lose whole groups."""
-    growth: Mapping[str, Tensor] = field(default_factory=dict)
+    scale_powers: Mapping[str, Tensor] = field(default_factory=dict)
     """For each index of a running statistic: if all that the unit owns is scaled by s, its
-    activation scales by s to this power (see `growth.py`); 1 if it is missing."""
+    activation scales by s to this power (see `scale_powers.py`); 1 if it is missing."""
     sizes: tuple[StoredSize, ...] = ()
     """The attributes that the forward pass reads as sizes, other than those of PyTorch's layers."""
     averages: tuple[Average, ...] = ()
@@ -204,7 +204,7 @@ class UnitMap:
     @cached_property
     def counters(self) -> frozenset[str]:
         """Names of the buffers that count batches or steps: no other integer buffers change."""
-        return self.steps | {name for name in self.integers if is_counter(name)}
+        return self.step_counters | {name for name in self.integers if is_counter(name)}
 
     @cached_property
     def unchanging(self) -> frozenset[str]:

@@ -51,7 +51,7 @@ def test_units_that_a_flatten_repeats_and_powers_of_statistics_are_shared_too() 
         nn.Linear(6 * 16, 5),
     )  # fmt: skip
     units = trace(model, torch.randn(2, 3, 8, 8))
-    assert units.growth
+    assert units.scale_powers
     assert plain(shared(units, copy.deepcopy(model))) == plain(units)
 
 

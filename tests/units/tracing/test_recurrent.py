@@ -212,9 +212,9 @@ def test_statistics_behind_hidden_units_grow_with_their_trained_rows(trained: bo
             scores: Tensor = self.head(self.norm(self.rnn(self.embed(tokens))[0][:, -1]))
             return scores
 
-    growth = trace(Normed(), TEXTS).growth
+    found = trace(Normed(), TEXTS).scale_powers
     powers = [] if trained else [[0] * HIDDEN] * 2  # a power of 1 is not listed
-    assert [each.tolist() for each in growth.values()] == powers
+    assert [each.tolist() for each in found.values()] == powers
 
 
 def test_adaptcl_trains_smaller_recurrent_layers() -> None:

@@ -37,9 +37,9 @@ def units_to_json(units: UnitMap) -> dict[str, Any]:
         "work": [[work.weight, work.positions] for work in units.work],
         "bn_scales": sorted(units.bn_scales),
         "alike": sorted(units.alike),
-        "steps": sorted(units.steps),
+        "steps": sorted(units.step_counters),
         "constants": sorted(units.constants),
-        "growth": {name: _runs(powers.tolist()) for name, powers in units.growth.items()},
+        "growth": {name: _runs(powers.tolist()) for name, powers in units.scale_powers.items()},
         "sizes": [[size.module, size.attribute, _runs(size.ids.tolist())] for size in units.sizes],
         "averages": [[e.module, e.dim, _runs(e.ids.tolist())] for e in units.averages],
         "heads": sorted(units.heads),
@@ -65,9 +65,9 @@ def units_from_json(value: Any, model: nn.Module) -> UnitMap:
             ),
             bn_scales=frozenset(_known(name, whole) for name in value["bn_scales"]),
             alike=frozenset(_known(name, whole) for name in value["alike"]),
-            steps=frozenset(_known(name, whole) for name in value["steps"]),
+            step_counters=frozenset(_known(name, whole) for name in value["steps"]),
             constants=frozenset(_known(name, whole) for name in value["constants"]),
-            growth={
+            scale_powers={
                 _known(name, whole): _numbers(runs, whole.shapes[name][0], 0, 64)
                 for name, runs in value["growth"].items()
             },

@@ -82,8 +82,8 @@ def check(
     in_training = ZeroingTrial(tried, example, training=True)
     trainable = _pin_untrainable(in_training, used)
     constants = trainable.constants | (buffers - in_training.changed)
-    steps = frozenset(in_training.raised)
-    return Checked(left, used, replace(trainable, steps=steps, constants=constants))
+    step_counters = frozenset(in_training.raised)
+    return Checked(left, used, replace(trainable, step_counters=step_counters, constants=constants))
 
 
 def _is_like_zeroing(trial: ZeroingTrial, units: UnitMap) -> bool:

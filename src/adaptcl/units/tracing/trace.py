@@ -28,10 +28,10 @@ from adaptcl.units.tracing.forward import (
     running_modules,
     without_effects,
 )
-from adaptcl.units.tracing.growth import GrowthObserver
 from adaptcl.units.tracing.pinning import RETURNED, PinObserver
 from adaptcl.units.tracing.reach import Branch, OtherSide, ReachObserver
 from adaptcl.units.tracing.rules import FollowUnits, Observer
+from adaptcl.units.tracing.scale_powers import ScalePowerObserver
 from adaptcl.units.tracing.stored_sizes import SizeObserver
 from adaptcl.units.unit_map import FIXED, Average, Layer, Slot, StoredSize, UnitMap, Work
 
@@ -164,7 +164,7 @@ def _follow(
 ) -> Followed:
     """One forward pass. `alike` is as for `Flow`, and `unreached` as for `ReachObserver`."""
     flow = Flow(model, len(each_tensor(sample)[0]), alike)
-    growth = GrowthObserver(flow)
+    scaling = ScalePowerObserver(flow)
     with running_modules(model) as running:
         flow.running = running
         pinning = PinObserver(flow, running, sample) if explain else None
@@ -186,7 +186,7 @@ def _follow(
         told = SizeObserver(running)
         observers: list[Observer] = [told, reach] if pinning is None else [told, pinning, reach]
         if any(each.is_floating_point() for each in model.buffers()):  # else no statistics
-            observers.insert(0, growth)
+            observers.insert(0, scaling)
 
         def follow_once() -> None:
             with (
@@ -212,7 +212,7 @@ def _follow(
     numbered = copy.copy(flow)
     numbered.coupling = copy.deepcopy(flow.coupling)  # numbering pins more than the pass
     return Followed(
-        _unit_map(model, numbered, growth.statistics, list(told.attributes(model, flow))),
+        _unit_map(model, numbered, scaling.statistics, list(told.attributes(model, flow))),
         frozenset(flow.grouped),
         sample,
         reach.steered,
@@ -231,7 +231,7 @@ def without_units(model: nn.Module) -> UnitMap:
 def _unit_map(
     model: nn.Module,
     flow: Flow,
-    growth: Mapping[str, Tensor],
+    scale_powers: Mapping[str, Tensor],
     attributes: Sequence[tuple[str, str, Tensor]],
 ) -> UnitMap:
     """Number the units consecutively, with layers in forward order.
@@ -285,10 +285,10 @@ def _unit_map(
         ),
         dtypes={name: tensor.dtype for name, tensor in state.items()},
         alike=flow.alike,
-        growth={
+        scale_powers={
             name: powers
             for name, tensor in state.items()
-            if (powers := growth.get(first_name[id(tensor)])) is not None
+            if (powers := scale_powers.get(first_name[id(tensor)])) is not None
             and bool((powers != 1).any())
         },
         sizes=tuple(StoredSize(module, name, ids) for (module, name), ids in stored.items()),

@@ -11,9 +11,9 @@ from torch import Tensor, nn
 from adaptcl.units import trace
 
 
-def growth(model: nn.Module, sample: Tensor | None = None) -> dict[str, list[int]]:
+def scale_powers(model: nn.Module, sample: Tensor | None = None) -> dict[str, list[int]]:
     units = trace(model, torch.randn(2, 3, 8, 8) if sample is None else sample)
-    return {name: powers.tolist() for name, powers in units.growth.items()}
+    return {name: powers.tolist() for name, powers in units.scale_powers.items()}
 
 
 def before_a_norm(*between: nn.Module, frozen: Sequence[str] = ()) -> nn.Module:
@@ -38,9 +38,9 @@ def test_a_plain_convolution_grows_as_its_filter_does(zoo: Mapping[str, Any]) ->
         norms = {f"{n}.running_var" for n, m in modules.items() if isinstance(m, nn.BatchNorm2d)}
         grouped = any(isinstance(m, nn.Conv2d) and m.groups > 1 for m in modules.values())
         squashed = any(isinstance(m, nn.Sigmoid) for m in modules.values())
-        assert grouped or squashed or not norms & each.units.growth.keys()
+        assert grouped or squashed or not norms & each.units.scale_powers.keys()
     # Groups that all lose the same channels grow as any other filter.
-    assert zoo["shuffled groups"].units.growth == {}
+    assert zoo["shuffled groups"].units.scale_powers == {}
 
 
 def test_what_belongs_to_the_same_unit_adds_its_power() -> None:
@@ -57,7 +57,7 @@ def test_what_belongs_to_the_same_unit_adds_its_power() -> None:
         ([nn.Sigmoid()], 0),
     ]
     for between, power in cases:
-        found = growth(before_a_norm(*between))
+        found = scale_powers(before_a_norm(*between))
         norm = len(between) + 1
         assert found[f"{norm}.running_mean"] == found[f"{norm}.running_var"] == [power] * 4
 
@@ -71,7 +71,7 @@ def test_what_is_frozen_adds_nothing() -> None:
         ([nn.BatchNorm2d(4), depthwise()], ["1.weight", "1.bias", "2.weight"], 0),
     ]
     for between, frozen, power in cases:
-        found = growth(before_a_norm(*between, frozen=frozen))
+        found = scale_powers(before_a_norm(*between, frozen=frozen))
         expected = None if power is None else [power] * 4
         assert found.get(f"{len(between) + 1}.running_var") == expected
 
@@ -92,14 +92,14 @@ class Joined(nn.Module):
 
 def test_units_side_by_side_have_powers_of_their_own() -> None:
     model = Joined(lambda one, other: torch.cat([one, other], 1), 8)
-    assert growth(model) == {}
+    assert scale_powers(model) == {}
     model.one.requires_grad_(False)
-    assert growth(model)["norm.running_mean"] == [0] * 4 + [1] * 4
+    assert scale_powers(model)["norm.running_mean"] == [0] * 4 + [1] * 4
 
 
 def test_a_sum_keeps_the_power_and_a_product_adds_them() -> None:
-    assert growth(Joined(torch.add, 4)) == {}
-    assert growth(Joined(torch.mul, 4))["norm.running_var"] == [2] * 4
+    assert scale_powers(Joined(torch.add, 4)) == {}
+    assert scale_powers(Joined(torch.mul, 4))["norm.running_var"] == [2] * 4
 
 
 def test_a_norm_before_two_layers_takes_the_lower_power() -> None:
@@ -114,7 +114,7 @@ def test_a_norm_before_two_layers_takes_the_lower_power() -> None:
             scores: Tensor = self.head(self.norm(self.depth(x)))
             return scores
 
-    assert growth(Twice()) == {}
+    assert scale_powers(Twice()) == {}
 
 
 def test_asking_an_operation_leaves_what_it_writes_into_alone() -> None:

@@ -1,4 +1,4 @@
-"""Growth: the power with which an activation grows when all that its unit owns is scaled.
+"""Scale powers: with which power an activation scales when all that its unit owns is scaled.
 
 By-worker aggregation scales everything trained that a unit owns by the share s of the workers that
 hold the unit (or by what is left of it while it fades). The output of a convolution is then scaled
@@ -35,7 +35,7 @@ _WEIGHT = {
 """By layer, the position of its weight among the arguments, or of a list of its weights."""
 
 
-class GrowthObserver:
+class ScalePowerObserver:
     """Finds the power of each activation of a forward pass."""
 
     def __init__(self, flow: Flow) -> None:
