@@ -1,19 +1,15 @@
 """Decides after each round whether a run ends before all its rounds are done.
 
 A condition looks at the records of the rounds, so a resumed run that sees the same rounds decides
-the same. A listener may ask for the end too, by raising `StopRun`.
+the same. A listener may ask for the end too (`listeners.py`).
 """
 
 from __future__ import annotations
 
-import traceback
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Protocol
 
-from adaptcl.errors import StopRun, warn_user
-from adaptcl.events import Event, Listener, Warned
 from adaptcl.records import RoundRecord
 from adaptcl.training.metrics import Measure
 
@@ -95,53 +91,3 @@ class StopRule:
         # All conditions see all rounds, whichever is the first to be met.
         met = [name for name, each in self._conditions.items() if each.is_met(record)]
         return next(iter(met), self._asked_by)
-
-
-class Listeners:
-    """Passes every event on to all listeners of a run.
-
-    The run needs some of them, such as its folder, so their errors end the run. The others are the
-    user's: one that raises `StopRun` ends the run after the round, and one that raises anything
-    else is reported and gets no more events.
-    """
-
-    def __init__(
-        self, needed: Sequence[Listener], others: Sequence[Listener], stop_rule: StopRule
-    ) -> None:
-        self._needed = needed
-        self._others = list(others)
-        self._stop_rule = stop_rule
-
-    def __call__(self, event: Event) -> None:
-        for listener in self._needed:
-            listener(event)
-        for listener in [*self._others]:
-            if listener not in self._others:
-                continue  # dropped just now, because it failed on the warning about another
-            try:
-                listener(event)
-            except StopRun as request:
-                self._stop_rule.ask(f"listener: {request}" if str(request) else "listener")
-            # Nobody reads the output any more, or the user wants warnings to be errors.
-            except (BrokenPipeError, Warning):
-                raise
-            except Exception as error:
-                self._drop(listener, error)
-
-    def _drop(self, listener: Listener, error: Exception) -> None:
-        self._others.remove(listener)
-        name = getattr(listener, "__name__", type(listener).__name__)
-        sentence = (
-            f"The listener {name} raised {type(error).__name__}: {error} ({_place(error)}); it "
-            "gets no more events, and the run goes on."
-        )
-        if self._others:
-            self(Warned(sentence))
-        else:
-            warn_user(sentence)
-
-
-def _place(error: Exception) -> str:
-    """Where an error was raised."""
-    last = traceback.extract_tb(error.__traceback__)[-1]
-    return f"{Path(last.filename).name}, line {last.lineno}"
