@@ -6,7 +6,7 @@ the same. A listener may ask for the end too (`listeners.py`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -15,9 +15,11 @@ from adaptcl.training.metrics import Measure
 
 
 class StopCondition(Protocol):
-    """One reason to end a run. It sees all rounds in order, each before its test and after it."""
+    """One reason to end a run."""
 
-    def is_met(self, record: RoundRecord) -> bool: ...
+    def is_met(self, records: Sequence[RoundRecord]) -> bool:
+        """Whether a run ends with the last of these rounds, which may not be tested yet."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -26,8 +28,8 @@ class TimeLimit:
 
     seconds: float
 
-    def is_met(self, record: RoundRecord) -> bool:
-        return record.virtual_time_s >= self.seconds
+    def is_met(self, records: Sequence[RoundRecord]) -> bool:
+        return records[-1].virtual_time_s >= self.seconds
 
 
 @dataclass(frozen=True)
@@ -37,27 +39,27 @@ class Target:
     value: float
     measure: Measure
 
-    def is_met(self, record: RoundRecord) -> bool:
-        found = record.main_value
+    def is_met(self, records: Sequence[RoundRecord]) -> bool:
+        found = records[-1].main_value
         return found is not None and not self.measure.is_better(self.value, found)
 
 
+@dataclass(frozen=True)
 class EarlyStopping:
     """The best test lies some rounds back. Only a round with a test can show that."""
 
-    def __init__(self, rounds: int, measure: Measure) -> None:
-        self._rounds = rounds
-        self._measure = measure
-        self._best = measure.worst
-        self._best_round = 0
+    rounds: int
+    measure: Measure
 
-    def is_met(self, record: RoundRecord) -> bool:
-        found = record.main_value
-        if found is None:
+    def is_met(self, records: Sequence[RoundRecord]) -> bool:
+        last = records[-1]
+        if last.main_value is None:
             return False
-        if self._measure.is_better(found, self._best):
-            self._best, self._best_round = found, record.round
-        return record.round - self._best_round >= self._rounds
+        best, best_round = self.measure.worst, 0
+        for record in records:
+            if record.main_value is not None and self.measure.is_better(record.main_value, best):
+                best, best_round = record.main_value, record.round
+        return last.round - best_round >= self.rounds
 
 
 class StopRule:
@@ -66,6 +68,7 @@ class StopRule:
     def __init__(self, conditions: Mapping[str, StopCondition] | None = None) -> None:
         """`conditions` by the name that the summary shows."""
         self._conditions = conditions or {}
+        self._seen: list[RoundRecord] = []
         self._asked_by: str | None = None
         self.stopped_by: str | None = None  # why the run ends; None as long as it goes on
 
@@ -80,14 +83,14 @@ class StopRule:
     def see(self, record: RoundRecord) -> None:
         """Look at a closed round."""
         self.stopped_by = self._reason(record)
+        self._seen.append(record)
 
     def restore(self, records: Iterable[RoundRecord], stopped_by: str | None) -> None:
         """Go on after these rounds; `stopped_by` is what this rule had said after the last."""
-        for record in records:
-            self.see(record)
+        self._seen = list(records)
         self.stopped_by = stopped_by
 
     def _reason(self, record: RoundRecord) -> str | None:
-        # All conditions see all rounds, whichever is the first to be met.
-        met = [name for name, each in self._conditions.items() if each.is_met(record)]
-        return next(iter(met), self._asked_by)
+        records = [*self._seen, record]
+        met = (name for name, each in self._conditions.items() if each.is_met(records))
+        return next(met, self._asked_by)
