@@ -15,7 +15,6 @@ from adaptcl.config import Config
 from adaptcl.pruning import ServerView, prune, server_order
 from adaptcl.runs.files.run_files import read_settings
 from adaptcl.runs.workload import Workload
-from adaptcl.strategies.adaptcl import AdaptCLSettings
 from adaptcl.training import Recipe, Task
 from adaptcl.training.devices import gpu_left_as_found, trainers
 from adaptcl.training.optimizers import find_optimizer
@@ -28,7 +27,7 @@ _ENOUGH = 0.2  # seconds of training after which its speed is known well enough
 _LONG = 2.0  # seconds of a step from which on it is not repeated
 _TRIALS = 3
 _CUT = 0.5  # the pruned rate of the sub-model that shows how far the time shrinks with FLOPs
-_WIDTH_MULTIPLE = AdaptCLSettings().width_multiple
+_WIDTH_MULTIPLE = 16  # of its layers: other widths are slow on most hardware
 _LASSO = 1e-9
 """A λ that changes nothing but the time. Without one the worker would look for it, as in its first
 task only."""
