@@ -90,7 +90,7 @@ def _forecast(
         config.environment, units, job.workers, config.recipe.epochs, job.seed, samples
     )
     settings = config.strategy
-    if any(field.name == "pruning" for field in dataclasses.fields(settings)):
+    if config.pruning:
         settings = dataclasses.replace(settings, pruning="index")
     clock = (config.environment.time_noise, config.environment.is_steady)
     strategy = strategy_class(job.strategy)(
