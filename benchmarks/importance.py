@@ -20,7 +20,7 @@ from adaptcl.pruning.index_orders import NoAdjacent
 from adaptcl.training.batches import batches
 from adaptcl.training.evaluation import score
 from adaptcl.training.objective import find_objective
-from adaptcl.training.task import Recipe
+from adaptcl.training.recipe import Recipe
 from adaptcl.training.trainer import PlainTrainer, first_coefficient
 from adaptcl.units import Kept, State, cut, parameters, trace
 from benchmarks.benchmark import BenchmarkReport, Measurement, Request

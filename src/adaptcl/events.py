@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from adaptcl.records import RoundRecord, Summary
 from adaptcl.training.metrics import Measure
-from adaptcl.training.task import Timing
+from adaptcl.training.update_time import Timing
 
 
 @dataclass(frozen=True)

@@ -49,7 +49,7 @@ from adaptcl.strategies import Closed, Job, Strategy, strategy_class
 from adaptcl.training import Recipe
 from adaptcl.training.devices import trainer
 from adaptcl.training.randomness import draws_randomness
-from adaptcl.training.task import TYPICAL_NOISE
+from adaptcl.training.update_time import TYPICAL_NOISE
 from adaptcl.training.wire import FrozenCopy, LackingError, encode
 from adaptcl.training.worker import Worker, WorkerMemory
 from adaptcl.units import UnitMap, trace

@@ -22,7 +22,7 @@ from adaptcl.errors import SettingError
 from adaptcl.seeds import generator
 from adaptcl.settings import AllOf, Beside, Unless, With, setting
 from adaptcl.training import Task, Timing
-from adaptcl.training.task import TYPICAL_NOISE
+from adaptcl.training.update_time import TYPICAL_NOISE
 from adaptcl.units import Kept, UnitMap, flops, size_bytes
 
 _UNEQUAL = 2.0  # the ratio of two workers' sample counts above which ignoring it is worth a warning

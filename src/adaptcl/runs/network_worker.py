@@ -32,7 +32,7 @@ from adaptcl.settings import build
 from adaptcl.training.devices import find_device
 from adaptcl.training.objective import CLASSIFICATION, find_objective
 from adaptcl.training.optimizers import find_optimizer, find_schedule
-from adaptcl.training.task import OPTIMIZERS
+from adaptcl.training.recipe import OPTIMIZERS
 from adaptcl.units.tracing.trace import without_units
 
 

@@ -27,8 +27,7 @@ from adaptcl.errors import DataError, SettingError, describe_type, suggest_insta
 from adaptcl.seeds import generator
 from adaptcl.training.devices import find_device
 from adaptcl.training.objective import CLASSIFICATION, Objective, find_objective, with_main
-from adaptcl.training.optimizers import OptimizerFactory
-from adaptcl.training.task import Schedule
+from adaptcl.training.optimizers import OptimizerFactory, Schedule
 from adaptcl.units import State, UnitMap, trace
 from adaptcl.units.tensors import each_tensor
 from adaptcl.units.tracing.trace import MOST_SAMPLES

@@ -17,8 +17,8 @@ from adaptcl.errors import AdaptCLError, DataError, SettingError, TraceError, de
 from adaptcl.runs.workload import Workload
 from adaptcl.training.batches import smallest_batch
 from adaptcl.training.objective import CLASSES, Objective
-from adaptcl.training.optimizers import OptimizerFactory, optimizer, rate_factor
-from adaptcl.training.task import Recipe, Schedule
+from adaptcl.training.optimizers import OptimizerFactory, Schedule, optimizer, rate_factor
+from adaptcl.training.recipe import Recipe
 from adaptcl.training.worker import refuse_lone_sample
 from adaptcl.units.tensors import Tensors, call_model, each_tensor, shapes_in_words
 from adaptcl.units.tracing.forward import called, failures_named

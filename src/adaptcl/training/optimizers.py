@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from adaptcl.custom import custom_function
 from adaptcl.errors import SettingError, describe_type
 from adaptcl.settings import is_custom
-from adaptcl.training.task import OPTIMIZERS, Recipe, Schedule
+from adaptcl.training.recipe import OPTIMIZERS, Recipe
 
 _FUSED = (torch.float32, torch.float64)
 """On a CPU, PyTorch 2.13 silently leaves parameters of other types unchanged."""
@@ -21,6 +21,7 @@ _FUSED = (torch.float32, torch.float64)
 
 OptimizerFactory = Callable[[list[nn.Parameter]], torch.optim.Optimizer]
 """Makes a user's optimizer for these parameters."""
+Schedule = Callable[[int], float]  # the factor of the learning rate for a round, counted from 1
 
 
 def find_optimizer(name: str) -> OptimizerFactory | None:

@@ -32,9 +32,9 @@ from adaptcl.seeds import derive, generator
 from adaptcl.training.batches import batches, draw_moves, smallest_batch
 from adaptcl.training.evaluation import tested_locally
 from adaptcl.training.objective import CLASSIFICATION, Objective
-from adaptcl.training.optimizers import rate_factor
+from adaptcl.training.optimizers import Schedule, rate_factor
 from adaptcl.training.randomness import Draws, SeedModel, seeded
-from adaptcl.training.task import Cut, Pruning, Schedule, Task, Update, WorkerTest
+from adaptcl.training.task import Cut, Pruning, Task, Update, WorkerTest
 from adaptcl.training.trainer import PlainTrainer, Trainer, first_coefficient
 from adaptcl.units import Kept, UnitMap, put_back, recut
 from adaptcl.units.tracing.forward import unable_alone

@@ -48,9 +48,8 @@ from adaptcl.pruning import WorkerOrder
 from adaptcl.training import Recipe, Task
 from adaptcl.training.devices import trainer
 from adaptcl.training.objective import CLASSIFICATION, Objective
-from adaptcl.training.optimizers import OptimizerFactory
+from adaptcl.training.optimizers import OptimizerFactory, Schedule
 from adaptcl.training.randomness import draws_randomness
-from adaptcl.training.task import Schedule
 from adaptcl.training.wire import FrozenCopy, digest, encode, frozen_tensors
 from adaptcl.training.worker import Worker, WorkerMemory
 from adaptcl.units import State, UnitMap
