@@ -19,9 +19,10 @@ from adaptcl.pruning.cig_bnscalor import balanced, squares
 from adaptcl.pruning.index_orders import NoAdjacent
 from adaptcl.training.batches import batches
 from adaptcl.training.evaluation import score
+from adaptcl.training.lasso_lambda import lambda_of_batch
 from adaptcl.training.objective import find_objective
 from adaptcl.training.recipe import Recipe
-from adaptcl.training.trainer import PlainTrainer, first_coefficient
+from adaptcl.training.trainer import PlainTrainer
 from adaptcl.units import Kept, State, cut, parameters, trace
 from benchmarks.benchmark import BenchmarkReport, Measurement, Request
 from benchmarks.transformer_jobs import JOBS, TransformerSize
@@ -131,7 +132,7 @@ def harms(name: str, seed: int, device: str = "cpu") -> dict[str, Harm]:
     trainer = PlainTrainer(job.model.to(device), units, train, objective=objective)
     heads = [unit for each in units.layers if each.name in units.heads for unit in each.units]
     whole, size = units.everything(), _RECIPE.batch_size
-    lasso = first_coefficient(
+    lasso = lambda_of_batch(
         job.model, units, whole, train, torch.arange(size), _RECIPE.strength, objective
     )
 

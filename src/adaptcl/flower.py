@@ -246,8 +246,10 @@ def train(
     payload, codec_memory = encode(update, task, units, chosen.up, memory.codec)
     seconds = time.perf_counter() - began
     # Only the next message says whether the server could use this update.
-    context.state[_BEFORE] = _as_record(replace(before, lasso=memory.lasso), task.round)
-    context.state[_MEMORY] = _as_record(WorkerMemory(memory.lasso, codec_memory), task.round)
+    context.state[_BEFORE] = _as_record(
+        replace(before, lasso_lambda=memory.lasso_lambda), task.round
+    )
+    context.state[_MEMORY] = _as_record(WorkerMemory(memory.lasso_lambda, codec_memory), task.round)
     content = to_record(update_frame(update, payload, seconds).to_bytes())
     content["metrics"] = MetricRecord({"num-examples": len(samples), "train-loss": update.loss})
     return Message(content, reply_to=message)
@@ -288,7 +290,7 @@ def _frame(context: Context, name: str) -> Frame | None:
 
 
 def _as_record(memory: WorkerMemory, round_: int) -> ArrayRecord:
-    header = {"lasso": memory.lasso, "round": round_}
+    header = {"lasso": memory.lasso_lambda, "round": round_}
     return _record(Frame(header, dict(memory.codec.tensors)))
 
 

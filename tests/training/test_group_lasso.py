@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from adaptcl.training.group_lasso import GroupLasso, coefficient
+from adaptcl.training.group_lasso import GroupLasso
 from adaptcl.units import FIXED, Kept, UnitMap, submodel, trace
 
 
@@ -223,15 +223,3 @@ def test_it_works_in_every_precision(dtype: torch.dtype) -> None:
     assert lasso.penalty() == pytest.approx(whole, rel=1e-2)
     lasso.add_gradient(0.1)
     assert all(p.grad is not None and p.grad.dtype == dtype for p in model.parameters())
-
-
-def test_lambda_makes_the_lasso_the_given_share_of_the_whole_loss() -> None:
-    loss, penalty = 2.3, 410.0
-    for strength in (0.1, 0.3, 0.9, 0.99):
-        lasso = coefficient(strength, loss, penalty) * penalty
-        assert lasso / (loss + lasso) == pytest.approx(strength)
-
-
-def test_no_strength_and_nothing_to_penalise_mean_no_lasso() -> None:
-    assert coefficient(0.0, 2.3, 410.0) == 0
-    assert coefficient(0.9, 2.3, 0.0) == 0

@@ -13,7 +13,7 @@ from adaptcl.training import Recipe, Task
 from adaptcl.training.batches import crop_and_flip
 from adaptcl.training.devices import trainer
 from adaptcl.training.group_lasso import GroupLasso
-from adaptcl.training.trainer import PlainTrainer, first_coefficient
+from adaptcl.training.trainer import PlainTrainer
 from adaptcl.units import UnitMap, submodel
 
 Tasks = Callable[..., Task]
@@ -26,7 +26,7 @@ def test_steps_are_momentum_sgd_on_loss_lasso_and_weight_decay(
     plain = PlainTrainer(net, units, digits)
     model = plain.load(units.everything(), dict(task().state))
     batches = [torch.arange(10), torch.arange(10, 30)]
-    losses = plain.run(model, units.everything(), batches, None, recipe, lasso=0.002)
+    losses = plain.run(model, units.everything(), batches, None, recipe, lasso_lambda=0.002)
 
     expected = submodel(net, units, units.everything()).train()
     velocity = [torch.zeros_like(p) for p in expected.parameters()]
@@ -94,27 +94,6 @@ def test_no_batches_leave_the_model_as_it_is(
     model = plain.load(asked.kept, dict(asked.state))
     assert len(plain.run(model, asked.kept, [], None, asked.recipe, 0.1)) == 0
     assert all(torch.equal(model.state_dict()[n], t) for n, t in asked.state.items())
-
-
-@pytest.mark.parametrize("strength", [0.1, 0.9])
-def test_the_first_coefficient_makes_the_lasso_that_share_of_the_loss(
-    net: nn.Module, units: UnitMap, digits: Samples, strength: float
-) -> None:
-    model = submodel(net, units, units.everything())
-    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-    inputs, labels = digits.batch(torch.arange(16))
-    found = first_coefficient(model, units, units.everything(), digits, torch.arange(16), strength)
-    assert all(torch.equal(model.state_dict()[name], t) for name, t in before.items())
-    loss = F.cross_entropy(model.train()(inputs), labels).item()
-    lasso = found * GroupLasso(model, units, units.everything()).penalty()
-    assert lasso / (loss + lasso) == pytest.approx(strength, rel=1e-5)
-
-
-def test_without_strength_there_is_no_coefficient(
-    net: nn.Module, units: UnitMap, digits: Samples
-) -> None:
-    kept = units.everything()
-    assert first_coefficient(net, units, kept, digits, torch.arange(16), 0.0) == 0
 
 
 def test_parameters_that_do_not_train_stay_as_they_are(

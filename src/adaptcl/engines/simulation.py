@@ -95,7 +95,7 @@ class LocalWorkers:
         if task.pruning is None:
             _refuse_other_size(codecs.up, "this update", self.expected_bytes(task), size)
         received = decode(payload, update, delivered, units, codecs.up)
-        return TaskOutcome(received, size, seconds, WorkerMemory(memory.lasso, codec_memory))
+        return TaskOutcome(received, size, seconds, WorkerMemory(memory.lasso_lambda, codec_memory))
 
 
 def _refuse_other_size(codec: Codec, what: str, expected: int | None, size: int) -> None:
@@ -226,7 +226,7 @@ class SimulatedTransport:
             "presence_seen": self._presence_seen,
             # A training under way is done again. Until its update arrives, a worker's memory is the
             # one it began the task with.
-            "lassos": [memory.lasso for memory in self._memories],
+            "lassos": [memory.lasso_lambda for memory in self._memories],
             "codecs": [
                 [worker, dict(memory.codec.tensors)]
                 for worker, memory in enumerate(self._memories)

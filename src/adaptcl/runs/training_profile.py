@@ -144,7 +144,7 @@ class _Duration:
 def _duration(worker: Worker, task: Task, steps: int) -> _Duration:
     """How long a task of so many steps takes; of a long one only a part is tried."""
     on_gpu = worker.samples.device.type == "cuda"
-    memory = WorkerMemory(lasso=_LASSO if task.recipe.strength > 0 else 0.0)
+    memory = WorkerMemory(lasso_lambda=_LASSO if task.recipe.strength > 0 else 0.0)
 
     def best_of(trials: int, count: int) -> _Duration:
         part = replace(task.recipe, epochs=task.recipe.epochs * count / steps)

@@ -29,7 +29,7 @@ from adaptcl.strategies.strategy import (
     worker_record,
 )
 from adaptcl.training import Arrival, Task, Update
-from adaptcl.training.group_lasso import FirstCoefficients
+from adaptcl.training.lasso_lambda import FirstLambdas
 from adaptcl.units import Kept, State
 from adaptcl.units.unit_map import is_variance
 
@@ -64,7 +64,7 @@ class Asynchronous(ABC):
         self._records: list[WorkerRecord] = []
         self._missing: set[int] = set()
         """Workers that were away, if only for a while, since the last round closed."""
-        self._coefficients = FirstCoefficients()
+        self._first_lambdas = FirstLambdas()
 
     # Hooks: what a subclass decides ------------------------------------------------------------
 
@@ -96,7 +96,7 @@ class Asynchronous(ABC):
         update = arrival.update
         task = self._tasks.pop(update.worker)
         if self._pulled[update.worker] == 0:
-            self._coefficients.add(task.kept, update.lasso)
+            self._first_lambdas.add(task.kept, update.lasso_lambda)
         before = self.state
         self.merge(update, task, self.merges - self._pulled[update.worker])
         if unchanging := self.job.units.unchanging:
@@ -153,7 +153,7 @@ class Asynchronous(ABC):
             "done": list(self.done),
             "present": list(self._present),
             "pulled": list(self._pulled),
-            "first_lasso": self._coefficients.snapshot(),
+            "first_lasso": self._first_lambdas.snapshot(),
             "tasks": [task_to_tree(t, with_state=True) for t in self._tasks.values()],
         }
 
@@ -164,7 +164,7 @@ class Asynchronous(ABC):
         self._present = list(tree["present"])
         self._missing = self._absent()
         self._pulled = list(tree["pulled"])
-        self._coefficients.restore(tree["first_lasso"])
+        self._first_lambdas.restore(tree["first_lasso"])
         for each in tree["tasks"]:
             task = task_from_tree(each, self.job.recipe, lambda _: self.state)
             self._tasks[task.worker] = task
@@ -190,7 +190,7 @@ class Asynchronous(ABC):
             state=self.state,
             kept=whole,
             recipe=self.job.recipe,
-            lasso=self._coefficients.mean(whole) if self.merges else None,
+            lasso_lambda=self._first_lambdas.mean(whole) if self.merges else None,
             carries_fractions=self.carries_fractions,
         )
         self._tasks[worker] = task

@@ -145,7 +145,7 @@ def task_to_tree(task: Task, with_state: bool) -> Tree:
         "worker": task.worker,
         "round": task.round,
         "kept": task.kept,
-        "lasso": task.lasso,
+        "lasso": task.lasso_lambda,
         "carries_fractions": task.carries_fractions,
         "pruning": None if task.pruning is None else dict(vars(task.pruning)),
         "state": dict(task.state) if with_state else None,
@@ -156,4 +156,13 @@ def task_from_tree(tree: Tree, recipe: Recipe, cut: Callable[[Kept], Mapping[str
     """The task as it was given out; `cut` makes the tensors that were left out."""
     state = cut(tree["kept"]) if tree["state"] is None else tree["state"]
     pruning = None if tree["pruning"] is None else Pruning(**tree["pruning"])
-    return Task(**{**tree, "state": state, "pruning": pruning}, recipe=recipe)
+    return Task(
+        worker=tree["worker"],
+        round=tree["round"],
+        state=state,
+        kept=tree["kept"],
+        recipe=recipe,
+        pruning=pruning,
+        lasso_lambda=tree["lasso"],
+        carries_fractions=tree["carries_fractions"],
+    )

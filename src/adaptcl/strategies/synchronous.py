@@ -36,7 +36,7 @@ from adaptcl.strategies.strategy import (
 )
 from adaptcl.training import Arrival, Pruning, Task
 from adaptcl.training.divergence import first_not_finite
-from adaptcl.training.group_lasso import FirstCoefficients
+from adaptcl.training.lasso_lambda import FirstLambdas
 from adaptcl.units import CutOnDemand, Kept, State
 
 
@@ -102,7 +102,7 @@ class Synchronous:
         self._first_asked: set[int] = set()
         """Those of them that got their task when the round began."""
         self._sum = Aggregation(job.units, job.state, settings)
-        self._coefficients = FirstCoefficients()
+        self._first_lambdas = FirstLambdas()
         self._slowest = 0.0
         self._overdue = False
 
@@ -179,7 +179,7 @@ class Synchronous:
         if is_late and self.settings.late_updates == "drop":
             return replace(self._offer(worker), dropped=True)
         if task.round == 1:
-            self._coefficients.add(task.kept, update.lasso)
+            self._first_lambdas.add(task.kept, update.lasso_lambda)
         self._sum.add(update.state, update.kept, update.samples)
         began = worker in self._first_asked and not is_late
         rate = self._rates[worker]
@@ -237,7 +237,7 @@ class Synchronous:
             "drawn": sorted(self._drawn),
             "rates": list(self._rates),
             "slowest": self._slowest,
-            "first_lasso": self._coefficients.snapshot(),
+            "first_lasso": self._first_lambdas.snapshot(),
             # The tensors of a task of this round can be cut from the global model again.
             "tasks": [task_to_tree(t, t.round < self.round) for t in self._tasks.values()],
         }
@@ -250,7 +250,7 @@ class Synchronous:
         self._present = tree["present"]
         self._rates = tree["rates"]
         self._slowest = tree["slowest"]
-        self._coefficients.restore(tree["first_lasso"])
+        self._first_lambdas.restore(tree["first_lasso"])
         for each in tree["tasks"]:
             task = task_from_tree(each, self.job.recipe, self._cut)
             self._tasks[task.worker] = task
@@ -295,7 +295,7 @@ class Synchronous:
             kept=plan.kept,
             recipe=self.job.recipe,
             pruning=plan.pruning,
-            lasso=self._lasso(plan),
+            lasso_lambda=self._lasso(plan),
         )
         self._tasks[worker] = task
         self._drawn.add(worker)
@@ -304,7 +304,7 @@ class Synchronous:
     def _lasso(self, plan: SubModelPlan) -> float | None:
         if not plan.is_sparse:
             return 0.0
-        return self._coefficients.mean(plan.kept) if self.round > 1 else None
+        return self._first_lambdas.mean(plan.kept) if self.round > 1 else None
 
     def _cut(self, kept: Kept) -> Mapping[str, Tensor]:
         # Nobody writes into a task's tensors, so the whole model need not be copied.

@@ -1,4 +1,4 @@
-"""Unit-group sparse training: a group lasso of strength λ pushes whole units towards zero.
+"""Unit-group sparse training: a group lasso, weighed by λ, pushes whole units towards zero.
 
 The penalty is λ·Σ √|g|·‖θ_g‖ over the units' groups (Eq. 1 of the paper). A group holds *all*
 parameters of a unit: filter, bias, batch-norm scale and shift. Without the batch norm the penalty
@@ -11,12 +11,9 @@ operations a tensor, and one pass over the parameters.
 
 from __future__ import annotations
 
-import math
-
 import torch
 from torch import Tensor, nn
 
-from adaptcl.storage import Tree
 from adaptcl.units import FIXED, Kept, UnitMap, with_fixed
 
 SMALLEST_NORM = 1e-6  # norms are clamped to this, so that a unit at zero has a gradient of zero
@@ -47,8 +44,8 @@ class GroupLasso:
             parameter = named[slot.tensor]
             assert FIXED == -1  # the last entry of `position`, as of `stays`
             group = position[slot.ids[stays[slot.ids]]]
-            each = parameter.numel() // parameter.shape[slot.dim]
-            sizes.index_add_(0, group, torch.full((len(group),), each, dtype=self._dtype))
+            entries = parameter.numel() // parameter.shape[slot.dim]  # of a unit's slice
+            sizes.index_add_(0, group, torch.full((len(group),), entries, dtype=self._dtype))
             groups.append(group)
             self._slices.append((parameter, slot.dim))
         sizes[count] = 0
@@ -66,11 +63,11 @@ class GroupLasso:
         return float((self._root_size * self._norms()).sum())
 
     @torch.no_grad()
-    def add_gradient(self, coefficient: float | Tensor) -> None:
+    def add_gradient(self, lasso_lambda: float | Tensor) -> None:
         """Add λ times the penalty's gradient to the parameters' gradients."""
         if not self._slices:
             return
-        factor = self._root_size * coefficient / self._norms().clamp_min_(SMALLEST_NORM)
+        factor = self._root_size * lasso_lambda / self._norms().clamp_min_(SMALLEST_NORM)
         scales = torch.split(factor[self._group], self._lengths)
         vectors: list[tuple[Tensor, Tensor, Tensor]] = []
         for (parameter, dim), scale in zip(self._slices, scales, strict=True):
@@ -101,46 +98,3 @@ class GroupLasso:
         wide = torch.promote_types(parameter.dtype, self._dtype)
         norms: Tensor = torch.linalg.vector_norm(parameter, dim=others, dtype=wide)
         return norms.to(self._dtype)
-
-
-def coefficient(strength: float, loss: float, penalty: float) -> float:
-    """λ that makes the lasso the share `strength` of the whole loss, as in PruneTrain."""
-    if strength == 0 or penalty == 0:
-        return 0.0
-    return strength * loss / ((1 - strength) * penalty)
-
-
-class FirstCoefficients:
-    """The λ that workers found on the first model, for workers that start after the first round.
-
-    A worker finds its λ from the loss on its first batch. On the first model all workers find about
-    the same λ. A worker that starts in round 30 would see a model that is nearly trained, or that
-    the lasso has already shrunk, and would find a λ several times too small or too large. So the
-    server gives it the mean of what others found on the first model. Workers with equally many
-    units count first, because a smaller sub-model has a smaller penalty.
-    """
-
-    def __init__(self) -> None:
-        self._found: dict[int, tuple[float, int]] = {}
-        """By number of units: the sum of all λ, and how many workers found one."""
-
-    def add(self, kept: Kept, found: float | None) -> None:
-        """Note the λ of a worker that began with the first model; None if it reports none."""
-        if found is not None:
-            units = int(kept.sum())
-            total, count = self._found.get(units, (0.0, 0))
-            self._found[units] = (total + found, count + 1)
-
-    def mean(self, kept: Kept) -> float | None:
-        """The λ for a worker with these units that has none; None while nobody has found one."""
-        if not self._found:
-            return None
-        same_size = self._found.get(int(kept.sum()))
-        used = [same_size] if same_size else list(self._found.values())
-        return math.fsum(total for total, _ in used) / sum(count for _, count in used)
-
-    def snapshot(self) -> Tree:
-        return [[units, *found] for units, found in self._found.items()]
-
-    def restore(self, tree: Tree) -> None:
-        self._found = {units: (total, count) for units, total, count in tree}

@@ -49,13 +49,18 @@ class Task:
     kept: Kept
     recipe: Recipe
     pruning: Pruning | None = None
-    lasso: float | None = None
+    lasso_lambda: float | None = None
     """The group lasso's λ for a worker that has none yet; None if the worker is to find it. With 0
-    the worker trains plainly in this round, whatever λ it has."""
+    the worker trains plainly in this round, whatever λ it has (`lasso_lambda.py`)."""
     carries_fractions: bool = False
     """Whether fractions of a step are carried to the worker's next round, so that its rounds add up
     to the right number of epochs even if an epoch has few batches."""
     only_tests: bool = False  # whether the worker tests the model and sends it back as it is
+
+    @property
+    def trains_plainly(self) -> bool:
+        """Whether the worker leaves the group lasso out of this round."""
+        return self.lasso_lambda == 0
 
     def steps(self, samples: int) -> int:
         """How many mini-batches a worker with this many samples trains on."""
@@ -98,6 +103,6 @@ class Update:
     samples: int  # how many samples the worker has: its weight in the aggregation
     loss: float  # mean training loss over the round, without the group lasso
     cut: Cut | None = None
-    lasso: float | None = None  # the group lasso's λ of the worker; None if it has none
+    lasso_lambda: float | None = None  # the group lasso's λ of the worker; None if it has none
     test: WorkerTest | None = None
     """Of the model that came with the task, before training; None if the worker tests nothing."""

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from adaptcl.data import Samples
 from adaptcl.training.batches import crop_and_flip
 from adaptcl.training.cpu.layout import laid_out, speed_up_on_cpu
-from adaptcl.training.group_lasso import GroupLasso, coefficient
+from adaptcl.training.group_lasso import GroupLasso
 from adaptcl.training.objective import CLASSIFICATION, Objective
 from adaptcl.training.optimizers import OptimizerFactory, Proximal, optimizer
 from adaptcl.training.recipe import Recipe
@@ -43,7 +43,7 @@ class Trainer(Protocol):
         batches: Sequence[Tensor],
         moves: Sequence[Tensor] | None,
         recipe: Recipe,
-        lasso: float,
+        lasso_lambda: float,
         towards: State | None = None,
         rate_factor: float = 1.0,
     ) -> Tensor:
@@ -97,11 +97,11 @@ class PlainTrainer:
         batches: Sequence[Tensor],
         moves: Sequence[Tensor] | None,
         recipe: Recipe,
-        lasso: float,
+        lasso_lambda: float,
         towards: State | None = None,
         rate_factor: float = 1.0,
     ) -> Tensor:
-        penalty = GroupLasso(model, self._units, kept) if lasso > 0 else None
+        penalty = GroupLasso(model, self._units, kept) if lasso_lambda > 0 else None
         proximal = Proximal(model, towards, recipe.proximal) if towards is not None else None
         chosen = optimizer(model, recipe, rate_factor, self._custom_optimizer)
         trained = [each for each in model.parameters() if each.requires_grad]
@@ -122,7 +122,7 @@ class PlainTrainer:
             if recipe.clip_norm > 0:
                 nn.utils.clip_grad_norm_(trained, recipe.clip_norm)
             if penalty is not None:
-                penalty.add_gradient(lasso)
+                penalty.add_gradient(lasso_lambda)
             if proximal is not None:
                 proximal.add_gradient()
             chosen.step()
@@ -147,29 +147,3 @@ def _batches_of_step(number: int, count: int, accumulation: int) -> int:
     """How many batches the step of this batch has."""
     begin = number - number % accumulation
     return min(accumulation, count - begin)
-
-
-def first_coefficient(
-    model: nn.Module,
-    units: UnitMap,
-    kept: Kept,
-    samples: Samples,
-    indexes: Tensor,
-    strength: float,
-    objective: Objective = CLASSIFICATION,
-) -> float:
-    """The group lasso's λ, from the loss on a worker's very first batch.
-
-    Batch-norm statistics are restored, so the model does not change.
-    """
-    if strength == 0:
-        return 0.0
-    inputs, targets = samples.batch(indexes.to(samples.device))
-    before = {name: buffer.clone() for name, buffer in model.named_buffers()}
-    model.train()
-    with torch.no_grad():
-        outputs = objective.outputs(model, inputs, targets)
-        loss = float(objective.mean_loss(outputs, targets))
-        for name, buffer in model.named_buffers():
-            buffer.copy_(before[name])
-    return coefficient(strength, loss, GroupLasso(model, units, kept).penalty())

@@ -31,11 +31,12 @@ from adaptcl.pruning.cig_bnscalor import bn_importance
 from adaptcl.seeds import derive, generator
 from adaptcl.training.batches import batches, draw_moves, smallest_batch
 from adaptcl.training.evaluation import tested_locally
+from adaptcl.training.lasso_lambda import lambda_of_task
 from adaptcl.training.objective import CLASSIFICATION, Objective
 from adaptcl.training.optimizers import Schedule, rate_factor
 from adaptcl.training.randomness import Draws, SeedModel, seeded
 from adaptcl.training.task import Cut, Pruning, Task, Update, WorkerTest
-from adaptcl.training.trainer import PlainTrainer, Trainer, first_coefficient
+from adaptcl.training.trainer import PlainTrainer, Trainer
 from adaptcl.units import Kept, UnitMap, put_back, recut
 from adaptcl.units.tracing.forward import unable_alone
 
@@ -47,7 +48,7 @@ _LOSS_SAMPLES = 256
 class WorkerMemory:
     """What a worker remembers from task to task. Of this, only λ is sent to the server."""
 
-    lasso: float | None = None
+    lasso_lambda: float | None = None
     """The group lasso's λ, from the worker's very first batch or from its first task."""
     codec: Memory = field(default_factory=Memory)
 
@@ -135,15 +136,13 @@ class Worker:
         model, kept = seed_model(trainer.load(task.kept, dict(task.state))), task.kept
         test = self._test(model) if (task.round - 1) % self._test_every == 0 else None
         start = dict(task.state) if recipe.proximal else None
-        trains_plainly = task.lasso == 0
-        lasso = task.lasso if memory.lasso is None or trains_plainly else memory.lasso
-        if lasso is None:
-            # A round without steps has no batch to find λ on.
-            spare = batches(len(self.samples), recipe.batch_size, 1, randomness)
-            first = order[0] if order else next(spare)
-            lasso = first_coefficient(
-                model, self._units, kept, self.samples, first, recipe.strength, self._objective
-            )
+        # A round without mini-batches has none to find λ on.
+        spare = batches(len(self.samples), recipe.batch_size, 1, randomness)
+        first = order[0] if order else next(spare)
+        known = memory.lasso_lambda
+        lasso_lambda = lambda_of_task(
+            task, known, model, self._units, self.samples, first, self._objective
+        )
 
         def sparse_train(begin: int, end: int) -> Tensor:
             """Take these steps of the round; the loss of each."""
@@ -153,7 +152,7 @@ class Worker:
                 order[begin:end],
                 moves[begin:end] if moves else None,
                 recipe,
-                lasso,
+                lasso_lambda,
                 start,
                 factor,
             )
@@ -184,11 +183,11 @@ class Worker:
             samples=len(self.samples),
             loss=float(losses.mean()) if total else self._loss(model),
             cut=cut,
-            lasso=lasso,
+            lasso_lambda=lasso_lambda,
             test=test,
         )
-        found = memory.lasso if trains_plainly else lasso
-        return update, WorkerMemory(lasso=found, codec=memory.codec)
+        remembered = known if task.trains_plainly else lasso_lambda
+        return update, WorkerMemory(remembered, memory.codec)
 
     def _only_test(self, task: Task, trainer: Trainer) -> Update:
         state = dict(task.state)

@@ -96,7 +96,7 @@ def as_frame(update: Update) -> Frame:
 def test_an_honest_answer_arrives_as_it_was_sent(
     answer: Update, asked: Task, lasso: float | None
 ) -> None:
-    content = as_frame(replace(answer, lasso=lasso)).to_bytes()
+    content = as_frame(replace(answer, lasso_lambda=lasso)).to_bytes()
     received = read_answer(content, asked, UNITS, Codecs(PLAIN, PLAIN))
     assert received.update.state.keys() == answer.state.keys()
     assert all(torch.equal(received.update.state[name], t) for name, t in answer.state.items())
@@ -104,7 +104,7 @@ def test_an_honest_answer_arrives_as_it_was_sent(
     assert received.seconds == 2.5
     found = received.update
     assert (found.worker, found.round, found.samples, found.loss) == (3, 5, 40, 1.5)
-    assert (found.cut, found.lasso) == (None, lasso)
+    assert (found.cut, found.lasso_lambda) == (None, lasso)
 
 
 @pytest.mark.parametrize("importance", [torch.arange(14.0), None])
@@ -151,10 +151,10 @@ def test_batches_may_be_counted_several_times_in_a_step(
         ({"worker": 2}, "was asked for round 5"),
         ({"samples": 0}, "worker 3 reported 0 samples"),
         ({"samples": -5}, "worker 3 reported -5 samples"),
-        ({"lasso": float("nan")}, "worker 3 reported a λ of"),
-        ({"lasso": float("inf")}, "worker 3 reported a λ of"),
-        ({"lasso": -1e-9}, "worker 3 reported a λ of"),
-        ({"lasso": 1e30}, "worker 3 reported a λ of"),
+        ({"lasso_lambda": float("nan")}, "worker 3 reported a λ of"),
+        ({"lasso_lambda": float("inf")}, "worker 3 reported a λ of"),
+        ({"lasso_lambda": -1e-9}, "worker 3 reported a λ of"),
+        ({"lasso_lambda": 1e30}, "worker 3 reported a λ of"),
         ({"cut": Cut(0.1, 1.0, 2.0)}, "worker 3 sent the figures of a pruning that it was not"),
         ({"test": WorkerTest(0, 0.1, RIGHT)}, "worker 3 reported a test on 0 samples"),
         ({"test": WorkerTest(2**50, 0.1, RIGHT)}, "worker 3 reported a test on 1125899906842624"),

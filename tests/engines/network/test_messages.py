@@ -61,7 +61,7 @@ def an_update() -> Update:
     state = MODEL.state_dict()
     test = WorkerTest(11, 0.5, {"accuracy": 0.75, "r2": None})
     cut = Cut(0.1, 1.0, 2.0)
-    return Update(1, 7, state, UNITS.everything(), 99, 0.25, cut, lasso=0.0125, test=test)
+    return Update(1, 7, state, UNITS.everything(), 99, 0.25, cut, lasso_lambda=0.0125, test=test)
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_a_task_arrives_as_it_was_given(pruning: Pruning | None) -> None:
     sent = a_task(pruning)
     got = read_task(Frame.from_bytes(framed(sent).to_bytes()), UNITS, PLAIN)
     assert (got.worker, got.round, got.recipe) == (1, 7, sent.recipe)
-    assert got.lasso == sent.lasso
+    assert got.lasso_lambda == sent.lasso_lambda
     assert (got.carries_fractions, sent.carries_fractions) == (True, True)
     assert torch.equal(got.kept, sent.kept)
     assert all(torch.equal(got.state[name], tensor) for name, tensor in sent.state.items())
@@ -114,16 +114,16 @@ def test_an_update_arrives_as_it_was_sent() -> None:
     got = read_update(Frame.from_bytes(frame.to_bytes()), UNITS)
     assert (got.header.worker, got.header.round, got.header.samples) == (1, 7, 99)
     assert (got.header.loss, got.header.cut, got.seconds) == (0.25, sent.cut, 2.5)
-    assert (got.header.lasso, got.header.test) == (sent.lasso, sent.test)
+    assert (got.header.lasso_lambda, got.header.test) == (sent.lasso_lambda, sent.test)
     assert got.payload.tensors.keys() == sent.state.keys()
 
 
 def test_of_a_lambda_and_of_fractions_whoever_is_of_an_older_version_says_nothing() -> None:
     task, update = framed(a_task()), update_frame(an_update(), Payload({}), 2.5)
     del task.header["lasso"], update.header["lasso"], task.header["carries_fractions"]
-    assert read_task(task, UNITS, PLAIN).lasso is None
+    assert read_task(task, UNITS, PLAIN).lasso_lambda is None
     assert not read_task(task, UNITS, PLAIN).carries_fractions
-    assert read_update(update, UNITS).header.lasso is None
+    assert read_update(update, UNITS).header.lasso_lambda is None
 
 
 @pytest.mark.parametrize("value", [pytest.param(10**400, id="huge"), True, "1", -1.0, math.nan])

@@ -94,7 +94,7 @@ def test_where_pruning_does_not_pay_nobody_trains_sparsely_until_it_does(
 ) -> None:
     times = changing((45, 40, 30), (200, 40, 30), 9)
     run = engine(times, grow=True).until(5).resumed(tmp_path).until(20)
-    plain = [task.lasso == 0 for task in run.tasks if task.worker == 1]
+    plain = [task.lasso_lambda == 0 for task in run.tasks if task.worker == 1]
     # From round 6 on, after the checkpoint. The first decision after the change is round 12's.
     assert plain == [True] * 6 + [False] * 9
 

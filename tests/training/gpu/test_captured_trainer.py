@@ -23,7 +23,7 @@ from adaptcl.training.worker import Worker, WorkerMemory
 from adaptcl.units import Kept, State, UnitMap
 
 Tasks = Callable[..., Task]
-KNOWN = WorkerMemory(lasso=0.001)
+KNOWN = WorkerMemory(lasso_lambda=0.001)
 
 
 class InPlace:

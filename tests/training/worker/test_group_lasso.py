@@ -19,49 +19,53 @@ from adaptcl.units import State, UnitMap, submodel
 
 Tasks = Callable[..., Task]
 Same = Callable[[State, State], bool]
-KNOWN = WorkerMemory(lasso=0.001)
+KNOWN = WorkerMemory(lasso_lambda=0.001)
 
 
 def test_lambda_is_found_on_the_first_batch_and_remembered(
     worker: Worker, task: Tasks, net: nn.Module, units: UnitMap, digits: Samples
 ) -> None:
     _, memory = worker.carry_out(task(strength=0.3), WorkerMemory())
-    assert memory.lasso is not None
+    assert memory.lasso_lambda is not None
     first = next(batches(80, 16, 1, generator(7, "batches", 0, 1)))
     inputs, labels = digits.batch(first)
     model = submodel(net, units, units.everything()).train()
     loss = F.cross_entropy(model(inputs), labels).item()
-    lasso = memory.lasso * GroupLasso(model, units, units.everything()).penalty()
+    lasso = memory.lasso_lambda * GroupLasso(model, units, units.everything()).penalty()
     assert lasso / (loss + lasso) == pytest.approx(0.3, rel=1e-5)
 
 
 def test_a_remembered_lambda_is_used_and_kept(same: Same, worker: Worker, task: Tasks) -> None:
-    update, memory = worker.carry_out(task(strength=0.3), WorkerMemory(lasso=0.01))
-    other, _ = worker.carry_out(task(strength=0.3), WorkerMemory(lasso=0.02))
-    assert memory.lasso == 0.01
+    update, memory = worker.carry_out(task(strength=0.3), WorkerMemory(lasso_lambda=0.01))
+    other, _ = worker.carry_out(task(strength=0.3), WorkerMemory(lasso_lambda=0.02))
+    assert memory.lasso_lambda == 0.01
     assert not same(update.state, other.state)
 
 
 def test_a_lambda_that_is_told_counts_where_none_is_known(
     same: Same, worker: Worker, task: Tasks
 ) -> None:
-    told, memory = worker.carry_out(replace(task(strength=0.3), lasso=0.01), WorkerMemory())
-    known, kept = worker.carry_out(replace(task(strength=0.3), lasso=0.02), memory)
+    told, memory = worker.carry_out(replace(task(strength=0.3), lasso_lambda=0.01), WorkerMemory())
+    known, kept = worker.carry_out(replace(task(strength=0.3), lasso_lambda=0.02), memory)
     assert same(told.state, known.state)
-    assert (memory.lasso, kept.lasso) == (0.01, 0.01)
+    assert (memory.lasso_lambda, kept.lasso_lambda) == (0.01, 0.01)
 
 
 def test_an_update_says_which_lambda_it_was_trained_with(worker: Worker, task: Tasks) -> None:
     found, memory = worker.carry_out(task(strength=0.3), WorkerMemory())
-    told, _ = worker.carry_out(replace(task(strength=0.3), lasso=0.02), WorkerMemory())
+    told, _ = worker.carry_out(replace(task(strength=0.3), lasso_lambda=0.02), WorkerMemory())
     known, _ = worker.carry_out(task(strength=0.3), KNOWN)
-    assert (found.lasso, told.lasso, known.lasso) == (memory.lasso, 0.02, 0.001)
+    assert (found.lasso_lambda, told.lasso_lambda, known.lasso_lambda) == (
+        memory.lasso_lambda,
+        0.02,
+        0.001,
+    )
 
 
 def test_a_lambda_of_0_means_plain_training_and_leaves_the_remembered_one(
     same: Same, worker: Worker, task: Tasks
 ) -> None:
-    plain, memory = worker.carry_out(replace(task(strength=0.3), lasso=0.0), KNOWN)
+    plain, memory = worker.carry_out(replace(task(strength=0.3), lasso_lambda=0.0), KNOWN)
     without, _ = worker.carry_out(task(strength=0.0), WorkerMemory())
     assert memory == KNOWN
     assert same(plain.state, without.state)
@@ -69,8 +73,8 @@ def test_a_lambda_of_0_means_plain_training_and_leaves_the_remembered_one(
 
 def test_no_strength_means_no_lasso(same: Same, worker: Worker, task: Tasks) -> None:
     update, memory = worker.carry_out(task(strength=0.0), WorkerMemory())
-    plain, _ = worker.carry_out(task(strength=0.5), WorkerMemory(lasso=0.0))
-    assert memory.lasso in (None, 0.0)
+    plain, _ = worker.carry_out(task(strength=0.5), WorkerMemory(lasso_lambda=0.0))
+    assert memory.lasso_lambda in (None, 0.0)
     assert same(update.state, plain.state)
 
 

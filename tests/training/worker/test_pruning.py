@@ -22,7 +22,7 @@ from adaptcl.units import State, UnitMap, parameters, recut, submodel, trace
 
 Tasks = Callable[..., Task]
 Same = Callable[[State, State], bool]
-KNOWN = WorkerMemory(lasso=0.001)
+KNOWN = WorkerMemory(lasso_lambda=0.001)
 
 
 def test_the_worker_prunes_by_the_order_it_is_given(

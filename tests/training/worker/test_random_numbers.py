@@ -21,7 +21,7 @@ from adaptcl.units import State, UnitMap, trace
 
 Tasks = Callable[..., Task]
 Same = Callable[[State, State], bool]
-KNOWN = WorkerMemory(lasso=0.001)
+KNOWN = WorkerMemory(lasso_lambda=0.001)
 
 
 class Dropping(nn.Module):

@@ -21,7 +21,7 @@ from adaptcl.units import State, UnitMap, submodel, trace
 
 Tasks = Callable[..., Task]
 Same = Callable[[State, State], bool]
-KNOWN = WorkerMemory(lasso=0.001)
+KNOWN = WorkerMemory(lasso_lambda=0.001)
 
 
 def test_an_update_answers_its_task(same: Same, worker: Worker, task: Tasks) -> None:
@@ -62,7 +62,7 @@ def test_a_round_of_no_steps_gives_the_model_back_and_finds_lambda_all_the_same(
     assert asked.steps(80) == 0
     assert same(update.state, dict(asked.state))
     assert 0 < update.loss < 10
-    assert memory.lasso
+    assert memory.lasso_lambda
     trained, _ = worker.carry_out(replace(asked, round=3), WorkerMemory())
     assert replace(asked, round=3).steps(80) == 1
     assert not same(trained.state, dict(asked.state))

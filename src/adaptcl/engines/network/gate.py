@@ -136,7 +136,7 @@ def check_header(update: Update, task: Task, units: UnitMap) -> None:
         raise UpdateError(f"{who} sent the figures of a pruning that it was not told to do.")
     if update.samples < 1:
         raise UpdateError(f"{who} reported {update.samples} samples, but it must have at least 1.")
-    _check_lasso(who, update.lasso, task.recipe.strength)
+    _check_lasso(who, update.lasso_lambda, task.recipe.strength)
 
 
 def check_pruning(who: str, before: Kept, after: Kept, pruning: Pruning, units: UnitMap) -> None:

@@ -66,7 +66,7 @@ def task_frame(
         "round": task.round,
         "recipe": dataclasses.asdict(task.recipe),
         "pruning": pruning,
-        "lasso": task.lasso,
+        "lasso": task.lasso_lambda,
         "carries_fractions": task.carries_fractions,
         "only_tests": task.only_tests,
         "used": used,
@@ -129,7 +129,7 @@ def read_task(frame: Frame, units: UnitMap, codec: Codec, frozen: FrozenCopy | N
                 _finite(pruning, "min_retention"),
                 _multiple(pruning),
             ),
-            lasso=_lasso(header),
+            lasso_lambda=_lasso(header),
             carries_fractions=header.get("carries_fractions") is True,
             only_tests=header.get("only_tests") is True,
         )
@@ -183,7 +183,7 @@ def update_frame(update: Update, payload: Payload, seconds: float) -> Frame:
         "samples": update.samples,
         "loss": update.loss,
         "cut": None if update.cut is None else dataclasses.asdict(update.cut),
-        "lasso": update.lasso,
+        "lasso": update.lasso_lambda,
         "test": None if update.test is None else dataclasses.asdict(update.test),
         "seconds": seconds,
     }
@@ -211,7 +211,7 @@ def read_update(frame: Frame, units: UnitMap) -> WorkerReport:
         samples=_whole(frame.header, "samples"),
         loss=loss,
         cut=_cut(frame.header.get("cut")) if math.isfinite(loss) else None,
-        lasso=_lasso(frame.header) if math.isfinite(loss) else None,
+        lasso_lambda=_lasso(frame.header) if math.isfinite(loss) else None,
         test=_test(frame.header.get("test")),
     )
     seconds = max(0.0, _finite(frame.header, "seconds"))

@@ -69,7 +69,7 @@ class CapturedModel:
         self._half = half
         self._objective = objective
         self._device = samples.device
-        self._lasso = torch.zeros((), device=self._device)
+        self._lambda = torch.zeros((), device=self._device)
         self._rate = torch.zeros((), device=self._device)
         """The learning rate, which may differ from round to round."""
         self._recipe: Recipe | None = None
@@ -99,7 +99,7 @@ class CapturedModel:
         moves: Sequence[Tensor] | None,
         begin: int,
         recipe: Recipe,
-        lasso: float,
+        lasso_lambda: float,
         rate_factor: float = 1.0,
     ) -> Tensor:
         """Take one step of SGD on each batch, with no momentum at first; the losses.
@@ -111,7 +111,7 @@ class CapturedModel:
         try:
             with torch.cuda.stream(stream):
                 rate = recipe.learning_rate * rate_factor
-                return self._run(batches, moves, begin, recipe, lasso, rate)
+                return self._run(batches, moves, begin, recipe, lasso_lambda, rate)
         finally:
             # Making the common stream wait for this one would hold up the other threads.
             stream.synchronize()
@@ -122,13 +122,13 @@ class CapturedModel:
         moves: Sequence[Tensor] | None,
         begin: int,
         recipe: Recipe,
-        lasso: float,
+        lasso_lambda: float,
         rate: float,
     ) -> Tensor:
         sizes = [len(indexes) for indexes in batches]
         table, descent = self._prepared(sizes, replace(recipe, learning_rate=1.0))
         table.fill(batches, moves, begin)
-        self._lasso.fill_(lasso)
+        self._lambda.fill_(lasso_lambda)
         self._rate.fill_(rate)
         descent.round()
         descent.rest()
@@ -221,7 +221,7 @@ class CapturedModel:
         places = self._descent.where([by_name.get(name) for name in leaves], zero)
         if not torch.cuda.is_current_stream_capturing():
             step.gradients.point(*places)
-        self._descent.step(step.gradients, self._lasso, self._rate)
+        self._descent.step(step.gradients, self._lambda, self._rate)
         step.table.move_on()
         return places
 

@@ -120,7 +120,7 @@ class CapturedTrainer:
         batches: Sequence[Tensor],
         moves: Sequence[Tensor] | None,
         recipe: Recipe,
-        lasso: float,
+        lasso_lambda: float,
         towards: State | None = None,
         rate_factor: float = 1.0,
     ) -> Tensor:
@@ -131,11 +131,15 @@ class CapturedTrainer:
         is_plain_sgd &= recipe.clip_norm == 0 and recipe.accumulation == 1
         if is_plain_sgd and self._lent is not None and model is self._lent.model:
             try:
-                return self._lent.run(batches, moves, self._begin, recipe, lasso, rate_factor)
+                return self._lent.run(
+                    batches, moves, self._begin, recipe, lasso_lambda, rate_factor
+                )
             except CannotCaptureError as error:
                 self._give_up(error)
                 self._lent = None
-        return self._plain.run(model, kept, batches, moves, recipe, lasso, towards, rate_factor)
+        return self._plain.run(
+            model, kept, batches, moves, recipe, lasso_lambda, towards, rate_factor
+        )
 
     def state(self, model: nn.Module) -> State:
         if self._lent is not None and model is self._lent.model:

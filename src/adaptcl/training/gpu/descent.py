@@ -76,7 +76,7 @@ class Descent:
         """An empty table for the places of the gradients."""
         return Gradients(len(self._tensors), self._weights.device)
 
-    def step(self, gradients: Gradients, coefficient: Tensor, rate: Tensor) -> None:
+    def step(self, gradients: Gradients, lasso_lambda: Tensor, rate: Tensor) -> None:
         """Update all parameters that have a gradient. λ and learning rate are read on the GPU."""
         recipe = self._recipe
         kernels.descend[self._groups,](
@@ -86,7 +86,7 @@ class Descent:
             *self._table,
             gradients.addresses,
             gradients.kinds,
-            coefficient,
+            lasso_lambda,
             rate,
             recipe.momentum,
             recipe.weight_decay,

@@ -87,7 +87,7 @@ def slices(places: Mapping[str, SlicePlace], units: UnitMap, kept: Kept) -> Slic
             unowned = _pieces(rows, number, 0, place.count, unowned)
             continue
         dim, group = owned[name]
-        each = place.count // max(1, place.shape[dim])
+        entries = place.count // max(1, place.shape[dim])  # of one slice
         # The stride of a dimension of size one means nothing: its one slice is the whole tensor.
         inner, outer = (
             (place.strides[dim], place.strides[dim] * place.shape[dim])
@@ -95,7 +95,7 @@ def slices(places: Mapping[str, SlicePlace], units: UnitMap, kept: Kept) -> Slic
             else (place.count, 0)
         )
         mine = group != FIXED
-        sizes.index_add_(0, group[mine], torch.full((int(mine.sum()),), float(each)))
+        sizes.index_add_(0, group[mine], torch.full((int(mine.sum()),), float(entries)))
         nobody = (~mine).long()
         fresh = unowned + torch.cumsum(nobody, 0) - 1
         unowned += int(nobody.sum())
@@ -106,7 +106,7 @@ def slices(places: Mapping[str, SlicePlace], units: UnitMap, kept: Kept) -> Slic
                     torch.where(mine, group, fresh),
                     torch.full_like(index, number),
                     index * inner if place.shape[dim] > 1 else index,
-                    torch.full_like(index, each),
+                    torch.full_like(index, entries),
                     torch.full_like(index, inner),
                     torch.full_like(index, outer),
                 ]

@@ -27,7 +27,7 @@ def of(value: float) -> WorkerMemory:
 def test_a_new_process_knows_what_the_old_one_did(tmp_path: Path) -> None:
     Memories(tmp_path, "run", 0).after(1, of(0.5))
     again = Memories(tmp_path, "run", 0).before(2)
-    assert again.lasso == 0.5
+    assert again.lasso_lambda == 0.5
     assert torch.equal(again.codec.tensors["left"], torch.full((2,), 0.5))
 
 
@@ -35,16 +35,16 @@ def test_a_round_done_again_begins_from_what_was_known_then(tmp_path: Path) -> N
     memories = Memories(tmp_path, "run", 0)
     for number in range(1, 6):
         memories.after(number, of(float(number)))
-    assert memories.before(5).lasso == 4.0
-    assert memories.before(6).lasso == 5.0
+    assert memories.before(5).lasso_lambda == 4.0
+    assert memories.before(6).lasso_lambda == 5.0
     memories.after(5, of(9.0))
-    assert memories.before(6).lasso == 9.0
+    assert memories.before(6).lasso_lambda == 9.0
 
 
 def test_runs_and_workers_do_not_share_a_memory(tmp_path: Path) -> None:
     Memories(tmp_path, "run", 0).after(1, of(0.5))
-    assert Memories(tmp_path, "run", 1).before(2).lasso is None
-    assert Memories(tmp_path, "other", 0).before(2).lasso is None
+    assert Memories(tmp_path, "run", 1).before(2).lasso_lambda is None
+    assert Memories(tmp_path, "other", 0).before(2).lasso_lambda is None
 
 
 def test_forgetting_leaves_no_file(tmp_path: Path) -> None:
@@ -58,8 +58,8 @@ def test_a_worker_that_is_seldom_asked_remembers_no_less(tmp_path: Path) -> None
     memories = Memories(tmp_path, "run", 0)
     for number in (3, 17, 40):
         memories.after(number, of(float(number)))
-    assert memories.before(3).lasso is None
-    assert [memories.before(number).lasso for number in (17, 40, 60)] == [3.0, 17.0, 40.0]
+    assert memories.before(3).lasso_lambda is None
+    assert [memories.before(number).lasso_lambda for number in (17, 40, 60)] == [3.0, 17.0, 40.0]
 
 
 @settings(max_examples=20)
@@ -73,9 +73,11 @@ def test_a_server_may_go_back_to_any_task_of_a_model_that_is_not_large(
             memories.after(number, of(float(number)))
         back = data.draw(st.sampled_from(range(len(rounds))))
         known = Memories(Path(folder), "run", 0).before(rounds[back])
-        assert known.lasso == (float(rounds[back - 1]) if back else None)
+        assert known.lasso_lambda == (float(rounds[back - 1]) if back else None)
         memories.after(rounds[back], of(-1.0))
-        assert memories.before(10**6).lasso == -1.0, "what came of later rounds no longer holds"
+        assert memories.before(10**6).lasso_lambda == -1.0, (
+            "what came of later rounds no longer holds"
+        )
 
 
 def test_what_is_on_the_disk_stays_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -112,7 +114,8 @@ def test_a_codec_that_leaves_nothing_unsent_costs_one_file(tmp_path: Path) -> No
     for number in range(1, 30):
         memories.after(number, WorkerMemory(0.5))
     assert len(list(tmp_path.iterdir())) == 1
-    assert [memories.before(number).lasso for number in (1, 2, 7, 30)] == [None, 0.5, 0.5, 0.5]
+    known = [memories.before(number).lasso_lambda for number in (1, 2, 7, 30)]
+    assert known == [None, 0.5, 0.5, 0.5]
 
 
 def test_an_update_that_was_not_used_is_as_if_nothing_had_been_sent_by_it(tmp_path: Path) -> None:
@@ -123,7 +126,7 @@ def test_an_update_that_was_not_used_is_as_if_nothing_had_been_sent_by_it(tmp_pa
     assert again.codec.tensors["left"].tolist() == [1.0, 1.0]
     assert memories.before(3, used=2).codec.tensors["left"].tolist() == [2.0, 2.0]
     nothing = memories.before(3, used=0)
-    assert (nothing.lasso, nothing.codec.tensors) == (0.5, {}), "λ was found all the same"
+    assert (nothing.lasso_lambda, nothing.codec.tensors) == (0.5, {}), "λ was found all the same"
 
 
 def test_however_many_updates_are_not_used_what_was_left_before_them_is_kept(

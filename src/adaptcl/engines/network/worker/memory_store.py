@@ -80,8 +80,8 @@ class Memories:
             self._first = round_ + 1
         elif not memory.codec.tensors and memory == self._latest(round_):
             return  # nothing new, and the memory from before is still here
-        self._lasso = memory.lasso
-        tree = {"first": self._first, "lasso": memory.lasso, "codec": dict(memory.codec.tensors)}
+        self._lasso = memory.lasso_lambda
+        tree = {"first": self._first, "lasso": self._lasso, "codec": dict(memory.codec.tensors)}
         storage.save(self._path(round_ + 1), tree)
         self._drop_the_oldest()
 

@@ -262,7 +262,7 @@ class Participation:
             update, task, self._local.units, self._local.codecs.up, memory.codec
         )
         seconds = time.perf_counter() - began
-        self.memories.after(task.round, WorkerMemory(memory.lasso, codec_memory), used)
+        self.memories.after(task.round, WorkerMemory(memory.lasso_lambda, codec_memory), used)
         return update_frame(update, payload, seconds).to_bytes()
 
     def _warm_up(self) -> None:

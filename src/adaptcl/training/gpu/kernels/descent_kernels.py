@@ -81,7 +81,7 @@ def descend(
     outers,
     gradients,
     kinds,
-    coefficient,
+    lasso_lambda,
     rate,
     momentum,
     decay,
@@ -115,7 +115,7 @@ def descend(
                 if even == EVEN:
                     squares += _squares(weights + base, count, inner, outer, lanes, EVEN, BLOCK)
         norm = tl.maximum(tl.sqrt(tl.sum(squares, 0)), SMALLEST)
-        pull += tl.load(coefficient) * root / norm
+        pull += tl.load(lasso_lambda) * root / norm
     for piece in range(begin, end):
         kind = tl.load(kinds + piece)
         if kind > 0:

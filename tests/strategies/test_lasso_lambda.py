@@ -1,3 +1,5 @@
+"""Strategies tell later workers the λ that others found on the first model."""
+
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
@@ -6,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 import adaptcl
 from adaptcl import data, models
@@ -15,46 +16,7 @@ from adaptcl.strategies import Job, Reaction, Strategy
 from adaptcl.strategies.fedavg import FedAVGS
 from adaptcl.strategies.ssp import SSP
 from adaptcl.training import Arrival, Task, Update
-from adaptcl.training.group_lasso import FirstCoefficients
 from adaptcl.training.worker import Worker, WorkerMemory
-
-WHOLE, HALF = torch.ones(8, dtype=torch.bool), torch.arange(8) < 4
-
-
-def found(*values: float | None) -> FirstCoefficients:
-    lasso = FirstCoefficients()
-    for value in values:
-        lasso.add(WHOLE, value)
-    return lasso
-
-
-def test_later_workers_are_told_the_mean_of_those_found() -> None:
-    assert found(0.01, 0.03).mean(WHOLE) == pytest.approx(0.02)
-
-
-def test_nobody_is_told_anything_while_nothing_was_found() -> None:
-    assert found().mean(WHOLE) is None
-    assert found(None).mean(WHOLE) is None
-
-
-def test_of_sub_models_of_another_size_only_if_there_are_none_of_this() -> None:
-    lasso = found(0.01, 0.03)
-    assert lasso.mean(HALF) == pytest.approx(0.02)
-    lasso.add(HALF, 0.08)
-    assert lasso.mean(HALF) == 0.08
-    assert lasso.mean(WHOLE) == pytest.approx(0.02)
-    assert lasso.mean(torch.arange(8) < 1) == pytest.approx(0.04)
-
-
-def test_a_snapshot_holds_it(tmp_path: Path) -> None:
-    lasso, other = found(0.01, 0.03), FirstCoefficients()
-    lasso.add(HALF, 0.08)
-    snapshot.save(tmp_path / "file", lasso.snapshot())
-    other.restore(snapshot.load(tmp_path / "file"))
-    assert [other.mean(kept) for kept in (WHOLE, HALF)] == [lasso.mean(WHOLE), 0.08]
-
-
-# In strategies ----------------------------------------------------------------------------------
 
 
 class Asked:
@@ -73,8 +35,8 @@ class Asked:
         for worker in workers:
             task = self.open.pop(worker)
             arrival = self._answered(task, dict(task.state))
-            found = (worker + 1) / 100 if task.lasso is None else task.lasso
-            update = replace(arrival.update, lasso=found)
+            found = (worker + 1) / 100 if task.lasso_lambda is None else task.lasso_lambda
+            update = replace(arrival.update, lasso_lambda=found)
             self.take(self.strategy.receive(replace(arrival, update=update)))
 
 
@@ -84,16 +46,16 @@ def test_with_a_barrier_the_first_round_decides(
     job = one_weight(4, 9)
     asked = Asked(FedAVGS(job, FedAVGS.Settings()), answered)
     asked.take(asked.strategy.lost(3))
-    assert [task.lasso for task in asked.strategy.outstanding()] == [None] * 3
+    assert [task.lasso_lambda for task in asked.strategy.outstanding()] == [None] * 3
     asked.answer([2, 0, 1])
     asked.take(asked.strategy.joined(3))
-    assert [asked.open[worker].lasso for worker in range(4)] == [pytest.approx(0.02)] * 4
+    assert [asked.open[worker].lasso_lambda for worker in range(4)] == [pytest.approx(0.02)] * 4
     snapshot.save(tmp_path / "file", asked.strategy.snapshot())
     other = FedAVGS(job, FedAVGS.Settings())
     other.restore(snapshot.load(tmp_path / "file"))
-    assert [task.lasso for task in other.outstanding()] == [pytest.approx(0.02)] * 4
+    assert [task.lasso_lambda for task in other.outstanding()] == [pytest.approx(0.02)] * 4
     asked.answer([0, 1, 2, 3])
-    assert asked.open[3].lasso == pytest.approx(0.02)
+    assert asked.open[3].lasso_lambda == pytest.approx(0.02)
 
 
 def test_without_one_those_decide_who_began_with_the_first_model(
@@ -104,11 +66,11 @@ def test_without_one_those_decide_who_began_with_the_first_model(
     asked.take(asked.strategy.lost(2))
     asked.answer([0, 0, 1])
     asked.take(asked.strategy.joined(2))
-    assert asked.open[2].lasso == pytest.approx(0.015)
+    assert asked.open[2].lasso_lambda == pytest.approx(0.015)
     snapshot.save(tmp_path / "file", asked.strategy.snapshot())
     other = SSP(job, SSP.Settings())
     other.restore(snapshot.load(tmp_path / "file"))
-    assert {t.worker: t.lasso for t in other.outstanding()}[2] == pytest.approx(0.015)
+    assert {t.worker: t.lasso_lambda for t in other.outstanding()}[2] == pytest.approx(0.015)
 
 
 # In runs ----------------------------------------------------------------------------------------
@@ -121,7 +83,7 @@ def lassos_of(monkeypatch: pytest.MonkeyPatch, **settings: Any) -> dict[int, flo
 
     def watched(self: Worker, task: Task, memory: WorkerMemory) -> tuple[Update, WorkerMemory]:
         update, memory = carry_out(self, task, memory)
-        lassos[self.number] = update.lasso
+        lassos[self.number] = update.lasso_lambda
         return update, memory
 
     monkeypatch.setattr(Worker, "carry_out", watched)

@@ -1,0 +1,109 @@
+"""The choice of λ, the weight of the group lasso in the loss.
+
+A user sets a strength s: the share of the penalty in the whole loss of a first batch, as in
+PruneTrain. From this a worker finds its λ on the first batch of its first task, and keeps it. A
+worker that begins later takes the mean of the others, which the server sends with its task.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from adaptcl.data import Samples
+from adaptcl.storage import Tree
+from adaptcl.training.group_lasso import GroupLasso
+from adaptcl.training.objective import CLASSIFICATION, Objective
+from adaptcl.training.task import Task
+from adaptcl.units import Kept, UnitMap
+
+
+def lambda_of_share(strength: float, loss: float, penalty: float) -> float:
+    """λ that makes the lasso the share `strength` of the whole loss: s·loss / ((1 − s)·penalty)."""
+    if strength == 0 or penalty == 0:
+        return 0.0
+    return strength * loss / ((1 - strength) * penalty)
+
+
+def lambda_of_batch(
+    model: nn.Module,
+    units: UnitMap,
+    kept: Kept,
+    samples: Samples,
+    indexes: Tensor,
+    strength: float,
+    objective: Objective = CLASSIFICATION,
+) -> float:
+    """λ from the loss of a sub-model on a batch of sample indexes.
+
+    Batch-norm statistics are restored, so the model does not change.
+    """
+    if strength == 0:
+        return 0.0
+    inputs, targets = samples.batch(indexes.to(samples.device))
+    before = {name: buffer.clone() for name, buffer in model.named_buffers()}
+    model.train()
+    with torch.no_grad():
+        outputs = objective.outputs(model, inputs, targets)
+        loss = float(objective.mean_loss(outputs, targets))
+        for name, buffer in model.named_buffers():
+            buffer.copy_(before[name])
+    return lambda_of_share(strength, loss, GroupLasso(model, units, kept).penalty())
+
+
+def lambda_of_task(
+    task: Task,
+    known: float | None,
+    model: nn.Module,
+    units: UnitMap,
+    samples: Samples,
+    first_batch: Tensor,
+    objective: Objective,
+) -> float:
+    """λ that a worker trains a task with; `known` is its own, if it has one already."""
+    if task.trains_plainly:
+        return 0.0
+    if known is not None:
+        return known
+    if task.lasso_lambda is not None:
+        return task.lasso_lambda
+    strength = task.recipe.strength
+    return lambda_of_batch(model, units, task.kept, samples, first_batch, strength, objective)
+
+
+class FirstLambdas:
+    """The λ that workers found on the first model, for workers that start after the first round.
+
+    A worker finds its λ from the loss on its first batch. On the first model all workers find about
+    the same λ. A worker that starts in round 30 would see a model that is nearly trained, or that
+    the lasso has already shrunk, and would find a λ several times too small or too large. So the
+    server gives it the mean of what others found on the first model. Workers with equally many
+    units count first, because a smaller sub-model has a smaller penalty.
+    """
+
+    def __init__(self) -> None:
+        self._found: dict[int, tuple[float, int]] = {}
+        """By number of units: the sum of all λ, and how many workers found one."""
+
+    def add(self, kept: Kept, found: float | None) -> None:
+        """Note the λ of a worker that began with the first model; None if it reports none."""
+        if found is not None:
+            units = int(kept.sum())
+            total, count = self._found.get(units, (0.0, 0))
+            self._found[units] = (total + found, count + 1)
+
+    def mean(self, kept: Kept) -> float | None:
+        """The λ for a worker with these units that has none; None while nobody has found one."""
+        if not self._found:
+            return None
+        same_size = self._found.get(int(kept.sum()))
+        used = [same_size] if same_size else list(self._found.values())
+        return math.fsum(total for total, _ in used) / sum(count for _, count in used)
+
+    def snapshot(self) -> Tree:
+        return [[units, *found] for units, found in self._found.items()]
+
+    def restore(self, tree: Tree) -> None:
+        self._found = {units: (total, count) for units, total, count in tree}

@@ -1,0 +1,83 @@
+"""λ follows from the strength, and from what others found on the first model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from adaptcl import storage
+from adaptcl.data import Samples
+from adaptcl.training.group_lasso import GroupLasso
+from adaptcl.training.lasso_lambda import FirstLambdas, lambda_of_batch, lambda_of_share
+from adaptcl.units import UnitMap, submodel
+
+
+def test_lambda_makes_the_lasso_the_given_share_of_the_whole_loss() -> None:
+    loss, penalty = 2.3, 410.0
+    for strength in (0.1, 0.3, 0.9, 0.99):
+        lasso = lambda_of_share(strength, loss, penalty) * penalty
+        assert lasso / (loss + lasso) == pytest.approx(strength)
+
+
+def test_no_strength_and_nothing_to_penalise_mean_no_lasso() -> None:
+    assert lambda_of_share(0.0, 2.3, 410.0) == 0
+    assert lambda_of_share(0.9, 2.3, 0.0) == 0
+
+
+@pytest.mark.parametrize("strength", [0.1, 0.9])
+def test_lambda_of_a_batch_makes_the_lasso_that_share_of_the_loss(
+    net: nn.Module, units: UnitMap, digits: Samples, strength: float
+) -> None:
+    model = submodel(net, units, units.everything())
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    inputs, labels = digits.batch(torch.arange(16))
+    found = lambda_of_batch(model, units, units.everything(), digits, torch.arange(16), strength)
+    assert all(torch.equal(model.state_dict()[name], t) for name, t in before.items())
+    loss = F.cross_entropy(model.train()(inputs), labels).item()
+    lasso = found * GroupLasso(model, units, units.everything()).penalty()
+    assert lasso / (loss + lasso) == pytest.approx(strength, rel=1e-5)
+
+
+def test_without_strength_lambda_is_0(net: nn.Module, units: UnitMap, digits: Samples) -> None:
+    kept = units.everything()
+    assert lambda_of_batch(net, units, kept, digits, torch.arange(16), 0.0) == 0
+
+
+WHOLE, HALF = torch.ones(8, dtype=torch.bool), torch.arange(8) < 4
+
+
+def found(*values: float | None) -> FirstLambdas:
+    lambdas = FirstLambdas()
+    for value in values:
+        lambdas.add(WHOLE, value)
+    return lambdas
+
+
+def test_later_workers_are_told_the_mean_of_those_found() -> None:
+    assert found(0.01, 0.03).mean(WHOLE) == pytest.approx(0.02)
+
+
+def test_nobody_is_told_anything_while_nothing_was_found() -> None:
+    assert found().mean(WHOLE) is None
+    assert found(None).mean(WHOLE) is None
+
+
+def test_of_sub_models_of_another_size_only_if_there_are_none_of_this() -> None:
+    lambdas = found(0.01, 0.03)
+    assert lambdas.mean(HALF) == pytest.approx(0.02)
+    lambdas.add(HALF, 0.08)
+    assert lambdas.mean(HALF) == 0.08
+    assert lambdas.mean(WHOLE) == pytest.approx(0.02)
+    assert lambdas.mean(torch.arange(8) < 1) == pytest.approx(0.04)
+
+
+def test_a_snapshot_holds_it(tmp_path: Path) -> None:
+    lambdas, other = found(0.01, 0.03), FirstLambdas()
+    lambdas.add(HALF, 0.08)
+    storage.save(tmp_path / "file", lambdas.snapshot())
+    other.restore(storage.load(tmp_path / "file"))
+    assert [other.mean(kept) for kept in (WHOLE, HALF)] == [lambdas.mean(WHOLE), 0.08]
