@@ -42,7 +42,7 @@ class WorkerRecord:
     bytes_received: int = 0
     """Bytes from worker to server."""
     train_loss: float | None = None
-    """Mean loss over the worker's steps of this round, without the group lasso."""
+    """Mean loss over the worker's mini-batches of this round, without the group lasso."""
     test: WorkerTest | None = None
     """Of the model that the worker was sent, where workers test; the file leaves it out if there is
     none."""

@@ -11,7 +11,7 @@ from adaptcl.errors import SettingError
 from adaptcl.strategies import Job
 from adaptcl.strategies.dc_asgd import DCASGD, DCASGDSettings
 from adaptcl.training import Arrival, Recipe
-from adaptcl.training.batches import steps
+from adaptcl.training.batches import mini_batch_count
 from adaptcl.units import trace
 
 Jobs = Callable[..., Job]
@@ -84,9 +84,9 @@ def test_a_worker_trains_as_many_steps_in_all_as_with_any_other_method(
     trained = 0
     while tasks:
         task = tasks.pop()
-        trained += task.steps(samples)
+        trained += task.mini_batch_count(samples)
         tasks += strategy.receive(answered(task, dict(task.state), samples=samples)).tasks
-    assert trained == 7 * steps(samples, 32, 1.0)
+    assert trained == 7 * mini_batch_count(samples, 32, 1.0)
 
 
 def test_a_commit_without_a_step_leaves_the_model_as_it_is(
@@ -94,7 +94,7 @@ def test_a_commit_without_a_step_leaves_the_model_as_it_is(
 ) -> None:
     strategy = DCASGD(one_weight(1, 2, start=1.0, recipe=RECIPE), DCASGDSettings())
     (task,) = strategy.start().tasks
-    assert task.steps(1) == 0
+    assert task.mini_batch_count(1) == 0
     strategy.receive(answered(task, weight(1.0)))
     assert strategy.model()["weight"].item() == 1.0
 

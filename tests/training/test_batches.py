@@ -13,9 +13,9 @@ from adaptcl.training.batches import (
     batches,
     crop_and_flip,
     draw_moves,
+    mini_batch_count,
+    mini_batch_count_of_round,
     smallest_batch,
-    steps,
-    steps_of_round,
 )
 
 
@@ -23,7 +23,7 @@ def drawn(samples: int, batch_size: int, count: int, seed: int = 0) -> list[Tens
     return list(batches(samples, batch_size, count, torch.Generator().manual_seed(seed)))
 
 
-def test_steps_are_epochs_times_the_batches_of_an_epoch() -> None:
+def test_mini_batches_are_epochs_times_the_batches_of_an_epoch() -> None:
     for samples, batch_size, epochs, expected in (
         (100, 10, 1, 10),
         (100, 10, 2, 20),
@@ -35,7 +35,7 @@ def test_steps_are_epochs_times_the_batches_of_an_epoch() -> None:
         (7, 64, 1, 1),
         (1, 64, 3, 3),
     ):
-        assert steps(samples, batch_size, epochs) == expected
+        assert mini_batch_count(samples, batch_size, epochs) == expected
 
 
 @given(
@@ -50,8 +50,8 @@ def test_rounds_of_fractions_of_an_epoch_add_up_to_whole_epochs(
 ) -> None:
     each = epochs / parts
     numbers = range(1, rounds * parts + 1)
-    found = [steps_of_round(samples, batch_size, each, number) for number in numbers]
-    assert sum(found) == rounds * steps(samples, batch_size, epochs)
+    found = [mini_batch_count_of_round(samples, batch_size, each, number) for number in numbers]
+    assert sum(found) == rounds * mini_batch_count(samples, batch_size, epochs)
     assert max(found) - min(found) <= 1
 
 
@@ -59,7 +59,7 @@ def test_rounds_of_fractions_of_an_epoch_add_up_to_whole_epochs(
 def test_every_epoch_is_a_permutation_of_the_samples(
     samples: int, batch_size: int, epochs: int, seed: int
 ) -> None:
-    count = steps(samples, batch_size, epochs)
+    count = mini_batch_count(samples, batch_size, epochs)
     found = drawn(samples, batch_size, count, seed)
     assert len(found) == count
     each = count // epochs
@@ -72,7 +72,9 @@ def test_every_epoch_is_a_permutation_of_the_samples(
 def test_no_batch_has_a_single_sample_and_only_the_last_has_another_size(
     samples: int, batch_size: int
 ) -> None:
-    sizes = [len(each) for each in drawn(samples, batch_size, steps(samples, batch_size, 1))]
+    sizes = [
+        len(each) for each in drawn(samples, batch_size, mini_batch_count(samples, batch_size, 1))
+    ]
     assert min(sizes) >= 2
     assert all(size == batch_size for size in sizes[:-1])
     assert sizes[-1] <= batch_size + 1
@@ -80,7 +82,7 @@ def test_no_batch_has_a_single_sample_and_only_the_last_has_another_size(
 
 @given(st.integers(1, 60), st.integers(1, 20))
 def test_the_smallest_batch_is_known_before_any_is_drawn(samples: int, batch_size: int) -> None:
-    epoch = drawn(samples, batch_size, steps(samples, batch_size, 1))
+    epoch = drawn(samples, batch_size, mini_batch_count(samples, batch_size, 1))
     assert smallest_batch(samples, batch_size) == min(map(len, epoch))
 
 

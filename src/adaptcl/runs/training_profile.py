@@ -106,7 +106,7 @@ def measure(workload: Workload, recipe: Recipe, seed: int, precision: str) -> Tr
 
     def took(kept: Kept) -> _Duration:
         task = Task(0, 1, cut(state, units, kept), kept, recipe)
-        return _duration(worker, task, task.steps(len(part)))
+        return _duration(worker, task, task.mini_batch_count(len(part)))
 
     everything = units.everything()
     order = server_order("index")
@@ -141,13 +141,13 @@ class _Duration:
         return _Duration(self.wall * factor, self.processor * factor)
 
 
-def _duration(worker: Worker, task: Task, steps: int) -> _Duration:
-    """How long a task of so many steps takes; of a long one only a part is tried."""
+def _duration(worker: Worker, task: Task, mini_batches: int) -> _Duration:
+    """How long a task of so many mini-batches takes; of a long one only a part is tried."""
     on_gpu = worker.samples.device.type == "cuda"
     memory = WorkerMemory(lasso_lambda=_LASSO if task.recipe.strength > 0 else 0.0)
 
     def best_of(trials: int, count: int) -> _Duration:
-        part = replace(task.recipe, epochs=task.recipe.epochs * count / steps)
+        part = replace(task.recipe, epochs=task.recipe.epochs * count / mini_batches)
         walls, cores = [], []
         for _ in range(trials):
             began = time.perf_counter(), time.process_time()
@@ -159,5 +159,5 @@ def _duration(worker: Worker, task: Task, steps: int) -> _Duration:
     one = best_of(1, 1)  # the first fills caches and, on a GPU, captures the step
     if one.wall < _LONG:
         one = best_of(_TRIALS, 1)
-    count = max(1, min(steps, round(_ENOUGH / one.wall)))
-    return (best_of(_TRIALS, count) if count > 1 else one).times(steps / count)
+    count = max(1, min(mini_batches, round(_ENOUGH / one.wall)))
+    return (best_of(_TRIALS, count) if count > 1 else one).times(mini_batches / count)

@@ -93,7 +93,7 @@ class DCASGD(Asynchronous):
         """Take a step along the gradient, corrected for how far the model has moved."""
         settings, recipe = self.settings, self.job.recipe.in_round(task.round)
         # A commit without a step holds only what a codec still had to send.
-        length = recipe.learning_rate * max(1, task.steps(update.samples))
+        length = recipe.learning_rate * max(1, task.mini_batch_count(update.samples))
         server_step = settings.dc_learning_rate or recipe.learning_rate
         measured = {n: tensor for n, tensor in self.state.items() if n not in self._mean_square}
         state = {**self.state, **mix_statistics(measured, update.state, 1 / self.job.workers)}

@@ -18,15 +18,15 @@ _SMALLEST_BATCH = 2
 MARGIN = 4  # pixels of zero padding around an image before it is cropped back to its size
 
 
-def steps(samples: int, batch_size: int, epochs: float) -> int:
+def mini_batch_count(samples: int, batch_size: int, epochs: float) -> int:
     """The number of mini-batches in `epochs` epochs; at least one."""
     return max(1, round(epochs * _per_epoch(samples, batch_size)))
 
 
-def steps_of_round(samples: int, batch_size: int, epochs: float, round_: int) -> int:
+def mini_batch_count_of_round(samples: int, batch_size: int, epochs: float, round_: int) -> int:
     """The number of mini-batches of one round, with rounding errors carried to the next round.
 
-    If an epoch has few batches, some rounds then have one step more than others, or none.
+    If an epoch has few batches, some rounds then have one more than others, or none.
     """
     per_round = epochs * _per_epoch(samples, batch_size)
     return round(round_ * per_round) - round((round_ - 1) * per_round)

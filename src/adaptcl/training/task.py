@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from adaptcl.pruning import prune
-from adaptcl.training.batches import steps, steps_of_round
+from adaptcl.training.batches import mini_batch_count, mini_batch_count_of_round
 from adaptcl.training.recipe import Recipe
 from adaptcl.units import Kept, State, UnitMap
 
@@ -53,8 +53,8 @@ class Task:
     """The group lasso's λ for a worker that has none yet; None if the worker is to find it. With 0
     the worker trains plainly in this round, whatever λ it has (`lasso_lambda.py`)."""
     carries_fractions: bool = False
-    """Whether fractions of a step are carried to the worker's next round, so that its rounds add up
-    to the right number of epochs even if an epoch has few batches."""
+    """Whether fractions of a mini-batch are carried to the worker's next round, so that its rounds
+    add up to the right number of epochs even if an epoch has few batches."""
     only_tests: bool = False  # whether the worker tests the model and sends it back as it is
 
     @property
@@ -62,12 +62,12 @@ class Task:
         """Whether the worker leaves the group lasso out of this round."""
         return self.lasso_lambda == 0
 
-    def steps(self, samples: int) -> int:
+    def mini_batch_count(self, samples: int) -> int:
         """How many mini-batches a worker with this many samples trains on."""
         recipe = self.recipe
         if self.carries_fractions:
-            return steps_of_round(samples, recipe.batch_size, recipe.epochs, self.round)
-        return steps(samples, recipe.batch_size, recipe.epochs)
+            return mini_batch_count_of_round(samples, recipe.batch_size, recipe.epochs, self.round)
+        return mini_batch_count(samples, recipe.batch_size, recipe.epochs)
 
 
 @dataclass(frozen=True)

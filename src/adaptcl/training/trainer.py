@@ -47,7 +47,9 @@ class Trainer(Protocol):
         towards: State | None = None,
         rate_factor: float = 1.0,
     ) -> Tensor:
-        """Take one step on each batch of sample indexes, with a fresh optimizer; the losses.
+        """Train on mini-batches of sample indexes, with a fresh optimizer; the loss of each.
+
+        An optimizer step averages the gradients of `accumulation` mini-batches.
 
         `towards` are the tensors that the recipe's proximal term pulls to, if it has one. The
         learning rate is multiplied by `rate_factor`.

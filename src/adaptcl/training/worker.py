@@ -125,7 +125,7 @@ class Worker:
     ) -> tuple[Update, WorkerMemory]:
         recipe = task.recipe.in_round(task.round)
         factor = rate_factor(self._schedule, task.round)
-        total = task.steps(len(self.samples))
+        total = task.mini_batch_count(len(self.samples))
         randomness = generator(self._seed, "batches", self.number, task.round)
         order = list(batches(len(self.samples), recipe.batch_size, total, randomness))
         moves = (
@@ -145,7 +145,7 @@ class Worker:
         )
 
         def sparse_train(begin: int, end: int) -> Tensor:
-            """Take these steps of the round; the loss of each."""
+            """Train on these mini-batches of the round; the loss of each."""
             return trainer.run(
                 model,
                 kept,
@@ -162,8 +162,8 @@ class Worker:
             # Lines 2 and 8 in one go: the optimizer keeps its momentum.
             losses = sparse_train(0, total)
         else:
-            first_steps = round(recipe.beta * total)
-            losses = sparse_train(0, first_steps)  # Line 2.
+            before = round(recipe.beta * total)
+            losses = sparse_train(0, before)  # Line 2.
             left = self._units_left(model, task, task.pruning)  # Line 4.
             lost = importance_lost(kept, left, self._bn_importance(model, task))
             loss_before = self._loss(model)
@@ -171,7 +171,7 @@ class Worker:
             model = seed_model(trainer.load(left, trained))  # Line 5.
             start = start and recut(start, self._units, kept, left)
             kept = left
-            losses = torch.cat([losses, sparse_train(first_steps, total)])  # Line 8.
+            losses = torch.cat([losses, sparse_train(before, total)])  # Line 8.
             cut = Cut(lost, loss_before, self._loss(model))
 
         # Line 9.

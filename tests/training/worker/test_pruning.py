@@ -15,7 +15,7 @@ from adaptcl.errors import SettingError
 from adaptcl.pruning import prune
 from adaptcl.seeds import generator
 from adaptcl.training import Pruning, Recipe, Task, Update
-from adaptcl.training.batches import batches, steps
+from adaptcl.training.batches import batches, mini_batch_count
 from adaptcl.training.trainer import PlainTrainer
 from adaptcl.training.worker import Worker, WorkerMemory
 from adaptcl.units import State, UnitMap, parameters, recut, submodel, trace
@@ -99,7 +99,7 @@ def test_in_between_beta_splits_the_steps(
     asked = task(epochs=2, beta=beta, pruning=Pruning(0.4, "index", order))
     update, _ = worker.carry_out(asked, KNOWN)
 
-    total = steps(80, 16, 2)
+    total = mini_batch_count(80, 16, 2)
     first = round(beta * total)
     shuffled = list(batches(80, 16, total, generator(7, "batches", 0, 1)))
     plain = PlainTrainer(net, units, digits)

@@ -59,12 +59,12 @@ def test_a_round_of_no_steps_gives_the_model_back_and_finds_lambda_all_the_same(
 ) -> None:
     asked = replace(task(epochs=0.05), carries_fractions=True)
     update, memory = worker.carry_out(asked, WorkerMemory())
-    assert asked.steps(80) == 0
+    assert asked.mini_batch_count(80) == 0
     assert same(update.state, dict(asked.state))
     assert 0 < update.loss < 10
     assert memory.lasso_lambda
     trained, _ = worker.carry_out(replace(asked, round=3), WorkerMemory())
-    assert replace(asked, round=3).steps(80) == 1
+    assert replace(asked, round=3).mini_batch_count(80) == 1
     assert not same(trained.state, dict(asked.state))
 
 

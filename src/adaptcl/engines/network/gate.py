@@ -35,7 +35,7 @@ from adaptcl.engines.network.messages import read_update
 from adaptcl.errors import UpdateError
 from adaptcl.pruning.budget import block_sizes
 from adaptcl.training import Pruning, Task, Update, WorkerTest
-from adaptcl.training.batches import steps
+from adaptcl.training.batches import mini_batch_count
 from adaptcl.training.divergence import divergence, refuse_diverged
 from adaptcl.training.metrics import Measure
 from adaptcl.training.wire import LackingError, decode, delivery, received_tensors
@@ -45,9 +45,9 @@ _MAX_LOSS_TO_PENALTY = 1e6
 """Largest plausible loss divided by the group lasso's penalty, on a first batch. Usually it is
 around a thousandth. More than this needs weights near zero or absurd outputs."""
 
-_MAX_CALLS_PER_STEP = 1000
-"""How often a step may call the same norm layer. Layers can share one, a sequence can run through
-it, and activations can be computed again to save memory."""
+_MAX_CALLS_PER_BATCH = 1000
+"""How often a mini-batch may pass the same norm layer. Layers can share one, a sequence can run
+through it, and activations can be computed again to save memory."""
 
 _MAX_GROWTH = 1e6
 """By how much the largest number of a parameter (or 1, if that is more) may grow in a round."""
@@ -278,7 +278,7 @@ def check_whole_numbers(update: Update, task: Task, reference: State, units: Uni
         if name in units.counters
     }
     recipe = task.recipe
-    most = _MAX_CALLS_PER_STEP * steps(update.samples, recipe.batch_size, recipe.epochs)
+    most = _MAX_CALLS_PER_BATCH * mini_batch_count(update.samples, recipe.batch_size, recipe.epochs)
     if (odd := _first_outside(rises, 0, min(most, _MAX_COUNTED))) is not None:
         raise UpdateError(
             f"{who} sent {odd!r} with a number of batches that it cannot have seen in a round."
