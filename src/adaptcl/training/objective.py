@@ -242,10 +242,11 @@ def find_objective(name: str) -> Objective:
             f"objective is {name!r}, but it must be one of {', '.join(OBJECTIVES)}, or your own as "
             "package.module:name."
         )
-    made = custom_function(name, "an objective", (), "an Objective")()
+    made = custom_function(name, "an objective", (), "what custom_objective makes")()
     if not isinstance(made, Objective):
         raise SettingError(
-            f"{name} returns {describe_type(made)}, but it must return an adaptcl.Objective."
+            f"{name} returns {describe_type(made)}, but it must return what "
+            "adaptcl.custom_objective(...) makes."
         )
     return made
 
