@@ -144,7 +144,7 @@ class Untrained:
         if pruning is None:
             return task.kept
         assert pruning.importance is not None
-        return pruning.left(self.units, task.kept, pruning.importance)
+        return pruning.units_left(self.units, task.kept, pruning.importance)
 
 
 class Untested:

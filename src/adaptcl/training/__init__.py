@@ -1,7 +1,7 @@
 """Training on a worker, and the messages that it exchanges with the server."""
 
 from adaptcl.training.recipe import Recipe
-from adaptcl.training.task import Cut, Pruning, Task, Update, WorkerTest
+from adaptcl.training.task import Pruning, PruningCost, Task, Update, WorkerTest
 from adaptcl.training.update_time import Arrival, Timing
 
-__all__ = ["Arrival", "Cut", "Pruning", "Recipe", "Task", "Timing", "Update", "WorkerTest"]
+__all__ = ["Arrival", "Pruning", "PruningCost", "Recipe", "Task", "Timing", "Update", "WorkerTest"]

@@ -30,7 +30,7 @@ class Pruning:
     """The retention γ_min that must stay, even if the rate is missed by a unit."""
     width_multiple: int = 1  # the widths that the pruning leaves are multiples of this
 
-    def left(self, units: UnitMap, kept: Kept, importance: Tensor) -> Kept:
+    def units_left(self, units: UnitMap, kept: Kept, importance: Tensor) -> Kept:
         """The units that stay of those kept, in the order of this importance."""
         return prune(units, kept, importance, self.rate, self.min_retention, self.width_multiple)
 
@@ -71,7 +71,7 @@ class Task:
 
 
 @dataclass(frozen=True)
-class Cut:
+class PruningCost:
     """What a pruning cost, measured by the worker."""
 
     importance_lost: float  # the share of the sub-model's importance that was cut away
@@ -102,7 +102,7 @@ class Update:
     kept: Kept
     samples: int  # how many samples the worker has: its weight in the aggregation
     loss: float  # mean training loss over the round, without the group lasso
-    cut: Cut | None = None
+    cut: PruningCost | None = None
     lasso_lambda: float | None = None  # the group lasso's λ of the worker; None if it has none
     test: WorkerTest | None = None
     """Of the model that came with the task, before training; None if the worker tests nothing."""

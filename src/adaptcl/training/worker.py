@@ -35,7 +35,7 @@ from adaptcl.training.lasso_lambda import lambda_of_task
 from adaptcl.training.objective import CLASSIFICATION, Objective
 from adaptcl.training.optimizers import Schedule, rate_factor
 from adaptcl.training.randomness import Draws, SeedModel, seeded
-from adaptcl.training.task import Cut, Pruning, Task, Update, WorkerTest
+from adaptcl.training.task import Pruning, PruningCost, Task, Update, WorkerTest
 from adaptcl.training.trainer import PlainTrainer, Trainer
 from adaptcl.units import Kept, UnitMap, put_back, recut
 from adaptcl.units.tracing.forward import unable_alone
@@ -172,7 +172,7 @@ class Worker:
             start = start and recut(start, self._units, kept, left)
             kept = left
             losses = torch.cat([losses, sparse_train(before, total)])  # Line 8.
-            cut = Cut(lost, loss_before, self._loss(model))
+            cut = PruningCost(lost, loss_before, self._loss(model))
 
         # Line 9.
         update = Update(
@@ -214,7 +214,7 @@ class Worker:
                 objective=self._objective,
             )
             importance = worker_order(pruning.order, self._custom_orders).importance(view)
-        return pruning.left(self._units, task.kept, importance)
+        return pruning.units_left(self._units, task.kept, importance)
 
     def _bn_importance(self, model: nn.Module, task: Task) -> Tensor:
         """Importance by the present BN scales, by which every cut is measured."""

@@ -31,7 +31,7 @@ from adaptcl.engines.network.messages import update_frame
 from adaptcl.errors import AdaptCLError, UpdateError
 from adaptcl.pruning import fit, prune
 from adaptcl.pruning.budget import block_sizes
-from adaptcl.training import Cut, Pruning, Recipe, Task, Update, WorkerTest
+from adaptcl.training import Pruning, PruningCost, Recipe, Task, Update, WorkerTest
 from adaptcl.training.divergence import first_not_finite
 from adaptcl.training.wire import encode
 from adaptcl.units import (
@@ -155,7 +155,10 @@ def test_batches_may_be_counted_several_times_in_a_step(
         ({"lasso_lambda": float("inf")}, "worker 3 reported a λ of"),
         ({"lasso_lambda": -1e-9}, "worker 3 reported a λ of"),
         ({"lasso_lambda": 1e30}, "worker 3 reported a λ of"),
-        ({"cut": Cut(0.1, 1.0, 2.0)}, "worker 3 sent the figures of a pruning that it was not"),
+        (
+            {"cut": PruningCost(0.1, 1.0, 2.0)},
+            "worker 3 sent the figures of a pruning that it was not",
+        ),
         ({"test": WorkerTest(0, 0.1, RIGHT)}, "worker 3 reported a test on 0 samples"),
         ({"test": WorkerTest(2**50, 0.1, RIGHT)}, "worker 3 reported a test on 1125899906842624"),
         ({"test": WorkerTest(9, 0.1, {"accuracy": 1.1})}, "worker 3 reported 1.1 as its accuracy"),

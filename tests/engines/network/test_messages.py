@@ -27,7 +27,7 @@ from adaptcl.engines.network.messages import (
     update_frame,
 )
 from adaptcl.errors import AdaptCLError, UpdateError
-from adaptcl.training import Cut, Pruning, Recipe, Task, Update, WorkerTest
+from adaptcl.training import Pruning, PruningCost, Recipe, Task, Update, WorkerTest
 from adaptcl.training.wire import encode_model
 from adaptcl.units import State, UnitMap, size_bytes, trace
 
@@ -60,7 +60,7 @@ def framed(task: Task, used: int | None = None) -> Frame:
 def an_update() -> Update:
     state = MODEL.state_dict()
     test = WorkerTest(11, 0.5, {"accuracy": 0.75, "r2": None})
-    cut = Cut(0.1, 1.0, 2.0)
+    cut = PruningCost(0.1, 1.0, 2.0)
     return Update(1, 7, state, UNITS.everything(), 99, 0.25, cut, lasso_lambda=0.0125, test=test)
 
 

@@ -15,7 +15,7 @@ from adaptcl import storage as snapshot
 from adaptcl.engines.heterogeneity import heterogeneity
 from adaptcl.strategies import Closed, Job, Reaction
 from adaptcl.strategies.adaptcl import AdaptCL, AdaptCLSettings
-from adaptcl.training import Arrival, Cut, Recipe, Task, Timing, Update
+from adaptcl.training import Arrival, PruningCost, Recipe, Task, Timing, Update
 from adaptcl.units import State, UnitMap, recut, retention, trace
 
 Times = Callable[[int, float, int], float]
@@ -101,9 +101,9 @@ class Engine:
         if task.pruning:
             importance = task.pruning.importance
             importance = torch.rand(units.count) if importance is None else importance
-            kept = task.pruning.left(units, task.kept, importance)
+            kept = task.pruning.units_left(units, task.kept, importance)
             lost, jump = self.harm
-            cut = Cut(lost, 1.0, 1.0 + jump)
+            cut = PruningCost(lost, 1.0, 1.0 + jump)
         state = recut(self.changed(task), units, task.kept, kept)
         seconds = self.times(task.worker, retention(units, task.kept), task.round)
         update = Update(task.worker, task.round, state, kept, 10, 1.0, cut)

@@ -149,7 +149,7 @@ def check_pruning(who: str, before: Kept, after: Kept, pruning: Pruning, units: 
     than asked costs nothing but time and is then accepted.
     """
     if pruning.importance is not None:
-        expected = pruning.left(units, before, pruning.importance)
+        expected = pruning.units_left(units, before, pruning.importance)
         if not torch.equal(after, expected):
             raise UpdateError(
                 f"{who} kept {int(after.sum())} units, which are not the {int(expected.sum())} "

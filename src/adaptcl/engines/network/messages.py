@@ -19,7 +19,7 @@ from adaptcl.engines.network.frames import Frame, is_whole_number, pack_kept, un
 from adaptcl.engines.network.invitation import Reply
 from adaptcl.errors import UpdateError
 from adaptcl.settings import build
-from adaptcl.training import Cut, Pruning, Recipe, Task, Update, WorkerTest
+from adaptcl.training import Pruning, PruningCost, Recipe, Task, Update, WorkerTest
 from adaptcl.training.divergence import first_not_finite
 from adaptcl.training.wire import FrozenCopy, LackingError, Shipment, decode_model, frozen_tensors
 from adaptcl.units import Kept, State, UnitMap, blank
@@ -218,10 +218,10 @@ def read_update(frame: Frame, units: UnitMap) -> WorkerReport:
     return WorkerReport(header, Payload(_without_prefix(tensors, _PAYLOAD)), seconds)
 
 
-def _cut(values: Any) -> Cut | None:
+def _cut(values: Any) -> PruningCost | None:
     if values is None:
         return None
-    cut = Cut(*(_finite(values, each.name) for each in dataclasses.fields(Cut)))
+    cut = PruningCost(*(_finite(values, each.name) for each in dataclasses.fields(PruningCost)))
     for name, value in dataclasses.asdict(cut).items():
         least, most = (0, 1 + 1e-6) if name == "importance_lost" else (-_LARGEST, _LARGEST)
         if not least <= value <= most:

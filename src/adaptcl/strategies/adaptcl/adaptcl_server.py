@@ -123,7 +123,7 @@ class AdaptCL(Synchronous):
             floor, multiple = self._floor(), settings.width_multiple
             pruning = Pruning(rate, settings.pruning, importance, floor, multiple)
             if importance is not None:
-                left = pruning.left(self.units, kept, importance)
+                left = pruning.units_left(self.units, kept, importance)
                 if torch.equal(left, kept):  # less than a block of units to cut
                     return SubModelPlan(kept)
             return SubModelPlan(kept, pruning, rate)
