@@ -14,7 +14,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from adaptcl.units import FIXED, Kept, UnitMap, with_fixed
+from adaptcl.units import Kept, UnitMap, with_fixed
 
 SMALLEST_NORM = 1e-6  # norms are clamped to this, so that a unit at zero has a gradient of zero
 
@@ -33,6 +33,7 @@ class GroupLasso:
         # Squares of half-precision numbers would overflow; doubles must not lose digits.
         self._dtype = torch.promote_types(first.dtype, torch.float32)
         count = int(kept.sum())
+        # The last entries are those of `FIXED`.
         position = torch.cat([torch.cumsum(kept.long(), 0) - 1, torch.tensor([count])])
         stays = with_fixed(kept)
         self._slices: list[tuple[nn.Parameter, int]] = []
@@ -42,7 +43,6 @@ class GroupLasso:
             if not slot.owned or slot.tensor not in named:
                 continue
             parameter = named[slot.tensor]
-            assert FIXED == -1  # the last entry of `position`, as of `stays`
             group = position[slot.ids[stays[slot.ids]]]
             entries = parameter.numel() // parameter.shape[slot.dim]  # of a unit's slice
             sizes.index_add_(0, group, torch.full((len(group),), entries, dtype=self._dtype))
@@ -53,21 +53,16 @@ class GroupLasso:
         self._group = torch.cat(groups or [torch.empty(0, dtype=torch.long)]).to(first.device)
         self._root_size = sizes.sqrt().to(first.device)
 
-    @torch.no_grad()
-    def norms(self) -> Tensor:
-        """‖θ_g‖ of every kept unit."""
-        return self._norms()[:-1]
-
     def penalty(self) -> float:
         """Σ √|g|·‖θ_g‖, the penalty before λ."""
-        return float((self._root_size * self._norms()).sum())
+        return float((self._root_size * self.norms()).sum())
 
     @torch.no_grad()
     def add_gradient(self, lasso_lambda: float | Tensor) -> None:
         """Add λ times the penalty's gradient to the parameters' gradients."""
         if not self._slices:
             return
-        factor = self._root_size * lasso_lambda / self._norms().clamp_min_(SMALLEST_NORM)
+        factor = self._root_size * lasso_lambda / self.norms().clamp_min_(SMALLEST_NORM)
         scales = torch.split(factor[self._group], self._lengths)
         vectors: list[tuple[Tensor, Tensor, Tensor]] = []
         for (parameter, dim), scale in zip(self._slices, scales, strict=True):
@@ -82,7 +77,8 @@ class GroupLasso:
             torch._foreach_addcmul_(*map(list, zip(*vectors, strict=True)))
 
     @torch.no_grad()
-    def _norms(self) -> Tensor:
+    def norms(self) -> Tensor:
+        """‖θ_g‖ of every kept unit, and at the end one of all slices that are never cut."""
         squares = torch.zeros_like(self._root_size)
         if self._slices:
             lengths = [self._slice_norms(parameter, dim) for parameter, dim in self._slices]

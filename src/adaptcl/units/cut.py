@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from adaptcl.errors import UpdateError
-from adaptcl.units.unit_map import FIXED, Kept, State, UnitMap
+from adaptcl.units.unit_map import Kept, State, UnitMap
 
 CPU = torch.device("cpu")
 
@@ -67,7 +67,6 @@ def kept_key(kept: Kept) -> bytes:
 
 def with_fixed(kept: Kept) -> Tensor:
     """Kept flags with a True at the end, so that the index `FIXED` is always kept."""
-    assert FIXED == -1
     return torch.cat([kept.cpu(), torch.ones(1, dtype=torch.bool)])
 
 

@@ -23,7 +23,8 @@ from torch import Tensor
 Value = TypeVar("Value")
 
 FIXED = -1
-"""The unit number of an index that is never cut."""
+"""The unit number of an index that is never cut. As an index it reads the last entry, so tables
+with an entry for each unit have one more at the end, for `FIXED` (`with_fixed`)."""
 
 State = dict[str, Tensor]
 """The tensors of a model or sub-model by name, as in `nn.Module.state_dict()`."""
