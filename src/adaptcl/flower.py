@@ -50,7 +50,8 @@ from adaptcl.training import Recipe
 from adaptcl.training.devices import trainer
 from adaptcl.training.randomness import draws_randomness
 from adaptcl.training.update_time import TYPICAL_NOISE
-from adaptcl.training.wire import FrozenCopy, LackingError, encode
+from adaptcl.training.wire.encoding import encode_update
+from adaptcl.training.wire.frozen import HeldFrozenTensors, LackingError
 from adaptcl.training.worker import Worker, WorkerMemory
 from adaptcl.units import UnitMap, trace
 
@@ -243,7 +244,7 @@ def train(
     began = time.perf_counter()
     before = _remembered(context, read_used(frame, task))
     update, memory = worker.carry_out(task, before)
-    payload, codec_memory = encode(update, task, units, chosen.up, memory.codec)
+    payload, codec_memory = encode_update(update, task, units, chosen.up, memory.codec)
     seconds = time.perf_counter() - began
     # Only the next message says whether the server could use this update.
     context.state[_BEFORE] = _as_record(
@@ -272,7 +273,7 @@ def _remembered(context: Context, used: int | None) -> WorkerMemory:
     return WorkerMemory(latest.header["lasso"], Memory(latest.tensors))
 
 
-def _frozen(frame: Frame, context: Context, units: UnitMap) -> FrozenCopy | None:
+def _frozen(frame: Frame, context: Context, units: UnitMap) -> HeldFrozenTensors | None:
     """The frozen tensors that a message brings, or that an earlier one has brought."""
     brought = read_frozen(frame, units)
     if brought is not None:

@@ -33,7 +33,7 @@ from adaptcl.runs.simulated_session import simulated_session
 from adaptcl.runs.workload import load_workload
 from adaptcl.strategies import STRATEGIES
 from adaptcl.training import Update
-from adaptcl.training.wire import encode
+from adaptcl.training.wire.encoding import encode_update
 
 SETTINGS: dict[str, Any] = {
     "epochs": 1.0,
@@ -227,7 +227,7 @@ class HoldingGrid(LocalGrid):
         plain = codec("plain", {})
         task = read_task(Frame.from_bytes(from_record(message.content)), WORKLOAD.units, plain)
         update = Update(task.worker, task.round, dict(task.state), task.kept, 5, 1.0)
-        payload, _ = encode(update, task, WORKLOAD.units, plain, Memory())
+        payload, _ = encode_update(update, task, WORKLOAD.units, plain, Memory())
         return Message(to_record(update_frame(update, payload, 0.0).to_bytes()), reply_to=message)
 
 

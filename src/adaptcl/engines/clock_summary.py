@@ -8,7 +8,7 @@ from adaptcl.codecs.codec import Codecs
 from adaptcl.engines.environment import Environment
 from adaptcl.engines.machines import Link
 from adaptcl.training import Recipe, Task, Timing
-from adaptcl.training.wire import model_size, update_size
+from adaptcl.training.wire.encoding import model_size, update_size
 from adaptcl.units import UnitMap
 
 _MOST, _LEAST = 0.9, 0.05  # shares of an update that the link may have without a warning

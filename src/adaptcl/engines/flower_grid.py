@@ -30,7 +30,8 @@ from adaptcl.errors import UpdateError
 from adaptcl.interrupts import raise_if_interrupted
 from adaptcl.storage import Tree
 from adaptcl.training import Arrival, Task, Timing
-from adaptcl.training.wire import Holdings, LackingError, encode_model
+from adaptcl.training.wire.encoding import encode_model
+from adaptcl.training.wire.frozen import FrozenTensorHolders, LackingError
 from adaptcl.units import UnitMap
 
 UNITS = "units"
@@ -96,7 +97,7 @@ class FlowerTransport:
         self._reliability = Reliability(workers)
         self._unsettled: dict[int, int] = {}
         """Rounds of updates that the strategy has not yet taken or dropped."""
-        self._holdings = Holdings(units)
+        self._frozen_holders = FrozenTensorHolders(units)
         self._used = [0] * workers
         """The round of each worker's latest update that was used; 0 before the first."""
 
@@ -115,7 +116,7 @@ class FlowerTransport:
 
     def deliver(self, task: Task) -> None:
         model = encode_model(task, self._units, self._codecs.down)
-        frozen = self._holdings.shipment(task)
+        frozen = self._frozen_holders.tensors_for(task)
         frame = task_frame(task, model, self._used[task.worker], frozen)
         frame.header[UNITS] = self._shared_units
         content = frame.to_bytes()
@@ -192,14 +193,14 @@ class FlowerTransport:
         try:
             arrival = self._arrival(outcome)
         except UpdateError as error:
-            self._holdings.forget(worker)
+            self._frozen_holders.forget(worker)
             if isinstance(error, LackingError) and not message.is_complete:
                 self._end_task(worker)
                 self.deliver(message.task)
             else:
                 yield self._lose(worker, str(error))
             return
-        self._holdings.answered(message.task)
+        self._frozen_holders.answered(message.task)
         self._end_task(worker)
         self._reliability.succeeded(arrival.update)
         self._unsettled[worker] = arrival.update.round

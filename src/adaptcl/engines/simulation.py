@@ -23,16 +23,15 @@ from adaptcl.errors import AdaptCLError, CodecError
 from adaptcl.storage import Tree
 from adaptcl.training import Arrival, Task, Timing, Update
 from adaptcl.training.divergence import refuse_diverged
-from adaptcl.training.wire import (
-    Holdings,
-    decode,
-    delivery,
-    encode,
+from adaptcl.training.wire.encoding import (
+    decode_update,
     encode_model,
-    frozen_size,
+    encode_update,
     model_size,
+    sent_task,
     update_size,
 )
+from adaptcl.training.wire.frozen import FrozenTensorHolders, frozen_size
 from adaptcl.training.worker import Worker, WorkerMemory
 from adaptcl.units import UnitMap
 
@@ -83,18 +82,18 @@ class LocalWorkers:
 
     def carry_out(self, task: Task, memory: WorkerMemory) -> TaskOutcome:
         units, codecs = self.units, self._codecs
-        delivered = delivery(task, units, codecs.down)
+        sent = sent_task(task, units, codecs.down)
         said = model_size(task, units, codecs.down)
-        _refuse_other_size(codecs.down, "this model", said, delivered.size)
+        _refuse_other_size(codecs.down, "this model", said, sent.size)
         began = time.perf_counter()
-        update, memory = self._workers[task.worker].carry_out(delivered.read, memory)
+        update, memory = self._workers[task.worker].carry_out(sent.read, memory)
         seconds = time.perf_counter() - began
         refuse_diverged(update, units)
-        payload, codec_memory = encode(update, delivered.read, units, codecs.up, memory.codec)
+        payload, codec_memory = encode_update(update, sent.read, units, codecs.up, memory.codec)
         size = payload.nbytes
         if task.pruning is None:
             _refuse_other_size(codecs.up, "this update", self.expected_bytes(task), size)
-        received = decode(payload, update, delivered, units, codecs.up)
+        received = decode_update(payload, update, sent, units, codecs.up)
         return TaskOutcome(received, size, seconds, WorkerMemory(memory.lasso_lambda, codec_memory))
 
 
@@ -132,7 +131,7 @@ class SimulatedTransport:
         self._now = 0.0
         self._open: dict[int, _OpenTask] = {}
         self._memories = [WorkerMemory()] * workers
-        self._holdings = Holdings(workplace.units)
+        self._frozen_holders = FrozenTensorHolders(workplace.units)
         self._answered: dict[int, WorkerMemory] = {}
         """What a worker remembers once its update is settled."""
         self._resumed_starts: dict[int, float] = {}
@@ -168,7 +167,7 @@ class SimulatedTransport:
             self._trainings.drop(task.worker)  # the last test takes the place of any task
         start = self._resumed_starts.pop(task.worker, self._now)
         sent = self._workplace.task_bytes(task)
-        if self._holdings.lacks(task):
+        if self._frozen_holders.lacks(task):
             sent += frozen_size(task, self._workplace.units)
         self._open[task.worker] = _OpenTask(task, start, sent)
         known = None
@@ -233,7 +232,7 @@ class SimulatedTransport:
                 if memory.codec.tensors
             ],
             "open": [[worker, each.start] for worker, each in self._open.items()],
-            "holdings": self._holdings.snapshot(),
+            "holdings": self._frozen_holders.snapshot(),
         }
 
     def _restore(self, tree: Tree) -> None:
@@ -243,7 +242,7 @@ class SimulatedTransport:
         for worker, tensors in tree["codecs"]:
             self._memories[worker] = replace(self._memories[worker], codec=Memory(tensors))
         self._resumed_starts = dict(tree["open"])
-        self._holdings.restore(tree["holdings"])
+        self._frozen_holders.restore(tree["holdings"])
 
     def _cores_for_each(self) -> int:
         """Cores inside one training. Sums come out differently with another number of them, so it
@@ -255,7 +254,7 @@ class SimulatedTransport:
     def _receive(self, expected: ExpectedUpdate) -> Happening:
         worker = expected.worker
         trained = self._trainings.take(expected)
-        self._holdings.answered(self._open[worker].task)
+        self._frozen_holders.answered(self._open[worker].task)
         self._end_task(worker)
         self._traffic.count_answer(trained.arrival.timing.bytes_received)
         self._answered[worker] = trained.memory

@@ -8,8 +8,7 @@ from adaptcl.runs.evaluator import refuse_tests_at_the_server
 from adaptcl.runs.workload import Workload
 from adaptcl.runs.workload_check import check_model_and_data, try_optimizer
 from adaptcl.strategies import Job, Strategy, strategy_class
-from adaptcl.training.optimizers import OptimizerFactory, find_optimizer, find_schedule
-from adaptcl.training.task import Schedule
+from adaptcl.training.optimizers import OptimizerFactory, Schedule, find_optimizer, find_schedule
 
 
 def checked_strategy(

@@ -33,7 +33,7 @@ from adaptcl.pruning import fit, prune
 from adaptcl.pruning.budget import block_sizes
 from adaptcl.training import Pruning, PruningCost, Recipe, Task, Update, WorkerTest
 from adaptcl.training.divergence import first_not_finite
-from adaptcl.training.wire import encode
+from adaptcl.training.wire.encoding import encode_update
 from adaptcl.units import (
     FIXED,
     Kept,
@@ -81,7 +81,7 @@ def answer(asked: Task) -> Update:
 
 
 def sent(update: Update, task: Task, units: UnitMap = UNITS, by: Codec = PLAIN) -> Update:
-    payload, _ = encode(update, task, units, by, Memory())
+    payload, _ = encode_update(update, task, units, by, Memory())
     return checked(payload, update, task, units, Codecs(by, PLAIN))
 
 
@@ -231,7 +231,9 @@ def test_finite_changes_that_add_up_to_infinity_are_refused(
     before = {**asked.state, "8.weight": torch.full_like(asked.state["8.weight"], 3e38)}
     moved = replace(asked, state=before)
     small = {**answer.state, "8.weight": before["8.weight"] / 2}
-    payload, _ = encode(replace(answer, state=small), moved, UNITS, codec(name, {}), Memory())
+    payload, _ = encode_update(
+        replace(answer, state=small), moved, UNITS, codec(name, {}), Memory()
+    )
     for entry, tensor in payload.tensors.items():
         if entry.startswith(("change:8.weight", "values:8.weight")):
             tensor.abs_()
@@ -308,7 +310,7 @@ def test_no_worker_can_change_an_index(name: str) -> None:
     other = torch.tensor([2, 0, 1000])
     lying = replace(honest, state={**task.state, "order": other})
     assert sent(lying, task, units, codec(name, {})).state["order"].tolist() == [2, 0, 1]
-    payload, _ = encode(honest, task, units, PLAIN, Memory())
+    payload, _ = encode_update(honest, task, units, PLAIN, Memory())
     forged = Payload({**payload.tensors, "order": other})
     with pytest.raises(UpdateError, match="no place in it: 'order'"):
         checked(forged, honest, task, units, Codecs(PLAIN, PLAIN))

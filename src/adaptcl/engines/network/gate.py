@@ -10,7 +10,7 @@ A worker may be broken or hostile. Its answer has to fit the task it was given:
 - every number is finite and of a size that training can lead to, no variance is negative, and
   batch norm has counted no more batches than there can have been.
 
-What never changes does not travel back, so no worker can change it (`training/wire.py`).
+What never changes does not travel back, so no worker can change it (`training/wire/`).
 
 The numbers are checked once, after decoding. So the checks hold for any codec, and they find
 finite changes that add up to infinity.
@@ -38,7 +38,8 @@ from adaptcl.training import Pruning, Task, Update, WorkerTest
 from adaptcl.training.batches import mini_batch_count
 from adaptcl.training.divergence import divergence, refuse_diverged
 from adaptcl.training.metrics import Measure
-from adaptcl.training.wire import LackingError, decode, delivery, received_tensors
+from adaptcl.training.wire.encoding import decode_update, received_tensors, sent_task
+from adaptcl.training.wire.frozen import LackingError
 from adaptcl.units import FIXED, Kept, State, UnitMap, check_kept, cut_shapes, parameters
 
 _MAX_LOSS_TO_PENALTY = 1e6
@@ -106,11 +107,11 @@ def checked(
     if header.test is not None:
         check_test(header, header.test, metrics)
     # Encoding it again costs less than keeping what every worker has read.
-    delivered = delivery(task, units, codecs.down)
-    update = decode(payload, header, delivered, units, codecs.up)
+    sent = sent_task(task, units, codecs.down)
+    update = decode_update(payload, header, sent, units, codecs.up)
     check_shapes(update, units)
     refuse_diverged(update, units)
-    reference = received_tensors(delivered.given, update.kept, units)
+    reference = received_tensors(sent.given, update.kept, units)
     check_magnitudes(update, reference, units)
     check_variances(update, units)
     check_whole_numbers(update, task, reference, units)

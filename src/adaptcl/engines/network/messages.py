@@ -21,7 +21,13 @@ from adaptcl.errors import UpdateError
 from adaptcl.settings import build
 from adaptcl.training import Pruning, PruningCost, Recipe, Task, Update, WorkerTest
 from adaptcl.training.divergence import first_not_finite
-from adaptcl.training.wire import FrozenCopy, LackingError, Shipment, decode_model, frozen_tensors
+from adaptcl.training.wire.encoding import decode_model
+from adaptcl.training.wire.frozen import (
+    HeldFrozenTensors,
+    LackingError,
+    SentFrozenTensors,
+    frozen_tensors,
+)
 from adaptcl.units import Kept, State, UnitMap, blank
 
 DESCRIBE, INVITE, TASK, END = "query.describe", "query.invite", "train.task", "query.end"
@@ -44,7 +50,7 @@ class WorkerReport:
 
 
 def task_frame(
-    task: Task, model: Payload, used: int | None = None, frozen: Shipment | None = None
+    task: Task, model: Payload, used: int | None = None, frozen: SentFrozenTensors | None = None
 ) -> Frame:
     """A task, with its encoded model and the round of its worker's latest update that was `used` (0
     before the first). From that the worker's codec knows which of its later updates never counted.
@@ -77,7 +83,7 @@ def task_frame(
     return Frame(header, tensors)
 
 
-def read_frozen(frame: Frame, units: UnitMap) -> FrozenCopy | None:
+def read_frozen(frame: Frame, units: UnitMap) -> HeldFrozenTensors | None:
     """The frozen tensors that a task brings; None if it brings none."""
     brought = {n: tensor for n, tensor in frame.tensors.items() if n.startswith(_FROZEN)}
     if not brought or _KEPT not in frame.tensors:
@@ -88,7 +94,7 @@ def read_frozen(frame: Frame, units: UnitMap) -> FrozenCopy | None:
     found = {name: reader.take(name, t.dtype, tuple(t.shape)) for name, t in wanted.items()}
     reader.close()
     _refuse_not_finite(found, units)
-    return FrozenCopy(kept, found, units)
+    return HeldFrozenTensors(kept, found, units)
 
 
 def only_frozen(frame: Frame) -> Frame:
@@ -97,7 +103,9 @@ def only_frozen(frame: Frame) -> Frame:
     return Frame({}, {n: tensor for n, tensor in frame.tensors.items() if n.startswith(wanted)})
 
 
-def read_task(frame: Frame, units: UnitMap, codec: Codec, frozen: FrozenCopy | None = None) -> Task:
+def read_task(
+    frame: Frame, units: UnitMap, codec: Codec, frozen: HeldFrozenTensors | None = None
+) -> Task:
     """A task as the worker trains it; `codec` is the one of the way down.
 
     `frozen` is what the worker has of the frozen tensors, with this task or from before.
@@ -138,7 +146,7 @@ def read_task(frame: Frame, units: UnitMap, codec: Codec, frozen: FrozenCopy | N
 
 
 def _frozen_part(
-    header: Mapping[str, Any], kept: Kept, units: UnitMap, frozen: FrozenCopy | None
+    header: Mapping[str, Any], kept: Kept, units: UnitMap, frozen: HeldFrozenTensors | None
 ) -> State:
     if not units.unchanging:
         return {}

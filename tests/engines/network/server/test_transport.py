@@ -47,7 +47,8 @@ from adaptcl.strategies import Job, Reaction, strategy_class
 from adaptcl.strategies.synchronous import SynchronousSettings
 from adaptcl.training import Arrival, Recipe, Task, Update
 from adaptcl.training.evaluation import Score
-from adaptcl.training.wire import FrozenCopy, LackingError, encode, frozen_tensors
+from adaptcl.training.wire.encoding import encode_update
+from adaptcl.training.wire.frozen import HeldFrozenTensors, LackingError, frozen_tensors
 from adaptcl.units import UnitMap, trace
 
 MODEL = nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(4 * 36, 10))
@@ -77,7 +78,7 @@ class FakeFleet:
         """Worker, kind and content of each message."""
         self.tasks: list[tuple[int, int, int | None]] = []
         """Worker, round and round of the latest used update of each task."""
-        self.frozen: dict[int, FrozenCopy | None] = {}
+        self.frozen: dict[int, HeldFrozenTensors | None] = {}
         """The frozen tensors that workers have."""
         self.forgetful: set[int] = set()
         """Workers that say they lack frozen tensors, whatever they get."""
@@ -113,7 +114,7 @@ class FakeFleet:
         self.tasks.append((worker, task.round, read_used(frame, task)))
         state = {key: tensor + worker + 1 for key, tensor in task.state.items()}
         update = Update(worker, task.round, state, task.kept, self._samples(task), 1.0)
-        payload, _ = encode(update, task, UNITS, PLAIN, Memory())
+        payload, _ = encode_update(update, task, UNITS, PLAIN, Memory())
         return self._seconds(task), update_frame(update, payload, 0.0)
 
     def _reply(self, worker: int) -> Reply:
@@ -585,7 +586,7 @@ def test_frozen_tensors_travel_once_unless_a_worker_has_lost_or_brings_them() ->
 
     fleet = FakeFleet(forget_after_two_rounds)
     everything = UNITS.everything()
-    known = FrozenCopy(everything, frozen_tensors(MODEL.state_dict(), UNITS), UNITS)
+    known = HeldFrozenTensors(everything, frozen_tensors(MODEL.state_dict(), UNITS), UNITS)
     fleet.frozen[1] = known
     fleet.replies[1] = [Reply(fingerprint="print", holds=pack_kept(everything))]
     run = Run(fleet, rounds=4)

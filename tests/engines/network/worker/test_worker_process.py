@@ -35,7 +35,8 @@ from adaptcl.engines.network.worker.worker_process import (
 from adaptcl.errors import AdaptCLError, DataError, SettingError
 from adaptcl.runs.network_worker import OwnerChoices, prepare
 from adaptcl.training import Recipe, Task
-from adaptcl.training.wire import Holdings, LackingError, digest, encode_model, frozen_tensors
+from adaptcl.training.wire.encoding import encode_model
+from adaptcl.training.wire.frozen import FrozenTensorHolders, LackingError, digest, frozen_tensors
 from adaptcl.units import State, trace
 
 if TYPE_CHECKING:
@@ -276,11 +277,11 @@ def test_a_worker_says_that_it_has_the_frozen_tensors_only_if_they_are_the_serve
     same = dataclasses.replace(other, frozen=digest(frozen_tensors(model.state_dict(), units)))
     assert bool(Participation(same, workload, tmp_path).frozen.kept.all())  # type: ignore[union-attr]
 
-    holdings = Holdings(units)
+    holders = FrozenTensorHolders(units)
     task = Task(0, 1, model.state_dict(), units.everything(), Recipe(epochs=0.1))
-    whole = task_frame(task, encode_model(task, units, plain.down), 0, holdings.shipment(task))
-    holdings.answered(task)
-    rest = task_frame(task, encode_model(task, units, plain.down), 0, holdings.shipment(task))
+    whole = task_frame(task, encode_model(task, units, plain.down), 0, holders.tensors_for(task))
+    holders.answered(task)
+    rest = task_frame(task, encode_model(task, units, plain.down), 0, holders.tensors_for(task))
     with pytest.raises(LackingError):
         part.carry_out(rest.to_bytes())
     answers = [part.carry_out(frame.to_bytes()) for frame in (whole, rest)]

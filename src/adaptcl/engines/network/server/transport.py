@@ -26,7 +26,8 @@ from adaptcl.engines.network.server.waiting import Reminder, going_on_without, l
 from adaptcl.errors import UpdateError
 from adaptcl.storage import Tree
 from adaptcl.training import Arrival, Task, Timing
-from adaptcl.training.wire import Holdings, LackingError, encode_model
+from adaptcl.training.wire.encoding import encode_model
+from adaptcl.training.wire.frozen import FrozenTensorHolders, LackingError
 from adaptcl.units import UnitMap, size_bytes
 
 _GOODBYE_S = 30.0  # how long to wait at least for connected workers to hear that the job is over
@@ -96,7 +97,7 @@ class NetworkTransport:
         """Rounds of updates that the strategy has not yet taken or dropped."""
         self._cold: set[int] = set()
         """Workers that have not answered since they came back or were sent their task again."""
-        self._holdings = Holdings(units)
+        self._frozen_holders = FrozenTensorHolders(units)
         self._used = [0] * workers
         """The round of each worker's latest update that was used; 0 before the first."""
 
@@ -122,7 +123,7 @@ class NetworkTransport:
             self._traffic.count_task(before.size)
             self._fleet.forget(before.message)
         model = encode_model(task, self._units, self._codecs.down)
-        frozen = self._holdings.shipment(task)
+        frozen = self._frozen_holders.tensors_for(task)
         content = task_frame(task, model, self._used[task.worker], frozen).to_bytes()
         sent = self._fleet.now()
         largest = size_bytes(self._units, task.kept)
@@ -288,7 +289,7 @@ class NetworkTransport:
             )
             self._reliability.check_samples(checked.update)
         except UpdateError as error:
-            self._holdings.forget(worker)
+            self._frozen_holders.forget(worker)
             if isinstance(error, LackingError) and not open_task.is_complete:
                 self._cold.add(worker)
                 self.deliver(open_task.task)
@@ -296,7 +297,7 @@ class NetworkTransport:
             else:
                 yield from self._punish(worker, error)
             return
-        self._holdings.answered(open_task.task)
+        self._frozen_holders.answered(open_task.task)
         del self._open[worker]
         self._traffic.count_task(open_task.size)
         self._reliability.succeeded(checked.update)
@@ -349,7 +350,7 @@ class NetworkTransport:
             if self._running:
                 self._cold.add(worker)
             self._ready.add(worker)
-            self._holdings.claim(worker, held)
+            self._frozen_holders.claim(worker, held)
             yield from self._welcome(worker)
 
     def _welcome(self, worker: int) -> Iterator[Happening]:

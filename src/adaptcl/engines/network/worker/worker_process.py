@@ -50,7 +50,8 @@ from adaptcl.training.devices import trainer
 from adaptcl.training.objective import CLASSIFICATION, Objective
 from adaptcl.training.optimizers import OptimizerFactory, Schedule
 from adaptcl.training.randomness import draws_randomness
-from adaptcl.training.wire import FrozenCopy, digest, encode, frozen_tensors
+from adaptcl.training.wire.encoding import encode_update
+from adaptcl.training.wire.frozen import HeldFrozenTensors, digest, frozen_tensors
 from adaptcl.training.worker import Worker, WorkerMemory
 from adaptcl.units import State, UnitMap
 
@@ -203,13 +204,13 @@ class WorkerProcess:
             raise for_the_owner(error) from error
 
 
-def _known_before(invitation: Invitation, workload: LocalWorkload) -> FrozenCopy | None:
+def _known_before(invitation: Invitation, workload: LocalWorkload) -> HeldFrozenTensors | None:
     """The frozen tensors of this machine's model, if they are the server's: those of a pretrained
     model that both have loaded need not travel at all."""
     tensors = frozen_tensors(workload.model.state_dict(), workload.units)
     if not tensors or digest(tensors) != invitation.frozen:
         return None
-    return FrozenCopy(workload.units.everything(), tensors, workload.units)
+    return HeldFrozenTensors(workload.units.everything(), tensors, workload.units)
 
 
 class Participation:
@@ -258,7 +259,7 @@ class Participation:
         update = dataclasses.replace(
             update, state={name: tensor.cpu() for name, tensor in update.state.items()}
         )
-        payload, codec_memory = encode(
+        payload, codec_memory = encode_update(
             update, task, self._local.units, self._local.codecs.up, memory.codec
         )
         seconds = time.perf_counter() - began
