@@ -140,13 +140,13 @@ def harms(name: str, seed: int, device: str = "cpu") -> dict[str, Harm]:
         return score(trainer.load(kept, state), test, objective).loss
 
     def trained(kept: Kept, state: State, when: str) -> State:
-        model = trainer.load(kept, state)
+        trainer.load(kept, state)
         dice = torch.Generator().manual_seed(seed)
         steps = list(batches(len(train), size, _STEPS[when], dice))
-        trainer.run(model, kept, steps, None, _RECIPE, lasso)
-        return trainer.state(model)
+        trainer.run(steps, None, _RECIPE, lasso)
+        return trainer.state()
 
-    state = trained(whole, trainer.state(job.model), "before")
+    state = trained(whole, dict(job.model.state_dict()), "before")
     view = ServerView(units, state, worker=0, pruning=0, seed=seed)
     at_once, trained_on = loss(whole, state), loss(whole, trained(whole, state, "after"))
     found = {}

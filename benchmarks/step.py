@@ -88,21 +88,22 @@ def steps(
 ) -> Callable[[], object]:
     """The package's trainer on a sub-model, ready to train for `count` steps."""
     package = trainer(vgg.model, vgg.units, vgg.samples, precision)
-    model = package.load(kept, _state(vgg, kept))
+    package.load(kept, _state(vgg, kept))
     recipe = Recipe(batch_size=BATCH, strength=0.9 if lasso else 0.0)
     indexes = vgg.batches(count, BATCH)
-    return lambda: package.run(model, kept, indexes, None, recipe, lasso)
+    return lambda: package.run(indexes, None, recipe, lasso)
 
 
 def _together(vgg: Subject, kept: Kept, count: int, precision: str) -> Callable[[], object]:
     """The same for several workers at once, each in its thread."""
     several = trainers(vgg.model, vgg.units, [vgg.samples] * _TOGETHER, precision)
-    models = [each.load(kept, _state(vgg, kept)) for each in several]
+    for each in several:
+        each.load(kept, _state(vgg, kept))
     recipe = Recipe(batch_size=BATCH, strength=0.9)
     indexes = vgg.batches(count, BATCH)
 
     def run(number: int) -> None:
-        several[number].run(models[number], kept, indexes, None, recipe, LASSO)
+        several[number].run(indexes, None, recipe, LASSO)
 
     def run_all() -> None:
         with ThreadPoolExecutor(_TOGETHER) as pool:

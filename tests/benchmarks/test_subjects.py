@@ -34,7 +34,7 @@ def test_the_plain_loop_trains_as_the_package_does(small: Subject) -> None:
     last = plain_training(plain, small.samples, indexes, recipe, PlainLasso(small.units))
     trainer = PlainTrainer(small.model, small.units, small.samples)
     own = trainer.load(everything, dict(small.model.state_dict()))
-    losses = trainer.run(own, everything, indexes, None, recipe, LASSO)
+    losses = trainer.run(indexes, None, recipe, LASSO)
     assert float(losses[-1]) == pytest.approx(float(last), rel=1e-4)
     for mine, its in zip(own.parameters(), plain.parameters(), strict=True):
         assert torch.allclose(mine, its, atol=1e-5)

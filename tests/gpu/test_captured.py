@@ -69,8 +69,8 @@ def test_in_full_precision_captured_steps_end_where_the_plain_loop_does(
     steps = order(len(images), 3)
     for _ in range(2):  # the second time in the place of the first, with nothing left of it
         captured_model, plain_model = mine.load(kept, state), plain.load(kept, state)
-        captured = mine.run(captured_model, kept, steps, None, RECIPE, 1e-4)
-        expected = plain.run(plain_model, kept, steps, None, RECIPE, 1e-4)
+        captured = mine.run(steps, None, RECIPE, 1e-4)
+        expected = plain.run(steps, None, RECIPE, 1e-4)
         assert torch.allclose(captured, expected, atol=1e-3)
         assert relative(state, plain_model.state_dict(), captured_model.state_dict()) < 0.01
 
@@ -82,12 +82,13 @@ def test_another_learning_rate_is_followed_without_another_capture(
     mine, plain = trainer(net, units, images, "float32"), PlainTrainer(net, units, images)
     recipe = replace(RECIPE, learning_rate_decay=0.5)
     steps = order(80, 3)
-    mine.run(mine.load(kept, state), kept, steps, None, recipe, 1e-4)
+    mine.load(kept, state)
+    mine.run(steps, None, recipe, 1e-4)
     monkeypatch.setattr(CapturedModel, "_captured", None)
     for number in (2, 5):
         captured, expected = mine.load(kept, state), plain.load(kept, state)
-        mine.run(captured, kept, steps, None, recipe.in_round(number), 1e-4)
-        plain.run(expected, kept, steps, None, recipe.in_round(number), 1e-4)
+        mine.run(steps, None, recipe.in_round(number), 1e-4)
+        plain.run(steps, None, recipe.in_round(number), 1e-4)
         assert relative(state, expected.state_dict(), captured.state_dict()) < 0.01
 
 
@@ -101,9 +102,9 @@ def test_what_is_not_plain_sgd_is_trained_by_the_plain_loop(
     recipe = replace(recipe, proximal=0.1 if towards else 0.0)
     ends = []
     for each in (mine, plain):
-        model = each.load(kept, state)
-        each.run(model, kept, order(80, 3), None, recipe, 1e-4, towards)
-        ends.append(each.state(model))
+        each.load(kept, state)
+        each.run(order(80, 3), None, recipe, 1e-4, towards)
+        ends.append(each.state())
     # AdamW divides by the gradient's size, so noise in the smallest gradients makes whole steps.
     assert relative(state, ends[1], ends[0]) < (0.05 if recipe.optimizer == "adamw" else 0.01)
 
@@ -114,8 +115,10 @@ def test_in_half_precision_a_model_learns_as_well(
     kept, state = units.everything(), dict(net.state_dict())
     steps = order(len(images), 60)
     half, plain = trainer(net, units, images, "bf16"), PlainTrainer(net, units, images)
-    losses = half.run(half.load(kept, state), kept, steps, None, RECIPE, 1e-4)
-    expected = plain.run(plain.load(kept, state), kept, steps, None, RECIPE, 1e-4)
+    half.load(kept, state)
+    losses = half.run(steps, None, RECIPE, 1e-4)
+    plain.load(kept, state)
+    expected = plain.run(steps, None, RECIPE, 1e-4)
     assert float(losses[-10:].mean()) < 0.5 * float(losses[:5].mean())
     assert float(losses[-10:].mean()) == pytest.approx(float(expected[-10:].mean()), abs=0.1)
 
@@ -126,7 +129,7 @@ def test_the_same_steps_give_the_same_bits(images: Samples, net: nn.Module, unit
     ends = []
     for _ in range(2):
         model = mine.load(kept, state)
-        mine.run(model, kept, order(len(images), 13), None, RECIPE, 1e-4)
+        mine.run(order(len(images), 13), None, RECIPE, 1e-4)
         ends.append({name: tensor.clone() for name, tensor in model.state_dict().items()})
     assert all(torch.equal(ends[0][name], ends[1][name]) for name in state)
 
@@ -138,9 +141,9 @@ def test_the_state_is_that_of_the_model_apart_from_it_and_in_the_usual_layout(
     mine = trainer(net, units, images, "float32")
     for count in (3, 5):  # the second time with what was captured the first time
         model = mine.load(kept, state)
-        assert all(torch.equal(t, state[name]) for name, t in mine.state(model).items())
-        mine.run(model, kept, order(len(images), count), None, RECIPE, 1e-4)
-        found = mine.state(model)
+        assert all(torch.equal(t, state[name]) for name, t in mine.state().items())
+        mine.run(order(len(images), count), None, RECIPE, 1e-4)
+        found = mine.state()
         assert list(found) == list(state)
         assert all(torch.equal(t, found[name]) for name, t in model.state_dict().items())
         assert all(t.is_contiguous() for t in found.values())
@@ -157,9 +160,10 @@ def test_workers_of_one_shape_share_a_captured_model(
     seen = set()
     for part, each in zip(parts, each_trainer, strict=True):
         model = each.load(kept, state)
-        losses = each.run(model, kept, order(100, 4), None, RECIPE, 1e-4)
+        losses = each.run(order(100, 4), None, RECIPE, 1e-4)
         plain = PlainTrainer(net, units, part)
-        expected = plain.run(plain.load(kept, state), kept, order(100, 4), None, RECIPE, 1e-4)
+        plain.load(kept, state)
+        expected = plain.run(order(100, 4), None, RECIPE, 1e-4)
         assert torch.allclose(losses, expected, atol=2e-3)  # each sees its own samples
         seen.add(id(model))
         each.release()
@@ -176,10 +180,9 @@ def test_tasks_of_one_worker_at_the_same_time_have_a_captured_model_each(
     alone.load(kept, state)
     alone.release()
     old, new = mine.for_a_task(), mine.for_a_task()
-    old_model, new_model = old.load(kept, state), new.load(kept, state)
-    assert old_model is not new_model
-    old.run(old_model, kept, order(len(images), 5), None, RECIPE, 1e-4)
-    assert all(torch.equal(t, state[name]) for name, t in new.state(new_model).items())
+    assert old.load(kept, state) is not new.load(kept, state)
+    old.run(order(len(images), 5), None, RECIPE, 1e-4)
+    assert all(torch.equal(t, state[name]) for name, t in new.state().items())
     old.release()
     new.release()
 
@@ -196,8 +199,10 @@ def test_augmented_images_are_those_of_the_plain_loop(
     steps = order(len(images), 6)
     moves = [draw_moves(len(each), torch.Generator().manual_seed(3)) for each in steps]
     mine, plain = trainer(net, units, images, "float32"), PlainTrainer(net, units, images)
-    losses = mine.run(mine.load(kept, state), kept, steps, moves, recipe, 1e-4)
-    expected = plain.run(plain.load(kept, state), kept, steps, moves, recipe, 1e-4)
+    mine.load(kept, state)
+    losses = mine.run(steps, moves, recipe, 1e-4)
+    plain.load(kept, state)
+    expected = plain.run(steps, moves, recipe, 1e-4)
     assert torch.allclose(losses, expected, atol=2e-3)
 
 
@@ -225,8 +230,10 @@ def test_what_cannot_be_captured_runs_in_the_plain_loop_with_one_line_in_the_log
     mine, plain = trainer(model, units, images, "float32"), PlainTrainer(model, units, images)
     with caplog.at_level(logging.WARNING):
         for _ in range(2):
-            losses = mine.run(mine.load(kept, state), kept, order(400, 5), None, RECIPE, 1e-4)
-    expected = plain.run(plain.load(kept, state), kept, order(400, 5), None, RECIPE, 1e-4)
+            mine.load(kept, state)
+            losses = mine.run(order(400, 5), None, RECIPE, 1e-4)
+    plain.load(kept, state)
+    expected = plain.run(order(400, 5), None, RECIPE, 1e-4)
     assert torch.allclose(losses, expected, atol=1e-3)
     assert len(caplog.records) == 1
     torch.randn(3, device="cuda")  # a failed capture has not taken the GPU's generator with it

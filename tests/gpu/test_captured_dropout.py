@@ -68,7 +68,7 @@ def train(chosen: Trainer, net: nn.Module, images: Samples, seed: int) -> tuple[
     steps = list(batches(len(images), 32, 13, torch.Generator().manual_seed(1)))
     with seeded(Draws.TASK_SEED, seed) as seed_model:
         model = seed_model(chosen.load(kept, dict(net.state_dict())))
-        losses = chosen.run(model, kept, steps, None, RECIPE, 1e-4)
+        losses = chosen.run(steps, None, RECIPE, 1e-4)
         end = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     chosen.release()
     return losses, end

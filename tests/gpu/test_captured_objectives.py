@@ -143,17 +143,16 @@ def test_captured_steps_of_any_objective_end_where_the_plain_loop_does(
     assert isinstance(mine, CapturedTrainer)
     plain = PlainTrainer(model, units, samples, objective=objective)
     for _ in range(2):  # the second time with what was captured the first time
-        found, expected = mine.load(kept, state), plain.load(kept, state)
+        mine.load(kept, state)
+        plain.load(kept, state)
         with caplog.at_level(logging.WARNING):
-            losses = mine.run(found, kept, order(3), None, RECIPE, 1e-4)
+            losses = mine.run(order(3), None, RECIPE, 1e-4)
         assert not caplog.records, "it is captured"
-        wanted = plain.run(expected, kept, order(3), None, RECIPE, 1e-4)
+        wanted = plain.run(order(3), None, RECIPE, 1e-4)
         torch.testing.assert_close(losses, wanted, rtol=1e-4, atol=1e-4)
-        before, ends = plain.state(plain.load(kept, state)), plain.state(expected)
-        apart = sum(
-            float((ends[n] - t).double().square().sum()) for n, t in mine.state(found).items()
-        )
-        went = sum(float((ends[n] - t).double().square().sum()) for n, t in before.items())
+        ends = plain.state()
+        apart = sum(float((ends[n] - t).double().square().sum()) for n, t in mine.state().items())
+        went = sum(float((ends[n] - t).double().square().sum()) for n, t in state.items())
         assert went > 0
         assert math.sqrt(apart / went) < 0.01
 
@@ -189,8 +188,8 @@ def test_a_loss_that_cannot_be_replayed_trains_in_the_plain_loop_and_the_log_say
     with caplog.at_level(logging.WARNING):
         for _ in range(2):
             mine = trainer(model, units, samples, "float32", custom_objective(loss=make()))
-            loaded = mine.load(kept, state)
-            losses.append(mine.run(loaded, kept, order(9), None, RECIPE, 1e-4))
+            mine.load(kept, state)
+            losses.append(mine.run(order(9), None, RECIPE, 1e-4))
     assert len(caplog.records) == 2
     assert all(reason in each.message for each in caplog.records)
     assert float(losses[0][-3:].mean()) < float(losses[0][:3].mean())

@@ -35,7 +35,7 @@ def test_adamw_is_pytorchs_on_loss_and_group_lasso(
     plain = PlainTrainer(net, units, digits)
     model = plain.load(units.everything(), dict(task().state))
     batches = [torch.arange(10), torch.arange(10, 30), torch.arange(5, 25)]
-    plain.run(model, units.everything(), batches, None, ADAMW, lasso_lambda=0.002)
+    plain.run(batches, None, ADAMW, lasso_lambda=0.002)
 
     expected = submodel(net, units, units.everything()).train()
     penalty = GroupLasso(expected, units, units.everything())

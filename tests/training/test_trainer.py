@@ -26,7 +26,7 @@ def test_steps_are_momentum_sgd_on_loss_lasso_and_weight_decay(
     plain = PlainTrainer(net, units, digits)
     model = plain.load(units.everything(), dict(task().state))
     batches = [torch.arange(10), torch.arange(10, 30)]
-    losses = plain.run(model, units.everything(), batches, None, recipe, lasso_lambda=0.002)
+    losses = plain.run(batches, None, recipe, lasso_lambda=0.002)
 
     expected = submodel(net, units, units.everything()).train()
     velocity = [torch.zeros_like(p) for p in expected.parameters()]
@@ -53,8 +53,8 @@ def test_loading_shares_no_memory_with_the_model_or_the_task(
     asked = task()
     before = {name: tensor.clone() for name, tensor in asked.state.items()}
     plain = PlainTrainer(net, units, digits)
-    model = plain.load(asked.kept, dict(asked.state))
-    plain.run(model, asked.kept, [torch.arange(20)], None, asked.recipe, 0.0)
+    plain.load(asked.kept, dict(asked.state))
+    plain.run([torch.arange(20)], None, asked.recipe, 0.0)
     assert all(torch.equal(asked.state[name], tensor) for name, tensor in before.items())
     assert all(torch.equal(net.state_dict()[name], tensor) for name, tensor in before.items())
 
@@ -65,9 +65,9 @@ def test_the_state_is_apart_from_the_model_and_in_the_usual_layout(
 ) -> None:
     asked = task()
     plain = PlainTrainer(net, units, digits, layout)
-    model = plain.load(asked.kept, dict(asked.state))
-    state = plain.state(model)
-    plain.run(model, asked.kept, [torch.arange(20)], None, asked.recipe, 0.0)
+    plain.load(asked.kept, dict(asked.state))
+    state = plain.state()
+    plain.run([torch.arange(20)], None, asked.recipe, 0.0)
     assert list(state) == list(asked.state)
     assert all(torch.equal(state[name], tensor) for name, tensor in asked.state.items())
     assert all(t.is_contiguous() and not t.requires_grad for t in state.values())
@@ -79,8 +79,8 @@ def test_the_moves_of_the_augmentation_are_applied(
     asked = task()
     plain = PlainTrainer(net, units, digits)
     moves = torch.tensor([[0] * 20, [7] * 20, [1] * 20])
-    model = plain.load(asked.kept, dict(asked.state))
-    loss = plain.run(model, asked.kept, [torch.arange(20)], [moves], asked.recipe, 0.0)
+    plain.load(asked.kept, dict(asked.state))
+    loss = plain.run([torch.arange(20)], [moves], asked.recipe, 0.0)
     inputs, labels = digits.batch(torch.arange(20))
     expected = submodel(net, units, asked.kept).train()(crop_and_flip(inputs, moves))
     assert float(loss) == pytest.approx(F.cross_entropy(expected, labels).item(), rel=1e-5)
@@ -92,7 +92,7 @@ def test_no_batches_leave_the_model_as_it_is(
     asked = task()
     plain = PlainTrainer(net, units, digits)
     model = plain.load(asked.kept, dict(asked.state))
-    assert len(plain.run(model, asked.kept, [], None, asked.recipe, 0.1)) == 0
+    assert len(plain.run([], None, asked.recipe, 0.1)) == 0
     assert all(torch.equal(model.state_dict()[n], t) for n, t in asked.state.items())
 
 
@@ -104,7 +104,7 @@ def test_parameters_that_do_not_train_stay_as_they_are(
     first.requires_grad_(False)
     plain = PlainTrainer(frozen, units, digits)
     model = plain.load(units.everything(), dict(task().state))
-    plain.run(model, units.everything(), [torch.arange(20)], None, task().recipe, 0.01)
+    plain.run([torch.arange(20)], None, task().recipe, 0.01)
     trained = model.state_dict()
     assert torch.equal(trained["0.weight"], first)
     assert not torch.equal(trained["4.weight"], net.state_dict()["4.weight"])
@@ -120,11 +120,11 @@ def test_a_fresh_optimizer_begins_every_run(
     net: nn.Module, units: UnitMap, digits: Samples, task: Tasks
 ) -> None:
     recipe = replace(task().recipe, momentum=0.9)
-    plain = PlainTrainer(net, units, digits)
+    one, other = PlainTrainer(net, units, digits), PlainTrainer(net, units, digits)
     everything, batch = units.everything(), [torch.arange(20)]
-    model = plain.load(everything, dict(task().state))
-    plain.run(model, everything, batch, None, recipe, 0.0)
-    again = plain.load(everything, {n: t.clone() for n, t in model.state_dict().items()})
-    plain.run(model, everything, batch, None, recipe, 0.0)
-    plain.run(again, everything, batch, None, recipe, 0.0)
-    assert all(torch.equal(again.state_dict()[n], t) for n, t in model.state_dict().items())
+    one.load(everything, dict(task().state))
+    one.run(batch, None, recipe, 0.0)
+    other.load(everything, one.state())
+    one.run(batch, None, recipe, 0.0)
+    other.run(batch, None, recipe, 0.0)
+    assert all(torch.equal(one.state()[name], tensor) for name, tensor in other.state().items())

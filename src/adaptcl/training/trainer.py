@@ -6,6 +6,7 @@ Two trainers do the same. `PlainTrainer` is the plain loop and works everywhere;
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -23,7 +24,7 @@ from adaptcl.units import Kept, State, UnitMap, submodel
 
 
 class Trainer(Protocol):
-    """Holds the sub-model of one worker's task and trains it."""
+    """Holds one sub-model and trains it."""
 
     def for_a_task(self) -> Trainer:
         """A trainer that no other task uses, with no sub-model loaded.
@@ -33,13 +34,14 @@ class Trainer(Protocol):
         ...
 
     def load(self, kept: Kept, state: State) -> nn.Module:
-        """The sub-model with these units and tensors, ready to train."""
+        """Hold the sub-model with these units and tensors in place of the one before; returns it.
+
+        Whoever changes it changes what is trained.
+        """
         ...
 
     def run(
         self,
-        model: nn.Module,
-        kept: Kept,
         batches: Sequence[Tensor],
         moves: Sequence[Tensor] | None,
         recipe: Recipe,
@@ -47,21 +49,20 @@ class Trainer(Protocol):
         towards: State | None = None,
         rate_factor: float = 1.0,
     ) -> Tensor:
-        """Train on mini-batches of sample indexes, with a fresh optimizer; the loss of each.
+        """Train the sub-model with a fresh optimizer; returns the loss of each mini-batch.
 
-        An optimizer step averages the gradients of `accumulation` mini-batches.
-
-        `towards` are the tensors that the recipe's proximal term pulls to, if it has one. The
-        learning rate is multiplied by `rate_factor`.
+        `batches` holds the indexes of their samples. An optimizer step averages the gradients of
+        `recipe.accumulation` mini-batches. `towards` are the tensors that the recipe's proximal
+        term pulls to, if it has one. The learning rate is multiplied by `rate_factor`.
         """
         ...
 
-    def state(self, model: nn.Module) -> State:
-        """Copies of a loaded sub-model's tensors, contiguous."""
+    def state(self) -> State:
+        """Copies of the sub-model's tensors, contiguous."""
         ...
 
     def release(self) -> None:
-        """Let go of the loaded sub-model."""
+        """Let go of the sub-model."""
         ...
 
 
@@ -83,19 +84,25 @@ class PlainTrainer:
         self._layout = layout
         self._objective = objective
         self._custom_optimizer = custom_optimizer
+        self._held: tuple[nn.Module, Kept] | None = None
 
     def for_a_task(self) -> PlainTrainer:
-        return self
+        fresh = copy.copy(self)
+        fresh.release()
+        return fresh
 
     def load(self, kept: Kept, state: State) -> nn.Module:
         model = submodel(self._model, self._units, kept, state)
         on_cpu = self._samples.device.type == "cpu"
-        return speed_up_on_cpu(model, self._layout) if on_cpu else model
+        return self.hold(speed_up_on_cpu(model, self._layout) if on_cpu else model, kept)
+
+    def hold(self, model: nn.Module, kept: Kept) -> nn.Module:
+        """Hold a sub-model that was made elsewhere, and return it."""
+        self._held = model, kept
+        return model
 
     def run(
         self,
-        model: nn.Module,
-        kept: Kept,
         batches: Sequence[Tensor],
         moves: Sequence[Tensor] | None,
         recipe: Recipe,
@@ -103,6 +110,8 @@ class PlainTrainer:
         towards: State | None = None,
         rate_factor: float = 1.0,
     ) -> Tensor:
+        assert self._held is not None
+        model, kept = self._held
         penalty = GroupLasso(model, self._units, kept) if lasso_lambda > 0 else None
         proximal = Proximal(model, towards, recipe.proximal) if towards is not None else None
         chosen = optimizer(model, recipe, rate_factor, self._custom_optimizer)
@@ -130,14 +139,15 @@ class PlainTrainer:
             chosen.step()
         return losses
 
-    def state(self, model: nn.Module) -> State:
+    def state(self) -> State:
+        assert self._held is not None
         return {
             name: tensor.detach().clone(memory_format=torch.contiguous_format)
-            for name, tensor in model.state_dict().items()
+            for name, tensor in self._held[0].state_dict().items()
         }
 
     def release(self) -> None:
-        """Nothing to do: it holds no sub-model."""
+        self._held = None
 
 
 def _ends_step(number: int, count: int, accumulation: int) -> bool:

@@ -147,8 +147,6 @@ class Worker:
         def sparse_train(begin: int, end: int) -> Tensor:
             """Train on these mini-batches of the round; the loss of each."""
             return trainer.run(
-                model,
-                kept,
                 order[begin:end],
                 moves[begin:end] if moves else None,
                 recipe,
@@ -167,7 +165,7 @@ class Worker:
             left = self._units_left(model, task, task.pruning)  # Line 4.
             lost = importance_lost(kept, left, self._bn_importance(model, task))
             loss_before = self._loss(model)
-            trained = recut(trainer.state(model), self._units, kept, left)
+            trained = recut(trainer.state(), self._units, kept, left)
             model = seed_model(trainer.load(left, trained))  # Line 5.
             start = start and recut(start, self._units, kept, left)
             kept = left
@@ -178,7 +176,7 @@ class Worker:
         update = Update(
             worker=self.number,
             round=task.round,
-            state=trainer.state(model),
+            state=trainer.state(),
             kept=kept,
             samples=len(self.samples),
             loss=float(losses.mean()) if total else self._loss(model),

@@ -174,7 +174,7 @@ def test_training_gives_the_same_in_either_layout_within_rounding(retention: flo
         ours = PlainTrainer(copy.deepcopy(net).to(precision), units, samples, layout)
         model = ours.load(kept, before)
         batches = [torch.arange(8), torch.arange(4, 12)]
-        losses = ours.run(model, kept, batches, None, recipe, lasso_lambda=1e-4)
+        losses = ours.run(batches, None, recipe, lasso_lambda=1e-4)
         moved = [tensor - before[name] for name, tensor in model.named_parameters()]
         return losses, torch.cat([each.detach().double().flatten() for each in moved])
 

@@ -47,8 +47,8 @@ class InPlace:
         self.model = model
         self.shape = kept.numpy().tobytes()
         self.last_worker = -1
-        self._kept = kept
         self._plain = PlainTrainer(model, units, samples, objective=objective)
+        self._plain.hold(model, kept)
         self._tensors = ModelTensors(model)
 
     def load(self, state: State) -> None:
@@ -71,9 +71,7 @@ class InPlace:
             InPlace.first_has_begun.set()
             assert gate.wait(30)
         indexes = [each + begin for each in batches]
-        return self._plain.run(
-            self.model, self._kept, indexes, moves, recipe, lasso, None, rate_factor
-        )
+        return self._plain.run(indexes, moves, recipe, lasso, None, rate_factor)
 
 
 @pytest.fixture(autouse=True)

@@ -104,10 +104,10 @@ def test_in_between_beta_splits_the_steps(
     shuffled = list(batches(80, 16, total, generator(7, "batches", 0, 1)))
     plain = PlainTrainer(net, units, digits)
     model = plain.load(asked.kept, dict(asked.state))
-    before = plain.run(model, asked.kept, shuffled[:first], None, asked.recipe, 0.001)
+    before = plain.run(shuffled[:first], None, asked.recipe, 0.001)
     smaller = prune(units, asked.kept, order, 0.4)
     model = plain.load(smaller, recut(model.state_dict(), units, asked.kept, smaller))
-    after = plain.run(model, smaller, shuffled[first:], None, asked.recipe, 0.001)
+    after = plain.run(shuffled[first:], None, asked.recipe, 0.001)
     assert 0 < first < total
     assert same(update.state, model.state_dict())
     assert update.loss == pytest.approx(float(torch.cat([before, after]).mean()))

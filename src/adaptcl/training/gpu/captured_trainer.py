@@ -108,15 +108,13 @@ class CapturedTrainer:
         if self._models.possible:
             try:
                 self._lent = self._models.borrow(kept, state, self._worker)
-                return self._lent.model
+                return self._plain.hold(self._lent.model, kept)
             except CannotCaptureError as error:
                 self._give_up(error)
         return self._plain.load(kept, state)
 
     def run(
         self,
-        model: nn.Module,
-        kept: Kept,
         batches: Sequence[Tensor],
         moves: Sequence[Tensor] | None,
         recipe: Recipe,
@@ -126,10 +124,10 @@ class CapturedTrainer:
     ) -> Tensor:
         """Replay the step for each batch; only plain SGD with a step a batch is captured."""
         if not batches:
-            return torch.empty(0, device=next(model.parameters()).device)
+            return torch.empty(0, device=self._samples.device)
         is_plain_sgd = recipe.optimizer == "sgd" and towards is None
         is_plain_sgd &= recipe.clip_norm == 0 and recipe.accumulation == 1
-        if is_plain_sgd and self._lent is not None and model is self._lent.model:
+        if is_plain_sgd and self._lent is not None:
             try:
                 return self._lent.run(
                     batches, moves, self._begin, recipe, lasso_lambda, rate_factor
@@ -137,16 +135,13 @@ class CapturedTrainer:
             except CannotCaptureError as error:
                 self._give_up(error)
                 self._lent = None
-        return self._plain.run(
-            model, kept, batches, moves, recipe, lasso_lambda, towards, rate_factor
-        )
+        return self._plain.run(batches, moves, recipe, lasso_lambda, towards, rate_factor)
 
-    def state(self, model: nn.Module) -> State:
-        if self._lent is not None and model is self._lent.model:
-            return self._lent.state()
-        return self._plain.state(model)
+    def state(self) -> State:
+        return self._plain.state() if self._lent is None else self._lent.state()
 
     def release(self) -> None:
+        self._plain.release()
         if self._lent is not None:
             self._models.give_back(self._lent)
             self._lent = None
