@@ -284,12 +284,12 @@ class AveragePrecision(Gathered):
 
 def _mean_average_precision(scores: Tensor, targets: Tensor) -> float:
     scores, true = scores.float(), targets > 0.5
-    each = [
+    found = [
         _average_precision(scores[:, label], true[:, label])
         for label in range(true.shape[1])
         if bool(true[:, label].any())
     ]
-    return sum(each) / len(each) if each else math.nan
+    return sum(found) / len(found) if found else math.nan
 
 
 def _average_precision(scores: Tensor, true: Tensor) -> float:

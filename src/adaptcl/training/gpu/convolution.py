@@ -123,9 +123,9 @@ def colours_gradient(
     pixels = dy.shape[0] * dy.shape[2] * dy.shape[3]
     rows, depth = 64, 128
     programs = -(-outs // rows)
-    sums, total, each = _parts(filters, pixels, programs, depth)
-    kernels.colours_gradient[programs, -(-pixels // each)](
-        x, dy, sums, pixels, each, outs, *padding,
+    sums, total, part = _parts(filters, pixels, programs, depth)
+    kernels.colours_gradient[programs, -(-pixels // part)](
+        x, dy, sums, pixels, part, outs, *padding,
         HEIGHT=x.shape[2], WIDTH=x.shape[3], Y_HEIGHT=dy.shape[2], Y_WIDTH=dy.shape[3],
         STRIDE=stride, CHANNELS=channels, TAPS=down * right, ROW=right,
         OUTS=rows, ENTRIES=_power_of_two(down * right * channels), PIXELS=depth,
@@ -143,9 +143,9 @@ def filter_gradient(
     rows, columns = _tile(outs), _tile(channels)
     depth = 32 if rows * columns == 128 * 128 else 64
     programs = -(-outs // rows) * down * right * -(-channels // columns)
-    sums, total, each = _parts(filters, pixels, programs, depth)
-    kernels.filter_gradient[programs, -(-pixels // each)](
-        x, dy, sums, pixels, each, channels, outs, *padding,
+    sums, total, part = _parts(filters, pixels, programs, depth)
+    kernels.filter_gradient[programs, -(-pixels // part)](
+        x, dy, sums, pixels, part, channels, outs, *padding,
         HEIGHT=x.shape[2], WIDTH=x.shape[3], Y_HEIGHT=dy.shape[2], Y_WIDTH=dy.shape[3],
         STRIDE=stride, TAPS=down * right, ROW=right, OUTS=rows, INS=columns, PIXELS=depth,
         num_warps=4, num_stages=4,
@@ -168,12 +168,12 @@ def _size(call: Convolution) -> tuple[int, int]:
 def _parts(filters: Tensor, pixels: int, programs: int, depth: int) -> tuple[Tensor, Tensor, int]:
     """Memory for the sums of each part and for their total, and the pixels of a part."""
     wanted = max(1, min(-(-_PROGRAMS // programs), pixels // (4 * depth)))
-    each = -(-pixels // (wanted * depth)) * depth
-    parts = -(-pixels // each)
+    part = -(-pixels // (wanted * depth)) * depth
+    parts = -(-pixels // part)
     total = torch.empty_like(filters)
     if parts == 1:
-        return total, total, each
-    return total.new_empty((parts, total.numel()), dtype=torch.float32), total, each
+        return total, total, part
+    return total.new_empty((parts, total.numel()), dtype=torch.float32), total, part
 
 
 def _added(sums: Tensor, total: Tensor) -> Tensor:
