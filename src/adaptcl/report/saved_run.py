@@ -89,6 +89,11 @@ class Run:
         """Whether retention differs between workers or over time."""
         return len({w.retention for record in self.rounds for w in record.workers}) > 1
 
+    @property
+    def adapts(self) -> bool:
+        """Whether workers have pruned, by rates that the records tell."""
+        return any(w.pruned_rate for record in self.rounds for w in record.workers)
+
 
 def clock_of(runs: Sequence[Run]) -> str:
     return " or ".join(sorted({run.clock for run in runs})) or "virtual time"

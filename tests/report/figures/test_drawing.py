@@ -147,6 +147,22 @@ def test_only_a_run_that_prunes_has_figures_of_its_workers(
     assert list(compose([make_run("a")])) == ALONE
 
 
+def test_the_overview_shows_the_workers_of_a_run_that_adapts(
+    make_run: MakeRun, compose: Compose
+) -> None:
+    adapts = replace(make_run("own", strategy="my:Own", adapts=True), label="mine")
+    dealt = replace(
+        adapts,
+        label="dealt",
+        rounds=tuple(
+            replace(record, workers=tuple(replace(w, pruned_rate=0.0) for w in record.workers))
+            for record in adapts.rounds
+        ),
+    )
+    overview = compose([dealt, adapts])["overview"]
+    assert overview.axes[3].get_xlabel().endswith("mine")
+
+
 def test_file_names_are_plain_and_distinct(make_run: MakeRun, compose: Compose) -> None:
     run = make_run("a", strategy="adaptcl", adapts=True)
     runs = [replace(run, label="My run: γ/2"), replace(run, label="my run 2")]

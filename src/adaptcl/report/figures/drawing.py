@@ -236,7 +236,7 @@ def _retention(group: RunGroup, look: Look) -> Figure:
 def _overview(comparison: Comparison, groups: Sequence[RunGroup], chosen: Sequence[Look]) -> Figure:
     """Four panels in a row; those of single workers show the run that adapts."""
     pruning = [place for place, group in enumerate(groups) if group.prunes]
-    adapting = (p for p in pruning if groups[p].first.strategy == "adaptcl")
+    adapting = (p for p in pruning if any(run.adapts for run in groups[p].runs))
     place = next(adapting, (pruning or [0])[0])
     group, look = groups[place], chosen[place]
     spaced = ConstrainedLayoutEngine(w_pad=0.12, h_pad=0.06)
