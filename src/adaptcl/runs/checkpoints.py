@@ -73,7 +73,7 @@ class CurrentSubModels:
 
 
 class Checkpoints:
-    """Saves the checkpoints of a run that has a folder."""
+    """Saves the checkpoints of a run that has a folder, and goes on from one."""
 
     def __init__(
         self,
@@ -81,25 +81,25 @@ class Checkpoints:
         strategy: Strategy,
         folder: RunFolder | None,
         evaluator: RunEvaluator,
-        records: Sequence[RoundRecord],
         stop_rule: StopRule,
-        last: Tree | None,
     ) -> None:
         self._strategy = strategy
         self._job = job
         self._folder = folder
         self._evaluator = evaluator
-        self._records = records
         self._stop_rule = stop_rule
-        self._began = time.perf_counter() - (last["wall_time_s"] if last else 0.0)
-        self.extendable = bool(last and last["may_go_further"])
+        self._began = time.perf_counter()
+        self._rounds = 0  # rounds that have closed
+        self.extendable = False
         """Whether a run of more rounds could go on from the last checkpoint."""
 
     def wall_time(self) -> float:
         return time.perf_counter() - self._began
 
     def save(self, loop: Tree) -> None:
-        if self._folder is None or len(self._records) % self._job.checkpoint_every:
+        """Save the run after a round, if it is this round's turn."""
+        self._rounds += 1
+        if self._folder is None or self._rounds % self._job.checkpoint_every:
             return
         if self._strategy.finished and self.extendable:
             self._folder.keep_checkpoint()
@@ -113,3 +113,11 @@ class Checkpoints:
                 "loop": loop,
             }
         )
+
+    def restore(self, tree: Tree, records: Sequence[RoundRecord]) -> None:
+        """Go on from a checkpoint after these rounds; the loop's part is the loop's to restore."""
+        self._began -= tree["wall_time_s"]
+        self._rounds = len(records)
+        self.extendable = bool(tree["may_go_further"])
+        self._stop_rule.restore(records, tree.get("stopped_by"))
+        self._evaluator.restore(tree["evaluator"])

@@ -73,22 +73,18 @@ def _run(
     evaluator: RunEvaluator | None,
 ) -> FinishedRun:
     config, workload, strategy = session.config, session.workload, session.strategy
-    job = config.job
+    job, inputs, measure = config.job, workload.described_inputs, workload.objective.main
+    last_test = WorkerEvaluator(config, workload) if workload.tested_by_workers else None
+    evaluator = evaluator or last_test or TestSetEvaluator(config, workload)
+    stop_rule = config.stop_rule(measure)
+    checkpoints = Checkpoints(job, strategy, folder, evaluator, stop_rule)
     checkpoint, records = None, list[RoundRecord]()
-    inputs = workload.described_inputs
     if folder:
         recognise(folder, config, workload)
         folder.save_inputs(inputs)  # so that the model of a checkpoint can be loaded
         checkpoint, records = folder.left_off(torch.device(job.device))
-    last_test = WorkerEvaluator(config, workload) if workload.tested_by_workers else None
-    evaluator = evaluator or last_test or TestSetEvaluator(config, workload)
     if checkpoint:
-        evaluator.restore(checkpoint["evaluator"])
-    measure = workload.objective.main
-    stop_rule = config.stop_rule(measure)
-    if checkpoint:
-        stop_rule.restore(records, checkpoint.get("stopped_by"))
-    checkpoints = Checkpoints(job, strategy, folder, evaluator, records, stop_rule, checkpoint)
+        checkpoints.restore(checkpoint, records)
 
     def keep_record(event: Event) -> None:
         if isinstance(event, RoundFinished):
