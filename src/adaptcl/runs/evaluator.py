@@ -31,7 +31,6 @@ from adaptcl.training.evaluation import FreshStatistics, Judge, Score, merged_sc
 from adaptcl.training.task import WorkerTest
 from adaptcl.units import State
 
-USUAL_SHARE = 0.05  # five per cent: at the end of 150 rounds the mean covers about seven
 _AFTER_ALL_ROUNDS = 2**31
 """The round of the last test; without a barrier a worker may have more rounds than the run."""
 
