@@ -329,14 +329,16 @@ class Synchronous:
         drawn = tuple(sorted(self._drawn)) if self.settings.participants else ()
         compared = [self.kept[worker] for worker in drawn] or self.kept
         expected = self._drawn | self._tasks.keys()
+        similarity = mean_similarity(self.units, compared) if pruned else None
+        # Here AdaptCL decides who prunes how much in the round that begins below.
+        warnings = self.learn(records)
         closed = Closed(
             round=self.round,
             workers=records,
-            similarity=mean_similarity(self.units, compared) if pruned else None,
+            similarity=similarity,
             missing=tuple(sorted(expected - {record.worker for record in records})),
             participants=drawn,
-            # Here AdaptCL decides who prunes how much in the round that begins below.
-            warnings=self.learn(records),
+            warnings=warnings,
         )
         return replace(self._begin_round(), closed=closed)
 
