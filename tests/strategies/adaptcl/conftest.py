@@ -121,7 +121,7 @@ class Engine:
     def resumed(self, folder: Path) -> Engine:
         """The same moment with a new strategy, made from what a checkpoint file holds."""
         snapshot.save(folder / "checkpoint", self.strategy.snapshot())
-        strategy = AdaptCL(self.strategy.job, self.strategy.adaptcl)
+        strategy = AdaptCL(self.strategy.job, self.strategy.settings)
         strategy.restore(snapshot.load(folder / "checkpoint"))
         other = Engine(strategy, self.times, changed=self.changed, harm=self.harm)
         other.closed = list(self.closed)

@@ -78,10 +78,12 @@ class AdaptCL(Synchronous):
 
     summary = "a sub-model for each worker, sized from its measured update times"
     Settings: ClassVar[type[AdaptCLSettings]] = AdaptCLSettings
+    settings: AdaptCLSettings
     unused: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, job: Job, settings: AdaptCLSettings) -> None:
-        super().__init__(job, settings)
+        # Where nobody becomes faster, a sub-model that is a little too fast stays as it is.
+        super().__init__(job, replace(settings, grow=settings.grow and not job.is_steady))
         if settings.first_pruning == 1:
             raise SettingError("first_pruning is 1, but in round 1 nothing is measured yet; say 2.")
         for row in settings.pruned_rates:
@@ -90,8 +92,6 @@ class AdaptCL(Synchronous):
                     f"pruned_rates has a row of {len(row)} rates, "
                     f"but it must have one for each of the {job.workers} workers."
                 )
-        # Where nobody becomes faster, a sub-model that is a little too fast stays as it is.
-        self.adaptcl = replace(settings, grow=False) if job.is_steady else settings
         self._order = server_order(settings.pruning)
         self._importance: Tensor | None = None
         """The importance of all units by an order that is computed only once."""
@@ -118,7 +118,7 @@ class AdaptCL(Synchronous):
         if rate == 0:
             return SubModelPlan(kept, is_sparse=self._is_pruning_worth_it)
         importance = self._importance_for(worker)
-        settings = self.adaptcl
+        settings = self.settings
         if rate > 0:
             floor, multiple = self._floor(), settings.width_multiple
             pruning = Pruning(rate, settings.pruning, importance, floor, multiple)
@@ -154,7 +154,7 @@ class AdaptCL(Synchronous):
 
     def learn(self, records: Sequence[WorkerRecord]) -> tuple[str, ...]:
         """Before a pruning round, decide how much each worker prunes."""
-        settings = self.adaptcl
+        settings = self.settings
         warnings = [*self.warn_nothing_to_cut(), *self._warn_never_prunes()]
         warnings += warn_harmful_prunings(self.round, records, settings.max_importance_lost)
         if not settings.is_pruning_round(self.round + 1):
@@ -181,7 +181,7 @@ class AdaptCL(Synchronous):
     # Deciding ----------------------------------------------------------------------------------
 
     def _fixed_rates(self) -> list[float]:
-        table = self.adaptcl.pruned_rates
+        table = self.settings.pruned_rates
         row = table[self._decisions] if self._decisions < len(table) else [0.0] * self.job.workers
         # A worker that has not carried out the last pruning makes up for it.
         return [_combine(self._pending.get(worker, 0.0), rate) for worker, rate in enumerate(row)]
@@ -231,13 +231,13 @@ class AdaptCL(Synchronous):
 
     def _floor(self) -> float:
         """The retention that a pruning must leave."""
-        settings = self.adaptcl
+        settings = self.settings
         literal = settings.literal_min_retention or settings.literal_algorithm_2
         return 0.0 if literal or settings.pruned_rates else settings.min_retention
 
     @cached_property
     def _smallest(self) -> float:
-        return smallest_retention(self.units, self.adaptcl.width_multiple)
+        return smallest_retention(self.units, self.settings.width_multiple)
 
     def _importance_for(self, worker: int) -> Tensor | None:
         """Units by the server's order; None where each worker computes the order."""
@@ -253,7 +253,7 @@ class AdaptCL(Synchronous):
 
     def _warn_never_prunes(self) -> tuple[str, ...]:
         """In the first round, that the run ends before the first pruning."""
-        first, rounds = self.adaptcl.first_pruning_round, self.rounds
+        first, rounds = self.settings.first_pruning_round, self.rounds
         if self.round > 1 or self.units.count == 0 or first <= rounds:
             return ()
         remedy = "raise `rounds`" if rounds < 2 else f"set `first_pruning` to {rounds} or less"
@@ -265,7 +265,7 @@ class AdaptCL(Synchronous):
 
     def _warn_not_worth_pruning(self, decided: GuardedRates) -> tuple[str, ...]:
         """Once, that workers differ but too little for pruning to pay."""
-        settings = self.adaptcl
+        settings = self.settings
         if self._warned_of_gain or settings.literal_algorithm_2:
             return ()
         anyway = self._learned_rates(replace(settings, least_speed_up=1.0))
@@ -286,7 +286,7 @@ class AdaptCL(Synchronous):
         """Once, that the model does not let workers become as small as they would have to be."""
         if self._warned_of_floor or self.units.count == 0:
             return ()
-        worth_it = self._smallest - self.adaptcl.min_pruned_rate
+        worth_it = self._smallest - self.settings.min_pruned_rate
         stopped = [w for w, rate in enumerate(rates) if self._retention(w) * (1 - rate) < worth_it]
         self._warned_of_floor = bool(stopped)
         unit_by_unit = smallest_retention(self.units)
