@@ -124,16 +124,16 @@ def test_the_target_is_what_the_slowest_can_reach() -> None:
     assert reachable([fast, slow], 0.1) == 40
     # A line through two sizes tells more: 100 s at any size and 300 s in proportion to it.
     assert reachable([fast, [*slow, Point(0.8, 340.0)]], 0.1) == pytest.approx(130)
-    # Who is at its floor, or slow at any size, cannot be faster than it is.
+    # Who is as small as it can be, or slow at any size, cannot be faster than it is.
     assert reachable([fast, [*slow, Point(0.1, 130.0)]], 0.1) == 130
     assert reachable([fast, [*slow, Point(0.5, 400.0)]], 0.1) == 400
     # Who can reach the fastest does not hold anybody up.
     assert reachable([fast, slow], 0.01) == 20
 
 
-def reachable(histories: list[list[Point]], floor: float) -> float:
+def reachable(histories: list[list[Point]], smallest: float) -> float:
     fastest = fastest_time(histories, grow=False)
-    return reachable_time(fastest, histories, [floor] * len(histories)).update_time
+    return reachable_time(fastest, histories, [smallest] * len(histories)).update_time
 
 
 # One worker -------------------------------------------------------------------------------------

@@ -101,7 +101,7 @@ class AdaptCL(Synchronous):
         self._speeds = SpeedHistory(job.workers, job.time_noise, remember)
         self._pending: dict[int, float] = {}
         """Decided rates that are in no open task: not given out yet, or never answered."""
-        self._floors: dict[int, float] = {}
+        self._stuck_at: dict[int, float] = {}
         """The retention at which a worker could cut nothing more."""
         self._is_pruning_worth_it = True
         """Where it is not, sparse training would cost accuracy and make nobody faster."""
@@ -120,8 +120,8 @@ class AdaptCL(Synchronous):
         importance = self._importance_for(worker)
         settings = self.settings
         if rate > 0:
-            floor, multiple = self._floor(), settings.width_multiple
-            pruning = Pruning(rate, settings.pruning, importance, floor, multiple)
+            least, multiple = self._min_retention(), settings.width_multiple
+            pruning = Pruning(rate, settings.pruning, importance, least, multiple)
             if importance is not None:
                 left = pruning.units_left(self.units, kept, importance)
                 if torch.equal(left, kept):  # less than a block of units to cut
@@ -136,7 +136,7 @@ class AdaptCL(Synchronous):
         """Note how long the worker took, also where its update is too late to be used."""
         worker = arrival.update.worker
         if task.pruning is not None and rate == 0:
-            self._floors[worker] = retention(self.units, task.kept)
+            self._stuck_at[worker] = retention(self.units, task.kept)
         if rate != 0:
             # A round in which the sub-model changed is a measurement of neither size. Earlier times
             # belong to the old size, so they are discarded too.
@@ -192,9 +192,9 @@ class AdaptCL(Synchronous):
         if settings.literal_algorithm_2:
             return GuardedRates(pruned_rates(known, settings))
         pace = [worker for worker in known if self._is_waiting(worker)]
-        stuck = [w for w, floor in self._floors.items() if floor == self._retention(w)]
-        floor = max(self._floor(), self._smallest)
-        return guarded_pruned_rates(known, pace, stuck, floor, settings)
+        stuck = [w for w, size in self._stuck_at.items() if size == self._retention(w)]
+        reachable = max(self._min_retention(), self._smallest)
+        return guarded_pruned_rates(known, pace, stuck, reachable, settings)
 
     def _or_pending(self, learned: GuardedRates) -> list[float]:
         """Each worker's pruned rate; who is not known keeps what is pending."""
@@ -229,8 +229,8 @@ class AdaptCL(Synchronous):
     def _retention(self, worker: int) -> float:
         return retention(self.units, self.kept[worker])
 
-    def _floor(self) -> float:
-        """The retention that a pruning must leave."""
+    def _min_retention(self) -> float:
+        """γ_min, which a pruning must leave; 0 where it may fall below."""
         settings = self.settings
         literal = settings.literal_min_retention or settings.literal_algorithm_2
         return 0.0 if literal or settings.pruned_rates else settings.min_retention
@@ -316,7 +316,7 @@ class AdaptCL(Synchronous):
             "decisions": self._decisions,
             **self._speeds.snapshot(),
             "pending": [[worker, rate] for worker, rate in self._pending.items()],
-            "floors": [[worker, kept] for worker, kept in self._floors.items()],
+            "floors": [[worker, size] for worker, size in self._stuck_at.items()],
             "is_pruning_worth_it": self._is_pruning_worth_it,
             "warned_of_floor": self._warned_of_floor,
             "warned_of_gain": self._warned_of_gain,
@@ -329,7 +329,7 @@ class AdaptCL(Synchronous):
         self._decisions = tree["decisions"]
         self._speeds.restore(tree)
         self._pending = dict(tree["pending"])
-        self._floors = dict(tree["floors"])
+        self._stuck_at = dict(tree["floors"])
         self._is_pruning_worth_it = tree["is_pruning_worth_it"]
         self._warned_of_floor = tree["warned_of_floor"]
         self._warned_of_gain = tree["warned_of_gain"]

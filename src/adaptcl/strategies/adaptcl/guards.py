@@ -89,23 +89,26 @@ class GuardedRates:
 def guarded_pruned_rates(
     histories: Mapping[int, Sequence[Point]],
     setting_the_pace: Sequence[int],
-    at_their_floor: Container[int],
-    floor: float,
+    stuck: Container[int],
+    reachable_retention: float,
     settings: GuardSettings,
 ) -> GuardedRates:
     """P of every worker, from what is remembered of its speed, the newest point last.
 
     Nobody waits for a worker that has left or is late, so only those in `setting_the_pace` decide
-    the target. No retention falls below `floor`. A worker in `at_their_floor` could cut nothing at
-    its present size, so it is not asked again.
+    the target. A worker can come down to `reachable_retention` or, where it is `stuck` because it
+    could cut nothing more, to its present size; who is stuck is not asked again.
     """
     if not setting_the_pace:
         return GuardedRates({})
     pace = [histories[worker] for worker in setting_the_pace]
     target = fastest_time(pace, settings.grow)  # line 1
     if settings.target_time == "reachable":
-        floors = [1.0 if worker in at_their_floor else floor for worker in setting_the_pace]
-        target = reachable_time(target, pace, floors)
+        smallest = [
+            histories[worker][-1].retention if worker in stuck else reachable_retention
+            for worker in setting_the_pace
+        ]
+        target = reachable_time(target, pace, smallest)
     whole = max(map(whole_model_point, pace), key=by_time)
     speed_up = whole.update_time / target.update_time
     is_worth_it = is_worth_pruning(speed_up, pace, settings.least_speed_up)
@@ -117,7 +120,7 @@ def guarded_pruned_rates(
             rates[worker] = 0.0
             continue
         rate = guarded_pruned_rate(history, target.update_time, settings)  # lines 3 to 10
-        rates[worker] = min(rate, 0.0) if worker in at_their_floor else rate
+        rates[worker] = min(rate, 0.0) if worker in stuck else rate
         by_size_alone = guarded_pruned_rate(history[-1:], target.update_time, settings)
         if by_size_alone > 0 and not follows_size(history):
             slow.append(worker)
@@ -161,26 +164,27 @@ def fastest_time(histories: Sequence[Sequence[Point]], grow: bool) -> Point:
 
 
 def reachable_time(
-    fastest: Point, histories: Sequence[Sequence[Point]], floors: Sequence[float]
+    fastest: Point, histories: Sequence[Sequence[Point]], smallest: Sequence[float]
 ) -> Point:
-    """The fastest worker's time or, if that is later, the time of the slowest at its floor.
+    """The fastest worker's time or, if that is later, the time of the slowest at its smallest size.
 
-    A round ends when its last worker does. If a worker cannot reach the fastest even at its floor,
-    the others gain nothing by being faster than it: they would be cut in vain. With σ = 20 and
-    γ_min = 0.1 the paper's target cuts nine of ten workers to γ_min.
+    A round ends when its last worker does. If a worker cannot reach the fastest even at its
+    smallest size, the others gain nothing by being faster than it: they would be cut in vain. With
+    σ = 20 and γ_min = 0.1 the paper's target cuts nine of ten workers to γ_min.
     """
-    return max(fastest, *map(point_at_floor, histories, floors), key=by_time)
+    return max(fastest, *map(point_when_smallest, histories, smallest), key=by_time)
 
 
-def point_at_floor(history: Sequence[Point], floor: float) -> Point:
+def point_when_smallest(history: Sequence[Point], smallest: float) -> Point:
     """The shortest time that a worker can come to, as far as its points tell."""
     now = history[-1]
-    if now.retention <= floor or not follows_size(history):
+    if now.retention <= smallest or not follows_size(history):
         return now
     # Time in proportion to the size is the most that a cut can save.
-    least = Point(floor, now.update_time * floor / now.retention, now.error * floor / now.retention)
+    time, error = (each * smallest / now.retention for each in (now.update_time, now.error))
+    least = Point(smallest, time, error)
     before = point_before(history)
-    return max(least, on_line(before, now, floor), key=by_time) if before else least
+    return max(least, on_line(before, now, smallest), key=by_time) if before else least
 
 
 def whole_model_point(history: Sequence[Point]) -> Point:
