@@ -11,7 +11,6 @@ import torch
 from torch import nn
 
 from adaptcl.pruning.budget import smallest_retention
-from adaptcl.strategies.adaptcl.adaptcl_server import warn_cannot_get_smaller
 from adaptcl.units import State, UnitMap, trace
 
 if TYPE_CHECKING:
@@ -105,12 +104,6 @@ def test_what_cannot_be_cut_stops_a_worker_and_is_told_once(start: Starts, tmp_p
     assert f"Only {1 - least:.0%} of this model's parameters can be cut" in told
     assert f"workers 0 and 1 cannot get below {least:.0%}" in told
     assert "adaptcl.describe" in told
-
-
-def test_where_blocks_of_units_are_what_stops_a_worker_that_is_told_too() -> None:
-    told = warn_cannot_get_smaller(0.41, 0.373, [0, 1])
-    assert "workers 0 and 1 cannot get below 41% (37% with `width_multiple` 1), but would" in told
-    assert "width_multiple" not in warn_cannot_get_smaller(0.412, 0.408, [0])
 
 
 def test_who_stops_at_the_smallest_retention_that_was_set_hears_nothing(start: Starts) -> None:

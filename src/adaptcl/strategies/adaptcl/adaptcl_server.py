@@ -10,7 +10,6 @@ A pruning stays pending until the worker's update confirms it.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -28,6 +27,11 @@ from adaptcl.settings import redeclared, setting
 from adaptcl.storage import Tree
 from adaptcl.strategies.adaptcl.guards import GuardedRates, GuardSettings, guarded_pruned_rates
 from adaptcl.strategies.adaptcl.pruned_rate import Point, pruned_rates
+from adaptcl.strategies.adaptcl.pruning_warnings import (
+    WarningsOnce,
+    warn_harmful_prunings,
+    warn_never_prunes,
+)
 from adaptcl.strategies.adaptcl.speed_history import (
     SpeedHistory,
     remember_every_size,
@@ -105,9 +109,7 @@ class AdaptCL(Synchronous):
         """The retention at which a worker could cut nothing more."""
         self._is_pruning_worth_it = True
         """Where it is not, sparse training would cost accuracy and make nobody faster."""
-        self._warned_of_floor = False
-        self._warned_of_gain = False
-        self._warned_of_slow: set[int] = set()
+        self._warnings_once = WarningsOnce()
 
     # The hooks of Synchronous ------------------------------------------------------------------
 
@@ -155,7 +157,9 @@ class AdaptCL(Synchronous):
     def learn(self, records: Sequence[WorkerRecord]) -> tuple[str, ...]:
         """Before a pruning round, decide how much each worker prunes."""
         settings = self.settings
-        warnings = [*self.warn_nothing_to_cut(), *self._warn_never_prunes()]
+        warnings = [*self.warn_nothing_to_cut()]
+        if self.round == 1 and self.units.count > 0:
+            warnings += warn_never_prunes(settings.first_pruning_round, self.rounds)
         warnings += warn_harmful_prunings(self.round, records, settings.max_importance_lost)
         if not settings.is_pruning_round(self.round + 1):
             return tuple(warnings)
@@ -167,12 +171,7 @@ class AdaptCL(Synchronous):
             rates = self._or_pending(decided)
             if decided.rates:
                 self._is_pruning_worth_it = decided.is_worth_it
-            # Who cannot become as fast as the fastest, whatever the target is.
-            paper = replace(settings, target_time="fastest", least_speed_up=1.0)
-            needed = self._learned_rates(paper)
-            warnings += self._warn_not_worth_pruning(decided)
-            warnings += self._warn_floor(self._or_pending(needed))
-            warnings += self._warn_slow(needed.slow_at_any_size)
+            warnings += self._warn_of(decided)
         self._pending = {worker: rate for worker, rate in enumerate(rates) if rate != 0}
         self._decisions += 1
         self._speeds.times = [[] for _ in rates]
@@ -195,6 +194,23 @@ class AdaptCL(Synchronous):
         stuck = [w for w, size in self._stuck_at.items() if size == self._retention(w)]
         reachable = max(self._min_retention(), self._smallest)
         return guarded_pruned_rates(known, pace, stuck, reachable, settings)
+
+    def _warn_of(self, decided: GuardedRates) -> list[str]:
+        """Warnings about a decision, which compare it with what other settings would decide."""
+        settings, once = self.settings, self._warnings_once
+        for_any_gain = replace(settings, least_speed_up=1.0)
+        warnings: list[str] = []
+        anyway = self._learned_rates(for_any_gain)
+        if all(self._retention(worker) == 1 for worker in anyway.rates):
+            warnings += once.little_gain(decided, anyway, settings.least_speed_up)
+        # Who cannot become as fast as the fastest, whatever the target is.
+        to_fastest = self._learned_rates(replace(for_any_gain, target_time="fastest"))
+        if self.units.count > 0:
+            rates = enumerate(self._or_pending(to_fastest))
+            wanted = [self._retention(worker) * (1 - rate) for worker, rate in rates]
+            accepted = self._smallest - settings.min_pruned_rate
+            warnings += once.too_large(wanted, accepted, self.units, settings.width_multiple)
+        return [*warnings, *once.slow_at_any_size(to_fastest.slow_at_any_size)]
 
     def _or_pending(self, learned: GuardedRates) -> list[float]:
         """Each worker's pruned rate; who is not known keeps what is pending."""
@@ -249,64 +265,6 @@ class AdaptCL(Synchronous):
             self._importance = importance
         return importance
 
-    # Warnings ----------------------------------------------------------------------------------
-
-    def _warn_never_prunes(self) -> tuple[str, ...]:
-        """In the first round, that the run ends before the first pruning."""
-        first, rounds = self.settings.first_pruning_round, self.rounds
-        if self.round > 1 or self.units.count == 0 or first <= rounds:
-            return ()
-        remedy = "raise `rounds`" if rounds < 2 else f"set `first_pruning` to {rounds} or less"
-        last = f"the last of {rounds} rounds" if rounds > 1 else "the only round"
-        return (
-            f"Nobody will prune: the first pruning would be in round {first}, after {last}; "
-            f"{remedy}.",
-        )
-
-    def _warn_not_worth_pruning(self, decided: GuardedRates) -> tuple[str, ...]:
-        """Once, that workers differ but too little for pruning to pay."""
-        settings = self.settings
-        if self._warned_of_gain or settings.literal_algorithm_2:
-            return ()
-        anyway = self._learned_rates(replace(settings, least_speed_up=1.0))
-        would_prune, prunes = (
-            max(each.rates.values(), default=0) > 0 for each in (anyway, decided)
-        )
-        is_first = all(self._retention(worker) == 1 for worker in anyway.rates)
-        self._warned_of_gain = would_prune and not prunes and is_first
-        if not self._warned_of_gain:
-            return ()
-        return (
-            f"Nobody is pruned: rounds would become only {anyway.speed_up:.2f} times as fast, "
-            "which does not make up for what smaller models learn less; `least_speed_up` "
-            f"({settings.least_speed_up:g}) sets the limit.",
-        )
-
-    def _warn_floor(self, rates: Sequence[float]) -> tuple[str, ...]:
-        """Once, that the model does not let workers become as small as they would have to be."""
-        if self._warned_of_floor or self.units.count == 0:
-            return ()
-        worth_it = self._smallest - self.settings.min_pruned_rate
-        stopped = [w for w, rate in enumerate(rates) if self._retention(w) * (1 - rate) < worth_it]
-        self._warned_of_floor = bool(stopped)
-        unit_by_unit = smallest_retention(self.units)
-        return (warn_cannot_get_smaller(self._smallest, unit_by_unit, stopped),) if stopped else ()
-
-    def _warn_slow(self, slow: Sequence[int]) -> tuple[str, ...]:
-        """Once for each worker, that pruning it further would not make it faster."""
-        new = [worker for worker in slow if worker not in self._warned_of_slow]
-        self._warned_of_slow.update(new)
-        if not new:
-            return ()
-        whose, who = (
-            ("its sub-model", "it is") if len(new) == 1 else ("their sub-models", "they are")
-        )
-        return (
-            f"The update time of {_names(new)} does not depend on the size of {whose}, so {who} "
-            "not pruned any further, and the others wait; the cause may be latency, or a processor "
-            "that is not faster with fewer units.",
-        )
-
     # Checkpoints -------------------------------------------------------------------------------
 
     def snapshot(self) -> Tree:
@@ -318,9 +276,7 @@ class AdaptCL(Synchronous):
             "pending": [[worker, rate] for worker, rate in self._pending.items()],
             "floors": [[worker, size] for worker, size in self._stuck_at.items()],
             "is_pruning_worth_it": self._is_pruning_worth_it,
-            "warned_of_floor": self._warned_of_floor,
-            "warned_of_gain": self._warned_of_gain,
-            "warned_of_slow": sorted(self._warned_of_slow),
+            **self._warnings_once.snapshot(),
         }
 
     def restore(self, tree: Tree) -> None:
@@ -331,77 +287,9 @@ class AdaptCL(Synchronous):
         self._pending = dict(tree["pending"])
         self._stuck_at = dict(tree["floors"])
         self._is_pruning_worth_it = tree["is_pruning_worth_it"]
-        self._warned_of_floor = tree["warned_of_floor"]
-        self._warned_of_gain = tree["warned_of_gain"]
-        self._warned_of_slow = set(tree["warned_of_slow"])
+        self._warnings_once.restore(tree)
 
 
 def _combine(first: float, second: float) -> float:
     """The one pruned rate equal to two, one after the other; exact for 0."""
     return first + second - first * second
-
-
-# Warnings about prunings ------------------------------------------------------------------------
-
-_HARMFUL_JUMP = 1.0
-"""A loss that rises by this much in a pruning (in nats; guessing among ten classes costs 2.3) shows
-that the sub-model has forgotten what it knew."""
-
-_MOST_LOST = 0.75
-"""The share of the importance that no pruning should cut away at once, whatever the loss says: a
-model that has hardly learned anything has no loss to rise. Where all layers can be cut, a pruning
-to a fifth of the parameters takes less than 0.6 and does no harm (docs/how-it-works.md)."""
-
-
-def warn_harmful_prunings(
-    round_: int, records: Sequence[WorkerRecord], limit: float
-) -> tuple[str, ...]:
-    """One sentence on the most harmful pruning of a round, if one lost more than `limit`."""
-    most = max(limit, _MOST_LOST)
-    jumped = [r for r in records if _lost(r) > limit and (r.loss_jump or 0) > _HARMFUL_JUMP]
-    gone = [r for r in records if _lost(r) > most and r not in jumped]
-    if not jumped and not gone:
-        return ()
-    worst = max(jumped or gone, key=_lost)
-    enough = max([_enough(r, limit) for r in jumped] + [_enough(r, most) for r in gone])
-    sentence = (
-        f"Round {round_}: {len(jumped + gone)} of {len(records)} workers pruned units that matter; "
-        f"worker {worst.worker} cut away {_lost(worst):.0%} of its sub-model's importance"
-    )
-    if jumped:
-        return (
-            f"{sentence} and its loss rose by {worst.loss_jump:.2f}. Raise `min_retention` to "
-            f"{enough:.2f} to cut less or, in a run of many rounds, `strength`.",
-        )
-    return (f"{sentence}. Raise `min_retention` to {enough:.2f} to cut less.",)
-
-
-def _lost(record: WorkerRecord) -> float:
-    return record.importance_lost or 0.0
-
-
-def _enough(record: WorkerRecord, allowed: float) -> float:
-    """A retention at which this pruning would have cut away no more importance than is allowed.
-
-    The least important units go first, so a part of a pruning takes a smaller part of the
-    importance. A straight line between no pruning and this one is therefore on the safe side.
-    """
-    before = min(1.0, record.retention / (1 - record.pruned_rate))
-    enough = before - (before - record.retention) * allowed / _lost(record)
-    return math.ceil(100 * enough) / 100
-
-
-def warn_cannot_get_smaller(smallest: float, unit_by_unit: float, workers: Sequence[int]) -> str:
-    """`unit_by_unit` is the smallest retention if units were not cut in blocks."""
-    is_coarse = f"{smallest:.0%}" != f"{unit_by_unit:.0%}"
-    finer = f" ({unit_by_unit:.0%} with `width_multiple` 1)" if is_coarse else ""
-    return (
-        f"Only {1 - smallest:.0%} of this model's parameters can be cut: {_names(workers)} cannot "
-        f"get below {smallest:.0%}{finer}, but would have to in order to keep up; "
-        "`adaptcl.describe(model, example)` says which layers are never cut, and why."
-    )
-
-
-def _names(workers: Sequence[int]) -> str:
-    who = "worker " if len(workers) == 1 else "workers "
-    return who + " and ".join(filter(None, (", ".join(map(str, workers[:-1])), str(workers[-1]))))

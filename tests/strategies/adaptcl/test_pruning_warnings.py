@@ -1,4 +1,4 @@
-"""Warnings about prunings that hurt, and about runs too short to prune."""
+"""Warnings about prunings: that one did harm, or that none will make rounds faster."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adaptcl.records import WorkerRecord
-from adaptcl.strategies.adaptcl.adaptcl_server import warn_harmful_prunings
+from adaptcl.strategies.adaptcl.pruning_warnings import (
+    warn_cannot_get_smaller,
+    warn_harmful_prunings,
+)
 
 if TYPE_CHECKING:
     from tests.strategies.adaptcl.conftest import Engines, Lines
@@ -123,3 +126,9 @@ def test_a_run_too_short_to_prune_in_says_so_once(
     assert all(closed.warnings == () for closed in run.closed[1:])
     last = engine(line(60, 40, 20), first_pruning=99).until(3)
     assert last.closed[0].warnings == ()
+
+
+def test_where_blocks_of_units_are_what_stops_a_worker_that_is_told_too() -> None:
+    told = warn_cannot_get_smaller(0.41, 0.373, [0, 1])
+    assert "workers 0 and 1 cannot get below 41% (37% with `width_multiple` 1), but would" in told
+    assert "width_multiple" not in warn_cannot_get_smaller(0.412, 0.408, [0])
