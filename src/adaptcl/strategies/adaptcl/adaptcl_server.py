@@ -1,11 +1,23 @@
-"""AdaptCL's server: a sub-model for each worker, cut so that all finish together (Algorithm 1).
+"""AdaptCL's server: a sub-model for each worker, cut so that all finish together.
 
-Once every pruning interval the server looks at how long each worker took, learns how much each has
-to prune, and asks for it in the worker's next task. Algorithm 2 as printed is in `pruned_rate.py`;
-by default `guards.py` decides, which makes it hold on real measurements. The rest of Algorithm 1's
-server (receive, aggregate, send) is that of every method with a barrier, in `synchronous.py`.
+The paper prints Algorithm 1 of the server so. `AdaptCL` has the lines about pruning; the others are
+those of every method with a barrier, in `synchronous.py`.
 
-A pruning stays pending until the worker's update confirms it.
+    1  for each round t = 1 … T:                        `Synchronous._begin_round`
+    2      while not receiving all updates:             `Synchronous._close_if_complete`
+    3          receive θ_w and I_w, calculate φ_w       `Synchronous.receive`, `AdaptCL.received`
+    4      θ_g ← ModelAggregate(θ_1 … θ_W)              `Synchronous._close`, `aggregation.py`
+    5      if it is pruning round:                      `AdaptCL.learn`
+    6          obtain P_1 … P_W with Algorithm 2        `AdaptCL._learned_rates`
+    7      for each worker w = 1 … W:                   `Synchronous._ask`
+    8          θ_w ← θ_g ⊙ I_w                          `Synchronous._task`
+    9          send θ_w and P_w to worker w             `AdaptCL.plan`; the engine delivers the task
+
+θ_g is the global model, θ_w a worker's sub-model, I_w its kept units, φ_w its update time and P_w
+its pruned rate. P_w stays pending until the worker's update confirms it.
+
+Algorithm 2 as printed is in `pruned_rate.py`; by default `guards.py` decides, which makes it hold
+on real measurements.
 """
 
 from __future__ import annotations
