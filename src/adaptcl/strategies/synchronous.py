@@ -67,8 +67,15 @@ class SubModelPlan:
 
     kept: Kept
     pruning: Pruning | None = None
-    rate: float = 0.0  # the pruned rate for the record; negative where the sub-model grows
+    growth: float = 0.0
+    """The share by which the server has let the sub-model grow, if it has."""
     is_sparse: bool = True  # whether the worker trains with the group lasso, if the job has one
+
+    @property
+    def rate(self) -> float:
+        """The pruned rate P that is asked for; negative where the sub-model grows."""
+        # Records must not show -0.0.
+        return 0.0 - self.growth if self.pruning is None else self.pruning.rate
 
 
 class Synchronous:
@@ -95,7 +102,7 @@ class Synchronous:
         self._places = settings.participants or job.workers  # how many take part in a round
         self._present = [True] * job.workers
         self._tasks: dict[int, Task] = {}
-        self._rates = [0.0] * job.workers  # the pruned rate of each worker's latest task
+        self._asked = [0.0] * job.workers  # the pruned rate that each worker's latest task asks for
         self._records: list[WorkerRecord] = []
         self._drawn: set[int] = set()
         """The workers asked to take part in this round, by the draw or because they joined."""
@@ -148,7 +155,7 @@ class Synchronous:
 
     def open_rate(self, worker: int) -> float:
         """The pruned rate of a worker's open task; 0 if its sub-model keeps its size."""
-        return self._rates[worker] if worker in self._tasks else 0.0
+        return self._asked[worker] if worker in self._tasks else 0.0
 
     def warn_nothing_to_cut(self) -> tuple[str, ...]:
         """In the first round, a warning if the model cannot be cut at all."""
@@ -167,11 +174,10 @@ class Synchronous:
     def receive(self, arrival: Arrival) -> Reaction:
         update, worker = arrival.update, arrival.update.worker
         task = self._tasks.pop(worker)
+        rate = self._asked[worker]
         if task.pruning is not None:
-            self._rates[worker] = achieved_rate(
-                self.units, task.kept, update.kept, task.pruning.rate
-            )
-        self.received(task, arrival, self._rates[worker])
+            rate = achieved_rate(self.units, task.kept, update.kept, rate)
+        self.received(task, arrival, rate)
         # Kept also where the update is dropped: otherwise a worker that is too slow would get the
         # same task again, be late again, and never shrink.
         self.kept[worker] = update.kept
@@ -182,7 +188,6 @@ class Synchronous:
             self._first_lambdas.add(task.kept, update.lasso_lambda)
         self._sum.add(update.state, update.kept, update.samples)
         began = worker in self._first_asked and not is_late
-        rate = self._rates[worker]
         self._records.append(worker_record(self.units, arrival, rate, began_with_round=began))
         return self._close() if self._overdue else self._close_if_complete()
 
@@ -194,8 +199,10 @@ class Synchronous:
     def lost(self, worker: int) -> Reaction:
         """Go on without a worker. Its sub-model is kept for when it comes back."""
         self._present[worker] = False
-        if self._tasks.pop(worker, None) is not None and self._rates[worker] != 0:
-            self.undone(worker, self._rates[worker])
+        asked = self.open_rate(worker)
+        self._tasks.pop(worker, None)
+        if asked != 0:
+            self.undone(worker, asked)
         if self._records or self._waits() or self.finished:
             return self._close_if_complete()
         return Reaction(self._ask())
@@ -235,7 +242,7 @@ class Synchronous:
             "kept": torch.stack(self.kept),
             "present": list(self._present),
             "drawn": sorted(self._drawn),
-            "rates": list(self._rates),
+            "rates": list(self._asked),
             "slowest": self._slowest,
             "first_lasso": self._first_lambdas.snapshot(),
             # The tensors of a task of this round can be cut from the global model again.
@@ -248,7 +255,7 @@ class Synchronous:
         self.kept = list(tree["kept"])
         self._drawn = set(tree["drawn"])
         self._present = tree["present"]
-        self._rates = tree["rates"]
+        self._asked = tree["rates"]
         self._slowest = tree["slowest"]
         self._first_lambdas.restore(tree["first_lasso"])
         for each in tree["tasks"]:
@@ -287,7 +294,7 @@ class Synchronous:
         if plan.rate == 0:
             self.kept[worker] = plan.kept
         # A sub-model that changes its size has changed only when the worker's update says so.
-        self._rates[worker] = plan.rate
+        self._asked[worker] = plan.rate
         task = Task(
             worker=worker,
             round=self.round,

@@ -41,14 +41,14 @@ class Round:
 
 
 class Halves(Synchronous):
-    """Everybody lacks unit 11, worker 1 also unit 0; the second round says it was pruned."""
+    """Everybody lacks unit 11, worker 1 also unit 0; the second round says sub-models grew."""
 
     def plan(self, worker: int) -> SubModelPlan:
         kept = self.units.everything()
         kept[11] = False
         if worker == 1:
             kept[0] = False
-        return SubModelPlan(kept, rate=0.25 if self.round == 2 else 0.0)
+        return SubModelPlan(kept, growth=0.25 if self.round == 2 else 0.0)
 
     def learn(self, records: Sequence[WorkerRecord]) -> tuple[str, ...]:
         return (f"{len(records)} in round {self.round}",)

@@ -106,7 +106,7 @@ def test_subclasses_say_what_each_worker_gets(
     assert reaction.closed is not None
     # Three of four units in common, and all seven of the other layer.
     assert reaction.closed.similarity == pytest.approx((3 / 4 + 1) / 2)
-    assert [record.pruned_rate for record in reaction.closed.workers] == [0.25, 0.25]
+    assert [record.pruned_rate for record in reaction.closed.workers] == [-0.25, -0.25]
 
 
 def test_units_that_no_worker_holds_count_as_cut(
@@ -135,7 +135,7 @@ class Watching(Synchronous):
 
     def plan(self, worker: int) -> SubModelPlan:
         if worker == 0 and self.round == 2:
-            return SubModelPlan(self.kept[worker], Pruning(0.5, "index"), 0.5)
+            return SubModelPlan(self.kept[worker], Pruning(0.5, "index"))
         return super().plan(worker)
 
     def received(self, task: Task, arrival: Arrival, rate: float) -> None:

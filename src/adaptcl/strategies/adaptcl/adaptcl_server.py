@@ -140,11 +140,11 @@ class AdaptCL(Synchronous):
                 left = pruning.units_left(self.units, kept, importance)
                 if torch.equal(left, kept):  # less than a block of units to cut
                     return SubModelPlan(kept)
-            return SubModelPlan(kept, pruning, rate)
+            return SubModelPlan(kept, pruning)
         importance = bn_importance(self.units, self.state) if importance is None else importance
         budget = (1 - rate) * parameters(self.units, kept)
         grown = grow(self.units, kept, importance, budget, settings.width_multiple)
-        return SubModelPlan(grown, None, rate if bool((grown & ~kept).any()) else 0.0)
+        return SubModelPlan(grown, growth=-rate if bool((grown & ~kept).any()) else 0.0)
 
     def received(self, task: Task, arrival: Arrival, rate: float) -> None:
         """Note how long the worker took, also where its update is too late to be used."""
