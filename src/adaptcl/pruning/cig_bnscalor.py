@@ -27,11 +27,10 @@ class CIGBNscalor:
 def bn_importance(units: UnitMap, state: State) -> Tensor:
     """|BN scale| of a unit in a whole model, averaged if it passes several batch norms.
 
-    Units without batch norm have no scale. What a BN scale says of a unit, how large it is where
-    others read it, the weights that read it say then. So they get the L2 norm of these weights,
-    relative to the mean of their layer, times the mean |BN scale| of the model (1 if it has none).
-    A unit that is average in its layer then ranks beside an average scale.
-    `python -m benchmarks importance` holds this against other norms.
+    A unit without batch norm has no scale. The L2 norm of the weights that read it stands in,
+    relative to its layer's mean, times the mean |BN scale| of the model (1 if it has none). A unit
+    that is average in its layer then ranks beside an average scale. `python -m benchmarks
+    importance` holds this against other norms.
     """
     scales = UnitMeans(units)
     for slot in units.slots:
