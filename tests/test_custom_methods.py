@@ -17,6 +17,7 @@ from adaptcl.config import all_settings, configure
 from adaptcl.errors import SettingError
 from adaptcl.events import Event, RoundFinished
 from adaptcl.models import build
+from adaptcl.pruning import custom_order, custom_worker_orders, server_order
 from adaptcl.strategies import Synchronous, strategy_class
 
 METHODS = """
@@ -123,6 +124,26 @@ class TooShort:
         return torch.ones(view.units.count - 1)
 
 
+class Nobodys(Reversed):
+    computed = "by-nobody"
+
+
+class Once(Reversed):
+    computed = "once"
+
+
+class Anew(Reversed):
+    computed = "every-pruning"
+
+
+class ByWorkers(Reversed):
+    computed = "by-workers"
+
+
+class Frozen(Reversed):
+    frozen = True
+
+
 class NotFinite(TooShort):
     def importance(self, view):
         return torch.full((view.units.count,), float("nan"))
@@ -204,6 +225,25 @@ def test_a_codec_or_order_that_is_none_is_refused_too(command: Command) -> None:
                     "size, decode.\n")  # fmt: skip
     told = command("run", *SMALL, "--strategy", "adaptcl", "--pruning", "mine:Mine")
     assert told == (2, "", "adaptcl: mine:Mine cannot be a pruning order: it has no importance.\n")
+    told = command("run", *SMALL, "--strategy", "adaptcl", "--pruning", "mine:Nobodys")
+    refusal = (
+        "adaptcl: mine:Nobodys cannot be a pruning order: its `computed` is 'by-nobody', but it "
+        "must be one of once, every-pruning, by-workers.\n"
+    )
+    assert told == (2, "", refusal)
+
+
+@pytest.mark.parametrize(
+    ("order", "computed"),
+    [("Once", "once"), ("Anew", "every-pruning"), ("ByWorkers", "by-workers"),
+     ("Reversed", "by-workers"), ("Frozen", "once"), ("TooShort", "every-pruning")],
+)  # fmt: skip
+def test_an_order_says_who_computes_it(order: str, computed: str) -> None:
+    name = f"mine:{order}"
+    assert custom_order(name).computed == computed
+    is_workers = computed == "by-workers"
+    assert (server_order(name) is None) == is_workers
+    assert bool(custom_worker_orders(name)) == is_workers
 
 
 @pytest.mark.parametrize("name", ["mine", "mine:", ":Best", "a b:C", "..mine:Best", "mine:A.B"])

@@ -101,7 +101,7 @@ def test_coupled_units_get_the_mean_of_their_scales(server_view: Views) -> None:
 
 
 def test_it_is_computed_once_for_everybody() -> None:
-    assert CIGBNscalor.frozen
+    assert CIGBNscalor.computed == "once"
 
 
 def test_it_looks_at_the_global_model_alone(server_view: Views) -> None:

@@ -69,7 +69,7 @@ def kind_name(kind: Any) -> str:
 
 def order_summary(order: Any) -> str:
     """Describe a pruning order in one line, with who computes it."""
-    who = "the server" if hasattr(order, "frozen") else "each worker"
+    who = "each worker" if order.computed == "by-workers" else "the server"
     return f"{order.summary} (computed by {who})"
 
 

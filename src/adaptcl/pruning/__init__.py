@@ -7,7 +7,6 @@ neither: the user names it by `package.module:Class`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import cast
 
 from adaptcl.errors import SettingError
 from adaptcl.pruning.budget import fit, grow, importance_lost, prune
@@ -39,7 +38,7 @@ def server_order(name: str) -> ServerOrder | None:
     """The order of that name, or None if workers compute it."""
     if is_custom(name):
         order = custom_order(name)
-        return cast(ServerOrder, order) if hasattr(order, "frozen") else None
+        return None if order.computed == "by-workers" else order
     _check_known(name)
     return SERVER_ORDERS.get(name)
 
@@ -67,9 +66,10 @@ def worker_order(name: str, custom: Mapping[str, WorkerOrder] | None = None) -> 
 
 def custom_worker_orders(name: object) -> dict[str, WorkerOrder]:
     """The custom order of that name, by its name, if workers compute it; otherwise nothing."""
-    if not is_custom(name) or hasattr(order := custom_order(name), "frozen"):
+    if not is_custom(name):
         return {}
-    return {name: order}
+    order = custom_order(name)
+    return {name: order} if order.computed == "by-workers" else {}
 
 
 def _check_known(name: str) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from adaptcl.pruning.order import ServerView, UnitMeans
+from adaptcl.pruning.order import Computed, ServerView, UnitMeans
 from adaptcl.units import FIXED, State, UnitMap
 
 
@@ -18,7 +18,7 @@ class CIGBNscalor:
     """Units of all layers in one order, by their BN scales."""
 
     summary = "BN scales of the global model at the first pruning (the paper's own order)"
-    frozen = True
+    computed: Computed = "once"
 
     def importance(self, view: ServerView) -> Tensor:
         return bn_importance(view.units, view.state)
@@ -83,7 +83,7 @@ class BalancedBNscalor:
     """
 
     summary = "BN scales, each against the larger ones of its layer, so that all layers shrink"
-    frozen = True
+    computed: Computed = "once"
 
     def importance(self, view: ServerView) -> Tensor:
         return balanced(view.units, bn_importance(view.units, view.state))

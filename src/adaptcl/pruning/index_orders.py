@@ -13,7 +13,7 @@ import math
 import torch
 from torch import Tensor
 
-from adaptcl.pruning.order import ServerView
+from adaptcl.pruning.order import Computed, ServerView
 from adaptcl.seeds import generator
 from adaptcl.units import UnitMap
 
@@ -22,7 +22,7 @@ class Index:
     """The unit with the highest index is cut first."""
 
     summary = "by position in the layer, highest index first (HeteroFL)"
-    frozen = False
+    computed: Computed = "every-pruning"
 
     def importance(self, view: ServerView) -> Tensor:
         return from_start(view.units, 0.0)
@@ -51,7 +51,7 @@ class NoAdjacent:
     """
 
     summary = "one random order, identical for all workers and constant"
-    frozen = False
+    computed: Computed = "every-pruning"
 
     def importance(self, view: ServerView) -> Tensor:
         # The values of Index, shuffled within each layer, so that layers shrink as there.
@@ -72,7 +72,7 @@ class NoConstant:
     """
 
     summary = "by index from a new start at each pruning, identical for all workers"
-    frozen = False
+    computed: Computed = "every-pruning"
 
     def importance(self, view: ServerView) -> Tensor:
         start = float(torch.rand((), generator=generator(view.seed, "no-constant", view.pruning)))
@@ -87,7 +87,7 @@ class NoIdentical:
     """
 
     summary = "by index from a random start of each worker's own, constant"
-    frozen = False
+    computed: Computed = "every-pruning"
 
     def importance(self, view: ServerView) -> Tensor:
         start = float(torch.rand((), generator=generator(view.seed, "no-identical", view.worker)))

@@ -5,9 +5,9 @@ that an order works in distributed pruning if it is *identical* for all workers 
 time. An order that needs no worker's data or weights can be both, and the server computes it. An
 order that needs them is computed by each worker.
 
-A custom order is named `package.module:Class`. If the class has an attribute `frozen`, the server
-computes it. What it returns is checked at once: a wrong size or NaN would otherwise show up only
-where units are cut.
+Every order says in `computed` who computes it, and when. A custom order, named
+`package.module:Class`, is computed by the workers unless it says otherwise. What it returns is
+checked at once: a wrong size or NaN would otherwise show up only where units are cut.
 
 Every order that measures something has the same three problems: a unit may have several rows in a
 tensor, a channel may belong to no unit, and a layer may have nothing to measure. `UnitMeans` makes
@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol, get_args
 
 import torch
 from torch import Tensor, nn
@@ -27,6 +27,10 @@ from adaptcl.custom import custom_class
 from adaptcl.data import Samples
 from adaptcl.errors import SettingError, describe_type
 from adaptcl.units import FIXED, Kept, Layer, Slot, State, UnitMap
+
+Computed = Literal["once", "every-pruning", "by-workers"]
+"""Who computes an order: the server once for all prunings, the server anew for every pruning, or
+each worker for itself."""
 
 
 @dataclass(frozen=True)
@@ -69,8 +73,7 @@ class ServerOrder(Protocol):
     """An order that depends on no worker's data and no worker's weights."""
 
     summary: str
-    frozen: bool
-    """Whether it is computed once, at the first pruning, and then used for all prunings."""
+    computed: Computed
 
     def importance(self, view: ServerView) -> Tensor:
         """Importance of every unit of the original model."""
@@ -81,24 +84,32 @@ class WorkerOrder(Protocol):
     """An order that depends on the worker's data or weights."""
 
     summary: str
+    computed: Computed
 
     def importance(self, view: WorkerView) -> Tensor:
         """Importance of every unit of the original model; units not kept may hold anything."""
         ...
 
 
-def custom_order(name: str) -> ServerOrder | WorkerOrder:
+class _Order(Protocol):
+    """What a custom order must have."""
+
+    summary: str
+
+    def importance(self, view: Any) -> Tensor: ...
+
+
+def custom_order(name: str) -> CustomOrder:
     """The order of the class `package.module:Class`, which is built without arguments."""
-    found = custom_class(name, "a pruning order", (), WorkerOrder)
-    custom = _CustomServerOrder if hasattr(found, "frozen") else _CustomOrder
-    return custom(name, found())
+    return CustomOrder(name, custom_class(name, "a pruning order", (), _Order)())
 
 
-class _CustomOrder:
+class CustomOrder:
     """A custom order whose result is checked."""
 
     def __init__(self, name: str, order: Any) -> None:
         self.summary: str = order.summary
+        self.computed = _computed(name, order)
         self._name = name
         self._order = order
 
@@ -106,12 +117,16 @@ class _CustomOrder:
         return _checked(self._name, self._order.importance(view), view.units)
 
 
-class _CustomServerOrder(_CustomOrder):
-    """The same for an order that the server computes."""
-
-    def __init__(self, name: str, order: Any) -> None:
-        super().__init__(name, order)
-        self.frozen = bool(order.frozen)
+def _computed(name: str, order: Any) -> Computed:
+    if not hasattr(order, "computed") and hasattr(order, "frozen"):  # the older way to say it
+        return "once" if order.frozen else "every-pruning"
+    computed: Computed = getattr(order, "computed", "by-workers")
+    if computed not in get_args(Computed):
+        raise SettingError(
+            f"{name} cannot be a pruning order: its `computed` is {computed!r:.200}, but it must "
+            f"be one of {', '.join(get_args(Computed))}."
+        )
+    return computed
 
 
 def _checked(name: str, importance: Any, units: UnitMap) -> Tensor:

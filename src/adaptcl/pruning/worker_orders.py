@@ -20,7 +20,14 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from adaptcl.pruning.order import UnitMeans, WorkerView, filter_slot, filters, units_of_rows
+from adaptcl.pruning.order import (
+    Computed,
+    UnitMeans,
+    WorkerView,
+    filter_slot,
+    filters,
+    units_of_rows,
+)
 from adaptcl.seeds import generator
 
 
@@ -31,6 +38,7 @@ class L1:
     """
 
     summary = "mean absolute weight of the filter (Li et al. 2016)"
+    computed: Computed = "by-workers"
 
     def importance(self, view: WorkerView) -> Tensor:
         means = UnitMeans(view.units)
@@ -50,6 +58,7 @@ class FPGM:
     """
 
     summary = "distance to the other filters of the layer (FPGM, He et al. 2019)"
+    computed: Computed = "by-workers"
 
     def importance(self, view: WorkerView) -> Tensor:
         means = UnitMeans(view.units)
@@ -84,6 +93,7 @@ class HRank:
     """
 
     summary = "mean rank of the feature maps (HRank, Lin et al. 2020)"
+    computed: Computed = "by-workers"
 
     def importance(self, view: WorkerView) -> Tensor:
         means = UnitMeans(view.units)
@@ -115,6 +125,7 @@ class Taylor:
     """
 
     summary = "change of the loss without the unit, to first order (Taylor, Molchanov et al. 2017)"
+    computed: Computed = "by-workers"
 
     def importance(self, view: WorkerView) -> Tensor:
         means = UnitMeans(view.units)

@@ -56,7 +56,7 @@ def test_orders_that_workers_compute_come_without_importance(engine: Engines, li
     assert all(p.order == "taylor" and p.importance is None for p in pruned)
 
 
-def test_orders_that_are_not_frozen_are_computed_anew(engine: Engines, line: Lines) -> None:
+def test_orders_that_are_not_computed_once_are_computed_anew(engine: Engines, line: Lines) -> None:
     table = ((0.1, 0.1), (0.1, 0.1))
     first, second = orders(
         engine(line(1, 1), pruning="no-constant", pruned_rates=table, workers=2).until(7)

@@ -273,7 +273,7 @@ class AdaptCL(Synchronous):
             return self._importance
         view = ServerView(self.units, self.state, worker, self._decisions - 1, self.job.seed)
         importance = self._order.importance(view)
-        if self._order.frozen:
+        if self._order.computed == "once":
             self._importance = importance
         return importance
 
