@@ -7,23 +7,15 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch import nn
 
 from adaptcl.config import configure
 from adaptcl.errors import SettingError
-from adaptcl.records import WorkerRecord
 from adaptcl.runs.result import FinishedRun
 from adaptcl.strategies import Job
-from adaptcl.strategies.heterofl import (
-    FedRolex,
-    HeteroFL,
-    MatchedWidths,
-    WidthSettings,
-    deal_widths,
-    window,
-)
+from adaptcl.strategies.heterofl import FedRolex, HeteroFL, HeteroFLSettings, deal_widths
+from adaptcl.strategies.widths import window
 from adaptcl.training import Arrival, Recipe
-from adaptcl.units import retention, trace
+from adaptcl.units import retention
 
 Jobs = Callable[..., Job]
 Answers = Callable[..., Arrival]
@@ -32,18 +24,18 @@ Timelines = Callable[..., Any]
 
 def test_widths_for_another_number_of_workers_are_refused(with_batch_norm: Jobs) -> None:
     with pytest.raises(SettingError, match="worker_widths has 2 entries"):
-        HeteroFL(with_batch_norm(3, 1), WidthSettings(worker_widths=(0.5, 1.0)))
+        HeteroFL(with_batch_norm(3, 1), HeteroFLSettings(worker_widths=(0.5, 1.0)))
 
 
 def test_no_levels_at_all_are_refused(with_batch_norm: Jobs) -> None:
     with pytest.raises(SettingError, match="width_levels"):
-        HeteroFL(with_batch_norm(3, 1), WidthSettings(width_levels=()))
+        HeteroFL(with_batch_norm(3, 1), HeteroFLSettings(width_levels=()))
 
 
 def test_a_unit_is_averaged_over_those_who_hold_it(
     with_batch_norm: Jobs, answered: Answers
 ) -> None:
-    strategy = HeteroFL(with_batch_norm(2, 1), WidthSettings(worker_widths=(0.5, 1.0)))
+    strategy = HeteroFL(with_batch_norm(2, 1), HeteroFLSettings(worker_widths=(0.5, 1.0)))
     narrow, wide = strategy.start().tasks
     assert narrow.state["0.bias"].shape == (2,)
     assert wide.state["0.bias"].shape == (4,)
@@ -61,7 +53,7 @@ def test_sub_models_stay_the_same_and_nothing_is_on_record_as_pruned(
     with_batch_norm: Jobs, timeline: Timelines
 ) -> None:
     job = with_batch_norm(2, 3)
-    strategy = HeteroFL(job, WidthSettings(worker_widths=(0.5, 1.0)))
+    strategy = HeteroFL(job, HeteroFLSettings(worker_widths=(0.5, 1.0)))
     line = timeline(strategy, times=[2, 1]).start().run()
     half = retention(job.units, window(job.units, 0.5, first=0))
     assert [[w.retention for w in closed.workers] for closed in line.closed] == [[half, 1.0]] * 3
@@ -72,7 +64,7 @@ def test_sub_models_stay_the_same_and_nothing_is_on_record_as_pruned(
 def test_a_worker_that_comes_back_has_its_width_again(
     with_batch_norm: Jobs, timeline: Timelines
 ) -> None:
-    strategy = HeteroFL(with_batch_norm(2, 4), WidthSettings(worker_widths=(0.5, 1.0)))
+    strategy = HeteroFL(with_batch_norm(2, 4), HeteroFLSettings(worker_widths=(0.5, 1.0)))
     line = timeline(strategy, times=[2, 1]).start()
     line.lose(0)
     line.run(rounds=2)
@@ -86,7 +78,7 @@ def test_workers_that_are_never_drawn_have_their_widths_all_the_same(
 ) -> None:
     job = with_batch_norm(4, 1)
     widths = (0.25, 0.5, 0.5, 0.25)
-    strategy = HeteroFL(job, WidthSettings(worker_widths=widths, participants=1))
+    strategy = HeteroFL(job, HeteroFLSettings(worker_widths=widths, participants=1))
     line = timeline(strategy, times=[1] * 4).start()
     assert len(line.open) == 1
     line.run()
@@ -100,7 +92,7 @@ def test_workers_that_are_never_drawn_have_their_widths_all_the_same(
 def test_matched_widths_follow_the_times_of_the_whole_model(
     with_batch_norm: Jobs, timeline: Timelines
 ) -> None:
-    strategy = HeteroFL(with_batch_norm(3, 4), WidthSettings(worker_widths="matched"))
+    strategy = HeteroFL(with_batch_norm(3, 4), HeteroFLSettings(worker_widths="matched"))
     line = timeline(strategy, times=[4, 2, 1]).start().run(rounds=1)
     assert {record.retention for record in line.closed[0].workers} == {1.0}
     kept = [retention(strategy.units, kept) for kept in strategy.sub_models()]
@@ -108,7 +100,7 @@ def test_matched_widths_follow_the_times_of_the_whole_model(
 
 
 def test_it_trains_without_the_lasso(with_batch_norm: Jobs) -> None:
-    strategy = HeteroFL(with_batch_norm(2, 1, Recipe(strength=0.5)), WidthSettings())
+    strategy = HeteroFL(with_batch_norm(2, 1, Recipe(strength=0.5)), HeteroFLSettings())
     assert {task.recipe.strength for task in strategy.start().tasks} == {0.0}
 
 
@@ -135,113 +127,20 @@ def test_averaging_by_unit_is_its_own_default_and_nobody_elses() -> None:
 
 
 def test_levels_go_to_equal_groups_and_the_widest_to_the_fastest() -> None:
-    dealt = deal_widths(WidthSettings(width_levels=(1.0, 0.25, 0.5)), workers=6)
+    dealt = deal_widths(HeteroFLSettings(width_levels=(1.0, 0.25, 0.5)), workers=6)
     assert dealt == [0.25, 0.25, 0.5, 0.5, 1.0, 1.0]
 
 
 @given(st.integers(1, 40))
 def test_the_fastest_worker_always_has_the_whole_model(workers: int) -> None:
-    dealt = list(deal_widths(WidthSettings(), workers))
+    dealt = list(deal_widths(HeteroFLSettings(), workers))
     assert len(dealt) == workers
     assert dealt[-1] == 1.0
     assert dealt == sorted(dealt)
 
 
 def test_widths_can_be_given_worker_by_worker() -> None:
-    assert tuple(deal_widths(WidthSettings(worker_widths=(0.3, 1.0, 0.7)), 3)) == (0.3, 1.0, 0.7)
-
-
-def test_a_window_is_the_first_units_of_every_layer(with_batch_norm: Jobs) -> None:
-    kept = window(with_batch_norm(1, 1).units, width=0.3, first=0)
-    # Layers of four and eight units: ⌈1.2⌉ and ⌈2.4⌉.
-    assert kept[:4].int().tolist() == [1, 1, 0, 0]
-    assert kept[4:].int().tolist() == [1, 1, 1, 0, 0, 0, 0, 0]
-
-
-@given(width=st.floats(1e-6, 1.0))
-def test_a_window_has_a_part_of_every_layer_but_never_none(
-    with_batch_norm: Jobs, width: float
-) -> None:
-    units = with_batch_norm(1, 1).units
-    kept = window(units, width, first=0)
-    for layer in units.layers:
-        count, n = int(kept[list(layer.units)].sum()), len(layer.units)
-        assert 1 <= count <= n
-        assert width * n - 1e-6 <= count < width * n + 1
-
-
-@given(widths=st.tuples(st.floats(0.01, 1.0), st.floats(0.01, 1.0)))
-def test_a_narrow_sub_model_is_contained_in_a_wider_one(
-    with_batch_norm: Jobs, widths: tuple[float, float]
-) -> None:
-    units = with_batch_norm(1, 1).units
-    narrow, wide = (window(units, width, first=0) for width in sorted(widths))
-    assert not bool((narrow & ~wide).any())
-
-
-def test_a_width_that_divides_a_layer_is_not_rounded_up_by_floating_point() -> None:
-    units = trace(nn.Sequential(nn.Linear(1, 100), nn.ReLU(), nn.Linear(100, 1)), torch.zeros(1, 1))
-    assert 0.07 * 100 > 7
-    assert int(window(units, 0.07, first=0).sum()) == 7
-
-
-# Matched to measured times ----------------------------------------------------------------------
-
-
-def wide_layers(workers: int) -> Job:
-    model = nn.Sequential(
-        nn.Linear(8, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 4)
-    )
-    units = trace(model, torch.zeros(1, 8))
-    return Job(units, dict(model.state_dict()), workers, 9, Recipe(), seed=1)
-
-
-def play(widths: MatchedWidths, job: Job, whole: list[float], fixed: float, rounds: int) -> None:
-    """Rounds in which a share of everybody's time does not shrink with the sub-model."""
-    for _ in range(rounds):
-        records = []
-        for worker, seconds in enumerate(whole):
-            kept = retention(job.units, window(job.units, widths.widths[worker], first=0))
-            taken = seconds * (fixed + (1 - fixed) * kept)
-            records.append(
-                WorkerRecord(worker, 0.0, taken, 0.0, taken, kept, 0.0, None, None, 0, 0)
-            )
-        widths.learn(records, ahead=0)
-
-
-def time_of(widths: MatchedWidths, job: Job, worker: int, whole: float, fixed: float) -> float:
-    kept = retention(job.units, window(job.units, widths.widths[worker], first=0))
-    return whole * (fixed + (1 - fixed) * kept)
-
-
-@pytest.mark.parametrize("fixed", [0.0, 0.3])
-def test_two_measurements_make_workers_equally_fast(fixed: float) -> None:
-    job = wide_layers(3)
-    widths = MatchedWidths(job)
-    play(widths, job, [20.0, 15.0, 10.0], fixed, rounds=2)
-    times = [time_of(widths, job, w, t, fixed) for w, t in enumerate([20.0, 15.0, 10.0])]
-    assert times == pytest.approx([10.0] * 3, rel=0.05)
-    assert widths.widths[2] == 1.0
-
-
-def test_widths_stay_once_they_match_and_follow_a_worker_that_becomes_slower() -> None:
-    job = wide_layers(2)
-    widths = MatchedWidths(job)
-    play(widths, job, [20.0, 10.0], 0.3, rounds=2)
-    matched = widths.widths[0]
-    play(widths, job, [20.0, 10.0], 0.3, rounds=3)
-    assert widths.widths[0] == matched
-    play(widths, job, [30.0, 10.0], 0.3, rounds=1)
-    assert time_of(widths, job, 0, 30.0, 0.3) == pytest.approx(10.0, rel=0.05)
-    play(widths, job, [10.0, 10.0], 0.3, rounds=1)
-    assert widths.widths[0] == pytest.approx(1.0, abs=0.05)
-
-
-def test_a_time_that_no_width_can_reach_ends_at_the_narrowest_level() -> None:
-    job = wide_layers(2)
-    widths = MatchedWidths(job)
-    play(widths, job, [20.0, 10.0], 0.9, rounds=3)
-    assert widths.widths[0] == 1 / 16
+    assert tuple(deal_widths(HeteroFLSettings(worker_widths=(0.3, 1.0, 0.7)), 3)) == (0.3, 1.0, 0.7)
 
 
 def test_a_word_other_than_matched_is_refused() -> None:
@@ -257,7 +156,7 @@ def test_a_word_other_than_matched_is_refused() -> None:
 
 
 def halves(job: Job) -> FedRolex:
-    return FedRolex(job, WidthSettings(worker_widths=(0.5,) * job.workers))
+    return FedRolex(job, HeteroFLSettings(worker_widths=(0.5,) * job.workers))
 
 
 def test_the_window_moves_on_by_one_unit_a_round_and_around_the_end(
@@ -283,7 +182,7 @@ def test_in_as_many_rounds_as_a_layer_has_units_each_gets_equally_many_turns(
 
 
 def test_in_one_round_narrow_windows_lie_in_wide_ones(with_batch_norm: Jobs) -> None:
-    strategy = FedRolex(with_batch_norm(3, 1), WidthSettings(worker_widths=(0.2, 0.6, 1.0)))
+    strategy = FedRolex(with_batch_norm(3, 1), HeteroFLSettings(worker_widths=(0.2, 0.6, 1.0)))
     narrow, middle, wide = (task.kept for task in strategy.start().tasks)
     assert not bool((narrow & ~middle).any() or (middle & ~wide).any())
 

@@ -30,11 +30,11 @@ import torch
 from torch import Tensor
 
 from adaptcl.records import WorkerRecord
-from adaptcl.settings import redeclared, setting
+from adaptcl.settings import setting
 from adaptcl.storage import Tree
-from adaptcl.strategies.heterofl import MatchedWidths, WidthSettings, count_of
 from adaptcl.strategies.strategy import Job
-from adaptcl.strategies.synchronous import SubModelPlan, Synchronous, SynchronousSettings
+from adaptcl.strategies.synchronous import SubModelPlan, Synchronous
+from adaptcl.strategies.widths import MatchedWidths, WidthSettings, count_of
 from adaptcl.training import Arrival, Task
 from adaptcl.units import FIXED, Kept, UnitMap
 
@@ -42,10 +42,9 @@ _AGREEING = 0.75  # the share of the workers with the whole model on which a uni
 
 
 @dataclass(frozen=True)
-class FLuIDSettings(SynchronousSettings):
+class FLuIDSettings(WidthSettings):
     """Settings of FLuID."""
 
-    aggregation: str = redeclared(SynchronousSettings, "aggregation", "by-unit")
     straggler_share: float = setting(
         0.2,
         "share of the workers, the slowest, that get sub-models with which they take as long as "
@@ -53,7 +52,6 @@ class FLuIDSettings(SynchronousSettings):
         at_least=0,
         below=1,
     )
-    static_batch_norm: bool = redeclared(WidthSettings, "static_batch_norm", True)
 
 
 class FLuID(Synchronous):

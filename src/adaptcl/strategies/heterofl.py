@@ -4,7 +4,7 @@ In HeteroFL a worker of width p holds the first ⌈p·n⌉ of the n units of eve
 sub-models are contained in wide ones. Each unit is averaged over the workers that hold it. HeteroFL
 needs each worker's width before the first round, when nothing is known about the workers; the
 authors assign five levels. `worker_widths = "matched"` finds widths from measured times instead, as
-AdaptCL does (`MatchedWidths`).
+AdaptCL does (`widths.py`).
 
 Training is plain, without the group lasso. Batch norm is *static*, as the authors call it: workers
 normalise by their batches alone, as batch norm always does in training, and the statistics of the
@@ -25,34 +25,26 @@ So every unit is trained in narrow sub-models too, and the model may be wider th
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-import torch
-
 from adaptcl.errors import SettingError
 from adaptcl.records import WorkerRecord
-from adaptcl.settings import Unless, redeclared, setting
+from adaptcl.settings import Unless, setting
 from adaptcl.storage import Tree
 from adaptcl.strategies.strategy import Job
-from adaptcl.strategies.synchronous import SubModelPlan, Synchronous, SynchronousSettings
-from adaptcl.units import Kept, State, UnitMap, retention
+from adaptcl.strategies.synchronous import SubModelPlan, Synchronous
+from adaptcl.strategies.widths import MatchedWidths, WidthSettings, window
+from adaptcl.units import State
 
 MATCHED = "matched"
-_NARROWEST = 1 / 16
-"""HeteroFL's narrowest level. Matched widths stop there, where hardly anything is left to save."""
-_MOST_FIXED = 0.95  # the largest f; with f = 1 no width would change anything
-_ENOUGH = 0.05
-"""A width stays if the new one differs by less, so that sub-models do not change for nothing."""
 
 
 @dataclass(frozen=True)
-class WidthSettings(SynchronousSettings):
-    """Settings of strategies whose sub-models have fixed widths."""
+class HeteroFLSettings(WidthSettings):
+    """Settings of HeteroFL and FedRolex."""
 
-    aggregation: str = redeclared(SynchronousSettings, "aggregation", "by-unit")
     width_levels: tuple[float, ...] = setting(
         (1.0, 0.5, 0.25, 0.125, 0.0625),
         "widths for equal groups of workers; the widest go to the last workers, which are the "
@@ -69,22 +61,16 @@ class WidthSettings(SynchronousSettings):
         at_most=1,
         choices=(MATCHED,),
     )
-    static_batch_norm: bool = setting(
-        True,
-        "test and deliver the model with batch-norm statistics measured on training samples, as "
-        "HeteroFL's authors do; false keeps the merged statistics",
-        condition=Unless("fresh_statistics"),
-    )
 
 
 class HeteroFL(Synchronous):
     """Each worker trains the first units of every layer."""
 
     summary = "a sub-model of fixed width for each worker, always the same units"
-    Settings: ClassVar[type[WidthSettings]] = WidthSettings
+    Settings: ClassVar[type[HeteroFLSettings]] = HeteroFLSettings
     unused: ClassVar[tuple[str, ...]] = (*Synchronous.unused, "strength")
 
-    def __init__(self, job: Job, settings: WidthSettings) -> None:
+    def __init__(self, job: Job, settings: HeteroFLSettings) -> None:
         super().__init__(job.without_lasso(), settings)
         self._matched = MatchedWidths(job) if settings.worker_widths == MATCHED else None
         self._widths = self._matched.widths if self._matched else deal_widths(settings, job.workers)
@@ -124,7 +110,7 @@ class FedRolex(HeteroFL):
         return self.state
 
 
-def deal_widths(settings: WidthSettings, workers: int) -> Sequence[float]:
+def deal_widths(settings: HeteroFLSettings, workers: int) -> Sequence[float]:
     """The width of each worker's sub-model, from the slowest worker to the fastest."""
     given = settings.worker_widths
     if given and not isinstance(given, str):
@@ -139,85 +125,3 @@ def deal_widths(settings: WidthSettings, workers: int) -> Sequence[float]:
         raise SettingError("width_levels is empty, but it must have at least one width.")
     # Dealt from the fastest on, so that the widest is used even with fewer workers than levels.
     return [levels[place * len(levels) // workers] for place in reversed(range(workers))]
-
-
-def count_of(width: float, units: int) -> int:
-    """How many of a layer's units a sub-model of this width holds: ⌈width·n⌉, at least one."""
-    # 0.07 · 100 is a little more than 7 in floating point, and must not become 8 units.
-    return max(1, math.ceil(width * units - 1e-9))
-
-
-def window(units: UnitMap, width: float, first: int) -> Kept:
-    """⌈width·n⌉ of the n units of every layer: those from `first` on, wrapping around the end."""
-    kept = units.everything()
-    for layer in units.layers:
-        n = len(layer.units)
-        place = (torch.arange(n) - first) % n
-        kept[layer.units.start : layer.units.stop] = place < count_of(width, n)
-    return kept
-
-
-class MatchedWidths:
-    """Widths with which slow workers take as long as a faster one, from measured update times.
-
-    Everybody begins with the whole model, which shows how long that takes (T). The first narrower
-    task shows which share of the time does not shrink (f). From then on a sub-model with retention
-    γ is expected to take T·(f + (1 − f)·γ).
-    """
-
-    def __init__(self, job: Job) -> None:
-        self.widths = [1.0] * job.workers
-        self._units = job.units
-        self._whole: list[float | None] = [None] * job.workers
-        """By worker, the seconds that the whole model takes; None before the first update."""
-        self._fixed: list[float | None] = [None] * job.workers
-        """By worker, the share of that which does not shrink; None before a narrower update."""
-        self._enough = _ENOUGH + 2 * job.time_noise
-
-    def learn(self, records: Sequence[WorkerRecord], ahead: int) -> None:
-        """Let nobody take longer than the worker that `ahead` others are faster than.
-
-        Only workers whose time is known count. Until it is, a worker trains the whole model.
-        """
-        for record in records:
-            worker, kept, seconds = record.worker, record.retention, record.update_time_s
-            whole, fixed = self._whole[worker], self._fixed[worker]
-            if kept < 1 and fixed is None and whole:
-                fixed = min(max((seconds / whole - kept) / (1 - kept), 0.0), _MOST_FIXED)
-                self._fixed[worker] = fixed
-            fixed = fixed or 0.0
-            self._whole[worker] = seconds / (fixed + (1 - fixed) * kept)
-        known = {worker: whole for worker, whole in enumerate(self._whole) if whole is not None}
-        if not known:
-            return
-        target = sorted(known.values())[min(ahead, len(known) - 1)]
-        for worker, whole in known.items():
-            width = self._width(worker, target / whole)
-            if width == 1 or abs(width - self.widths[worker]) > self._enough * width:
-                self.widths[worker] = width
-
-    def _width(self, worker: int, share: float) -> float:
-        """The width with which a worker takes this share of its time with the whole model."""
-        if share >= 1:
-            return 1.0
-        fixed = self._fixed[worker] or 0.0
-        wanted = (share - fixed) / (1 - fixed)
-        narrow, wide = _NARROWEST, 1.0
-        # Retention grows with the width in steps, so halving finds the widest that is small enough.
-        while wide - narrow > 1e-3:
-            middle = (narrow + wide) / 2
-            fits = retention(self._units, window(self._units, middle, first=0)) <= wanted
-            narrow, wide = (middle, wide) if fits else (narrow, middle)
-        return narrow
-
-    def snapshot(self) -> Tree:
-        return {
-            "widths": list(self.widths),
-            "whole": list(self._whole),
-            "fixed": list(self._fixed),
-        }
-
-    def restore(self, tree: Tree) -> None:
-        self.widths[:] = tree["widths"]
-        self._whole = list(tree["whole"])
-        self._fixed = list(tree["fixed"])
