@@ -14,14 +14,14 @@ from adaptcl.engines.bandwidths import bandwidths
 from adaptcl.engines.heterogeneity import heterogeneity
 from adaptcl.strategies.adaptcl.guards import (
     GuardSettings,
-    differ,
     fastest_time,
     follows_size,
     guarded_pruned_rate,
     guarded_pruned_rates,
     reachable_time,
 )
-from adaptcl.strategies.adaptcl.pruned_rate import Point, interpolate
+from adaptcl.strategies.adaptcl.points import Point
+from adaptcl.strategies.adaptcl.pruned_rate import interpolate
 
 PAPER = GuardSettings(least_speed_up=1.0, grow=False)
 SIZE, TRAIN = 57.19, 24.1
@@ -365,13 +365,3 @@ def test_the_newest_size_that_tells_decides() -> None:
     unsure = [Point(1.0, 40.0, 0.8), Point(0.4, 40.0, 0.8), Point(0.3, 40.0, 0.8)]
     assert follows_size(unsure[1:])
     assert not follows_size(unsure)
-
-
-# Noise ------------------------------------------------------------------------------------------
-
-
-def test_times_differ_if_their_errors_do_not_explain_it() -> None:
-    assert differ(Point(1.0, 10.0), Point(1.0, 10.001))
-    assert not differ(Point(1.0, 10.0), Point(1.0, 10.0))
-    assert not differ(Point(1.0, 10.0, error=3.0), Point(1.0, 24.0, error=4.0))
-    assert differ(Point(1.0, 10.0, error=3.0), Point(1.0, 26.0, error=4.0))

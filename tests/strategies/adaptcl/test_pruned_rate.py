@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from adaptcl.strategies.adaptcl.points import Point
 from adaptcl.strategies.adaptcl.pruned_rate import (
-    Point,
     RateSettings,
     divided_differences,
     interpolate,

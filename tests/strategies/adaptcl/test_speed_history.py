@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adaptcl.strategies.adaptcl.pruned_rate import Point
+from adaptcl.strategies.adaptcl.points import Point
 from adaptcl.strategies.adaptcl.speed_history import (
     SpeedHistory,
     TimeNoise,

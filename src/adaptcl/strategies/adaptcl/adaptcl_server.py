@@ -38,7 +38,8 @@ from adaptcl.records import WorkerRecord
 from adaptcl.settings import redeclared, setting
 from adaptcl.storage import Tree
 from adaptcl.strategies.adaptcl.guards import GuardedRates, GuardSettings, guarded_pruned_rates
-from adaptcl.strategies.adaptcl.pruned_rate import Point, pruned_rates
+from adaptcl.strategies.adaptcl.points import Point
+from adaptcl.strategies.adaptcl.pruned_rate import pruned_rates
 from adaptcl.strategies.adaptcl.pruning_warnings import (
     WarningsOnce,
     warn_harmful_prunings,

@@ -10,11 +10,19 @@ from __future__ import annotations
 import math
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
-from operator import attrgetter
 
 from adaptcl.settings import Unless, setting
-from adaptcl.strategies.adaptcl.pruned_rate import (
+from adaptcl.strategies.adaptcl.points import (
+    ERRORS_FOR_A_LINE,
     Point,
+    by_time,
+    differ,
+    distinct_points,
+    on_line,
+    point_before,
+    points_apart,
+)
+from adaptcl.strategies.adaptcl.pruned_rate import (
     RateSettings,
     learned_rates,
     rate_to_reach,
@@ -23,26 +31,18 @@ from adaptcl.strategies.adaptcl.pruned_rate import (
 
 _MEMORY = 4  # the polynomial goes through at most this many points; more invite Runge's phenomenon
 
-_REACH = 8.0
+_STEEPEST_SLOPE = 8.0
 """The largest plausible ratio of the relative change of retention to the relative gap in time. A
 larger one would mean that less than an eighth of the time depends on the size. (On the paper's
 fastest links, B_max = 30, a seventh does.)"""
 
 _MOST_GROWTH = 1.5  # a retention above this is far beyond the whole model and no answer
 
-_CERTAIN = 3.0  # standard errors by which two mean times must differ to be taken for different
-
-_LIKELY = 2.0  # standard errors by which the times of two sizes must differ for their line to count
-
 _CLEARLY_SMALLER = 0.2
 """Two sizes this far apart (relative) show whether the time depends on the size."""
 
 _NEGLIGIBLE = 0.05
 """If only this share of the time depends on the size, a smaller sub-model is not worth it."""
-
-_SAME = 1e-6  # times or retentions closer than this (relative) are equal
-
-by_time = attrgetter("update_time")
 
 
 @dataclass(frozen=True)
@@ -216,16 +216,6 @@ def is_worth_pruning(
     return speed_up >= ((1 + least_speed_up) / 2 if begun else least_speed_up)
 
 
-def differ(one: Point, other: Point, certainty: float = _CERTAIN) -> bool:
-    """Whether two mean times differ by more than noise.
-
-    On a real network equal workers take a little more or less time. Pruning for that would only
-    make models smaller.
-    """
-    gap = abs(one.update_time - other.update_time)
-    return gap > certainty * math.hypot(one.error, other.error)
-
-
 def follows_size(history: Sequence[Point]) -> bool:
     """Whether a worker's time may depend on its sub-model's size: yes, unless it was seen not to.
 
@@ -245,8 +235,8 @@ def follows_size(history: Sequence[Point]) -> bool:
         if cut < _CLEARLY_SMALLER:
             continue
         share = (large.update_time - small.update_time) / large.update_time / cut
-        doubt = _LIKELY * math.hypot(large.error, small.error) / large.update_time / cut
-        if abs(share) < _NEGLIGIBLE and abs(share) + doubt < 1 / _REACH:
+        doubt = ERRORS_FOR_A_LINE * math.hypot(large.error, small.error) / large.update_time / cut
+        if abs(share) < _NEGLIGIBLE and abs(share) + doubt < 1 / _STEEPEST_SLOPE:
             return False
         if share - doubt > _NEGLIGIBLE:
             return True
@@ -264,7 +254,7 @@ def plausible_retention(history: Sequence[Point], target: float, alpha: float) -
     """
     now = history[-1]
     gap = (now.update_time - target) / now.update_time
-    furthest = min(max(now.retention * (1 - _REACH * gap), 0.0), _MOST_GROWTH)
+    furthest = min(max(now.retention * (1 - _STEEPEST_SLOPE * gap), 0.0), _MOST_GROWTH)
     low, high = sorted((now.retention, furthest))
     points = distinct_points(history)
     clear = points_apart(points)
@@ -274,50 +264,3 @@ def plausible_retention(history: Sequence[Point], target: float, alpha: float) -
             return wanted
     # Line 9, solved for the retention, so that ρ_min and γ_min hold for a first pruning too.
     return now.retention * (1 - gap / alpha)
-
-
-def distinct_points(history: Sequence[Point]) -> list[Point]:
-    """The points, but of equal times or retentions only the newest, as they have no slope."""
-    chosen: list[Point] = []
-    for point in reversed(history):
-        is_equal = any(
-            math.isclose(point.update_time, other.update_time, rel_tol=_SAME)
-            or math.isclose(point.retention, other.retention, rel_tol=_SAME)
-            for other in chosen
-        )
-        if not is_equal:
-            chosen.insert(0, point)
-    return chosen
-
-
-def points_apart(points: Sequence[Point]) -> list[Point]:
-    """The latest point, and those before it whose times noise cannot have made different.
-
-    Between two sizes close together, as a small correction leaves them, noise can make any slope.
-    Along a flat one a worker would be cut far too much.
-    """
-    kept: list[Point] = []
-    for point in reversed(points):
-        if all(differ(each, point, _LIKELY) for each in kept):
-            kept.insert(0, point)
-    return kept
-
-
-def point_before(history: Sequence[Point]) -> Point | None:
-    """The earlier point with which the latest makes a credible line: one that rises."""
-    *earlier, now = points_apart(distinct_points(history))
-    if not earlier:
-        return None
-    before = earlier[-1]
-    rises = (now.update_time > before.update_time) == (now.retention > before.retention)
-    return before if rises else None
-
-
-def on_line(first: Point, second: Point, retention: float) -> Point:
-    """The time at another retention on the line through two points, with its standard error."""
-    reach = (retention - second.retention) / (second.retention - first.retention)
-    return Point(
-        retention,
-        second.update_time + reach * (second.update_time - first.update_time),
-        math.hypot((1 + reach) * second.error, reach * first.error),
-    )

@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from adaptcl.settings import Unless, setting
+from adaptcl.strategies.adaptcl.points import Point
 
 learned_rates = partial(setting, condition=Unless("pruned_rates"))
 """A setting that has no effect where the user gives the pruned rates."""
@@ -66,16 +67,6 @@ class RateSettings:
     def is_pruning_round(self, round_: int) -> bool:
         first = self.first_pruning or self.pruning_interval
         return round_ >= first and (round_ - first) % self.pruning_interval == 0
-
-
-@dataclass(frozen=True)
-class Point:
-    """What was measured of a worker at one size: (γ, φ), and two figures for the guards."""
-
-    retention: float
-    update_time: float
-    error: float = 0.0  # standard error of the mean update time; 0 if unknown
-    flops: float = 1.0  # FLOPs of the sub-model as a share of the whole model's
 
 
 def pruned_rates(

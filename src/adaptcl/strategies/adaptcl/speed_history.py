@@ -16,8 +16,7 @@ from dataclasses import astuple, replace
 from itertools import pairwise
 
 from adaptcl.storage import Tree
-from adaptcl.strategies.adaptcl.guards import by_time, differ, distinct_points, on_line
-from adaptcl.strategies.adaptcl.pruned_rate import Point
+from adaptcl.strategies.adaptcl.points import Point, by_time, differ, distinct_points, on_line
 
 _CHANGED = 0.1
 """A time that differs this much (relative) from the expected one means that the worker has changed.
