@@ -204,7 +204,7 @@ class AdaptCL(Synchronous):
         if settings.literal_algorithm_2:
             return GuardedRates(pruned_rates(known, settings))
         pace = [worker for worker in known if self._is_waiting(worker)]
-        stuck = [w for w, size in self._stuck_at.items() if size == self._retention(w)]
+        stuck = [w for w, retention in self._stuck_at.items() if retention == self._retention(w)]
         reachable = max(self._min_retention(), self._smallest)
         return guarded_pruned_rates(known, pace, stuck, reachable, settings)
 
@@ -287,7 +287,7 @@ class AdaptCL(Synchronous):
             "decisions": self._decisions,
             **self._speeds.snapshot(),
             "pending": [[worker, rate] for worker, rate in self._pending.items()],
-            "floors": [[worker, size] for worker, size in self._stuck_at.items()],
+            "floors": [[worker, retention] for worker, retention in self._stuck_at.items()],
             "is_pruning_worth_it": self._is_pruning_worth_it,
             **self._warnings_once.snapshot(),
         }

@@ -18,18 +18,18 @@ from itertools import pairwise
 from adaptcl.storage import Tree
 from adaptcl.strategies.adaptcl.points import Point, by_time, differ, distinct_points, on_line
 
-_CHANGED = 0.1
+_CHANGE_OF_CONDITIONS = 0.1
 """A time that differs this much (relative) from the expected one means that the worker has changed.
 Curves are not straight, so a smaller difference may be the curve."""
 
-_DOUBT = 2.0
+_NOISE_MARGIN = 2.0
 """Compared with other sizes, noise is taken for this many times the largest seen. The spread of a
 few times can be small by chance, and forgetting without need makes everybody smaller."""
 
-_WORTH = 4.0
+_TYPICAL_WEIGHT = 4.0
 """The typical noise of all workers counts as much as this many more times of the worker itself."""
 
-_ENOUGH = 8  # how many pairs of times of the same task it takes to learn the typical noise
+_PAIRS_NEEDED = 8  # pairs of times of the same task that it takes to learn the typical noise
 
 _MEDIAN_STEP = 0.6745 * math.sqrt(2)
 """The median distance of two draws from a normal distribution, in its standard deviations."""
@@ -58,8 +58,8 @@ class SpeedHistory:
         self._noise.learn(self.times)
         for worker, times in enumerate(self.times):
             if times:
-                kept, flops = size(worker)
-                point = Point(kept, statistics.fmean(times), self._noise.error(times), flops)
+                retention, flops = size(worker)
+                point = Point(retention, statistics.fmean(times), self._noise.error(times), flops)
                 self.points[worker] = self._remember(self.points[worker], point)
 
     def snapshot(self) -> dict[str, Tree]:
@@ -100,7 +100,7 @@ def _contradicts_curve(point: Point, others: Sequence[Point]) -> bool:
     FLOPs. The line through the last two sizes may allow less. Within these bounds a curve may bend.
     """
     known = distinct_points(others)
-    noise = _DOUBT * max(each.error / each.update_time for each in (*known, point))
+    noise = _NOISE_MARGIN * max(each.error / each.update_time for each in (*known, point))
     point, *known = [replace(p, error=noise * p.update_time) for p in (point, *known)]
     last = known[-1]
     allowed = [
@@ -120,7 +120,7 @@ def _contradicts(point: Point, allowed: Sequence[Point]) -> bool:
         return False
     bound = low if point.update_time < low.update_time else high
     gap = abs(point.update_time - bound.update_time)
-    return gap > _CHANGED * bound.update_time and differ(point, bound)
+    return gap > _CHANGE_OF_CONDITIONS * bound.update_time and differ(point, bound)
 
 
 # Noise ------------------------------------------------------------------------------------------
@@ -149,7 +149,7 @@ class TimeNoise:
             return
         for times in repeated:
             self._steps += [abs(math.log(second / first)) for first, second in pairwise(times)]
-        if len(self._steps) >= _ENOUGH:
+        if len(self._steps) >= _PAIRS_NEEDED:
             # The median, because a worker that has really changed must not count for all.
             self._typical = statistics.median(self._steps) / _MEDIAN_STEP
             self._steps = []
@@ -161,7 +161,9 @@ class TimeNoise:
         if not self._is_exact:
             typical = self._typical * statistics.fmean(times)
             squares = (count - 1) * spread**2
-            spread = math.sqrt((_WORTH * typical**2 + squares) / (_WORTH + count - 1))
+            spread = math.sqrt(
+                (_TYPICAL_WEIGHT * typical**2 + squares) / (_TYPICAL_WEIGHT + count - 1)
+            )
         return spread / math.sqrt(count)
 
     def snapshot(self) -> Tree:
