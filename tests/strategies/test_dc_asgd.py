@@ -107,8 +107,8 @@ def test_epsilon_stands_under_the_root(one_weight: Jobs, answered: Answers) -> N
     for task in (fresh, stale):
         strategy.receive(answered(task, weight(-0.1 * g)))
     # MeanSquare = g² = 1e-8 is a tenth of ε, and the drift is the first commit.
-    strength = 1e5 / (g**2 + 1e-7) ** 0.5
-    expected = -0.1 * g - 0.1 * (g + strength * g**2 * (-0.1 * g))
+    lambda_t = 1e5 / (g**2 + 1e-7) ** 0.5
+    expected = -0.1 * g - 0.1 * (g + lambda_t * g**2 * (-0.1 * g))
     assert strategy.model()["weight"].item() == pytest.approx(expected, rel=1e-4)
 
 

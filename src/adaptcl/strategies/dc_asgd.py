@@ -101,9 +101,9 @@ class DCASGD(Asynchronous):
             gradient = (task.state[name] - update.state[name]) / length
             square = gradient.square()
             mean_square = torch.lerp(square, mean_square, settings.mean_square_decay)
-            strength = settings.lambda_0 / (mean_square + _EPSILON).sqrt()
+            lambda_t = settings.lambda_0 / (mean_square + _EPSILON).sqrt()
             drift = self.state[name] - task.state[name]
-            step = gradient + strength * square * drift
+            step = gradient + lambda_t * square * drift
             state[name] = torch.sub(self.state[name], step, alpha=server_step)
             self._mean_square[name] = mean_square
         self.state = state
