@@ -53,6 +53,19 @@ def test_a_gradient_is_the_mean_of_the_steps_of_a_commit(
     assert strategy.model()["weight"].item() == pytest.approx(1 - 0.3 * 1)
 
 
+@pytest.mark.parametrize(("accumulation", "steps"), [(2, 3), (4, 2), (9, 1)])
+def test_batches_whose_gradients_are_averaged_into_one_step_are_one_step(
+    one_weight: Jobs, answered: Answers, accumulation: int, steps: int
+) -> None:
+    recipe = Recipe(epochs=1.5, learning_rate=0.1, batch_size=4, accumulation=accumulation)
+    settings = DCASGDSettings(lambda_0=0.0, dc_learning_rate=0.3, commit_epochs=1.5)
+    strategy = DCASGD(one_weight(1, 1, start=1.0, recipe=recipe), settings)
+    (task,) = strategy.start().tasks
+    # 16 samples are 6 batches of 4 in 1.5 epochs, each step went 0.1·g with g = 1.
+    strategy.receive(answered(task, weight(1 - 0.1 * steps), samples=16))
+    assert strategy.model()["weight"].item() == pytest.approx(1 - 0.3 * 1)
+
+
 def test_a_learning_rate_that_decays_has_decayed_as_far_after_as_many_epochs(
     one_weight: Jobs, answered: Answers
 ) -> None:

@@ -23,6 +23,7 @@ counts as trained, including the second name of a tied one.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -92,8 +93,10 @@ class DCASGD(Asynchronous):
     def merge(self, update: Update, task: Task, staleness: int) -> None:
         """Take a step along the gradient, corrected for how far the model has moved."""
         settings, recipe = self.settings, self.job.recipe.in_round(task.round)
+        # The last step of a commit may have fewer mini-batches.
+        steps = math.ceil(task.mini_batch_count(update.samples) / recipe.accumulation)
         # A commit without a step holds only what a codec still had to send.
-        length = recipe.learning_rate * max(1, task.mini_batch_count(update.samples))
+        length = recipe.learning_rate * max(1, steps)
         server_step = settings.dc_learning_rate or recipe.learning_rate
         measured = {n: tensor for n, tensor in self.state.items() if n not in self._mean_square}
         state = {**self.state, **mix_statistics(measured, update.state, 1 / self.job.workers)}
