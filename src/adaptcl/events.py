@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from torch import nn
+
 from adaptcl.records import RoundRecord, Summary
 from adaptcl.training.metrics import Measure
 from adaptcl.training.update_time import Timing
@@ -69,6 +71,9 @@ class RoundFinished:
     """A round is closed and its record is final."""
 
     record: RoundRecord
+    model: Callable[[], nn.Module] | None = field(default=None, repr=False, compare=False)
+    """Makes the model that the run would deliver after this round, a copy in evaluation mode. It is
+    there in every run; call it before the listener returns, because the run goes on."""
 
 
 @dataclass(frozen=True)

@@ -12,10 +12,12 @@ from typing import Any
 import pytest
 
 import adaptcl
+from adaptcl.data import as_samples
 from adaptcl.errors import RunFolderError, SettingError
 from adaptcl.events import Event, RoundFinished, RunFinished, RunStarted, TaskSent
 from adaptcl.runs.files.folder import RunFolder
-from tests.runs.small_runs import CutOffError, assert_same, cut_off_after, small_run
+from adaptcl.training.evaluation import accuracy
+from tests.runs.small_runs import CutOffError, assert_same, clouds, cut_off_after, small_run
 
 JOB: dict[str, Any] = {"strategy": "fedavg", "rounds": 5}
 
@@ -161,6 +163,19 @@ def test_a_listener_may_ask_at_any_event_and_the_round_is_finished(
     assert found.summary.stopped_by == "listener"
     assert [record.round for record in found.rounds] == [1]
     assert found.rounds[0].accuracy is not None
+
+
+def test_a_listener_gets_the_model_of_the_round_that_is_tested(tmp_path: Path) -> None:
+    test, found = clouds(60, 1), list[float]()
+    samples = as_samples(test)
+
+    def judge(event: Event) -> None:
+        if isinstance(event, RoundFinished) and event.model is not None:
+            found.append(accuracy(event.model(), samples))
+
+    result = run(tmp_path / "run", test=test, listeners=[judge])
+    assert found == [record.accuracy for record in result.rounds]
+    assert len({*found}) > 1
 
 
 def test_a_listener_that_fails_is_reported_once_and_dropped(tmp_path: Path) -> None:

@@ -95,7 +95,13 @@ def _run(
         best = BestModel(folder, evaluator, strategy, records, measure)
         widths = CurrentSubModels(folder, workload.units, strategy)
         needed += [folder, StatusFile(folder.path), best, widths]
-    tell = Listeners(needed, listeners, stop_rule)
+    tell_all = Listeners(needed, listeners, stop_rule)
+
+    def tell(event: Event) -> None:
+        if isinstance(event, RoundFinished):
+            event = replace(event, model=lambda: workload.model_with(evaluator.delivered(strategy)))
+        tell_all(event)
+
     name = job.model if job.model != FROM_PYTHON else type(workload.model).__name__
     counts = (job.workers, strategy.rounds, len(records))
     tell(RunStarted(job.strategy, name, job.data, *counts, measure, session.clock))
