@@ -234,6 +234,11 @@ def test_what_a_run_warns_of_is_a_python_warning() -> None:
         run(strategy="adaptcl", pruning="index", **harmful, **table)
 
 
+def test_a_clock_on_which_links_take_nearly_all_the_time_is_warned_of() -> None:
+    with pytest.warns(adaptcl.AdaptCLWarning, match="how fast workers train hardly matters"):
+        run(strategy="fedavg", rounds=1, train_time=1e-6)
+
+
 def test_a_warning_points_at_the_line_that_called() -> None:
     with pytest.warns(adaptcl.AdaptCLWarning) as warned:
         adaptcl.run(nn.Linear(6, 4), TEST, TEST, workers=2, strategy="heterofl", rounds=1, mixing=1)

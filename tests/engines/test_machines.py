@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -35,6 +37,8 @@ def test_links_are_dealt_in_turn_and_differ_by_direction(units: UnitMap, make: M
     # 3G carries 6 megabits a second down and 1.3 up.
     assert timing.send == pytest.approx(8 * MIB / 1e6)
     assert timing.receive == pytest.approx(6 / 1.3 * 8 * MIB / 1e6)
+    told = environment.whole_updates(6 * MIB, 6 * MIB)[1]
+    assert (told.send, told.receive) == pytest.approx((timing.send, timing.receive))
 
 
 def test_devices_train_at_their_speed_and_have_equal_links(make: Make) -> None:
@@ -44,6 +48,17 @@ def test_devices_train_at_their_speed_and_have_equal_links(make: Make) -> None:
     assert {round(link.down, 9) for link in environment.links} == {2.0}
     assert DEVICES["laptop"] == 1
     assert all(faster > slower for faster, slower in itertools.pairwise(DEVICES.values()))
+
+
+def test_the_document_tells_the_numbers_and_the_source_of_every_link_and_device() -> None:
+    document = Path(__file__).parents[2] / "docs" / "environments.md"
+    row = re.compile(r"^\| `(\S+)` \| ([\d.]+) \| ([\d.]+) \| \w", re.MULTILINE)
+    told = {name: (float(a), float(b)) for name, a, b in row.findall(document.read_text("utf-8"))}
+    megabits = 8 * MIB / 1e6
+    assert told.keys() == {*LINKS, *DEVICES}
+    for name, link in LINKS.items():
+        assert told[name] == pytest.approx((link.down * megabits, link.up * megabits))
+    assert {name: told[name][0] for name in DEVICES} == DEVICES
 
 
 @pytest.mark.parametrize(
