@@ -28,6 +28,7 @@ ROUNDS = st.builds(
             pruned_rate=FRACTIONS,
             importance_lost=st.none() | FRACTIONS,
             loss_jump=st.none() | FRACTIONS,
+            train_loss=st.none() | FRACTIONS,
         ),
         max_size=3,
     ).map(tuple),
@@ -35,6 +36,7 @@ ROUNDS = st.builds(
     missing=st.lists(st.integers(0, 9), max_size=3).map(tuple),
     bytes_sent=st.none() | st.integers(0, 2**40),
     bytes_received=st.none() | st.integers(0, 2**40),
+    test_loss=st.none() | FRACTIONS,
 )
 SUMMARY = Summary(
     strategy="adaptcl",
