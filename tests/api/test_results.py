@@ -62,6 +62,7 @@ def test_a_sweep_has_a_result_and_a_folder_for_each_run_and_figures_of_all(
     assert "<td style='text-align:left'>adaptcl, 2 runs</td>" in table._repr_html_()
     assert str(adaptcl.compare(out)) == str(table)
     assert list(results.to_dataframe()["seed"]) == [1, 1, 2, 2]
+    assert results.plot("heterogeneity").axes[0].get_title(loc="right").endswith("of 2 runs")
 
 
 def test_results_without_a_folder_are_compared_too(result: adaptcl.Result) -> None:
@@ -165,6 +166,8 @@ def test_one_failing_run_of_a_sweep_is_named_and_the_others_go_on(
         f"in round {failed.round} ({failed.folder}): RuntimeError: out of luck"
     )
     assert [each.summary.seed for each in results] == [2]
+    assert repr(results).endswith(f"\n{failed}")
+    assert results._repr_html_().endswith(f"<p>{failed}</p>")
     assert "RuntimeError: out of luck" in capsys.readouterr().err
     again = adaptcl.sweep(Touchy(), TRAIN, TEST, out=tmp_path, resume=True, **settings)
     assert [each.summary.seed for each in again] == [1, 2]

@@ -95,10 +95,11 @@ def test_the_table_can_be_written_as_csv(command: Command, refused: Refused, run
 
 
 @pytest.mark.slow
-def test_run_resume_and_compare_show_the_same_table(command: Command) -> None:
+def test_run_resume_and_compare_show_the_same_table_and_verdict(command: Command) -> None:
     def table(*words: str) -> list[str]:
         lines = command(*words)[1].splitlines()
-        return [line for line in lines if line.startswith(("┃", "│"))]
+        assert lines[-1].startswith("verdict  ")
+        return [line for line in lines if line.startswith(("┃", "│", "verdict"))]
 
     job = ["--model=small", "--data=digits", "--workers=2", "--rounds=1", "--epochs=0.1"]
     whole = table("run", *job, "--strategy", "fedavg,adaptcl", "--out", "both")

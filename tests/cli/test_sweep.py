@@ -113,8 +113,11 @@ def test_one_failing_run_of_several_is_named_and_the_others_run(command: Command
         r"`adaptcl resume both/fedavg` goes on with them.\n$",
         errors,
     )
-    status, output, _ = command("resume", "both/fedavg", "--figures", "none")
+    Path("my_listener.py").write_text(LISTENER)
+    listening = ("--listen", "my_listener:listen", "--figures", "none")
+    status, output, _ = command("resume", "both/fedavg", *listening)
     assert status == 0
+    assert "RunFinished" in sys.modules["my_listener"].heard
 
 
 def test_a_list_of_values_is_for_a_sweep_and_of_strategies_for_a_run_too(
