@@ -56,6 +56,8 @@ def test_the_clock_of_the_default_preset_is_for_its_own_job_only(
          "0xff in position 9: invalid start byte."),
         (b"preset = 'best'\n", "preset is 'best', but it must be one of " + ", ".join(presets())
          + "."),
+        (b"preset = 'defualt'\n", "preset is 'defualt', but it must be one of "
+         + ", ".join(presets()) + "; did you mean 'default'?"),
         (b"preset = 3\n", "preset is 3, but it must be one of " + ", ".join(presets()) + "."),
     ],
 )  # fmt: skip

@@ -33,7 +33,9 @@ def test_a_packed_file_is_loaded_by_its_path(tmp_path: Path, colour: DataSet) ->
     assert load(str(pack(colour, tmp_path / "waves.npz"))).classes == colour.classes
 
 
-def test_an_unknown_name_is_answered_with_the_known_ones() -> None:
+def test_an_unknown_name_is_answered_with_the_known_ones_and_the_nearest() -> None:
+    with pytest.raises(SettingError, match="did you mean 'digits'"):
+        load("digit")
     for name in ("cifar", "", "a/b:c", "no such"):
         with pytest.raises(SettingError, match="there are fashion, digits, cifar10"):
             load(name)

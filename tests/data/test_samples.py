@@ -101,6 +101,8 @@ def test_samples_that_do_not_fit_are_refused() -> None:
         (torch.tensor([[1.0], [float("nan")]]), LABELS[:2], "NaN"),
         (torch.tensor([[1.0], [float("inf")]]), LABELS[:2], "infinite"),
         (IMAGES, LABELS - 1, "label -1"),
+        (IMAGES, LABELS * 5_000_000, "label 10,000,000, that of sample 2, and only 3 different"),
+        (IMAGES, LABELS * 10**9, "label 2,000,000,000, that of sample 2, and only 3 different"),
         (IMAGES, LABELS.float() / 0, "Targets hold NaN or infinite values, in 5 of 5"),
         ((IMAGES.float(), IMAGES[:4].float()), LABELS, "have 5, 4 samples"),
         ((IMAGES, LABELS), LABELS, "convert them to float"),
