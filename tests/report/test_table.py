@@ -106,13 +106,14 @@ def unbroken(lines: Sequence[str]) -> list[list[str]]:
     return rows
 
 
+@pytest.mark.parametrize("width", [60, 80])
 @pytest.mark.parametrize("count", [1, 5])
-def test_a_terminal_of_80_columns_gets_every_number_in_one_piece(
-    make_run: MakeRun, count: int
+def test_a_narrow_terminal_gets_every_number_in_one_piece(
+    make_run: MakeRun, count: int, width: int
 ) -> None:
     runs = [make_run(str(place), strategy=f"method-{place}", adapts=True) for place in range(count)]
-    lines = printed(80, runs)
-    assert max(map(len, lines)) <= 80
+    lines = printed(width, runs)
+    assert max(map(len, lines)) <= width
     lines_of_cells = unbroken(lines)
     for place, name in enumerate(table_of(runs).headings[1:], start=1):
         shown = [cell for row in lines_of_cells if row[0] == name for cell in row[1:]]
@@ -150,6 +151,14 @@ def test_numbers_too_long_for_the_terminal_are_wrapped_and_not_lost(
     lines = printed(width, runs, over_seeds=True)
     assert max(map(len, lines)) <= width
     assert "66.62" in "".join(lines)
+
+
+def test_the_words_of_the_paper_are_explained_below_the_table(make_run: MakeRun) -> None:
+    words = table_of([make_run("a"), make_run("b", strategy="adaptcl")]).notes[0]
+    beginnings = [each.partition(":")[0] for each in words.split("; ")]
+    assert beginnings == ["fedavg-s", "virtual time", "parameters saved", "H"]
+    assert "1 − retention, the share that workers keep" in words
+    assert "fedavg-s" not in table_of([make_run("c", strategy="fedavg")]).notes[0]
 
 
 def test_notes_stand_below_the_table(make_run: MakeRun) -> None:
