@@ -42,13 +42,21 @@ def test_a_run_shows_its_progress_its_result_its_folder_and_settings_without_eff
     assert Path("here/figures/overview.png").exists()
 
 
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (["describe"], "tracing small"),
+        (["forecast"], "tracing small and computing the times of adaptcl"),
+        (["run", "--figures", "none"], "tracing small and timing its training"),
+    ],
+)
 def test_what_takes_a_moment_is_named_on_a_terminal_meanwhile(
-    command: Command, monkeypatch: pytest.MonkeyPatch
+    command: Command, monkeypatch: pytest.MonkeyPatch, words: list[str], named: str
 ) -> None:
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)
-    _, _, errors = command("describe", *SMALL)
+    _, _, errors = command(*words, *SMALL)
     assert "starting …\r\033[K" in errors
-    assert "tracing small …\r\033[K" in errors
+    assert f"{named} …\r\033[K" in errors
 
 
 def test_a_settings_file_may_begin_with_a_byte_order_mark(command: Command) -> None:

@@ -119,6 +119,20 @@ def test_a_terminal_without_unicode_is_written_to_all_the_same(tmp_path: Path) -
         assert len(told.stdout) > 100
 
 
+@pytest.mark.slow
+def test_a_locale_without_unicode_can_have_a_folder_with_any_name(tmp_path: Path) -> None:
+    words = [*SMALL, "--rounds", "1", "--samples", "60", "--figures", "none", "--out", "dürr"]
+    posix = {**QUIET, "LC_ALL": "POSIX", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    del posix["PYTHONIOENCODING"]
+    done = subprocess.run(
+        [sys.executable, "-m", "adaptcl", "run", *words],
+        cwd=tmp_path, env=posix, capture_output=True, timeout=120,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert b"run      d??rr\n" in done.stdout
+    assert (tmp_path / "dürr" / "summary.json").exists()
+
+
 def test_the_command_is_installed() -> None:
     script = Path(sys.executable).with_name("adaptcl")
     told = subprocess.run([script, "--version"], capture_output=True, env=QUIET, timeout=60)

@@ -106,14 +106,13 @@ def unbroken(lines: Sequence[str]) -> list[list[str]]:
     return rows
 
 
-@pytest.mark.parametrize("width", [60, 80])
 @pytest.mark.parametrize("count", [1, 5])
-def test_a_narrow_terminal_gets_every_number_in_one_piece(
-    make_run: MakeRun, count: int, width: int
+def test_a_terminal_of_60_columns_gets_every_number_in_one_piece(
+    make_run: MakeRun, count: int
 ) -> None:
     runs = [make_run(str(place), strategy=f"method-{place}", adapts=True) for place in range(count)]
-    lines = printed(width, runs)
-    assert max(map(len, lines)) <= width
+    lines = printed(60, runs)
+    assert max(map(len, lines)) <= 60
     lines_of_cells = unbroken(lines)
     for place, name in enumerate(table_of(runs).headings[1:], start=1):
         shown = [cell for row in lines_of_cells if row[0] == name for cell in row[1:]]

@@ -14,7 +14,9 @@ from adaptcl.codecs.plain import Plain
 from adaptcl.config import Config
 from adaptcl.errors import SettingError
 from adaptcl.report.table import forecast_table
-from adaptcl.runs.forecast import Forecast, forecast
+from adaptcl.runs.forecast import Forecast, forecast, forecast_workload
+from adaptcl.runs.simulated_session import simulated_session
+from adaptcl.runs.workload import load_workload
 from adaptcl.units import trace
 
 WORKERS, SHAPE = 4, (1, 8, 8)
@@ -212,6 +214,13 @@ def test_a_model_that_can_be_cut_far_enough_is_not() -> None:
     assert min(found.retention) < 1
     assert found.warnings == ()
     assert len(forecast_table([found]).notes) == 1  # its words alone
+
+
+def test_nothing_is_warned_of_in_the_default_job() -> None:
+    chosen = config.configure(config.over_preset(None))
+    workload = load_workload(chosen.job)
+    assert simulated_session(chosen, workload).warnings == ()
+    assert forecast_workload(chosen, workload).warnings == ()
 
 
 def test_a_model_with_tied_and_frozen_tensors_is_forecast_too() -> None:
