@@ -93,6 +93,7 @@ def test_a_sweep_makes_every_run_shows_one_table_and_goes_on_where_it_stopped(
     assert status == 2
     assert "fedavg-s with seed 1 failed before its first round (runs/grid/fedavg-s" in errors
     assert "learning_rate was" in errors
+    assert errors.endswith("`adaptcl sweep grid.toml --out runs/grid` goes on with them.\n")
 
 
 def test_one_failing_run_of_several_is_named_and_the_others_run(command: Command) -> None:

@@ -86,6 +86,13 @@ def test_pairs_and_map_data_sets_become_the_same_samples() -> None:
         assert torch.equal(labels, LABELS)
 
 
+def test_an_array_on_disk_is_read_in_any_order() -> None:
+    order = torch.tensor([2, 0, 3, 2])
+    inputs, labels = as_samples((Stored(INPUTS.numpy()), LABELS)).batch(order)
+    assert torch.equal(inputs, INPUTS[order])
+    assert torch.equal(labels, LABELS[order])
+
+
 def test_two_samples_in_a_list_are_not_mistaken_for_inputs_and_labels() -> None:
     samples = as_samples(Listed((INPUTS[0], 1), (INPUTS[1], 0)))
     assert samples.labels.tolist() == [1, 0]
@@ -105,6 +112,8 @@ def test_images_come_in_every_usual_layout() -> None:
     ):
         assert torch.equal(as_samples(source).inputs, wanted)
     assert torch.equal(as_samples((pixels[..., 0], [0, 1])).inputs, wanted[:, :1])
+    for mode, channels in (("1", 1), ("LA", 1), ("P", 3), ("RGBA", 3)):
+        assert as_samples(([Image.new(mode, (6, 4))], [0])).shape == (channels, 4, 6)
 
 
 def test_names_as_labels_are_numbered_in_their_order() -> None:
@@ -141,8 +150,12 @@ def test_what_cannot_be_read_as_samples_is_refused() -> None:
         (Listed((INPUTS[0], 0), (INPUTS[1, :2], 0)), r"Sample 1 .* \[2\], but sample 0 .* \[3\]"),
         (Listed((INPUTS[0], 0), (INPUTS[1].double(), 0)), r"Sample 1 is float64 \[3\]"),
         (Listed(INPUTS[0]), r"Sample 0 is a Tensor of float32 of the shape \[3\], not a pair"),
+        (Listed((INPUTS[0], 0, 1, 2)), "Sample 0 is a tuple of 4, the first a Tensor .*, not a"),
+        (([Image.new("I", (6, 4))], [0]), "An image has pixels of the kind I; only 8-bit can be"),
         (Listed(("cat.png", 0)), r"The input of sample 0 is a str \('cat\.png'\), not a tensor"),
         (Listed({"text": "Hi", "label": 0}), r"'text' of sample 0 is a str \('Hi'\)"),
+        (Listed((INPUTS[0], {"a": 1})), "label of sample 0 is a dict with 'a', not one class"),
+        (Listed((INPUTS[0], FRAME)), "is a DataFrame with the columns a, target, b, c, not one"),
         (Listed((INPUTS[0], None)), "label of sample 0 is None, not one class number or name"),
         (Listed((INPUTS[0], torch.tensor([0, 1]))), r"int64 of the shape \[2\], not one class"),
         (Listed((INPUTS[0], torch.tensor(0.5))), "that of sample 0 is 0.5; to learn numbers"),
