@@ -181,6 +181,7 @@ def test_random_samples_are_drawn_anew_for_every_batch_and_alike_for_the_same() 
     order = torch.tensor([5, 3, 8])
     first, labels = samples.batch(order)
     assert torch.equal(labels, ALTERNATING[order])
+    torch.rand(1), random.random(), np.random.rand()  # whatever others draw meanwhile
     assert torch.equal(samples.batch(order)[0], first)
     assert not torch.equal(samples.batch(order.flip(0))[0][1], first[1])  # at the same place
     assert torch.allclose(first.mean(1) - order, torch.full((3,), 0.15), atol=0.15)
