@@ -34,6 +34,14 @@ def test_the_model_of_the_best_test_is_kept_beside_the_last(tmp_path: Path) -> N
         adaptcl.load(tmp_path / "run", model=found.model, best=True, worker=1)
 
 
+def test_of_equal_tests_the_model_of_the_first_is_kept(tmp_path: Path) -> None:
+    found = small_run(tmp_path / "run", rounds=4, **JOB)
+    assert found.summary.best_round == 1
+    first = small_run(tmp_path / "first", rounds=1, **JOB).model.state_dict()
+    kept = adaptcl.load(tmp_path / "run", model=found.model, best=True).model.state_dict()
+    assert all(torch.equal(kept[name], tensor) for name, tensor in first.items())
+
+
 @pytest.mark.slow
 def test_a_run_made_longer_keeps_the_best_model_of_all_its_rounds(tmp_path: Path) -> None:
     best = small_run(tmp_path / "whole", rounds=6, **JOB).summary.best_round
