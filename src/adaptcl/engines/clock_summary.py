@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from adaptcl.codecs.codec import Codecs
+from adaptcl.engines.bandwidths import Link
 from adaptcl.engines.environment import Environment
-from adaptcl.engines.machines import Link
 from adaptcl.training import Recipe, Task, Timing
 from adaptcl.training.wire.encoding import model_size, update_size
 from adaptcl.units import UnitMap

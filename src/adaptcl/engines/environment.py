@@ -15,9 +15,8 @@ from pathlib import Path
 
 import torch
 
-from adaptcl.engines.bandwidths import MIB, bandwidths
+from adaptcl.engines.bandwidths import DEVICES, LINKS, MIB, REFERENCE, Link, bandwidths
 from adaptcl.engines.conditions import Conditions, read_conditions
-from adaptcl.engines.machines import DEVICES, LINKS, REFERENCE, Link
 from adaptcl.errors import SettingError
 from adaptcl.seeds import generator
 from adaptcl.settings import AllOf, Beside, Unless, With, setting

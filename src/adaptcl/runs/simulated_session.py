@@ -14,10 +14,10 @@ from adaptcl.engines.clock_summary import describe_clock, lopsided, whole_update
 from adaptcl.engines.environment import Environment
 from adaptcl.engines.simulation import LocalWorkers, SimulatedTransport
 from adaptcl.pruning import WorkerOrder, custom_worker_orders
-from adaptcl.runs.checked_strategy import checked_strategy, own_optimizer
 from adaptcl.runs.session import Session
 from adaptcl.runs.training_profile import measured_profile
 from adaptcl.runs.workload import Workload
+from adaptcl.runs.workload_check import checked_strategy, custom_optimizer_of
 from adaptcl.training.devices import side_by_side_on_a_gpu, trainers
 from adaptcl.training.randomness import draws_randomness
 from adaptcl.training.worker import Worker
@@ -74,7 +74,7 @@ def _simulation(
 ) -> SimulatedTransport:
     model, units, parts = workload.model, workload.units, workload.worker_samples
     random = draws_randomness(model, workload.example())
-    optimizer, schedule = own_optimizer(config, workload)
+    optimizer, schedule = custom_optimizer_of(config, workload)
     made = trainers(model, units, parts, config.job.precision, workload.objective, optimizer)
     workers = [
         Worker(
