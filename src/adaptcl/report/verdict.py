@@ -25,6 +25,9 @@ def verdict(comparison: Comparison) -> str:
             f"with {_written(_late_value(nearest, measure), measure)}."
         )
     first, *others = sorted(reached, key=_rank)
+    leader = _leader_at_equal_time(comparison)
+    if first.is_baseline and leader is not None:
+        return _ahead_but_short(comparison, leader, first)
     beginning = (
         f"{first.group.label} was fastest to {_target(comparison, first)}: "
         f"{duration(fmean(first.target_times_s))}"
@@ -35,7 +38,7 @@ def verdict(comparison: Comparison) -> str:
     rest = "nothing else reached it"
     if others:
         rest = f"{others[0].group.label} came next, {_how_much_faster(others[0], first)}"
-    return f"{beginning}; {rest}{_ahead_at_equal_time(comparison)}."
+    return f"{beginning}; {rest}."
 
 
 def _at_equal_time(comparison: Comparison, row: ComparisonRow) -> str:
@@ -47,14 +50,26 @@ def _at_equal_time(comparison: Comparison, row: ComparisonRow) -> str:
     return f"; at {short_duration(comparison.at_time_s)} {_points(gain, comparison)} {where}"
 
 
-def _ahead_at_equal_time(comparison: Comparison) -> str:
-    """Who leads the baseline at equal time, perhaps because it ran no longer than that."""
+def _leader_at_equal_time(comparison: Comparison) -> ComparisonRow | None:
+    """Who is furthest ahead of the baseline at equal time; None if nobody is."""
     leading = [row for row in comparison.rows if row.gains and fmean(row.gains) > 0]
-    if not leading or comparison.at_time_s is None:
-        return ""
-    row = max(leading, key=lambda each: fmean(each.gains))
-    points = _points(fmean(row.gains), comparison)
-    return f"; but at {short_duration(comparison.at_time_s)} {row.group.label} was {points} ahead"
+    return max(leading, key=lambda each: fmean(each.gains), default=None)
+
+
+def _ahead_but_short(comparison: Comparison, row: ComparisonRow, baseline: ComparisonRow) -> str:
+    """About a method that is ahead, but did not come to the target with all of its seeds."""
+    assert comparison.at_time_s is not None
+    ahead = (
+        f"At {short_duration(comparison.at_time_s)} {row.group.label} is "
+        f"{_points(fmean(row.gains), comparison)} ahead of {baseline.group.label}"
+    )
+    if row.target_times_s:
+        return f"{ahead}, and {_how_much_faster(row, baseline)} to {_target(comparison, row)}."
+    reached = duration(fmean(baseline.target_times_s))
+    return (
+        f"{ahead}. It did not reach {_target(comparison, row)}, for which {baseline.group.label} "
+        f"took {reached}: give both the same time (`max_virtual_time`) and rounds enough."
+    )
 
 
 def _points(gain: float, comparison: Comparison) -> str:
