@@ -28,16 +28,17 @@ def described(units: UnitMap, profile_measured: bool = False, **settings: object
 def test_the_clock_is_told_in_one_line_with_the_shares_of_an_update(units: UnitMap) -> None:
     size = Environment(build(EnvironmentSettings, {}), units, 2, 1.0, 1).whole_bytes / MIB
     # The fastest worker needs ten seconds each way, and σ makes the slowest need 30.
-    line = described(units, train_time=20.0, bandwidth_max=size / 10, sigma=2.0)
+    line = described(units, train_time=20.0, flops_share=0.5, bandwidth_max=size / 10, sigma=2.0)
     assert line == (
-        f"training takes 20 s, links carry {size / 30:.2g} to {size / 10:.2g} MiB/s; an update of "
-        "the whole model 40 s (send 25%, train 50%, receive 25%) to 80 s (send 38%, train 25%, "
-        "receive 38%)"
+        "training takes 20 s, 50% of it in proportion to the sub-model's FLOPs; links carry "
+        f"{size / 30:.2g} to {size / 10:.2g} MiB/s; an update of the whole model 40 s (send 25%, "
+        "train 50%, receive 25%) to 80 s (send 38%, train 25%, receive 38%)"
     )
     line = described(units, True, train_time=0.25, links=("3g",), devices=("laptop", "phone"))
     assert line.startswith(
-        "training takes 0.25 to 0.49 s by a measurement on this machine, links carry 0.72 MiB/s "
-        "down and 0.15 MiB/s up; an update of the whole model 0.2"
+        "training takes 0.25 to 0.49 s by a measurement on this machine, 0% of it in proportion to "
+        "the sub-model's FLOPs; links carry 0.72 MiB/s down and 0.15 MiB/s up; an update of the "
+        "whole model 0.2"
     )
     line = described(units, training_time="measured", bandwidths=(1.0, 2.0))
     assert line == "training takes as long as it really does, links carry 1 to 2 MiB/s"

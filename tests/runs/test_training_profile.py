@@ -165,5 +165,5 @@ def test_a_forecast_of_another_model_is_made_with_its_measured_time(
     assert (status, errors) == (0, "")
     assert stopwatch == [1]
     assert output.startswith("clock: training takes 1 s by a measurement on this machine")
-    assert command("forecast", "--rounds", "2")[1].startswith("clock: training takes 20 s, links")
+    assert command("forecast", "--rounds", "2")[1].startswith("clock: training takes 20 s, 80% of")
     assert stopwatch == [1]

@@ -196,7 +196,7 @@ def test_as_text_it_is_a_table(net: nn.Module, images: Tensor) -> None:
         "two.1     Conv2d     12           0  fixed by a pattern",
         "shortcut  Conv2d     12           0  fixed by a pattern",
         "773 of 965 parameters (80.1 %) can be cut; no sub-model retains less than 19.9 %, "
-        "or a little more if cut to a `width_multiple`",
+        "or a little more where blocks are cut (`width_multiple`)",
     ]
 
 

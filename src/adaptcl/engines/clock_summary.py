@@ -43,7 +43,10 @@ def describe_clock(
         took += f" to {_in_shares(slowest)}"
     source = " by a measurement on this machine" if profile_measured else ""
     trains = _span([each.train for each in updates], "s")
-    return f"training takes {trains}{source}, {links}; an update of the whole model {took}"
+    shrinks = f"{environment.flops_share:.0%} of it in proportion to the sub-model's FLOPs"
+    return (
+        f"training takes {trains}{source}, {shrinks}; {links}; an update of the whole model {took}"
+    )
 
 
 def lopsided(updates: Sequence[Timing]) -> str | None:

@@ -146,6 +146,7 @@ class Environment:
         self.whole_bytes = size_bytes(units, units.everything())
         # σ compares whole rounds, so t_train covers the run's epochs, not the profile's.
         self.train_time = settings.train_time * epochs / settings.profile_epochs
+        self.flops_share = settings.flops_share
         self.links = _links(settings, self.whole_bytes / MIB, self.train_time, workers)
         self._speeds = _speeds(settings, workers)
         mean = sum(samples) / workers
@@ -227,7 +228,7 @@ class Environment:
         work = first * self._relative_flops(task.kept)
         if first < 1:
             work += (1 - first) * self._relative_flops(after)
-        share = self._settings.flops_share
+        share = self.flops_share
         epochs = task.recipe.epochs / self._settings.profile_epochs
         seconds = self._settings.train_time * epochs * (1 - share + share * work)
         return seconds * self._samples_factor(task.worker)

@@ -110,7 +110,9 @@ class Description:
 
     def _notes(self) -> list[str]:
         coarser = (
-            ", or a little more if cut to a `width_multiple`" if self.cuttable_parameters else ""
+            ", or a little more where blocks are cut (`width_multiple`)"
+            if self.cuttable_parameters
+            else ""
         )
         notes = [
             f"{self.cuttable_parameters:,} of {self.parameters:,} "
@@ -121,8 +123,8 @@ class Description:
         if self.unscaled:
             have = "unit has" if self.unscaled == 1 else "units have"
             notes.append(
-                f"{self.unscaled:,} {have} no batch norm; orders by BN scales go by the norm "
-                "of the weights there"
+                f"{self.unscaled:,} {have} no batch norm: the weights that read a unit say there "
+                "how important it is"
             )
         return notes
 
