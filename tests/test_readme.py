@@ -10,7 +10,7 @@ README = (Path(__file__).parents[1] / "README.md").read_text("utf-8")
 
 def test_the_words_of_the_paper_are_explained() -> None:
     for word in ("FedAVG-S", "Virtual time", "σ", "H", "Retention"):
-        assert re.search(rf"\*{word}\*( \(\w+\))? is ", README), word
+        assert re.search(rf"\*{word}\*(\s\(\w+\))?\sis\s", README), word
 
 
 def test_the_paper_is_cited_with_its_year() -> None:
