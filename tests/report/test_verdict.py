@@ -81,7 +81,7 @@ def test_over_seeds_the_verdict_says_how_sure_it_is(make_run: MakeRun) -> None:
     )
     assert said([*runs, *unsure]).endswith(
         "1.26× as fast as fedavg (95 % interval 0.46 to 3.50 over 3 seeds, so it may be luck); "
-        "at 8.3 min 4.13 points ahead of it."
+        "at 8.3 min 4.13 points ahead of it, which may be luck."
     )
 
 
@@ -92,9 +92,9 @@ def test_of_whoever_misses_the_accuracy_with_a_seed_the_verdict_says_so(make_run
         for s, end in ((1, 0.8), (2, 0.8), (3, 0.7))
     ]
     assert said(runs) == (
-        "At 8.3 min adaptcl is 9.00 points ahead of fedavg, and 2.00× as fast as fedavg (95 % "
-        "interval 2.00 to 2.00 over 2 seeds, reached with 2 of 3 seeds) to fedavg's final accuracy "
-        "of 72.00 %."
+        "At 8.3 min adaptcl is 9.00 points ahead of fedavg, which may be luck, and 2.00× as fast "
+        "as fedavg (95 % interval 2.00 to 2.00 over 2 seeds, reached with 2 of 3 seeds) to "
+        "fedavg's final accuracy of 72.00 %."
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from statistics import fmean
 
-from adaptcl.report.comparison import Comparison, ComparisonRow
+from adaptcl.report.comparison import Comparison, ComparisonRow, interval
 from adaptcl.report.wording import FACTOR, duration, metric_quantity, short_duration
 from adaptcl.training.metrics import Measure
 
@@ -47,7 +47,8 @@ def _at_equal_time(comparison: Comparison, row: ComparisonRow) -> str:
         return ""
     gain = fmean(row.gains)
     where = "ahead of it" if gain >= 0 else "behind it"
-    return f"; at {short_duration(comparison.at_time_s)} {_points(gain, comparison)} {where}"
+    points = f"{_points(gain, comparison)} {where}{_luck(row)}"
+    return f"; at {short_duration(comparison.at_time_s)} {points}"
 
 
 def _leader_at_equal_time(comparison: Comparison) -> ComparisonRow | None:
@@ -61,7 +62,7 @@ def _ahead_but_short(comparison: Comparison, row: ComparisonRow, baseline: Compa
     assert comparison.at_time_s is not None
     ahead = (
         f"At {short_duration(comparison.at_time_s)} {row.group.label} is "
-        f"{_points(fmean(row.gains), comparison)} ahead of {baseline.group.label}"
+        f"{_points(fmean(row.gains), comparison)} ahead of {baseline.group.label}{_luck(row)}"
     )
     if row.target_times_s:
         return f"{ahead}, and {_how_much_faster(row, baseline)} to {_target(comparison, row)}."
@@ -70,6 +71,11 @@ def _ahead_but_short(comparison: Comparison, row: ComparisonRow, baseline: Compa
         f"{ahead}. It did not reach {_target(comparison, row)}, for which {baseline.group.label} "
         f"took {reached}: give both the same time (`max_virtual_time`) and rounds enough."
     )
+
+
+def _luck(row: ComparisonRow) -> str:
+    bounds = interval(row.gains)
+    return ", which may be luck" if bounds and bounds[0] <= 0 <= bounds[1] else ""
 
 
 def _points(gain: float, comparison: Comparison) -> str:
