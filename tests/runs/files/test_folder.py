@@ -101,14 +101,16 @@ def test_no_run_is_ever_written_over_another(folder: RunFolder) -> None:
     assert (folder.path / "config.toml").read_text() == CONFIG
 
 
-def test_no_run_is_ever_put_around_others(tmp_path: Path) -> None:
+@pytest.mark.parametrize("below", ["", "fedavg"])
+def test_no_run_is_ever_put_around_others(tmp_path: Path, below: str) -> None:
     for name in "dbca":
-        RunFolder.create(tmp_path / "runs" / name, "").close()
+        RunFolder.create(tmp_path / "runs" / name / below, "").close()
     before = sorted(tmp_path.rglob("*"))
     with pytest.raises(RunFolderError) as refused:
         RunFolder.create(tmp_path / "runs", "")
+    named = ", ".join(str(Path(name, below)) for name in "abc")
     assert str(refused.value) == (
-        f"{tmp_path / 'runs'} already holds runs (a, b, c, …); choose another folder, or go on "
+        f"{tmp_path / 'runs'} already holds runs ({named}, …); choose another folder, or go on "
         f"with them by `adaptcl resume {tmp_path / 'runs'}`."
     )
     assert sorted(tmp_path.rglob("*")) == before

@@ -86,7 +86,7 @@ class RunFolder:
 
     @staticmethod
     def refuse_occupied(path: Path) -> None:
-        """An error if there is a run at `path` or just below it."""
+        """An error if there is a run at `path` or below it, as of several strategies and seeds."""
         try:
             begun = (path / CONFIG).exists()
         except OSError as error:  # a name that is too long, say
@@ -97,10 +97,10 @@ class RunFolder:
                 f"`adaptcl resume {path}`, from Python by resume=True."
             )
         # Other programs use config.toml too, but not our lock.
-        if below := [each for each in run_folders(path) if (each / LOCK).exists()]:
+        if below := [each for each in run_folders(path, 2) if (each / LOCK).exists()]:
             raise RunFolderError(
-                f"{path} already holds runs ({_names(below)}); choose another folder, or go on "
-                f"with them by `adaptcl resume {path}`."
+                f"{path} already holds runs ({_names(below, path)}); choose another folder, or "
+                f"go on with them by `adaptcl resume {path}`."
             )
 
     def close(self) -> None:
@@ -277,9 +277,9 @@ class RunFolder:
             ) from None
 
 
-def _names(folders: Sequence[Path], most: int = 3) -> str:
-    """The first few names; there may be hundreds of runs."""
-    named = ", ".join(folder.name for folder in folders[:most])
+def _names(folders: Sequence[Path], base: Path, most: int = 3) -> str:
+    """The first few names below `base`; there may be hundreds of runs."""
+    named = ", ".join(str(folder.relative_to(base)) for folder in folders[:most])
     return f"{named}, …" if len(folders) > most else named
 
 
