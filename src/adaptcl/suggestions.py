@@ -23,7 +23,7 @@ _SETTINGS = {
     **dict.fromkeys(("mu", "prox_mu", "proximal_mu"), "proximal"),
     **dict.fromkeys(("dirichlet_alpha", "dir_alpha"), "concentration"),
     **dict.fromkeys(("fraction_fit", "clients_per_round", "participation"), "participants"),
-    **dict.fromkeys(("random_seed", "random_state"), "seed"),
+    **dict.fromkeys(("random_seed", "random_state", "seeds"), "seed"),
     **dict.fromkeys(("gpu", "cuda"), "device"),
     **dict.fromkeys(("compression", "compressor"), "codec"),
     **dict.fromkeys(("until", "time_limit", "max_time"), "max_virtual_time"),

@@ -51,7 +51,9 @@ class ShownComparison(Comparison):
 
     def to_dataframe(self) -> Any:
         """The table as plain numbers, in a `pandas.DataFrame`."""
-        return data_frame(comparison_records(self))
+        records = comparison_records(self)
+        rows = [{k: None if v == "" else v for k, v in each.items()} for each in records]
+        return data_frame([{**each, "finished": each["finished"] == "true"} for each in rows])
 
     def __str__(self) -> str:
         console = Console(width=100, force_terminal=False, color_system=None)

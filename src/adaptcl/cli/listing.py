@@ -70,9 +70,11 @@ def _tell(listed: str, name: str, summary: str) -> None:
     if listed == "presets":
         print(tomli_w.dumps(preset(name)), end="")
     catalogue = read_catalogue()
+    job = preset("default")  # what runs have unless they name another preset
     for each in catalogue.part_settings.get(listed, {}).get(name, []):
         setting = catalogue.settings[each]
         default = catalogue.strategy_defaults.get(name, {}).get(each, setting.default)
+        default = job.get(name, {}).get(each, job.get(each, default))
         kind = "" if setting.words == "text" else f"{setting.words}; "
         text = f"{setting.help} [{kind}default {shown_value(default)}]"
         print("  " + ", ".join(flags_of(setting)))

@@ -34,6 +34,7 @@ from adaptcl.runs.files.run_files import (
 )
 from adaptcl.runs.files.sub_models import SubModels
 from adaptcl.training.objective import CLASSIFICATION, Objective
+from adaptcl.units.tracing.forward import refuse_no_module
 from adaptcl.units.tracing.trace import uncompiled
 
 
@@ -284,6 +285,7 @@ def load(
     if best:
         state = read_best(path)
     if model is not None:
+        refuse_no_module(model)
         trained = copy.deepcopy(uncompiled(model))
     elif settings["model"] not in models.MODELS:
         raise SettingError(

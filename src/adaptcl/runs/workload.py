@@ -23,13 +23,14 @@ from adaptcl.data.columns import TargetKind
 from adaptcl.data.convert import Collate, begins_a_data_set
 from adaptcl.data.description import BY_WORKERS, DESCRIBED, LABEL, Inputs, made_up, read_description
 from adaptcl.data.samples import SEVERAL, checksums, with_common_classes
-from adaptcl.errors import DataError, SettingError, describe_type, suggest_instance
+from adaptcl.errors import DataError, SettingError
 from adaptcl.seeds import generator
 from adaptcl.training.devices import find_device
 from adaptcl.training.objective import CLASSIFICATION, Objective, find_objective, with_main
 from adaptcl.training.optimizers import OptimizerFactory, Schedule
 from adaptcl.units import State, UnitMap, trace
 from adaptcl.units.tensors import each_tensor
+from adaptcl.units.tracing.forward import refuse_no_module
 from adaptcl.units.tracing.trace import MOST_SAMPLES
 
 
@@ -164,11 +165,7 @@ def workload_from_python(
 
     `test` may be one as well, or None: then workers test the model, on what they hold back.
     """
-    if not isinstance(model, nn.Module):
-        raise SettingError(
-            f"The model is {describe_type(model)}, but it must be an "
-            f"nn.Module{suggest_instance(model)}."
-        )
+    refuse_no_module(model)
     kind = objective.targets
     dealt = datasets_by_worker(train, kind, collate)
     whole = [_samples(train, "The training data", kind, collate)] if dealt is None else dealt

@@ -35,13 +35,18 @@ class WithoutFusedLayers(BaseTorchFunctionMode):
     """
 
 
+def refuse_no_module(model: object) -> None:
+    """An error for a class, a function or anything else in place of a model."""
+    if isinstance(model, nn.Module):
+        return
+    is_function = callable(model) and not isinstance(model, type)
+    hint = "; give what it returns" if is_function else suggest_instance(model)
+    raise TraceError(f"The model is {describe_type(model)}, but it must be an nn.Module{hint}.")
+
+
 def check_traceable(model: nn.Module) -> None:
     """Raise `TraceError` for modules with invisible operations or with unsupported state."""
-    if not isinstance(model, nn.Module):
-        raise TraceError(
-            f"The model is {describe_type(model)}, but it must be an "
-            f"nn.Module{suggest_instance(model)}."
-        )
+    refuse_no_module(model)
     inside = {id(each) for each in (*model.modules(), *model.parameters(), *model.buffers())}
     for name, module in model.named_modules():
         if isinstance(module, torch.jit.ScriptModule):
