@@ -93,6 +93,18 @@ def test_an_array_on_disk_is_read_in_any_order() -> None:
     assert torch.equal(labels, LABELS[order])
 
 
+def test_columns_of_a_frame_are_ordered_beside_an_array_on_disk() -> None:
+    frame = FRAME[["a", "b", "c"]]
+    first, other = (
+        as_samples({"table": each, "signal": Stored(INPUTS.numpy()), "label": LABELS})
+        for each in (frame, frame[["c", "a", "b"]])
+    )
+    for each in (first, other.aligned(first, "The one", "the other")):
+        inputs, _ = each.batch(torch.arange(4))
+        assert torch.equal(inputs["table"], INPUTS)
+        assert torch.equal(inputs["signal"], INPUTS)
+
+
 def test_two_samples_in_a_list_are_not_mistaken_for_inputs_and_labels() -> None:
     samples = as_samples(Listed((INPUTS[0], 1), (INPUTS[1], 0)))
     assert samples.labels.tolist() == [1, 0]

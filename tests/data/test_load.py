@@ -188,6 +188,11 @@ def arrays(data_dir):
 def fails(data_dir):
     return data_dir / "train", data_dir / "test"
 
+def frames(data_dir):
+    import pandas
+    frame = pandas.DataFrame({"a": [1.0, 2.0], "b": [3.0, 4.0], "label": [0, 1]})
+    return frame, frame[["label", "b", "a"]]
+
 constant = 3
 """
 
@@ -208,6 +213,11 @@ def test_a_factory_may_return_a_train_and_a_test_part(module: str) -> None:
     dataset = load(f"{module}:pair", None)
     assert dataset.name == f"{module}:pair"
     assert dataset.classes == ("0", "1", "2")
+    assert torch.equal(dataset.train.inputs, dataset.test.inputs)
+
+
+def test_frames_of_a_factory_are_matched_by_the_names_of_their_columns(module: str) -> None:
+    dataset = load(f"{module}:frames", None)
     assert torch.equal(dataset.train.inputs, dataset.test.inputs)
 
 

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas  # type: ignore[import-untyped, unused-ignore]
 import pytest
 import torch
 from torch import Tensor, nn
@@ -11,7 +12,7 @@ from torch.utils.data import TensorDataset
 
 from adaptcl.config import JobSettings
 from adaptcl.data import Samples
-from adaptcl.errors import AdaptCLError, SettingError
+from adaptcl.errors import AdaptCLError, DataError, SettingError
 from adaptcl.runs.workload import datasets_by_worker, deal, load_workload, workload_from_python
 from adaptcl.settings import build
 
@@ -205,3 +206,32 @@ def test_wrong_materials_are_refused_in_one_sentence(
 def test_an_example_is_two_samples_even_where_there_is_one() -> None:
     workload = workload_from_python(linear(), pair(), pair(1), job())
     assert workload.example().shape == (2, 5)
+
+
+# Frames ----------------------------------------------------------------------------------------
+
+
+def test_frames_are_matched_by_the_names_of_their_columns() -> None:
+    names = ["age", "bmi", "crp", "dose", "egfr"]
+    inputs, labels = pair()
+    frame = pandas.DataFrame(inputs.numpy(), columns=names)
+    mixed = frame[["egfr", "age", "dose", "bmi", "crp"]]
+    for one, other in ((frame, mixed), ({"x": frame}, {"x": mixed})):
+        given = [(one, labels), (other, labels), (one, labels)]
+        for test in ((other, labels), [(other, labels)] * 3):
+            workload = workload_from_python(linear(), given, test, job())
+            parts = [*workload.worker_samples, *workload.held_back, workload.test]
+            assert all(torch.equal(each.inputs, inputs) for each in parts)
+
+    renamed = frame.rename(columns={"bmi": "BMI"})
+    differs = "of the columns that {} has, its frame lacks 'bmi' and has 'BMI' besides."
+    with pytest.raises(DataError) as refused:
+        workload_from_python(linear(), [(frame, labels), (renamed, labels)], None, job(workers=2))
+    assert str(refused.value) == "Worker 1's data cannot be used: " + differs.format(
+        "worker 0's data"
+    )
+    with pytest.raises(DataError) as refused:
+        workload_from_python(linear(), (frame, labels), (renamed, labels), job())
+    assert str(refused.value) == "The test data cannot be used: " + differs.format(
+        "the training data"
+    )

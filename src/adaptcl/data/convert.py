@@ -35,6 +35,7 @@ from adaptcl.data.columns import (
     structure,
     typed_targets,
 )
+from adaptcl.data.frame_columns import columns_of
 from adaptcl.data.samples import CHUNK, Items, Samples, combined, fits_in_memory
 from adaptcl.errors import DataError
 from adaptcl.seeds import process_generators_seeded
@@ -153,6 +154,12 @@ def _from_arrays(inputs: Any, targets: Any, kind: TargetKind) -> Samples:
     """Samples of whole arrays; those on disk stay there."""
     leaves: list[Any] = []
     structure(inputs, leaves.append)
+    samples = _from_leaves(leaves, inputs, targets, kind)
+    columns = columns_of(samples.example, leaves)
+    return replace(samples, columns=columns) if columns else samples
+
+
+def _from_leaves(leaves: list[Any], inputs: Any, targets: Any, kind: TargetKind) -> Samples:
     if not any(map(is_stored, leaves)):
         return _samples(*ready(structure(inputs), targets, kind), kind)
 
@@ -161,8 +168,9 @@ def _from_arrays(inputs: Any, targets: Any, kind: TargetKind) -> Samples:
         return ready(structure(structure(inputs, chosen)), structure(targets, chosen), kind)
 
     count = len(leaves[0])
-    structure(targets, leaves.append)
-    for each in leaves:
+    wanted: list[Any] = []
+    structure(targets, wanted.append)
+    for each in [*leaves, *wanted]:
         if len(each) != count:
             raise DataError(f"There are {count} inputs but {len(each)} labels; both must be equal.")
     return _read_as_needed(Items(read, torch.arange(count), ()), kind)

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from adaptcl.data.columns import check_inputs, check_normalisation, check_targets
+from adaptcl.data.frame_columns import Columns, in_order, orders_of_columns
 from adaptcl.errors import DataError
 from adaptcl.seeds import process_generators_seeded
 from adaptcl.units.tensors import Tensors, each_tensor, mapped, shapes_in_words
@@ -91,6 +92,8 @@ class Samples:
     std: tuple[float, ...] | None = None
     classes: tuple[str, ...] = ()
     """Names of the classes, if labels were given as names or the data set has some."""
+    columns: Columns = field(default_factory=dict)
+    """Names of the columns of inputs that came from frames."""
     # Kept beside the inputs, so that a batch moves nothing from host to device.
     scale: Tensor | None = field(init=False, repr=False, default=None)
     shift: Tensor | None = field(init=False, repr=False, default=None)
@@ -151,6 +154,27 @@ class Samples:
         is_read = isinstance(self.inputs, Items)
         inputs = self.inputs.take(indexes) if is_read else _chosen(self.inputs, indexes)
         return replace(self, inputs=inputs, targets=_chosen(self.targets, indexes))
+
+    def aligned(self, first: Samples, whose: str, of: str) -> Samples:
+        """The same samples, with the columns of frames in the order that those of `first` have.
+
+        Frames with other columns are refused; `whose` and `of` say whose both samples are.
+        """
+        orders = orders_of_columns(self.columns, first.columns, whose, of)
+        if not orders:
+            return self
+        inputs = self.inputs
+        if isinstance(inputs, Items):
+            read, example = inputs.read, in_order(inputs.example, orders)
+
+            def read_in_order(rows: list[int]) -> tuple[Tensors, Any]:
+                found, targets = read(rows)
+                return in_order(found, orders), targets
+
+            inputs = replace(inputs, read=read_in_order, example=example)
+        else:
+            inputs = in_order(inputs, orders)
+        return replace(self, inputs=inputs, columns=first.columns)
 
     def in_memory(self) -> Samples:
         """The same samples, with inputs that are read on demand read now."""
@@ -261,6 +285,8 @@ class DataSet:
     classes: tuple[str, ...]
 
     def __post_init__(self) -> None:
+        test = self.test.aligned(self.train, f"{self.name}: the test part", "the training part")
+        object.__setattr__(self, "test", test)
         if self.train.shape != self.test.shape:
             raise DataError(
                 f"{self.name}: training inputs have the shape {list(self.train.shape)} but test "

@@ -183,7 +183,13 @@ def workload_from_python(
         dealt, tests = _divided(dealt, job)
     elif len(tests) != job.workers:
         raise SettingError(f"workers is {job.workers}, but test is a list of {len(tests)}.")
+    first = "the training data" if len(whole) == 1 else "worker 0's data"
+    tests = [
+        each.aligned(whole[0], f"Worker {worker}'s test data", first)
+        for worker, each in enumerate(tests)
+    ]
     tested = tests[0] if tests else _samples(test, "The test data", kind, collate)
+    tested = tested.aligned(whole[0], "The test data", first)
     origin = tuple(map(checksums, whole))
     tested, *parts = with_common_classes([tested, *dealt, *tests])
     dealt, tests = parts[: len(dealt)], parts[len(dealt) :]
@@ -204,9 +210,13 @@ def datasets_by_worker(
     if begins_a_data_set(given[0]):
         return None
     whose = "data" if name == "train" else "test data"
-    return [
+    made = [
         _samples(each, f"Worker {worker}'s {whose}", kind, collate)
         for worker, each in enumerate(given)
+    ]
+    return [
+        each.aligned(made[0], f"Worker {worker}'s {whose}", f"worker 0's {whose}")
+        for worker, each in enumerate(made)
     ]
 
 

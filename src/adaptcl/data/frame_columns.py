@@ -1,0 +1,60 @@
+"""Columns of frames: matched by their names, since two tables may have them in another order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from adaptcl.data.columns import is_frame, listed
+from adaptcl.errors import DataError
+from adaptcl.units.tensors import Tensors
+
+Columns = Mapping[str, tuple[str, ...]]
+"""The names of the columns of each input that came from a frame; a lone input has the key ""."""
+
+
+def columns_of(inputs: Tensors, sources: Iterable[Any]) -> Columns:
+    """The names of the columns, by what each tensor of the inputs was made from."""
+    places = inputs if isinstance(inputs, Mapping) else [""]
+    return {
+        place: tuple(map(str, source.columns))
+        for place, source in zip(places, sources, strict=False)
+        if is_frame(source)
+    }
+
+
+def orders_of_columns(found: Columns, wanted: Columns, whose: str, of: str) -> dict[str, Tensor]:
+    """Where each frame has the columns in the wanted order, if its own is another.
+
+    A frame that lacks some, or has more, is refused.
+    """
+    orders = {}
+    for place in found.keys() & wanted.keys():
+        mine, first = found[place], wanted[place]
+        lacking = [repr(name) for name in first if name not in mine]
+        besides = [repr(name) for name in mine if name not in first]
+        if lacking or besides:
+            differences = [f"lacks {listed(lacking)}"] if lacking else []
+            differences += [f"has {listed(besides)} besides"] if besides else []
+            raise DataError(
+                f"{whose} cannot be used: of the columns that {of} has, its frame "
+                f"{' and '.join(differences)}."
+            )
+        if mine != first:
+            orders[place] = torch.tensor([mine.index(name) for name in first])
+    return orders
+
+
+def in_order(inputs: Tensors, orders: Mapping[str, Tensor]) -> Tensors:
+    """The inputs with their columns in these orders."""
+
+    def ordered(place: str, tensor: Tensor) -> Tensor:
+        order = orders.get(place)
+        return tensor if order is None else tensor.index_select(1, order.to(tensor.device))
+
+    if isinstance(inputs, Mapping):
+        return {name: ordered(name, each) for name, each in inputs.items()}
+    return ordered("", inputs) if isinstance(inputs, Tensor) else inputs
