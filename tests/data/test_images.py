@@ -93,6 +93,13 @@ def test_progress_counts_the_images_of_both_parts(root: Path) -> None:
     assert seen == [(3, 5), (5, 5)]
 
 
+def test_a_folder_needs_a_test_part_only_where_one_is_used(tmp_path: Path) -> None:
+    file = tmp_path / "train" / "cat" / "1.png"
+    file.parent.mkdir(parents=True)
+    Image.new("L", (6, 4)).save(file)
+    assert read_folder(tmp_path, needs_test=False).train.shape == (1, 4, 6)
+
+
 def test_a_folder_without_train_and_test_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"There is no folder .*train"):
         read_folder(tmp_path)

@@ -193,6 +193,9 @@ def frames(data_dir):
     frame = pandas.DataFrame({"a": [1.0, 2.0], "b": [3.0, 4.0], "label": [0, 1]})
     return frame, frame[["label", "b", "a"]]
 
+def training_only(data_dir):
+    return (torch.eye(3), torch.tensor([0, 1, 2])), None
+
 constant = 3
 """
 
@@ -219,6 +222,12 @@ def test_a_factory_may_return_a_train_and_a_test_part(module: str) -> None:
 def test_frames_of_a_factory_are_matched_by_the_names_of_their_columns(module: str) -> None:
     dataset = load(f"{module}:frames", None)
     assert torch.equal(dataset.train.inputs, dataset.test.inputs)
+
+
+def test_a_factory_needs_a_test_part_only_where_one_is_used(module: str) -> None:
+    assert len(load(f"{module}:training_only", needs_test=False).train) == 3
+    with pytest.raises(DataError, match=f"^{module}:training_only has no test part; add it, or"):
+        load(f"{module}:training_only")
 
 
 def test_a_factory_is_given_the_data_folder_and_may_return_a_data_set(

@@ -61,6 +61,17 @@ def test_classes_may_have_names(tmp_path: Path) -> None:
     assert load(path).classes == ("cat", "dog", "eel")
 
 
+def test_a_file_needs_a_test_part_only_where_one_is_used(tmp_path: Path) -> None:
+    path = written(tmp_path / "x.npz", x_test=None, y_test=None)
+    assert len(load(path, needs_test=False).train) == 12
+    with pytest.raises(DataError) as refused:
+        load(path)
+    assert str(refused.value) == (
+        f"{path} has no test part (x_test and y_test); add it, or set holdout, the share of its "
+        "samples that each worker holds back."
+    )
+
+
 def test_what_is_wrong_with_a_file_is_said(tmp_path: Path) -> None:
     wrong: list[tuple[dict[str, Any], str]] = [
         ({"y_test": None}, r"x\.npz has no array y_test; it must be a data set as"),

@@ -76,6 +76,15 @@ def test_a_wrong_model_is_refused_before_the_data_is_read(tmp_path: Path) -> Non
         load_workload(job(model="big", data="cifar10", data_dir=str(tmp_path)))
 
 
+def test_data_without_a_test_part_are_enough_where_workers_hold_back_some(tmp_path: Path) -> None:
+    path = tmp_path / "mine.npz"
+    np.savez(path, x_train=np.zeros((12, 8, 8), np.uint8), y_train=np.arange(12) % 3)
+    workload = load_workload(job(data=str(path), holdout=0.25))
+    assert workload.tested_by_workers
+    counts = [len(each) for each in (*workload.worker_samples, *workload.held_back)]
+    assert counts == [3, 3, 3, 1, 1, 1]
+
+
 # Dealing ---------------------------------------------------------------------------------------
 
 

@@ -30,7 +30,7 @@ from adaptcl.data.published import (
     load_first_100,
     load_tiny_imagenet,
 )
-from adaptcl.data.samples import DataSet, Samples
+from adaptcl.data.samples import DataSet, Samples, without_test_part
 from adaptcl.errors import DataError, SettingError, describe_type
 from adaptcl.suggestions import hint_at_value
 
@@ -66,8 +66,12 @@ def load(
     data_dir: Path | None = None,
     progress: OnProgress = silent,
     targets: TargetKind = "labels",
+    *,
+    needs_test: bool = True,
 ) -> DataSet:
     """Load the data set called `name`; plain arrays and functions may have other targets.
+
+    Without a need for a test part there may be none; the training part then stands in its place.
 
     A name is one of DATASETS, `folder:PATH` (images in train/CLASS and test/CLASS), the path of an
     .npz file (packed, or of plain arrays), or `package.module:load`, a function of `data_dir`.
@@ -75,7 +79,7 @@ def load(
     if name in DATASETS:
         return DATASETS[name].load(data_dir, progress)
     if name.startswith(FOLDER):
-        return read_folder(Path(name.removeprefix(FOLDER)), progress=progress)
+        return read_folder(Path(name.removeprefix(FOLDER)), progress, needs_test=needs_test)
     if name.startswith(DESCRIBED) or name == BY_WORKERS:
         raise SettingError(
             f"data is {name!r}, which describes samples but has none; only a server whose workers "
@@ -84,16 +88,18 @@ def load(
     if name.endswith(".npz"):
         if names_in(Path(name)).isdisjoint({"x_train", "x_test"}):
             return read_packed(Path(name), progress=progress)
-        return read_arrays(Path(name), targets)
+        return read_arrays(Path(name), targets, needs_test=needs_test)
     if re.fullmatch(r"[\w.]+:\w+", name):
-        return _load_custom(name, data_dir, targets)
+        return _load_custom(name, data_dir, targets, needs_test=needs_test)
     raise SettingError(
         f"There is no data set {name!r}; there are {', '.join(DATASETS)}, folder:PATH, the path "
         f"of an .npz file, and package.module:load{hint_at_value(name, DATASETS)}"
     )
 
 
-def _load_custom(name: str, data_dir: Path | None, targets: TargetKind = "labels") -> DataSet:
+def _load_custom(
+    name: str, data_dir: Path | None, targets: TargetKind, *, needs_test: bool
+) -> DataSet:
     """Load a data set with the function `package.module:load`, which is given `data_dir`.
 
     It returns a DataSet, or a pair (train, test) of anything that `as_samples` accepts.
@@ -108,11 +114,14 @@ def _load_custom(name: str, data_dir: Path | None, targets: TargetKind = "labels
         raise DataError(
             f"{name} returned {describe_type(made)}{number}, not a DataSet or a pair (train, test)."
         )
-    train, test = (
+    if made[1] is None and needs_test:
+        raise without_test_part(name)
+    samples = [
         part_as_samples(f"The {part} part that {name} returned", each, targets)
         for part, each in zip(("training", "test"), made, strict=True)
-    )
-    return DataSet.of(name, train, test, has_classes=targets == "labels")
+        if part == "training" or each is not None
+    ]
+    return DataSet.of(name, samples[0], samples[-1], has_classes=targets == "labels")
 
 
 def anchored(name: str) -> str:

@@ -81,7 +81,7 @@ def decode_parts(
     statistics: tuple[Numbers, Numbers] | None = None,
     progress: OnProgress = silent,
 ) -> DataSet:
-    """A data set of a training and a test part, of labels and of what decodes the i-th image.
+    """A data set of a training and maybe a test part, of labels and of what decodes the i-th image.
 
     Without `statistics` both are normalised by those of the training images.
     """
@@ -92,10 +92,10 @@ def decode_parts(
         images.append(decode_all(count, shape, decode, threads, progress, before, total))
         before += count
     statistics = statistics or channel_statistics(images[0])
-    train, test = (
+    samples = [
         Samples(each, labels, *statistics) for each, (labels, _) in zip(images, parts, strict=True)
-    )
-    return DataSet(name, train, test, classes)
+    ]
+    return DataSet(name, samples[0], samples[-1], classes)
 
 
 def decode_all(
@@ -205,17 +205,17 @@ class ImageFolder:
         return decode_all(len(self.files), shape, decode, useful_threads(*self.first_size))
 
 
-def read_folder(root: Path, progress: OnProgress = silent) -> DataSet:
+def read_folder(root: Path, progress: OnProgress = silent, *, needs_test: bool = True) -> DataSet:
     """Read the images in the folders train/CLASS and test/CLASS of `root`."""
     classes = _class_names(root / "train")
-    unknown = sorted(set(_class_names(root / "test")) - set(classes))
+    names = ["train", "test"] if needs_test or (root / "test").is_dir() else ["train"]
+    unknown = sorted({each for name in names for each in _class_names(root / name)} - {*classes})
     if unknown:
         raise DataError(f"{root / 'test'} has a class {unknown[0]} that train does not have.")
-    train, test = (ImageFolder.look(root / part, classes) for part in ("train", "test"))
-    size, gray = train.first_size, train.gray and test.gray
+    folders = [ImageFolder.look(root / name, classes) for name in names]
+    size, gray = folders[0].first_size, all(each.gray for each in folders)
     parts = [
-        (each.labels, file_decoder(each.files, "L" if gray else "RGB", size))
-        for each in (train, test)
+        (each.labels, file_decoder(each.files, "L" if gray else "RGB", size)) for each in folders
     ]
     shape, threads = (1 if gray else 3, size[1], size[0]), useful_threads(*size)
     return decode_parts(root.resolve().name, classes, parts, shape, threads, progress=progress)

@@ -6,6 +6,8 @@ A data set as `numpy.savez` writes it and Keras ships it consists of
     y_train, y_test    whole class numbers from 0, or what else the objective of the run takes
     classes            names of the classes; may be left out
 
+x_test and y_test may be left out where workers hold back samples to test on.
+
 uint8 images are [N, H, W] or [N, H, W, C], as is usual in NumPy, or [N, C, H, W]. They are
 normalised by the mean and the standard deviation of the training part.
 """
@@ -26,7 +28,13 @@ from numpy.typing import NDArray
 
 from adaptcl.data.columns import TargetKind
 from adaptcl.data.convert import part_as_samples
-from adaptcl.data.samples import DataSet, channel_statistics, fits_in_memory, renumbered
+from adaptcl.data.samples import (
+    DataSet,
+    channel_statistics,
+    fits_in_memory,
+    renumbered,
+    without_test_part,
+)
 from adaptcl.errors import DataError
 
 
@@ -91,16 +99,22 @@ def _mapped(path: Path, name: str) -> NDArray[Any] | None:
     return np.memmap(path, dtype, "r", begin, shape, "F" if is_fortran else "C")
 
 
-def read_arrays(path: Path, targets: TargetKind = "labels") -> DataSet:
+def read_arrays(path: Path, targets: TargetKind = "labels", *, needs_test: bool = True) -> DataSet:
     """Read the data set of plain arrays in `path`."""
-    names = ["x_train", "y_train", "x_test", "y_test", *({"classes"} & names_in(path))]
-    arrays = read_npz(path, names, large=("x_train", "x_test"))
-    train, test = (
+    there = names_in(path)
+    parts = ["train"] if there.isdisjoint({"x_test", "y_test"}) else ["train", "test"]
+    if needs_test and "test" not in parts:
+        raise without_test_part(str(path), "x_test and y_test")
+    inputs = [f"x_{part}" for part in parts]
+    names = [*inputs, *(f"y_{part}" for part in parts), *({"classes"} & there)]
+    arrays = read_npz(path, names, large=inputs)
+    samples = [
         part_as_samples(
             f"{path}: x_{part} and y_{part}", (arrays[f"x_{part}"], arrays[f"y_{part}"]), targets
         )
-        for part in ("train", "test")
-    )
+        for part in parts
+    ]
+    train, test = samples[0], samples[-1]
     if train.kind != test.kind:
         raise DataError(
             f"{path}: x_train is {arrays['x_train'].dtype} but x_test {arrays['x_test'].dtype}; "

@@ -319,6 +319,14 @@ class DataSet:
         return 1 + max(int(each_tensor(part.targets)[0].max()) for part in (self.train, self.test))
 
 
+def without_test_part(name: str, missing: str = "") -> DataError:
+    """The error where a data set lacks a test part that is needed."""
+    return DataError(
+        f"{name} has no test part{missing and f' ({missing})'}; add it, or set holdout, the share "
+        "of its samples that each worker holds back."
+    )
+
+
 def with_common_classes(parts: Sequence[Samples]) -> list[Samples]:
     """Parts of one data set, with one number for each class that they name.
 

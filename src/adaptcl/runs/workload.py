@@ -102,7 +102,8 @@ def load_workload(job: JobSettings, progress: OnProgress = silent) -> Workload:
     models.find(job.model)
     objective = named_objective(job)
     kind = objective.targets
-    data = load(job.data, Path(job.data_dir) if job.data_dir else None, progress, kind)
+    folder = Path(job.data_dir) if job.data_dir else None
+    data = load(job.data, folder, progress, kind, needs_test=not job.holdout)
     model, fixed = _built(job, data.train.shape, data.outputs)
     dealt, tests = _divided(deal(as_samples(data.train, kind), job), job)
     test = tests[0] if tests else as_samples(data.test, kind)

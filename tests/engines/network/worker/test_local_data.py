@@ -6,6 +6,7 @@ import unicodedata
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -37,6 +38,15 @@ def held(labels: Sequence[int], classes: Sequence[str], *shape: int) -> LocalDat
     inputs = torch.zeros(len(labels), *(shape or (1, 20, 20)), dtype=torch.uint8)
     samples = Samples(inputs, torch.tensor(labels), (0.9,), (0.1,))
     return LocalData(DataSet("held", samples, samples, tuple(classes)))
+
+
+def test_a_file_needs_a_test_part_only_if_its_owner_tests_on_it(tmp_path: Path) -> None:
+    path = tmp_path / "mine.npz"
+    np.savez(path, x_train=np.zeros((4, 5), np.float32), y_train=np.arange(4) % 2)
+    wanted = Inputs((5,), "float32", None, None, ("0", "1"))
+    assert len(LocalData.named(str(path)).fitted(wanted)) == 4
+    with pytest.raises(DataError, match="has no test part"):
+        LocalData.named(str(path), test_part=True)
 
 
 def test_a_class_has_the_servers_number_whatever_else_lies_beside_it(tmp_path: Path) -> None:

@@ -48,7 +48,7 @@ class LocalData:
             root = Path(name.removeprefix(FOLDER))
             tests = cls(ImageFolder.look(root / "test")) if test_part else None
             return cls(ImageFolder.look(root / "train"), tests)
-        found = load(name, data_dir, targets=targets)
+        found = load(name, data_dir, targets=targets, needs_test=test_part)
         if targets != "labels":
             train, test = (as_samples(each, targets) for each in (found.train, found.test))
             found = DataSet(found.name, train, test, ())
