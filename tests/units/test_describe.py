@@ -3,6 +3,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import pandas  # type: ignore[import-untyped, unused-ignore]
 import pytest
 import torch
 from torch import Tensor, nn
@@ -55,6 +56,18 @@ def test_the_parameters_that_can_be_cut_are_those_that_pruning_can_take(
         assert left == pytest.approx(described.least_retention * described.parameters)
         importance = torch.rand(units.count, generator=torch.Generator().manual_seed(0))
         assert parameters(units, fit(units, units.everything(), importance, 0)) == left
+
+
+def test_a_model_without_parameters_keeps_all_of_them() -> None:
+    described = describe(nn.Sequential(), torch.randn(2, 20))
+    assert described.least_retention == 1
+    assert "0 of 0 parameters" in str(described)
+
+
+def test_a_frame_is_an_example_as_its_numbers_are() -> None:
+    model, inputs = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2)), torch.randn(2, 3)
+    frame = pandas.DataFrame(inputs.numpy()).assign(extra=True).iloc[:, 1:]
+    assert describe(model, frame) == describe(model, inputs)
 
 
 def test_units_without_batch_norm_are_counted() -> None:

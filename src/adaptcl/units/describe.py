@@ -73,7 +73,7 @@ class Description:
     @property
     def least_retention(self) -> float:
         """The smallest fraction γ of the parameters that a sub-model can keep."""
-        return 1 - self.cuttable_parameters / self.parameters
+        return 1 - self.cuttable_parameters / max(1, self.parameters)
 
     def __str__(self) -> str:
         rows = self._rows()

@@ -87,6 +87,9 @@ def checked_example(example: Any, model: nn.Module) -> Tensors:
     precision = next(kinds, torch.get_default_dtype())
 
     def tensor(value: Any) -> Tensor:
+        if hasattr(value, "columns") and hasattr(value, "to_numpy"):  # a frame
+            with suppress(TypeError, ValueError):
+                value = value.to_numpy(dtype=np.float32)
         if isinstance(value, np.ndarray):
             value = torch.from_numpy(value)
             value = value.to(precision) if value.is_floating_point() else value
