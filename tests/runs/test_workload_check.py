@@ -46,6 +46,14 @@ def test_a_model_whose_scores_do_not_fit_the_labels_is_refused(
     check_workload(Workload(linear(3), [samples], samples, ()), 32)
 
 
+def test_a_model_with_too_few_scores_is_told_the_names_of_the_classes() -> None:
+    samples = Samples(torch.randn(12, 5), torch.arange(12) % 3, classes=("a", "b", "c"))
+    workload = Workload(linear(2), [samples], samples, (), samples.classes)
+    with pytest.raises(DataError) as refused:
+        check_workload(workload, 32)
+    assert str(refused.value) == ("The data has 3 classes (a, b, c), but the model gives 2 scores.")
+
+
 class SecondHead(nn.Module):
     def __init__(self) -> None:
         super().__init__()

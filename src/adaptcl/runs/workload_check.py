@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from adaptcl.config import Config
 from adaptcl.data import Samples
+from adaptcl.data.columns import listed
 from adaptcl.data.samples import extremes
 from adaptcl.errors import AdaptCLError, DataError, SettingError, TraceError, describe_type
 from adaptcl.runs.evaluator import refuse_tests_at_the_server
@@ -102,6 +103,11 @@ def _check_classes(workload: Workload, classes: int) -> None:
         highest = int(each_tensor(samples.targets)[0].max())
         # One channel of scores tells two classes of pixels apart.
         if highest >= (2 if classes == 1 and not samples.has_labels else classes):
+            if len(names := workload.classes) > classes:
+                raise DataError(
+                    f"The data has {len(names)} classes ({listed(names)}), but the model gives "
+                    f"{classes} score{'s' * (classes != 1)}."
+                )
             raise DataError(
                 f"The model gives scores for {classes} classes, but {who} has a label {highest}."
             )
