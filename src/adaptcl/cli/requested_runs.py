@@ -37,9 +37,9 @@ def requested_runs(options: argparse.Namespace, *, seeds: bool = False) -> Reque
     base = Path(options.out) if options.out else Path("runs") / time.strftime("%Y%m%d-%H%M%S")
     folders = folders_below(base, [(each.job.strategy, each.job.seed) for each in configs])
     for path in folders:
-        RunFolder.refuse_occupied(path)
+        RunFolder.refuse_unusable(path)
     if len(folders) > 1 and is_run_folder(base):
-        RunFolder.refuse_occupied(base)
+        RunFolder.refuse_unusable(base)
     return RequestedRuns(configs, folders, base / FIGURES, ineffective_settings(options, configs))
 
 

@@ -145,13 +145,21 @@ def test_runs_are_found_as_many_levels_below_as_asked_for(tmp_path: Path) -> Non
 
 def test_a_folder_that_cannot_be_made_is_told_of(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(RunFolderError, match=r"file cannot be made: File exists\.$"):
+    with pytest.raises(RunFolderError, match=r"file cannot be made: Not a directory\.$"):
         RunFolder.create(tmp_path / "file", "")
     with pytest.raises(RunFolderError, match=r"cannot be made: Not a directory\.$"):
         RunFolder.create(tmp_path / "file" / "run", "")
     (tmp_path / "odd" / ".lock").mkdir(parents=True)
     with pytest.raises(RunFolderError, match=r"odd cannot be written to: Is a directory\.$"):
         RunFolder.create(tmp_path / "odd", "")
+
+
+def test_before_anything_is_made_an_unusable_folder_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RunFolderError, match=r"x cannot be made: Not a directory\.$"):
+        RunFolder.refuse_unusable(tmp_path / "file" / "x")
+    RunFolder.refuse_unusable(tmp_path / "deep" / "run")
+    assert sorted(tmp_path.iterdir()) == [tmp_path / "file"]
 
 
 def test_only_a_run_folder_can_be_opened(tmp_path: Path) -> None:
@@ -345,7 +353,7 @@ def test_the_first_heterogeneity_is_that_of_the_first_round_that_has_one() -> No
 def test_a_folder_beside_other_programs_settings_is_free(tmp_path: Path) -> None:
     (tmp_path / "conf").mkdir()
     (tmp_path / "conf" / "config.toml").write_text("[tool]\n")
-    RunFolder.refuse_occupied(tmp_path)
+    RunFolder.refuse_unusable(tmp_path)
 
 
 def test_what_kind_of_run_it_is_is_written_before_it_is_one(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -57,7 +58,7 @@ class RunFolder:
         A folder holds a run once `config.toml` is there. So files that say what kind of run it is
         are written `before` that, by name.
         """
-        cls.refuse_occupied(path)
+        cls.refuse_unusable(path)
         try:
             path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -65,7 +66,7 @@ class RunFolder:
         folder = cls(path)
         try:
             # Check again: another process may have been faster, before the lock.
-            cls.refuse_occupied(path)
+            cls.refuse_unusable(path)
             for name, text in {**(before or {}), CONFIG: config}.items():
                 folder._write_text(name, text)
         except RunFolderError:
@@ -85,8 +86,11 @@ class RunFolder:
         return folder
 
     @staticmethod
-    def refuse_occupied(path: Path) -> None:
-        """An error if there is a run at `path` or below it, as of several strategies and seeds."""
+    def refuse_unusable(path: Path) -> None:
+        """An error if no folder can be made at `path`, or if there is a run there or below.
+
+        Makes nothing: whatever else is wrong with a command, it leaves no empty folder behind.
+        """
         try:
             begun = (path / CONFIG).exists()
         except OSError as error:  # a name that is too long, say
@@ -102,6 +106,10 @@ class RunFolder:
                 f"{path} already holds runs ({_names(below, path)}); choose another folder, or "
                 f"go on with them by `adaptcl resume {path}`."
             )
+        nearest = next(each for each in (path, *path.parents) if each.exists())
+        if not (is_folder := nearest.is_dir()) or not os.access(nearest, os.W_OK | os.X_OK):
+            why = os.strerror(errno.EACCES if is_folder else errno.ENOTDIR)
+            raise RunFolderError(f"{path} cannot be made: {why}.")
 
     def close(self) -> None:
         """Let another process write to the folder; a second call does nothing."""
