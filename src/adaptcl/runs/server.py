@@ -20,8 +20,8 @@ from adaptcl.data.description import BY_WORKERS, Inputs
 from adaptcl.engines.network.invitation import Invitation, fingerprint, objective_in_words, outline
 from adaptcl.engines.network.keys import server_keys
 from adaptcl.engines.network.server.fleet import Fleet
+from adaptcl.engines.network.server.introduction import agree
 from adaptcl.engines.network.server.transport import NetworkTransport
-from adaptcl.engines.network.server.waiting import agree
 from adaptcl.engines.network.shared_units import units_to_json
 from adaptcl.errors import SettingError
 from adaptcl.events import Listener

@@ -1,16 +1,8 @@
-"""Workers that the server waits for: how long, how often it says so, and what they tell first."""
+"""Workers that the server waits for: how long, and how often it says so."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-
-from adaptcl.data.description import Inputs
-from adaptcl.engines.network.agreement import LocalStatistics, agreed
-from adaptcl.engines.network.frames import Frame
-from adaptcl.engines.network.messages import DESCRIBE
-from adaptcl.engines.network.server.admission import TurnedAway
-from adaptcl.engines.network.server.fleet import Came, Fleet, Left, Replied
-from adaptcl.errors import UpdateError
 
 _FIRST_S, _RAREST_S = 30.0, 3600.0
 _NAMED = 10
@@ -74,30 +66,3 @@ def going_on_without(missing: Collection[int]) -> str:
         f"The run goes on without {named(missing)}, which {verb} not come; {them} taken back at "
         "any time."
     )
-
-
-def agree(fleet: Fleet, workers: int, say: Callable[[str], None]) -> Inputs:
-    """Ask all workers for their statistics, and merge them. A worker that comes back is asked
-    again: its data may be others."""
-    found: dict[int, LocalStatistics] = {}
-    asked: dict[int, str] = {}
-    reminder = Reminder(fleet.now)
-    question = Frame({}, {}).to_bytes()
-    while missing := set(range(workers)) - found.keys():
-        if sentence := reminder.about(missing):
-            say(sentence)
-        for event in fleet.wait(reminder.due_in()):
-            match event:
-                case Came(worker):
-                    found.pop(worker, None)
-                    asked[worker] = fleet.send(worker, DESCRIBE, question)
-                case Left(worker):
-                    asked.pop(worker, None)
-                case Replied(worker, message) if asked.get(worker) == message:
-                    try:
-                        found[worker] = LocalStatistics.read(Frame.from_bytes(event.content))
-                    except UpdateError as error:
-                        say(f"Worker {worker} cannot take part: {error}")
-                case TurnedAway(sentence):
-                    say(sentence)
-    return agreed(found)

@@ -1,0 +1,99 @@
+"""What workers tell of their data before a run: the server asks each, and says what came of it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from adaptcl.data.description import LABEL, Inputs, forms_in_words
+from adaptcl.engines.network.agreement import LocalStatistics, agreed
+from adaptcl.engines.network.frames import Frame, printable
+from adaptcl.engines.network.messages import DESCRIBE
+from adaptcl.engines.network.server.admission import TurnedAway
+from adaptcl.engines.network.server.fleet import Came, Fleet, Left, Replied
+from adaptcl.engines.network.server.waiting import Reminder, named
+from adaptcl.errors import UpdateError
+
+_LISTED = 10  # how many classes a sentence names
+
+Holders = Mapping[str, list[int]]
+"""The workers that have a class, by its name."""
+
+
+def agree(fleet: Fleet, workers: int, say: Callable[[str], None]) -> Inputs:
+    """Ask all workers for their statistics, and merge them. A worker that comes back is asked
+    again: its data may be others."""
+    found: dict[int, LocalStatistics] = {}
+    asked: dict[int, str] = {}
+    reminder = Reminder(fleet.now)
+    question = Frame({}, {}).to_bytes()
+    while missing := set(range(workers)) - found.keys():
+        if sentence := reminder.about(missing):
+            say(sentence)
+        for event in fleet.wait(reminder.due_in()):
+            match event:
+                case Came(worker):
+                    found.pop(worker, None)
+                    asked[worker] = fleet.send(worker, DESCRIBE, question)
+                case Left(worker):
+                    asked.pop(worker, None)
+                case Replied(worker, message) if asked.get(worker) == message:
+                    try:
+                        found[worker] = LocalStatistics.read(Frame.from_bytes(event.content))
+                    except UpdateError as error:
+                        say(f"Worker {worker} cannot take part: {error}")
+                case TurnedAway(sentence):
+                    say(sentence)
+    known = agreed(found)
+    holders = holders_of_classes(found)
+    say(agreement_in_words(known, holders, workers))
+    for sentence in look_alikes(holders):
+        say(f"warning: {sentence}")
+    return known
+
+
+def holders_of_classes(found: Mapping[int, LocalStatistics]) -> Holders:
+    holders = defaultdict[str, list[int]](list)
+    for worker, each in sorted(found.items()):
+        for name in each.inputs.classes:
+            holders[name].append(worker)
+    return holders
+
+
+def agreement_in_words(known: Inputs, holders: Holders, workers: int) -> str:
+    """One line of what the model will be built for, so that a slip in a worker's data is seen."""
+    told = f"the workers' inputs are {printable(forms_in_words(known.inputs))}"
+    if not known.classes:
+        return f"{told}, their targets {printable(forms_in_words(known.targets))}"
+    if known.targets != LABEL:
+        told += f", their targets {printable(forms_in_words(known.targets))}"
+    told += (
+        f"; {len(known.classes)} class{'es' * (len(known.classes) > 1)}: {_listed(known.classes)}"
+    )
+    alone = defaultdict[int, list[str]](list)
+    for name in known.classes:
+        if workers > 1 and len(holders[name]) == 1:
+            alone[holders[name][0]].append(name)
+    return told + "".join(
+        f"; only worker {worker} has {_listed(names)}" for worker, names in sorted(alone.items())
+    )
+
+
+def look_alikes(holders: Holders) -> Iterator[str]:
+    """A sentence for classes whose names differ only in case or in spaces around them."""
+    alike = defaultdict[str, list[str]](list)
+    for name in sorted(holders):
+        alike[name.strip().casefold()].append(name)
+    for names in alike.values():
+        if len(names) > 1:
+            each = [f"{printable(repr(name))} ({named(holders[name])})" for name in names]
+            yield (
+                f"The classes {' and '.join(each)} have almost the same name, but count as "
+                f"{len(names)} classes. If they are one, give it one name everywhere and begin "
+                "anew."
+            )
+
+
+def _listed(names: Sequence[str]) -> str:
+    shown = [printable(name) for name in names[:_LISTED]]
+    return ", ".join([*shown, "…"] if len(names) > _LISTED else shown)
