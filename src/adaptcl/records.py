@@ -241,6 +241,13 @@ class Summary:
         return self.best_accuracy if self.best_metric is None else self.best_metric
 
     @property
+    def best_is_delivered(self) -> bool:
+        """Whether the delivered model had the best test. Where workers test, the last round has two
+        tests: of the model that it sent, and of the delivered one."""
+        is_last = self.best_round == self.rounds
+        return is_last and (self.best_metric is None or self.best_metric == self.main_value)
+
+    @property
     def worker_values(self) -> tuple[float, ...]:
         """The main metric in each worker's last test, of those that have one."""
         values = (each.get(self.metric) for each in self.worker_metrics)
@@ -286,11 +293,18 @@ class Summary:
 
 
 def summarise(
-    records: Sequence[RoundRecord], measure: Measure | None = None, **known: Any
+    records: Sequence[RoundRecord],
+    measure: Measure | None = None,
+    delivered: RoundRecord | None = None,
+    **known: Any,
 ) -> Summary:
-    """Make a run's summary from its rounds and the figures that rounds do not have."""
+    """Make a run's summary from its rounds and the figures that rounds do not have.
+
+    `delivered` is the last round with the test of the delivered model, if it did not have that.
+    """
     measure = measure or Measure()
-    tested = [r for r in records if r.metric is not None or r.accuracy is not None]
+    tests = [*records, *([] if delivered is None else [delivered])]
+    tested = [r for r in tests if r.metric is not None or r.accuracy is not None]
     last_test = tested[-1] if tested else records[-1]
     best = last_test
     for each in reversed(tested):  # of equal tests the first

@@ -286,6 +286,18 @@ def test_each_worker_can_have_a_test_set_and_larger_ones_count_more() -> None:
     assert [w.test.samples for w in result.rounds[0].workers if w.test] == [10, 30]
 
 
+def test_the_model_that_the_last_round_sent_can_be_the_best(tmp_path: Path) -> None:
+    good = adaptcl.run(model(), clouds(120), strategy="fedavg", **QUICK).model
+    inputs, labels = clouds(120)
+    wrong = [(inputs, (labels + 1) % 4)] * 2
+    run = {**QUICK, "workers": 2, "rounds": 1, "epochs": 3.0, "learning_rate": 0.1}
+    tests = [clouds(40, 5)] * 2
+    result = adaptcl.run(good, wrong, tests, strategy="fedavg", out=tmp_path / "run", **run)
+    assert result.rounds[0].main_value == result.summary.best_value > result.summary.main_value
+    kept = adaptcl.load(tmp_path / "run", model=good, best=True).model.state_dict()
+    assert all(torch.equal(kept[name], tensor) for name, tensor in good.state_dict().items())
+
+
 def test_metrics_of_other_objectives_come_from_workers_too() -> None:
     torch.manual_seed(0)
     data = torch.randn(90, 6), torch.randn(90)

@@ -48,8 +48,10 @@ class BestModel:
     def __call__(self, event: Event) -> None:
         if not isinstance(event, RoundFinished):
             return
-        # The model of the last round is delivered. The best before it stays, for more rounds.
-        if not self._strategy.finished and self._see(event.record.main_value):
+        # The model of the last round is delivered. The best before it stays, for more rounds. But
+        # where workers test, the last round's test is of the model before that.
+        is_delivered = self._strategy.finished and not event.record.worker_values
+        if not is_delivered and self._see(event.record.main_value):
             self._folder.save_best(self._evaluator.tested, event.record.round)
 
 

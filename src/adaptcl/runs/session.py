@@ -170,13 +170,14 @@ def _summary(
     wall_time: float,
 ) -> Summary:
     tested = evaluator.final_score(final)
-    *before, last = records
-    if last.metric is None or tested.by_worker:
-        last = last.tested(tested.loss, tested.main, tested.metrics)
+    delivered = None
+    if records[-1].metric is None or tested.by_worker:
+        delivered = records[-1].tested(tested.loss, tested.main, tested.metrics)
     job = session.config.job
     return summarise(
-        [*before, last],
+        records,
         session.workload.objective.main,
+        delivered,
         strategy=job.strategy,
         wall_time_s=wall_time,
         **Savings.of(session.workload.units, session.strategy.sub_models())._asdict(),

@@ -223,7 +223,7 @@ class RunFolder:
         """Leave a best model only if it is another one than the delivered."""
         if not (self.path / BEST).exists():
             return
-        if summary.best_round == summary.rounds:
+        if summary.best_is_delivered:
             if keep:
                 (self.path / BEST).replace(self.path / BEST_FOR_MORE)
             else:

@@ -184,7 +184,7 @@ def read_marks(path: Path) -> dict[str, Any] | None:
 def read_best(path: Path) -> State:
     """The model of a finished run that had the best test."""
     finished = read_finished(path)
-    if finished is not None and finished[0].best_round == finished[0].rounds:
+    if finished is not None and finished[0].best_is_delivered:
         return read_delivered(path)[0]
     if not (path / BEST).exists():
         raise RunFolderError(f"{path} does not hold the model of its best test.")
