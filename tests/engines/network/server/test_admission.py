@@ -123,7 +123,7 @@ def test_a_key_that_was_not_made_for_the_run_opens_nothing(site: Site, fleet: Fl
     with signed(site, key) as client:
         for _ in range(3):
             assert refused(client.ActivateNode, request) == 403
-    why = "Somebody at 127.0.0.1 was turned away, whose key is not known here."
+    why = "A machine at 127.0.0.1 was turned away: its key is not known here."
     assert fleet.wait(60) == [TurnedAway(why)]
     assert fleet.wait(0.3) == [], "the log says it once"
 

@@ -171,7 +171,7 @@ class KeyFilter:
 
     def _turn_away(self, key: bytes, host: str) -> Response:
         if key not in self._surplus:
-            self._log.note(f"Somebody at {host} was turned away, whose key is not known here.")
+            self._log.note(f"A machine at {host} was turned away: its key is not known here.")
             return _refuse(403, "The server does not know this worker's key.")
         last = len(self._known) - 1
         taken = f"this run takes keys 0 to {last}" if last else "this run takes key 0 only"

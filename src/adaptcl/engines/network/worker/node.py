@@ -67,6 +67,9 @@ for 180 s."""
 _AIM_S = 4.0
 """How long they should take: a fraction of the silence after which a worker counts as lost."""
 
+_OTHER_AUTHORITY = ("issuer", "self-signed", "signature")
+"""What OpenSSL says of a certificate from another authority, not of another name or date."""
+
 _AT_ONCE = 2  # with two, the link is busy while one waits for its confirmation
 
 
@@ -253,9 +256,12 @@ class Node:
             raise self._refusal(error.response) from None
         except httpx.RequestError as error:
             if _unproven(error):
+                why = _short(str(error))
+                if any(each in why for each in _OTHER_AUTHORITY):
+                    why += "; server and worker need folders from the same `adaptcl keys`."
                 raise AdaptCLError(
                     f"The server at {self._address} does not prove to be the one this worker's "
-                    f"keys are for: {_short(str(error))}"
+                    f"keys are for: {why}"
                 ) from None
             raise DisconnectedError(_short(str(error))) from None
         except ValueError:
