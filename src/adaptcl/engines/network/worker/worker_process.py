@@ -128,9 +128,14 @@ class WorkerProcess:
                         last_seen = time.monotonic()
             except DisconnectedError as error:
                 patience = self._connection.patience
+                hint = ""
                 if isinstance(error, OccupiedError):
                     # Long enough for the server to miss a worker that was killed with this key.
                     patience = min(patience, 2 * self._connection.silence)
+                    hint = (
+                        " If that is this worker's own former connection, the server gives it up "
+                        f"after {self._connection.silence:g} s of silence."
+                    )
                 if time.monotonic() - last_seen > patience:
                     raise AdaptCLError(
                         f"The server at {self._connection.address} could not be reached for "
@@ -138,7 +143,7 @@ class WorkerProcess:
                     ) from None
                 if str(error) != last_error:
                     last_error = str(error)
-                    self._say(f"waiting for {self._connection.address}: {error}")
+                    self._say(f"waiting for {self._connection.address}: {error}{hint}")
                 time.sleep(_RETRY_S)
 
     def _serve(self, node: Node) -> None:
