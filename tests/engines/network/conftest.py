@@ -255,10 +255,9 @@ class Site:
 
     def hear(self, line: str) -> None:
         """What the server says when it listens."""
-        found = re.search(r":(\d+) for", line)
-        assert found
-        self.address = f"localhost:{found[1]}"
-        self._listening.set()
+        if found := re.search(r"^listening .*:(\d+) for", line):
+            self.address = f"localhost:{found[1]}"
+            self._listening.set()
 
     @property
     def port(self) -> int:
