@@ -54,6 +54,16 @@ def test_a_method_that_ended_before_it_got_there_may_have_been_ahead(make_run: M
     )
 
 
+def test_a_method_that_had_the_time_and_did_not_get_there_needs_no_advice(
+    make_run: MakeRun,
+) -> None:
+    runs = [
+        make_run("a", strategy="fedavg", rounds=10),
+        make_run("b", strategy="adaptcl", rounds=10, round_s=90.0, final_accuracy=0.79),
+    ]
+    assert said(runs, at_time_s=450.0).endswith("for which fedavg took 13.3 min.")
+
+
 def test_an_accuracy_that_only_others_reach_has_no_speed_up(make_run: MakeRun) -> None:
     runs = [
         make_run("a", strategy="fedavg", final_accuracy=0.5),
