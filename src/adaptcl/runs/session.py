@@ -8,6 +8,7 @@ nothing has been written yet, so that whatever is wrong is refused before a fold
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -58,17 +59,19 @@ def run_session(
     evaluator: RunEvaluator | None = None,
 ) -> FinishedRun:
     """Run to the end, from the beginning or from where the folder was left; closes the folder."""
-    try:
-        with note_custom_code(session.config.named_methods):
-            return _run(session, folder, listeners, evaluator)
-    finally:
-        if folder is not None:
-            folder.close()
+    with ExitStack() as at_end:
+        status = None
+        if folder:
+            at_end.enter_context(closing(folder))
+            status = at_end.enter_context(closing(StatusFile(folder.path)))
+        at_end.enter_context(note_custom_code(session.config.named_methods))
+        return _run(session, folder, status, listeners, evaluator)
 
 
 def _run(
     session: Session,
     folder: RunFolder | None,
+    status: StatusFile | None,
     listeners: Sequence[Listener],
     evaluator: RunEvaluator | None,
 ) -> FinishedRun:
@@ -91,10 +94,10 @@ def _run(
             records.append(event.record)
 
     needed: list[Listener] = [keep_record]
-    if folder:
+    if folder and status:
         best = BestModel(folder, evaluator, strategy, records, measure)
         widths = CurrentSubModels(folder, workload.units, strategy)
-        needed += [folder, StatusFile(folder.path), best, widths]
+        needed += [folder, status, best, widths]
     tell_all = Listeners(needed, listeners, stop_rule)
 
     def tell(event: Event) -> None:

@@ -11,19 +11,26 @@ from adaptcl.events import PhaseBegan, RunStarted, TaskSent, UpdateArrived, Work
 from adaptcl.runs.files import status_file
 from adaptcl.runs.files.status_file import StatusFile, read_status
 from adaptcl.training import Timing
+from tests.runs.small_runs import CutOffError, cut_off_after, small_run
 
 
-def test_an_attempt_that_failed_says_nothing_after_the_next_one_has_ended(
+def test_a_run_that_has_ended_says_nothing_any_more(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(status_file, "_EVERY_S", 0.05)
-    failed = StatusFile(tmp_path)
-    failed(RunStarted("fedavg", "net", "digits", 1, 2, 0))
-    failed(TaskSent(0, 1, 0.0))  # to be written a little later
+    status = StatusFile(tmp_path)
+    status(RunStarted("fedavg", "net", "digits", 1, 2, 0))
+    status(TaskSent(0, 1, 0.0))  # to be written a little later
     assert read_status(tmp_path) is not None
-    (tmp_path / status_file.STATUS).unlink()  # as the next attempt does at its end
+    status.close()
     time.sleep(0.2)
     assert read_status(tmp_path) is None
+
+
+def test_a_run_that_fails_says_nothing_any_more(tmp_path: Path) -> None:
+    with pytest.raises(CutOffError):
+        small_run(tmp_path / "run", listeners=[cut_off_after(1)], rounds=2)
+    assert not (tmp_path / "run" / status_file.STATUS).exists()
 
 
 def said(folder: Path) -> list[str]:

@@ -3,7 +3,7 @@
 The records of a run say what each round came to once it is over. `status.json` says what happens in
 between: who is sent a task, trains, sends its update, waits or is lost. In a simulation that is
 what each worker does at the moment that the virtual clock shows. The file is removed when the run
-ends.
+ends, well or badly; only a killed process leaves it behind.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from adaptcl.events import (
     Event,
     PhaseBegan,
     RoundFinished,
-    RunFinished,
     RunStarted,
     TaskSent,
     UpdateArrived,
@@ -36,7 +35,7 @@ _EVERY_S = 0.5  # at most this often the file is written, however much happens
 
 
 class StatusFile:
-    """A listener that keeps `status.json` up to date."""
+    """A listener that keeps `status.json` up to date until it is closed."""
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / STATUS
@@ -51,6 +50,7 @@ class StatusFile:
         }
         self._written_at = 0.0
         self._later: threading.Timer | None = None
+        self._is_closed = False
 
     def __call__(self, event: Event) -> None:
         with self._lock:
@@ -70,12 +70,18 @@ class StatusFile:
                     self._workers[worker] = "waiting"
                 case RoundFinished(record):
                     self._values["round"] = record.round
-                case RunFinished():
-                    self._end()
-                    return
                 case _:
                     return
             self._write_soon()
+
+    def close(self) -> None:
+        """Remove the file and never write it again."""
+        with self._lock:
+            if self._later is not None:
+                self._later.cancel()
+            self._is_closed = True
+            with suppress(OSError):
+                self._path.unlink(missing_ok=True)
 
     def _write_soon(self) -> None:
         """Write now, or when the file may be written again."""
@@ -88,12 +94,9 @@ class StatusFile:
             self._later.start()
 
     def _write_late(self) -> None:
-        # A run that failed leaves this timer behind. If its next attempt has ended meanwhile, and
-        # has removed the file, it must stay removed.
         with self._lock:
-            if self._later is not None and self._path.exists():
+            if not self._is_closed:  # the timer may have gone off just before
                 self._write()
-            self._later = None
 
     def _write(self) -> None:
         self._later = None
@@ -103,13 +106,6 @@ class StatusFile:
         # Nobody's run ends because a page about it could not be kept up to date.
         with suppress(OSError), written_whole(self._path) as file:
             file.write(content.encode("utf-8"))
-
-    def _end(self) -> None:
-        if self._later is not None:
-            self._later.cancel()
-            self._later = None
-        with suppress(OSError):
-            self._path.unlink(missing_ok=True)
 
 
 def _doing(what: str | Timing, now: float) -> str:
