@@ -18,9 +18,9 @@ from adaptcl.pruning import ServerView, fit
 from adaptcl.pruning.cig_bnscalor import balanced, squares
 from adaptcl.pruning.index_orders import NoAdjacent
 from adaptcl.training.batches import batches
-from adaptcl.training.evaluation import score
 from adaptcl.training.lasso_lambda import lambda_of_batch
-from adaptcl.training.objective import find_objective
+from adaptcl.training.objectives.evaluation import score
+from adaptcl.training.objectives.objective import find_objective
 from adaptcl.training.recipe import Recipe
 from adaptcl.training.trainer import PlainTrainer
 from adaptcl.units import Kept, State, cut, parameters, trace

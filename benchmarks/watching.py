@@ -16,7 +16,7 @@ from pathlib import Path
 import adaptcl
 from adaptcl import models
 from adaptcl.events import Event
-from adaptcl.page.follow import Followed
+from adaptcl.page.follow import FollowedRuns
 from adaptcl.page.html import REPORT, write_report
 from adaptcl.page.page_server import LOOK_EVERY_S, View
 from adaptcl.report.saved_run import read_run
@@ -124,7 +124,7 @@ class _Browser:
     def __init__(self, folder: Path) -> None:
         self.seconds = 0.0
         self.changes = 0
-        self._view = View(Followed([folder]))
+        self._view = View(FollowedRuns([folder]))
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._look, name="browser", daemon=True)
 

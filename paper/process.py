@@ -36,7 +36,7 @@ from adaptcl.runs.simulated_session import simulated_session
 from adaptcl.runs.workload import Workload, workload_from_python
 from adaptcl.storage import Tree
 from adaptcl.strategies.strategy import Closed, Strategy
-from adaptcl.training.evaluation import USUAL_COUNT, FreshStatistics, Score
+from adaptcl.training.objectives.evaluation import USUAL_COUNT, FreshStatistics, Score
 from adaptcl.units import Kept, State, UnitMap, flops, parameters, size_bytes
 from paper.result import Provenance, RunResult, Size, round_series, workers_at_changes, write_result
 from paper.store import recorded_settings, result_path

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from adaptcl.api.run import forecast, run, sweep
     from adaptcl.report.progress import Progress
     from adaptcl.runs.result import Delivered, load
-    from adaptcl.training.objective import custom_objective
+    from adaptcl.training.objectives.objective import custom_objective
     from adaptcl.units import describe
 else:
     __getattr__ = lazy_names(
@@ -35,7 +35,7 @@ else:
             "Result": "adaptcl.api.results",
             "Results": "adaptcl.api.results",
             "compare": "adaptcl.api.results",
-            "custom_objective": "adaptcl.training.objective",
+            "custom_objective": "adaptcl.training.objectives.objective",
             "describe": "adaptcl.units",
             "forecast": "adaptcl.api.run",
             "load": "adaptcl.runs.result",

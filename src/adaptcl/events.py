@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from torch import nn
 
 from adaptcl.records import RoundRecord, Summary
-from adaptcl.training.metrics import Measure
+from adaptcl.training.objectives.metrics import Measure
 from adaptcl.training.update_time import Timing
 
 

@@ -15,7 +15,7 @@ from statistics import fmean
 from typing import Any
 
 from adaptcl.errors import RunFolderError
-from adaptcl.training.metrics import HIGHER, Measure
+from adaptcl.training.objectives.metrics import HIGHER, Measure
 from adaptcl.training.task import WorkerTest
 
 

@@ -21,7 +21,7 @@ from adaptcl.config.config import FROM_PYTHON
 from adaptcl.data import as_samples
 from adaptcl.errors import AdaptCLError, RunFolderError, SettingError
 from adaptcl.events import Event, RoundFinished, RunFinished, RunStarted
-from adaptcl.training.evaluation import accuracy as accuracy_of
+from adaptcl.training.objectives.evaluation import accuracy as accuracy_of
 from adaptcl.units import flops, trace
 from tests.runs.small_runs import CutOffError, clouds, cut_off_after
 

@@ -25,7 +25,7 @@ from adaptcl.settings import build
 from adaptcl.storage import Tree
 from adaptcl.strategies import Closed, Reaction, Strategy
 from adaptcl.training import Arrival, Recipe, Task, Timing, Update
-from adaptcl.training.evaluation import Score
+from adaptcl.training.objectives.evaluation import Score
 from adaptcl.units import Kept, State
 
 KEPT = torch.ones(0, dtype=torch.bool)

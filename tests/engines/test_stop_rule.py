@@ -8,7 +8,7 @@ import pytest
 
 from adaptcl.engines.stop_rule import EarlyStopping, StopCondition, StopRule, Target, TimeLimit
 from adaptcl.records import RoundRecord
-from adaptcl.training.metrics import LOWER, Measure
+from adaptcl.training.objectives.metrics import LOWER, Measure
 
 ACCURACY, RMSE = Measure(), Measure("rmse", LOWER)
 

@@ -17,7 +17,7 @@ from adaptcl.data import Samples
 from adaptcl.training.batches import batches
 from adaptcl.training.devices import trainer, trainers
 from adaptcl.training.gpu.captured_trainer import CapturedTrainer
-from adaptcl.training.objective import OBJECTIVES, Objective, custom_objective
+from adaptcl.training.objectives.objective import OBJECTIVES, Objective, custom_objective
 from adaptcl.training.recipe import Recipe
 from adaptcl.training.trainer import PlainTrainer
 from adaptcl.units import trace

@@ -15,7 +15,7 @@ from adaptcl.runs.evaluator import Averaging
 from adaptcl.strategies.aggregation import Aggregation, AggregationSettings
 from adaptcl.strategies.strategy import Closed
 from adaptcl.training.divergence import first_not_finite
-from adaptcl.training.evaluation import Judge, accuracy
+from adaptcl.training.objectives.evaluation import Judge, accuracy
 from adaptcl.units import State, cut, parameters, trace
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")

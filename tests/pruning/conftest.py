@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from adaptcl.data import Samples
 from adaptcl.pruning import ServerView, WorkerView
-from adaptcl.training.objective import CLASSIFICATION
+from adaptcl.training.objectives.objective import CLASSIFICATION
 from adaptcl.units import Kept, UnitMap, submodel, trace
 
 

@@ -16,7 +16,7 @@ from adaptcl.data import as_samples
 from adaptcl.errors import RunFolderError, SettingError
 from adaptcl.events import Event, RoundFinished, RunFinished, RunStarted, TaskSent
 from adaptcl.runs.files.folder import RunFolder
-from adaptcl.training.evaluation import accuracy
+from adaptcl.training.objectives.evaluation import accuracy
 from tests.runs.small_runs import CutOffError, assert_same, clouds, cut_off_after, small_run
 
 JOB: dict[str, Any] = {"strategy": "fedavg", "rounds": 5}

@@ -7,7 +7,7 @@ from flwr.app import ArrayRecord, Context, MetricRecord
 from flwr.serverapp import Grid, ServerApp
 
 from adaptcl.flower import AdaptCL
-from adaptcl.training.evaluation import accuracy
+from adaptcl.training.objectives.evaluation import accuracy
 
 from .task import CODEC, SEED, build_model, test_data
 

@@ -39,7 +39,7 @@ from adaptcl.runs.simulated_session import simulated_session
 from adaptcl.runs.training_profile import with_profile_of
 from adaptcl.runs.workload import Workload, datasets_by_worker, workload_from_python
 from adaptcl.trackers import refuse_untracked, tracked, tracker_names
-from adaptcl.training.objective import Objective, custom_objective, with_main
+from adaptcl.training.objectives.objective import Objective, custom_objective, with_main
 from adaptcl.units.tracing.trace import uncompiled
 
 USUAL_HOLDOUT = 0.1

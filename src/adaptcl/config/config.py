@@ -25,8 +25,8 @@ from adaptcl.settings import Setting, build, declared, is_custom
 from adaptcl.strategies import STRATEGIES, StrategyClass, strategy_class
 from adaptcl.suggestions import nearest_setting
 from adaptcl.training import Recipe
-from adaptcl.training.evaluation import USUAL_COUNT
-from adaptcl.training.metrics import Measure
+from adaptcl.training.objectives.evaluation import USUAL_COUNT
+from adaptcl.training.objectives.metrics import Measure
 
 SHARED_GROUPS: tuple[type, ...] = (JobSettings, Recipe, EnvironmentSettings)
 """The groups of settings that every run has, whatever its strategy and codec."""

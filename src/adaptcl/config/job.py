@@ -10,8 +10,8 @@ from adaptcl.errors import SettingError
 from adaptcl.settings import Seconds, With, setting
 from adaptcl.strategies import STRATEGIES
 from adaptcl.training.devices import PRECISIONS
-from adaptcl.training.metrics import HIGHER, LOWER
-from adaptcl.training.objective import OBJECTIVES
+from adaptcl.training.objectives.metrics import HIGHER, LOWER
+from adaptcl.training.objectives.objective import OBJECTIVES
 
 _job, _data, _output, _machine = (
     partial(setting, group=heading) for heading in ("job", "data", "output", "machine")

@@ -34,7 +34,7 @@ from adaptcl.records import RoundRecord
 from adaptcl.storage import Tree
 from adaptcl.strategies.strategy import Closed, Reaction, Strategy
 from adaptcl.training import Arrival, Task, Timing, Update
-from adaptcl.training.evaluation import Score
+from adaptcl.training.objectives.evaluation import Score
 
 
 @dataclass(frozen=True)

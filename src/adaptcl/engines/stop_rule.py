@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from adaptcl.records import RoundRecord
-from adaptcl.training.metrics import Measure
+from adaptcl.training.objectives.metrics import Measure
 
 
 class StopCondition(Protocol):

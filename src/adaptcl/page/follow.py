@@ -43,7 +43,7 @@ class _Known:
     """What the page shows of it, as long as nothing more is read."""
 
 
-class Followed:
+class FollowedRuns:
     """Run folders, or folders above them, as they are now."""
 
     def __init__(self, places: Sequence[Path]) -> None:

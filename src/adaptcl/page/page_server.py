@@ -20,7 +20,7 @@ from typing import ClassVar
 from urllib.parse import parse_qs, urlsplit
 
 from adaptcl.errors import SettingError
-from adaptcl.page.follow import Followed, Version
+from adaptcl.page.follow import FollowedRuns, Version
 from adaptcl.page.html import page
 
 LOOK_EVERY_S = 0.5
@@ -38,7 +38,7 @@ class Watch:
     def __init__(self, places: Sequence[Path], host: str = "127.0.0.1", port: int = 0) -> None:
         self.token = None if _is_loopback(host) else secrets.token_urlsafe(16)
         """What the address must carry where others can reach it."""
-        self._view = View(Followed(places))
+        self._view = View(FollowedRuns(places))
         handler = type("Handler", (_Handler,), {"view": self._view, "token": self.token})
         try:
             self._server = ThreadingHTTPServer((host, port), handler)
@@ -78,7 +78,7 @@ class View:
     that is seen soon even of many large runs, whose curves follow later.
     """
 
-    def __init__(self, followed: Followed) -> None:
+    def __init__(self, followed: FollowedRuns) -> None:
         self._followed = followed
         self._lock = threading.Lock()
         self._next_look = self._next_read = 0.0

@@ -45,7 +45,7 @@ class ServerView:
 
 
 class LossOfModel(Protocol):
-    """The loss that a worker trains for (`training/objective.py`)."""
+    """The loss that a worker trains for (`training/objectives/objective.py`)."""
 
     def outputs(self, model: nn.Module, inputs: Any, targets: Any) -> Any:
         """What the loss gets of a model."""

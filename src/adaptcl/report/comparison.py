@@ -22,7 +22,7 @@ from adaptcl.report.labels import distinct_labels
 from adaptcl.report.learning_curve import LearningCurve, learning_curve
 from adaptcl.report.saved_run import Run, by_strategy
 from adaptcl.report.wording import duration
-from adaptcl.training.metrics import Measure
+from adaptcl.training.objectives.metrics import Measure
 
 BASELINES = ("fedavg", "fedavg-s")
 """Strategies that others are compared with, the first one that is there."""

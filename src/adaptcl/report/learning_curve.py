@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from adaptcl.records import RoundRecord
-from adaptcl.training.metrics import Measure
+from adaptcl.training.objectives.metrics import Measure
 
 TESTS = 5  # how many tests make one mean; the first means of a run have fewer
 _ROUNDING = 1e-9

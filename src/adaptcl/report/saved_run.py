@@ -30,8 +30,8 @@ from adaptcl.runs.files.run_files import (
     read_summary,
 )
 from adaptcl.strategies import STRATEGIES
-from adaptcl.training.metrics import Measure
-from adaptcl.training.objective import measure_named
+from adaptcl.training.objectives.metrics import Measure
+from adaptcl.training.objectives.objective import measure_named
 
 _LONGEST_NAME = 16
 

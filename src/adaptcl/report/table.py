@@ -38,7 +38,7 @@ from adaptcl.report.wording import (
     volume,
 )
 from adaptcl.runs.forecast import Forecast
-from adaptcl.training.metrics import HIGHER, Measure
+from adaptcl.training.objectives.metrics import HIGHER, Measure
 
 _FORECAST_COLUMNS = (
     "strategy",

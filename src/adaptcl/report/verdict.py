@@ -6,7 +6,7 @@ from statistics import fmean
 
 from adaptcl.report.comparison import Comparison, ComparisonRow, interval
 from adaptcl.report.wording import FACTOR, duration, metric_quantity, short_duration
-from adaptcl.training.metrics import Measure
+from adaptcl.training.objectives.metrics import Measure
 
 
 def verdict(comparison: Comparison) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
 
-from adaptcl.training.metrics import Measure
+from adaptcl.training.objectives.metrics import Measure
 
 ABSENT = "–"  # stands for an unknown number
 

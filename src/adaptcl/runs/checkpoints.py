@@ -15,7 +15,7 @@ from adaptcl.runs.files.sub_models import SubModels
 from adaptcl.runs.resumption import can_be_extended
 from adaptcl.storage import Tree
 from adaptcl.strategies import Strategy
-from adaptcl.training.metrics import Measure
+from adaptcl.training.objectives.metrics import Measure
 from adaptcl.units import UnitMap
 
 

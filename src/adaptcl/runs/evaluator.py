@@ -27,7 +27,7 @@ from adaptcl.runs.workload import Workload
 from adaptcl.storage import Tree
 from adaptcl.strategies.strategy import Closed, Strategy
 from adaptcl.training import Task, Update
-from adaptcl.training.evaluation import FreshStatistics, Judge, Score, merged_score
+from adaptcl.training.objectives.evaluation import FreshStatistics, Judge, Score, merged_score
 from adaptcl.training.task import WorkerTest
 from adaptcl.units import State
 

@@ -30,7 +30,7 @@ from adaptcl.runs.workload import Workload
 from adaptcl.runs.workload_check import check_model_and_data
 from adaptcl.strategies import Closed, Job, Strategy, strategy_class
 from adaptcl.training import Task, Update
-from adaptcl.training.metrics import Measure
+from adaptcl.training.objectives.metrics import Measure
 from adaptcl.training.wire.encoding import model_size, update_size
 from adaptcl.training.worker import WorkerMemory
 from adaptcl.units import Kept, UnitMap

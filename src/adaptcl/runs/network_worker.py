@@ -30,7 +30,7 @@ from adaptcl.runs.workload import Workload, deal, hold_back, named_objective
 from adaptcl.runs.workload_check import check_lookup_tables, check_targets
 from adaptcl.settings import build
 from adaptcl.training.devices import find_device
-from adaptcl.training.objective import CLASSIFICATION, find_objective
+from adaptcl.training.objectives.objective import CLASSIFICATION, find_objective
 from adaptcl.training.optimizers import find_optimizer, find_schedule
 from adaptcl.training.recipe import OPTIMIZERS
 from adaptcl.units.tracing.trace import without_units

@@ -33,7 +33,7 @@ from adaptcl.runs.files.run_files import (
     read_unfinished,
 )
 from adaptcl.runs.files.sub_models import SubModels
-from adaptcl.training.objective import CLASSIFICATION, Objective
+from adaptcl.training.objectives.objective import CLASSIFICATION, Objective
 from adaptcl.units.tracing.forward import refuse_no_module
 from adaptcl.units.tracing.trace import uncompiled
 

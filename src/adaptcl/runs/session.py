@@ -32,7 +32,7 @@ from adaptcl.runs.resumption import recognise
 from adaptcl.runs.workload import Workload
 from adaptcl.strategies import Strategy
 from adaptcl.training.devices import gpu_left_as_found
-from adaptcl.training.evaluation import Score
+from adaptcl.training.objectives.evaluation import Score
 from adaptcl.units import State
 
 

@@ -26,7 +26,12 @@ from adaptcl.data.samples import SEVERAL, checksums, with_common_classes
 from adaptcl.errors import DataError, SettingError
 from adaptcl.seeds import generator
 from adaptcl.training.devices import find_device
-from adaptcl.training.objective import CLASSIFICATION, Objective, find_objective, with_main
+from adaptcl.training.objectives.objective import (
+    CLASSIFICATION,
+    Objective,
+    find_objective,
+    with_main,
+)
 from adaptcl.training.optimizers import OptimizerFactory, Schedule
 from adaptcl.units import State, UnitMap, trace
 from adaptcl.units.tensors import each_tensor

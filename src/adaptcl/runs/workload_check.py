@@ -20,7 +20,7 @@ from adaptcl.runs.evaluator import refuse_tests_at_the_server
 from adaptcl.runs.workload import Workload
 from adaptcl.strategies import Job, Strategy, strategy_class
 from adaptcl.training.batches import smallest_batch
-from adaptcl.training.objective import CLASSES, Objective
+from adaptcl.training.objectives.objective import CLASSES, Objective
 from adaptcl.training.optimizers import (
     OptimizerFactory,
     Schedule,

@@ -19,7 +19,7 @@ from adaptcl.training.cpu.freed_memory import keep_freed_memory
 from adaptcl.training.cpu.layout import cpu_layout
 from adaptcl.training.gpu.captured_buffers import give_back
 from adaptcl.training.gpu.captured_trainer import CapturedModels, CapturedTrainer
-from adaptcl.training.objective import CLASSIFICATION, Objective
+from adaptcl.training.objectives.objective import CLASSIFICATION, Objective
 from adaptcl.training.optimizers import OptimizerFactory
 from adaptcl.training.trainer import PlainTrainer, Trainer
 from adaptcl.units import UnitMap

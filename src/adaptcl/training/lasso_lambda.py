@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from adaptcl.data import Samples
 from adaptcl.storage import Tree
 from adaptcl.training.group_lasso import GroupLasso
-from adaptcl.training.objective import CLASSIFICATION, Objective
+from adaptcl.training.objectives.objective import CLASSIFICATION, Objective
 from adaptcl.training.task import Task
 from adaptcl.units import Kept, UnitMap
 

@@ -17,7 +17,7 @@ from adaptcl.data import Samples
 from adaptcl.training.batches import crop_and_flip
 from adaptcl.training.cpu.layout import laid_out, speed_up_on_cpu
 from adaptcl.training.group_lasso import GroupLasso
-from adaptcl.training.objective import CLASSIFICATION, Objective
+from adaptcl.training.objectives.objective import CLASSIFICATION, Objective
 from adaptcl.training.optimizers import OptimizerFactory, Proximal, optimizer
 from adaptcl.training.recipe import Recipe
 from adaptcl.units import Kept, State, UnitMap, submodel

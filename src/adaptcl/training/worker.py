@@ -30,9 +30,9 @@ from adaptcl.pruning import WorkerOrder, WorkerView, importance_lost, worker_ord
 from adaptcl.pruning.cig_bnscalor import bn_importance
 from adaptcl.seeds import derive, generator
 from adaptcl.training.batches import batches, draw_moves, smallest_batch
-from adaptcl.training.evaluation import tested_locally
 from adaptcl.training.lasso_lambda import lambda_of_task
-from adaptcl.training.objective import CLASSIFICATION, Objective
+from adaptcl.training.objectives.evaluation import tested_locally
+from adaptcl.training.objectives.objective import CLASSIFICATION, Objective
 from adaptcl.training.optimizers import Schedule, rate_factor
 from adaptcl.training.randomness import Draws, SeedModel, seeded
 from adaptcl.training.task import Pruning, PruningCost, Task, Update, WorkerTest

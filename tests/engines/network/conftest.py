@@ -28,7 +28,7 @@ from adaptcl.runs.result import FinishedRun
 from adaptcl.runs.session import run_session
 from adaptcl.runs.simulated_session import simulated_session
 from adaptcl.runs.workload import load_workload
-from adaptcl.training.objective import find_objective
+from adaptcl.training.objectives.objective import find_objective
 
 if importlib.util.find_spec("flwr"):  # Without it every test module here skips itself.
     from adaptcl.engines.network.keys import make_keys, worker_keys

@@ -40,7 +40,7 @@ from adaptcl.runs.server import serve_again
 from adaptcl.runs.session import run_session
 from adaptcl.runs.simulated_session import simulated_session
 from adaptcl.runs.workload import workload_from_python
-from adaptcl.training.objective import find_objective
+from adaptcl.training.objectives.objective import find_objective
 
 if TYPE_CHECKING:
     from tests.engines.network.conftest import Relay, Site

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from adaptcl.data import Samples
 from adaptcl.models import build
 from adaptcl.runs.files.sub_models import Savings, SubModels
-from adaptcl.training.evaluation import accuracy
+from adaptcl.training.objectives.evaluation import accuracy
 from adaptcl.units import trace
 from adaptcl.units.size import smallest
 

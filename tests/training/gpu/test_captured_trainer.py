@@ -17,7 +17,7 @@ from adaptcl.training import Pruning, Recipe, Task
 from adaptcl.training.gpu import captured_trainer as module
 from adaptcl.training.gpu.captured_buffers import ModelTensors
 from adaptcl.training.gpu.captured_trainer import CapturedModels, CapturedTrainer
-from adaptcl.training.objective import Objective
+from adaptcl.training.objectives.objective import Objective
 from adaptcl.training.trainer import PlainTrainer
 from adaptcl.training.worker import Worker, WorkerMemory
 from adaptcl.units import Kept, State, UnitMap

@@ -15,7 +15,7 @@ from adaptcl.errors import DataError, SettingError
 from adaptcl.seeds import generator
 from adaptcl.training import Pruning, Recipe, Task
 from adaptcl.training.batches import batches
-from adaptcl.training.evaluation import accuracy
+from adaptcl.training.objectives.evaluation import accuracy
 from adaptcl.training.worker import Worker, WorkerMemory
 from adaptcl.units import State, UnitMap, submodel, trace
 

@@ -37,7 +37,7 @@ from adaptcl.pruning.budget import block_sizes
 from adaptcl.training import Pruning, Task, Update, WorkerTest
 from adaptcl.training.batches import mini_batch_count
 from adaptcl.training.divergence import divergence, refuse_diverged
-from adaptcl.training.metrics import Measure
+from adaptcl.training.objectives.metrics import Measure
 from adaptcl.training.wire.encoding import decode_update, received_tensors, sent_task
 from adaptcl.training.wire.frozen import LackingError
 from adaptcl.units import FIXED, Kept, State, UnitMap, check_kept, cut_shapes, parameters

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from adaptcl.data.description import Inputs, OddError, read_inputs
 from adaptcl.engines.network.frames import Frame, is_whole_number, printable
 from adaptcl.errors import AdaptCLError, DataError, SettingError, UpdateError
-from adaptcl.training.objective import Objective
+from adaptcl.training.objectives.objective import Objective
 from adaptcl.units import UnitMap
 
 PARTS = 5000  # how many modules and tensors of a model an outline holds at most

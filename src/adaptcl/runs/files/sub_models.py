@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from adaptcl.data import Samples
 from adaptcl.errors import AdaptCLError, RunFolderError
 from adaptcl.storage import Tree
-from adaptcl.training.evaluation import score
-from adaptcl.training.objective import CLASSIFICATION, Objective
+from adaptcl.training.objectives.evaluation import score
+from adaptcl.training.objectives.objective import CLASSIFICATION, Objective
 from adaptcl.units import (
     Average,
     Kept,

@@ -15,7 +15,7 @@ from adaptcl.data import Samples
 from adaptcl.training.batches import crop_and_flip
 from adaptcl.training.gpu.captured_buffers import CAPTURING, BatchTable, ModelTensors
 from adaptcl.training.gpu.slices import TwoOwnersError
-from adaptcl.training.objective import CLASSIFICATION, Objective
+from adaptcl.training.objectives.objective import CLASSIFICATION, Objective
 from adaptcl.training.recipe import Recipe
 from adaptcl.units import Kept, State, UnitMap, kept_key
 from adaptcl.units.tensors import Tensors

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from adaptcl.data import Samples
 from adaptcl.training.gpu.captured_buffers import give_back, is_short
 from adaptcl.training.gpu.captured_model import CannotCaptureError, CapturedModel
-from adaptcl.training.objective import CLASSIFICATION, Objective
+from adaptcl.training.objectives.objective import CLASSIFICATION, Objective
 from adaptcl.training.recipe import Recipe
 from adaptcl.training.trainer import PlainTrainer
 from adaptcl.units import Kept, State, UnitMap, kept_key, submodel

@@ -67,7 +67,7 @@ def trace(model: nn.Module, example: Tensors, fixed: Sequence[str] = ()) -> Unit
 
 
 @dataclass(frozen=True)
-class Followed:
+class TraceFindings:
     """What the rules find while a model runs."""
 
     units: UnitMap
@@ -91,9 +91,9 @@ class Followed:
 class TracingSteps:
     """What each step of tracing finds."""
 
-    unfixed: Followed
+    unfixed: TraceFindings
     """What can be cut by the rules alone."""
-    fixed: Followed
+    fixed: TraceFindings
     """The same with the patterns of what is never cut."""
     checked: Checked
 
@@ -128,7 +128,7 @@ def _copied(model: nn.Module) -> nn.Module:
 
 def follow_units(
     model: nn.Module, example: Tensors, fixed: Sequence[str] = (), *, explain: bool = False
-) -> Followed:
+) -> TraceFindings:
     """The units that can be cut according to the rules, before the check.
 
     A grouped convolution loses whole groups. If none of its groups can be cut, as between channel
@@ -161,7 +161,7 @@ def _follow(
     unreached: Mapping[str, str] | None = None,
     *,
     explain: bool,
-) -> Followed:
+) -> TraceFindings:
     """One forward pass. `alike` is as for `Flow`, and `unreached` as for `ReachObserver`."""
     flow = Flow(model, len(each_tensor(sample)[0]), alike)
     scaling = ScalePowerObserver(flow)
@@ -211,7 +211,7 @@ def _follow(
             pinning.uses.update({name: often - pinning.uses[name] for name, often in uses.items()})
     numbered = copy.copy(flow)
     numbered.coupling = copy.deepcopy(flow.coupling)  # numbering pins more than the pass
-    return Followed(
+    return TraceFindings(
         _unit_map(model, numbered, scaling.statistics, list(told.attributes(model, flow))),
         frozenset(flow.grouped),
         sample,

@@ -46,7 +46,7 @@ from adaptcl.storage import Tree
 from adaptcl.strategies import Job, Reaction, strategy_class
 from adaptcl.strategies.synchronous import SynchronousSettings
 from adaptcl.training import Arrival, Recipe, Task, Update
-from adaptcl.training.evaluation import Score
+from adaptcl.training.objectives.evaluation import Score
 from adaptcl.training.wire.encoding import encode_update
 from adaptcl.training.wire.frozen import HeldFrozenTensors, LackingError, frozen_tensors
 from adaptcl.units import UnitMap, trace

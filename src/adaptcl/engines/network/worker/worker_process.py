@@ -47,7 +47,7 @@ from adaptcl.interrupts import raise_if_interrupted
 from adaptcl.pruning import WorkerOrder
 from adaptcl.training import Recipe, Task
 from adaptcl.training.devices import trainer
-from adaptcl.training.objective import CLASSIFICATION, Objective
+from adaptcl.training.objectives.objective import CLASSIFICATION, Objective
 from adaptcl.training.optimizers import OptimizerFactory, Schedule
 from adaptcl.training.randomness import draws_randomness
 from adaptcl.training.wire.encoding import encode_update

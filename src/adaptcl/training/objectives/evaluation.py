@@ -19,8 +19,8 @@ from adaptcl.data import Samples
 from adaptcl.data.samples import joined
 from adaptcl.errors import SettingError
 from adaptcl.training.cpu.layout import cpu_layout, gpu_layout, in_layout, laid_out, speed_up_on_cpu
-from adaptcl.training.metrics import Accuracy, Metric, merged_value
-from adaptcl.training.objective import CLASSIFICATION, LOSS, Objective
+from adaptcl.training.objectives.metrics import Accuracy, Metric, merged_value
+from adaptcl.training.objectives.objective import CLASSIFICATION, LOSS, Objective
 from adaptcl.training.task import WorkerTest
 from adaptcl.units import State
 from adaptcl.units.tensors import call_model

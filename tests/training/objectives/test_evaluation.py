@@ -14,8 +14,8 @@ from adaptcl.data import Samples
 from adaptcl.errors import SettingError
 from adaptcl.models import build
 from adaptcl.training.cpu.layout import cpu_layout
-from adaptcl.training.evaluation import FreshStatistics, Judge, Score, accuracy, score
-from adaptcl.training.objective import CLASSIFICATION
+from adaptcl.training.objectives.evaluation import FreshStatistics, Judge, Score, accuracy, score
+from adaptcl.training.objectives.objective import CLASSIFICATION
 
 
 class Echo(nn.Module):

@@ -14,7 +14,7 @@ from adaptcl.data import as_samples
 from adaptcl.data.columns import IGNORED
 from adaptcl.errors import AdaptCLError, DataError, SettingError
 from adaptcl.runs.workload_check import check_scores, tried_loss
-from adaptcl.training.objective import (
+from adaptcl.training.objectives.objective import (
     CLASSIFICATION,
     OBJECTIVES,
     Objective,

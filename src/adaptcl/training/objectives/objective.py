@@ -18,7 +18,7 @@ from adaptcl.custom import custom_function
 from adaptcl.data.columns import IGNORED, TargetKind
 from adaptcl.errors import DataError, SettingError, describe_type
 from adaptcl.settings import is_custom
-from adaptcl.training.metrics import (
+from adaptcl.training.objectives.metrics import (
     HIGHER,
     LOWER,
     Accuracy,

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from adaptcl.data.columns import IGNORED
 from adaptcl.errors import SettingError
-from adaptcl.training.metrics import (
+from adaptcl.training.objectives.metrics import (
     LOWER,
     AveragePrecision,
     Determination,

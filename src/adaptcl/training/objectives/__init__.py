@@ -1,0 +1,1 @@
+"""What a model is trained for, and by what it is judged."""
