@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from adaptcl.engines.bandwidths import MIB
-from adaptcl.report.learning_curve import TESTS, LearningCurve, TestResult, curve_through
+from adaptcl.records import TESTS
+from adaptcl.report.learning_curve import LearningCurve, TestResult, curve_through
 from adaptcl.report.wording import Quantity
 from paper.result import RunResult
 

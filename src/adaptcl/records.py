@@ -18,6 +18,10 @@ from adaptcl.errors import RunFolderError
 from adaptcl.training.objectives.metrics import HIGHER, Measure
 from adaptcl.training.task import WorkerTest
 
+TESTS = 5
+"""How many tests make one mean, by which runs are compared and end at a target: one test may be
+lucky. The first means of a run have fewer."""
+
 
 @dataclass(frozen=True)
 class WorkerRecord:

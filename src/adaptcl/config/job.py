@@ -61,13 +61,16 @@ class JobSettings:
     )
     target_accuracy: float = _job(
         0.0,
-        "end the run once a test reaches this accuracy in per cent; 0 sets no target",
+        "end the run once the mean of the last five tests reaches this accuracy in per cent; 0 sets "
+        "no target",
         at_least=0,
         at_most=100,
         condition=With("objective", "classification"),
     )
     target: float | None = _job(
-        None, "end the run once the main metric of a test reaches this value; none sets no target"
+        None,
+        "end the run once the main metric reaches this value in the mean of the last five tests; "
+        "none sets no target",
     )
     early_stopping: int = _job(
         0, "end the run after this many rounds without a better test; 0 never does", at_least=0

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 from typing import Protocol
 
-from adaptcl.records import RoundRecord
+from adaptcl.records import TESTS, RoundRecord
 from adaptcl.training.objectives.metrics import Measure
 
 
@@ -34,14 +35,16 @@ class TimeLimit:
 
 @dataclass(frozen=True)
 class Target:
-    """The main metric of a test has reached a value."""
+    """The main metric has reached a value in the mean of the last tests, as comparisons judge."""
 
     value: float
     measure: Measure
 
     def is_met(self, records: Sequence[RoundRecord]) -> bool:
-        found = records[-1].main_value
-        return found is not None and not self.measure.is_better(self.value, found)
+        if records[-1].main_value is None:
+            return False
+        values = [each.main_value for each in records if each.main_value is not None]
+        return not self.measure.is_better(self.value, fmean(values[-TESTS:]))
 
 
 @dataclass(frozen=True)

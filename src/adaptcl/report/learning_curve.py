@@ -14,10 +14,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from adaptcl.records import RoundRecord
+from adaptcl.records import TESTS, RoundRecord
 from adaptcl.training.objectives.metrics import Measure
 
-TESTS = 5  # how many tests make one mean; the first means of a run have fewer
 _ROUNDING = 1e-9
 """85.55 % must reach 85.55 %, and a run must last until its end, whatever rounding did to them."""
 

@@ -17,10 +17,10 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from adaptcl.records import first_and_last_heterogeneity
+from adaptcl.records import TESTS, first_and_last_heterogeneity
 from adaptcl.report.comparison import BASELINES, Comparison, ComparisonRow, interval
 from adaptcl.report.labels import distinct_labels, job_differences
-from adaptcl.report.learning_curve import TESTS, tests_of
+from adaptcl.report.learning_curve import tests_of
 from adaptcl.report.saved_run import Run, clock_of
 from adaptcl.report.wording import (
     ABSENT,
