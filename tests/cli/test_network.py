@@ -79,6 +79,17 @@ def test_a_host_that_is_none_gets_no_keys(command: Command) -> None:
     )
 
 
+def test_keys_are_made_for_all_or_renewed_for_one(command: Command) -> None:
+    assert command("keys", "keys") == (
+        2,
+        "",
+        "adaptcl: New keys need --workers N and --host HOST, the address of the server.\n",
+    )
+    assert command("keys", "keys", "--workers", "2", "--host", "localhost")[0] == 0
+    assert command("keys", "keys", "--renew", "1") == (0, "keys/worker-1\n", "")
+    assert "leave --workers" in command("keys", "keys", "--renew", "1", "--workers", "2")[2]
+
+
 def test_a_server_says_for_how_many_workers_it_has_keys(command: Command) -> None:
     assert command("keys", "keys", "--workers", "2", "--host", "localhost")[0] == 0
     words = ("--model", "small", "--data", "digits", "--workers", "3", "--tls", "keys")

@@ -96,12 +96,20 @@ def work_for_server(options: argparse.Namespace) -> None:
 
 def write_keys(options: argparse.Namespace) -> None:
     _need_flower()
-    from adaptcl.engines.network.keys import make_keys
+    from adaptcl.engines.network.keys import make_keys, renew_key
 
+    folder = Path(options.folder)
+    if options.renew is not None:
+        if options.workers is not None or options.host:
+            raise SettingError("--renew makes one worker's key; leave --workers and --host out.")
+        print(renew_key(folder, options.renew))
+        return
+    if options.workers is None or not options.host:
+        raise SettingError("New keys need --workers N and --host HOST, the address of the server.")
     if options.workers < 1:
         raise SettingError("--workers must be at least 1.")
-    for folder in make_keys(Path(options.folder), options.workers, options.host):
-        print(folder)
+    for made in make_keys(folder, options.workers, options.host):
+        print(made)
 
 
 def _need_flower() -> None:

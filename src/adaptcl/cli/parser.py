@@ -216,11 +216,14 @@ def _add_worker(commands: Any) -> None:
 
 def _add_keys(commands: Any) -> None:
     what = "make certificate and keys for a server and workers"
-    keys = _command(commands, "keys", "network.write_keys", what)
-    _add(keys, "folder", "a new folder")
-    _add(keys, "--workers", "number of workers", type=int, required=True)
+    usage = "FOLDER (--workers N --host HOST | --renew N)"
+    keys = _command(commands, "keys", "network.write_keys", what, usage=usage)
+    _add(keys, "folder", "a new folder; with --renew the one that was made before")
+    _add(keys, "--workers", "number of workers", type=int)
     host = "name or address by which workers reach the server; may be given several times"
-    _add(keys, "--host", host, action="append", required=True)
+    _add(keys, "--host", host, action="append")
+    renew = "only make a new key for worker N, or for one worker more"
+    _add(keys, "--renew N", renew, type=int)
 
 
 def _add_pages(commands: Any) -> None:

@@ -61,8 +61,8 @@ class JobSettings:
     )
     target_accuracy: float = _job(
         0.0,
-        "end the run once the mean of the last five tests reaches this accuracy in per cent; 0 sets "
-        "no target",
+        "end the run once the mean of the last five tests reaches this accuracy in per cent; 0 "
+        "sets no target",
         at_least=0,
         at_most=100,
         condition=With("objective", "classification"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,13 @@ from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from adaptcl.engines.network.keys import make_keys, public_pem, server_keys, worker_keys
+from adaptcl.engines.network.keys import (
+    make_keys,
+    public_pem,
+    renew_key,
+    server_keys,
+    worker_keys,
+)
 from adaptcl.errors import SettingError
 
 BROKEN = b"-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"
@@ -63,6 +70,34 @@ def test_keys_are_never_written_over_others(tmp_path: Path) -> None:
     make_keys(tmp_path / "keys", 1, ["localhost"])
     with pytest.raises(SettingError, match="not empty"):
         make_keys(tmp_path / "keys", 1, ["localhost"])
+
+
+@pytest.mark.parametrize("worker", [1, 2])  # one that is there, and one more
+def test_a_renewed_key_changes_nothing_for_the_other_machines(tmp_path: Path, worker: int) -> None:
+    keys = tmp_path / "keys"
+    make_keys(keys, 2, ["localhost"])
+    before = server_keys(keys, 2)
+    trusted = worker_keys(keys / "worker-0").authority
+    shutil.rmtree(keys / "worker-0")  # as the documents tell
+    shutil.rmtree(keys / "worker-1")
+
+    folder = renew_key(keys, worker)
+
+    assert folder == keys / f"worker-{worker}"
+    mine = worker_keys(folder)
+    assert mine.authority == trusted
+    after = server_keys(keys, max(2, worker + 1))
+    assert after.workers[worker] == public_pem(mine.key) not in before.workers
+    assert after.workers[0] == before.workers[0]
+    for path in (folder, *folder.iterdir()):
+        assert path.stat().st_mode & 0o077 == 0, path
+
+
+@pytest.mark.parametrize("worker", [-1, 3])
+def test_only_the_next_worker_is_added(tmp_path: Path, worker: int) -> None:
+    make_keys(tmp_path / "keys", 2, ["localhost"])
+    with pytest.raises(SettingError, match="so --renew takes 0 to 2, where 2 adds a worker"):
+        renew_key(tmp_path / "keys", worker)
 
 
 def test_keys_are_not_written_where_there_is_no_folder_to_be_had(tmp_path: Path) -> None:
@@ -122,7 +157,7 @@ def test_fewer_keys_than_workers_are_counted(tmp_path: Path, made: int, words: s
         server_keys(tmp_path / "keys", 3)
     assert str(refused.value) == (
         f"{tmp_path / 'keys' / 'server'} has keys for {words}, but the run has 3; give --workers "
-        f"{made}, or make keys for 3 by `adaptcl keys`."
+        f"{made}, or add one by `adaptcl keys FOLDER --renew {made}`."
     )
     assert len(server_keys(tmp_path / "keys", made).workers) == made
 

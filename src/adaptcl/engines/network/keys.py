@@ -13,7 +13,8 @@ import ipaddress
 import os
 import re
 import ssl
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count, takewhile
 from pathlib import Path
@@ -56,10 +57,43 @@ class WorkerKeys:
 
 def make_keys(folder: Path, workers: int, hosts: Sequence[str]) -> list[Path]:
     """Write the folders `server`, `worker-0`, `worker-1`, … into a new folder; gives them."""
-    try:
+    with _saying_why_not(folder):
         if folder.exists() and any(folder.iterdir()):
-            raise SettingError(f"{folder} is not empty; keys are never written over others.")
+            raise SettingError(
+                f"{folder} is not empty; keys are never written over others. `adaptcl keys "
+                f"{folder} --renew N` makes a new key for worker N alone."
+            )
         return _make_keys(folder, workers, hosts)
+
+
+def renew_key(folder: Path, worker: int) -> Path:
+    """Make a new key for one worker, or for one more than there are; gives the worker's folder.
+
+    A server that is running lets the old key in until it is started again.
+    """
+    server, own = folder / "server", folder / f"worker-{worker}"
+    _read(server / _KEY)
+    there = len(_worker_pems(server))
+    if not 0 <= worker <= there:
+        raise SettingError(
+            f"{folder} has keys for {there} workers, so --renew takes 0 to {there}, where {there} "
+            "adds a worker."
+        )
+    with _saying_why_not(folder):
+        key = ec.generate_private_key(ec.SECP384R1())
+        authority = _known_authority(folder)
+        own.mkdir(mode=0o700, exist_ok=True)
+        public = server / _WORKERS / f"{worker}.pem"
+        for path in (own / _AUTHORITY, own / _KEY, public):
+            path.unlink(missing_ok=True)
+        _write_worker(own, key, authority, public)
+    return own
+
+
+@contextmanager
+def _saying_why_not(folder: Path) -> Iterator[None]:
+    try:
+        yield
     except OSError as error:
         raise SettingError(f"Keys cannot be written to {folder} ({error.strerror}).") from None
 
@@ -76,28 +110,49 @@ def _make_keys(folder: Path, workers: int, hosts: Sequence[str]) -> list[Path]:
     folders = [server]
     _write(server / _CERTIFICATE, certificate.public_bytes(serialization.Encoding.PEM))
     _write(server / _KEY, _private(server_key))
+    trusted = authority.public_bytes(serialization.Encoding.PEM)
+    _write(server / _AUTHORITY, trusted)  # for keys that are renewed later
     for number in range(workers):
         worker = folder / f"worker-{number}"
         worker.mkdir(mode=0o700)
         key = ec.generate_private_key(ec.SECP384R1())
-        _write(worker / _AUTHORITY, authority.public_bytes(serialization.Encoding.PEM))
-        _write(worker / _KEY, _private(key))
-        _write(server / _WORKERS / f"{number}.pem", public_pem(key))
+        _write_worker(worker, key, trusted, server / _WORKERS / f"{number}.pem")
         folders.append(worker)
     return folders
+
+
+def _write_worker(
+    folder: Path, key: ec.EllipticCurvePrivateKey, authority: bytes, public: Path
+) -> None:
+    """Write a worker's folder, and its public key for the server."""
+    _write(folder / _AUTHORITY, authority)
+    _write(folder / _KEY, _private(key))
+    _write(public, public_pem(key))
+
+
+def _known_authority(folder: Path) -> bytes:
+    """The certificate of the authority that signed the server's, as workers trust it."""
+    places = [folder / "server" / _AUTHORITY, *sorted(folder.glob(f"worker-*/{_AUTHORITY}"))]
+    return _read(next((place for place in places if place.exists()), places[0]))
+
+
+def _worker_pems(server: Path) -> list[Path]:
+    """The public keys of workers 0, 1, …, as far as there are any."""
+    every = (server / _WORKERS / f"{number}.pem" for number in count())
+    return list(takewhile(os.path.exists, every))
 
 
 def server_keys(folder: Path, workers: int) -> ServerKeys:
     """The server's certificate and the workers it lets in."""
     if (folder / "server").is_dir():
         folder = folder / "server"
-    every = (folder / _WORKERS / f"{number}.pem" for number in count())
-    present = list(takewhile(os.path.exists, every))
+    present = _worker_pems(folder)
     there = len(present)
     if 0 < there < workers:
         raise SettingError(
             f"{folder} has keys for {there} worker{'' if there == 1 else 's'} only, but the run "
-            f"has {workers}; give --workers {there}, or make keys for {workers} by `adaptcl keys`."
+            f"has {workers}; give --workers {there}, or add one by `adaptcl keys FOLDER "
+            f"--renew {there}`."
         )
     paths = [folder / _WORKERS / f"{number}.pem" for number in range(workers)]
     keys = tuple(map(_read, paths))
