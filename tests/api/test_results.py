@@ -68,7 +68,7 @@ def test_a_sweep_has_a_result_and_a_folder_for_each_run_and_figures_of_all(
 def test_results_without_a_folder_are_compared_too(result: adaptcl.Result) -> None:
     found = adaptcl.compare([run(strategy="fedavg"), result])
     assert [row.group.first.strategy for row in found.rows] == ["fedavg", "adaptcl"]
-    assert found.baseline is found.rows[0]
+    assert found.baselines == [found.rows[0]]
     assert list(found.to_dataframe()["strategy"]) == ["fedavg", "adaptcl"]
     same = adaptcl.compare(result, [result])
     assert [row.group.label for row in same.rows] == ["adaptcl (run-1)", "adaptcl (run-2)"]

@@ -69,6 +69,33 @@ def test_the_baseline_is_fedavg_else_fedavg_s_else_the_first_listed_strategy(
     assert choose_baseline(groups) is groups[expected]
 
 
+def test_under_several_conditions_each_run_is_compared_with_the_baseline_of_its_own(
+    make_run: MakeRun,
+) -> None:
+    runs = [
+        make_run(f"{name}-{sigma}", strategy=name, round_s=seconds, settings={"sigma": sigma})
+        for sigma, name, seconds in [
+            *((2.0, "fedavg", 100.0), (2.0, "adaptcl", 80.0)),
+            *((5.0, "fedavg", 300.0), (5.0, "adaptcl", 100.0)),
+            (9.0, "adaptcl", 50.0),  # nothing else has its conditions
+        ]
+    ]
+    found = compare(runs)
+    assert [row.baseline.label for row in found.rows if row.baseline] == [
+        *("fedavg (sigma=2)", "fedavg (sigma=2)", "fedavg (sigma=5)", "fedavg (sigma=5)"),
+        "fedavg (sigma=2)",
+    ]
+    assert [row.speed_up for row in found.rows] == pytest.approx([1, 1.25, 1, 3, 2])
+    assert found.target == "fedavg's final accuracy"
+    by_name = compare(runs, baseline="fedavg (sigma=5)")
+    assert {row.baseline.label for row in by_name.rows if row.baseline} == {"fedavg (sigma=5)"}
+
+
+def test_runs_of_one_method_under_several_conditions_have_one_baseline(make_run: MakeRun) -> None:
+    runs = [make_run(str(sigma), settings={"sigma": sigma}) for sigma in (2.0, 5.0)]
+    assert [row.group.label for row in compare(runs).baselines] == ["fedavg-s (sigma=2)"]
+
+
 def test_the_baseline_can_be_named_by_strategy_label_or_folder(make_run: MakeRun) -> None:
     runs = [make_run("a", strategy="fedavg")]
     runs += [make_run(f"b{s}", strategy="adaptcl", settings={"sigma": s}) for s in (2.0, 5.0)]

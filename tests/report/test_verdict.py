@@ -29,6 +29,22 @@ def test_the_fastest_to_the_baselines_final_accuracy_is_named_with_its_speed_up(
     )
 
 
+def test_each_baseline_has_a_sentence(make_run: MakeRun) -> None:
+    runs = [
+        make_run(f"{name}{sigma}", strategy=name, rounds=10, round_s=s, settings={"sigma": sigma})
+        for name, sigma, s in (
+            *(("fedavg", 2.0, 100.0), ("adaptcl", 2.0, 50.0)),
+            *(("fedavg", 5.0, 200.0), ("adaptcl", 5.0, 50.0)),
+        )
+    ]
+    assert said(runs) == (
+        "adaptcl (sigma=2) was fastest to fedavg (sigma=2)'s final accuracy of 72.00 %: 6.7 min, "
+        "2.00× as fast as fedavg (sigma=2) (one seed); at 8.3 min 12.00 points ahead of it. "
+        "adaptcl (sigma=5) was fastest to fedavg (sigma=5)'s final accuracy of 72.00 %: 6.7 min, "
+        "4.00× as fast as fedavg (sigma=5) (one seed); at 8.3 min 22.00 points ahead of it."
+    )
+
+
 def test_a_baseline_that_nobody_beats_is_fastest_to_its_own_accuracy(make_run: MakeRun) -> None:
     runs = [
         make_run("a", strategy="fedavg", rounds=10),

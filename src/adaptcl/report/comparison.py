@@ -2,10 +2,11 @@
 
 A group is one run, or all runs that differ only in their seed. Groups are compared with one of
 them, the baseline, in two ways: by their main metric at the same time, and by the time they take to
-the value that the baseline ends with. Values are those of the learning curve, means of five tests.
-Each seed is compared with the same seed of the baseline: whatever a seed does to both, by its data
-and its first model, cancels out. The 95 % interval of a mean over seeds follows Student's t
-distribution.
+the value that the baseline ends with. Where runs were made under several conditions, such as
+several σ, the baseline is the one of the same conditions. Values are those of the learning curve,
+means of five tests. Each seed is compared with the same seed of the baseline: whatever a seed does
+to both, by its data and its first model, cancels out. The 95 % interval of a mean over seeds
+follows Student's t distribution.
 """
 
 from __future__ import annotations
@@ -13,12 +14,12 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean, stdev
 
 from adaptcl.errors import SettingError
-from adaptcl.report.labels import distinct_labels
+from adaptcl.report.labels import differing_conditions, distinct_labels
 from adaptcl.report.learning_curve import LearningCurve, learning_curve
 from adaptcl.report.saved_run import Run, by_strategy
 from adaptcl.report.wording import duration
@@ -128,7 +129,12 @@ class ComparisonRow:
 
     group: RunGroup
     outcomes: tuple[RunOutcome, ...]
-    is_baseline: bool = False
+    baseline: RunGroup | None = None
+    """What it is compared with; None if there is nothing to compare."""
+
+    @property
+    def is_baseline(self) -> bool:
+        return self.group is self.baseline
 
     def figures(self, name: str) -> list[float | None]:
         """A figure of the summary of each run; None if it is unknown."""
@@ -163,7 +169,7 @@ class ComparisonRow:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Groups of runs, compared with one of them if there are several."""
+    """Groups of runs, compared with baselines among them if there are several."""
 
     runs: tuple[Run, ...]
     rows: tuple[ComparisonRow, ...]
@@ -179,9 +185,28 @@ class Comparison:
         return self.runs[0].measure if self.runs else Measure()
 
     @property
-    def baseline(self) -> ComparisonRow | None:
-        """None if there is nothing to compare."""
-        return next((row for row in self.rows if row.is_baseline), None)
+    def baselines(self) -> list[ComparisonRow]:
+        """One for each of the conditions under which methods are compared."""
+        return [row for row in self.rows if row.is_baseline]
+
+    def by_baseline(self) -> list[Comparison]:
+        """The rows of each baseline as a comparison of its own."""
+        apart = []
+        for baseline in self.baselines:
+            rows = tuple(row for row in self.rows if row.baseline is baseline.group)
+            runs = tuple(run for row in rows for run in row.group.runs)
+            apart.append(replace(self, runs=runs, rows=rows))
+        return apart
+
+    @property
+    def reference(self) -> str:
+        """What the rows are compared with, in a word; empty if there is nothing to compare."""
+        labels = [row.group.label for row in self.baselines]
+        return (
+            labels[0]
+            if len(labels) == 1
+            else "".join({row.group.first.strategy for row in self.baselines})
+        )
 
     @property
     def target(self) -> str:
@@ -191,14 +216,14 @@ class Comparison:
             if measure.in_percent:
                 return f"{100 * self.asked_value:g} %"
             return f"{measure.label} {self.asked_value:g}"
-        return f"{self.baseline.group.label}'s final {measure.label}" if self.baseline else ""
+        return f"{self.reference}'s final {measure.label}" if self.baselines else ""
 
     @property
     def target_value(self) -> float | None:
-        """The same as a number, the mean over the baseline's seeds."""
-        if self.baseline is None:
+        """The same as a number, the mean over the baseline's seeds; None if there are several."""
+        if len(self.baselines) != 1:
             return None
-        known = [each.target_value for each in self.baseline.outcomes]
+        known = [each.target_value for each in self.baselines[0].outcomes]
         return fmean(each for each in known if each is not None) if None not in known else None
 
 
@@ -212,8 +237,8 @@ def compare(
 ) -> Comparison:
     """Compare runs one by one, or over seeds: by default over seeds if there are several.
 
-    The baseline is named by strategy, label or folder; see `choose_baseline`. A target for the
-    main metric (an accuracy as a fraction) takes the place of what the baseline ends with.
+    One baseline for all is named by strategy, label or folder; see `choose_baseline`. A target for
+    the main metric (an accuracy as a fraction) takes the place of what the baseline ends with.
     """
     if over_seeds is None:
         over_seeds = len({run.config.get("seed") for run in runs}) > 1
@@ -222,13 +247,13 @@ def compare(
     if len(groups) < 2:
         rows = [ComparisonRow(each, tuple(map(outcome_of, each.runs))) for each in groups]
         return Comparison(tuple(runs), tuple(rows), over_seeds)
-    reference = choose_baseline(groups, baseline)
-    held_against = _Baseline(reference, _equal_time(groups, at_time_s), target)
+    time_s = _equal_time(groups, at_time_s)
     rows = [
-        ComparisonRow(each, tuple(map(held_against.outcome_of, each.runs)), each is reference)
-        for each in groups
+        ComparisonRow(
+            each, tuple(map(_Baseline(theirs, time_s, target).outcome_of, each.runs)), theirs
+        )
+        for each, theirs in zip(groups, _baselines(groups, baseline), strict=True)
     ]
-    time_s = held_against.at_time_s
     return Comparison(tuple(runs), tuple(rows), over_seeds, time_s, target)
 
 
@@ -261,6 +286,23 @@ def choose_baseline(groups: Sequence[RunGroup], name: str | None = None) -> RunG
         labels = ", ".join(group.label for group in groups)
         raise SettingError(f"There is no run {name!r} to compare with; there are {labels}.")
     return found[0]
+
+
+def _baselines(groups: Sequence[RunGroup], name: str | None) -> list[RunGroup]:
+    """The baseline of each group: the one of its conditions, else the one of all groups."""
+    usual = choose_baseline(groups, name)
+    if name is not None:
+        return [usual] * len(groups)
+    alike: dict[str, list[RunGroup]] = {}
+    conditions = differing_conditions([group.first for group in groups])
+    for group, under in zip(groups, conditions, strict=True):
+        alike.setdefault(under, []).append(group)
+
+    def chosen(together: Sequence[RunGroup]) -> RunGroup:
+        same = [each for each in together if each.first.strategy == usual.first.strategy]
+        return choose_baseline(same) if same and len(together) > 1 else usual
+
+    return [chosen(alike[under]) for under in conditions]
 
 
 def _equal_time(groups: Sequence[RunGroup], asked_s: float | None) -> float:

@@ -36,6 +36,11 @@ _JOB = tuple(
     for each in declared(group)
     if each.name not in (*ASIDE, *_METHOD)
 )
+_CONDITIONS = (
+    *("model", "data", "samples", "workers", "partition", "label_share", "concentration"),
+    *(each.name for each in declared(EnvironmentSettings)),
+)
+"""What a method is up against: its results are compared with others under the same conditions."""
 _SHARED = tuple(
     each.name
     for group in SHARED_GROUPS
@@ -81,6 +86,12 @@ def job_differences(runs: Sequence[Run]) -> list[str]:
     measured = any(run.config.get("training_time") == "measured" for run in runs)
     clocks = ["clock"] if len({run.clock for run in runs}) > 1 else []
     return clocks + _recorded_differences(runs, [*_JOB, *_WORK, *(_MACHINE if measured else ())])
+
+
+def differing_conditions(runs: Sequence[Run]) -> list[str]:
+    """For each run, those of its conditions in which the runs differ."""
+    names = _recorded_differences(runs, _CONDITIONS)
+    return [_text(_values(run, names)) for run in runs]
 
 
 def shared_differences(runs: Sequence[Run]) -> list[str]:

@@ -233,10 +233,9 @@ def _columns(comparison: Comparison) -> list[Column]:
 
 def _equal_time_columns(comparison: Comparison) -> list[Column]:
     """How the rows compare with the baseline; nothing if there is none."""
-    baseline, time_s = comparison.baseline, comparison.at_time_s
-    if baseline is None or time_s is None:
+    if not comparison.baselines or comparison.at_time_s is None:
         return []
-    when, reference = short_duration(time_s), baseline.group.label
+    when = short_duration(comparison.at_time_s)
     measure = comparison.measure
     columns: list[Column] = [
         (f"{measure.label} at {when}", lambda row: _at_time(row, measure)),
@@ -249,7 +248,7 @@ def _equal_time_columns(comparison: Comparison) -> list[Column]:
         columns.insert(
             1,
             (
-                f"{what} {_ahead(measure)} {reference} at {when}",
+                f"{what} {_ahead(measure)} {comparison.reference} at {when}",
                 lambda row: ABSENT if row.is_baseline else gain_text(row.gains, in_points=points),
             ),
         )
@@ -337,7 +336,12 @@ def _notes(comparison: Comparison) -> list[str]:
     notes = []
     runs, rows = comparison.runs, comparison.rows
     if names := job_differences(runs):
-        notes.append(f"The runs differ in {', '.join(names)}: compare times with care.")
+        notes.append(
+            f"The runs differ in {', '.join(names)}: each is compared with the "
+            f"{comparison.reference} of its own."
+            if len(comparison.baselines) > 1
+            else f"The runs differ in {', '.join(names)}: compare times with care."
+        )
     notes += _notes_on_length(runs)
     if comparison.over_seeds:
         notes += _notes_over_seeds(runs, rows, comparison.measure)

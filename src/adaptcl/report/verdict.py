@@ -10,10 +10,12 @@ from adaptcl.training.objectives.metrics import Measure
 
 
 def verdict(comparison: Comparison) -> str:
-    """One line; empty if there is nothing to compare."""
-    baseline = comparison.baseline
-    if baseline is None:
-        return ""
+    """One line, with a sentence for each baseline; empty if there is nothing to compare."""
+    return " ".join(map(_sentence, comparison.by_baseline()))
+
+
+def _sentence(comparison: Comparison) -> str:
+    (baseline,) = comparison.baselines
     if comparison.target_value is None:
         return f"No verdict yet: {baseline.group.label}, the baseline, is unfinished."
     reached = [row for row in comparison.rows if row.target_times_s]

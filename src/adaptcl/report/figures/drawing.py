@@ -157,7 +157,7 @@ def _common_figures(
     }
     if any(r.test_loss is not None for group in groups for run in group.runs for r in run.rounds):
         figures["loss"] = _loss(groups, chosen)
-    if comparison.baseline is not None:
+    if comparison.baselines:
         figures["equal-time"] = _equal_time(comparison)
     if any(record.workers for group in groups for record in group.first.rounds):
         figures["timeline"] = timeline_figure(groups)
