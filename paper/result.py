@@ -10,9 +10,6 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-import os
-import platform
-import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +21,7 @@ import adaptcl
 from adaptcl.data import DATASETS
 from adaptcl.errors import AdaptCLError, SettingError
 from adaptcl.records import RoundRecord, Summary
+from adaptcl.runs.files.provenance import commit, device_name
 from adaptcl.storage import written_whole
 
 _PACKAGE = Path(adaptcl.__file__).parent
@@ -55,31 +53,6 @@ def provenance(device: str, precision: str, data_sha256: str) -> Provenance:
     )
 
 
-def device_name(device: str) -> str:
-    """The processor or GPU in words."""
-    try:
-        found = torch.device(device)
-        if found.type == "cuda":
-            return torch.cuda.get_device_name(found)
-    except (RuntimeError, AssertionError):
-        raise SettingError(
-            f"device is {device!r}, but PyTorch has no such device on this machine."
-        ) from None
-    return f"{found.type} ({_processor()}, {os.cpu_count()} cores)"
-
-
-def commit() -> str:
-    """The commit of the package's code: from git, else from ADAPTCL_COMMIT, else 'unknown'.
-
-    Uncommitted changes to the package show as '-dirty'.
-    """
-    # A package that git does not track may still lie inside somebody's repository.
-    if _git(_PACKAGE, "ls-files", "--error-unmatch", "__init__.py") is None:
-        return os.environ.get("ADAPTCL_COMMIT", "unknown")
-    head = _git(_PACKAGE, "rev-parse", "HEAD") or "unknown"
-    return f"{head}-dirty" if _git(_PACKAGE, "status", "--porcelain", ".") else head
-
-
 def data_sha256(name: str, data_dir: Path | None) -> str:
     """The SHA-256 of a data set's file, or of all files of its folder in order."""
     if name not in DATASETS:
@@ -99,25 +72,6 @@ _SHIPPED = {
     "digits": _PACKAGE / "data" / "files" / "digits.npz",
     "fashion": _PACKAGE / "data" / "files" / "fashion-mnist-8000.npz",
 }
-
-
-def _git(folder: Path, *words: str) -> str | None:
-    try:
-        done = subprocess.run(
-            ["git", "-C", str(folder), *words], capture_output=True, text=True, check=True
-        )
-    except (OSError, subprocess.CalledProcessError):
-        return None
-    return done.stdout.strip()
-
-
-def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return platform.machine()
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.machine()
 
 
 FORMAT = 1

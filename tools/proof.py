@@ -185,7 +185,9 @@ class Box:
     def parts(self) -> dict[str, str]:
         """The hash of every file that the case has left."""
         found, files = {}, sorted(p for p in self.folder.rglob("*") if p.is_file())
-        for path in (file for file in files if file.name not in {".lock", ".commands"}):
+        for path in (
+            file for file in files if file.name not in {".lock", ".commands", "provenance.json"}
+        ):
             name = path.relative_to(self.folder).as_posix()
             not_compared = any(fnmatch.fnmatch(name, pattern) for pattern in self.not_compared)
             found[name] = hashlib.sha256(b"" if not_compared else self.plain(path)).hexdigest()

@@ -69,5 +69,5 @@ def assert_same(folder: Path, reference: Path) -> None:
     extra = {"figures", "report.html", best[0].name, *longer}
     assert {p.name for p in folder.iterdir()} - extra == {
         ".lock", ".begun-with.json", "config.toml", "rounds.jsonl", "summary.json",
-        "model.safetensors", "inputs.json", "sub-models.safetensors",
+        "model.safetensors", "inputs.json", "sub-models.safetensors", "provenance.json",
     }  # fmt: skip

@@ -86,6 +86,7 @@ def _run(
         recognise(folder, config, workload)
         folder.save_inputs(inputs)  # so that the model of a checkpoint can be loaded
         checkpoint, records = folder.left_off(torch.device(job.device))
+        folder.note_provenance(len(records) + 1, job.device)
     if checkpoint:
         checkpoints.restore(checkpoint, records)
 

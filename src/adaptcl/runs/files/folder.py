@@ -19,6 +19,7 @@ from adaptcl.data.description import Inputs
 from adaptcl.errors import RunFolderError
 from adaptcl.events import Event, RoundFinished
 from adaptcl.records import RoundRecord, Summary
+from adaptcl.runs.files.provenance import PROVENANCE, with_provenance
 from adaptcl.runs.files.run_files import (
     BEST,
     BEST_FOR_MORE,
@@ -213,6 +214,11 @@ class RunFolder:
     def save_inputs(self, inputs: Inputs) -> None:
         """Record what the model takes."""
         self._write_text(INPUTS, json.dumps(inputs.to_json(), indent=2) + "\n")
+
+    def note_provenance(self, first_round: int, device: str) -> None:
+        """Write down which code goes on with this run from a round, and on which machine."""
+        path = self.path / PROVENANCE
+        self._write_text(PROVENANCE, with_provenance(path, first_round, device))
 
     def save_best(self, model: State, round_: int) -> None:
         """Replace the best model by that of a round."""
