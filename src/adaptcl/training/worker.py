@@ -155,7 +155,7 @@ class Worker:
                 factor,
             )
 
-        cut = None
+        pruning_cost = None
         if task.pruning is None:
             # Lines 2 and 8 in one go: the optimizer keeps its momentum.
             losses = sparse_train(0, total)
@@ -170,7 +170,7 @@ class Worker:
             start = start and recut(start, self._units, kept, left)
             kept = left
             losses = torch.cat([losses, sparse_train(before, total)])  # Line 8.
-            cut = PruningCost(lost, loss_before, self._loss(model))
+            pruning_cost = PruningCost(lost, loss_before, self._loss(model))
 
         # Line 9.
         update = Update(
@@ -180,7 +180,7 @@ class Worker:
             kept=kept,
             samples=len(self.samples),
             loss=float(losses.mean()) if total else self._loss(model),
-            cut=cut,
+            pruning_cost=pruning_cost,
             lasso_lambda=lasso_lambda,
             test=test,
         )

@@ -29,7 +29,7 @@ def test_an_update_answers_its_task(same: Same, worker: Worker, task: Tasks) -> 
     update, _ = worker.carry_out(asked, WorkerMemory())
     assert (update.worker, update.round, update.samples) == (0, 4, 80)
     assert torch.equal(update.kept, asked.kept)
-    assert update.cut is None
+    assert update.pruning_cost is None
     assert not same(update.state, dict(asked.state))
 
 
