@@ -3,7 +3,7 @@
 The paper prints it so; `Worker._carry_out` follows the lines.
 
     1  receive θ and P from the server                  a `Task`
-    2  θ ← SparseTrain(β·E, θ, D)                       the group lasso makes it sparse
+    2  θ ← SparseTrain(β·E, θ, D)                       `sparse_train`, `Trainer.run`
     3  if P > 0:
     4      mask ← NetworkPrune(P)                       `_units_left`
     5      θ, I ← NetworkReconfigure(θ, mask)           `recut` and `Trainer.load`
