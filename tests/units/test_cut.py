@@ -21,7 +21,6 @@ from adaptcl.units import (
     check_kept,
     cut,
     flops,
-    kept_indexes,
     kept_places,
     parameters,
     put_back,
@@ -195,20 +194,20 @@ def test_cut_tensors_are_contiguous_copies() -> None:
         assert tensor.data_ptr() != state[name].data_ptr()
 
 
-def test_indexes_are_none_where_everything_is_kept() -> None:
+def test_places_are_none_where_everything_is_kept() -> None:
     _, units, kept = example_model()
-    indexes = kept_indexes(units, kept)
-    assert list(indexes) == list(units.shapes)
-    rows, columns, *kernel = indexes["parts.2.weight"]
+    places = kept_places(units, kept)
+    assert list(places) == list(units.shapes)
+    rows, columns, *kernel = places["parts.2.weight"]
     assert rows is not None
-    assert rows.tolist() == [1, 3, 5]
+    assert rows.index.tolist() == [1, 3, 5]
     assert columns is not None
-    assert columns.tolist() == [0, 2, 3]
+    assert columns.index.tolist() == [0, 2, 3]
     assert kernel == [None, None]
-    assert indexes["parts.1.num_batches_tracked"] == ()
-    assert indexes["head.bias"] == (None,)
-    whole = kept_indexes(units, units.everything())
-    assert all(index is None for tensor in whole.values() for index in tensor)
+    assert places["parts.1.num_batches_tracked"] == ()
+    assert places["head.bias"] == (None,)
+    whole = kept_places(units, units.everything())
+    assert all(place is None for tensor in whole.values() for place in tensor)
 
 
 def test_zeroing_leaves_the_columns_that_read_a_unit() -> None:

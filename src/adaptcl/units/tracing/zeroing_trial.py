@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.overrides import TorchFunctionMode
 
-from adaptcl.units.cut import kept_indexes, kept_key, select
+from adaptcl.units.cut import kept_key, kept_places, select
 from adaptcl.units.reconfigure import submodel
 from adaptcl.units.tensors import Tensors, call_model, mapped, tensors_in
 from adaptcl.units.tracing.flow import operation_name
@@ -116,18 +116,21 @@ class ZeroingTrial:
         To save time, it shares parameters with the model where they are the same. Buffers are
         copied, because a forward pass may change them.
         """
-        indexes = kept_indexes(units, base)
+        places = kept_places(units, base)
         gone = torch.cat([base & ~kept, torch.zeros(1, dtype=torch.bool)])
         values: State = {}
         for name, tensor in self._model.state_dict().items():
             zeroed = [
-                (slot.dim, flags if (index := indexes[name][slot.dim]) is None else flags[index])
+                (
+                    slot.dim,
+                    flags if (place := places[name][slot.dim]) is None else flags[place.index],
+                )
                 for slot in units.by_tensor.get(name, ())
                 if slot.owned and bool((flags := gone[slot.ids]).any())
             ]
-            whole = all(index is None for index in indexes[name])
+            whole = all(place is None for place in places[name])
             shared = whole and not zeroed and name in units.parameters
-            values[name] = tensor if shared else select(tensor, indexes[name])
+            values[name] = tensor if shared else select(tensor, places[name])
             for dim, flags in zeroed:
                 index = flags.nonzero().flatten().to(tensor.device)
                 values[name].index_fill_(dim, index, 0)
