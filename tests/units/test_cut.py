@@ -11,13 +11,10 @@ from torch import Tensor, nn
 
 from adaptcl.errors import UpdateError
 from adaptcl.units import (
-    CutOnDemand,
     Kept,
-    Place,
     State,
     UnitMap,
     add_at,
-    blank,
     check_kept,
     cut,
     flops,
@@ -25,12 +22,12 @@ from adaptcl.units import (
     parameters,
     put_back,
     recut,
-    row_blocks,
     size_bytes,
     submodel,
     trace,
     zero,
 )
+from adaptcl.units.cut import CutOnDemand, Place, blank, row_blocks
 
 SIDE = 4
 Step = tuple[str, int]

@@ -28,7 +28,8 @@ from adaptcl.training.wire.frozen import (
     SentFrozenTensors,
     frozen_tensors,
 )
-from adaptcl.units import Kept, State, UnitMap, blank
+from adaptcl.units import Kept, State, UnitMap
+from adaptcl.units.cut import blank
 
 DESCRIBE, INVITE, TASK, END = "query.describe", "query.invite", "train.task", "query.end"
 """The kinds of messages from server to worker, as Flower's message types."""

@@ -23,7 +23,8 @@ from torch import Tensor
 from adaptcl.codecs.codec import Codec, Memory, Parcel, Payload
 from adaptcl.training.task import Task, Update
 from adaptcl.training.wire.frozen import frozen_tensors
-from adaptcl.units import Kept, State, UnitMap, blank, recut
+from adaptcl.units import Kept, State, UnitMap, recut
+from adaptcl.units.cut import blank
 
 _NO_VALUES = torch.device("meta")
 

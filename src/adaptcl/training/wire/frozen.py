@@ -18,7 +18,8 @@ from torch import Tensor
 from adaptcl.errors import UpdateError
 from adaptcl.storage import Tree
 from adaptcl.training.task import Task
-from adaptcl.units import Kept, State, UnitMap, blank, kept_key, recut
+from adaptcl.units import Kept, State, UnitMap, kept_key, recut
+from adaptcl.units.cut import blank
 from adaptcl.units.unit_map import ResultCache
 
 
