@@ -20,6 +20,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from adaptcl import seeds
 from adaptcl.pruning.order import (
     Computed,
     UnitMeans,
@@ -28,7 +29,6 @@ from adaptcl.pruning.order import (
     filters,
     units_of_rows,
 )
-from adaptcl.seeds import generator
 
 
 class L1:
@@ -228,8 +228,8 @@ def _feature_maps(
     view: WorkerView, follow: frozenset[str]
 ) -> Iterator[tuple[list[_FeatureMap], Any, Any]]:
     """Feature maps, the model's outputs and the targets of each of some random batches."""
-    dice = generator(view.seed, "feature maps")
-    chosen = torch.randperm(len(view.samples), generator=dice)[: _BATCHES * view.batch_size]
+    generator = seeds.generator(view.seed, "feature maps")
+    chosen = torch.randperm(len(view.samples), generator=generator)[: _BATCHES * view.batch_size]
     modules = dict(view.model.named_modules())
     with _evaluation_mode(view.model):
         for indexes in torch.split(chosen, view.batch_size):

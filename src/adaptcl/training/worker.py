@@ -23,12 +23,12 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
+from adaptcl import seeds
 from adaptcl.codecs.codec import Memory
 from adaptcl.data import Samples
 from adaptcl.errors import DataError, SettingError
 from adaptcl.pruning import WorkerOrder, WorkerView, importance_lost, worker_order
 from adaptcl.pruning.cig_bnscalor import bn_importance
-from adaptcl.seeds import derive, generator
 from adaptcl.training.batches import batches, draw_moves, smallest_batch
 from adaptcl.training.lasso_lambda import lambda_of_task
 from adaptcl.training.objectives.evaluation import tested_locally
@@ -107,7 +107,7 @@ class Worker:
 
     def carry_out(self, task: Task, memory: WorkerMemory) -> tuple[Update, WorkerMemory]:
         """Do one round's work; the update, and the memory for the next task."""
-        seed = derive(self._seed, "model", self.number, task.round)
+        seed = seeds.derive(self._seed, "model", self.number, task.round)
         trainer = self._trainer.for_a_task()
         try:
             with seeded(self._draws_randomness, seed) as seed_model:
@@ -126,10 +126,10 @@ class Worker:
         recipe = task.recipe.in_round(task.round)
         factor = rate_factor(self._schedule, task.round)
         total = task.mini_batch_count(len(self.samples))
-        randomness = generator(self._seed, "batches", self.number, task.round)
-        order = list(batches(len(self.samples), recipe.batch_size, total, randomness))
+        generator = seeds.generator(self._seed, "batches", self.number, task.round)
+        order = list(batches(len(self.samples), recipe.batch_size, total, generator))
         moves = (
-            [draw_moves(len(each), randomness) for each in order] if recipe.augmentation else None
+            [draw_moves(len(each), generator) for each in order] if recipe.augmentation else None
         )
 
         # Line 1: θ, I and P are the task's.
@@ -137,7 +137,7 @@ class Worker:
         test = self._test(model) if (task.round - 1) % self._test_every == 0 else None
         start = dict(task.state) if recipe.proximal else None
         # A round without mini-batches has none to find λ on.
-        spare = batches(len(self.samples), recipe.batch_size, 1, randomness)
+        spare = batches(len(self.samples), recipe.batch_size, 1, generator)
         first = order[0] if order else next(spare)
         known = memory.lasso_lambda
         lasso_lambda = lambda_of_task(
@@ -208,7 +208,7 @@ class Worker:
                 kept=task.kept,
                 samples=self.samples,
                 batch_size=task.recipe.batch_size,
-                seed=derive(self._seed, "order", self.number, task.round),
+                seed=seeds.derive(self._seed, "order", self.number, task.round),
                 objective=self._objective,
             )
             importance = worker_order(pruning.order, self._custom_orders).importance(view)
