@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import accumulate
 
 import torch
 from torch import nn
@@ -69,33 +70,24 @@ def trainers(
     belong to the whole process, so run trainers under `gpu_left_as_found`.
     """
     device = samples[0].device
-    if device.type != "cuda":
-        layout = torch.contiguous_format
-        if device.type == "cpu":
-            keep_freed_memory()
-            # Two samples, because batch norm cannot train on one.
-            layout = cpu_layout(model, samples[0].batch(torch.arange(2) % len(samples[0]))[0])
-        return [
-            PlainTrainer(model, units, each, layout, objective, custom_optimizer)
-            for each in samples
-        ]
-    fast = precision != "float32"
-    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = fast
-    read_when_needed = any(isinstance(each.inputs, Items) for each in samples)
-    if custom_optimizer is not None or read_when_needed or len(set(map(_form, samples))) > 1:
-        plain = torch.contiguous_format
-        return [
-            PlainTrainer(model, units, each, plain, objective, custom_optimizer) for each in samples
-        ]
-    models = CapturedModels(
-        model, units, joined(samples), half=precision == "bf16", objective=objective
-    )
-    made: list[Trainer] = []
-    begin = 0
-    for worker, each in enumerate(samples):
-        made.append(CapturedTrainer(models, each, begin, worker))
-        begin += len(each)
-    return made
+    layout = torch.contiguous_format
+    if device.type == "cpu":
+        keep_freed_memory()
+        # Two samples, because batch norm cannot train on one.
+        layout = cpu_layout(model, samples[0].batch(torch.arange(2) % len(samples[0]))[0])
+    elif device.type == "cuda":
+        fast, half = precision != "float32", precision == "bf16"
+        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = fast
+        if custom_optimizer is None and _fit_together(samples):
+            models = CapturedModels(model, units, joined(samples), half=half, objective=objective)
+            begins = accumulate(map(len, samples), initial=0)
+            return [
+                CapturedTrainer(models, each, begin, worker)
+                for worker, (each, begin) in enumerate(zip(samples, begins, strict=False))
+            ]
+    return [
+        PlainTrainer(model, units, each, layout, objective, custom_optimizer) for each in samples
+    ]
 
 
 def trainer(
@@ -108,6 +100,12 @@ def trainer(
 ) -> Trainer:
     """The trainer of the only worker in a process."""
     return trainers(model, units, [samples], precision, objective, custom_optimizer)[0]
+
+
+def _fit_together(samples: Sequence[Samples]) -> bool:
+    """Whether all workers' samples can lie in one place; those read when needed cannot."""
+    read_when_needed = any(isinstance(each.inputs, Items) for each in samples)
+    return not read_when_needed and len(set(map(_form, samples))) == 1
 
 
 def _form(samples: Samples) -> tuple[object, ...]:

@@ -70,8 +70,7 @@ def decode_model(
 
 def model_size(task: Task, units: UnitMap, codec: Codec) -> int | None:
     """Bytes of a task's encoded model; None if the codec cannot tell without its values."""
-    state = _travelling(blank(units, task.kept, _NO_VALUES), units)
-    return codec.size(Parcel(units, task.kept, state, state, task.round))
+    return update_size(task, task.kept, units, codec)
 
 
 def encode_update(
