@@ -171,18 +171,20 @@ def put_back(sub: Mapping[str, Tensor], units: UnitMap, kept: Kept, into: State)
             target.copy_(source)
 
 
-def zero(state: State, units: UnitMap, kept: Kept) -> State:
+def zero(state: State, units: UnitMap, kept: Kept, among: Kept | None = None) -> State:
     """A full-size copy in which every unit that is not kept outputs exactly zero.
 
     For that, all that the unit owns is zeroed. A batch norm with scale, shift and mean zero maps
-    zero to zero, whatever its variance; `eps` prevents a division by zero.
+    zero to zero, whatever its variance; `eps` prevents a division by zero. With `among` it is a
+    copy of the sub-model with these units.
     """
     check_kept(units, kept)
-    copies = {name: tensor.detach().clone() for name, tensor in state.items()}
-    stays = with_fixed(kept)
+    among = units.everything() if among is None else among
+    copies = cut(state, units, among)
+    present, stays = with_fixed(among), with_fixed(kept)
     for slot in units.slots:
         if slot.owned and slot.tensor in copies:
-            gone = (~stays[slot.ids]).nonzero().flatten()
+            gone = (~stays[slot.ids[present[slot.ids]]]).nonzero().flatten()
             tensor = copies[slot.tensor]
             tensor.index_fill_(slot.dim, gone.to(tensor.device), 0)
     return copies

@@ -16,12 +16,12 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.overrides import TorchFunctionMode
 
-from adaptcl.units.cut import kept_key, kept_places, select
+from adaptcl.units.cut import kept_key, zero
 from adaptcl.units.reconfigure import submodel
 from adaptcl.units.tensors import Tensors, call_model, mapped, tensors_in
 from adaptcl.units.tracing.flow import operation_name
 from adaptcl.units.tracing.reach import Branch, OtherSide
-from adaptcl.units.unit_map import Kept, State, UnitMap
+from adaptcl.units.unit_map import Kept, UnitMap
 
 _TOLERANCE = 1e-3
 """Allowed difference, relative to the largest output. Rounding causes about 1e-6, a wrong cut about
@@ -94,7 +94,7 @@ class ZeroingTrial:
 
     def _cut_outputs(self, units: UnitMap, kept: Kept) -> list[Tensor] | None:
         with torch.set_grad_enabled(self._training):
-            smaller = self._submodel(units, kept, kept)
+            smaller = submodel(self._model, units, kept)
             before = {name: each.clone() for name, each in smaller.named_buffers()}
             outputs = self._outputs(smaller)
             changed = {n for n, each in smaller.named_buffers() if not each.equal(before[n])}
@@ -106,35 +106,10 @@ class ZeroingTrial:
         self, units: UnitMap, kept: Kept, within: Kept | None
     ) -> list[Tensor] | None:
         base = units.everything() if within is None else within
-        zeroed = self._submodel(units, base, kept)
+        state = zero(self._model.state_dict(), units, kept, among=base)
+        zeroed = submodel(self._model, units, base, state, copied=False)
         with _NamesUsed(zeroed, self.used):
             return self._outputs(zeroed)
-
-    def _submodel(self, units: UnitMap, base: Kept, kept: Kept) -> nn.Module:
-        """The sub-model with the units `base`, of which those not `kept` are zeroed.
-
-        To save time, it shares parameters with the model where they are the same. Buffers are
-        copied, because a forward pass may change them.
-        """
-        places = kept_places(units, base)
-        gone = torch.cat([base & ~kept, torch.zeros(1, dtype=torch.bool)])
-        values: State = {}
-        for name, tensor in self._model.state_dict().items():
-            zeroed = [
-                (
-                    slot.dim,
-                    flags if (place := places[name][slot.dim]) is None else flags[place.index],
-                )
-                for slot in units.by_tensor.get(name, ())
-                if slot.owned and bool((flags := gone[slot.ids]).any())
-            ]
-            whole = all(place is None for place in places[name])
-            shared = whole and not zeroed and name in units.parameters
-            values[name] = tensor if shared else select(tensor, places[name])
-            for dim, flags in zeroed:
-                index = flags.nonzero().flatten().to(tensor.device)
-                values[name].index_fill_(dim, index, 0)
-        return submodel(self._model, units, base, values, copied=False)
 
     def _outputs(self, model: nn.Module) -> list[Tensor] | None:
         """All tensors that the model returns; None if it fails, forward or backward."""
