@@ -18,7 +18,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
 
 from adaptcl import seeds
 from adaptcl.pruning.order import (
@@ -29,6 +28,7 @@ from adaptcl.pruning.order import (
     filters,
     units_of_rows,
 )
+from adaptcl.units.operations import OperationMode
 
 
 class L1:
@@ -180,7 +180,7 @@ class _FeatureMap:
         return by_channel.flatten(2, -2) if by_channel.ndim > 3 else by_channel[:, :, None, :]
 
 
-class _Recorder(TorchFunctionMode):
+class _Recorder(OperationMode):
     """Records the outputs of some modules, passed on through the functions `follow`."""
 
     def __init__(self, follow: frozenset[str]) -> None:
@@ -204,10 +204,8 @@ class _Recorder(TorchFunctionMode):
 
         return record
 
-    def __torch_function__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
-    ) -> Any:
-        result = func(*args, **(kwargs or {}))
+    def on_operation(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        result = func(*args, **kwargs)
         if getattr(func, "__name__", "") in self._follow and args:
             recorded = self._passed_on.pop(id(args[0]), (None, None))[1]
             if recorded is not None:

@@ -175,9 +175,10 @@ class Flow:
         """By weight, why the layer that uses it has no units."""
         self._batch = batch
         self._tags: MutableMapping[Tensor, Tag] = WeakTensorKeyDictionary()
-        self._open: MutableMapping[Tensor, OpenTag] = WeakTensorKeyDictionary()
-        self._mixed: MutableMapping[Tensor, Tensor] = WeakTensorKeyDictionary()
-        """Candidates whose values are mixed in an activation that nothing may use."""
+        self.opened: MutableMapping[Tensor, OpenTag] = WeakTensorKeyDictionary()
+        """The tags of an activation whose dimension of units is open."""
+        self.mixed: MutableMapping[Tensor, Tensor] = WeakTensorKeyDictionary()
+        """Candidates whose values are mixed in an activation: any use of it pins them."""
         self._views: MutableMapping[Tensor, tuple[Tensor, tuple[int, ...]]] = (
             WeakTensorKeyDictionary()
         )
@@ -199,7 +200,7 @@ class Flow:
 
     def put(self, tensor: Tensor, ids: Tensor, dim: int, zero: bool) -> None:
         """Tag an activation. A single index can never be cut, so it is pinned."""
-        self._open.pop(tensor, None)
+        self.opened.pop(tensor, None)
         if len(ids) < 2:
             self.coupling.pin(ids)
             self._tags.pop(tensor, None)
@@ -207,35 +208,19 @@ class Flow:
             assert tensor.shape[dim] == len(ids)
             self._tags[tensor] = Tag(ids, dim, zero)
 
-    def opened(self, tensor: Tensor) -> OpenTag | None:
-        """The tags of an activation whose dimension of units is open."""
-        return self._open.get(tensor)
-
     def open(self, tensor: Tensor, tags: OpenTag) -> None:
         """Leave open for now which of these tags an activation has."""
         self._tags.pop(tensor, None)
-        self._open[tensor] = tags
-
-    def close(self, tensor: Tensor) -> None:
-        """Forget the open tags of an activation."""
-        self._open.pop(tensor, None)
+        self.opened[tensor] = tags
 
     def settle(self, tensor: Tensor) -> None:
         """Give an activation its usual tag if that is open."""
-        if (opened := self.opened(tensor)) is not None:
+        if (opened := self.opened.get(tensor)) is not None:
             opened.choice.settle(self, opened.choice.default)
 
     def settle_all(self) -> None:
-        for tensor in list(self._open):
+        for tensor in list(self.opened):
             self.settle(tensor)
-
-    def mix(self, tensor: Tensor, ids: Tensor) -> None:
-        """Pin these candidates as soon as an operation uses this activation."""
-        self._mixed[tensor] = ids
-
-    def mixed(self, tensor: Tensor) -> Tensor | None:
-        """The candidates that any use of this activation pins, if there are such."""
-        return self._mixed.get(tensor)
 
     def note_zeros(self, tensor: Tensor) -> None:
         """Note that a tensor is made of zeros."""
@@ -262,8 +247,8 @@ class Flow:
         """Whether anything is known about this tensor."""
         return (
             tensor in self._tags
-            or tensor in self._open
-            or tensor in self._mixed
+            or tensor in self.opened
+            or tensor in self.mixed
             or self.is_state(tensor)
         )
 
@@ -334,7 +319,7 @@ class Flow:
         if (tag := self.tag(tensor)) is not None:
             self.coupling.pin(tag.ids)
             self._tags.pop(tensor, None)
-        if (ids := self.mixed(tensor)) is not None:
+        if (ids := self.mixed.get(tensor)) is not None:
             self.coupling.pin(ids)
         if self.is_state(tensor):
             for dim in range(tensor.dim()):
@@ -356,7 +341,7 @@ class Flow:
         slots, positions = dict(self.slots), dict(self.positions)
         owned_by_input, entered = set(self.owned_by_input), set(self.entered)
         grouped, heads, averages = set(self.grouped), len(self.heads), dict(self.averages)
-        known: list[MutableMapping[Tensor, Any]] = [self._tags, self._open, self._mixed]
+        known: list[MutableMapping[Tensor, Any]] = [self._tags, self.opened, self.mixed]
         before = [(table, each, table.get(each)) for table in known for each in tensors]
         with self.coupling.trial():
             yield
@@ -373,23 +358,6 @@ class Flow:
         if tensor in self._views:
             dim = self._views[tensor][1][dim]
         return self.name(tensor), dim
-
-
-def operation_name(func: Callable[..., Any]) -> str:
-    """One name for all spellings of an operation: `x += y`, `x.add_(y)`, `torch.add(x, y)`."""
-    name = getattr(func, "__name__", "")
-    if name == "__get__":
-        name = getattr(getattr(func, "__self__", None), "__name__", "")
-    name = name.strip("_")
-    return _SPELLINGS.get(name, name)
-
-
-_SPELLINGS = {
-    **{f"{kind}{name}": name for kind in "ir" for name in ("add", "mul", "pow")},
-    **dict.fromkeys(("isub", "subtract"), "sub"),
-    **dict.fromkeys(("truediv", "itruediv", "rtruediv", "rdiv", "true_divide"), "div"),
-    "multiply": "mul",
-}
 
 
 def _swapped(value: Any, swap: Callable[[Tensor], Tensor]) -> Any:

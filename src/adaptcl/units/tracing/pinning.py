@@ -148,7 +148,7 @@ class PinObserver:
         """By candidate that an operation meets, the cause if this operation pins it."""
         operands, again = self._operands, self._used_again
         met = [one for _, tag in operands if tag is not None for one in tag.ids.tolist()]
-        mixed = (self.flow.mixed(each) for each, _ in operands)
+        mixed = (self.flow.mixed.get(each) for each, _ in operands)
         met += [one for ids in mixed if ids is not None for one in ids.tolist()]
         place = self._place(name)
         found: dict[int, Cause] = {}

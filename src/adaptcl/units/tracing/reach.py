@@ -18,11 +18,11 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
 from torch.utils.weak import WeakTensorKeyDictionary
 
+from adaptcl.units.operations import OperationMode, operation_name
 from adaptcl.units.tensors import Tensors, each_tensor, tensors_in
-from adaptcl.units.tracing.flow import Flow, OperationCall, operation_name
+from adaptcl.units.tracing.flow import Flow, OperationCall
 
 _BY_VALUES = "argwhere bincount masked_select nonzero unique unique_consecutive"
 _SHAPED_BY_VALUES = frozenset(_BY_VALUES.split())
@@ -33,7 +33,7 @@ _DECISIONS = frozenset({"bool", "is_nonzero", "equal", "allclose"})
 _NUMBERS = frozenset({"item", "float", "tolist"})
 """Operations by which a number leaves the tensors."""
 
-_ON_THE_WAY = ("__torch_function__", "after")
+_ON_THE_WAY = ("__torch_function__", "on_operation", "after")
 """Functions between a decision and whoever looks for its place."""
 _HERE, _TORCH = str(Path(__file__).parent), str(Path(torch.__file__).parent)
 
@@ -114,7 +114,7 @@ class ReachObserver:
                 self._pin(tensor, self._unreached[module])
 
 
-class OtherSide(TorchFunctionMode):
+class OtherSide(OperationMode):
     """Turns round the first answers to one decision, as many as were given before."""
 
     def __init__(self, place: Branch, times: int) -> None:
@@ -122,14 +122,8 @@ class OtherSide(TorchFunctionMode):
         self._place = place
         self._left = times
 
-    def __torch_function__(
-        self,
-        func: Callable[..., Any],
-        types: Any,
-        args: tuple[Any, ...] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
-        answer = func(*args, **(kwargs or {}))
+    def on_operation(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        answer = func(*args, **kwargs)
         if not isinstance(answer, bool) or operation_name(func) not in _DECISIONS:
             return answer
         if not self._left or _asked_at() != self._place:

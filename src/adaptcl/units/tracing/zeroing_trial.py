@@ -7,19 +7,18 @@ single precision proves nothing; what differs is compared again in double precis
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Hashable, Iterator
 from contextlib import nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
-from torch.overrides import TorchFunctionMode
 
 from adaptcl.units.cut import kept_key, zero
+from adaptcl.units.operations import OperationMode, operation_name
 from adaptcl.units.reconfigure import submodel
 from adaptcl.units.tensors import Tensors, call_model, mapped, tensors_in
-from adaptcl.units.tracing.flow import operation_name
 from adaptcl.units.tracing.reach import Branch, OtherSide
 from adaptcl.units.unit_map import Kept, UnitMap
 
@@ -136,17 +135,10 @@ class ZeroingTrial:
         return self._double
 
 
-class WithoutDropout(TorchFunctionMode):
+class WithoutDropout(OperationMode):
     """Makes every dropout keep everything, so that models of different widths can be compared."""
 
-    def __torch_function__(
-        self,
-        func: Callable[..., Any],
-        types: Any,
-        args: tuple[Any, ...] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
-        kwargs = dict(kwargs or {})
+    def on_operation(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         name = operation_name(func)
         if name in _DROPOUTS:
             return args[0] if args else kwargs["input"]
@@ -173,7 +165,7 @@ _WITH_DROPOUT = {
 without it."""
 
 
-class _NamesUsed(TorchFunctionMode):
+class _NamesUsed(OperationMode):
     """Notes the names of a model's parameters that operations use."""
 
     def __init__(self, model: nn.Module, used: set[str]) -> None:
@@ -181,14 +173,7 @@ class _NamesUsed(TorchFunctionMode):
         self._names = {id(each): name for name, each in model.named_parameters()}
         self._used = used
 
-    def __torch_function__(
-        self,
-        func: Callable[..., Any],
-        types: Any,
-        args: tuple[Any, ...] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
-        kwargs = kwargs or {}
+    def on_operation(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         for tensor in tensors_in((args, kwargs)):
             if (name := self._names.get(id(tensor))) is not None:
                 self._used.add(name)
