@@ -19,11 +19,10 @@ from adaptcl.units.tracing.check import Checked, check
 from adaptcl.units.tracing.flow import PINNED, Flow
 from adaptcl.units.tracing.forward import (
     WithoutFusedLayers,
-    after_each_module,
-    before_each_module,
     called,
     check_traceable,
     checked_example,
+    each_module,
     run,
     running_modules,
     without_effects,
@@ -189,11 +188,7 @@ def _follow(
             observers.insert(0, scaling)
 
         def follow_once() -> None:
-            with (
-                FollowUnits(flow, *observers),
-                before_each_module(model, reach.give),
-                after_each_module(model, leave),
-            ):
+            with FollowUnits(flow, *observers), each_module(model, reach.give, leave):
                 run(model, sample, fixed, pin)
 
         follow_once()
