@@ -12,7 +12,6 @@ with a copy of the recorded tensor, because an in-place activation would overwri
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,6 +28,7 @@ from adaptcl.pruning.order import (
     units_of_rows,
 )
 from adaptcl.units.operations import OperationMode
+from adaptcl.units.tracing.forward import evaluating
 
 
 class L1:
@@ -229,7 +229,7 @@ def _feature_maps(
     generator = seeds.generator(view.seed, "feature maps")
     chosen = torch.randperm(len(view.samples), generator=generator)[: _BATCHES * view.batch_size]
     modules = dict(view.model.named_modules())
-    with _evaluation_mode(view.model):
+    with evaluating(view.model):
         for indexes in torch.split(chosen, view.batch_size):
             inputs, targets = view.samples.batch(indexes.to(view.samples.device))
             recorder = _Recorder(follow)
@@ -246,15 +246,3 @@ def _feature_maps(
                 for handle in hooks:
                     handle.remove()
             yield recorder.maps, outputs, targets
-
-
-@contextmanager
-def _evaluation_mode(model: nn.Module) -> Iterator[None]:
-    """Evaluate within; then restore the mode of every module."""
-    before = {module: module.training for module in model.modules()}
-    model.eval()
-    try:
-        yield
-    finally:
-        for module, training in before.items():
-            module.training = training

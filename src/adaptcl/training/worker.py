@@ -38,7 +38,7 @@ from adaptcl.training.randomness import Draws, SeedModel, seeded
 from adaptcl.training.task import Pruning, PruningCost, Task, Update, WorkerTest
 from adaptcl.training.trainer import PlainTrainer, Trainer
 from adaptcl.units import Kept, UnitMap, put_back, recut
-from adaptcl.units.tracing.forward import unable_alone
+from adaptcl.units.tracing.forward import evaluating, unable_alone
 
 _LOSS_SAMPLES = 256
 """How many samples a worker measures the loss on, before a pruning and after its round."""
@@ -223,11 +223,8 @@ class Worker:
     @torch.no_grad()
     def _loss(self, model: nn.Module) -> float:
         """Loss on the first few samples, in evaluation mode."""
-        was_training = model.training
-        model.eval()
         chosen = torch.arange(min(_LOSS_SAMPLES, len(self.samples)))
         inputs, targets = self.samples.batch(chosen.to(self.samples.device))
-        outputs = self._objective.outputs(model, inputs, targets)
-        loss = self._objective.mean_loss(outputs, targets)
-        model.train(was_training)
-        return float(loss)
+        with evaluating(model):
+            outputs = self._objective.outputs(model, inputs, targets)
+        return float(self._objective.mean_loss(outputs, targets))

@@ -24,6 +24,7 @@ from adaptcl.training.objectives.objective import CLASSIFICATION, LOSS, Objectiv
 from adaptcl.training.task import WorkerTest
 from adaptcl.units import State
 from adaptcl.units.tensors import call_model
+from adaptcl.units.tracing.forward import evaluating
 
 USUAL_COUNT = 2000  # samples that make the statistics of 512 channels on 2×2 pixels steady
 _BATCH = 250
@@ -117,9 +118,8 @@ def score(
 
 def tested_locally(model: nn.Module, samples: Samples, objective: Objective) -> WorkerTest:
     """A worker's test of a model on the samples that it holds back."""
-    was_training = model.training
-    found = score(model, samples, objective)
-    model.train(was_training)
+    with evaluating(model):
+        found = score(model, samples, objective)
     return WorkerTest(
         len(samples),
         _finite(found.loss),

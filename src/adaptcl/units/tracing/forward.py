@@ -241,6 +241,18 @@ def running_in_training(model: nn.Module, sample: Tensors) -> set[str]:
 
 
 @contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Put a model in evaluation mode, and then every module back in the mode that it was in."""
+    before = {module: module.training for module in model.modules()}
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, training in before.items():
+            module.training = training
+
+
+@contextmanager
 def without_effects(inputs: Tensors) -> Iterator[None]:
     """Run a model without gradients, and leave the random numbers as they were."""
     first = each_tensor(inputs)[0]
