@@ -6,6 +6,9 @@ told to keep the memory that a step frees.
 
 from __future__ import annotations
 
+import ctypes
+import os
+import platform
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import accumulate
@@ -16,7 +19,6 @@ from torch import nn
 from adaptcl.data import Samples
 from adaptcl.data.samples import Items, joined
 from adaptcl.errors import SettingError
-from adaptcl.training.cpu.freed_memory import keep_freed_memory
 from adaptcl.training.cpu.layout import cpu_layout
 from adaptcl.training.gpu.captured_buffers import give_back
 from adaptcl.training.gpu.captured_trainer import CapturedModels, CapturedTrainer
@@ -132,3 +134,32 @@ def gpu_left_as_found() -> Iterator[None]:
 def side_by_side_on_a_gpu(task_flops: float) -> int:
     """How many workers to train at the same time, from the FLOPs of a task's forward passes."""
     return _STREAMS if task_flops >= _SHORT_TASK else _STREAMS_OF_SHORT_TASKS
+
+
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # numbers of these options of glibc's `mallopt`
+_MMAP_SIZES = (2**30, 2**25)
+"""Size from which glibc maps memory separately; older versions refuse the first."""
+_TRIM_SIZE = 2**31 - 1
+_USER_VARIABLES = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "GLIBC_TUNABLES")
+"""Variables by which a user tells glibc what to do."""
+
+
+def keep_freed_memory() -> bool:
+    """Make this process keep freed memory for the next step; returns whether it will.
+
+    The C library gives larger freed blocks back to the system, above all those of threads, and
+    gets them again a moment later: thousands of page faults a step, a tenth of the time of a small
+    net. Keeping them costs no more than the process needs at its peak anyway.
+
+    The setting stays when a run is over: glibc does not tell what was set before. Users who mind
+    that set one of the variables in `_USER_VARIABLES`, which this function respects. Without
+    glibc it does nothing.
+    """
+    if platform.libc_ver()[0] != "glibc" or any(name in os.environ for name in _USER_VARIABLES):
+        return False
+    library = ctypes.CDLL(None)
+    # This one first: either option ends glibc's automatic threshold, so the other alone would map
+    # and unmap every larger tensor of a step.
+    if not any(library.mallopt(_MMAP_THRESHOLD, size) == 1 for size in _MMAP_SIZES):
+        return False
+    return bool(library.mallopt(_TRIM_THRESHOLD, _TRIM_SIZE) == 1)
