@@ -124,7 +124,6 @@ def _largest(waiting: Tensor, sparsity: float) -> Tensor:
 
 
 def _entries_sent(size: int, sparsity: float) -> int:
-    """How many of a tensor's entries are sent."""
     # Products such as 0.7 × 1000 miss their whole number by a rounding error.
     count = max(1, size - math.floor(sparsity * size + 1e-6))
     return size if size < _SMALL or not saves_bytes(count, size) else count

@@ -55,13 +55,11 @@ def kept_places(units: UnitMap, kept: Kept, device: torch.device = CPU) -> Mappi
 
 
 def cut_shapes(units: UnitMap, kept: Kept) -> Mapping[str, tuple[int, ...]]:
-    """The shape of every tensor of a sub-model."""
     _check_form(units, kept)
     return units.cache.get(("shapes", kept_key(kept)), lambda: _shapes(units, kept))
 
 
 def kept_key(kept: Kept) -> bytes:
-    """Kept units as a dictionary key."""
     return kept.cpu().numpy().tobytes()
 
 

@@ -90,7 +90,6 @@ class Description:
         return "\n".join([*lines, *self._notes()])
 
     def _repr_html_(self) -> str:
-        """The same table, for notebooks."""
         tags = ["th", *["td"] * len(self.modules)]
         rows = [
             "".join(f"<{tag} style='text-align:left'>{escape(cell)}</{tag}>" for cell in row)

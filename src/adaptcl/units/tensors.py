@@ -16,7 +16,6 @@ Tensors: TypeAlias = Tensor | tuple[Tensor, ...] | Mapping[str, Tensor]
 
 
 def call_model(model: Callable[..., Any], inputs: Tensors) -> Any:
-    """The model's output for a batch of inputs."""
     if isinstance(inputs, Tensor):
         return model(inputs)
     return model(**inputs) if isinstance(inputs, Mapping) else model(*inputs)

@@ -44,7 +44,6 @@ def digest(tensors: Mapping[str, Tensor]) -> str:
 
 
 def frozen_size(task: Task, units: UnitMap) -> int:
-    """Bytes of a task's frozen tensors."""
     state = blank(units, task.kept, torch.device("meta"))
     return sum(tensor.nbytes for tensor in frozen_tensors(state, units).values())
 

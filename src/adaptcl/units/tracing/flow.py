@@ -55,7 +55,6 @@ class Coupling:
             self._join(PINNED, one)
 
     def roots(self, ids: Tensor) -> list[int]:
-        """The root of each of these candidates."""
         parent = self._parent  # most parents are roots, which saves a call
         return [up if parent[up := parent[one]] == up else self._root(one) for one in ids.tolist()]
 
@@ -138,7 +137,6 @@ class OperationCall:
         return self.kwargs.get(name, default)
 
     def replay(self, swap: Callable[[Tensor], Tensor]) -> Any:
-        """Run the operation again with other tensors."""
         kwargs = {name: _swapped(value, swap) for name, value in self.kwargs.items()}
         return self.func(*_swapped(self.args, swap), **kwargs)
 
@@ -223,7 +221,6 @@ class Flow:
             self.settle(tensor)
 
     def note_zeros(self, tensor: Tensor) -> None:
-        """Note that a tensor is made of zeros."""
         self._zeros[tensor] = tensor._version
 
     def is_zeros(self, tensor: Tensor, writes: int = 0) -> bool:
@@ -244,7 +241,6 @@ class Flow:
         return self.is_parameter(tensor) or id(tensor) in self._buffers
 
     def concerns(self, tensor: Tensor) -> bool:
-        """Whether anything is known about this tensor."""
         return (
             tensor in self._tags
             or tensor in self.opened

@@ -276,7 +276,6 @@ def unable_alone(model: nn.Module, sample: Tensors) -> str | None:
 
 
 def _failing_in_training(model: nn.Module, sample: Tensors) -> str | None:
-    """The name of the module that fails in training mode, if one does."""
     tried = copy.deepcopy(model).train()
     with running_modules(tried) as running:
         try:
