@@ -9,6 +9,7 @@ import copy
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Any
 
 import torch
@@ -217,13 +218,11 @@ def _spread(samples: Sequence[Samples], count: int) -> Samples:
     chosen = torch.arange(number) * total // number
     taken = [
         each.take(here - begin)
-        for each, begin, length in zip(samples, _begins(lengths), lengths, strict=True)
+        for each, begin, length in zip(
+            samples, accumulate(lengths, initial=0), lengths, strict=False
+        )
         if len(here := chosen[(chosen >= begin) & (chosen < begin + length)])
     ]
     together = joined(taken)
     order = torch.randperm(len(together), generator=torch.Generator().manual_seed(0))
     return together.take(order)
-
-
-def _begins(lengths: Sequence[int]) -> list[int]:
-    return [sum(lengths[:place]) for place in range(len(lengths))]

@@ -18,21 +18,8 @@ from adaptcl.units.tensors import tensors_in
 from adaptcl.units.tracing.flow import Flow, OperationCall
 from adaptcl.units.unit_map import FIXED, Kept, Layer, StoredSize, UnitMap
 
-_TOLD = frozenset(
-    {
-        "view",
-        "reshape",
-        "unflatten",
-        "expand",
-        "broadcast_to",
-        "split",
-        "split_with_sizes",
-        "narrow",
-        "zeros",
-        "new_zeros",
-    }
-)
-"""Operations that take sizes."""
+_SIZED = "view reshape unflatten expand broadcast_to split split_with_sizes narrow zeros new_zeros"
+_TAKING_SIZES = frozenset(_SIZED.split())
 
 _TRIALS = 40
 """How many sets of attributes are tried at most."""
@@ -59,7 +46,7 @@ class SizeObserver:
         pass
 
     def after(self, call: OperationCall, passed: bool) -> None:
-        if call.name in _TOLD and passed:
+        if call.name in _TAKING_SIZES and passed:
             sizes = frozenset(_numbers((call.args, call.kwargs)))
             running = self._running[-1] if self._running else ""
             self._told += [SizeTold(out, sizes, running) for out in tensors_in(call.out)]
