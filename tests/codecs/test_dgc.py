@@ -249,7 +249,7 @@ def test_positions_take_the_smaller_of_indexes_and_mask(size: int, data: st.Data
     assert saves_bytes(count, size) == (nbytes < 4 * size)
 
 
-def test_a_mask_has_the_first_place_in_its_lowest_bit() -> None:
+def test_a_mask_has_the_first_position_in_its_lowest_bit() -> None:
     packed = pack_sparse("w", torch.ones(4), torch.tensor([0, 1, 7, 9]), 10)
     assert packed["mask:w"].tolist() == [0b1000_0011, 0b10]
 

@@ -133,7 +133,7 @@ def by_hand(among: Kept, importance: Tensor, budget: float, multiple: int) -> Ke
 @pytest.mark.slow
 @settings(max_examples=40)
 @given(sub_models(), any_importances(), shares, multiples)
-def test_it_is_the_rule_word_for_word(
+def test_fit_follows_the_rule_word_for_word(
     among: Kept, importance: Tensor, share: float, multiple: int
 ) -> None:
     budget = share * parameters(model_units(), among)

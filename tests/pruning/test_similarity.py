@@ -32,13 +32,13 @@ def similarity(*pair: Tensor) -> float:
     return mean_similarity(TWO_LAYERS, pair)
 
 
-def test_it_is_the_mean_over_layers_of_intersection_over_union() -> None:
+def test_similarity_is_the_mean_over_layers_of_intersection_over_union() -> None:
     # {0, 1} and {1, 2}: 1/3; {4, 5, 6} and {4, 5}: 2/3.
     assert similarity(kept(0, 1, 4, 5, 6), kept(1, 2, 4, 5)) == pytest.approx(0.5)
 
 
 @given(kept_units, kept_units)
-def test_it_does_not_matter_which_comes_first(one: Tensor, other: Tensor) -> None:
+def test_similarity_is_the_same_both_ways(one: Tensor, other: Tensor) -> None:
     found = similarity(one, other)
     assert found == similarity(other, one)
     assert 0 <= found <= 1

@@ -135,7 +135,7 @@ def test_a_step_on_a_single_sample_that_the_model_cannot_take_is_told_in_one_sen
     )
 
 
-def test_other_failures_of_a_worker_with_a_single_sample_are_told_as_they_are(
+def test_other_failures_of_a_worker_with_a_single_sample_are_shown_as_they_are(
     net: nn.Module, units: UnitMap, digits: Samples, task: Tasks
 ) -> None:
     alone = Worker(0, digits.take(torch.arange(1)), net, units, seed=7)
