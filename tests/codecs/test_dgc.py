@@ -174,10 +174,10 @@ def descend(
     Every worker has its own curvatures and its own optimum near the common one, takes five local
     steps with momentum 0.9 a round, and sends its change through the codec.
     """
-    dice = torch.Generator().manual_seed(0)
-    curvature = torch.rand(workers, 24, 20, generator=dice) * 0.9 + 0.1
-    optimum = torch.randn(24, 20, generator=dice)
-    optima = optimum + 0.1 * torch.randn(workers, 24, 20, generator=dice)
+    generator = torch.Generator().manual_seed(0)
+    curvature = torch.rand(workers, 24, 20, generator=generator) * 0.9 + 0.1
+    optimum = torch.randn(24, 20, generator=generator)
+    optima = optimum + 0.1 * torch.randn(workers, 24, 20, generator=generator)
     best = (curvature * optima).sum(0) / curvature.sum(0)
 
     def loss(at: Tensor) -> float:

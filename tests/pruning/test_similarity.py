@@ -67,7 +67,7 @@ def test_a_model_without_units_is_always_the_same() -> None:
 
 
 def test_a_thousand_workers_are_compared_at_once() -> None:
-    dice = torch.Generator().manual_seed(0)
-    sub_models = list(torch.rand(1000, 10, generator=dice) < 0.5)
+    generator = torch.Generator().manual_seed(0)
+    sub_models = list(torch.rand(1000, 10, generator=generator) < 0.5)
     some = [similarity(a, b) for a, b in pairwise(sub_models)]
     assert mean_similarity(TWO_LAYERS, sub_models) == pytest.approx(sum(some) / 999, abs=0.05)

@@ -298,9 +298,9 @@ class Additions:
             nn.Flatten(), nn.Linear(5 * 16, 7), nn.ReLU(), nn.Linear(7, 3),
         )  # fmt: skip
         self.units = trace(net, torch.zeros(2, 1, 4, 4))
-        dice = torch.Generator().manual_seed(3)
+        generator = torch.Generator().manual_seed(3)
         shapes = self.units.shapes
-        self.state = {n: torch.randn(shape, generator=dice) for n, shape in shapes.items()}
+        self.state = {n: torch.randn(shape, generator=generator) for n, shape in shapes.items()}
 
     def sums(self, fill: float) -> State:
         shapes = self.units.shapes
