@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, get_args
+from typing import Any, Literal, Protocol, TypeVar, get_args
 
 import torch
 from torch import Tensor, nn
@@ -31,6 +31,7 @@ from adaptcl.units import FIXED, Kept, Layer, Slot, State, UnitMap
 Computed = Literal["once", "every-pruning", "by-workers"]
 """Who computes an order: the server once for all prunings, the server anew for every pruning, or
 each worker for itself."""
+_View = TypeVar("_View", contravariant=True)
 
 
 @dataclass(frozen=True)
@@ -69,26 +70,20 @@ class WorkerView:
     objective: LossOfModel
 
 
-class ServerOrder(Protocol):
-    """An order that depends on no worker's data and no worker's weights."""
+class Order(Protocol[_View]):
+    """An order, computed from what the server or a worker knows."""
 
     summary: str
     computed: Computed
 
-    def importance(self, view: ServerView) -> Tensor:
-        """Importance of every unit of the original model."""
-        ...
-
-
-class WorkerOrder(Protocol):
-    """An order that depends on the worker's data or weights."""
-
-    summary: str
-    computed: Computed
-
-    def importance(self, view: WorkerView) -> Tensor:
+    def importance(self, view: _View) -> Tensor:
         """Importance of every unit of the original model; units not kept may hold anything."""
         ...
+
+
+ServerOrder = Order[ServerView]
+"""An order that depends on no worker's data and no worker's weights."""
+WorkerOrder = Order[WorkerView]
 
 
 class _Order(Protocol):
