@@ -86,7 +86,7 @@ ServerOrder = Order[ServerView]
 WorkerOrder = Order[WorkerView]
 
 
-class _Order(Protocol):
+class _Required(Protocol):
     """What a custom order must have."""
 
     summary: str
@@ -96,7 +96,7 @@ class _Order(Protocol):
 
 def custom_order(name: str) -> CustomOrder:
     """The order of the class `package.module:Class`, which is built without arguments."""
-    return CustomOrder(name, custom_class(name, "a pruning order", (), _Order)())
+    return CustomOrder(name, custom_class(name, "a pruning order", (), _Required)())
 
 
 class CustomOrder:

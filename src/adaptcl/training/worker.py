@@ -1,6 +1,6 @@
 """One round on a worker: the worker's side of Algorithm 1.
 
-The paper prints it so; `Worker._carry_out` follows the lines.
+The paper prints it like this. `Worker._carry_out` follows these lines.
 
     1  receive θ and P from the server                  a `Task`
     2  θ ← SparseTrain(β·E, θ, D)                       `sparse_train`, `Trainer.run`

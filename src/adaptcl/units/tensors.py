@@ -45,7 +45,7 @@ def tensors_in(value: Any) -> Iterator[Tensor]:
 
 
 def mapped(function: Callable[[Tensor], Tensor], tensors: Tensors) -> Tensors:
-    """The same structure with `function` of every tensor."""
+    """Apply a function to every tensor; the structure stays."""
     if isinstance(tensors, Tensor):
         return function(tensors)
     if isinstance(tensors, Mapping):

@@ -44,7 +44,7 @@ class SentTask:
 
 
 def sent_task(task: Task, units: UnitMap, codec: Codec) -> SentTask:
-    """What becomes of a task on its way to the worker."""
+    """A task as the server gives it out and as its worker will read it."""
     given = dataclasses.replace(task, state=dict(task.state))
     payload = encode_model(given, units, codec)
     frozen = frozen_tensors(given.state, units)

@@ -57,7 +57,7 @@ class SentFrozenTensors:
 
 
 class FrozenTensorHolders:
-    """What the server knows of its workers: of which units each has the frozen tensors."""
+    """The units whose frozen tensors each worker has, as far as the server knows."""
 
     def __init__(self, units: UnitMap) -> None:
         self._units = units
@@ -72,12 +72,12 @@ class FrozenTensorHolders:
         return held is None or bool((task.kept & ~held).any())
 
     def answered(self, task: Task) -> None:
-        """A worker that has answered a task has what the task brought."""
+        """Note that a worker has what came with a task: it has answered it."""
         if self.lacks(task):
             self._held[task.worker] = task.kept
 
     def claim(self, worker: int, kept: Kept | None) -> None:
-        """A worker that has come says what it has; None if nothing."""
+        """Note the units whose tensors a worker says it has when it joins; None if it has none."""
         self.forget(worker)
         if kept is not None:
             self._held[worker] = kept

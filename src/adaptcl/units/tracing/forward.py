@@ -242,7 +242,7 @@ def running_in_training(model: nn.Module, sample: Tensors) -> set[str]:
 
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
-    """Put a model in evaluation mode, and then every module back in the mode that it was in."""
+    """Evaluate within; then restore the mode of every module."""
     before = {module: module.training for module in model.modules()}
     model.eval()
     try:

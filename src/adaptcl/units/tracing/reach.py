@@ -4,9 +4,9 @@ A mixture of experts runs only those experts that its router chooses for the exa
 nothing about the others: which units they read, and which they write. So tracing takes more samples
 until all are reached, and pins whatever the rest could meet.
 
-Of `if x.mean() > 0:` an example takes one side. So the pass is repeated with the answer turned
-round. If a number leaves the tensors (`x.mean().item()`), nobody can tell what Python does with it,
-and whatever the module holds is pinned.
+Of `if x.mean() > 0:` an example takes one side. So the pass is repeated with the answer
+reversed. If a number leaves the tensors (`x.mean().item()`), nobody can tell what Python does with
+it, and whatever the module holds is pinned.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ class ReachObserver:
 
 
 class OtherSide(OperationMode):
-    """Turns round the first answers to one decision, as many as were given before."""
+    """Reverses the first answers to one decision, as many as were given before."""
 
     def __init__(self, place: Branch, times: int) -> None:
         super().__init__()

@@ -182,8 +182,8 @@ def _follow(
             if running:
                 reach.give(running[-1], output)
 
-        told = SizeObserver(running)
-        observers: list[Observer] = [told, reach] if pinning is None else [told, pinning, reach]
+        sizes = SizeObserver(running)
+        observers: list[Observer] = [sizes, reach] if pinning is None else [sizes, pinning, reach]
         if any(each.is_floating_point() for each in model.buffers()):  # else no statistics
             observers.insert(0, scaling)
 
@@ -207,7 +207,7 @@ def _follow(
     numbered = copy.copy(flow)
     numbered.coupling = copy.deepcopy(flow.coupling)  # numbering pins more than the pass
     return TraceFindings(
-        _unit_map(model, numbered, scaling.statistics, list(told.attributes(model, flow))),
+        _unit_map(model, numbered, scaling.statistics, list(sizes.attributes(model, flow))),
         frozenset(flow.grouped),
         sample,
         reach.steered,
