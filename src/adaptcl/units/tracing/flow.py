@@ -187,6 +187,11 @@ class Flow:
         self._buffers = {id(b): name for name, b in reversed(list(model.named_buffers()))}
         self._single = {name for name, each in model.named_modules() if not any(each.children())}
 
+    @property
+    def module(self) -> str:
+        """The name of the innermost running module; empty for the model itself."""
+        return self.running[-1] if self.running else ""
+
     def tag(self, tensor: Tensor) -> Tag | None:
         """The tag of an activation; None if it is never cut, or while a choice is open."""
         return self._tags.get(tensor)
@@ -296,8 +301,8 @@ class Flow:
 
         That needs a module that does nothing else in this dimension, and units that are zero.
         """
-        tag, module = self.tag(tensor), self.running[-1] if self.running else None
-        if tag is None or not tag.zero or module is None or module not in self._single:
+        tag, module = self.tag(tensor), self.module
+        if tag is None or not tag.zero or module not in self._single:
             return False
         dim, ids = self.averages.setdefault(module, (tag.dim - tensor.dim(), tag.ids))
         if dim != tag.dim - tensor.dim() or len(ids) != len(tag.ids):

@@ -50,14 +50,12 @@ class ReachObserver:
     def __init__(
         self,
         flow: Flow,
-        running: Sequence[str],
         pin: Pin,
         unreached: Mapping[str, str],
         sample: Tensors,
     ) -> None:
-        """`running` are the modules that are running, the innermost last. `unreached` are reasons
-        for pinning by module: one that runs, but leaves a parameter inside unused. `sample` is the
-        input of the model."""
+        """`unreached` are reasons for pinning by module: one that runs, but leaves a parameter
+        inside unused. `sample` is the input of the model."""
         self.branches: dict[Branch, int] = {}
         """How often Python asked, by the place of a decision on values of the input."""
         self.escaped: dict[str, str] = {}
@@ -70,7 +68,6 @@ class ReachObserver:
         self.steered = False
         """Whether values decide what the pass does."""
         self._flow = flow
-        self._running = running
         self._pin = pin
         self._unreached = unreached
 
@@ -88,7 +85,7 @@ class ReachObserver:
         return found
 
     def before(self, name: str, operands: Sequence[Tensor]) -> None:
-        self.ran.update(self._running)
+        self.ran.update(self._flow.running)
         self.used.update(map(self._flow.name, filter(self._flow.is_state, operands)))
 
     def after(self, call: OperationCall, passed: bool) -> None:
@@ -102,10 +99,10 @@ class ReachObserver:
                 if (place := _asked_at()) is not None:
                     self.branches[place] = self.branches.get(place, 0) + 1
             elif call.name in _NUMBERS and not outputs and operands[0].is_floating_point():
-                module = self._running[-1] if self._running else ""
-                self.escaped[module] = f"Python may decide by a number from {call.name}()"
-        if self._running:
-            self.give(self._running[-1], outputs)
+                self.escaped[self._flow.module] = (
+                    f"Python may decide by a number from {call.name}()"
+                )
+        self.give(self._flow.module, outputs)
 
     def give(self, module: str, held: Any) -> None:
         """Note what a module holds while it runs, and could give to a part that is not reached."""

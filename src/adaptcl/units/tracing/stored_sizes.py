@@ -37,9 +37,8 @@ class SizedOperation:
 class SizeObserver:
     """Notes the operations of a forward pass that take sizes."""
 
-    def __init__(self, running: Sequence[str]) -> None:
-        """`running` are the names of the modules that are running, the innermost last."""
-        self._running = running
+    def __init__(self, flow: Flow) -> None:
+        self._flow = flow
         self._operations: list[SizedOperation] = []
 
     def before(self, name: str, operands: Sequence[Tensor]) -> None:
@@ -48,16 +47,14 @@ class SizeObserver:
     def after(self, call: OperationCall, passed: bool) -> None:
         if call.name in _TAKING_SIZES and passed:
             sizes = frozenset(_numbers((call.args, call.kwargs)))
-            running = self._running[-1] if self._running else ""
-            self._operations += [
-                SizedOperation(out, sizes, running) for out in tensors_in(call.out)
-            ]
+            outputs, module = tensors_in(call.out), self._flow.module
+            self._operations += [SizedOperation(out, sizes, module) for out in outputs]
 
-    def attributes(self, model: nn.Module, flow: Flow) -> Iterator[tuple[str, str, Tensor]]:
+    def attributes(self, model: nn.Module) -> Iterator[tuple[str, str, Tensor]]:
         """Module, attribute and candidates of every size that may be read from an attribute."""
         modules = dict(model.named_modules())
         for each in self._operations:
-            tag = flow.tag(each.out)
+            tag = self._flow.tag(each.out)
             if tag is not None and len(tag.ids) in each.sizes:
                 for module, attribute in _holders(modules, each.module, len(tag.ids)):
                     yield module, attribute, tag.ids

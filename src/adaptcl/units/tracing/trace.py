@@ -166,7 +166,7 @@ def _follow(
     scaling = ScalePowerObserver(flow)
     with running_modules(model) as running:
         flow.running = running
-        pinning = PinObserver(flow, running, sample) if explain else None
+        pinning = PinObserver(flow, sample) if explain else None
 
         def pin(tensor: Tensor, why: str = RETURNED) -> None:
             with torch._C.DisableTorchFunction():  # this is no operation of the model
@@ -175,14 +175,13 @@ def _follow(
                 else:
                     pinning.pin(tensor, why)
 
-        reach = ReachObserver(flow, running, pin, unreached or {}, sample)
+        reach = ReachObserver(flow, pin, unreached or {}, sample)
 
         def leave(name: str, output: Any) -> None:
             reach.give(name, output)
-            if running:
-                reach.give(running[-1], output)
+            reach.give(flow.module, output)
 
-        sizes = SizeObserver(running)
+        sizes = SizeObserver(flow)
         observers: list[Observer] = [sizes, reach] if pinning is None else [sizes, pinning, reach]
         if any(each.is_floating_point() for each in model.buffers()):  # else no statistics
             observers.insert(0, scaling)
@@ -207,7 +206,7 @@ def _follow(
     numbered = copy.copy(flow)
     numbered.coupling = copy.deepcopy(flow.coupling)  # numbering pins more than the pass
     return TraceFindings(
-        _unit_map(model, numbered, scaling.statistics, list(sizes.attributes(model, flow))),
+        _unit_map(model, numbered, scaling.statistics, list(sizes.attributes(model))),
         frozenset(flow.grouped),
         sample,
         reach.steered,
