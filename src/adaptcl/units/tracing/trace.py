@@ -246,9 +246,7 @@ def _unit_map(
     heads = {unit for ids in flow.heads for unit in numbered(ids).tolist()}
     stored = {(module, name): numbered(ids) for module, name, ids in attributes}
     state = model.state_dict(keep_vars=True)
-    first_name: dict[int, str] = {}
-    for name, tensor in (*model.named_parameters(), *model.named_buffers()):
-        first_name.setdefault(id(tensor), name)
+    first_name = _first_names(*model.named_parameters(), *model.named_buffers())
     slots = tuple(
         Slot(name, dim, ids, flow.slots[key][1] or key in flow.owned_by_input)
         for name, tensor in state.items()
@@ -293,12 +291,14 @@ def _unit_map(
     )
 
 
+def _first_names(*named: tuple[str, Tensor]) -> dict[int, str]:
+    return {id(tensor): name for name, tensor in reversed(named)}
+
+
 def _tied(model: nn.Module, state: Mapping[str, Tensor]) -> dict[str, str]:
     """The first name of a tensor, by each of its further names in the state dict."""
-    first: dict[int, str] = {}
     # The names in the state dict, which holds no buffers that are not saved.
-    for name, tensor in (*model.named_parameters(), *state.items()):
-        first.setdefault(id(tensor), name)
+    first = _first_names(*model.named_parameters(), *state.items())
     return {n: first[id(tensor)] for n, tensor in state.items() if first[id(tensor)] != n}
 
 
