@@ -5,9 +5,9 @@ that an order works in distributed pruning if it is *identical* for all workers 
 time. An order that needs no worker's data or weights can be both, and the server computes it. An
 order that needs them is computed by each worker.
 
-Every order says in `computed` who computes it, and when. A custom order, named
-`package.module:Class`, is computed by the workers unless it says otherwise. What it returns is
-checked at once: a wrong size or NaN would otherwise show up only where units are cut.
+A custom order, named `package.module:Class`, is computed by the workers unless its `computed` says
+otherwise. What it returns is checked at once: a wrong size or NaN would otherwise show up only
+where units are cut.
 
 Every order that measures something has the same three problems: a unit may have several rows in a
 tensor, a channel may belong to no unit, and a layer may have nothing to measure. `UnitMeans` makes
