@@ -27,7 +27,7 @@ from adaptcl.config import Config
 from adaptcl.data import DataSet
 from adaptcl.errors import AdaptCLError, RunFolderError
 from adaptcl.events import Event, RoundFinished
-from adaptcl.pruning import similarity
+from adaptcl.pruning import mean_similarity
 from adaptcl.records import RoundRecord
 from adaptcl.runs.evaluator import Averaging, TestSetEvaluator
 from adaptcl.runs.files.folder import RunFolder
@@ -118,8 +118,8 @@ class ObservingEvaluator:
             self.fresh[closed.round] = fresh.metrics["accuracy"]
         kept = strategy.sub_models()
         if closed.similarity is not None and len(kept) > max(PAIR):
-            first, second = (kept[worker] for worker in PAIR)
-            self.similarity[closed.round] = round(similarity(self._units, first, second), 5)
+            pair = [kept[worker] for worker in PAIR]
+            self.similarity[closed.round] = round(mean_similarity(self._units, pair), 5)
         return score
 
     @property

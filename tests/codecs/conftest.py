@@ -26,9 +26,9 @@ def make_state(units: UnitMap) -> Callable[..., State]:
     """A random state of the whole model."""
 
     def state(seed: int, scale: float = 1.0) -> State:
-        dice = torch.Generator().manual_seed(seed)
+        generator = torch.Generator().manual_seed(seed)
         return {
-            name: torch.randn(shape, generator=dice) * scale
+            name: torch.randn(shape, generator=generator) * scale
             if name not in units.integers
             else torch.tensor(seed)
             for name, shape in units.shapes.items()

@@ -1,4 +1,4 @@
-"""DGC sends the largest changes, remembers the rest, and packs both values and places."""
+"""DGC sends the largest changes, remembers the rest, and packs both values and positions."""
 
 from __future__ import annotations
 
@@ -155,15 +155,15 @@ def test_the_sparsity_rises_as_the_authors_let_it_rise() -> None:
 
 
 @pytest.mark.parametrize(
-    ("sparsity", "values", "places"),
+    ("sparsity", "values", "positions"),
     [(0.0, 480, 0), (0.7, 144, 60), (0.9, 48, 60), (0.99, 5, 4 * 5)],
 )
-def test_bytes_are_those_of_the_values_and_the_smaller_kind_of_places(
-    make_parcel: Parcels, sparsity: float, values: int, places: int
+def test_bytes_are_those_of_the_values_and_the_smaller_kind_of_positions(
+    make_parcel: Parcels, sparsity: float, values: int, positions: int
 ) -> None:
     payload, _ = dgc(sparsity=sparsity).encode(make_parcel(), Memory())
     weight = {name: t for name, t in payload.tensors.items() if name.endswith(WEIGHT)}
-    assert Payload(weight).nbytes == 4 * values + places
+    assert Payload(weight).nbytes == 4 * values + positions
 
 
 def descend(
@@ -174,10 +174,10 @@ def descend(
     Every worker has its own curvatures and its own optimum near the common one, takes five local
     steps with momentum 0.9 a round, and sends its change through the codec.
     """
-    dice = torch.Generator().manual_seed(0)
-    curvature = torch.rand(workers, 24, 20, generator=dice) * 0.9 + 0.1
-    optimum = torch.randn(24, 20, generator=dice)
-    optima = optimum + 0.1 * torch.randn(workers, 24, 20, generator=dice)
+    generator = torch.Generator().manual_seed(0)
+    curvature = torch.rand(workers, 24, 20, generator=generator) * 0.9 + 0.1
+    optimum = torch.randn(24, 20, generator=generator)
+    optima = optimum + 0.1 * torch.randn(workers, 24, 20, generator=generator)
     best = (curvature * optima).sum(0) / curvature.sum(0)
 
     def loss(at: Tensor) -> float:
@@ -241,7 +241,7 @@ def test_what_is_packed_is_unpacked(size: int, data: st.DataObject) -> None:
 
 
 @given(size=st.integers(1, 5000), data=st.data())
-def test_places_take_the_smaller_of_indexes_and_mask(size: int, data: st.DataObject) -> None:
+def test_positions_take_the_smaller_of_indexes_and_mask(size: int, data: st.DataObject) -> None:
     count = data.draw(st.integers(0, size - 1))
     indexes = torch.arange(count)
     nbytes = Payload(pack_sparse("w", torch.zeros(count), indexes, size)).nbytes
@@ -249,12 +249,12 @@ def test_places_take_the_smaller_of_indexes_and_mask(size: int, data: st.DataObj
     assert saves_bytes(count, size) == (nbytes < 4 * size)
 
 
-def test_a_mask_has_the_first_place_in_its_lowest_bit() -> None:
+def test_a_mask_has_the_first_position_in_its_lowest_bit() -> None:
     packed = pack_sparse("w", torch.ones(4), torch.tensor([0, 1, 7, 9]), 10)
     assert packed["mask:w"].tolist() == [0b1000_0011, 0b10]
 
 
-def test_when_all_is_sent_no_places_are() -> None:
+def test_when_all_is_sent_no_positions_are() -> None:
     assert pack_sparse("w", torch.ones(3), torch.arange(3), 3).keys() == {"values:w"}
 
 
@@ -277,10 +277,10 @@ def test_impossible_indexes_are_refused(indexes: list[int], complaint: str) -> N
         unpacked(packed, 100)
 
 
-def test_values_and_places_must_belong_together() -> None:
+def test_values_and_positions_must_belong_together() -> None:
     one, mask = torch.ones(1), torch.tensor([1, 0]).byte()
     for packed, complaint in (
-        ({"values:w": torch.ones(2)}, "2 values for 10 places"),
+        ({"values:w": torch.ones(2)}, "2 values for 10 positions"),
         ({"values:w": torch.ones(3), "mask:w": torch.tensor([3, 0]).byte()}, "3 values for 2"),
         ({"values:w": one, "mask:w": torch.tensor([0, 128]).byte()}, "outside"),
         ({"values:w": one, "mask:w": torch.tensor([1]).byte()}, "shape"),

@@ -53,7 +53,7 @@ def test_buffers_travel_whole(make_parcel: Parcels) -> None:
         assert torch.equal(decoded[name], parcel.state[name])
 
 
-def test_nothing_changed_is_nothing_changed(make_parcel: Parcels) -> None:
+def test_a_tensor_that_did_not_change_arrives_unchanged(make_parcel: Parcels) -> None:
     parcel = make_parcel(weights=torch.zeros(24, 20))
     decoded = codec("fp16", {}).decode(sent("fp16", parcel), parcel.reference)
     assert torch.equal(decoded["0.weight"], parcel.reference["0.weight"])

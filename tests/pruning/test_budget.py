@@ -141,7 +141,7 @@ def test_the_smallest_retention_holds_however_much_is_asked(
 
 
 @given(sub_models(), importances, rates, st.floats(0, 1))
-def test_what_is_achieved_rate_is_the_rate_or_the_share_that_went(
+def test_the_achieved_rate_is_the_rate_or_the_share_that_went(
     kept: Kept, importance: Tensor, rate: float, least: float
 ) -> None:
     units = model_units()

@@ -54,8 +54,8 @@ def layer_blocks(multiple: int) -> tuple[tuple[Layer, int], ...]:
 @st.composite
 def importances(draw: st.DrawFn) -> Tensor:
     """Layers of different levels, as BN scales have, and sometimes many ties."""
-    dice = torch.Generator().manual_seed(draw(st.integers(0, 2**32)))
-    importance = torch.rand(UNITS, generator=dice)
+    generator = torch.Generator().manual_seed(draw(st.integers(0, 2**32)))
+    importance = torch.rand(UNITS, generator=generator)
     for layer in model_units().layers:
         importance[list(layer.units)] *= draw(st.floats(0.1, 1))
     steps = draw(st.sampled_from([0, 1, 3, 20]))
@@ -72,11 +72,11 @@ def any_importances(draw: st.DrawFn) -> Tensor:
 
 @st.composite
 def sub_models(draw: st.DrawFn) -> Kept:
-    dice = torch.Generator().manual_seed(draw(st.integers(0, 2**32)))
+    generator = torch.Generator().manual_seed(draw(st.integers(0, 2**32)))
     kept = torch.zeros(UNITS, dtype=torch.bool)
     for layer in model_units().layers:
         count = draw(st.integers(1, len(layer.units)))
-        chosen = torch.randperm(len(layer.units), generator=dice)[:count]
+        chosen = torch.randperm(len(layer.units), generator=generator)[:count]
         kept[layer.units.start + chosen] = True
     return kept
 
@@ -133,7 +133,7 @@ def by_hand(among: Kept, importance: Tensor, budget: float, multiple: int) -> Ke
 @pytest.mark.slow
 @settings(max_examples=40)
 @given(sub_models(), any_importances(), shares, multiples)
-def test_it_is_the_rule_word_for_word(
+def test_fit_follows_the_rule_word_for_word(
     among: Kept, importance: Tensor, share: float, multiple: int
 ) -> None:
     budget = share * parameters(model_units(), among)

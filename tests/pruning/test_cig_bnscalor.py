@@ -100,11 +100,11 @@ def test_coupled_units_get_the_mean_of_their_scales(server_view: Views) -> None:
     assert importance.tolist() == pytest.approx([2.0, 0.3])
 
 
-def test_it_is_computed_once_for_everybody() -> None:
+def test_cig_bnscalor_is_computed_once_for_everybody() -> None:
     assert CIGBNscalor.computed == "once"
 
 
-def test_it_looks_at_the_global_model_alone(server_view: Views) -> None:
+def test_cig_bnscalor_looks_at_the_global_model_alone(server_view: Views) -> None:
     model = WithAndWithout()
     one = CIGBNscalor().importance(server_view(model, IMAGE, worker=0, pruning=0, seed=0))
     other = CIGBNscalor().importance(server_view(model, IMAGE, worker=3, pruning=2, seed=1))

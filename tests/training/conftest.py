@@ -70,8 +70,8 @@ def drop() -> Drop:
         x: Tensor, probability: float, scale: float, dice: Tensor, number: int
     ) -> tuple[Tensor, Tensor]:
         seed, passes = dice.tolist()
-        dice_of_this = torch.Generator().manual_seed(seed ^ (passes << 8) ^ number)
-        mask = torch.rand(x.shape, generator=dice_of_this) >= probability
+        generator = torch.Generator().manual_seed(seed ^ (passes << 8) ^ number)
+        mask = torch.rand(x.shape, generator=generator) >= probability
         return torch.where(mask, x * scale, 0.0), mask
 
     return dropped

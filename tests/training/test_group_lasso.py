@@ -211,7 +211,7 @@ def test_a_model_without_units_has_no_penalty() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
-def test_it_works_in_every_precision(dtype: torch.dtype) -> None:
+def test_the_penalty_works_in_every_precision(dtype: torch.dtype) -> None:
     torch.manual_seed(0)
     model = plain()
     units = trace(model, torch.zeros(2, 3, 6, 6))

@@ -66,7 +66,7 @@ def test_nobody_is_told_anything_while_nothing_was_found() -> None:
     assert found(None).mean(WHOLE) is None
 
 
-def test_of_sub_models_of_another_size_only_if_there_are_none_of_this() -> None:
+def test_lambdas_of_other_sizes_count_only_where_there_is_none_of_this_size() -> None:
     lambdas = found(0.01, 0.03)
     assert lambdas.mean(HALF) == pytest.approx(0.02)
     lambdas.add(HALF, 0.08)
@@ -75,7 +75,7 @@ def test_of_sub_models_of_another_size_only_if_there_are_none_of_this() -> None:
     assert lambdas.mean(torch.arange(8) < 1) == pytest.approx(0.04)
 
 
-def test_a_snapshot_holds_it(tmp_path: Path) -> None:
+def test_a_snapshot_holds_the_lambdas_found(tmp_path: Path) -> None:
     lambdas, other = found(0.01, 0.03), FirstLambdas()
     lambdas.add(HALF, 0.08)
     storage.save(tmp_path / "file", lambdas.snapshot())

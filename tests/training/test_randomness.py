@@ -177,10 +177,16 @@ def test_a_forward_pass_that_fails_leaves_no_generator_behind() -> None:
 KINDS_OF_DROPOUT = ("dropout", "dropout of whole channels", "alpha dropout", "attention")
 
 
-def test_dropout_of_every_kind_follows_a_seed_and_nothing_else_does(drop: Drop) -> None:
+@pytest.fixture
+def kernel(monkeypatch: pytest.MonkeyPatch, drop: Drop) -> None:
+    monkeypatch.setattr(randomness, "_DROP", drop)
+
+
+@pytest.mark.usefixtures("kernel")
+def test_dropout_of_every_kind_follows_a_seed_and_nothing_else_does() -> None:
     for name, layer in DROPPING.items():
         with torch.random.fork_rng():
-            follows = follows_seed(Applied(layer), torch.randn(2, 3), drop)
+            follows = follows_seed(Applied(layer), torch.randn(2, 3))
         assert follows == (name in KINDS_OF_DROPOUT), name
 
 
@@ -189,24 +195,19 @@ def test_dropout_of_every_kind_follows_a_seed_and_nothing_else_does(drop: Drop) 
     [recomputed, lambda x: F.dropout(x) * random.random(), lambda x: F.dropout(x) * torch.rand(40)],
     ids=["recomputing activations", "Python's generator too", "another operation that draws"],
 )
-def test_a_model_that_also_draws_elsewhere_does_not_follow_a_seed(
-    middle: object, drop: Drop
-) -> None:
+@pytest.mark.usefixtures("kernel")
+def test_a_model_that_also_draws_elsewhere_does_not_follow_a_seed(middle: object) -> None:
     with torch.random.fork_rng():
-        assert not follows_seed(Applied(middle), torch.randn(20, 3), drop)
+        assert not follows_seed(Applied(middle), torch.randn(20, 3))
 
 
-def test_without_the_kernel_no_model_follows_a_seed() -> None:
+def test_without_the_kernel_no_model_follows_a_seed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(randomness, "_DROP", None)
     with torch.random.fork_rng():
-        assert not follows_seed(Applied(nn.Dropout()), torch.randn(2, 3), None)
+        assert not follows_seed(Applied(nn.Dropout()), torch.randn(2, 3))
 
 
-@pytest.fixture
-def without_a_gpu(monkeypatch: pytest.MonkeyPatch, drop: Drop) -> None:
-    monkeypatch.setattr(randomness, "_DROP", drop)
-
-
-@pytest.mark.usefixtures("without_a_gpu")
+@pytest.mark.usefixtures("kernel")
 def test_the_seed_alone_says_what_a_task_draws() -> None:
     model, x = Applied(nn.Dropout()).train(), torch.randn(5, 3)
 
@@ -219,7 +220,7 @@ def test_the_seed_alone_says_what_a_task_draws() -> None:
     assert not any(map(torch.equal, first, other))
 
 
-@pytest.mark.usefixtures("without_a_gpu")
+@pytest.mark.usefixtures("kernel")
 def test_a_task_with_two_models_does_not_draw_the_same_for_both() -> None:
     one, x = Applied(nn.Dropout()).train(), torch.randn(5, 3)
     other = copy.deepcopy(one)

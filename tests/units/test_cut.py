@@ -11,27 +11,23 @@ from torch import Tensor, nn
 
 from adaptcl.errors import UpdateError
 from adaptcl.units import (
-    CutOnDemand,
     Kept,
-    Place,
     State,
     UnitMap,
     add_at,
-    blank,
     check_kept,
     cut,
     flops,
-    kept_indexes,
     kept_places,
     parameters,
     put_back,
     recut,
-    row_blocks,
     size_bytes,
     submodel,
     trace,
     zero,
 )
+from adaptcl.units.cut import CutOnDemand, Place, blank, row_blocks
 
 SIDE = 4
 Step = tuple[str, int]
@@ -195,20 +191,20 @@ def test_cut_tensors_are_contiguous_copies() -> None:
         assert tensor.data_ptr() != state[name].data_ptr()
 
 
-def test_indexes_are_none_where_everything_is_kept() -> None:
+def test_places_are_none_where_everything_is_kept() -> None:
     _, units, kept = example_model()
-    indexes = kept_indexes(units, kept)
-    assert list(indexes) == list(units.shapes)
-    rows, columns, *kernel = indexes["parts.2.weight"]
+    places = kept_places(units, kept)
+    assert list(places) == list(units.shapes)
+    rows, columns, *kernel = places["parts.2.weight"]
     assert rows is not None
-    assert rows.tolist() == [1, 3, 5]
+    assert rows.index.tolist() == [1, 3, 5]
     assert columns is not None
-    assert columns.tolist() == [0, 2, 3]
+    assert columns.index.tolist() == [0, 2, 3]
     assert kernel == [None, None]
-    assert indexes["parts.1.num_batches_tracked"] == ()
-    assert indexes["head.bias"] == (None,)
-    whole = kept_indexes(units, units.everything())
-    assert all(index is None for tensor in whole.values() for index in tensor)
+    assert places["parts.1.num_batches_tracked"] == ()
+    assert places["head.bias"] == (None,)
+    whole = kept_places(units, units.everything())
+    assert all(place is None for tensor in whole.values() for place in tensor)
 
 
 def test_zeroing_leaves_the_columns_that_read_a_unit() -> None:
@@ -302,9 +298,9 @@ class Additions:
             nn.Flatten(), nn.Linear(5 * 16, 7), nn.ReLU(), nn.Linear(7, 3),
         )  # fmt: skip
         self.units = trace(net, torch.zeros(2, 1, 4, 4))
-        dice = torch.Generator().manual_seed(3)
+        generator = torch.Generator().manual_seed(3)
         shapes = self.units.shapes
-        self.state = {n: torch.randn(shape, generator=dice) for n, shape in shapes.items()}
+        self.state = {n: torch.randn(shape, generator=generator) for n, shape in shapes.items()}
 
     def sums(self, fill: float) -> State:
         shapes = self.units.shapes

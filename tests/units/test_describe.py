@@ -267,7 +267,7 @@ def test_a_weight_that_is_computed_is_said_to_be_and_what_to_do(
     assert why.startswith(f"its weight is computed in every pass by {kind}; take that off with ")
 
 
-def test_once_it_is_taken_off_the_layer_can_be_cut() -> None:
+def test_a_layer_whose_reparametrization_is_taken_off_can_be_cut() -> None:
     model = nn.Sequential(parametrizations.weight_norm(nn.Linear(3, 4)), nn.Linear(4, 2))
     assert describe(model, torch.randn(2, 3)).cuttable_parameters == 0
     parametrize.remove_parametrizations(model[0], "weight")

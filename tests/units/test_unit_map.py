@@ -123,7 +123,7 @@ def test_what_was_asked_for_longest_ago_is_forgotten() -> None:
     assert len(cache) == 2
 
 
-def test_threads_can_share_it() -> None:
+def test_threads_can_share_a_cache() -> None:
     cache = ResultCache(3)
     with ThreadPoolExecutor(4) as pool:
         found = pool.map(lambda n: cache.get(n % 7, lambda: n % 7), range(700))

@@ -137,7 +137,7 @@ class Reader:
             raise UpdateError(
                 f"{self._title} has {name!r} as {tensor.dtype}, but it must be {dtype}."
             )
-        if tensor.shape != shape and not _fits(tensor.shape, shape):
+        if not _fits(tensor.shape, shape):
             wanted = ", ".join("any" if length is None else str(length) for length in shape)
             raise UpdateError(
                 f"{self._title} has {name!r} in the shape {list(tensor.shape)}, "

@@ -7,9 +7,9 @@ not use an update, that round's change is lost, as with any codec; what was wait
 keeps waiting. Entries are chosen tensor by tensor, as the authors do: layers with small changes
 would otherwise hardly ever have a turn.
 
-The places of the entries travel as indexes, four bytes for each entry sent, or as a mask, one bit
-for each entry of the tensor. Indexes are smaller if less than one entry in 32 is sent. If almost
-all entries are sent, all are, because places would cost more than they save.
+Positions travel as indexes, four bytes for each entry sent, or as a mask, one bit for each entry
+of the tensor. Indexes are smaller if less than one entry in 32 is sent. If almost
+all entries are sent, all are, because positions would cost more than they save.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class DGC:
     """Sparse changes with momentum correction, momentum factor masking and warm-up.
 
     Momentum correction makes the sum that waits to be sent behave as in momentum SGD. It is off
-    by default: DGC means it for plain gradients, but the change of a round already comes from SGD
+    by default: DGC defines it for plain gradients, but the change of a round already comes from SGD
     with momentum, and a second one enlarges every step by up to 1/(1 − momentum). On quadratic
     problems where a round goes far towards its optimum, a momentum of 0.9 diverges at a sparsity
     of 0.9, and 0 does not.
@@ -116,7 +116,7 @@ class DGC:
 
 
 def _largest(waiting: Tensor, sparsity: float) -> Tensor:
-    """Rising indexes of the entries to send."""
+    """Ascending indexes of the entries to send."""
     count = _entries_sent(waiting.numel(), sparsity)
     if count == waiting.numel():
         return torch.arange(count, device=waiting.device)
@@ -124,7 +124,6 @@ def _largest(waiting: Tensor, sparsity: float) -> Tensor:
 
 
 def _entries_sent(size: int, sparsity: float) -> int:
-    """How many of a tensor's entries are sent."""
     # Products such as 0.7 × 1000 miss their whole number by a rounding error.
     count = max(1, size - math.floor(sparsity * size + 1e-6))
     return size if size < _SMALL or not saves_bytes(count, size) else count
@@ -156,21 +155,21 @@ def _whole(label: str, name: str, parcel: Parcel, memory: Memory) -> Tensor:
 
 
 def saves_bytes(chosen: int, size: int) -> bool:
-    """Whether `chosen` of `size` entries with their places take fewer bytes than all entries."""
-    return chosen * _VALUE_BYTES + _place_bytes(chosen, size) < size * _VALUE_BYTES
+    """Whether `chosen` of `size` entries with their positions take fewer bytes than all entries."""
+    return chosen * _VALUE_BYTES + _position_bytes(chosen, size) < size * _VALUE_BYTES
 
 
 def sparse_bytes(chosen: int, size: int) -> int:
-    """Bytes of `chosen` of `size` entries, with their places unless they are all."""
-    return chosen * _VALUE_BYTES + (_place_bytes(chosen, size) if chosen < size else 0)
+    """Bytes of `chosen` of `size` entries, with their positions unless they are all."""
+    return chosen * _VALUE_BYTES + (_position_bytes(chosen, size) if chosen < size else 0)
 
 
 def pack_sparse(name: str, values: Tensor, indexes: Tensor, size: int) -> State:
-    """Payload entries for float32 `values` at rising `indexes` of a tensor of `size`."""
+    """Payload entries for float32 `values` at ascending `indexes` of a tensor of `size`."""
     packed = {entry(VALUES, name): values}
     if len(indexes) == size:
         return packed
-    if _place_bytes(len(indexes), size) == len(indexes) * _INDEX_BYTES:
+    if _position_bytes(len(indexes), size) == len(indexes) * _INDEX_BYTES:
         packed[entry(INDEXES, name)] = indexes.to(torch.int32)
     else:
         packed[entry(MASK, name)] = _bits(indexes, size)
@@ -178,41 +177,41 @@ def pack_sparse(name: str, values: Tensor, indexes: Tensor, size: int) -> State:
 
 
 def unpack_sparse(reader: Reader, name: str, shape: tuple[int, ...]) -> Tensor:
-    """The tensor, with zeros where nothing was sent; impossible places are refused."""
+    """The tensor, with zeros where nothing was sent; impossible positions are refused."""
     size = math.prod(shape)
     values = reader.take(entry(VALUES, name), torch.float32, (None,))
     if reader.holds(entry(INDEXES, name)):
         indexes = reader.take(entry(INDEXES, name), torch.int32, (len(values),)).long()
     elif reader.holds(entry(MASK, name)):
         mask = reader.take(entry(MASK, name), torch.uint8, (math.ceil(size / 8),))
-        indexes = _set_bits(mask)
+        indexes = _indexes_of_bits(mask)
     else:
         indexes = torch.arange(size, device=values.device)
     if len(indexes) != len(values):
         raise UpdateError(
-            f"An update has {len(values)} values for {len(indexes)} places of {name!r}."
+            f"An update has {len(values)} values for {len(indexes)} positions of {name!r}."
         )
     if len(indexes) and (int(indexes[0]) < 0 or int(indexes[-1]) >= size):
-        raise UpdateError(f"An update has places outside of {name!r}, which has {size} entries.")
+        raise UpdateError(f"An update has positions outside of {name!r}, which has {size} entries.")
     if bool((indexes.diff() <= 0).any()):
-        raise UpdateError(f"An update has places of {name!r} twice or out of order.")
+        raise UpdateError(f"An update has positions of {name!r} twice or out of order.")
     tensor = torch.zeros(size, dtype=values.dtype, device=values.device)
     tensor[indexes] = values
     return tensor.view(shape)
 
 
-def _place_bytes(chosen: int, size: int) -> int:
+def _position_bytes(chosen: int, size: int) -> int:
     return min(chosen * _INDEX_BYTES, math.ceil(size / 8))
 
 
 def _bits(indexes: Tensor, size: int) -> Tensor:
-    """A mask with eight places a byte, the first in the lowest bit."""
+    """A mask with eight positions a byte, the first in the lowest bit."""
     mask = torch.zeros(math.ceil(size / 8) * 8, dtype=torch.uint8, device=indexes.device)
     mask[indexes] = 1
     return (mask.view(-1, 8) << _shifts(mask)).sum(1, dtype=torch.uint8)
 
 
-def _set_bits(mask: Tensor) -> Tensor:
+def _indexes_of_bits(mask: Tensor) -> Tensor:
     return ((mask[:, None] >> _shifts(mask)) & 1).flatten().nonzero().flatten()
 
 

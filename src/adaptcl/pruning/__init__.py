@@ -13,7 +13,7 @@ from adaptcl.pruning.budget import fit, grow, importance_lost, prune
 from adaptcl.pruning.cig_bnscalor import BalancedBNscalor, CIGBNscalor
 from adaptcl.pruning.index_orders import Index, NoAdjacent, NoConstant, NoIdentical
 from adaptcl.pruning.order import ServerOrder, ServerView, WorkerOrder, WorkerView, custom_order
-from adaptcl.pruning.similarity import mean_similarity, similarity
+from adaptcl.pruning.similarity import mean_similarity
 from adaptcl.pruning.worker_orders import FPGM, L1, HRank, Taylor
 from adaptcl.settings import is_custom
 
@@ -93,6 +93,5 @@ __all__ = [
     "mean_similarity",
     "prune",
     "server_order",
-    "similarity",
     "worker_order",
 ]

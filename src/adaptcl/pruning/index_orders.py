@@ -13,8 +13,8 @@ import math
 import torch
 from torch import Tensor
 
+from adaptcl import seeds
 from adaptcl.pruning.order import Computed, ServerView
-from adaptcl.seeds import generator
 from adaptcl.units import UnitMap
 
 
@@ -31,8 +31,8 @@ class Index:
 def from_start(units: UnitMap, start: float) -> Tensor:
     """Index order that begins at `start`, a share of each layer from 0 to below 1.
 
-    Importance falls evenly from 1 at the start, upwards and around the end, towards 0. Of n units,
-    ⌈n·share⌉ have an importance above 1 − share, so at least one.
+    The unit at `start` has importance 1. With rising index, wrapping around at the end of the
+    layer, it falls evenly to 1/n. So of every layer's n units, ⌈n·s⌉ are above 1 − s.
     """
     importance = torch.ones(units.count)
     for layer in units.layers:
@@ -55,11 +55,11 @@ class NoAdjacent:
 
     def importance(self, view: ServerView) -> Tensor:
         # The values of Index, shuffled within each layer, so that layers shrink as there.
-        dice = generator(view.seed, "no-adjacent")
+        generator = seeds.generator(view.seed, "no-adjacent")
         importance = torch.ones(view.units.count)
         for layer in view.units.layers:
             width = len(layer.units)
-            position = torch.randperm(width, generator=dice)
+            position = torch.randperm(width, generator=generator)
             importance[layer.units.start : layer.units.stop] = 1 - position / width
         return importance
 
@@ -75,8 +75,8 @@ class NoConstant:
     computed: Computed = "every-pruning"
 
     def importance(self, view: ServerView) -> Tensor:
-        start = float(torch.rand((), generator=generator(view.seed, "no-constant", view.pruning)))
-        return from_start(view.units, start)
+        generator = seeds.generator(view.seed, "no-constant", view.pruning)
+        return from_start(view.units, float(torch.rand((), generator=generator)))
 
 
 class NoIdentical:
@@ -90,5 +90,5 @@ class NoIdentical:
     computed: Computed = "every-pruning"
 
     def importance(self, view: ServerView) -> Tensor:
-        start = float(torch.rand((), generator=generator(view.seed, "no-identical", view.worker)))
-        return from_start(view.units, start)
+        generator = seeds.generator(view.seed, "no-identical", view.worker)
+        return from_start(view.units, float(torch.rand((), generator=generator)))

@@ -5,9 +5,9 @@ that an order works in distributed pruning if it is *identical* for all workers 
 time. An order that needs no worker's data or weights can be both, and the server computes it. An
 order that needs them is computed by each worker.
 
-Every order says in `computed` who computes it, and when. A custom order, named
-`package.module:Class`, is computed by the workers unless it says otherwise. What it returns is
-checked at once: a wrong size or NaN would otherwise show up only where units are cut.
+A custom order, named `package.module:Class`, is computed by the workers unless its `computed` says
+otherwise. What it returns is checked at once: a wrong size or NaN would otherwise show up only
+where units are cut.
 
 Every order that measures something has the same three problems: a unit may have several rows in a
 tensor, a channel may belong to no unit, and a layer may have nothing to measure. `UnitMeans` makes
@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, get_args
+from typing import Any, Literal, Protocol, TypeVar, get_args
 
 import torch
 from torch import Tensor, nn
@@ -31,6 +31,7 @@ from adaptcl.units import FIXED, Kept, Layer, Slot, State, UnitMap
 Computed = Literal["once", "every-pruning", "by-workers"]
 """Who computes an order: the server once for all prunings, the server anew for every pruning, or
 each worker for itself."""
+_View = TypeVar("_View", contravariant=True)
 
 
 @dataclass(frozen=True)
@@ -69,29 +70,23 @@ class WorkerView:
     objective: LossOfModel
 
 
-class ServerOrder(Protocol):
-    """An order that depends on no worker's data and no worker's weights."""
+class Order(Protocol[_View]):
+    """An order, computed from what the server or a worker knows."""
 
     summary: str
     computed: Computed
 
-    def importance(self, view: ServerView) -> Tensor:
-        """Importance of every unit of the original model."""
-        ...
-
-
-class WorkerOrder(Protocol):
-    """An order that depends on the worker's data or weights."""
-
-    summary: str
-    computed: Computed
-
-    def importance(self, view: WorkerView) -> Tensor:
+    def importance(self, view: _View) -> Tensor:
         """Importance of every unit of the original model; units not kept may hold anything."""
         ...
 
 
-class _Order(Protocol):
+ServerOrder = Order[ServerView]
+"""An order that depends on no worker's data and no worker's weights."""
+WorkerOrder = Order[WorkerView]
+
+
+class _Required(Protocol):
     """What a custom order must have."""
 
     summary: str
@@ -101,7 +96,7 @@ class _Order(Protocol):
 
 def custom_order(name: str) -> CustomOrder:
     """The order of the class `package.module:Class`, which is built without arguments."""
-    return CustomOrder(name, custom_class(name, "a pruning order", (), _Order)())
+    return CustomOrder(name, custom_class(name, "a pruning order", (), _Required)())
 
 
 class CustomOrder:

@@ -1,4 +1,4 @@
-"""Similarity of sub-models, as the paper defines it."""
+"""Similarity of sub-models, as the paper defines it (Eq. 3)."""
 
 from __future__ import annotations
 
@@ -11,22 +11,11 @@ from adaptcl.units import Kept, UnitMap
 _AT_A_TIME = 256
 
 
-def similarity(units: UnitMap, first: Kept, second: Kept) -> float:
-    """Mean over the layers of |intersection| / |union| of the kept units.
-
-    Layers that are never pruned do not count. Two empty layers have the similarity 1.
-    """
-    ratios = []
-    for layer in units.layers:
-        one = first[layer.units.start : layer.units.stop]
-        two = second[layer.units.start : layer.units.stop]
-        union = int((one | two).sum())
-        ratios.append(int((one & two).sum()) / union if union else 1.0)
-    return sum(ratios) / len(ratios) if ratios else 1.0
-
-
 def mean_similarity(units: UnitMap, sub_models: Sequence[Kept]) -> float:
     """Mean similarity over all pairs; 1 for fewer than two sub-models.
+
+    The similarity of two is the mean over the layers of |intersection| / |union| of their kept
+    units. Layers that are never pruned do not count. Two empty layers have the similarity 1.
 
     A thousand workers make half a million pairs, so matrix products count them, some sub-models
     against all at a time.

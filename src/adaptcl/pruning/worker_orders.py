@@ -12,14 +12,13 @@ with a copy of the recorded tensor, because an in-place activation would overwri
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
 
+from adaptcl import seeds
 from adaptcl.pruning.order import (
     Computed,
     UnitMeans,
@@ -28,7 +27,8 @@ from adaptcl.pruning.order import (
     filters,
     units_of_rows,
 )
-from adaptcl.seeds import generator
+from adaptcl.units.operations import OperationMode
+from adaptcl.units.tracing.forward import evaluating
 
 
 class L1:
@@ -180,7 +180,7 @@ class _FeatureMap:
         return by_channel.flatten(2, -2) if by_channel.ndim > 3 else by_channel[:, :, None, :]
 
 
-class _Recorder(TorchFunctionMode):
+class _Recorder(OperationMode):
     """Records the outputs of some modules, passed on through the functions `follow`."""
 
     def __init__(self, follow: frozenset[str]) -> None:
@@ -204,10 +204,8 @@ class _Recorder(TorchFunctionMode):
 
         return record
 
-    def __torch_function__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
-    ) -> Any:
-        result = func(*args, **(kwargs or {}))
+    def on_operation(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        result = func(*args, **kwargs)
         if getattr(func, "__name__", "") in self._follow and args:
             recorded = self._passed_on.pop(id(args[0]), (None, None))[1]
             if recorded is not None:
@@ -228,10 +226,10 @@ def _feature_maps(
     view: WorkerView, follow: frozenset[str]
 ) -> Iterator[tuple[list[_FeatureMap], Any, Any]]:
     """Feature maps, the model's outputs and the targets of each of some random batches."""
-    dice = generator(view.seed, "feature maps")
-    chosen = torch.randperm(len(view.samples), generator=dice)[: _BATCHES * view.batch_size]
+    generator = seeds.generator(view.seed, "feature maps")
+    chosen = torch.randperm(len(view.samples), generator=generator)[: _BATCHES * view.batch_size]
     modules = dict(view.model.named_modules())
-    with _evaluation_mode(view.model):
+    with evaluating(view.model):
         for indexes in torch.split(chosen, view.batch_size):
             inputs, targets = view.samples.batch(indexes.to(view.samples.device))
             recorder = _Recorder(follow)
@@ -248,15 +246,3 @@ def _feature_maps(
                 for handle in hooks:
                     handle.remove()
             yield recorder.maps, outputs, targets
-
-
-@contextmanager
-def _evaluation_mode(model: nn.Module) -> Iterator[None]:
-    """Evaluate within; then restore the mode of every module."""
-    before = {module: module.training for module in model.modules()}
-    model.eval()
-    try:
-        yield
-    finally:
-        for module, training in before.items():
-            module.training = training

@@ -32,17 +32,8 @@ import torch
 from torch import Tensor
 
 from adaptcl.settings import With, setting
-from adaptcl.units import (
-    Kept,
-    State,
-    UnitMap,
-    add_at,
-    kept_key,
-    kept_places,
-    row_blocks,
-    with_fixed,
-    zero,
-)
+from adaptcl.units import Kept, State, UnitMap, add_at, kept_key, kept_places, with_fixed, zero
+from adaptcl.units.cut import row_blocks
 
 _TINY = torch.finfo(torch.float64).tiny
 _RULES = ("by-worker", "by-unit", "by-change")

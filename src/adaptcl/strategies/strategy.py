@@ -120,7 +120,7 @@ def worker_record(
 ) -> WorkerRecord:
     """One worker's line in the record of a round."""
     timing, update = arrival.timing, arrival.update
-    cut = update.cut
+    cost = update.pruning_cost
     return WorkerRecord(
         worker=update.worker,
         send_s=timing.send,
@@ -129,8 +129,8 @@ def worker_record(
         update_time_s=timing.update_time,
         retention=retention(units, update.kept),
         pruned_rate=pruned_rate,
-        importance_lost=cut.importance_lost if cut else None,
-        loss_jump=cut.loss_after - cut.loss_before if cut else None,
+        importance_lost=cost.importance_lost if cost else None,
+        loss_jump=cost.loss_after - cost.loss_before if cost else None,
         bytes_sent=timing.bytes_sent,
         bytes_received=timing.bytes_received,
         train_loss=update.loss,

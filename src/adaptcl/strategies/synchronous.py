@@ -37,7 +37,8 @@ from adaptcl.strategies.strategy import (
 from adaptcl.training import Arrival, Pruning, Task
 from adaptcl.training.divergence import first_not_finite
 from adaptcl.training.lasso_lambda import FirstLambdas
-from adaptcl.units import CutOnDemand, Kept, State
+from adaptcl.units import Kept, State
+from adaptcl.units.cut import CutOnDemand
 
 
 @dataclass(frozen=True)

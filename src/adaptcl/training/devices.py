@@ -6,8 +6,12 @@ told to keep the memory that a step frees.
 
 from __future__ import annotations
 
+import ctypes
+import os
+import platform
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import accumulate
 
 import torch
 from torch import nn
@@ -15,7 +19,6 @@ from torch import nn
 from adaptcl.data import Samples
 from adaptcl.data.samples import Items, joined
 from adaptcl.errors import SettingError
-from adaptcl.training.cpu.freed_memory import keep_freed_memory
 from adaptcl.training.cpu.layout import cpu_layout
 from adaptcl.training.gpu.captured_buffers import give_back
 from adaptcl.training.gpu.captured_trainer import CapturedModels, CapturedTrainer
@@ -69,33 +72,24 @@ def trainers(
     belong to the whole process, so run trainers under `gpu_left_as_found`.
     """
     device = samples[0].device
-    if device.type != "cuda":
-        layout = torch.contiguous_format
-        if device.type == "cpu":
-            keep_freed_memory()
-            # Two samples, because batch norm cannot train on one.
-            layout = cpu_layout(model, samples[0].batch(torch.arange(2) % len(samples[0]))[0])
-        return [
-            PlainTrainer(model, units, each, layout, objective, custom_optimizer)
-            for each in samples
-        ]
-    fast = precision != "float32"
-    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = fast
-    read_when_needed = any(isinstance(each.inputs, Items) for each in samples)
-    if custom_optimizer is not None or read_when_needed or len(set(map(_form, samples))) > 1:
-        plain = torch.contiguous_format
-        return [
-            PlainTrainer(model, units, each, plain, objective, custom_optimizer) for each in samples
-        ]
-    models = CapturedModels(
-        model, units, joined(samples), half=precision == "bf16", objective=objective
-    )
-    made: list[Trainer] = []
-    begin = 0
-    for worker, each in enumerate(samples):
-        made.append(CapturedTrainer(models, each, begin, worker))
-        begin += len(each)
-    return made
+    layout = torch.contiguous_format
+    if device.type == "cpu":
+        keep_freed_memory()
+        # Two samples, because batch norm cannot train on one.
+        layout = cpu_layout(model, samples[0].batch(torch.arange(2) % len(samples[0]))[0])
+    elif device.type == "cuda":
+        fast, half = precision != "float32", precision == "bf16"
+        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = fast
+        if custom_optimizer is None and _fit_together(samples):
+            models = CapturedModels(model, units, joined(samples), half=half, objective=objective)
+            begins = accumulate(map(len, samples), initial=0)
+            return [
+                CapturedTrainer(models, each, begin, worker)
+                for worker, (each, begin) in enumerate(zip(samples, begins, strict=False))
+            ]
+    return [
+        PlainTrainer(model, units, each, layout, objective, custom_optimizer) for each in samples
+    ]
 
 
 def trainer(
@@ -108,6 +102,12 @@ def trainer(
 ) -> Trainer:
     """The trainer of the only worker in a process."""
     return trainers(model, units, [samples], precision, objective, custom_optimizer)[0]
+
+
+def _fit_together(samples: Sequence[Samples]) -> bool:
+    """Whether all workers' samples can lie in one place; those read when needed cannot."""
+    read_when_needed = any(isinstance(each.inputs, Items) for each in samples)
+    return not read_when_needed and len(set(map(_form, samples))) == 1
 
 
 def _form(samples: Samples) -> tuple[object, ...]:
@@ -134,3 +134,32 @@ def gpu_left_as_found() -> Iterator[None]:
 def side_by_side_on_a_gpu(task_flops: float) -> int:
     """How many workers to train at the same time, from the FLOPs of a task's forward passes."""
     return _STREAMS if task_flops >= _SHORT_TASK else _STREAMS_OF_SHORT_TASKS
+
+
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # numbers of these options of glibc's `mallopt`
+_MMAP_SIZES = (2**30, 2**25)
+"""Size from which glibc maps memory separately; older versions refuse the first."""
+_TRIM_SIZE = 2**31 - 1
+_USER_VARIABLES = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "GLIBC_TUNABLES")
+"""Variables by which a user tells glibc what to do."""
+
+
+def keep_freed_memory() -> bool:
+    """Make this process keep freed memory for the next step; returns whether it will.
+
+    The C library gives larger freed blocks back to the system, above all those of threads, and
+    gets them again a moment later: thousands of page faults a step, a tenth of the time of a small
+    net. Keeping them costs no more than the process needs at its peak anyway.
+
+    The setting stays when a run is over: glibc does not tell what was set before. Users who mind
+    that set one of the variables in `_USER_VARIABLES`, which this function respects. Without
+    glibc it does nothing.
+    """
+    if platform.libc_ver()[0] != "glibc" or any(name in os.environ for name in _USER_VARIABLES):
+        return False
+    library = ctypes.CDLL(None)
+    # This one first: either option ends glibc's automatic threshold, so the other alone would map
+    # and unmap every larger tensor of a step.
+    if not any(library.mallopt(_MMAP_THRESHOLD, size) == 1 for size in _MMAP_SIZES):
+        return False
+    return bool(library.mallopt(_TRIM_THRESHOLD, _TRIM_SIZE) == 1)

@@ -85,19 +85,19 @@ def follows_generator(model: nn.Module, example: Tensors) -> bool:
     return _same(before, _states(device)) and _same(expected, found)
 
 
-def follows_seed(model: nn.Module, example: Tensors, drop: Drop | None = _DROP) -> bool:
+def follows_seed(model: nn.Module, example: Tensors) -> bool:
     """Whether everything a model draws comes from the task's seed.
 
     Then the process's generators do not change, and their state does not matter.
     """
-    if drop is None:
+    if _DROP is None:
         return False
     found: list[list[Tensor]] = []
     device = each_tensor(example)[0].device
     for seed in (1, 2):
         torch.manual_seed(seed)
         before = _states(device)
-        found.append(_pass(model, example, _TaskSeed(0, drop).attach))
+        found.append(_pass(model, example, _TaskSeed(0).attach))
         if not _same(before, _states(device)):
             return False
     return all(map(_close, *found))
@@ -114,8 +114,7 @@ def seeded(draws: Draws, seed: int) -> Iterator[SeedModel]:
         with process_generators_seeded(seed):
             yield _unchanged
     elif draws is Draws.TASK_SEED:
-        assert _DROP is not None
-        yield _TaskSeed(seed, _DROP).attach
+        yield _TaskSeed(seed).attach
     elif draws is Draws.TASK_GENERATOR:
         yield QuickGenerator(seed).attach
     else:
@@ -125,14 +124,14 @@ def seeded(draws: Draws, seed: int) -> Iterator[SeedModel]:
 class _TaskSeed:
     """The seeds of one task's models, on a GPU."""
 
-    def __init__(self, seed: int, drop: Drop) -> None:
+    def __init__(self, seed: int) -> None:
         self._seed = seed
-        self._drop = drop
         self._models = 0
 
     def attach(self, model: nn.Module) -> nn.Module:
         """Seed a model. The task's next model, which is this one pruned, gets another seed."""
-        TaskDropout.of(model, self._drop).seed(derive(self._seed, "dice", self._models))
+        assert _DROP is not None
+        TaskDropout.of(model, _DROP).seed(derive(self._seed, "dice", self._models))
         self._models += 1
         return model
 

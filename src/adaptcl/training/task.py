@@ -102,7 +102,7 @@ class Update:
     kept: Kept
     samples: int  # how many samples the worker has: its weight in the aggregation
     loss: float  # mean training loss over the round, without the group lasso
-    cut: PruningCost | None = None
+    pruning_cost: PruningCost | None = None
     lasso_lambda: float | None = None  # the group lasso's λ of the worker; None if it has none
     test: WorkerTest | None = None
     """Of the model that came with the task, before training; None if the worker tests nothing."""

@@ -1,9 +1,9 @@
 """One round on a worker: the worker's side of Algorithm 1.
 
-The paper prints it so; `Worker._carry_out` follows the lines.
+The paper prints it like this. `Worker._carry_out` follows these lines.
 
     1  receive θ and P from the server                  a `Task`
-    2  θ ← SparseTrain(β·E, θ, D)                       the group lasso makes it sparse
+    2  θ ← SparseTrain(β·E, θ, D)                       `sparse_train`, `Trainer.run`
     3  if P > 0:
     4      mask ← NetworkPrune(P)                       `_units_left`
     5      θ, I ← NetworkReconfigure(θ, mask)           `recut` and `Trainer.load`
@@ -23,12 +23,12 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
+from adaptcl import seeds
 from adaptcl.codecs.codec import Memory
 from adaptcl.data import Samples
 from adaptcl.errors import DataError, SettingError
 from adaptcl.pruning import WorkerOrder, WorkerView, importance_lost, worker_order
 from adaptcl.pruning.cig_bnscalor import bn_importance
-from adaptcl.seeds import derive, generator
 from adaptcl.training.batches import batches, draw_moves, smallest_batch
 from adaptcl.training.lasso_lambda import lambda_of_task
 from adaptcl.training.objectives.evaluation import tested_locally
@@ -38,7 +38,7 @@ from adaptcl.training.randomness import Draws, SeedModel, seeded
 from adaptcl.training.task import Pruning, PruningCost, Task, Update, WorkerTest
 from adaptcl.training.trainer import PlainTrainer, Trainer
 from adaptcl.units import Kept, UnitMap, put_back, recut
-from adaptcl.units.tracing.forward import unable_alone
+from adaptcl.units.tracing.forward import evaluating, unable_alone
 
 _LOSS_SAMPLES = 256
 """How many samples a worker measures the loss on, before a pruning and after its round."""
@@ -107,7 +107,7 @@ class Worker:
 
     def carry_out(self, task: Task, memory: WorkerMemory) -> tuple[Update, WorkerMemory]:
         """Do one round's work; the update, and the memory for the next task."""
-        seed = derive(self._seed, "model", self.number, task.round)
+        seed = seeds.derive(self._seed, "model", self.number, task.round)
         trainer = self._trainer.for_a_task()
         try:
             with seeded(self._draws_randomness, seed) as seed_model:
@@ -126,10 +126,10 @@ class Worker:
         recipe = task.recipe.in_round(task.round)
         factor = rate_factor(self._schedule, task.round)
         total = task.mini_batch_count(len(self.samples))
-        randomness = generator(self._seed, "batches", self.number, task.round)
-        order = list(batches(len(self.samples), recipe.batch_size, total, randomness))
+        generator = seeds.generator(self._seed, "batches", self.number, task.round)
+        order = list(batches(len(self.samples), recipe.batch_size, total, generator))
         moves = (
-            [draw_moves(len(each), randomness) for each in order] if recipe.augmentation else None
+            [draw_moves(len(each), generator) for each in order] if recipe.augmentation else None
         )
 
         # Line 1: θ, I and P are the task's.
@@ -137,7 +137,7 @@ class Worker:
         test = self._test(model) if (task.round - 1) % self._test_every == 0 else None
         start = dict(task.state) if recipe.proximal else None
         # A round without mini-batches has none to find λ on.
-        spare = batches(len(self.samples), recipe.batch_size, 1, randomness)
+        spare = batches(len(self.samples), recipe.batch_size, 1, generator)
         first = order[0] if order else next(spare)
         known = memory.lasso_lambda
         lasso_lambda = lambda_of_task(
@@ -155,7 +155,7 @@ class Worker:
                 factor,
             )
 
-        cut = None
+        pruning_cost = None
         if task.pruning is None:
             # Lines 2 and 8 in one go: the optimizer keeps its momentum.
             losses = sparse_train(0, total)
@@ -170,7 +170,7 @@ class Worker:
             start = start and recut(start, self._units, kept, left)
             kept = left
             losses = torch.cat([losses, sparse_train(before, total)])  # Line 8.
-            cut = PruningCost(lost, loss_before, self._loss(model))
+            pruning_cost = PruningCost(lost, loss_before, self._loss(model))
 
         # Line 9.
         update = Update(
@@ -180,7 +180,7 @@ class Worker:
             kept=kept,
             samples=len(self.samples),
             loss=float(losses.mean()) if total else self._loss(model),
-            cut=cut,
+            pruning_cost=pruning_cost,
             lasso_lambda=lasso_lambda,
             test=test,
         )
@@ -208,7 +208,7 @@ class Worker:
                 kept=task.kept,
                 samples=self.samples,
                 batch_size=task.recipe.batch_size,
-                seed=derive(self._seed, "order", self.number, task.round),
+                seed=seeds.derive(self._seed, "order", self.number, task.round),
                 objective=self._objective,
             )
             importance = worker_order(pruning.order, self._custom_orders).importance(view)
@@ -223,11 +223,8 @@ class Worker:
     @torch.no_grad()
     def _loss(self, model: nn.Module) -> float:
         """Loss on the first few samples, in evaluation mode."""
-        was_training = model.training
-        model.eval()
         chosen = torch.arange(min(_LOSS_SAMPLES, len(self.samples)))
         inputs, targets = self.samples.batch(chosen.to(self.samples.device))
-        outputs = self._objective.outputs(model, inputs, targets)
-        loss = self._objective.mean_loss(outputs, targets)
-        model.train(was_training)
-        return float(loss)
+        with evaluating(model):
+            outputs = self._objective.outputs(model, inputs, targets)
+        return float(self._objective.mean_loss(outputs, targets))

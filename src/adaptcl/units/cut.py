@@ -8,7 +8,7 @@ is then copied or waited for between one tensor and the next.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -55,13 +55,11 @@ def kept_places(units: UnitMap, kept: Kept, device: torch.device = CPU) -> Mappi
 
 
 def cut_shapes(units: UnitMap, kept: Kept) -> Mapping[str, tuple[int, ...]]:
-    """The shape of every tensor of a sub-model."""
     _check_form(units, kept)
     return units.cache.get(("shapes", kept_key(kept)), lambda: _shapes(units, kept))
 
 
 def kept_key(kept: Kept) -> bytes:
-    """Kept units as a dictionary key."""
     return kept.cpu().numpy().tobytes()
 
 
@@ -112,18 +110,6 @@ def _place(stays: Tensor, device: torch.device) -> Place:
     return Place(index.to(device), first if is_range else None, spread.to(device))
 
 
-Indexes = tuple[Tensor | None, ...]
-"""For each dimension of a tensor the kept indexes, or None if all are kept."""
-
-
-def kept_indexes(units: UnitMap, kept: Kept) -> dict[str, Indexes]:
-    """The kept indexes of each tensor of the model, in the order of its state dict."""
-    return {
-        name: tuple(None if place is None else place.index for place in places)
-        for name, places in kept_places(units, kept).items()
-    }
-
-
 def cut(state: Mapping[str, Tensor], units: UnitMap, kept: Kept) -> State:
     """The tensors of the sub-model, as contiguous copies."""
     return {name: _cut_one(name, tensor, units, kept) for name, tensor in state.items()}
@@ -165,109 +151,88 @@ class CutOnDemand(Mapping[str, Tensor]):
 
 def put_back(sub: Mapping[str, Tensor], units: UnitMap, kept: Kept, into: State) -> None:
     """Write a sub-model's tensors to their places in full-size tensors: the inverse of `cut`."""
+    shapes = cut_shapes(units, kept)
     for name, tensor in sub.items():
-        if name not in units.shapes or name not in into:
+        if name not in shapes or name not in into:
             raise UpdateError(f"The model has no tensor {name!r}.")
+        if tensor.shape != shapes[name]:
+            raise UpdateError(
+                f"Tensor {name!r} has shape {tuple(tensor.shape)} where its kept units make "
+                f"{shapes[name]}."
+            )
         target = into[name].detach()
-        _write(name, tensor.detach(), _indexes(name, target, units, kept), target)
+        places = kept_places(units, kept, target.device)[name]
+        source = tensor.detach().to(target.device, target.dtype)
+        if any(place is not None for place in places):
+            target[_grid(places, target)] = source
+        else:
+            target.copy_(source)
 
 
-def zero(state: State, units: UnitMap, kept: Kept) -> State:
+def zero(state: State, units: UnitMap, kept: Kept, among: Kept | None = None) -> State:
     """A full-size copy in which every unit that is not kept outputs exactly zero.
 
     For that, all that the unit owns is zeroed. A batch norm with scale, shift and mean zero maps
-    zero to zero, whatever its variance; `eps` prevents a division by zero.
+    zero to zero, whatever its variance; `eps` prevents a division by zero. With `among` it is a
+    copy of the sub-model with these units.
     """
     check_kept(units, kept)
-    copies = {name: tensor.detach().clone() for name, tensor in state.items()}
-    stays = with_fixed(kept)
+    among = units.everything() if among is None else among
+    copies = cut(state, units, among)
+    present, stays = with_fixed(among), with_fixed(kept)
     for slot in units.slots:
         if slot.owned and slot.tensor in copies:
-            gone = (~stays[slot.ids]).nonzero().flatten()
+            gone = (~stays[slot.ids[present[slot.ids]]]).nonzero().flatten()
             tensor = copies[slot.tensor]
             tensor.index_fill_(slot.dim, gone.to(tensor.device), 0)
     return copies
 
 
-def select(tensor: Tensor, indexes: Indexes) -> Tensor:
+def select(tensor: Tensor, places: Places) -> Tensor:
     """A contiguous copy of the kept part of one tensor."""
     # The dimension that loses most comes first, so that the others copy less.
-    order = sorted(
-        (len(index) / tensor.shape[dim], dim)
-        for dim, index in enumerate(indexes)
-        if index is not None
-    )
-    if not order:
+    shrinking = [
+        (len(place) / tensor.shape[dim], dim, place)
+        for dim, place in enumerate(places)
+        if place is not None
+    ]
+    if not shrinking:
         return tensor.clone(memory_format=torch.contiguous_format)
-    for _, dim in order:
-        index = indexes[dim]
-        assert index is not None
-        tensor = tensor.index_select(dim, index.to(tensor.device))
+    for _, dim, place in sorted(shrinking, key=lambda each: each[:2]):
+        tensor = tensor.index_select(dim, place.index.to(tensor.device))
     return tensor
 
 
 def _cut_one(name: str, tensor: Tensor, units: UnitMap, kept: Kept) -> Tensor:
-    return select(tensor.detach(), _indexes(name, tensor, units, kept))
+    return select(tensor.detach(), kept_places(units, kept, tensor.device)[name])
 
 
-def _indexes(name: str, tensor: Tensor, units: UnitMap, kept: Kept) -> Indexes:
-    """The kept indexes of one tensor, on the device that it is on."""
-    places = kept_places(units, kept, tensor.device)[name]
-    return tuple(None if place is None else place.index for place in places)
-
-
-def _write(name: str, source: Tensor, indexes: Indexes, target: Tensor) -> None:
-    expected = tuple(
-        size if index is None else len(index)
-        for size, index in zip(target.shape, indexes, strict=True)
-    )
-    if source.shape != expected:
-        raise UpdateError(
-            f"Tensor {name!r} has shape {tuple(source.shape)} where its kept units make {expected}."
-        )
-    source = source.to(target.device, target.dtype)
-    dims = [dim for dim, index in enumerate(indexes) if index is not None]
-    if not dims:
-        target.copy_(source)
-    elif len(dims) == 1:
-        index = indexes[dims[0]]
-        assert index is not None
-        target.index_copy_(dims[0], index, source)
-    else:
-        target[_grid(indexes, target)] = source
-
-
-def _grid(indexes: Indexes, target: Tensor) -> tuple[Tensor, ...]:
-    """Index tensors that together address a block of the kept indexes of every dimension."""
-    last = max(dim for dim, index in enumerate(indexes) if index is not None)
-    return tuple(
-        (torch.arange(size, device=target.device) if index is None else index).reshape(
-            _column(dim, last + 1)
-        )
-        for dim, (index, size) in enumerate(
-            zip(indexes[: last + 1], target.shape[: last + 1], strict=True)
-        )
-    )
-
-
-def _column(dim: int, dims: int) -> Sequence[int]:
-    return [-1 if d == dim else 1 for d in range(dims)]
+def _grid(places: Places, tensor: Tensor) -> tuple[Tensor, ...]:
+    """Index tensors that together address the kept part of one tensor."""
+    last = max(dim for dim, place in enumerate(places) if place is not None)
+    indexes = [
+        torch.arange(tensor.shape[dim], device=tensor.device) if place is None else place.index
+        for dim, place in enumerate(places[: last + 1])
+    ]
+    return torch.meshgrid(indexes, indexing="ij")
 
 
 def recut(state: Mapping[str, Tensor], units: UnitMap, kept: Kept, smaller: Kept) -> State:
     """Cut a sub-model with the units `kept` further, to the units `smaller` among them."""
     if bool((smaller & ~kept).any()):
         raise UpdateError("A sub-model can only be cut to units that it has.")
-    have, want = kept_indexes(units, kept), kept_indexes(units, smaller)
-    return {name: select(tensor, _within(have[name], want[name])) for name, tensor in state.items()}
+    have, want = kept_places(units, kept), kept_places(units, smaller)
+    return {
+        name: select(tensor, tuple(map(_within, have[name], want[name])))
+        for name, tensor in state.items()
+    }
 
 
-def _within(have: Indexes, want: Indexes) -> Indexes:
-    """The positions of the wanted indexes among the present ones; both are ascending."""
-    return tuple(
-        inner if outer is None or inner is None else torch.searchsorted(outer, inner)
-        for outer, inner in zip(have, want, strict=True)
-    )
+def _within(have: Place | None, want: Place | None) -> Place | None:
+    """The place of some kept indexes among more of them."""
+    if have is None or want is None:
+        return want
+    return _place(torch.isin(have.index, want.index), CPU)
 
 
 _BLOCK = 2**18

@@ -90,7 +90,6 @@ class Description:
         return "\n".join([*lines, *self._notes()])
 
     def _repr_html_(self) -> str:
-        """The same table, for notebooks."""
         tags = ["th", *["td"] * len(self.modules)]
         rows = [
             "".join(f"<{tag} style='text-align:left'>{escape(cell)}</{tag}>" for cell in row)
@@ -189,9 +188,7 @@ def _describe_modules(
     sample: Tensors,
     heads: AbstractSet[int],
 ) -> tuple[ModuleDescription, ...]:
-    first_name: dict[int, str] = {}
-    for name, parameter in model.named_parameters():
-        first_name.setdefault(id(parameter), name)
+    first_name = {id(parameter): name for name, parameter in model.named_parameters()}
     modules = dict(model.named_modules())
     found: dict[str, _Findings] = {}
     for name, module in modules.items():

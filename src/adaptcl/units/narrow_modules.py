@@ -6,7 +6,6 @@ divide by the number of entries they are given.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -14,7 +13,8 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
+
+from adaptcl.units.operations import OperationMode
 
 
 class NarrowAttention(nn.MultiheadAttention):
@@ -135,21 +135,15 @@ class _Averaged:
         return activation.dim() >= -self.dim and activation.shape[self.dim] == self.kept
 
 
-class _WholeAverages(TorchFunctionMode):
+class _WholeAverages(OperationMode):
     """Fills up with zeros what is normalised or averaged along one dimension."""
 
     def __init__(self, averaged: _Averaged) -> None:
         super().__init__()
         self._averaged = averaged
 
-    def __torch_function__(
-        self,
-        func: Callable[..., Any],
-        types: Any,
-        args: tuple[Any, ...] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
-        kwargs, name, each = kwargs or {}, getattr(func, "__name__", ""), self._averaged
+    def on_operation(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        name, each = getattr(func, "__name__", ""), self._averaged
         if name not in _AVERAGING or not each.fits(args[0]):
             return func(*args, **kwargs)
         if name == "mean":

@@ -11,7 +11,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.conv import _ConvNd
 from torch.nn.modules.instancenorm import _InstanceNorm
 
-from adaptcl.units.cut import Indexes, kept_indexes, select, with_fixed
+from adaptcl.units.cut import Places, kept_places, select, with_fixed
 from adaptcl.units.narrow_modules import NarrowAttention, average_as_whole, narrow_attention
 from adaptcl.units.unit_map import Kept, UnitMap
 
@@ -30,13 +30,13 @@ def submodel(
     values; unless `copied`, it holds the tensors in `state` themselves. Training mode, device and
     `requires_grad` are those of the model.
     """
-    indexes = kept_indexes(units, kept)
+    places = kept_places(units, kept)
     # `deepcopy` uses the copies that it finds in its memo, so the full-size tensors are never
     # copied, and a tensor with two names stays one tensor.
     memo: dict[int, Any] = {}
     for name, tensor in model.state_dict(keep_vars=True).items():
         if id(tensor) not in memo:
-            memo[id(tensor)] = _copied(name, tensor, indexes, state, copied)
+            memo[id(tensor)] = _copied(name, tensor, places, state, copied)
     smaller = copy.deepcopy(model, memo)
     for name, module in smaller.named_modules():
         _resize(module, whole_groups=f"{name}.weight".lstrip(".") not in units.alike)
@@ -58,12 +58,12 @@ def _holds_narrow_attention(module: nn.Module) -> bool:
 def _copied(
     name: str,
     tensor: Tensor,
-    indexes: Mapping[str, Indexes],
+    places: Mapping[str, Places],
     state: Mapping[str, Tensor] | None,
     copied: bool,
 ) -> Tensor:
     if state is None:
-        values = select(tensor.detach(), indexes[name])
+        values = select(tensor.detach(), places[name])
     else:
         values = state[name].detach().to(tensor.device, tensor.dtype, copy=copied)
     if isinstance(tensor, nn.Parameter):

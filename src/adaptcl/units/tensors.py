@@ -16,7 +16,6 @@ Tensors: TypeAlias = Tensor | tuple[Tensor, ...] | Mapping[str, Tensor]
 
 
 def call_model(model: Callable[..., Any], inputs: Tensors) -> Any:
-    """The model's output for a batch of inputs."""
     if isinstance(inputs, Tensor):
         return model(inputs)
     return model(**inputs) if isinstance(inputs, Mapping) else model(*inputs)
@@ -46,7 +45,7 @@ def tensors_in(value: Any) -> Iterator[Tensor]:
 
 
 def mapped(function: Callable[[Tensor], Tensor], tensors: Tensors) -> Tensors:
-    """The same structure with `function` of every tensor."""
+    """Apply a function to every tensor; the structure stays."""
     if isinstance(tensors, Tensor):
         return function(tensors)
     if isinstance(tensors, Mapping):

@@ -104,7 +104,7 @@ def test_an_honest_answer_arrives_as_it_was_sent(
     assert received.seconds == 2.5
     found = received.update
     assert (found.worker, found.round, found.samples, found.loss) == (3, 5, 40, 1.5)
-    assert (found.cut, found.lasso_lambda) == (None, lasso)
+    assert (found.pruning_cost, found.lasso_lambda) == (None, lasso)
 
 
 @pytest.mark.parametrize("importance", [torch.arange(14.0), None])
@@ -156,7 +156,7 @@ def test_batches_may_be_counted_several_times_in_a_step(
         ({"lasso_lambda": -1e-9}, "worker 3 reported a λ of"),
         ({"lasso_lambda": 1e30}, "worker 3 reported a λ of"),
         (
-            {"cut": PruningCost(0.1, 1.0, 2.0)},
+            {"pruning_cost": PruningCost(0.1, 1.0, 2.0)},
             "worker 3 sent the figures of a pruning that it was not",
         ),
         ({"test": WorkerTest(0, 0.1, RIGHT)}, "worker 3 reported a test on 0 samples"),

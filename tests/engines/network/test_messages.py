@@ -60,8 +60,8 @@ def framed(task: Task, used: int | None = None) -> Frame:
 def an_update() -> Update:
     state = MODEL.state_dict()
     test = WorkerTest(11, 0.5, {"accuracy": 0.75, "r2": None})
-    cut = PruningCost(0.1, 1.0, 2.0)
-    return Update(1, 7, state, UNITS.everything(), 99, 0.25, cut, lasso_lambda=0.0125, test=test)
+    cost = PruningCost(0.1, 1.0, 2.0)
+    return Update(1, 7, state, UNITS.everything(), 99, 0.25, cost, lasso_lambda=0.0125, test=test)
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,7 @@ def test_an_update_arrives_as_it_was_sent() -> None:
     frame = update_frame(sent, Payload(sent.state), 2.5)
     got = read_update(Frame.from_bytes(frame.to_bytes()), UNITS)
     assert (got.header.worker, got.header.round, got.header.samples) == (1, 7, 99)
-    assert (got.header.loss, got.header.cut, got.seconds) == (0.25, sent.cut, 2.5)
+    assert (got.header.loss, got.header.pruning_cost, got.seconds) == (0.25, sent.pruning_cost, 2.5)
     assert (got.header.lasso_lambda, got.header.test) == (sent.lasso_lambda, sent.test)
     assert got.payload.tensors.keys() == sent.state.keys()
 

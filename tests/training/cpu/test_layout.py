@@ -158,15 +158,15 @@ def down_to_two_pixels() -> nn.Module:
 
 @pytest.mark.parametrize("retention", [1.0, 0.1])
 def test_training_gives_the_same_in_either_layout_within_rounding(retention: float) -> None:
-    dice = torch.Generator().manual_seed(3)
+    generator = torch.Generator().manual_seed(3)
     shape = (3, 16, 16)
     net = down_to_two_pixels()
     units = trace(net, torch.zeros(2, *shape))
-    kept = torch.rand(units.count, generator=dice) < retention
+    kept = torch.rand(units.count, generator=generator) < retention
     for layer in units.layers:
         kept[layer.units.start] = True
     before = cut(net.state_dict(), units, kept)
-    inputs = torch.randn(12, *shape, generator=dice)
+    inputs = torch.randn(12, *shape, generator=generator)
     recipe = Recipe(learning_rate=0.01, momentum=0.9, weight_decay=0.01)
 
     def trained(layout: torch.memory_format, precision: torch.dtype) -> tuple[Tensor, Tensor]:

@@ -28,9 +28,9 @@ FAST = pool_by_halves(nn.MaxPool2d(2))
 def test_values_and_gradients_are_those_of_pytorch(
     shape: tuple[int, int, int, int], levels: int, seed: int
 ) -> None:
-    dice = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(seed)
     # With few levels nearly every window has ties.
-    images = torch.randint(-levels, levels, shape, generator=dice).float()
+    images = torch.randint(-levels, levels, shape, generator=generator).float()
 
     def both(pool: nn.Module) -> tuple[Tensor, Tensor]:
         given_ = images.clone().requires_grad_()

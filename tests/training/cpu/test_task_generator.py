@@ -168,7 +168,7 @@ class Twice(nn.Module):
         return x * 2
 
 
-def test_it_sees_the_operations_of_every_forward_pass_and_no_others() -> None:
+def test_a_forward_mode_sees_the_operations_of_every_forward_pass_and_no_others() -> None:
     diary = Diary()
     model = diary.attach(Twice())
     for _ in range(2):
@@ -177,7 +177,7 @@ def test_it_sees_the_operations_of_every_forward_pass_and_no_others() -> None:
     assert diary.seen == ["begin", "mul", "end"] * 2
 
 
-def test_a_pass_that_fails_is_over_too() -> None:
+def test_a_forward_mode_ends_with_a_pass_that_fails() -> None:
     class Failing(nn.Module):
         def forward(self, x: Tensor) -> Tensor:
             raise ValueError

@@ -79,9 +79,9 @@ def model() -> nn.Module:
 
 
 def a_state(net: nn.Module, seed: int) -> State:
-    dice = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(seed)
     return {
-        name: torch.randint(0, 99, t.shape, generator=dice).to(t.dtype)
+        name: torch.randint(0, 99, t.shape, generator=generator).to(t.dtype)
         for name, t in net.state_dict().items()
     }
 

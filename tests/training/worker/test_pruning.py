@@ -133,20 +133,20 @@ def test_a_cut_tells_what_was_lost_and_the_loss_before_it_and_at_the_end_of_the_
 ) -> None:
     asked = task(beta=beta, pruning=Pruning(0.4, "index", order))
     pruned, _ = worker.carry_out(asked, KNOWN)
-    assert pruned.cut is not None
+    assert pruned.pruning_cost is not None
     trained, _ = worker.carry_out(task(), KNOWN)
     before: Task | Update = trained if beta == 1 else asked
     scales = torch.cat([before.state["1.weight"], before.state["5.weight"]]).abs()
     lost = float(scales[~pruned.kept].sum() / scales.sum())
-    assert pruned.cut.importance_lost == pytest.approx(lost, rel=1e-5)
+    assert pruned.pruning_cost.importance_lost == pytest.approx(lost, rel=1e-5)
 
     def loss(of: Task | Update) -> float:
         model = submodel(net, units, of.kept, dict(of.state)).eval()
         inputs, labels = digits.batch(torch.arange(80))
         return F.cross_entropy(model(inputs), labels).item()
 
-    assert pruned.cut.loss_before == pytest.approx(loss(before), rel=1e-5)
-    assert pruned.cut.loss_after == pytest.approx(loss(pruned), rel=1e-5)
+    assert pruned.pruning_cost.loss_before == pytest.approx(loss(before), rel=1e-5)
+    assert pruned.pruning_cost.loss_after == pytest.approx(loss(pruned), rel=1e-5)
 
 
 def test_units_of_no_importance_cost_nothing(worker: Worker, task: Tasks, units: UnitMap) -> None:
@@ -157,7 +157,9 @@ def test_units_of_no_importance_cost_nothing(worker: Worker, task: Tasks, units:
     pruning = Pruning(0.01, "index", importance)
     asked = task(state=state, beta=1.0, learning_rate=1e-12, pruning=pruning)
     update, _ = worker.carry_out(asked, KNOWN)
-    assert update.cut is not None
+    assert update.pruning_cost is not None
     assert (~update.kept).nonzero().flatten().tolist() == [2]
-    assert update.cut.importance_lost == pytest.approx(0, abs=1e-9)
-    assert update.cut.loss_after == pytest.approx(update.cut.loss_before, rel=1e-5)
+    assert update.pruning_cost.importance_lost == pytest.approx(0, abs=1e-9)
+    assert update.pruning_cost.loss_after == pytest.approx(
+        update.pruning_cost.loss_before, rel=1e-5
+    )

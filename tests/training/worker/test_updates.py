@@ -29,7 +29,7 @@ def test_an_update_answers_its_task(same: Same, worker: Worker, task: Tasks) -> 
     update, _ = worker.carry_out(asked, WorkerMemory())
     assert (update.worker, update.round, update.samples) == (0, 4, 80)
     assert torch.equal(update.kept, asked.kept)
-    assert update.cut is None
+    assert update.pruning_cost is None
     assert not same(update.state, dict(asked.state))
 
 
@@ -135,7 +135,7 @@ def test_a_step_on_a_single_sample_that_the_model_cannot_take_is_told_in_one_sen
     )
 
 
-def test_other_failures_of_a_worker_with_a_single_sample_are_told_as_they_are(
+def test_other_failures_of_a_worker_with_a_single_sample_are_shown_as_they_are(
     net: nn.Module, units: UnitMap, digits: Samples, task: Tasks
 ) -> None:
     alone = Worker(0, digits.take(torch.arange(1)), net, units, seed=7)

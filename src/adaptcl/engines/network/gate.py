@@ -133,7 +133,7 @@ def check_header(update: Update, task: Task, units: UnitMap) -> None:
         check_pruning(who, task.kept, update.kept, task.pruning, units)
     elif not torch.equal(update.kept, task.kept):
         raise UpdateError(f"{who} pruned its sub-model without being told to.")
-    elif update.cut is not None:
+    elif update.pruning_cost is not None:
         raise UpdateError(f"{who} sent the figures of a pruning that it was not told to do.")
     if update.samples < 1:
         raise UpdateError(f"{who} reported {update.samples} samples, but it must have at least 1.")

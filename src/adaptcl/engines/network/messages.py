@@ -28,7 +28,8 @@ from adaptcl.training.wire.frozen import (
     SentFrozenTensors,
     frozen_tensors,
 )
-from adaptcl.units import Kept, State, UnitMap, blank
+from adaptcl.units import Kept, State, UnitMap
+from adaptcl.units.cut import blank
 
 DESCRIBE, INVITE, TASK, END = "query.describe", "query.invite", "train.task", "query.end"
 """The kinds of messages from server to worker, as Flower's message types."""
@@ -190,7 +191,7 @@ def update_frame(update: Update, payload: Payload, seconds: float) -> Frame:
         "round": update.round,
         "samples": update.samples,
         "loss": update.loss,
-        "cut": None if update.cut is None else dataclasses.asdict(update.cut),
+        "cut": None if update.pruning_cost is None else dataclasses.asdict(update.pruning_cost),
         "lasso": update.lasso_lambda,
         "test": None if update.test is None else dataclasses.asdict(update.test),
         "seconds": seconds,
@@ -218,7 +219,7 @@ def read_update(frame: Frame, units: UnitMap) -> WorkerReport:
         kept=kept,
         samples=_whole(frame.header, "samples"),
         loss=loss,
-        cut=_cut(frame.header.get("cut")) if math.isfinite(loss) else None,
+        pruning_cost=_pruning_cost(frame.header.get("cut")) if math.isfinite(loss) else None,
         lasso_lambda=_lasso(frame.header) if math.isfinite(loss) else None,
         test=_test(frame.header.get("test")),
     )
@@ -226,15 +227,15 @@ def read_update(frame: Frame, units: UnitMap) -> WorkerReport:
     return WorkerReport(header, Payload(_without_prefix(tensors, _PAYLOAD)), seconds)
 
 
-def _cut(values: Any) -> PruningCost | None:
+def _pruning_cost(values: Any) -> PruningCost | None:
     if values is None:
         return None
-    cut = PruningCost(*(_finite(values, each.name) for each in dataclasses.fields(PruningCost)))
-    for name, value in dataclasses.asdict(cut).items():
+    cost = PruningCost(*(_finite(values, each.name) for each in dataclasses.fields(PruningCost)))
+    for name, value in dataclasses.asdict(cost).items():
         least, most = (0, 1 + 1e-6) if name == "importance_lost" else (-_LARGEST, _LARGEST)
         if not least <= value <= most:
             raise _odd(name, value)
-    return cut
+    return cost
 
 
 def _test(values: Any) -> WorkerTest | None:

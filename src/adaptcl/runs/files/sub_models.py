@@ -18,18 +18,8 @@ from adaptcl.errors import AdaptCLError, RunFolderError
 from adaptcl.storage import Tree
 from adaptcl.training.objectives.evaluation import score
 from adaptcl.training.objectives.objective import CLASSIFICATION, Objective
-from adaptcl.units import (
-    Average,
-    Kept,
-    Layer,
-    Slot,
-    StoredSize,
-    UnitMap,
-    flops,
-    kept_key,
-    retention,
-    submodel,
-)
+from adaptcl.units import Kept, Layer, Slot, UnitMap, flops, kept_key, retention, submodel
+from adaptcl.units.unit_map import Average, StoredSize
 
 
 class Savings(NamedTuple):

@@ -55,7 +55,6 @@ class BatchTable:
         self.counter = torch.zeros(1, dtype=torch.long, device=device)  # the number of the next row
 
     def holds(self, count: int, width: int) -> bool:
-        """Whether there is room for this many batches of this many samples."""
         return count <= self.rows.shape[0] and width <= self.rows.shape[2]
 
     def fill(self, batches: Sequence[Tensor], moves: Sequence[Tensor] | None, begin: int) -> None:
@@ -80,15 +79,12 @@ class BatchTable:
         return row[0], row[1:]
 
     def note(self, loss: Tensor) -> None:
-        """Write down the loss of this batch."""
         self.noted.index_copy_(0, self.counter, loss.view(1))
 
     def move_on(self) -> None:
-        """Go to the next batch."""
         self.counter += 1
 
     def losses(self, count: int) -> Tensor:
-        """The losses of the first `count` steps."""
         return self.noted[:count].clone()
 
 
@@ -120,7 +116,6 @@ class ModelTensors:
         self._together = list(alike.values())
 
     def load(self, state: State) -> None:
-        """Copy a state of the same names and shapes into the model."""
         self._copy(state, self._by_name)
 
     def copied(self) -> State:

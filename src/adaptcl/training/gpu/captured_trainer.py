@@ -62,7 +62,7 @@ class CapturedModels:
         captured.last_worker = worker
         return captured
 
-    def give_back(self, captured: CapturedModel) -> None:
+    def take_back(self, captured: CapturedModel) -> None:
         """Let other tasks have a model."""
         with self._lock:
             self._unused.append(captured)
@@ -88,8 +88,9 @@ class CapturedModels:
 class CapturedTrainer:
     """One worker's trainer on a GPU; falls back to the plain loop if capturing is impossible.
 
-    The worker's samples are those of `models` from number `begin` on; `samples` holds the same.
-    Two tasks never share a trainer, and it keeps a borrowed model until it loads or releases.
+    `models` holds all workers' samples in one table; this worker's begin at index `begin`.
+    `samples` are the same, for the plain loop. Two tasks never share a trainer, and it keeps a
+    borrowed model until it loads or releases.
     """
 
     def __init__(self, models: CapturedModels, samples: Samples, begin: int, worker: int) -> None:
@@ -143,7 +144,7 @@ class CapturedTrainer:
     def release(self) -> None:
         self._plain.release()
         if self._lent is not None:
-            self._models.give_back(self._lent)
+            self._models.take_back(self._lent)
             self._lent = None
 
     def _give_up(self, reason: CannotCaptureError) -> None:

@@ -9,6 +9,7 @@ import copy
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Any
 
 import torch
@@ -24,6 +25,7 @@ from adaptcl.training.objectives.objective import CLASSIFICATION, LOSS, Objectiv
 from adaptcl.training.task import WorkerTest
 from adaptcl.units import State
 from adaptcl.units.tensors import call_model
+from adaptcl.units.tracing.forward import evaluating
 
 USUAL_COUNT = 2000  # samples that make the statistics of 512 channels on 2×2 pixels steady
 _BATCH = 250
@@ -117,9 +119,8 @@ def score(
 
 def tested_locally(model: nn.Module, samples: Samples, objective: Objective) -> WorkerTest:
     """A worker's test of a model on the samples that it holds back."""
-    was_training = model.training
-    found = score(model, samples, objective)
-    model.train(was_training)
+    with evaluating(model):
+        found = score(model, samples, objective)
     return WorkerTest(
         len(samples),
         _finite(found.loss),
@@ -217,13 +218,11 @@ def _spread(samples: Sequence[Samples], count: int) -> Samples:
     chosen = torch.arange(number) * total // number
     taken = [
         each.take(here - begin)
-        for each, begin, length in zip(samples, _begins(lengths), lengths, strict=True)
+        for each, begin, length in zip(
+            samples, accumulate(lengths, initial=0), lengths, strict=False
+        )
         if len(here := chosen[(chosen >= begin) & (chosen < begin + length)])
     ]
     together = joined(taken)
     order = torch.randperm(len(together), generator=torch.Generator().manual_seed(0))
     return together.take(order)
-
-
-def _begins(lengths: Sequence[int]) -> list[int]:
-    return [sum(lengths[:place]) for place in range(len(lengths))]

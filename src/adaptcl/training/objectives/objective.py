@@ -227,10 +227,11 @@ _DIRECTIONS: Mapping[str, str] = {
 
 def measure_named(objective: str, main_metric: str = "", better: str = "") -> Measure:
     """The main metric of a run with these settings, some of which may be empty."""
-    found = OBJECTIVES.get(objective, CLASSIFICATION).main
-    name = main_metric or found.name
-    known = found.better if name == found.name else _DIRECTIONS.get(name, HIGHER)
-    return Measure(name, better or known)
+    return _measure(main_metric or OBJECTIVES.get(objective, CLASSIFICATION).main.name, better)
+
+
+def _measure(name: str, better: str = "") -> Measure:
+    return Measure(name, better or _DIRECTIONS.get(name, HIGHER))
 
 
 def find_objective(name: str) -> Objective:
@@ -282,13 +283,9 @@ def custom_objective(
         made = {str(name): as_metric(name, given) for name, given in metrics.items()}
         first, given = next(iter(metrics.items()))
         higher = getattr(given, "higher_is_better", None)
-        better = _DIRECTIONS.get(str(first), HIGHER) if higher is None else _direction(higher)
-        found = replace(found, metrics={**made, **found.metrics}, main=Measure(str(first), better))
+        better = "" if higher is None else HIGHER if higher else LOWER
+        found = replace(found, metrics={**made, **found.metrics}, main=_measure(str(first), better))
     return found
-
-
-def _direction(higher: bool) -> str:
-    return HIGHER if higher else LOWER
 
 
 def with_main(objective: Objective, name: str, better: str) -> Objective:
@@ -298,8 +295,5 @@ def with_main(objective: Objective, name: str, better: str) -> Objective:
             f"main_metric is {name!r}, but there {'is' if len(objective.metrics) == 1 else 'are'} "
             f"only {', '.join([*objective.metrics, LOSS])}."
         )
-    if name and name != objective.main.name:
-        objective = replace(objective, main=Measure(name, _DIRECTIONS.get(name, HIGHER)))
-    if better:
-        objective = replace(objective, main=replace(objective.main, better=better))
-    return objective
+    main = objective.main if name in ("", objective.main.name) else _measure(name)
+    return replace(objective, main=replace(main, better=better or main.better))

@@ -23,7 +23,8 @@ from torch import Tensor
 from adaptcl.codecs.codec import Codec, Memory, Parcel, Payload
 from adaptcl.training.task import Task, Update
 from adaptcl.training.wire.frozen import frozen_tensors
-from adaptcl.units import Kept, State, UnitMap, blank, recut
+from adaptcl.units import Kept, State, UnitMap, recut
+from adaptcl.units.cut import blank
 
 _NO_VALUES = torch.device("meta")
 
@@ -43,7 +44,7 @@ class SentTask:
 
 
 def sent_task(task: Task, units: UnitMap, codec: Codec) -> SentTask:
-    """What becomes of a task on its way to the worker."""
+    """A task as the server gives it out and as its worker will read it."""
     given = dataclasses.replace(task, state=dict(task.state))
     payload = encode_model(given, units, codec)
     frozen = frozen_tensors(given.state, units)
@@ -69,8 +70,7 @@ def decode_model(
 
 def model_size(task: Task, units: UnitMap, codec: Codec) -> int | None:
     """Bytes of a task's encoded model; None if the codec cannot tell without its values."""
-    state = _travelling(blank(units, task.kept, _NO_VALUES), units)
-    return codec.size(Parcel(units, task.kept, state, state, task.round))
+    return update_size(task, task.kept, units, codec)
 
 
 def encode_update(

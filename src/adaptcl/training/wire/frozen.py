@@ -18,7 +18,8 @@ from torch import Tensor
 from adaptcl.errors import UpdateError
 from adaptcl.storage import Tree
 from adaptcl.training.task import Task
-from adaptcl.units import Kept, State, UnitMap, blank, kept_key, recut
+from adaptcl.units import Kept, State, UnitMap, kept_key, recut
+from adaptcl.units.cut import blank
 from adaptcl.units.unit_map import ResultCache
 
 
@@ -43,7 +44,6 @@ def digest(tensors: Mapping[str, Tensor]) -> str:
 
 
 def frozen_size(task: Task, units: UnitMap) -> int:
-    """Bytes of a task's frozen tensors."""
     state = blank(units, task.kept, torch.device("meta"))
     return sum(tensor.nbytes for tensor in frozen_tensors(state, units).values())
 
@@ -57,7 +57,7 @@ class SentFrozenTensors:
 
 
 class FrozenTensorHolders:
-    """What the server knows of its workers: of which units each has the frozen tensors."""
+    """The units whose frozen tensors each worker has, as far as the server knows."""
 
     def __init__(self, units: UnitMap) -> None:
         self._units = units
@@ -72,12 +72,12 @@ class FrozenTensorHolders:
         return held is None or bool((task.kept & ~held).any())
 
     def answered(self, task: Task) -> None:
-        """A worker that has answered a task has what the task brought."""
+        """Note that a worker has what came with a task: it has answered it."""
         if self.lacks(task):
             self._held[task.worker] = task.kept
 
     def claim(self, worker: int, kept: Kept | None) -> None:
-        """A worker that has come says what it has; None if nothing."""
+        """Note the units whose tensors a worker says it has when it joins; None if it has none."""
         self.forget(worker)
         if kept is not None:
             self._held[worker] = kept

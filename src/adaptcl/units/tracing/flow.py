@@ -55,7 +55,6 @@ class Coupling:
             self._join(PINNED, one)
 
     def roots(self, ids: Tensor) -> list[int]:
-        """The root of each of these candidates."""
         parent = self._parent  # most parents are roots, which saves a call
         return [up if parent[up := parent[one]] == up else self._root(one) for one in ids.tolist()]
 
@@ -138,7 +137,6 @@ class OperationCall:
         return self.kwargs.get(name, default)
 
     def replay(self, swap: Callable[[Tensor], Tensor]) -> Any:
-        """Run the operation again with other tensors."""
         kwargs = {name: _swapped(value, swap) for name, value in self.kwargs.items()}
         return self.func(*_swapped(self.args, swap), **kwargs)
 
@@ -175,9 +173,10 @@ class Flow:
         """By weight, why the layer that uses it has no units."""
         self._batch = batch
         self._tags: MutableMapping[Tensor, Tag] = WeakTensorKeyDictionary()
-        self._open: MutableMapping[Tensor, OpenTag] = WeakTensorKeyDictionary()
-        self._mixed: MutableMapping[Tensor, Tensor] = WeakTensorKeyDictionary()
-        """Candidates whose values are mixed in an activation that nothing may use."""
+        self.opened: MutableMapping[Tensor, OpenTag] = WeakTensorKeyDictionary()
+        """The tags of an activation whose dimension of units is open."""
+        self.mixed: MutableMapping[Tensor, Tensor] = WeakTensorKeyDictionary()
+        """Candidates whose values are mixed in an activation: any use of it pins them."""
         self._views: MutableMapping[Tensor, tuple[Tensor, tuple[int, ...]]] = (
             WeakTensorKeyDictionary()
         )
@@ -187,6 +186,11 @@ class Flow:
         self._parameters = {id(p): name for name, p in reversed(list(model.named_parameters()))}
         self._buffers = {id(b): name for name, b in reversed(list(model.named_buffers()))}
         self._single = {name for name, each in model.named_modules() if not any(each.children())}
+
+    @property
+    def module(self) -> str:
+        """The name of the innermost running module; empty for the model itself."""
+        return self.running[-1] if self.running else ""
 
     def tag(self, tensor: Tensor) -> Tag | None:
         """The tag of an activation; None if it is never cut, or while a choice is open."""
@@ -199,7 +203,7 @@ class Flow:
 
     def put(self, tensor: Tensor, ids: Tensor, dim: int, zero: bool) -> None:
         """Tag an activation. A single index can never be cut, so it is pinned."""
-        self._open.pop(tensor, None)
+        self.opened.pop(tensor, None)
         if len(ids) < 2:
             self.coupling.pin(ids)
             self._tags.pop(tensor, None)
@@ -207,38 +211,21 @@ class Flow:
             assert tensor.shape[dim] == len(ids)
             self._tags[tensor] = Tag(ids, dim, zero)
 
-    def opened(self, tensor: Tensor) -> OpenTag | None:
-        """The tags of an activation whose dimension of units is open."""
-        return self._open.get(tensor)
-
     def open(self, tensor: Tensor, tags: OpenTag) -> None:
         """Leave open for now which of these tags an activation has."""
         self._tags.pop(tensor, None)
-        self._open[tensor] = tags
-
-    def close(self, tensor: Tensor) -> None:
-        """Forget the open tags of an activation."""
-        self._open.pop(tensor, None)
+        self.opened[tensor] = tags
 
     def settle(self, tensor: Tensor) -> None:
         """Give an activation its usual tag if that is open."""
-        if (opened := self.opened(tensor)) is not None:
+        if (opened := self.opened.get(tensor)) is not None:
             opened.choice.settle(self, opened.choice.default)
 
     def settle_all(self) -> None:
-        for tensor in list(self._open):
+        for tensor in list(self.opened):
             self.settle(tensor)
 
-    def mix(self, tensor: Tensor, ids: Tensor) -> None:
-        """Pin these candidates as soon as an operation uses this activation."""
-        self._mixed[tensor] = ids
-
-    def mixed(self, tensor: Tensor) -> Tensor | None:
-        """The candidates that any use of this activation pins, if there are such."""
-        return self._mixed.get(tensor)
-
     def note_zeros(self, tensor: Tensor) -> None:
-        """Note that a tensor is made of zeros."""
         self._zeros[tensor] = tensor._version
 
     def is_zeros(self, tensor: Tensor, writes: int = 0) -> bool:
@@ -259,11 +246,10 @@ class Flow:
         return self.is_parameter(tensor) or id(tensor) in self._buffers
 
     def concerns(self, tensor: Tensor) -> bool:
-        """Whether anything is known about this tensor."""
         return (
             tensor in self._tags
-            or tensor in self._open
-            or tensor in self._mixed
+            or tensor in self.opened
+            or tensor in self.mixed
             or self.is_state(tensor)
         )
 
@@ -315,8 +301,8 @@ class Flow:
 
         That needs a module that does nothing else in this dimension, and units that are zero.
         """
-        tag, module = self.tag(tensor), self.running[-1] if self.running else None
-        if tag is None or not tag.zero or module is None or module not in self._single:
+        tag, module = self.tag(tensor), self.module
+        if tag is None or not tag.zero or module not in self._single:
             return False
         dim, ids = self.averages.setdefault(module, (tag.dim - tensor.dim(), tag.ids))
         if dim != tag.dim - tensor.dim() or len(ids) != len(tag.ids):
@@ -334,7 +320,7 @@ class Flow:
         if (tag := self.tag(tensor)) is not None:
             self.coupling.pin(tag.ids)
             self._tags.pop(tensor, None)
-        if (ids := self.mixed(tensor)) is not None:
+        if (ids := self.mixed.get(tensor)) is not None:
             self.coupling.pin(ids)
         if self.is_state(tensor):
             for dim in range(tensor.dim()):
@@ -356,7 +342,7 @@ class Flow:
         slots, positions = dict(self.slots), dict(self.positions)
         owned_by_input, entered = set(self.owned_by_input), set(self.entered)
         grouped, heads, averages = set(self.grouped), len(self.heads), dict(self.averages)
-        known: list[MutableMapping[Tensor, Any]] = [self._tags, self._open, self._mixed]
+        known: list[MutableMapping[Tensor, Any]] = [self._tags, self.opened, self.mixed]
         before = [(table, each, table.get(each)) for table in known for each in tensors]
         with self.coupling.trial():
             yield
@@ -373,23 +359,6 @@ class Flow:
         if tensor in self._views:
             dim = self._views[tensor][1][dim]
         return self.name(tensor), dim
-
-
-def operation_name(func: Callable[..., Any]) -> str:
-    """One name for all spellings of an operation: `x += y`, `x.add_(y)`, `torch.add(x, y)`."""
-    name = getattr(func, "__name__", "")
-    if name == "__get__":
-        name = getattr(getattr(func, "__self__", None), "__name__", "")
-    name = name.strip("_")
-    return _SPELLINGS.get(name, name)
-
-
-_SPELLINGS = {
-    **{f"{kind}{name}": name for kind in "ir" for name in ("add", "mul", "pow")},
-    **dict.fromkeys(("isub", "subtract"), "sub"),
-    **dict.fromkeys(("truediv", "itruediv", "rtruediv", "rdiv", "true_divide"), "div"),
-    "multiply": "mul",
-}
 
 
 def _swapped(value: Any, swap: Callable[[Tensor], Tensor]) -> Any:

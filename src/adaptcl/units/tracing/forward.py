@@ -159,7 +159,7 @@ def check_repeatable(model: nn.Module, sample: Tensors) -> None:
             results.append([tensor.clone() for tensor in tensors_in(output)])
 
         torch.manual_seed(0)
-        with after_each_module(model, keep):
+        with each_module(model, after=keep):
             call_model(model, sample)
     first, second = passes
     modules = dict(model.named_modules())
@@ -186,7 +186,7 @@ def run(
             for tensor in tensors_in(output):
                 pin(tensor)
 
-    with failures_named(model, sample), after_each_module(model, leave):
+    with failures_named(model, sample), each_module(model, after=leave):
         output = call_model(model, sample)
     returned = list(tensors_in(output))
     if not returned:
@@ -233,11 +233,23 @@ def running_in_training(model: nn.Module, sample: Tensors) -> set[str]:
     tried = copy.deepcopy(model).train()
     with (
         without_effects(sample),
-        before_each_module(tried, lambda name, _: names.add(name)),
+        each_module(tried, before=lambda name, _: names.add(name)),
         suppress(Exception),
     ):
         call_model(tried, sample)
     return names
+
+
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Evaluate within; then restore the mode of every module."""
+    before = {module: module.training for module in model.modules()}
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, training in before.items():
+            module.training = training
 
 
 @contextmanager
@@ -264,7 +276,6 @@ def unable_alone(model: nn.Module, sample: Tensors) -> str | None:
 
 
 def _failing_in_training(model: nn.Module, sample: Tensors) -> str | None:
-    """The name of the module that fails in training mode, if one does."""
     tried = copy.deepcopy(model).train()
     with running_modules(tried) as running:
         try:
@@ -321,27 +332,27 @@ def running_modules(model: nn.Module) -> Iterator[list[str]]:
     def leave(*_: object) -> None:
         names.pop()
 
-    with before_each_module(model, enter), after_each_module(model, leave):
+    with each_module(model, enter, leave):
         yield names
 
 
-@contextmanager
-def before_each_module(model: nn.Module, act: Callable[[str, Any], None]) -> Iterator[None]:
-    """Call `act(name, inputs)` whenever a module starts."""
-    with ExitStack() as stack:
-        for name, module in model.named_modules():
-            handle = module.register_forward_pre_hook(
-                lambda *seen, name=name: act(name, seen[1:]), with_kwargs=True
-            )
-            stack.callback(handle.remove)
-        yield
+Act = Callable[[str, Any], None]
+
+
+def _ignore(*_: object) -> None:
+    pass
 
 
 @contextmanager
-def after_each_module(model: nn.Module, act: Callable[[str, Any], None]) -> Iterator[None]:
-    """Call `act(name, output)` whenever a module returns."""
+def each_module(model: nn.Module, before: Act = _ignore, after: Act = _ignore) -> Iterator[None]:
+    """Call `before(name, inputs)` whenever a module starts and `after(name, output)` at its end."""
     with ExitStack() as stack:
         for name, module in model.named_modules():
-            handle = module.register_forward_hook(lambda *seen, name=name: act(name, seen[2]))
-            stack.callback(handle.remove)
+            for handle in (
+                module.register_forward_pre_hook(
+                    lambda *seen, name=name: before(name, seen[1:]), with_kwargs=True
+                ),
+                module.register_forward_hook(lambda *seen, name=name: after(name, seen[2])),
+            ):
+                stack.callback(handle.remove)
         yield

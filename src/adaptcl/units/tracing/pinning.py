@@ -50,13 +50,11 @@ _Operand = tuple[Tensor, Tag | None]
 class PinObserver:
     """Notes what pins units in a forward pass, and how often each weight is used."""
 
-    def __init__(self, flow: Flow, running: Sequence[str], sample: Tensors) -> None:
-        """`running` are the names of the modules that are running, the innermost last; `sample` is
-        the input of the model."""
+    def __init__(self, flow: Flow, sample: Tensors) -> None:
+        """`sample` is the input of the model."""
         self.flow = flow
         self.uses: Counter[str] = Counter()
         """By weight, the number of layers that use it."""
-        self._running = running
         self._causes: dict[int, Cause] = {}
         self._module: dict[int, str] = {}
         """By candidate, the module that creates it."""
@@ -148,7 +146,7 @@ class PinObserver:
         """By candidate that an operation meets, the cause if this operation pins it."""
         operands, again = self._operands, self._used_again
         met = [one for _, tag in operands if tag is not None for one in tag.ids.tolist()]
-        mixed = (self.flow.mixed(each) for each, _ in operands)
+        mixed = (self.flow.mixed.get(each) for each, _ in operands)
         met += [one for ids in mixed if ids is not None for one in ids.tolist()]
         place = self._place(name)
         found: dict[int, Cause] = {}
@@ -260,8 +258,7 @@ class PinObserver:
         return f"what {self._module.get(origin) or 'the model'} gives"
 
     def _place(self, operation: str) -> str:
-        module = self._running[-1] if self._running else ""
-        return f"{operation} in {module}" if module else operation
+        return f"{operation} in {self.flow.module}" if self.flow.module else operation
 
     def _owned(self, weight: str) -> set[int]:
         """The candidates along all dimensions of a weight."""

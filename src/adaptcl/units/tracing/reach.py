@@ -4,9 +4,9 @@ A mixture of experts runs only those experts that its router chooses for the exa
 nothing about the others: which units they read, and which they write. So tracing takes more samples
 until all are reached, and pins whatever the rest could meet.
 
-Of `if x.mean() > 0:` an example takes one side. So the pass is repeated with the answer turned
-round. If a number leaves the tensors (`x.mean().item()`), nobody can tell what Python does with it,
-and whatever the module holds is pinned.
+Of `if x.mean() > 0:` an example takes one side. So the pass is repeated with the answer
+reversed. If a number leaves the tensors (`x.mean().item()`), nobody can tell what Python does with
+it, and whatever the module holds is pinned.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
 from torch.utils.weak import WeakTensorKeyDictionary
 
+from adaptcl.units.operations import OperationMode, operation_name
 from adaptcl.units.tensors import Tensors, each_tensor, tensors_in
-from adaptcl.units.tracing.flow import Flow, OperationCall, operation_name
+from adaptcl.units.tracing.flow import Flow, OperationCall
 
 _BY_VALUES = "argwhere bincount masked_select nonzero unique unique_consecutive"
 _SHAPED_BY_VALUES = frozenset(_BY_VALUES.split())
@@ -33,7 +33,7 @@ _DECISIONS = frozenset({"bool", "is_nonzero", "equal", "allclose"})
 _NUMBERS = frozenset({"item", "float", "tolist"})
 """Operations by which a number leaves the tensors."""
 
-_ON_THE_WAY = ("__torch_function__", "after")
+_ON_THE_WAY = ("__torch_function__", "on_operation", "after")
 """Functions between a decision and whoever looks for its place."""
 _HERE, _TORCH = str(Path(__file__).parent), str(Path(torch.__file__).parent)
 
@@ -50,14 +50,12 @@ class ReachObserver:
     def __init__(
         self,
         flow: Flow,
-        running: Sequence[str],
         pin: Pin,
         unreached: Mapping[str, str],
         sample: Tensors,
     ) -> None:
-        """`running` are the modules that are running, the innermost last. `unreached` are reasons
-        for pinning by module: one that runs, but leaves a parameter inside unused. `sample` is the
-        input of the model."""
+        """`unreached` are reasons for pinning by module: one that runs, but leaves a parameter
+        inside unused. `sample` is the input of the model."""
         self.branches: dict[Branch, int] = {}
         """How often Python asked, by the place of a decision on values of the input."""
         self.escaped: dict[str, str] = {}
@@ -70,7 +68,6 @@ class ReachObserver:
         self.steered = False
         """Whether values decide what the pass does."""
         self._flow = flow
-        self._running = running
         self._pin = pin
         self._unreached = unreached
 
@@ -88,7 +85,7 @@ class ReachObserver:
         return found
 
     def before(self, name: str, operands: Sequence[Tensor]) -> None:
-        self.ran.update(self._running)
+        self.ran.update(self._flow.running)
         self.used.update(map(self._flow.name, filter(self._flow.is_state, operands)))
 
     def after(self, call: OperationCall, passed: bool) -> None:
@@ -102,10 +99,10 @@ class ReachObserver:
                 if (place := _asked_at()) is not None:
                     self.branches[place] = self.branches.get(place, 0) + 1
             elif call.name in _NUMBERS and not outputs and operands[0].is_floating_point():
-                module = self._running[-1] if self._running else ""
-                self.escaped[module] = f"Python may decide by a number from {call.name}()"
-        if self._running:
-            self.give(self._running[-1], outputs)
+                self.escaped[self._flow.module] = (
+                    f"Python may decide by a number from {call.name}()"
+                )
+        self.give(self._flow.module, outputs)
 
     def give(self, module: str, held: Any) -> None:
         """Note what a module holds while it runs, and could give to a part that is not reached."""
@@ -114,22 +111,16 @@ class ReachObserver:
                 self._pin(tensor, self._unreached[module])
 
 
-class OtherSide(TorchFunctionMode):
-    """Turns round the first answers to one decision, as many as were given before."""
+class OtherSide(OperationMode):
+    """Reverses the first answers to one decision, as many as were given before."""
 
     def __init__(self, place: Branch, times: int) -> None:
         super().__init__()
         self._place = place
         self._left = times
 
-    def __torch_function__(
-        self,
-        func: Callable[..., Any],
-        types: Any,
-        args: tuple[Any, ...] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
-        answer = func(*args, **(kwargs or {}))
+    def on_operation(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        answer = func(*args, **kwargs)
         if not isinstance(answer, bool) or operation_name(func) not in _DECISIONS:
             return answer
         if not self._left or _asked_at() != self._place:

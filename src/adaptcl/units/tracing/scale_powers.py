@@ -44,7 +44,7 @@ class ScalePowerObserver:
         """By running statistic, the power of its input at each index."""
         self._powers: MutableMapping[Tensor, Tensor] = WeakTensorKeyDictionary()
         """By activation, the power at each index of its units; 1 if it is missing."""
-        self._dice = torch.Generator().manual_seed(0)
+        self._generator = torch.Generator().manual_seed(0)
 
     def before(self, name: str, operands: Sequence[Tensor]) -> None:
         pass
@@ -89,7 +89,7 @@ class ScalePowerObserver:
         scaled: dict[int, Tensor] = {}
         for tensor in tensors_in((call.args, call.kwargs)):
             if (scale := self._scale(tensor)) is not None:
-                values = torch.rand(tensor.shape, generator=self._dice) + 0.1
+                values = torch.rand(tensor.shape, generator=self._generator) + 0.1
                 whole[id(tensor)] = values.to(tensor)
                 scaled[id(tensor)] = (values * scale).to(tensor)
         try:

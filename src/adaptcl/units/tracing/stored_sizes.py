@@ -1,7 +1,7 @@
 """Stored sizes: attributes such as `num_heads` that a forward pass reads, and a cut must change.
 
 PyTorch's layers are known (`reconfigure.py`), but every model has its own attributes. While it is
-traced, an observer notes which operations are told the number of some units as a size, and which
+traced, an observer notes which operations are given the number of some units as a size, and which
 attributes of the running module hold that number. Whether they are the source of it is found by
 trial: after the right ones are set, cutting equals zeroing.
 """
@@ -18,28 +18,15 @@ from adaptcl.units.tensors import tensors_in
 from adaptcl.units.tracing.flow import Flow, OperationCall
 from adaptcl.units.unit_map import FIXED, Kept, Layer, StoredSize, UnitMap
 
-_TOLD = frozenset(
-    {
-        "view",
-        "reshape",
-        "unflatten",
-        "expand",
-        "broadcast_to",
-        "split",
-        "split_with_sizes",
-        "narrow",
-        "zeros",
-        "new_zeros",
-    }
-)
-"""Operations that take sizes."""
+_SIZED = "view reshape unflatten expand broadcast_to split split_with_sizes narrow zeros new_zeros"
+_TAKING_SIZES = frozenset(_SIZED.split())
 
 _TRIALS = 40
 """How many sets of attributes are tried at most."""
 
 
 @dataclass(frozen=True)
-class SizeTold:
+class SizedOperation:
     """An operation whose result has as many units as one of its arguments says."""
 
     out: Tensor
@@ -50,27 +37,26 @@ class SizeTold:
 class SizeObserver:
     """Notes the operations of a forward pass that take sizes."""
 
-    def __init__(self, running: Sequence[str]) -> None:
-        """`running` are the names of the modules that are running, the innermost last."""
-        self._running = running
-        self._told: list[SizeTold] = []
+    def __init__(self, flow: Flow) -> None:
+        self._flow = flow
+        self._operations: list[SizedOperation] = []
 
     def before(self, name: str, operands: Sequence[Tensor]) -> None:
         pass
 
     def after(self, call: OperationCall, passed: bool) -> None:
-        if call.name in _TOLD and passed:
+        if call.name in _TAKING_SIZES and passed:
             sizes = frozenset(_numbers((call.args, call.kwargs)))
-            running = self._running[-1] if self._running else ""
-            self._told += [SizeTold(out, sizes, running) for out in tensors_in(call.out)]
+            outputs, module = tensors_in(call.out), self._flow.module
+            self._operations += [SizedOperation(out, sizes, module) for out in outputs]
 
-    def attributes(self, model: nn.Module, flow: Flow) -> Iterator[tuple[str, str, Tensor]]:
+    def attributes(self, model: nn.Module) -> Iterator[tuple[str, str, Tensor]]:
         """Module, attribute and candidates of every size that may be read from an attribute."""
         modules = dict(model.named_modules())
-        for told in self._told:
-            tag = flow.tag(told.out)
-            if tag is not None and len(tag.ids) in told.sizes:
-                for module, attribute in _holders(modules, told.module, len(tag.ids)):
+        for each in self._operations:
+            tag = self._flow.tag(each.out)
+            if tag is not None and len(tag.ids) in each.sizes:
+                for module, attribute in _holders(modules, each.module, len(tag.ids)):
                     yield module, attribute, tag.ids
 
 

@@ -19,11 +19,10 @@ from adaptcl.units.tracing.check import Checked, check
 from adaptcl.units.tracing.flow import PINNED, Flow
 from adaptcl.units.tracing.forward import (
     WithoutFusedLayers,
-    after_each_module,
-    before_each_module,
     called,
     check_traceable,
     checked_example,
+    each_module,
     run,
     running_modules,
     without_effects,
@@ -167,7 +166,7 @@ def _follow(
     scaling = ScalePowerObserver(flow)
     with running_modules(model) as running:
         flow.running = running
-        pinning = PinObserver(flow, running, sample) if explain else None
+        pinning = PinObserver(flow, sample) if explain else None
 
         def pin(tensor: Tensor, why: str = RETURNED) -> None:
             with torch._C.DisableTorchFunction():  # this is no operation of the model
@@ -176,24 +175,19 @@ def _follow(
                 else:
                     pinning.pin(tensor, why)
 
-        reach = ReachObserver(flow, running, pin, unreached or {}, sample)
+        reach = ReachObserver(flow, pin, unreached or {}, sample)
 
         def leave(name: str, output: Any) -> None:
             reach.give(name, output)
-            if running:
-                reach.give(running[-1], output)
+            reach.give(flow.module, output)
 
-        told = SizeObserver(running)
-        observers: list[Observer] = [told, reach] if pinning is None else [told, pinning, reach]
+        sizes = SizeObserver(flow)
+        observers: list[Observer] = [sizes, reach] if pinning is None else [sizes, pinning, reach]
         if any(each.is_floating_point() for each in model.buffers()):  # else no statistics
             observers.insert(0, scaling)
 
         def follow_once() -> None:
-            with (
-                FollowUnits(flow, *observers),
-                before_each_module(model, reach.give),
-                after_each_module(model, leave),
-            ):
+            with FollowUnits(flow, *observers), each_module(model, reach.give, leave):
                 run(model, sample, fixed, pin)
 
         follow_once()
@@ -212,7 +206,7 @@ def _follow(
     numbered = copy.copy(flow)
     numbered.coupling = copy.deepcopy(flow.coupling)  # numbering pins more than the pass
     return TraceFindings(
-        _unit_map(model, numbered, scaling.statistics, list(told.attributes(model, flow))),
+        _unit_map(model, numbered, scaling.statistics, list(sizes.attributes(model))),
         frozenset(flow.grouped),
         sample,
         reach.steered,
@@ -252,9 +246,7 @@ def _unit_map(
     heads = {unit for ids in flow.heads for unit in numbered(ids).tolist()}
     stored = {(module, name): numbered(ids) for module, name, ids in attributes}
     state = model.state_dict(keep_vars=True)
-    first_name: dict[int, str] = {}
-    for name, tensor in (*model.named_parameters(), *model.named_buffers()):
-        first_name.setdefault(id(tensor), name)
+    first_name = _first_names(*model.named_parameters(), *model.named_buffers())
     slots = tuple(
         Slot(name, dim, ids, flow.slots[key][1] or key in flow.owned_by_input)
         for name, tensor in state.items()
@@ -299,12 +291,14 @@ def _unit_map(
     )
 
 
+def _first_names(*named: tuple[str, Tensor]) -> dict[int, str]:
+    return {id(tensor): name for name, tensor in reversed(named)}
+
+
 def _tied(model: nn.Module, state: Mapping[str, Tensor]) -> dict[str, str]:
     """The first name of a tensor, by each of its further names in the state dict."""
-    first: dict[int, str] = {}
     # The names in the state dict, which holds no buffers that are not saved.
-    for name, tensor in (*model.named_parameters(), *state.items()):
-        first.setdefault(id(tensor), name)
+    first = _first_names(*model.named_parameters(), *state.items())
     return {n: first[id(tensor)] for n, tensor in state.items() if first[id(tensor)] != n}
 
 

@@ -7,21 +7,20 @@ single precision proves nothing; what differs is compared again in double precis
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Hashable, Iterator
 from contextlib import nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
-from torch.overrides import TorchFunctionMode
 
-from adaptcl.units.cut import kept_indexes, kept_key, select
+from adaptcl.units.cut import kept_key, zero
+from adaptcl.units.operations import OperationMode, operation_name
 from adaptcl.units.reconfigure import submodel
 from adaptcl.units.tensors import Tensors, call_model, mapped, tensors_in
-from adaptcl.units.tracing.flow import operation_name
 from adaptcl.units.tracing.reach import Branch, OtherSide
-from adaptcl.units.unit_map import Kept, State, UnitMap
+from adaptcl.units.unit_map import Kept, UnitMap
 
 _TOLERANCE = 1e-3
 """Allowed difference, relative to the largest output. Rounding causes about 1e-6, a wrong cut about
@@ -94,7 +93,7 @@ class ZeroingTrial:
 
     def _cut_outputs(self, units: UnitMap, kept: Kept) -> list[Tensor] | None:
         with torch.set_grad_enabled(self._training):
-            smaller = self._submodel(units, kept, kept)
+            smaller = submodel(self._model, units, kept)
             before = {name: each.clone() for name, each in smaller.named_buffers()}
             outputs = self._outputs(smaller)
             changed = {n for n, each in smaller.named_buffers() if not each.equal(before[n])}
@@ -106,32 +105,10 @@ class ZeroingTrial:
         self, units: UnitMap, kept: Kept, within: Kept | None
     ) -> list[Tensor] | None:
         base = units.everything() if within is None else within
-        zeroed = self._submodel(units, base, kept)
+        state = zero(self._model.state_dict(), units, kept, among=base)
+        zeroed = submodel(self._model, units, base, state, copied=False)
         with _NamesUsed(zeroed, self.used):
             return self._outputs(zeroed)
-
-    def _submodel(self, units: UnitMap, base: Kept, kept: Kept) -> nn.Module:
-        """The sub-model with the units `base`, of which those not `kept` are zeroed.
-
-        To save time, it shares parameters with the model where they are the same. Buffers are
-        copied, because a forward pass may change them.
-        """
-        indexes = kept_indexes(units, base)
-        gone = torch.cat([base & ~kept, torch.zeros(1, dtype=torch.bool)])
-        values: State = {}
-        for name, tensor in self._model.state_dict().items():
-            zeroed = [
-                (slot.dim, flags if (index := indexes[name][slot.dim]) is None else flags[index])
-                for slot in units.by_tensor.get(name, ())
-                if slot.owned and bool((flags := gone[slot.ids]).any())
-            ]
-            whole = all(index is None for index in indexes[name])
-            shared = whole and not zeroed and name in units.parameters
-            values[name] = tensor if shared else select(tensor, indexes[name])
-            for dim, flags in zeroed:
-                index = flags.nonzero().flatten().to(tensor.device)
-                values[name].index_fill_(dim, index, 0)
-        return submodel(self._model, units, base, values, copied=False)
 
     def _outputs(self, model: nn.Module) -> list[Tensor] | None:
         """All tensors that the model returns; None if it fails, forward or backward."""
@@ -158,17 +135,10 @@ class ZeroingTrial:
         return self._double
 
 
-class WithoutDropout(TorchFunctionMode):
+class WithoutDropout(OperationMode):
     """Makes every dropout keep everything, so that models of different widths can be compared."""
 
-    def __torch_function__(
-        self,
-        func: Callable[..., Any],
-        types: Any,
-        args: tuple[Any, ...] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
-        kwargs = dict(kwargs or {})
+    def on_operation(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         name = operation_name(func)
         if name in _DROPOUTS:
             return args[0] if args else kwargs["input"]
@@ -195,7 +165,7 @@ _WITH_DROPOUT = {
 without it."""
 
 
-class _NamesUsed(TorchFunctionMode):
+class _NamesUsed(OperationMode):
     """Notes the names of a model's parameters that operations use."""
 
     def __init__(self, model: nn.Module, used: set[str]) -> None:
@@ -203,14 +173,7 @@ class _NamesUsed(TorchFunctionMode):
         self._names = {id(each): name for name, each in model.named_parameters()}
         self._used = used
 
-    def __torch_function__(
-        self,
-        func: Callable[..., Any],
-        types: Any,
-        args: tuple[Any, ...] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
-        kwargs = kwargs or {}
+    def on_operation(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         for tensor in tensors_in((args, kwargs)):
             if (name := self._names.get(id(tensor))) is not None:
                 self._used.add(name)

@@ -6,14 +6,14 @@ something unknown is cut less, not wrongly.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 from torch import Tensor
-from torch.overrides import TorchFunctionMode
 
+from adaptcl.units.operations import OperationMode, operation_name
 from adaptcl.units.tensors import tensors_in
-from adaptcl.units.tracing.flow import Flow, OperationCall, Rule, operation_name
+from adaptcl.units.tracing.flow import Flow, OperationCall, Rule
 from adaptcl.units.tracing.rules.choices import enter, follow
 from adaptcl.units.tracing.rules.layers import LAYER_RULES
 from adaptcl.units.tracing.rules.movements import ALIASES, MOVEMENT_RULES
@@ -57,7 +57,7 @@ class Observer(Protocol):
         ...
 
 
-class FollowUnits(TorchFunctionMode):
+class FollowUnits(OperationMode):
     """Applies its rule to every operation of a forward pass."""
 
     def __init__(self, flow: Flow, *observers: Observer) -> None:
@@ -65,14 +65,7 @@ class FollowUnits(TorchFunctionMode):
         self._flow = flow
         self._observers = observers
 
-    def __torch_function__(
-        self,
-        func: Callable[..., Any],
-        types: Any,
-        args: tuple[Any, ...] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
-        kwargs = kwargs or {}
+    def on_operation(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         name = operation_name(func)
         if name in _INSPECTIONS:
             return func(*args, **kwargs)

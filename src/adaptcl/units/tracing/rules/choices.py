@@ -56,7 +56,7 @@ class Choice:
         self.options = [option]
         for _, call in self._passed:
             for out in tensors_in(call.out):
-                flow.close(out)
+                flow.opened.pop(out, None)
         tag = self._tags[option]
         self._couple(tag)
         flow.put(self._out, tag.ids, tag.dim, tag.zero)
@@ -73,7 +73,7 @@ def enter(flow: Flow, tensor: Tensor) -> None:
     """
     if not flow.is_state(tensor) or not tensor.is_floating_point():
         return
-    if flow.tag(tensor) is not None or flow.opened(tensor) is not None:
+    if flow.tag(tensor) is not None or flow.opened.get(tensor) is not None:
         return
     dims = [dim for dim, size in enumerate(tensor.shape) if size > 1]
     tags = [Tag(flow.coupling.fresh(tensor.shape[dim]), dim, zero=True) for dim in dims]
@@ -110,7 +110,7 @@ def follow(flow: Flow, rule: Rule | None, call: OperationCall) -> bool:
             rule = None
     for choice, option in zip(choices, options, strict=True):
         choice.settle(flow, option)
-    mixed = any(flow.mixed(each) is not None for each in operands)
+    mixed = any(flow.mixed.get(each) is not None for each in operands)
     if rule is not None and not mixed and _applies(flow, rule, call):
         return True
     for tensor in [*reached, *tensors_in(call.out)]:
@@ -119,7 +119,7 @@ def follow(flow: Flow, rule: Rule | None, call: OperationCall) -> bool:
 
 
 def _open_choices(flow: Flow, operands: Sequence[Tensor]) -> list[Choice]:
-    found = (flow.opened(each) for each in operands)
+    found = (flow.opened.get(each) for each in operands)
     return list(dict.fromkeys(each.choice for each in found if each is not None))
 
 
@@ -158,7 +158,7 @@ def _stays_open(
 
 def _expected(flow: Flow, out: Tensor) -> Tag | None:
     """The tag of an activation, or the usual one if this operation opens another choice."""
-    opened = flow.opened(out)
+    opened = flow.opened.get(out)
     return flow.tag(out) if opened is None else opened.tags[opened.choice.default]
 
 
@@ -175,7 +175,7 @@ def _trial(flow: Flow, call: OperationCall, options: Mapping[Choice, int]) -> It
     """The flow as it is with these options, for a rule whose effects are forgotten at the end."""
     with flow.trial([*tensors_in((call.args, call.kwargs)), *tensors_in(call.out)]):
         for tensor in tensors_in((call.args, call.kwargs)):
-            if (opened := flow.opened(tensor)) is not None:
+            if (opened := flow.opened.get(tensor)) is not None:
                 tag = opened.tags[options[opened.choice]]
                 flow.put(tensor, tag.ids, tag.dim, tag.zero)
         yield

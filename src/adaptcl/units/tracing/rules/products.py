@@ -143,7 +143,7 @@ def multi_head_attention(flow: Flow, call: OperationCall) -> bool:
     flow.heads.append(inner)
     result, scores = call.out
     if scores is not None:
-        flow.mix(scores, inner)
+        flow.mixed[scores] = inner
     rows = flow.rows(output, 0)
     if bias is not None:
         flow.claim(bias, 0, rows, owned=True)
