@@ -40,7 +40,7 @@ format: .venv/installed-dev
 
 # What `adaptcl --help` and the lists know; to be made again after a change to any declaration.
 catalogue: .venv/installed
-	$(BIN)/python -m adaptcl.config.catalogue_generator
+	$(BIN)/python tools/make_catalogue.py
 
 # The documentation site, in site/; links are checked.
 docs: .venv/installed-dev

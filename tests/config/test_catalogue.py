@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from adaptcl.config import all_settings
 from adaptcl.config.catalogue import FILE, read_catalogue
-from adaptcl.config.catalogue_generator import catalogue_text
+from tools.make_catalogue import catalogue_text
 
 
 def test_the_catalogue_is_up_to_date() -> None:

@@ -2,7 +2,7 @@
 
 They are declared in modules that import PyTorch, which takes seconds. So names, help texts and
 summaries are also kept in `catalogue.json`, and `adaptcl --help`, the lists and the message for a
-misspelled flag are made from that file alone. `catalogue_generator.py` writes it. A run uses the
+misspelled flag are made from that file alone. `tools/make_catalogue.py` writes it. A run uses the
 declarations themselves.
 
 The JSON Schema that lets editors complete and check a settings file is made from it too:

@@ -1,4 +1,4 @@
-"""Writes `catalogue.json` from the declarations: `make catalogue`."""
+"""Writes `src/adaptcl/config/catalogue.json` from the declarations: `make catalogue`."""
 
 from __future__ import annotations
 
