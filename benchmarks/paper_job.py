@@ -11,7 +11,8 @@ from pathlib import Path
 import torch
 
 import adaptcl
-from adaptcl import config, data, models
+from adaptcl import data, models
+from adaptcl.config.files import preset
 from adaptcl.data import Samples
 from adaptcl.units import flops, trace
 from benchmarks.benchmark import Bar, BenchmarkReport, Measurement, Request
@@ -30,7 +31,7 @@ def measure(request: Request) -> BenchmarkReport:
     rounds = request.rounds or _ROUNDS
     repeats = request.repeats or 1
     train, test = _data(request.data_dir)
-    settings = config.preset(_PRESET)
+    settings = preset(_PRESET)
     model = models.build("vgg16", SHAPES["vgg16"], 10, seed=1)
     units = trace(model, torch.zeros(2, *SHAPES["vgg16"]), ())
     samples = len(train) * settings["epochs"] * rounds

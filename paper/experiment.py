@@ -24,8 +24,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from adaptcl import config
-from adaptcl.config import Config
+from adaptcl.config.config import Config, configure
+from adaptcl.config.files import DEFAULT_PRESET, override, preset
 from adaptcl.errors import SettingError
 from paper.columns import COLUMNS
 
@@ -55,7 +55,7 @@ class ExperimentRow:
     """The row's place on the horizontal axis of a trade-off figure."""
 
     def config(self, seed: int) -> Config:
-        return config.configure(config.override(self.values, {"seed": seed}))
+        return configure(override(self.values, {"seed": seed}))
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class Part:
         """The row that gains and losses of a row are measured from."""
         if self.baseline is None:
             return None
-        label, values = f"{row.label} (baseline)", config.override(row.values, self.baseline)
+        label, values = f"{row.label} (baseline)", override(row.values, self.baseline)
         return ExperimentRow(label, values, row.seeds, row.priority)
 
     def row(self, label: str) -> ExperimentRow:
@@ -183,11 +183,11 @@ def parse_experiment(name: str, text: str) -> Experiment:
 
 def _parse_part(table: Mapping[str, Any], whole: Mapping[str, Any]) -> Part:
     _check_keys(table, "part")
-    preset = table.get("preset", whole.get("preset", config.DEFAULT_PRESET))
+    below = table.get("preset", whole.get("preset", DEFAULT_PRESET))
     settings = {**whole.get("settings", {}), **table.get("settings", {})}
     common = ExperimentRow(
         label="",
-        values=config.override(config.preset(preset), settings),
+        values=override(preset(below), settings),
         seeds=tuple(table.get("seeds", whole.get("seeds", (1,)))),
         priority=table.get("priority", whole.get("priority", 5)),
     )
@@ -211,7 +211,7 @@ def _parse_row(table: Mapping[str, Any], common: ExperimentRow) -> ExperimentRow
     return replace(
         common,
         label=table["label"],
-        values=config.override(common.values, {**table.get("settings", {}), **strategy}),
+        values=override(common.values, {**table.get("settings", {}), **strategy}),
         seeds=tuple(table.get("seeds", common.seeds)),
         priority=table.get("priority", common.priority),
         paper=table.get("paper"),

@@ -21,9 +21,8 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
-from adaptcl import config as configuration
 from adaptcl import data, models
-from adaptcl.config import Config
+from adaptcl.config.config import Config, configure
 from adaptcl.data import DataSet
 from adaptcl.errors import AdaptCLError, RunFolderError
 from adaptcl.events import Event, RoundFinished
@@ -266,7 +265,7 @@ def _serve(connection: Connection) -> None:
 def _carry_out(order: RunOrder, connection: Connection) -> RunDone | RunFailed:
     try:
         result = carry_out(
-            configuration.configure(order.values),
+            configure(order.values),
             order.provenance,
             order.work,
             _ProgressSender(connection),

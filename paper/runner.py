@@ -15,8 +15,7 @@ from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 
-from adaptcl import config as configuration
-from adaptcl.config import Config
+from adaptcl.config.config import Config, configure
 from paper.experiment import Experiment, PlannedRun
 from paper.process import RoundsDone, RunDone, RunFailed, RunOrder, RunProcess
 from paper.result import Provenance, RunResult
@@ -48,7 +47,7 @@ class RunOptions:
             **({} if self.rounds is None else {"rounds": self.rounds}),
         }
         values = {k: v for k, v in config.values().items() if v is not None}
-        return configuration.configure({**values, **changes})
+        return configure({**values, **changes})
 
 
 def missing_runs(

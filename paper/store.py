@@ -21,8 +21,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from adaptcl.codecs import CODECS, down_codec
-from adaptcl.config import Config, JobSettings
+from adaptcl.config.config import Config
 from adaptcl.config.effects import WHERE_COMPUTED, settings_in_effect
+from adaptcl.config.job import JobSettings
 from adaptcl.engines.bandwidths import MIB, bandwidths
 from adaptcl.engines.environment import EnvironmentSettings
 from adaptcl.engines.heterogeneity import heterogeneity

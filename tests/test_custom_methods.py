@@ -13,7 +13,7 @@ import torch
 
 import adaptcl
 from adaptcl import data
-from adaptcl.config import all_settings, configure
+from adaptcl.config.config import all_settings, configure
 from adaptcl.errors import SettingError
 from adaptcl.events import Event, RoundFinished
 from adaptcl.models import build

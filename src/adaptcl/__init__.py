@@ -13,10 +13,10 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING
 
 from adaptcl.errors import AdaptCLError, AdaptCLWarning, StopRun
-from adaptcl.lazy import lazy_names
 
 if TYPE_CHECKING:
     from adaptcl import events
@@ -27,23 +27,36 @@ if TYPE_CHECKING:
     from adaptcl.training.objectives.objective import custom_objective
     from adaptcl.units import describe
 else:
-    __getattr__ = lazy_names(
-        __name__,
-        {
-            "Delivered": "adaptcl.runs.result",
-            "Progress": "adaptcl.report.progress",
-            "Result": "adaptcl.api.results",
-            "Results": "adaptcl.api.results",
-            "compare": "adaptcl.api.results",
-            "custom_objective": "adaptcl.training.objectives.objective",
-            "describe": "adaptcl.units",
-            "forecast": "adaptcl.api.run",
-            "load": "adaptcl.runs.result",
-            "plot": "adaptcl.api.results",
-            "run": "adaptcl.api.run",
-            "sweep": "adaptcl.api.run",
-        },
-    )
+    _MODULES = {
+        "Delivered": "adaptcl.runs.result",
+        "Progress": "adaptcl.report.progress",
+        "Result": "adaptcl.api.results",
+        "Results": "adaptcl.api.results",
+        "compare": "adaptcl.api.results",
+        "custom_objective": "adaptcl.training.objectives.objective",
+        "describe": "adaptcl.units",
+        "forecast": "adaptcl.api.run",
+        "load": "adaptcl.runs.result",
+        "plot": "adaptcl.api.results",
+        "run": "adaptcl.api.run",
+        "sweep": "adaptcl.api.run",
+    }
+
+    def __getattr__(name: str) -> object:
+        """Import a name when it is first used: `adaptcl --help` must not wait for PyTorch.
+
+        Any other name may be a module of the package, as `adaptcl.events` is.
+        """
+        if name in _MODULES:
+            globals()[name] = getattr(importlib.import_module(_MODULES[name]), name)
+            return globals()[name]
+        try:
+            return importlib.import_module(f"adaptcl.{name}")
+        except ModuleNotFoundError as error:
+            if error.name != f"adaptcl.{name}":
+                raise
+        raise AttributeError(f"module 'adaptcl' has no attribute {name!r}")
+
 
 __version__ = "0.1.0"
 __all__ = [

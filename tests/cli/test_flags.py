@@ -11,7 +11,8 @@ from adaptcl import __version__
 from adaptcl.cli.flags import COMMON
 from adaptcl.cli.parser import command_line
 from adaptcl.codecs import CODECS
-from adaptcl.config import all_settings, presets
+from adaptcl.config.config import all_settings
+from adaptcl.config.files import presets
 from adaptcl.strategies import STRATEGIES
 
 Command = Callable[..., tuple[int, str, str]]

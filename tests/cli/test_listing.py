@@ -12,7 +12,8 @@ from jsonschema import Draft202012Validator
 
 from adaptcl.cli.main import main
 from adaptcl.codecs import CODECS
-from adaptcl.config import configure, preset, presets
+from adaptcl.config.config import configure
+from adaptcl.config.files import preset, presets
 from adaptcl.data import DATASETS
 from adaptcl.models import MODELS
 from adaptcl.pruning import ORDERS

@@ -10,7 +10,8 @@ import pytest
 
 from adaptcl.cli.parser import command_line
 from adaptcl.cli.requested_runs import RequestedRuns, requested_runs
-from adaptcl.config import configure, preset
+from adaptcl.config.config import configure
+from adaptcl.config.files import preset
 from adaptcl.errors import RunFolderError, SettingError
 
 

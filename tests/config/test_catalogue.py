@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from adaptcl.config import all_settings
 from adaptcl.config.catalogue import FILE, read_catalogue
+from adaptcl.config.config import all_settings
 from tools.make_catalogue import catalogue_text
 
 

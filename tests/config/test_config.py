@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from adaptcl.codecs import CODECS
-from adaptcl.config import all_settings, configure, override, preset, unknown_setting
-from adaptcl.config.config import SHARED_GROUPS
+from adaptcl.config.config import SHARED_GROUPS, all_settings, configure, unknown_setting
+from adaptcl.config.files import override, preset
 from adaptcl.errors import SettingError
 from adaptcl.settings import Setting, declared
 from adaptcl.strategies import STRATEGIES

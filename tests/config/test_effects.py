@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 
-from adaptcl.config import configure, preset
+from adaptcl.config.config import configure
 from adaptcl.config.effects import (
     changed_settings,
     explain_ineffective,
     has_effect,
     settings_in_effect,
 )
+from adaptcl.config.files import preset
 from adaptcl.strategies import STRATEGIES
 
 

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 import tomli_w
 
-from adaptcl.config import configure, over_preset, preset, preset_summary, presets, read_toml
+from adaptcl.config.config import configure
+from adaptcl.config.files import over_preset, preset, preset_summary, presets, read_toml
 from adaptcl.errors import SettingError
 
 

@@ -12,7 +12,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adaptcl.config import JobSettings
+from adaptcl.config.job import JobSettings
 from adaptcl.data.description import (
     LABEL,
     Form,

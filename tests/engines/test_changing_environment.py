@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from adaptcl import config, models
+from adaptcl import models
+from adaptcl.config.config import configure
+from adaptcl.config.files import override, preset
 from adaptcl.engines.environment import Environment
 from adaptcl.engines.loop import Loop
 from adaptcl.engines.simulation import SimulatedTransport
@@ -35,7 +37,7 @@ def rounds(folder: Path, *, grow: bool) -> tuple[RoundRecord, ...]:
         **{"pruning": "index", "pruning_interval": INTERVAL, "trace": str(path)},
         **{"sigma": 2.0, "alpha": 2.0, "max_pruned_rate": 0.5, "min_retention": 0.1},
     }
-    chosen = config.configure(config.override(config.preset("default"), values))
+    chosen = configure(override(preset("default"), values))
     job, recipe = chosen.job, chosen.recipe
     units = trace(models.build("small", (1, 8, 8), 10, seed=1), torch.zeros(2, 1, 8, 8))
     samples = [100] * WORKERS

@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from adaptcl import models
-from adaptcl.config import configure, preset, presets
+from adaptcl.config.config import configure
+from adaptcl.config.files import preset, presets
 from adaptcl.engines.bandwidths import MIB
 from adaptcl.engines.clock_summary import describe_clock, lopsided, whole_updates
 from adaptcl.engines.environment import Environment, EnvironmentSettings

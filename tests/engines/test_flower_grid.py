@@ -18,10 +18,11 @@ from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.app.error import Error
 from flwr.supercore.task_identity import TaskIdentity
 
-from adaptcl import config, models
+from adaptcl import models
 from adaptcl.codecs import codec
 from adaptcl.codecs.codec import Memory
 from adaptcl.codecs.dgc import DGC
+from adaptcl.config.config import configure
 from adaptcl.engines import flower_grid
 from adaptcl.engines.flower_grid import OpenMessage
 from adaptcl.engines.network.frames import Frame, from_record, to_record
@@ -43,7 +44,7 @@ SETTINGS: dict[str, Any] = {
     "pruning_interval": 2,
     "pruned_rates": ((0.3, 0.2, 0.0),),
 }
-CONFIG = config.configure(
+CONFIG = configure(
     {"model": "small", "data": "digits", "workers": 3, "rounds": 3, "seed": 3}
     | {"samples": 300, "codec": "dgc", "codec_down": "int8"}
     | SETTINGS

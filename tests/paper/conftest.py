@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from adaptcl.config import Config
+from adaptcl.config.config import Config
 from adaptcl.records import RoundRecord, WorkerRecord, summarise
 from paper.experiment import Experiment, ExperimentRow, parse_experiment
 from paper.result import Provenance, RunResult, Size, round_series, workers_at_changes

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from adaptcl.config import Config, configure
+from adaptcl.config.config import Config, configure
 from adaptcl.runs.session import run_session
 from adaptcl.runs.simulated_session import simulated_session
 from adaptcl.runs.workload import load_workload

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from adaptcl.config import Config, configure
+from adaptcl.config.config import Config, configure
 from paper import runner
 from paper.experiment import Experiment, load_experiments, parse_experiment
 from paper.process import RunDone, RunFailed, RunOrder

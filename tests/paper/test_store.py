@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from adaptcl.config import Config, configure
+from adaptcl.config.config import Config, configure
 from paper.experiment import Experiment
 from paper.process import carry_out
 from paper.result import Provenance, ResultError, RunResult, write_result

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 import adaptcl
 from adaptcl import Result
-from adaptcl.config import JobSettings
+from adaptcl.config.job import JobSettings
 from adaptcl.errors import SettingError
 from adaptcl.events import Event, RoundFinished, RunFinished
 from adaptcl.records import Summary, WorkerRecord

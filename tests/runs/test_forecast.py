@@ -8,10 +8,11 @@ import torch
 from torch import Tensor, nn
 
 import adaptcl
-from adaptcl import config, models
+from adaptcl import models
 from adaptcl.codecs import Parcel
 from adaptcl.codecs.plain import Plain
-from adaptcl.config import Config
+from adaptcl.config.config import Config, configure
+from adaptcl.config.files import over_preset, override, preset
 from adaptcl.errors import SettingError
 from adaptcl.report.table import forecast_table
 from adaptcl.runs.forecast import Forecast, forecast, forecast_workload
@@ -37,7 +38,7 @@ JOB: dict[str, Any] = {
 
 
 def configured(**settings: Any) -> Config:
-    return config.configure(config.override(config.preset("default"), {**JOB, **settings}))
+    return configure(override(preset("default"), {**JOB, **settings}))
 
 
 def simulated(**settings: Any) -> adaptcl.Result:
@@ -192,7 +193,7 @@ def test_in_a_steady_world_the_fastest_worker_is_never_pruned(alpha: float) -> N
 
 def foreseen(model: nn.Module, **settings: object) -> Forecast:
     values = {"workers": 4, "rounds": 9, "sigma": 10.0, "strategy": "adaptcl", **settings}
-    chosen = config.configure(config.override(config.preset("default"), values))
+    chosen = configure(override(preset("default"), values))
     return forecast(chosen, trace(model, torch.zeros(2, 20)), [10] * 4)
 
 
@@ -217,7 +218,7 @@ def test_a_model_that_can_be_cut_far_enough_is_not() -> None:
 
 
 def test_nothing_is_warned_of_in_the_default_job() -> None:
-    chosen = config.configure(config.over_preset(None))
+    chosen = configure(over_preset(None))
     workload = load_workload(chosen.job)
     assert simulated_session(chosen, workload).warnings == ()
     assert forecast_workload(chosen, workload).warnings == ()

@@ -13,7 +13,7 @@ from PIL import Image
 pytest.importorskip("flwr", reason="the network engine needs flwr: pip install 'adaptcl[network]'")
 
 from adaptcl import models
-from adaptcl.config import configure
+from adaptcl.config.config import configure
 from adaptcl.data import DataSet, Samples, load
 from adaptcl.data.description import Inputs
 from adaptcl.engines.network.invitation import (

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import adaptcl
-from adaptcl.config import configure
+from adaptcl.config.config import configure
 from adaptcl.errors import AdaptCLError
 from adaptcl.runs.files.run_files import read_finished
 from adaptcl.runs.session import run_session

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
-from adaptcl.config import JobSettings
+from adaptcl.config.job import JobSettings
 from adaptcl.data import Samples
 from adaptcl.errors import AdaptCLError, DataError, SettingError
 from adaptcl.runs.workload import datasets_by_worker, deal, load_workload, workload_from_python

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adaptcl.config import configure
+from adaptcl.config.config import configure
 from adaptcl.errors import SettingError
 from adaptcl.runs.result import FinishedRun
 from adaptcl.strategies import Job

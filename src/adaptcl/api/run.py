@@ -16,11 +16,10 @@ import torch
 from rich.console import Console
 from torch import nn
 
-from adaptcl import config as configuration
 from adaptcl.api.results import Result, Results, show_in_folder, with_progress
-from adaptcl.config import Config
-from adaptcl.config.config import FROM_PYTHON, settings_from_python
+from adaptcl.config.config import FROM_PYTHON, Config, configure, settings_from_python
 from adaptcl.config.effects import explain_ineffective
+from adaptcl.config.files import over_preset
 from adaptcl.config.grid import expand_grid
 from adaptcl.custom import import_name
 from adaptcl.data.convert import Collate
@@ -150,7 +149,7 @@ def prepare(
     if parts is not None:
         values["workers"] = len(parts)
     named = settings_from_python(settings, dealt=parts is not None)
-    config = configuration.configure(configuration.over_preset(preset, values, named))
+    config = configure(over_preset(preset, values, named))
     config = _with_tests(config, test)
     objective = with_main(objective, config.job.main_metric, config.job.better)
     config = _noting(config, code, objective, is_custom=loss is not None or metrics is not None)
@@ -294,7 +293,7 @@ def sweep(
     values = {"model": FROM_PYTHON, "data": FROM_PYTHON}
     results, failed = list[Result](), list[FailedRun]()
     with with_progress(progress, listeners) as heard:
-        for point in expand_grid(configuration.over_preset(preset, values, named)):
+        for point in expand_grid(over_preset(preset, values, named)):
             job = point.config.job
             chosen = {name: point.values[name] for name in named if name in point.values}
             chosen |= {"strategy": job.strategy, "seed": job.seed, **code}

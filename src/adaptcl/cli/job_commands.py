@@ -19,7 +19,7 @@ from adaptcl.cli.requested_runs import (
     requested_configs,
     requested_runs,
 )
-from adaptcl.config import Config
+from adaptcl.config.config import Config
 from adaptcl.events import Listener
 from adaptcl.report.progress import Progress, bar
 from adaptcl.report.table import forecast_table

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from adaptcl import config
-from adaptcl.config import Config
+from adaptcl.config.config import Config, all_settings, configure
 from adaptcl.config.effects import changed_settings, explain_ineffective
+from adaptcl.config.files import over_preset, read_toml
 from adaptcl.config.grid import has_several, strategy_names
 from adaptcl.custom import custom_function
 from adaptcl.errors import SettingError
@@ -47,7 +47,7 @@ def requested_configs(options: argparse.Namespace, *, seeds: bool = False) -> li
     """Make a configuration for each strategy and, if `seeds` allows several, for each seed."""
     values = requested_values(options)
     strategies = strategy_names(values)
-    known = config.all_settings({**values, "strategy": ",".join(strategies)})
+    known = all_settings({**values, "strategy": ",".join(strategies)})
     _refuse_lists(values, known)
     chosen = values.get("seed", known["seed"].default)
     if not isinstance(chosen, list | tuple):
@@ -57,7 +57,7 @@ def requested_configs(options: argparse.Namespace, *, seeds: bool = False) -> li
     elif len(set(chosen)) < len(chosen):
         raise SettingError("seed names the same seed twice.")
     return [
-        config.configure({**values, "strategy": name, "seed": seed}, known)
+        configure({**values, "strategy": name, "seed": seed}, known)
         for seed in chosen
         for name in strategies
     ]
@@ -72,8 +72,8 @@ def ineffective_settings(options: argparse.Namespace, configs: Sequence[Config])
 def requested_values(options: argparse.Namespace) -> dict[str, Any]:
     """Gather raw values from the preset, the file and the flags; later ones win."""
     if options.file:
-        return config.read_toml(Path(options.file), options.preset, options.flags)
-    return config.over_preset(options.preset, options.flags)
+        return read_toml(Path(options.file), options.preset, options.flags)
+    return over_preset(options.preset, options.flags)
 
 
 def _refuse_lists(values: dict[str, Any], known: Mapping[str, Setting]) -> None:

@@ -8,7 +8,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from adaptcl import config
 from adaptcl.cli import network
 from adaptcl.cli.compare import named_runs, picture_options, show_runs_in_place, start_page
 from adaptcl.cli.job_commands import (
@@ -18,7 +17,7 @@ from adaptcl.cli.job_commands import (
     unfinished,
 )
 from adaptcl.cli.requested_runs import named_listeners
-from adaptcl.config.config import FROM_PYTHON
+from adaptcl.config.config import FROM_PYTHON, configure
 from adaptcl.errors import RunFolderError, SettingError
 from adaptcl.events import Listener
 from adaptcl.report.progress import Progress, ended_by
@@ -92,7 +91,7 @@ def _go_on(
         network.resume_server(list(left), trackers, listeners)
         return
     for path, settings in left.items():
-        chosen = config.configure(settings)
+        chosen = configure(settings)
         workload = load_with_progress(chosen)
         with (
             saying_how_to_resume(paths),

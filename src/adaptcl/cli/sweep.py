@@ -15,7 +15,7 @@ from adaptcl.cli import say
 from adaptcl.cli.compare import picture_options, show_the_others, start_page
 from adaptcl.cli.job_commands import session_of, unfinished, workload_loader
 from adaptcl.cli.requested_runs import named_listeners, requested_values
-from adaptcl.config import Config
+from adaptcl.config.config import Config
 from adaptcl.config.grid import expand_grid
 from adaptcl.errors import SettingError
 from adaptcl.events import Listener

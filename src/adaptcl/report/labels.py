@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from adaptcl.config import JobSettings
 from adaptcl.config.config import SHARED_GROUPS
 from adaptcl.config.effects import CONDITIONS, WHERE_COMPUTED, has_effect
+from adaptcl.config.job import JobSettings
 from adaptcl.engines.environment import EnvironmentSettings
 from adaptcl.report.saved_run import Run
 from adaptcl.settings import declared

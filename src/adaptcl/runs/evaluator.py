@@ -20,7 +20,7 @@ from typing import Protocol
 
 import torch
 
-from adaptcl.config import Config
+from adaptcl.config.config import Config
 from adaptcl.engines.loop import Evaluator
 from adaptcl.errors import SettingError
 from adaptcl.runs.workload import Workload

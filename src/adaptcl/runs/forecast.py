@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from adaptcl.codecs.codec import Codecs
-from adaptcl.config import Config
+from adaptcl.config.config import Config
 from adaptcl.custom import note_custom_code
 from adaptcl.engines.clock_summary import describe_clock, lopsided, whole_updates
 from adaptcl.engines.environment import Environment

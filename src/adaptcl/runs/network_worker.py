@@ -9,7 +9,7 @@ from pathlib import Path
 
 from adaptcl import models
 from adaptcl.codecs import CODECS, codec_class, codecs
-from adaptcl.config import JobSettings
+from adaptcl.config.job import JobSettings
 from adaptcl.engines.network.invitation import (
     Invitation,
     MismatchError,

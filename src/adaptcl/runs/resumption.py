@@ -21,7 +21,7 @@ from typing import Any
 
 from torch import nn
 
-from adaptcl.config import Config
+from adaptcl.config.config import Config
 from adaptcl.config.effects import WHERE_COMPUTED
 from adaptcl.data.samples import checksums
 from adaptcl.errors import RunFolderError

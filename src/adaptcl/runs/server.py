@@ -14,7 +14,8 @@ from typing import Any
 
 from adaptcl.codecs import codec_class
 from adaptcl.codecs.codec import Codecs
-from adaptcl.config import Config, JobSettings, configure
+from adaptcl.config.config import Config, configure
+from adaptcl.config.job import JobSettings
 from adaptcl.custom import note_custom_code
 from adaptcl.data.description import BY_WORKERS, Inputs
 from adaptcl.engines.network.invitation import Invitation, fingerprint, objective_in_words, outline

@@ -14,8 +14,7 @@ from typing import Any
 
 import torch
 
-from adaptcl.config import Config
-from adaptcl.config.config import FROM_PYTHON
+from adaptcl.config.config import FROM_PYTHON, Config
 from adaptcl.custom import note_custom_code
 from adaptcl.engines.listeners import Listeners
 from adaptcl.engines.loop import Loop, Transport

@@ -7,7 +7,7 @@ import os
 import torch
 
 from adaptcl.codecs.codec import Codecs
-from adaptcl.config import Config
+from adaptcl.config.config import Config
 from adaptcl.custom import note_custom_code
 from adaptcl.data import missing_classes
 from adaptcl.engines.clock_summary import describe_clock, lopsided, whole_updates

@@ -11,7 +11,7 @@ from collections.abc import Hashable
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 
-from adaptcl.config import Config
+from adaptcl.config.config import Config
 from adaptcl.pruning import ServerView, prune, server_order
 from adaptcl.runs.files.run_files import read_settings
 from adaptcl.runs.workload import Workload

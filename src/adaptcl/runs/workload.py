@@ -16,8 +16,8 @@ import torch
 from torch import nn
 
 from adaptcl import models
-from adaptcl.config import JobSettings
 from adaptcl.config.config import FROM_PYTHON
+from adaptcl.config.job import JobSettings
 from adaptcl.data import OnProgress, Samples, as_samples, load, partition, silent
 from adaptcl.data.columns import TargetKind
 from adaptcl.data.convert import Collate, begins_a_data_set

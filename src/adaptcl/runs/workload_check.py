@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from adaptcl.config import Config
+from adaptcl.config.config import Config
 from adaptcl.data import Samples
 from adaptcl.data.columns import listed
 from adaptcl.data.samples import extremes

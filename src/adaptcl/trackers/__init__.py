@@ -11,7 +11,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Protocol
 
-from adaptcl.config import Config
+from adaptcl.config.config import Config
 from adaptcl.errors import SettingError
 from adaptcl.events import Event
 from adaptcl.trackers.tracked_run import TrackedRun

@@ -20,8 +20,7 @@ from typing import Any
 import pytest
 import torch
 
-from adaptcl import config
-from adaptcl.config import Config
+from adaptcl.config.config import Config, configure
 from adaptcl.errors import AdaptCLError
 from adaptcl.events import Event, WorkerLost
 from adaptcl.runs.result import FinishedRun
@@ -152,7 +151,7 @@ class Site:
         return self._relays[-1]
 
     def settings(self, **others: Any) -> Config:
-        return config.configure({**SMALL, **others})
+        return configure({**SMALL, **others})
 
     def undisturbed(self, chosen: Config) -> FinishedRun:
         """What comes of a run in which nothing goes wrong."""
