@@ -18,9 +18,10 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from adaptcl.report.figures import figure_style, image_of, legend_below
+from adaptcl.report.figures.drawing import figure_style, legend_below
 from adaptcl.report.figures.palette import DASHES, FAINT, Look, looks
 from adaptcl.report.figures.panels import slow_to_fast
+from adaptcl.report.figures.pictures import image_of
 from adaptcl.storage import written_whole
 from paper.experiment import Part
 from paper.outcomes import RowOutcome, find_outcome

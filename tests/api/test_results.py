@@ -14,7 +14,7 @@ from torch import nn
 import adaptcl
 from adaptcl.errors import AdaptCLError, SettingError
 from adaptcl.events import Event, RoundFinished
-from adaptcl.report.figures import image_of
+from adaptcl.report.figures.pictures import image_of
 from tests.runs.small_runs import CutOffError, clouds, cut_off_after
 
 TRAIN, TEST = clouds(120), clouds(60, 1)

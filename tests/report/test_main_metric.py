@@ -13,7 +13,7 @@ from adaptcl.events import RunStarted
 from adaptcl.records import RoundRecord
 from adaptcl.report.comparison import compare
 from adaptcl.report.csv_file import comparison_records
-from adaptcl.report.figures import draw
+from adaptcl.report.figures.drawing import draw
 from adaptcl.report.progress import finished_line, round_line
 from adaptcl.report.saved_run import Run
 from adaptcl.report.table import comparison_table

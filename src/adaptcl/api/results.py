@@ -22,7 +22,8 @@ from adaptcl.records import RoundRecord
 from adaptcl.report.comparison import Comparison
 from adaptcl.report.comparison import compare as compare_runs
 from adaptcl.report.csv_file import comparison_records
-from adaptcl.report.figures import PictureOptions, compose_figures, draw, image_of
+from adaptcl.report.figures.drawing import compose_figures, draw
+from adaptcl.report.figures.pictures import PictureOptions, image_of
 from adaptcl.report.live_display import in_notebook
 from adaptcl.report.progress import Progress
 from adaptcl.report.saved_run import Run, by_strategy, model_name, read_run

@@ -26,7 +26,7 @@ from adaptcl.data.convert import Collate
 from adaptcl.errors import SettingError, describe_type, warn_user
 from adaptcl.events import Event, Listener, Warned
 from adaptcl.records import RoundRecord, Summary
-from adaptcl.report.figures import PictureOptions
+from adaptcl.report.figures.pictures import PictureOptions
 from adaptcl.report.table import forecast_table
 from adaptcl.runs.files.folder import RunFolder
 from adaptcl.runs.files.run_files import is_run_folder, read_delivered, read_finished

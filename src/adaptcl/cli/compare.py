@@ -15,7 +15,8 @@ from adaptcl.page.html import REPORT, write_report, write_reports
 from adaptcl.page.page_server import Watch
 from adaptcl.report.comparison import Comparison, compare
 from adaptcl.report.csv_file import write_comparison
-from adaptcl.report.figures import PictureOptions, draw
+from adaptcl.report.figures.drawing import draw
+from adaptcl.report.figures.pictures import PictureOptions
 from adaptcl.report.labels import distinct_labels
 from adaptcl.report.saved_run import Run, by_strategy, read_run
 from adaptcl.report.table import comparison_table

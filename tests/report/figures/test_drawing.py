@@ -16,9 +16,9 @@ from PIL import Image
 
 from adaptcl.errors import RunFolderError, SettingError
 from adaptcl.report.comparison import compare
-from adaptcl.report.figures import PictureOptions, compose_figures, draw
+from adaptcl.report.figures.drawing import compose_figures, draw
 from adaptcl.report.figures.palette import looks
-from adaptcl.report.figures.pictures import save_pictures
+from adaptcl.report.figures.pictures import PictureOptions, save_pictures
 from adaptcl.report.saved_run import Run
 from adaptcl.strategies import STRATEGIES
 

@@ -30,24 +30,18 @@ class MeanCurve:
         return MeanCurve(tuple(each / x_unit for each in self.x), *map(tuple, values))
 
 
-def metric_over_rounds(group: RunGroup) -> MeanCurve:
-    """The main metric by round, for rounds in which all runs were tested."""
-    return _by_round(group, lambda record: record.main_value)
-
-
-def test_loss(group: RunGroup) -> MeanCurve:
-    """The mean loss on the test data by round."""
-    return _by_round(group, lambda record: record.test_loss)
-
-
-def train_loss(group: RunGroup) -> MeanCurve:
-    """The mean of the losses that the workers had while they trained, by round."""
-    return _by_round(group, lambda record: record.train_loss)
-
-
-def heterogeneity(group: RunGroup) -> MeanCurve:
-    """H by round."""
-    return _by_round(group, lambda record: record.heterogeneity)
+def by_round(group: RunGroup, value_of: Callable[[RoundRecord], float | None]) -> MeanCurve:
+    """A value of the records, for rounds in which all runs have it."""
+    return _at_shared_points(
+        [
+            {
+                record.round: value
+                for record in run.rounds
+                if (value := value_of(record)) is not None and math.isfinite(value)
+            }
+            for run in group.runs
+        ]
+    )
 
 
 def metric_over_time(group: RunGroup) -> MeanCurve:
@@ -74,17 +68,13 @@ def update_times(group: RunGroup) -> dict[int, MeanCurve]:
 
     If a worker has several updates in a round, the last counts.
     """
-    return _by_worker(group, lambda record: {w.worker: w.update_time_s for w in record.workers})
+    return by_worker(group, lambda record: {w.worker: w.update_time_s for w in record.workers})
 
 
-def worker_metrics(group: RunGroup) -> dict[int, MeanCurve]:
-    """The main metric of each worker's tests by round, where workers test."""
-    return _by_worker(group, lambda record: record.worker_values)
-
-
-def _by_worker(
+def by_worker(
     group: RunGroup, values_of: Callable[[RoundRecord], Mapping[int, float]]
 ) -> dict[int, MeanCurve]:
+    """A value of each worker by round, for rounds in which any run has it."""
     found: dict[int, dict[float, list[float]]] = {}
     for run in group.runs:
         for record in run.rounds:
@@ -104,20 +94,6 @@ def last_retention(group: RunGroup) -> dict[int, MeanCurve]:
         for worker, retention in last.items():
             kept.setdefault(worker, []).append(retention)
     return {worker: _mean_curve([0], [values]) for worker, values in kept.items()}
-
-
-def _by_round(group: RunGroup, value_of: Callable[[RoundRecord], float | None]) -> MeanCurve:
-    """A value of the records, for rounds in which all runs have it."""
-    return _at_shared_points(
-        [
-            {
-                record.round: value
-                for record in run.rounds
-                if (value := value_of(record)) is not None and math.isfinite(value)
-            }
-            for run in group.runs
-        ]
-    )
 
 
 def _at_shared_points(runs: Sequence[Points]) -> MeanCurve:

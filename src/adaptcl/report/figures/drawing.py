@@ -22,8 +22,9 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 from adaptcl.errors import RunFolderError
 from adaptcl.report.comparison import Comparison, RunGroup
-from adaptcl.report.figures import curves, panels
+from adaptcl.report.figures import panels
 from adaptcl.report.figures.palette import FAINT, STYLE, Look, looks
+from adaptcl.report.figures.panels import Drawn
 from adaptcl.report.figures.pictures import (
     PictureOptions,
     SavedPictures,
@@ -66,10 +67,10 @@ def compose_figures(comparison: Comparison, *, titles: bool = True) -> dict[str,
     groups = [row.group for row in comparison.rows if any(run.rounds for run in row.group.runs)]
     if not groups:
         raise RunFolderError("There is nothing to draw: none of these runs has finished a round.")
-    chosen = looks([group.first.strategy for group in groups])
+    drawn = list(map(Drawn, groups, looks([group.first.strategy for group in groups])))
     with figure_style():
-        figures = _common_figures(comparison, groups, chosen)
-        for group, look, name in zip(groups, chosen, _file_names(groups), strict=True):
+        figures = _common_figures(comparison, drawn)
+        for (group, look), name in zip(drawn, _file_names(groups), strict=True):
             if group.prunes:
                 figures[f"update-times-{name}"] = _one_panel(
                     f"Update time of each worker: {_title_label(group)}",
@@ -132,31 +133,30 @@ def _most_columns(texts: Sequence[str], letters: float) -> int:
     return 1
 
 
-def _common_figures(
-    comparison: Comparison, groups: Sequence[RunGroup], chosen: Sequence[Look]
-) -> dict[str, Figure]:
+def _common_figures(comparison: Comparison, drawn: Sequence[Drawn]) -> dict[str, Figure]:
     metric = _metric(comparison)
+    groups = [each.group for each in drawn]
     slug = _slug(comparison.measure.name)
     figures = {
-        "overview": _overview(comparison, groups, chosen),
+        "overview": _overview(comparison, drawn),
         f"{slug}-over-rounds": _one_panel(
             f"{metric} over rounds",
-            lambda axes: panels.metric_over_rounds(axes, groups, chosen),
+            lambda axes: panels.metric_over_rounds(axes, drawn),
             groups,
         ),
         f"{slug}-over-time": _one_panel(
             f"{metric} over time",
-            lambda axes: panels.metric_over_time(axes, groups, chosen, comparison),
+            lambda axes: panels.metric_over_time(axes, drawn, comparison),
             groups,
         ),
         "heterogeneity": _one_panel(
             "How unequal the workers' update times are",
-            lambda axes: panels.heterogeneity(axes, groups, chosen),
+            lambda axes: panels.heterogeneity(axes, drawn),
             groups,
         ),
     }
     if any(r.test_loss is not None for group in groups for run in group.runs for r in run.rounds):
-        figures["loss"] = _loss(groups, chosen)
+        figures["loss"] = _loss(drawn)
     if comparison.baselines:
         figures["equal-time"] = _equal_time(comparison)
     if any(record.workers for group in groups for record in group.first.rounds):
@@ -188,15 +188,15 @@ def _one_panel(
     return figure
 
 
-def _loss(groups: Sequence[RunGroup], chosen: Sequence[Look]) -> Figure:
+def _loss(drawn: Sequence[Drawn]) -> Figure:
     """The loss on the test data beside that of training: where they part, models overfit."""
     figure = ShownFigure(figsize=(10.0, 4.4), layout="constrained")
     left, right = figure.subplots(1, 2, sharey=True)
-    panels.loss(left, groups, chosen, curves.test_loss, "test loss")
+    panels.over_rounds(left, drawn, lambda record: record.test_loss, "test loss")
     left.set_title("Loss on the test data")
-    panels.loss(right, groups, chosen, curves.train_loss, "training loss")
+    panels.over_rounds(right, drawn, lambda record: record.train_loss, "training loss")
     right.set_title("Loss while workers train")
-    _say_over_seeds(right, groups)
+    _say_over_seeds(right, [each.group for each in drawn])
     legend_below(figure, left)
     return figure
 
@@ -233,22 +233,21 @@ def _retention(group: RunGroup, look: Look) -> Figure:
     return figure
 
 
-def _overview(comparison: Comparison, groups: Sequence[RunGroup], chosen: Sequence[Look]) -> Figure:
+def _overview(comparison: Comparison, drawn: Sequence[Drawn]) -> Figure:
     """Four panels in a row; those of single workers show the run that adapts."""
-    pruning = [place for place, group in enumerate(groups) if group.prunes]
-    adapting = (p for p in pruning if any(run.adapts for run in groups[p].runs))
-    place = next(adapting, (pruning or [0])[0])
-    group, look = groups[place], chosen[place]
+    pruning = [each for each in drawn if each.group.prunes]
+    adapting = [each for each in pruning if any(run.adapts for run in each.group.runs)]
+    group, look = (adapting or pruning or drawn)[0]
     spaced = ConstrainedLayoutEngine(w_pad=0.12, h_pad=0.06)
     figure = ShownFigure(figsize=(15.0, 4.2), layout=spaced)
     first, second, third, fourth = figure.subplots(1, 4)
-    panels.metric_over_time(first, groups, chosen, comparison)
+    panels.metric_over_time(first, drawn, comparison)
     first.set_title(f"{_metric(comparison)} over time")
     panels.update_times(second, group)
     second.set_title("Update time of each worker")
     if second.lines:
         second.legend(loc="best", handlelength=1.2)
-    panels.heterogeneity(third, groups, chosen)
+    panels.heterogeneity(third, drawn)
     third.set_title("Heterogeneity over rounds")
     panels.retention(fourth, group, look)
     fourth.set_title("Retention by worker")
@@ -256,7 +255,7 @@ def _overview(comparison: Comparison, groups: Sequence[RunGroup], chosen: Sequen
     for axes in (second, fourth):
         _say_below(axes, _title_label(group), room)
     for axes in (first, third):
-        _say_below(axes, _over_seeds(groups), room)
+        _say_below(axes, _over_seeds([each.group for each in drawn]), room)
     legend_below(figure, first)
     return figure
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from statistics import fmean
-from typing import Any
+from typing import Any, NamedTuple
 
 import matplotlib
 import numpy as np
@@ -12,6 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
+from adaptcl.records import RoundRecord
 from adaptcl.report.comparison import Comparison, ComparisonRow, RunGroup, interval
 from adaptcl.report.figures import curves
 from adaptcl.report.figures.curves import MeanCurve
@@ -32,45 +33,49 @@ _MARK: dict[str, Any] = {"color": FAINT, "linewidth": 1.0, "linestyle": (0, (4, 
 _SEEN = 0.005  # retentions that differ by less read the same
 
 
-def metric_over_rounds(axes: Axes, groups: Sequence[RunGroup], looks: Sequence[Look]) -> None:
-    """The main metric of each group of runs by round."""
-    measure = groups[0].first.measure
-    for place, (group, look) in enumerate(zip(groups, looks, strict=True)):
-        curve = curves.metric_over_rounds(group).scaled(1, metric_quantity(measure).scale)
-        _line(axes, curve, group, look, place)
-    axes.set(xlabel="round", ylabel=axis_label(measure))
-    axes.xaxis.set_major_locator(_whole_numbers())
+class Drawn(NamedTuple):
+    """A group of runs, and how it is drawn in every figure."""
+
+    group: RunGroup
+    look: Look
 
 
-def loss(
+def over_rounds(
     axes: Axes,
-    groups: Sequence[RunGroup],
-    looks: Sequence[Look],
-    curve_of: Callable[[RunGroup], MeanCurve],
-    name: str,
-) -> None:
-    """A loss of each group of runs by round."""
-    for place, (group, look) in enumerate(zip(groups, looks, strict=True)):
-        _line(axes, curve_of(group), group, look, place)
-    axes.set(xlabel="round", ylabel=name)
-    axes.xaxis.set_major_locator(_whole_numbers())
+    drawn: Sequence[Drawn],
+    value_of: Callable[[RoundRecord], float | None],
+    label: str,
+    scale: float = 1.0,
+) -> list[Line2D]:
+    """A value of each group of runs by round."""
+    lines = [
+        _line(axes, curves.by_round(each.group, value_of).scaled(1, scale), each, place)
+        for place, each in enumerate(drawn)
+    ]
+    _round_axis(axes, label)
+    return lines
 
 
-def metric_over_time(
-    axes: Axes, groups: Sequence[RunGroup], looks: Sequence[Look], comparison: Comparison
-) -> None:
+def metric_over_rounds(axes: Axes, drawn: Sequence[Drawn]) -> None:
+    measure = drawn[0].group.first.measure
+    scale = metric_quantity(measure).scale
+    over_rounds(axes, drawn, lambda record: record.main_value, axis_label(measure), scale)
+
+
+def metric_over_time(axes: Axes, drawn: Sequence[Drawn], comparison: Comparison) -> None:
     """The main metric of each group of runs by time, and what they are compared by."""
     scale = metric_quantity(comparison.measure).scale
-    runs = [run for group in groups for run in group.runs]
+    runs = [run for each in drawn for run in each.group.runs]
     unit = duration_unit(*(run.rounds[-1].virtual_time_s for run in runs if run.rounds))
-    drawn = [curves.metric_over_time(group).scaled(unit.scale, scale) for group in groups]
-    for place, (curve, group, look) in enumerate(zip(drawn, groups, looks, strict=True)):
-        _line(axes, curve, group, look, place)
+    found = [curves.metric_over_time(each.group).scaled(unit.scale, scale) for each in drawn]
+    for place, (curve, each) in enumerate(zip(found, drawn, strict=True)):
+        _line(axes, curve, each, place)
+        look = each.look
         axes.plot(curve.x[-1:], curve.mean[-1:], look.marker, color=look.colour, markersize=7)
     name = axis_label(comparison.measure)
     axes.set(xlabel=f"{clock_of(runs)} ({unit.unit.strip()})", ylabel=name)
     axes.set_xlim(left=0)
-    _leave_out_the_beginning(axes, drawn)
+    _leave_out_the_beginning(axes, found)
     if comparison.at_time_s is not None:
         axes.axvline(comparison.at_time_s / unit.scale, **_MARK)
     if comparison.target_value is not None:
@@ -78,12 +83,12 @@ def metric_over_time(
         axes.axhline(comparison.target_value / scale, label=label, **_MARK)
 
 
-def _leave_out_the_beginning(axes: Axes, drawn: Sequence[MeanCurve]) -> None:
+def _leave_out_the_beginning(axes: Axes, found: Sequence[MeanCurve]) -> None:
     """Show where methods part; at first all climb alike, and that would fill the axis."""
-    begin = _BEGINNING * min((curve.x[-1] for curve in drawn if curve.x), default=0.0)
+    begin = _BEGINNING * min((curve.x[-1] for curve in found if curve.x), default=0.0)
     values = [
         value
-        for curve in drawn
+        for curve in found
         for x, low, high in zip(curve.x, curve.low, curve.high, strict=True)
         for value in (low, high)
         if x >= begin
@@ -112,15 +117,12 @@ def time_to_target(
     axes.set_xlim(left=0)
 
 
-def heterogeneity(axes: Axes, groups: Sequence[RunGroup], looks: Sequence[Look]) -> None:
-    """H of each group of runs by round: 0 if all workers take equally long."""
-    for place, (group, look) in enumerate(zip(groups, looks, strict=True)):
-        line = _line(axes, curves.heterogeneity(group), group, look, place)
+def heterogeneity(axes: Axes, drawn: Sequence[Drawn]) -> None:
+    lines = over_rounds(axes, drawn, lambda record: record.heterogeneity, "heterogeneity H")
+    for place, line in enumerate(lines):
         # Runs that do not adapt have the same H: a wider line shows beside the one above it.
-        line.set_linewidth(2.0 + 3.0 * (len(groups) - 1 - place) / len(groups))
-    axes.set(xlabel="round", ylabel="heterogeneity H")
+        line.set_linewidth(2.0 + 3.0 * (len(lines) - 1 - place) / len(lines))
     axes.set_ylim(bottom=0)
-    axes.xaxis.set_major_locator(_whole_numbers())
 
 
 def update_times(axes: Axes, group: RunGroup) -> None:
@@ -142,16 +144,15 @@ def update_times(axes: Axes, group: RunGroup) -> None:
             zorder=3 if fastest else 2,
             label=_worker_label(place, len(order), worker, times[worker].x[0], begin),
         )
-    axes.set(xlabel="round", ylabel=f"update time ({unit.unit.strip()})")
+    _round_axis(axes, f"update time ({unit.unit.strip()})")
     axes.set_ylim(bottom=0)
-    axes.xaxis.set_major_locator(_whole_numbers())
 
 
 def worker_metrics(axes: Axes, group: RunGroup, look: Look) -> None:
     """The main metric of each worker's tests by round, and the mean over workers."""
     measure = group.first.measure
     scale = metric_quantity(measure).scale
-    found = curves.worker_metrics(group)
+    found = curves.by_worker(group, lambda record: record.worker_values)
     if len(found) > _DRAWN_WORKERS:
         _bands(axes, list(found.values()), scale)
     else:
@@ -159,10 +160,9 @@ def worker_metrics(axes: Axes, group: RunGroup, look: Look) -> None:
             curve = found[worker].scaled(1, scale)
             label = "each worker" if place == 0 else "_"
             axes.plot(curve.x, curve.mean, color=FAINT, linewidth=1.0, label=label)
-    merged = curves.metric_over_rounds(group).scaled(1, scale)
+    merged = curves.by_round(group, lambda record: record.main_value).scaled(1, scale)
     axes.plot(merged.x, merged.mean, color=look.colour, linewidth=3.0, label="all workers together")
-    axes.set(xlabel="round", ylabel=axis_label(measure))
-    axes.xaxis.set_major_locator(_whole_numbers())
+    _round_axis(axes, axis_label(measure))
 
 
 def retention(axes: Axes, group: RunGroup, look: Look) -> None:
@@ -267,6 +267,11 @@ def _bands(axes: Axes, found: Sequence[MeanCurve], scale: float) -> None:
     axes.plot(numbers, medians, color=INK, linewidth=3.0, label="median")
 
 
+def _round_axis(axes: Axes, label: str) -> None:
+    axes.set(xlabel="round", ylabel=label)
+    axes.xaxis.set_major_locator(_whole_numbers())
+
+
 def _whole_numbers() -> MaxNLocator:
     return MaxNLocator(integer=True, steps=[1, 2, 5, 10])
 
@@ -276,8 +281,9 @@ def slow_to_fast(share: float) -> tuple[float, float, float, float]:
     return matplotlib.colormaps["plasma"](0.82 - 0.70 * share)
 
 
-def _line(axes: Axes, curve: MeanCurve, group: RunGroup, look: Look, place: int = 0) -> Line2D:
+def _line(axes: Axes, curve: MeanCurve, drawn: Drawn, place: int) -> Line2D:
     """The line of a group; each begins its marks at another point, so that none hides another."""
+    group, look = drawn
     (line,) = axes.plot(curve.x, curve.mean, color=look.colour, label=group.label)
     look.dash(line)
     every = max(1, len(curve.x) // _MARKED_POINTS)
