@@ -16,9 +16,8 @@ from pathlib import Path
 import adaptcl
 from adaptcl import models
 from adaptcl.events import Event
-from adaptcl.page.follow import FollowedRuns
-from adaptcl.page.html import REPORT, write_report
-from adaptcl.page.page_server import LOOK_EVERY_S, View
+from adaptcl.page.report import REPORT, write_report
+from adaptcl.page.watch import LOOK_EVERY_S, FollowedRuns, View
 from adaptcl.report.saved_run import read_run
 from adaptcl.runs.files.run_files import SUB_MODELS
 from adaptcl.runs.files.status_file import StatusFile

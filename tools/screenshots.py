@@ -21,8 +21,8 @@ from pathlib import Path
 from PIL import Image
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from adaptcl.page.html import write_report
-from adaptcl.page.page_server import Watch
+from adaptcl.page.report import write_report
+from adaptcl.page.watch import Watch
 from adaptcl.report.labels import distinct_labels
 from adaptcl.report.saved_run import by_strategy, read_run
 from adaptcl.runs.files.folder import run_folders

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from adaptcl.page.html import json_text, page, write_report
-from adaptcl.page.page_data import MOST_BLOCKS, MOST_WORKERS, page_data
+from adaptcl.page.report import MOST_BLOCKS, MOST_WORKERS, json_text, page, page_data, write_report
 from adaptcl.records import RoundRecord, WorkerRecord
 from adaptcl.report.saved_run import Run, by_strategy, read_run
 

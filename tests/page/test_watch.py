@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from adaptcl.events import RoundFinished, RunStarted
-from adaptcl.page.page_server import Watch
+from adaptcl.page.watch import Watch
 from adaptcl.runs.files.folder import RunFolder
 from adaptcl.runs.files.run_files import read_rounds
 from adaptcl.runs.files.status_file import StatusFile

@@ -17,7 +17,7 @@ from rich.console import Console
 from adaptcl.config.config import FROM_PYTHON
 from adaptcl.errors import AdaptCLError, RunFolderError, SettingError, describe_type
 from adaptcl.events import Listener
-from adaptcl.page.html import write_reports
+from adaptcl.page.report import write_reports
 from adaptcl.records import RoundRecord
 from adaptcl.report.comparison import Comparison
 from adaptcl.report.comparison import compare as compare_runs

@@ -11,8 +11,8 @@ from rich.console import Console
 
 from adaptcl.cli import say
 from adaptcl.errors import RunFolderError
-from adaptcl.page.html import REPORT, write_report, write_reports
-from adaptcl.page.page_server import Watch
+from adaptcl.page.report import REPORT, write_report, write_reports
+from adaptcl.page.watch import Watch
 from adaptcl.report.comparison import Comparison, compare
 from adaptcl.report.csv_file import write_comparison
 from adaptcl.report.figures.drawing import draw

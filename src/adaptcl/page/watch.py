@@ -9,19 +9,25 @@ from __future__ import annotations
 import hmac
 import os
 import secrets
+import shlex
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from ipaddress import ip_address
+from operator import is_not
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 from urllib.parse import parse_qs, urlsplit
 
-from adaptcl.errors import SettingError
-from adaptcl.page.follow import FollowedRuns, Version
-from adaptcl.page.html import page
+from adaptcl.errors import RunFolderError, SettingError
+from adaptcl.page.report import RunView, Widths, json_text, page, shown_together
+from adaptcl.report.labels import distinct_labels
+from adaptcl.report.saved_run import Run, by_strategy, read_run
+from adaptcl.runs.files.run_files import CONFIG, ROUNDS, SUB_MODELS, SUMMARY, run_folders
+from adaptcl.runs.files.status_file import STATUS, is_alive, read_status
 
 LOOK_EVERY_S = 0.5
 _MOST_SHARE = 0.008
@@ -199,3 +205,123 @@ def _is_loopback(host: str) -> bool:
         return ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+# Following runs ---------------------------------------------------------------------------------
+
+Version = tuple[tuple[str, int, int], ...]
+"""Name, size and time of change of each file that the page depends on."""
+_RESULTS = (CONFIG, ROUNDS, SUB_MODELS, SUMMARY)
+
+
+class FollowedRuns:
+    """Run folders, or folders above them, as they are now."""
+
+    def __init__(self, places: Sequence[Path]) -> None:
+        self._places = places
+        self._views: dict[Path, tuple[Version, RunView]] = {}
+        self._shown: list[RunView] = []
+        self._runs: Sequence[Run] = ()
+        self._edition = 0
+        """Counts the changes of `text`."""
+        self.text = json_text(shown_together([], []))
+        """All that the page shows beside how the runs stand, as JSON."""
+        self.running = 0
+        """How many runs go on."""
+
+    def version(self) -> Version:
+        """Differs from the last one when there is something new to show."""
+        found: list[tuple[str, int, int]] = []
+        self.running = 0
+        for folder in self._folders():
+            found += _version(folder / name for name in (*_RESULTS, STATUS))
+            status = read_status(folder)
+            if status is not None:
+                alive = is_alive(status)
+                self.running += alive
+                found.append((f"{folder} alive", int(alive), 0))
+        return tuple(found)
+
+    def news(self) -> str:
+        """How the runs stand, and the number of the `text` that goes with it, as JSON."""
+        return json_text({"edition": self._edition, "live": [_live(run) for run in self._runs]})
+
+    def read(self) -> None:
+        """Bring `text` up to date; a run is read again only if its files have changed."""
+        views = {}
+        for folder in self._folders():
+            version = _version(folder / name for name in _RESULTS)
+            known = self._views.get(folder)
+            try:
+                if known is None or known[0] != version:
+                    known = version, RunView.of(read_run(folder), Widths.read(folder))
+            except RunFolderError:
+                continue  # a run that is just beginning; the next look finds it
+            self._views[folder] = known
+            views[folder] = known[1]
+        found = list(views.values())
+        if len(found) != len(self._shown) or any(map(is_not, found, self._shown)):
+            self._shown, self._edition = found, self._edition + 1
+            self._runs = distinct_labels(by_strategy([view.run for view in found]))
+            together = shown_together(self._runs, [views[run.folder] for run in self._runs])
+            self.text = json_text(together)
+
+    def _folders(self) -> list[Path]:
+        return [folder for place in self._places for folder in run_folders(place, levels=2)]
+
+
+def _version(paths: Iterable[Path]) -> Version:
+    found = []
+    for path in paths:
+        with suppress(OSError):  # it is not there
+            stat = path.stat()
+            found.append((str(path), stat.st_size, stat.st_mtime_ns))
+    return tuple(found)
+
+
+def _live(run: Run) -> dict[str, Any]:
+    """How a run stands. It may have got further since its rounds were read."""
+    status = read_status(run.folder)
+    done = run.rounds[-1].round if run.rounds else 0
+    planned = run.config.get("rounds", 0)
+    if run.summary is not None or (run.folder / SUMMARY).exists():
+        state = "finished"
+    elif status is not None and is_alive(status):
+        state = "running"
+    elif status is None and not run.rounds:
+        state = "pending"
+    else:
+        state = "stopped"
+    status = status or {}
+    done = max(done, status.get("round", 0))
+    return {
+        "label": run.label,
+        "state": state,
+        "round": done,
+        "rounds": status.get("rounds", planned),
+        "left_s": _estimated_seconds_left(status, done) if state == "running" else None,
+        "workers": _states(status.get("workers", [])),
+        "resume": shlex.join(["adaptcl", "resume", str(run.folder)]),
+    }
+
+
+def _estimated_seconds_left(status: dict[str, Any], done: int) -> float | None:
+    """At the pace since the run began or was resumed; None before its first round ends."""
+    try:
+        before = int(status["resumed_after"])
+        elapsed = time.time() - float(status["began_s"])
+        if done <= before:
+            return None
+        return elapsed / (done - before) * (int(status["rounds"]) - done)
+    except (KeyError, TypeError, ValueError):
+        return None
+
+
+def _states(workers: Sequence[Sequence[Any]]) -> list[list[str]]:
+    """Each worker's name and state; of many, how many are in which state."""
+    if len(workers) <= 40:
+        return [[f"worker {worker}", str(state)] for worker, state in workers]
+    counts: dict[str, int] = {}
+    for _, state in workers:
+        counts[str(state)] = counts.get(str(state), 0) + 1
+    return [[str(count), state] for state, count in sorted(counts.items())]

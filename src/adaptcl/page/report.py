@@ -1,14 +1,19 @@
-"""What the page shows of runs, as plain values for JSON, small enough for any run.
+"""The page of some runs as one HTML file. It opens offline, asks no other host and can be mailed.
 
-Curves keep every round up to some thousands. Of the timeline, which has a bar for each worker and
-round, a long run's rounds are added up in blocks: its size does not grow with the run.
+What it shows is small enough for any run: curves keep every round up to some thousands. Of the
+timeline, which has a bar for each worker and round, a long run's rounds are added up in blocks.
+
+Curves are drawn by uPlot (50 kB, MIT licence), which zooms and toggles tens of thousands of points
+without a build step. It and our own script and style are written into the file.
 """
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +24,7 @@ from adaptcl.errors import RunFolderError
 from adaptcl.records import RoundRecord
 from adaptcl.report.comparison import compare
 from adaptcl.report.figures.palette import looks
+from adaptcl.report.labels import distinct_labels
 from adaptcl.report.saved_run import Run
 from adaptcl.report.verdict import verdict
 from adaptcl.report.worker_timeline import (
@@ -29,6 +35,9 @@ from adaptcl.report.worker_timeline import (
     waiting_share,
 )
 from adaptcl.runs.files.run_files import CONFIG, read_sub_models
+from adaptcl.storage import written_whole
+
+REPORT = "report.html"
 
 MOST_WORKERS = 40
 """Workers that the page names one by one; of more it shows an even choice from slow to fast."""
@@ -43,6 +52,50 @@ FIRST_WORKERS = 10
 
 Values = dict[str, Any]
 Bars = Sequence[TimelineBar]
+
+
+def write_report(runs: Sequence[Run], path: Path) -> None:
+    """Write a page about these runs; the same runs give the same bytes."""
+    with written_whole(path) as file:
+        file.write(page(json_text(page_data(runs))).encode("utf-8"))
+
+
+def write_reports(runs: Sequence[Run], folder: Path) -> Path:
+    """Write the page of every run into its folder, and one about all of them above these."""
+    for run in runs:
+        write_report([run], run.folder / REPORT)
+    if len(runs) == 1:
+        return runs[0].folder / REPORT
+    write_report(distinct_labels(runs), folder / REPORT)
+    return folder / REPORT
+
+
+def json_text(data: Values) -> str:
+    return json.dumps(data, separators=(",", ":"), allow_nan=False)
+
+
+def page(data: str) -> str:
+    """The page with its data, script and style in it."""
+    # No text in a run may close the script element that holds it.
+    content = data.replace("<", "\\u003c")
+    parts = {
+        "/*STYLE*/": _asset("uPlot.min.css") + _asset("page.css"),
+        "/*UPLOT*/": _asset("uPlot.iife.min.js"),
+        "/*SCRIPT*/": _asset("page.js"),
+        "/*DATA*/": content,
+    }
+    text = _asset("page.html")
+    for mark, part in parts.items():
+        before, after = text.split(mark)
+        text = before + part + after
+    return text
+
+
+def _asset(name: str) -> str:
+    return (resources.files("adaptcl.page") / "assets" / name).read_text(encoding="utf-8")
+
+
+# What it shows ----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
