@@ -10,9 +10,8 @@ from pathlib import Path
 
 from rich.console import Console
 
-from adaptcl.cli import flags
-from adaptcl.cli.flags import Parser
 from adaptcl.cli.main import answer
+from adaptcl.cli.setting_flags import Parser, whole_number
 from adaptcl.errors import SettingError
 from adaptcl.training.devices import PRECISIONS
 from benchmarks import BENCHMARKS, Benchmark
@@ -34,7 +33,7 @@ def _parser() -> Parser:
         one = actions.add_parser(each.name, help=each.summary, description=each.summary)
         one.set_defaults(command=lambda options, each=each: _measure(each, options))
         one.add_argument("--device", default="cpu", help="as PyTorch names it [cpu]")
-        one.add_argument("--repeats", type=flags.whole_number, default=0, help="repeats to measure")
+        one.add_argument("--repeats", type=whole_number, default=0, help="repeats to measure")
         one.add_argument("--out", metavar="FILE", help="write all measurements as JSON")
         for group in each.options:
             _OPTION_GROUPS[group](one)
@@ -69,7 +68,7 @@ def _add_precision(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_rounds(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--rounds", type=flags.whole_number, default=0, help="rounds to run")
+    parser.add_argument("--rounds", type=whole_number, default=0, help="rounds to run")
 
 
 def _add_job(parser: argparse.ArgumentParser) -> None:

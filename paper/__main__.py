@@ -11,9 +11,8 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from adaptcl.cli import flags
-from adaptcl.cli.flags import Parser
 from adaptcl.cli.main import answer
+from adaptcl.cli.setting_flags import Parser, seconds, whole_number
 from adaptcl.errors import AdaptCLError, SettingError
 from adaptcl.report.wording import number_of
 from adaptcl.training.devices import PRECISIONS
@@ -80,25 +79,25 @@ def _add_run_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seeds", help="only these, with commas between (default: all)")
     parser.add_argument(
         "--rounds",
-        type=flags.whole_number,
+        type=whole_number,
         help="cut runs short to try things out; answers nothing",
     )
     parser.add_argument(
         "--most-urgent",
-        type=flags.whole_number,
+        type=whole_number,
         metavar="N",
         help="only runs of priority N and below (1 is the main claims)",
     )
     parser.add_argument(
         "--time-limit",
-        type=flags.seconds,
+        type=seconds,
         default=math.inf,
         metavar="SECONDS",
         help="begin nothing that would take longer; stop what does (default: none)",
     )
     parser.add_argument(
         "--side-by-side",
-        type=flags.whole_number,
+        type=whole_number,
         default=1,
         metavar="N",
         help="runs at the same time [1]",
@@ -108,7 +107,7 @@ def _add_run_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--checkpoint-every",
-        type=flags.whole_number,
+        type=whole_number,
         default=50,
         metavar="N",
         help="rounds from one checkpoint to the next [%(default)s]",

@@ -174,8 +174,8 @@ def test_the_command_makes_runs_longer(command: Command, tmp_path: Path) -> None
     assert "longer/adaptcl is finished already." in command("resume", "longer", "--rounds", "4")[1]
     assert command("resume", "longer/adaptcl", "--rounds", "3") == (
         2, "",
-        "adaptcl: rounds is 3, but longer/adaptcl was begun with 4; a run can only be made "
-        "longer.\n",
+        "adaptcl: The run was begun with other settings: rounds was 4 and is 3 now; put it back, "
+        "or choose another folder.\n",
     )  # fmt: skip
 
 

@@ -13,8 +13,7 @@ from adaptcl.cli.main import main
 from adaptcl.errors import SettingError
 from adaptcl.events import Event, RoundFinished, RunFinished, RunStarted
 from adaptcl.records import RoundRecord, WorkerRecord, summarise
-from adaptcl.trackers import open_trackers
-from adaptcl.trackers.tracked_run import TrackedRun
+from adaptcl.trackers import TrackedRun, round_metrics, tracker_class, tracking
 from tests.runs.small_runs import small_run
 
 
@@ -58,7 +57,7 @@ def run(tmp_path: Path) -> TrackedRun:
 
 
 def report(name: str, run: TrackedRun, first: int, last: int, *, ends: bool) -> None:
-    (tracker,) = open_trackers([name], run)
+    tracker = tracker_class(name)(run)
     try:
         for event in happenings(first, last, ends=ends):
             tracker(event)
@@ -151,14 +150,12 @@ def wandb_records(path: Path) -> Iterator[Any]:
             yield record
 
 
-def test_an_unknown_tracker_is_refused(run: TrackedRun) -> None:
+def test_an_unknown_tracker_is_refused() -> None:
     with pytest.raises(SettingError, match="There is no tracker 'tensorbord'; there are"):
-        open_trackers(["tensorbord"], run)
+        tracking(["tensorbord"])
 
 
 def test_a_run_of_very_many_workers_has_no_curve_for_each(run: TrackedRun) -> None:
-    from adaptcl.trackers.tracked_run import round_metrics
-
     crowd = tuple(replace(record(1).workers[0], worker=number) for number in range(101))
     assert not any("worker_" in name for name in round_metrics(replace(record(1), workers=crowd)))
 

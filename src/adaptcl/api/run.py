@@ -25,19 +25,19 @@ from adaptcl.custom import import_name
 from adaptcl.data.convert import Collate
 from adaptcl.errors import SettingError, describe_type, warn_user
 from adaptcl.events import Event, Listener, Warned
-from adaptcl.records import RoundRecord, Summary
 from adaptcl.report.figures.pictures import PictureOptions
 from adaptcl.report.table import forecast_table
 from adaptcl.runs.files.folder import RunFolder
 from adaptcl.runs.files.run_files import is_run_folder, read_delivered, read_finished
 from adaptcl.runs.forecast import Forecast, forecast_workload
+from adaptcl.runs.in_folder import is_finished, run_in_folder
 from adaptcl.runs.result import FailedRun, noting_failure
-from adaptcl.runs.resumption import asks_for_more_rounds, recognise
+from adaptcl.runs.resumption import recognise
 from adaptcl.runs.session import run_session
 from adaptcl.runs.simulated_session import simulated_session
 from adaptcl.runs.training_profile import with_profile_of
 from adaptcl.runs.workload import Workload, datasets_by_worker, workload_from_python
-from adaptcl.trackers import refuse_untracked, tracked, tracker_names
+from adaptcl.trackers import tracking
 from adaptcl.training.objectives.objective import Objective, custom_objective, with_main
 from adaptcl.units.tracing.trace import uncompiled
 
@@ -102,25 +102,21 @@ def run(
     """
     pictures = PictureOptions.parse(figures)
     path = None if out is None else Path(out)
-    trackers = tracker_names(track)
+    trackers = tracking(track)
     config, workload = prepare(model, train, test, preset, settings, loss, metrics, collate)
     with with_progress(progress, listeners) as told:
         heard = [_as_warning, *told]
         if path is None:
-            refuse_untracked(trackers)
+            if track:
+                raise SettingError("track needs a folder for the run; give one by out=.")
             return Result.of(run_session(simulated_session(config, workload), None, heard))
         config = config.with_absolute_paths()
-        goes_on = resume and is_run_folder(path)
-        if goes_on:
+        if resume and is_run_folder(path):
             config = with_profile_of(path, config)
-            finished = None if asks_for_more_rounds(path, config) else read_finished(path)
-            if finished is not None:
-                return _finished(path, config, workload, *finished)
+            if is_finished(path, config.values()):
+                return _finished(path, config, workload)
         session = simulated_session(config, workload)
-        settled = session.config
-        folder = RunFolder.open(path) if goes_on else RunFolder.create(path, settled.to_toml())
-        with tracked(trackers, path, settled) as tracking:
-            result = Result.of(run_session(session, folder, [*heard, *tracking]))
+        result = Result.of(run_in_folder(session, path, heard, trackers, resume=resume))
     show_in_folder([result], path, pictures)
     return result
 
@@ -173,21 +169,16 @@ def _copied(model: nn.Module) -> nn.Module:
     return copied
 
 
-def _finished(
-    path: Path,
-    config: Config,
-    workload: Workload,
-    summary: Summary,
-    rounds: tuple[RoundRecord, ...],
-) -> Result:
+def _finished(path: Path, config: Config, workload: Workload) -> Result:
     """The result of a run that is finished already."""
+    finished = read_finished(path)
+    assert finished is not None
     with closing(RunFolder.open(path)) as folder:
         recognise(folder, config, workload)
     state, inputs, sub_models = read_delivered(path)
     workload.model.load_state_dict(state)
     trained, objective = workload.model.eval(), workload.objective
-    settings = config.values()
-    return Result(summary, rounds, trained, sub_models, path, inputs, objective, settings)
+    return Result(*finished, trained, sub_models, path, inputs, objective, config.values())
 
 
 def _with_tests(config: Config, test: Any) -> Config:

@@ -1,7 +1,7 @@
-"""The command line, one file a command.
+"""The command line.
 
-`main.py` and `parser.py` understand a command line without importing PyTorch. The module of a
-command is imported when the command runs.
+A setting's flag comes from its `setting(...)` declaration (`setting_flags.py`). All other flags are
+in `parser.py`. Both do without PyTorch: the module of a command is imported when the command runs.
 """
 
 from __future__ import annotations

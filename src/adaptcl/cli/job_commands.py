@@ -1,43 +1,48 @@
-"""The commands that take a job: `adaptcl run`, `forecast` and `describe`."""
+"""The commands that take a job: `adaptcl run`, `sweep`, `forecast` and `describe`."""
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
 import shlex
-from collections.abc import Callable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
 from adaptcl.cli import doing, say
 from adaptcl.cli.compare import picture_options, show_the_others, start_page
-from adaptcl.cli.requested_runs import (
-    ineffective_settings,
-    named_listeners,
-    requested_configs,
-    requested_runs,
-)
-from adaptcl.config.config import Config
+from adaptcl.config.config import Config, all_settings, configure
+from adaptcl.config.effects import changed_settings, explain_ineffective
+from adaptcl.config.files import over_preset, read_toml
+from adaptcl.config.grid import expand_grid, has_several, strategy_names
+from adaptcl.custom import custom_function
+from adaptcl.errors import SettingError
 from adaptcl.events import Listener
 from adaptcl.report.progress import Progress, bar
 from adaptcl.report.table import forecast_table
 from adaptcl.runs.files.folder import RunFolder
-from adaptcl.runs.files.run_files import SUMMARY, is_run_folder
+from adaptcl.runs.files.run_files import FIGURES, SUMMARY, folders_below, is_run_folder
 from adaptcl.runs.forecast import forecast_workload
+from adaptcl.runs.in_folder import is_finished, run_in_folder
 from adaptcl.runs.result import FailedRun, noting_failure
-from adaptcl.runs.session import Session, run_session
+from adaptcl.runs.session import Session
 from adaptcl.runs.simulated_session import simulated_session
+from adaptcl.runs.training_profile import with_profile_of
 from adaptcl.runs.workload import Workload, load_workload
-from adaptcl.trackers import tracked, tracker_names
+from adaptcl.settings import Setting, is_custom
+from adaptcl.trackers import tracking
 from adaptcl.units import describe
 
 
 def run_job(options: argparse.Namespace) -> None:
     pictures = picture_options(options)
     asked = requested_runs(options, seeds=True)
-    trackers, listeners = tracker_names(options.track), named_listeners(options.listen)
+    track, listeners = tracking(options.track), named_listeners(options.listen)
     for sentence in asked.ineffective:
         say(sentence)
     load = workload_loader()
@@ -54,12 +59,149 @@ def run_job(options: argparse.Namespace) -> None:
             with (
                 noting_failure(job.strategy, job.seed, path, failed, alone=alone) as count_rounds,
                 Progress() as progress,
-                tracked(trackers, path, each) as tracking,
             ):
-                told: list[Listener] = [progress, *tracking, *listeners, count_rounds]
+                told: list[Listener] = [progress, *listeners, count_rounds]
                 # A session that is over gives back its memory before the next one begins.
-                run_session(sessions.pop(0), RunFolder.open(path), told)
+                run_in_folder(sessions.pop(0), path, told, track, resume=True)
     show_the_others(asked.folders, failed, asked.figures, pictures)
+
+
+def sweep_settings(options: argparse.Namespace) -> None:
+    """Make a run for each combination of listed settings, in a folder named by what sets it apart.
+
+    So the same command goes on where it stopped.
+    """
+    pictures = picture_options(options)
+    track, listeners = tracking(options.track), named_listeners(options.listen)
+    points = expand_grid(requested_values(options))
+    stem = Path(options.file).stem if options.file else "sweep"
+    base = Path(options.out) if options.out else Path("runs") / stem
+    folders = [base / point.name for point in points]
+    if len(set(folders)) < len(folders):
+        raise SettingError("Two runs of this sweep would have the same folder; shorten the values.")
+    again = shlex.join(["adaptcl", "sweep", *filter(None, [options.file]), "--out", str(base)])
+    say(f"{len(points)} runs in {base}; `{again}` goes on with them if they are interrupted.")
+    if options.watch:
+        start_page([base])
+    failed: list[FailedRun] = []
+    load = workload_loader()
+    for place, (point, path) in enumerate(zip(points, folders, strict=True), start=1):
+        config, job = point.config.with_absolute_paths(), point.config.job
+        config = with_profile_of(path, config) if is_run_folder(path) else config
+        alone = len(points) == 1
+        with noting_failure(job.strategy, job.seed, path, failed, alone=alone) as count_rounds:
+            if is_finished(path, config.values()):
+                say(f"{place} of {len(points)}: {path} is finished already")
+                continue
+            say(f"{place} of {len(points)}: {path}")
+            session = session_of(config, load(config))
+            with Progress() as progress:
+                told: list[Listener] = [progress, *listeners, count_rounds]
+                run_in_folder(session, path, told, track, resume=True)
+    show_the_others(folders, failed, base / FIGURES, pictures, again)
+
+
+def forecast_job(options: argparse.Namespace) -> None:
+    configs = requested_configs(options)
+    for sentence in ineffective_settings(options, configs):
+        say(sentence)
+    workload = load_with_progress(configs[0])
+    forecasts = []
+    for each in configs:
+        with doing(f"tracing {each.job.model} and computing the times of {each.job.strategy}"):
+            forecasts.append(forecast_workload(each, workload))
+    print(f"clock: {forecasts[0].clock}")
+    Console().print(forecast_table(forecasts))
+
+
+def describe_job(options: argparse.Namespace) -> None:
+    workload = load_with_progress(requested_configs(options)[0])
+    with doing(f"tracing {options.flags.get('model', 'the model')}"):
+        found = describe(workload.model, workload.samples_to_trace(), workload.fixed)
+    print(found)
+
+
+# What is asked for -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class RequestedRuns:
+    """The runs of one command, each in a new folder."""
+
+    configs: list[Config]
+    folders: list[Path]  # in the same order as `configs`
+    figures: Path
+    ineffective: list[str]  # sentences about settings that have no effect in any of these runs
+
+
+def requested_runs(options: argparse.Namespace, *, seeds: bool = False) -> RequestedRuns:
+    """Find what to run and where to put it; raise an error if there is a run already."""
+    configs = requested_configs(options, seeds=seeds)
+    base = Path(options.out) if options.out else Path("runs") / time.strftime("%Y%m%d-%H%M%S")
+    folders = folders_below(base, [(each.job.strategy, each.job.seed) for each in configs])
+    for path in folders:
+        RunFolder.refuse_unusable(path)
+    if len(folders) > 1 and is_run_folder(base):
+        RunFolder.refuse_unusable(base)
+    return RequestedRuns(configs, folders, base / FIGURES, ineffective_settings(options, configs))
+
+
+def requested_configs(options: argparse.Namespace, *, seeds: bool = False) -> list[Config]:
+    """Make a configuration for each strategy and, if `seeds` allows several, for each seed."""
+    values = requested_values(options)
+    strategies = strategy_names(values)
+    known = all_settings({**values, "strategy": ",".join(strategies)})
+    _refuse_lists(values, known)
+    chosen = values.get("seed", known["seed"].default)
+    if not isinstance(chosen, list | tuple):
+        chosen = [chosen]
+    elif not seeds:
+        raise SettingError("seed names several seeds, which only `adaptcl run` accepts.")
+    elif len(set(chosen)) < len(chosen):
+        raise SettingError("seed names the same seed twice.")
+    return [
+        configure({**values, "strategy": name, "seed": seed}, known)
+        for seed in chosen
+        for name in strategies
+    ]
+
+
+def ineffective_settings(options: argparse.Namespace, configs: Sequence[Config]) -> list[str]:
+    """Write a sentence for each flag, and each change in the file, that has no effect."""
+    in_file = changed_settings(Path(options.file), options.preset) if options.file else []
+    return explain_ineffective(dict.fromkeys([*in_file, *options.flags]), configs)
+
+
+def requested_values(options: argparse.Namespace) -> dict[str, Any]:
+    """Gather raw values from the preset, the file and the flags; later ones win."""
+    if options.file:
+        return read_toml(Path(options.file), options.preset, options.flags)
+    return over_preset(options.preset, options.flags)
+
+
+def _refuse_lists(values: dict[str, Any], known: Mapping[str, Setting]) -> None:
+    """Refuse several values where a run has one, and say which command takes them."""
+    for name, value in values.items():
+        if name in known and name not in ("strategy", "seed") and has_several(known[name], value):
+            raise SettingError(
+                f"{name} is {value!r}, but a run has one value; `adaptcl sweep` makes a run for "
+                "each of several."
+            )
+
+
+def named_listeners(names: str) -> list[Listener]:
+    """Import the listeners of a flag, with commas between."""
+    found: list[Listener] = []
+    for name in filter(None, (each.strip() for each in names.split(","))):
+        if not is_custom(name):
+            raise SettingError(
+                f"--listen is {name!r}, but it must be a function as package.module:function."
+            )
+        found.append(custom_function(name, "a listener", ("event",), "nothing"))
+    return found
+
+
+# Running it ---------------------------------------------------------------------------------------
 
 
 def load_with_progress(chosen: Config) -> Workload:
@@ -113,23 +255,3 @@ def workload_loader() -> Callable[[Config], Workload]:
         return kept[0][1]
 
     return load
-
-
-def forecast_job(options: argparse.Namespace) -> None:
-    configs = requested_configs(options)
-    for sentence in ineffective_settings(options, configs):
-        say(sentence)
-    workload = load_with_progress(configs[0])
-    forecasts = []
-    for each in configs:
-        with doing(f"tracing {each.job.model} and computing the times of {each.job.strategy}"):
-            forecasts.append(forecast_workload(each, workload))
-    print(f"clock: {forecasts[0].clock}")
-    Console().print(forecast_table(forecasts))
-
-
-def describe_job(options: argparse.Namespace) -> None:
-    workload = load_with_progress(requested_configs(options)[0])
-    with doing(f"tracing {options.flags.get('model', 'the model')}"):
-        found = describe(workload.model, workload.samples_to_trace(), workload.fixed)
-    print(found)

@@ -15,8 +15,8 @@ from typing import Any
 
 import tomli_w
 
-from adaptcl.cli.flags import flags_of, shown_value
 from adaptcl.cli.parser import command_line
+from adaptcl.cli.setting_flags import flags_of, shown_value
 from adaptcl.config.catalogue import order_summary, read_catalogue, settings_schema
 from adaptcl.config.files import preset, preset_summary, presets
 from adaptcl.errors import SettingError

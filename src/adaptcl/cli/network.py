@@ -10,34 +10,32 @@ import importlib.util
 import os
 import re
 from collections.abc import Sequence
-from functools import partial
+from dataclasses import fields
 from pathlib import Path
 
 import torch
 
 from adaptcl.cli import say
 from adaptcl.cli.compare import picture_options, show_runs, start_page
-from adaptcl.cli.job_commands import saying_how_to_resume
-from adaptcl.cli.requested_runs import requested_runs
+from adaptcl.cli.job_commands import requested_runs, saying_how_to_resume
 from adaptcl.errors import SettingError
 from adaptcl.events import Listener
 from adaptcl.report.progress import Progress
 from adaptcl.runs.files.run_files import NetworkFile
-from adaptcl.trackers import tracked, tracker_names
+from adaptcl.runs.in_folder import Track
+from adaptcl.trackers import tracking
 
 _HOST_AND_PORT = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^][\s:/@]+):(?P<port>[0-9]{1,5})")
 """An address that contains colons is in brackets."""
 
 
-def resume_server(
-    paths: Sequence[Path], trackers: Sequence[str], listeners: Sequence[Listener]
-) -> None:
+def resume_server(paths: Sequence[Path], track: Track, listeners: Sequence[Listener]) -> None:
     """Continue the unfinished runs of one server, in their order and with the same workers."""
     _need_flower()
     from adaptcl.runs.server import serve_again
 
     with saying_how_to_resume(paths, (BaseException,)), Progress() as progress:
-        serve_again(paths, [progress, *listeners], say, track=partial(tracked, trackers))
+        serve_again(paths, [progress, *listeners], say, track=track)
 
 
 def serve_runs(options: argparse.Namespace) -> None:
@@ -45,7 +43,7 @@ def serve_runs(options: argparse.Namespace) -> None:
     from adaptcl.runs.server import serve
 
     pictures = picture_options(options)
-    trackers = tracker_names(options.track)
+    track = tracking(options.track)
     asked = requested_runs(options)
     for sentence in asked.ineffective:
         say(sentence)
@@ -55,14 +53,7 @@ def serve_runs(options: argparse.Namespace) -> None:
     if options.watch:
         start_page(asked.folders)
     with saying_how_to_resume(asked.folders, (BaseException,)), Progress() as progress:
-        serve(
-            asked.configs,
-            asked.folders,
-            network_file,
-            [progress],
-            say,
-            track=partial(tracked, trackers),
-        )
+        serve(asked.configs, asked.folders, network_file, [progress], say, track=track)
     show_runs(asked.folders, asked.figures, pictures)
 
 
@@ -76,17 +67,7 @@ def work_for_server(options: argparse.Namespace) -> None:
     keys = worker_keys(Path(options.tls))
     connection = ServerConnection(options.server, keys, options.patience, options.silence)
     owner = OwnerChoices(
-        options.data,
-        options.data_dir,
-        options.model,
-        options.device,
-        options.deal,
-        options.codec,
-        options.pruning,
-        options.optimizer,
-        options.schedule,
-        options.objective,
-        options.test_part,
+        **{each.name: getattr(options, each.name) for each in fields(OwnerChoices)}
     )
     memory = Path(options.memory) if options.memory else _state_folder()
     if options.threads is not None:

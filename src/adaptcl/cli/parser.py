@@ -8,7 +8,7 @@ from typing import Any
 
 from adaptcl import __version__
 from adaptcl.cli import doing
-from adaptcl.cli.flags import Parser, duration_s, seconds, whole_number
+from adaptcl.cli.setting_flags import Parser, duration_s, seconds, whole_number
 from adaptcl.config.catalogue import ENVIRONMENT, read_catalogue
 from adaptcl.interrupts import leaving_at_once
 
@@ -66,7 +66,7 @@ def _add_runs(commands: Any) -> None:
     sweep = _command(
         commands,
         "sweep",
-        "sweep.sweep_settings",
+        "job_commands.sweep_settings",
         "make a run for each combination of listed settings",
         "Make a run for each combination of settings. In the file any setting may be a list of",
         "values. Given again, the command goes on where it stopped.",
@@ -193,7 +193,7 @@ def _add_worker(commands: Any) -> None:
     cores = "cores to train on [default all]; divide them among workers that share a machine"
     _add(worker, "--threads N", cores, type=whole_number)
     deal = "use only this worker's part of the data, as a simulation splits it"
-    _add(worker, "--deal", deal, action="store_true")
+    _add(worker, "--deal", deal, dest="dealt", action="store_true")
     _add(
         worker,
         "--test-part",

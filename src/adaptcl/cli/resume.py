@@ -12,34 +12,32 @@ from adaptcl.cli import network
 from adaptcl.cli.compare import named_runs, picture_options, show_runs_in_place, start_page
 from adaptcl.cli.job_commands import (
     load_with_progress,
+    named_listeners,
     saying_how_to_resume,
     session_of,
     unfinished,
 )
-from adaptcl.cli.requested_runs import named_listeners
 from adaptcl.config.config import FROM_PYTHON, configure
 from adaptcl.errors import RunFolderError, SettingError
 from adaptcl.events import Listener
 from adaptcl.report.progress import Progress, ended_by
 from adaptcl.report.saved_run import read_run
-from adaptcl.runs.files.folder import RunFolder
-from adaptcl.runs.files.run_files import NetworkFile, is_network_run, read_marks, read_settings
+from adaptcl.runs.files.run_files import NetworkFile, is_network_run, read_settings
+from adaptcl.runs.in_folder import Track, is_finished, run_in_folder
 from adaptcl.runs.result import reason_of, show_in_full
-from adaptcl.runs.resumption import refuse_other_settings
-from adaptcl.runs.session import run_session
-from adaptcl.trackers import tracked, tracker_names
+from adaptcl.trackers import tracking
 
 
 def resume_runs(options: argparse.Namespace) -> None:
     paths = named_runs(options.runs)
     pictures = picture_options(options)
-    trackers, listeners = tracker_names(options.track), named_listeners(options.listen)
+    track, listeners = tracking(options.track), named_listeners(options.listen)
     if options.watch:
         start_page(paths)
     failed: dict[Path, str] = {}
     for together in _jobs(paths):
         try:
-            _go_on(together, paths, options, trackers, listeners)
+            _go_on(together, paths, options, track, listeners)
         except Exception as error:
             if len(paths) == 1:
                 raise
@@ -68,17 +66,15 @@ def _go_on(
     together: Sequence[Path],
     paths: Sequence[Path],
     options: argparse.Namespace,
-    trackers: Sequence[str],
+    track: Track,
     listeners: Sequence[Listener],
 ) -> None:
     """Continue the runs of one job that are not finished; `paths` are the runs of all jobs."""
     left: dict[Path, dict[str, Any]] = {}
     for path in together:
         summary = read_run(path).summary
-        settings = _settings(path, options.rounds)
-        changed = {name: getattr(options, name) for name in ("learning_rate", "clip_norm")}
-        settings |= {name: value for name, value in changed.items() if value is not None}
-        if summary is not None and not _is_to_go_further(path, settings):
+        settings = _settings(path, options)
+        if summary is not None and is_finished(path, settings):
             print(f"{path} is finished already{ended_by(summary)}.")
         elif FROM_PYTHON in settings.values():
             raise RunFolderError(
@@ -88,43 +84,24 @@ def _go_on(
         else:
             left[path] = settings
     if left and is_network_run(next(iter(left))):
-        network.resume_server(list(left), trackers, listeners)
+        network.resume_server(list(left), track, listeners)
         return
     for path, settings in left.items():
         chosen = configure(settings)
         workload = load_with_progress(chosen)
-        with (
-            saying_how_to_resume(paths),
-            Progress() as progress,
-            tracked(trackers, path, chosen) as tracking,
-        ):
+        with saying_how_to_resume(paths), Progress() as progress:
             session = session_of(chosen, workload)
-            run_session(session, RunFolder.open(path), [progress, *tracking, *listeners])
+            run_in_folder(session, path, [progress, *listeners], track, resume=True)
 
 
-def _settings(path: Path, rounds: int | None) -> dict[str, Any]:
-    """Read the settings of a run and set the number of rounds, if one is asked for."""
+def _settings(path: Path, options: argparse.Namespace) -> dict[str, Any]:
+    """The settings of a run, with those that the command line changes."""
     settings = read_settings(path)
-    if rounds is None:
-        return settings
-    before = settings.get("rounds", rounds)
-    if rounds < before:
+    flags = {name: getattr(options, name) for name in ("rounds", "learning_rate", "clip_norm")}
+    changed = {name: value for name, value in flags.items() if value is not None}
+    if is_network_run(path) and options.rounds not in (None, settings.get("rounds")):
         raise SettingError(
-            f"rounds is {rounds}, but {path} was begun with {before}; a run can only be made "
-            "longer."
+            f"rounds is {options.rounds}, but {path} is a run across a network; only simulated "
+            "runs can be made longer."
         )
-    if rounds > before and is_network_run(path):
-        raise SettingError(
-            f"rounds is {rounds}, but {path} is a run across a network; only simulated runs can be "
-            "made longer."
-        )
-    return {**settings, "rounds": rounds}
-
-
-def _is_to_go_further(path: Path, settings: dict[str, Any]) -> bool:
-    """Say whether a finished run needs more rounds; raise an error for any other change."""
-    begun = read_marks(path)
-    if begun is None:
-        return False
-    refuse_other_settings(begun["settings"], settings)
-    return bool(begun["settings"]["rounds"] < settings["rounds"])
+    return settings | changed

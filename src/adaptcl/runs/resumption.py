@@ -148,11 +148,6 @@ def can_be_extended(folder: Path, strategy: Strategy, name: str) -> bool:
     return not strategy.finished
 
 
-def asks_for_more_rounds(folder: Path, config: Config) -> bool:
-    begun = read_marks(folder)
-    return begun is not None and bool(begun["settings"]["rounds"] < config.job.rounds)
-
-
 def extend_run(folder: RunFolder, config: Config, marks: dict[str, Any]) -> None:
     """Give a run, finished or not, more rounds; an error if it would end differently.
 

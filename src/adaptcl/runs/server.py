@@ -6,7 +6,7 @@ import time
 import tomllib
 import uuid
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -29,6 +29,7 @@ from adaptcl.events import Listener
 from adaptcl.pruning import custom_worker_orders
 from adaptcl.runs.files.folder import RunFolder
 from adaptcl.runs.files.run_files import CONFIG, NETWORK_FILE, NetworkFile, read_described
+from adaptcl.runs.in_folder import Track
 from adaptcl.runs.result import FinishedRun
 from adaptcl.runs.session import Session, run_session
 from adaptcl.runs.workload import Workload, refuse_without_tests, server_workload
@@ -47,8 +48,6 @@ SHARED_SETTINGS = (
 that workers run. All others stay with the server."""
 
 Say = Callable[[str], None]
-Track = Callable[[Path, Config], AbstractContextManager[Sequence[Listener]]]
-"""Makes the trackers of a run, given its folder and its settings."""
 
 
 @dataclass(frozen=True)

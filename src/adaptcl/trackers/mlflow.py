@@ -9,7 +9,7 @@ from mlflow.entities import Metric, Param
 from mlflow.tracking import MlflowClient
 
 from adaptcl.events import Event, RoundFinished, RunFinished, RunStarted
-from adaptcl.trackers.tracked_run import TrackedRun, round_metrics, summary_metrics
+from adaptcl.trackers import TrackedRun, round_metrics, summary_metrics
 
 _EXPERIMENT = "adaptcl"
 _AT_ONCE = 100

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch.utils.tensorboard.writer import SummaryWriter
 
 from adaptcl.events import Event, RoundFinished, RunFinished, RunStarted
-from adaptcl.trackers.tracked_run import TrackedRun, round_metrics, summary_metrics
+from adaptcl.trackers import TrackedRun, round_metrics, summary_metrics
 
 
 class TensorBoardTracker:

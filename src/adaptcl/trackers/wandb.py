@@ -7,7 +7,7 @@ import uuid
 import wandb
 
 from adaptcl.events import Event, RoundFinished, RunFinished, RunStarted
-from adaptcl.trackers.tracked_run import TrackedRun, round_metrics, summary_metrics
+from adaptcl.trackers import TrackedRun, round_metrics, summary_metrics
 
 
 class WandbTracker:

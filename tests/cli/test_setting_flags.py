@@ -8,8 +8,8 @@ from collections.abc import Callable
 import pytest
 
 from adaptcl import __version__
-from adaptcl.cli.flags import COMMON
 from adaptcl.cli.parser import command_line
+from adaptcl.cli.setting_flags import COMMON
 from adaptcl.codecs import CODECS
 from adaptcl.config.config import all_settings
 from adaptcl.config.files import presets
