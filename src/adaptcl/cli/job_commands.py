@@ -150,7 +150,7 @@ def requested_configs(options: argparse.Namespace, *, seeds: bool = False) -> li
     """Make a configuration for each strategy and, if `seeds` allows several, for each seed."""
     values = requested_values(options)
     strategies = strategy_names(values)
-    known = all_settings({**values, "strategy": ",".join(strategies)})
+    known = all_settings(values)
     _refuse_lists(values, known)
     chosen = values.get("seed", known["seed"].default)
     if not isinstance(chosen, list | tuple):

@@ -17,7 +17,13 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from adaptcl.config.catalogue import Catalogue, read_catalogue
-from adaptcl.config.files import DEFAULT_PRESET, preset, presets, read_toml
+from adaptcl.config.files import (
+    DEFAULT_PRESET,
+    named_strategies,
+    preset,
+    presets,
+    read_toml,
+)
 from adaptcl.errors import SettingError
 from adaptcl.settings import Setting, is_custom, parse_seconds
 from adaptcl.suggestions import nearest_setting
@@ -284,11 +290,7 @@ def _custom_settings(
     Flags in `alone` take no word.
     """
     named = _named_classes(words, alone)
-    listed = named.get("strategy", "")
-    listed = ",".join(map(str, listed)) if isinstance(listed, list) else str(listed)
-    named["strategy"] = listed
-    names = [*listed.split(","), named.get("codec")]
-    if not any(is_custom(name.strip()) for name in names if isinstance(name, str)):
+    if not any(map(is_custom, [*named_strategies(named), named.get("codec")])):
         return {}
     from adaptcl.config.config import all_settings  # imports PyTorch, as the class will
 

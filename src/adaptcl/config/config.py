@@ -15,7 +15,7 @@ import tomli_w
 
 from adaptcl import data
 from adaptcl.codecs import CODECS, CodecClass, Codecs, codec_class, codecs
-from adaptcl.config.files import is_section, section
+from adaptcl.config.files import is_section, named_strategies, section
 from adaptcl.config.job import JobSettings
 from adaptcl.custom import import_name
 from adaptcl.engines.environment import EnvironmentSettings
@@ -70,9 +70,8 @@ def unknown_setting(name: str, known: Mapping[str, Setting] | None = None) -> Se
 
 
 def _custom_classes(values: Mapping[str, Any]) -> dict[str, StrategyClass | CodecClass]:
-    strategies = [name.strip() for name in str(values.get("strategy", "")).split(",")]
     custom: dict[str, StrategyClass | CodecClass] = {}
-    custom |= {name: strategy_class(name) for name in strategies if is_custom(name)}
+    custom |= {name: strategy_class(name) for name in named_strategies(values) if is_custom(name)}
     custom |= {name: codec_class(name) for name in [values.get("codec")] if is_custom(name)}
     return custom
 

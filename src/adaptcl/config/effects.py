@@ -14,7 +14,7 @@ from typing import Any
 
 from adaptcl.codecs import CODECS
 from adaptcl.config.config import SHARED_GROUPS, Config, all_settings, sections_for
-from adaptcl.config.files import preset_and_file
+from adaptcl.config.files import named_strategies, preset_and_file
 from adaptcl.engines.environment import EnvironmentSettings
 from adaptcl.settings import Condition, Setting, declared, is_custom
 from adaptcl.strategies import STRATEGIES, strategy_class
@@ -80,14 +80,9 @@ def changed_settings(path: Path, preset_name: str | None = None) -> list[str]:
     Sections are skipped, as each is for one strategy.
     """
     below, values = preset_and_file(path, preset_name)
-    named = values.get("strategy", "")
-    text = ",".join(map(str, named)) if isinstance(named, list) else str(named)
-    known = all_settings({**values, "strategy": text})
-    strategies = [each.strip() for each in text.split(",")]
-    usual = [
-        _usual_values(below, each, known)
-        for each in [each for each in strategies if each] or [known["strategy"].default]
-    ]
+    known = all_settings(values)
+    strategies = list(filter(None, named_strategies(values))) or [known["strategy"].default]
+    usual = [_usual_values(below, each, known) for each in strategies]
     return [
         name
         for name, value in values.items()

@@ -103,6 +103,13 @@ def override(lower: Mapping[str, Any], upper: Mapping[str, Any]) -> dict[str, An
     return merged
 
 
+def named_strategies(values: Mapping[str, Any]) -> list[str]:
+    """The strategies that raw values name, in a list or with commas between."""
+    named = values.get("strategy", "")
+    listed = named if isinstance(named, list | tuple) else str(named).split(",")
+    return [str(name).strip() for name in listed]
+
+
 def is_section(name: str) -> bool:
     """Say whether a key is the name of a strategy, which heads a section of its settings."""
     return name in read_catalogue().strategies or is_custom(name)

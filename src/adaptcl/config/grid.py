@@ -17,7 +17,7 @@ from typing import Any, get_args, get_origin
 
 from adaptcl.config.config import Config, all_settings, configure, sections_for, unknown_setting
 from adaptcl.config.effects import settings_in_effect
-from adaptcl.config.files import is_section, section
+from adaptcl.config.files import is_section, named_strategies, section
 from adaptcl.errors import SettingError
 from adaptcl.settings import Setting, alternatives
 
@@ -44,7 +44,7 @@ class GridPoint:
 def expand_grid(values: Mapping[str, Any]) -> list[GridPoint]:
     """Every combination of the listed values, checked; those of one seed come together."""
     strategies = strategy_names(values)
-    known = all_settings({**values, "strategy": ",".join(strategies)})
+    known = all_settings(values)
     points: dict[str, GridPoint] = {}
     for seed in _listed(known["seed"], values.get("seed", known["seed"].default)):
         for strategy in strategies:
@@ -56,15 +56,14 @@ def expand_grid(values: Mapping[str, Any]) -> list[GridPoint]:
 
 
 def strategy_names(values: Mapping[str, Any]) -> list[str]:
-    """The strategies that raw values name: a list, or names with commas between."""
+    """The strategies that raw values name, or the default; an error if one is named twice."""
     strategy = all_settings()["strategy"]
     named = values.get("strategy", strategy.default)
-    if isinstance(named, str):
-        names = [name.strip() for name in named.split(",")]
-    elif isinstance(named, list | tuple) and named and all(isinstance(n, str) for n in named):
-        names = list(named)
-    else:
+    listed = [named] if isinstance(named, str) else named
+    is_list = isinstance(listed, list | tuple) and bool(listed)
+    if not is_list or not all(isinstance(each, str) for each in listed):
         raise strategy.refuse(named)
+    names = named_strategies({"strategy": named})
     if len(set(names)) < len(names):
         raise SettingError(f"strategy is {named!r}, but it must not name a strategy twice.")
     return names
