@@ -37,6 +37,20 @@ Group = TypeVar("Group")
 _CUSTOM_NAME = re.compile(r"\w+(\.\w+)*:\w+")
 
 
+def as_typed(value: Any) -> str:
+    """A value as it is typed on the command line; `none` if it is left out or empty."""
+    if value in (None, "", [], ()):
+        return "none"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float):
+        return f"{value:g}"
+    if isinstance(value, list | tuple):
+        between = ";" if any(isinstance(each, list | tuple) for each in value) else ","
+        return between.join(map(as_typed, value))
+    return str(value)
+
+
 def is_custom(name: object) -> TypeGuard[str]:
     """Say whether a name leads to custom code, as `package.module:Class` does."""
     return isinstance(name, str) and _CUSTOM_NAME.fullmatch(name) is not None

@@ -9,7 +9,6 @@ import pytest
 
 from adaptcl.engines.environment import EnvironmentSettings
 from adaptcl.report.labels import (
-    NONE,
     distinct_labels,
     job_differences,
     setting_text,
@@ -228,7 +227,7 @@ def a_run(**settings: Any) -> Run:
         ("sigma", {"sigma": 2.0, "bandwidths": []}, "2"),
         ("sigma", {"sigma": 2.0, "bandwidths": [1.0, 2.0]}, None),
         ("bandwidths", {"bandwidths": [1.0, 2.5]}, "1,2.5"),
-        ("bandwidths", {"bandwidths": []}, NONE),
+        ("bandwidths", {"bandwidths": []}, "none"),
         ("beta", {"strategy": "fedavg-s", "beta": 0.5}, None),
         ("grow", {"grow": True}, "true"),
     ],

@@ -16,11 +16,11 @@ from typing import Any
 import tomli_w
 
 from adaptcl.cli.parser import command_line
-from adaptcl.cli.setting_flags import flags_of, shown_value
+from adaptcl.cli.setting_flags import flags_of
 from adaptcl.config.catalogue import order_summary, read_catalogue, settings_schema
 from adaptcl.config.files import preset, preset_summary, presets
 from adaptcl.errors import SettingError
-from adaptcl.settings import is_custom
+from adaptcl.settings import as_typed, is_custom
 from adaptcl.suggestions import hint_at_value
 
 _SCRIPT = """\
@@ -76,7 +76,7 @@ def _tell(listed: str, name: str, summary: str) -> None:
         default = catalogue.strategy_defaults.get(name, {}).get(each, setting.default)
         default = job.get(name, {}).get(each, job.get(each, default))
         kind = "" if setting.words == "text" else f"{setting.words}; "
-        text = f"{setting.help} [{kind}default {shown_value(default)}]"
+        text = f"{setting.help} [{kind}default {as_typed(default)}]"
         print("  " + ", ".join(flags_of(setting)))
         print(textwrap.fill(text, 96, initial_indent=" " * 6, subsequent_indent=" " * 6))
     if listed == "strategies":

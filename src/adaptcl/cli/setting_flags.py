@@ -25,7 +25,7 @@ from adaptcl.config.files import (
     read_toml,
 )
 from adaptcl.errors import SettingError
-from adaptcl.settings import Setting, is_custom, parse_seconds
+from adaptcl.settings import Setting, as_typed, is_custom, parse_seconds
 from adaptcl.suggestions import nearest_setting
 
 COMMON = (
@@ -133,7 +133,7 @@ class Parser(argparse.ArgumentParser):
         custom = _custom_settings(words, catalogue.settings, alone)
         group = self.add_argument_group("settings of your own classes")
         for each in custom.values():
-            self._add_flag(group, each, shown_value(each.default), is_common=True)
+            self._add_flag(group, each, as_typed(each.default), is_common=True)
         return {**settings, **custom}
 
     @staticmethod
@@ -318,24 +318,15 @@ def _named_classes(words: Sequence[str], alone: Collection[str]) -> dict[str, An
 
 def _default(each: Setting, catalogue: Catalogue, preset_values: Mapping[str, Any]) -> str:
     """Show the default of a setting, and those that strategies have instead."""
-    shown = shown_value(preset_values.get(each.name, each.default))
+    shown = as_typed(preset_values.get(each.name, each.default))
     for name in catalogue.strategies:
         value = each.default
         if each.name not in preset_values:
             value = catalogue.strategy_defaults.get(name, {}).get(each.name, value)
         value = preset_values.get(name, {}).get(each.name, value)
         if value != each.default:
-            shown += f", with {name} {shown_value(value)}"
+            shown += f", with {name} {as_typed(value)}"
     return shown
-
-
-def shown_value(default: Any) -> str:
-    """A default as it would be typed."""
-    if isinstance(default, bool):
-        return str(default).lower()
-    if isinstance(default, list | tuple):
-        return ",".join(map(shown_value, default)) or "none"
-    return str(default) or "none"
 
 
 def _unknown_flag(flag: str, known: Iterable[str]) -> SettingError:

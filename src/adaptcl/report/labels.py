@@ -10,16 +10,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 from adaptcl.config.config import SHARED_GROUPS
 from adaptcl.config.effects import CONDITIONS, WHERE_COMPUTED, has_effect
 from adaptcl.config.job import JobSettings
 from adaptcl.engines.environment import EnvironmentSettings
 from adaptcl.report.saved_run import Run
-from adaptcl.settings import declared
+from adaptcl.settings import as_typed, declared
 
-NONE = "none"  # stands for a setting that is left out or empty
 ASIDE = ("seed", *WHERE_COMPUTED)  # settings that belong to neither job nor method
 
 _METHOD = ("strategy", "codec", "codec_down", "fixed", "averaging")
@@ -59,26 +57,12 @@ def setting_text(run: Run, name: str) -> str | None:
     """The value of a setting as text; None if the setting has no effect in the run."""
     if not has_effect(name, run.config, networked=run.networked):
         return None
-    return _value_text(run.config.get(name))
+    return as_typed(run.config.get(name))
 
 
 def differing(runs: Sequence[Run], names: Sequence[str]) -> list[str]:
     """The settings that have different effects in these runs."""
     return [name for name in names if len({setting_text(run, name) for run in runs} - {None}) > 1]
-
-
-def _value_text(value: Any) -> str:
-    """Write a value as on the command line."""
-    if value in (None, "", [], ()):
-        return NONE
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, float):
-        return f"{value:g}"
-    if isinstance(value, list | tuple):
-        between = ";" if any(isinstance(each, list | tuple) for each in value) else ","
-        return between.join(map(_value_text, value))
-    return str(value)
 
 
 def job_differences(runs: Sequence[Run]) -> list[str]:
@@ -182,7 +166,7 @@ def _count_distinct(runs: Sequence[Run], names: Sequence[str]) -> int:
 def _settings_text(run: Run, names: Sequence[str]) -> str:
     """The settings that the run has; if it has none of them, that it has none."""
     values = _values(run, names)
-    return _text({name: text for name, text in values.items() if text != NONE} or values)
+    return _text({name: text for name, text in values.items() if text != "none"} or values)
 
 
 def _departures(runs: Sequence[Run], enough: Sequence[str], every: Sequence[str]) -> list[str]:
