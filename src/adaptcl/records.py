@@ -162,6 +162,11 @@ def first_and_last_heterogeneity(found: Iterable[float | None]) -> tuple[float, 
     return known[0], known[-1]
 
 
+def end_s(records: Sequence[RoundRecord]) -> float:
+    """When these rounds end on the run's clock; 0 if there are none."""
+    return records[-1].virtual_time_s if records else 0.0
+
+
 def bytes_moved(records: Sequence[RoundRecord]) -> tuple[int, int]:
     """Bytes sent and received in these rounds, all workers together."""
     return sum(r.bytes_sent for r in records), sum(r.bytes_received for r in records)
@@ -171,12 +176,12 @@ _ACCURACIES = ("accuracy", "best_accuracy")
 _BY_WORKER_OR_CLASS = (
     *("retention", "updates", "accuracy_by_class", "accuracy_by_worker", "worker_metrics"),
 )
-"""Figures of a summary that JSON gives back as lists."""
+"""Fields of a summary that JSON gives back as lists."""
 
 
 @dataclass(frozen=True)
 class Summary:
-    """The figures of a finished run."""
+    """The numbers of a finished run."""
 
     strategy: str
     accuracy: float
@@ -276,7 +281,7 @@ class Summary:
         return fmean(known) if known else None
 
     def to_dict(self) -> dict[str, Any]:
-        """All figures by name."""
+        """All numbers by name."""
         return dataclasses.asdict(self)
 
     def to_json(self) -> dict[str, Any]:
@@ -302,7 +307,7 @@ def summarise(
     delivered: RoundRecord | None = None,
     **known: Any,
 ) -> Summary:
-    """Make a run's summary from its rounds and the figures that rounds do not have.
+    """Make a run's summary from its rounds and the numbers that rounds do not have.
 
     `delivered` is the last round with the test of the delivered model, if it did not have that.
     """

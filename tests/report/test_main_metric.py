@@ -59,7 +59,7 @@ def test_lower_errors_are_better_at_equal_time_and_reached_sooner(runs: list[Run
     fedavg, adaptcl = comparison.rows
     assert adaptcl.gains[0] > 0
     assert adaptcl.speed_up == pytest.approx(2)
-    assert fedavg.figures("best_value") == [4.0]
+    assert fedavg.numbers("best_value") == [4.0]
     assert verdict(comparison) == (
         "adaptcl was fastest to fedavg's final RMSE of 5.111: 6.7 min, 2.00× as fast as fedavg "
         "(one seed); at 8.3 min 1.67 in RMSE ahead of it."

@@ -21,7 +21,7 @@ import torch
 
 from adaptcl.config.config import FROM_PYTHON
 from adaptcl.errors import RunFolderError
-from adaptcl.records import RoundRecord
+from adaptcl.records import RoundRecord, end_s
 from adaptcl.report.comparison import compare
 from adaptcl.report.figures.palette import looks
 from adaptcl.report.labels import distinct_labels
@@ -166,7 +166,7 @@ def page_data(runs: Sequence[Run]) -> Values:
 def shown_together(runs: Sequence[Run], views: Sequence[RunView]) -> Values:
     """All that the page shows of these runs, whose labels now tell them apart."""
     colours = [look.colour for look in looks([run.strategy for run in runs])]
-    length = max((_end(run.rounds[:FIRST_ROUNDS]) for run in runs), default=0.0)
+    length = max((end_s(run.rounds[:FIRST_ROUNDS]) for run in runs), default=0.0)
     return {
         "runs": [
             {**view.values, "label": run.label, "colour": colour, "ends": _ends(view, length)}
@@ -179,7 +179,7 @@ def shown_together(runs: Sequence[Run], views: Sequence[RunView]) -> Values:
 def _run(run: Run, bars: Sequence[Bars], widths: Widths | None) -> Values:
     chosen = chosen_workers(run.rounds, MOST_WORKERS)
     summary = run.summary
-    half = sum(record.virtual_time_s <= _end(run.rounds) / 2 for record in run.rounds)
+    half = sum(record.virtual_time_s <= end_s(run.rounds) / 2 for record in run.rounds)
     return {
         "strategy": run.strategy,
         "clock": run.clock,
@@ -194,16 +194,12 @@ def _run(run: Run, bars: Sequence[Bars], widths: Widths | None) -> Values:
         "folder": run.folder.name,
         "metric": {"label": run.measure.label, "in_percent": run.measure.in_percent},
         "value": _last_value(run.rounds) if summary is None else _known(summary.main_value),
-        "time_s": _end(run.rounds),
+        "time_s": end_s(run.rounds),
         "waiting": [_short(waiting_share(each)) for each in (bars, bars[:half], bars[half:])],
         "curves": _curves(run.rounds, bars),
         "timeline": _timeline(run.rounds, bars, chosen),
         "widths": widths and widths.of(chosen),
     }
-
-
-def _end(rounds: Sequence[RoundRecord]) -> float:
-    return rounds[-1].virtual_time_s if rounds else 0.0
 
 
 def _text(value: Any) -> str:
@@ -256,7 +252,7 @@ def _timeline(rounds: Sequence[RoundRecord], bars: Sequence[Bars], chosen: Seque
 
 def _ends(view: RunView, length: float) -> Values:
     """Every bar in the first seconds of a run and in its last."""
-    rounds, end = view.run.rounds, _end(view.run.rounds)
+    rounds, end = view.run.rounds, end_s(view.run.rounds)
     workers = chosen_workers(rounds, FIRST_WORKERS)
     timed = list(zip(view.bars, rounds, strict=True))
     parts = {

@@ -19,6 +19,7 @@ from pathlib import Path
 from statistics import fmean, stdev
 
 from adaptcl.errors import SettingError
+from adaptcl.records import end_s
 from adaptcl.report.labels import differing_conditions, distinct_labels
 from adaptcl.report.learning_curve import LearningCurve, learning_curve
 from adaptcl.report.saved_run import Run, by_strategy
@@ -136,9 +137,9 @@ class ComparisonRow:
     def is_baseline(self) -> bool:
         return self.group is self.baseline
 
-    def figures(self, name: str) -> list[float | None]:
-        """A figure of the summary of each run; None if it is unknown."""
-        return [getattr(run.figures, name, None) for run in self.group.runs]
+    def numbers(self, name: str) -> list[float | None]:
+        """A number of the summary of each run; None if it is unknown."""
+        return [getattr(run.numbers, name, None) for run in self.group.runs]
 
     @property
     def speed_ups(self) -> list[float]:
@@ -308,7 +309,7 @@ def _baselines(groups: Sequence[RunGroup], name: str | None) -> list[RunGroup]:
 def _equal_time(groups: Sequence[RunGroup], asked_s: float | None) -> float:
     """The time asked for, or the end of the shortest run; unfinished runs only if all are."""
     runs = [run for group in groups for run in group.runs]
-    ends = [run.rounds[-1].virtual_time_s if run.rounds else 0.0 for run in runs]
+    ends = [end_s(run.rounds) for run in runs]
     if asked_s is None:
         finished = [end for run, end in zip(runs, ends, strict=True) if run.summary is not None]
         return min(finished or ends)

@@ -88,15 +88,15 @@ _COLUMNS = (
     *("params_saved", "flops_saved", "heterogeneity_first", "heterogeneity_last", "bytes_moved"),
     *("worst_class_accuracy", "least_worker_accuracy", "mean_worker_accuracy"),
 )
-"""Figures of the summary, of which {} stands for the main metric."""
+"""Numbers of the summary; {} stands for the name of the main metric."""
 
 
 def _numbers(row: ComparisonRow, name: str, over_seeds: bool) -> dict[str, Cell]:
     attributes = {"{}": "main_value", "best_{}": "best_value"}
-    columns = {each.format(name): row.figures(attributes.get(each, each)) for each in _COLUMNS}
+    columns = {each.format(name): row.numbers(attributes.get(each, each)) for each in _COLUMNS}
     columns["rounds"] = [done or 0 for done in columns["rounds"]]
     columns[f"late_{name}"] = [outcome.late_value for outcome in row.outcomes]
-    tests = [run.figures.worker_values if run.figures else () for run in row.group.runs]
+    tests = [run.numbers.worker_values if run.numbers else () for run in row.group.runs]
     if any(tests):
         columns[f"lowest_worker_{name}"] = [min(each, default=None) for each in tests]
         columns[f"highest_worker_{name}"] = [max(each, default=None) for each in tests]

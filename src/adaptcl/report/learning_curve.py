@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from adaptcl.records import TESTS, RoundRecord
+from adaptcl.records import TESTS, RoundRecord, end_s
 from adaptcl.training.objectives.metrics import Measure
 
 _ROUNDING = 1e-9
@@ -75,7 +75,7 @@ class LearningCurve:
 
 def learning_curve(rounds: Sequence[RoundRecord], measure: Measure | None = None) -> LearningCurve:
     """The curve of a run, finished or not; `measure` is its main metric."""
-    return curve_through(tests_of(rounds), rounds[-1].virtual_time_s if rounds else 0.0, measure)
+    return curve_through(tests_of(rounds), end_s(rounds), measure)
 
 
 def curve_through(

@@ -63,7 +63,7 @@ class Run:
         return measure_named(objective, tested, better)
 
     @cached_property
-    def figures(self) -> Summary | None:
+    def numbers(self) -> Summary | None:
         """The summary; of an unfinished run what its rounds tell, and NaN for what they do not."""
         if self.summary is not None or not self.rounds:
             return self.summary

@@ -210,23 +210,23 @@ def _columns(comparison: Comparison) -> list[Column]:
             lambda row: _metric(measure, [o.late_value for o in row.outcomes]),
         ),
         *_equal_time_columns(comparison),
-        (clock, lambda row: duration(*row.figures("virtual_time_s"))),
-        ("parameters saved", lambda row: PERCENT.write(*row.figures("params_saved"))),
-        ("FLOPs saved", lambda row: PERCENT.write(*row.figures("flops_saved"))),
+        (clock, lambda row: duration(*row.numbers("virtual_time_s"))),
+        ("parameters saved", lambda row: PERCENT.write(*row.numbers("params_saved"))),
+        ("FLOPs saved", lambda row: PERCENT.write(*row.numbers("flops_saved"))),
         ("H before → after", _heterogeneity),
-        ("bytes moved", lambda row: volume(*row.figures("bytes_moved"))),
+        ("bytes moved", lambda row: volume(*row.numbers("bytes_moved"))),
     ]
     if len({run.summary.rounds for run in comparison.runs if run.summary}) > 1:
         place = [heading for heading, _ in columns].index(clock) + 1
-        columns.insert(place, ("rounds", lambda row: ROUNDS.write(*row.figures("rounds"))))
+        columns.insert(place, ("rounds", lambda row: ROUNDS.write(*row.numbers("rounds"))))
     if any(map(_worker_values, comparison.rows)):
         columns.insert(
             2, (f"{measure.label} by worker", lambda row: metric_span(measure, _worker_values(row)))
         )
     if _have_unequal_data(comparison.runs):
         columns += [
-            ("worst class", lambda row: PERCENT.write(*row.figures("worst_class_accuracy"))),
-            ("least worker", lambda row: PERCENT.write(*row.figures("least_worker_accuracy"))),
+            ("worst class", lambda row: PERCENT.write(*row.numbers("worst_class_accuracy"))),
+            ("least worker", lambda row: PERCENT.write(*row.numbers("least_worker_accuracy"))),
         ]
     return columns
 
@@ -271,7 +271,7 @@ def _at_time(row: ComparisonRow, measure: Measure) -> str:
 
 def _worker_values(row: ComparisonRow) -> list[float]:
     """The main metric in the last tests of all workers that test."""
-    return [value for run in row.group.runs if run.figures for value in run.figures.worker_values]
+    return [value for run in row.group.runs if run.numbers for value in run.numbers.worker_values]
 
 
 def _speed_up(row: ComparisonRow) -> str:
@@ -294,8 +294,8 @@ def _in_some(row: ComparisonRow, quantity: Quantity, values: Sequence[float | No
 
 
 def _heterogeneity(row: ComparisonRow) -> str:
-    before = HETEROGENEITY.write(*row.figures("heterogeneity_first"))
-    after = HETEROGENEITY.write(*row.figures("heterogeneity_last"))
+    before = HETEROGENEITY.write(*row.numbers("heterogeneity_first"))
+    after = HETEROGENEITY.write(*row.numbers("heterogeneity_last"))
     return before if before == ABSENT else f"{before} → {after}"
 
 
@@ -309,7 +309,7 @@ def _label(row: ComparisonRow) -> str:
     label, (first, *others) = row.group.label, row.group.runs
     if others:
         return f"{label}, {len(row.outcomes)} runs"
-    planned, done = number_of(first.config.get("rounds", "?"), "round"), row.figures("rounds")[0]
+    planned, done = number_of(first.config.get("rounds", "?"), "round"), row.numbers("rounds")[0]
     return label if first.summary else f"{label}, {done or 0} of {planned}"
 
 
@@ -327,7 +327,7 @@ def _notes_on_length(runs: Sequence[Run]) -> list[str]:
             "models that had hardly learned; more rounds tell more."
         )
     limit_s = max((run.config.get("max_virtual_time") or 0.0 for run in runs), default=0.0)
-    if limit_s and all(run.figures and run.figures.virtual_time_s < limit_s for run in runs):
+    if limit_s and all(run.numbers and run.numbers.virtual_time_s < limit_s for run in runs):
         notes.append(f"All runs ended before max_virtual_time, {short_duration(limit_s)}.")
     return notes
 

@@ -12,7 +12,7 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from adaptcl.records import RoundRecord
+from adaptcl.records import end_s
 from adaptcl.report.comparison import RunGroup
 from adaptcl.report.figures.pictures import ShownFigure
 from adaptcl.report.saved_run import clock_of
@@ -47,7 +47,7 @@ def timeline_figure(groups: Sequence[RunGroup]) -> Figure:
     runs = [group.first for group in shown]
     most = min(max(_ALL_WORKERS // len(runs), _WORKERS[0]), _WORKERS[1])
     workers = [chosen_workers(run.rounds, most) for run in runs]
-    length = max(_ending(run.rounds[:_ROUNDS]) for run in runs)
+    length = max(end_s(run.rounds[:_ROUNDS]) for run in runs)
     unit = duration_unit(length)
     heights = [_PANEL_INCHES + _WORKER_INCHES * len(each) for each in workers]
     figure = ShownFigure(figsize=(10.0, 0.6 + sum(heights)), layout="constrained")
@@ -55,7 +55,7 @@ def timeline_figure(groups: Sequence[RunGroup]) -> Figure:
         len(shown), 2, sharex="col", squeeze=False, gridspec_kw={"height_ratios": heights}
     )
     for (left, right), group, run, named in zip(panels, shown, runs, workers, strict=True):
-        end = _ending(run.rounds)
+        end = end_s(run.rounds)
         bars = timeline_bars(run.rounds)
         _draw_bars(left, bars, named, (0.0, length), 0.0, unit.scale)
         _draw_bars(right, bars, named, (end - length, end), end, unit.scale)
@@ -102,7 +102,3 @@ def _draw_bars(
 def _clipped(span: tuple[float, float], window: tuple[float, float]) -> tuple[float, float]:
     begin = min(max(span[0], window[0]), window[1])
     return begin, max(0.0, min(span[0] + span[1], window[1]) - begin)
-
-
-def _ending(rounds: Sequence[RoundRecord]) -> float:
-    return rounds[-1].virtual_time_s if rounds else 0.0
