@@ -85,10 +85,12 @@ def as_samples(
     )
 
 
-def part_as_samples(name: str, part: Any, targets: TargetKind) -> Samples:
+def part_as_samples(
+    name: str, part: Any, targets: TargetKind, collate: Collate | None = None
+) -> Samples:
     """Make Samples of one part of a data set; an error names the part."""
     try:
-        return as_samples(part, targets)
+        return as_samples(part, targets, collate)
     except DataError as error:
         raise DataError(f"{name} cannot be used: {error}") from error
 

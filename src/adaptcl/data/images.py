@@ -77,7 +77,6 @@ def decode_parts(
     classes: tuple[str, ...],
     parts: Sequence[tuple[Tensor, Decode]],
     shape: Shape,
-    threads: int,
     statistics: tuple[Numbers, Numbers] | None = None,
     progress: OnProgress = silent,
 ) -> DataSet:
@@ -85,6 +84,7 @@ def decode_parts(
 
     Without `statistics` both are normalised by those of the training images.
     """
+    threads = useful_threads(shape[2], shape[1])
     total = sum(len(labels) for labels, _ in parts)
     before, images = 0, []
     for labels, decode in parts:
@@ -217,8 +217,8 @@ def read_folder(root: Path, progress: OnProgress = silent, *, needs_test: bool =
     parts = [
         (each.labels, file_decoder(each.files, "L" if gray else "RGB", size)) for each in folders
     ]
-    shape, threads = (1 if gray else 3, size[1], size[0]), useful_threads(*size)
-    return decode_parts(root.resolve().name, classes, parts, shape, threads, progress=progress)
+    shape = (1 if gray else 3, size[1], size[0])
+    return decode_parts(root.resolve().name, classes, parts, shape, progress=progress)
 
 
 def _class_names(folder: Path) -> tuple[str, ...]:
@@ -274,9 +274,8 @@ def read_packed(
         (torch.from_numpy(each.labels.astype(np.int64)), partial(each.decode_one, shape=shape))
         for each in (train, test)
     ]
-    threads = useful_threads(shape[2], shape[1])
     names = tuple(map(str, classes))
-    return decode_parts(name or path.stem, names, parts, shape, threads, statistics, progress)
+    return decode_parts(name or path.stem, names, parts, shape, statistics, progress)
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,7 +7,6 @@ Workers are in the order of the run, in the paper slowest first.
 from __future__ import annotations
 
 import heapq
-import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -37,11 +36,6 @@ def by_label_share(
     number of samples (give or take one), but of different classes.
     """
     _check_workers(labels, workers)
-    if not 0 <= share <= 1:
-        raise SettingError(
-            f"The share of samples dealt by label lies between 0 and 1 (0.8 for the paper's "
-            f"s = 80), but is {share}."
-        )
     count = len(labels)
     order = torch.randperm(count, generator=generator)
     border = round(share * count)
@@ -68,8 +62,6 @@ def dirichlet(
     there are not enough: a worker with fewer takes from the one that has most.
     """
     _check_workers(labels, workers)
-    if not 0 < concentration < math.inf:
-        raise SettingError(f"The Dirichlet concentration must be above 0, but is {concentration}.")
     # PyTorch draws this distribution only from its global generator. NumPy's, seeded from
     # `generator`, keeps the split a function of `generator` alone.
     random = np.random.default_rng(int(torch.randint(2**62, (1,), generator=generator)))
@@ -96,7 +88,7 @@ def dirichlet(
     return dealt
 
 
-def held_back(samples: Samples, share: float, dice: Generator) -> tuple[Samples, Samples]:
+def split_holdout(samples: Samples, share: float, dice: Generator) -> tuple[Samples, Samples]:
     """Divide a worker's samples at random into those to train on, and a share to test on."""
     count = max(1, round(share * len(samples)))
     if count >= len(samples):
@@ -109,8 +101,6 @@ def held_back(samples: Samples, share: float, dice: Generator) -> tuple[Samples,
 
 
 def _check_workers(labels: Tensor, workers: int) -> None:
-    if workers < 1:
-        raise SettingError(f"There must be at least one worker, but there are {workers}.")
     if workers > len(labels):
         raise SettingError(
             f"{len(labels)} samples cannot be dealt to {workers} workers: each needs at least one."
@@ -122,8 +112,9 @@ def missing_classes(
 ) -> str | None:
     """A warning about classes without a training sample, or None if there are no such classes.
 
-    One wrong label turns four classes into eighteen, and a class folder may be empty. A low
-    accuracy should not be the first sign of it. Without `names` the highest label counts.
+    One wrong label, such as 17 among classes 0 to 3, makes the data look like eighteen classes, and
+    a class folder may be empty. A low accuracy should not be the first sign of it. Without `names`
+    there are as many classes as the highest label says.
     """
     if not test.has_labels:
         return None

@@ -175,12 +175,10 @@ def _read_lines(path: Path) -> list[str]:
 
 
 def load_digits(data_dir: Path | None = None, progress: OnProgress = silent) -> DataSet:
-    """The classic 8×8 handwritten digits: 1,437 training and 360 test images."""
     return _load_shipped("digits", "digits.npz", mean=0.3045, std=0.3755)
 
 
 def load_fashion(data_dir: Path | None = None, progress: OnProgress = silent) -> DataSet:
-    """A part of Fashion-MNIST: 6,000 training and 2,000 test images, grayscale 28×28."""
     return _load_shipped("fashion", "fashion-mnist-8000.npz", mean=0.2860, std=0.3530)
 
 
@@ -314,7 +312,7 @@ def load_tiny_imagenet(data_dir: Path | None, progress: OnProgress = silent) -> 
         for files, labels in (_training_files(path, ids), _validation_files(path, ids))
     ]
     shape = (3, _SIZE, _SIZE)
-    return decode_parts(name, _class_names(path, ids), parts, shape, 1, TINY_STATISTICS, progress)
+    return decode_parts(name, _class_names(path, ids), parts, shape, TINY_STATISTICS, progress)
 
 
 def load_first_100(data_dir: Path | None, progress: OnProgress = silent) -> DataSet:

@@ -20,7 +20,7 @@ from adaptcl.config.config import FROM_PYTHON
 from adaptcl.config.job import JobSettings
 from adaptcl.data import OnProgress, Samples, as_samples, load, partition, silent
 from adaptcl.data.columns import TargetKind
-from adaptcl.data.convert import Collate, begins_a_data_set
+from adaptcl.data.convert import Collate, begins_a_data_set, part_as_samples
 from adaptcl.data.description import BY_WORKERS, DESCRIBED, LABEL, Inputs, made_up, read_description
 from adaptcl.data.samples import SEVERAL, checksums, with_common_classes
 from adaptcl.errors import DataError, SettingError
@@ -174,7 +174,7 @@ def workload_from_python(
     refuse_no_module(model)
     kind = objective.targets
     dealt = datasets_by_worker(train, kind, collate)
-    whole = [_samples(train, "The training data", kind, collate)] if dealt is None else dealt
+    whole = [part_as_samples("The training data", train, kind, collate)] if dealt is None else dealt
     if dealt is None:
         dealt = deal(whole[0], job)
     elif len(dealt) != job.workers:
@@ -194,7 +194,7 @@ def workload_from_python(
         each.aligned(whole[0], f"Worker {worker}'s test data", first)
         for worker, each in enumerate(tests)
     ]
-    tested = tests[0] if tests else _samples(test, "The test data", kind, collate)
+    tested = tests[0] if tests else part_as_samples("The test data", test, kind, collate)
     tested = tested.aligned(whole[0], "The test data", first)
     origin = tuple(map(checksums, whole))
     tested, *parts = with_common_classes([tested, *dealt, *tests])
@@ -217,20 +217,13 @@ def datasets_by_worker(
         return None
     whose = "data" if name == "train" else "test data"
     made = [
-        _samples(each, f"Worker {worker}'s {whose}", kind, collate)
+        part_as_samples(f"Worker {worker}'s {whose}", each, kind, collate)
         for worker, each in enumerate(given)
     ]
     return [
         each.aligned(made[0], f"Worker {worker}'s {whose}", f"worker 0's {whose}")
         for worker, each in enumerate(made)
     ]
-
-
-def _samples(source: Any, whose: str, kind: TargetKind, collate: Collate | None) -> Samples:
-    try:
-        return as_samples(source, kind, collate)
-    except DataError as error:
-        raise DataError(f"{whose} cannot be used: {error}") from error
 
 
 def deal(samples: Samples, job: JobSettings) -> list[Samples]:
@@ -266,7 +259,7 @@ def _divided(parts: list[Samples], job: JobSettings) -> tuple[list[Samples], lis
 
 def hold_back(samples: Samples, job: JobSettings, worker: int) -> tuple[Samples, Samples]:
     """A worker's samples to train on, and those to test on, by the setting `holdout`."""
-    return partition.held_back(samples, job.holdout, generator(job.seed, "holdout", worker))
+    return partition.split_holdout(samples, job.holdout, generator(job.seed, "holdout", worker))
 
 
 def _drawn(samples: Samples, job: JobSettings) -> Samples:
