@@ -1,4 +1,4 @@
-"""What `adaptcl.run` returns and shows: results, their comparison, and the progress meanwhile."""
+"""What `adaptcl.run` returns: results that compare and show themselves."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class ShownComparison(Comparison):
 
     @property
     def verdict(self) -> str:
-        """One sentence: who was fastest to which accuracy, and by how much."""
+        """Who was fastest to which accuracy, and by how much, in one sentence."""
         return verdict(self)
 
     def plot(self, figure: str = "overview", *, titles: bool = True) -> Figure:
@@ -103,7 +103,6 @@ def plot(
 
 
 def named_figure(comparison: Comparison, name: str, *, titles: bool) -> Figure:
-    """One of the figures; an error names those there are."""
     figures = compose_figures(comparison, titles=titles)
     if name not in figures:
         near = difflib.get_close_matches(name, figures, n=1)
@@ -151,7 +150,6 @@ def _runs_of(item: Any, place: int) -> list[Run]:
 
 
 def data_frame(rows: Sequence[Mapping[str, Any]]) -> Any:
-    """A `pandas.DataFrame` with a line for each row."""
     try:
         import pandas  # type: ignore[import-untyped, unused-ignore]
     except ImportError:
@@ -172,11 +170,14 @@ class Result(FinishedRun):
         return compare(self).plot(figure, titles=titles)
 
     def to_dataframe(self, *, by_worker: bool = False) -> Any:
-        """One row a round, or a worker and round, in a `pandas.DataFrame`."""
+        """One row for each round, or, with `by_worker`, for each worker in each round.
+
+        It is a `pandas.DataFrame`.
+        """
         return data_frame((_worker_rows if by_worker else _round_rows)(self.rounds))
 
     def _repr_html_(self) -> str:
-        return _shown(compare(self))
+        return _html(compare(self))
 
 
 class Results(tuple[Result, ...]):
@@ -194,7 +195,7 @@ class Results(tuple[Result, ...]):
         return self.compare().plot(figure, titles=titles)
 
     def to_dataframe(self) -> Any:
-        """One row a run with the figures of its summary, in a `pandas.DataFrame`."""
+        """One row for each run with the numbers of its summary, in a `pandas.DataFrame`."""
         return data_frame([each.summary.to_dict() for each in self])
 
     def __repr__(self) -> str:
@@ -202,7 +203,7 @@ class Results(tuple[Result, ...]):
 
     def _repr_html_(self) -> str:
         failures = "".join(f"<p>{escape(str(each))}</p>" for each in self.failed)
-        return _shown(self.compare()) + failures
+        return _html(self.compare()) + failures
 
 
 def show_in_folder(
@@ -219,14 +220,14 @@ def show_in_folder(
         raise RunFolderError(f"{folder} cannot be written: {error.strerror}.") from None
 
 
-def _shown(comparison: ShownComparison) -> str:
+def _html(comparison: ShownComparison) -> str:
     image = base64.b64encode(image_of(comparison.plot(), "png")).decode()
     picture = f"<img style='max-width:100%' src='data:image/png;base64,{image}'>"
     return comparison._repr_html_() + picture
 
 
 def _round_rows(rounds: Sequence[RoundRecord]) -> list[dict[str, Any]]:
-    """One row a round, with all that is known of the round itself."""
+    """One row for each round, with all that is known of the round itself."""
     return [
         {each.name: getattr(record, each.name) for each in fields(record) if each.name != "workers"}
         for record in rounds
@@ -234,7 +235,7 @@ def _round_rows(rounds: Sequence[RoundRecord]) -> list[dict[str, Any]]:
 
 
 def _worker_rows(rounds: Sequence[RoundRecord]) -> list[dict[str, Any]]:
-    """One row a worker and round."""
+    """One row for each worker in each round."""
     return [
         {"round": record.round, "virtual_time_s": record.virtual_time_s} | asdict(worker)
         for record in rounds

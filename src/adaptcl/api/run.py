@@ -131,7 +131,6 @@ def prepare(
     metrics: Mapping[str, Any] | None = None,
     collate: Collate | None = None,
 ) -> tuple[Config, Workload]:
-    """Check the settings, the model and the data of a call."""
     settings = dict(given)
     values: dict[str, Any] = {"model": FROM_PYTHON, "data": FROM_PYTHON}
     code = {k: settings.pop(k) for k in ("optimizer", "schedule") if _is_function(settings.get(k))}
@@ -170,7 +169,6 @@ def _copied(model: nn.Module) -> nn.Module:
 
 
 def _finished(path: Path, config: Config, workload: Workload) -> Result:
-    """The result of a run that is finished already."""
     finished = read_finished(path)
     assert finished is not None
     with closing(RunFolder.open(path)) as folder:
@@ -199,7 +197,7 @@ def _is_function(value: Any) -> bool:
 def _objective(
     settings: Mapping[str, Any], loss: Any, metrics: Mapping[str, Any] | None
 ) -> Objective:
-    """What a call asks for: a named objective, the user's loss and metrics, or both."""
+    """The named objective, the user's loss and metrics, or both."""
     name = settings.get("objective")
     if name is not None and not isinstance(name, str):
         raise SettingError(f"objective is {describe_type(name)}, but it must be a name.")
@@ -209,7 +207,7 @@ def _objective(
 def _noting(
     config: Config, code: Mapping[str, Any], objective: Objective, *, is_custom: bool
 ) -> Config:
-    """The settings with a note of what came as code, and with what a reader must know of it."""
+    """The settings, in which a note stands for what came as code."""
     job, recipe = config.job, config.recipe
     if is_custom:
         main = objective.main
@@ -305,7 +303,7 @@ def sweep(
 
 
 def _is_code(name: str, value: Any) -> bool:
-    """Whether an argument of `adaptcl.run` is no setting with a value, but the user's code."""
+    """Whether an argument of `adaptcl.run` is the user's code, and no setting with a value."""
     return name in ("loss", "metrics", "collate") or (callable(value) and not isclass(value))
 
 

@@ -51,7 +51,6 @@ def compare_runs(options: argparse.Namespace) -> None:
 
 
 def picture_options(options: argparse.Namespace) -> PictureOptions:
-    """What the flags --figures and --no-titles ask for."""
     return PictureOptions.parse(options.figures, titles=options.titles)
 
 

@@ -205,7 +205,6 @@ def named_listeners(names: str) -> list[Listener]:
 
 
 def load_with_progress(chosen: Config) -> Workload:
-    """Read the model and the data that the settings name, with a progress bar."""
     with bar(f"reading {chosen.job.data}") as progress:
         return load_workload(chosen.job, progress)
 
@@ -223,7 +222,7 @@ INTERRUPTIONS = (KeyboardInterrupt, BrokenPipeError, SystemExit)
 def saying_how_to_resume(
     paths: Sequence[Path], after: tuple[type[BaseException], ...] = INTERRUPTIONS
 ) -> Iterator[None]:
-    """If the runs are interrupted, print the command that continues those that have begun."""
+    """If the runs are interrupted, print the command that resumes those that have begun."""
     try:
         yield
     except after:

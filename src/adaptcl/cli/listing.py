@@ -65,7 +65,6 @@ def list_names(options: argparse.Namespace) -> None:
 
 
 def _tell(listed: str, name: str, summary: str) -> None:
-    """Print all that the catalogue knows about one thing."""
     print(f"{name}: {summary}")
     if listed == "presets":
         print(tomli_w.dumps(preset(name)), end="")
@@ -125,7 +124,6 @@ def print_schema(_: argparse.Namespace) -> None:
 
 
 def _commands() -> dict[str, Any]:
-    """Every command's parser by name."""
     (subparsers,) = (
         action
         for action in command_line()._actions

@@ -19,7 +19,6 @@ from adaptcl.interrupts import catch_signals
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line and return the exit status."""
     return answer(command_line, arguments)
 
 

@@ -18,7 +18,6 @@ _RUN_HELP = "the folder of a run, or one that holds several, one or two levels b
 
 
 def command_line() -> Parser:
-    """Make the parser of the command `adaptcl`."""
     parser = Parser(
         prog="adaptcl",
         description="Collaborative learning among unequal machines.",

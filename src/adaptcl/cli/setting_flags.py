@@ -90,7 +90,6 @@ class Parser(argparse.ArgumentParser):
         return options, []
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
-        """Suggest the nearest command for one that does not exist."""
         if isinstance(action, argparse._SubParsersAction) and value not in action.choices:
             near = difflib.get_close_matches(value, action.choices, n=1)
             hint = f"did you mean {near[0]!r}?" if near else f"`{self.prog} --help` lists them all."
@@ -114,7 +113,6 @@ class Parser(argparse.ArgumentParser):
                 action.help = text
 
     def format_full_help(self) -> str:
-        """Show the flags of all settings."""
         return super().format_help()
 
     def _add_settings(

@@ -61,7 +61,6 @@ def read_catalogue() -> Catalogue:
 
 
 def kind_name(kind: Any) -> str:
-    """Name a type of settings in the file."""
     return " | ".join(
         str(each) if get_origin(each) else str(each.__name__) for each in alternatives(kind)
     )
@@ -84,7 +83,6 @@ def _setting(name: str, entry: Mapping[str, Any]) -> Setting:
 
 
 def settings_schema() -> dict[str, Any]:
-    """The schema, with every setting that a file may have."""
     properties = {name: _schema(each) for name, each in read_catalogue().settings.items()}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",

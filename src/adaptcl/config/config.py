@@ -119,7 +119,6 @@ class Config:
 
     @property
     def codecs(self) -> Codecs:
-        """The codecs of both ways."""
         return codecs(self.job.codec, self.job.codec_down, dataclasses.asdict(self.codec))
 
     def stop_rule(self, measure: Measure) -> StopRule:

@@ -95,7 +95,7 @@ def changed_settings(path: Path, preset_name: str | None = None) -> list[str]:
 def _usual_values(
     preset_values: Mapping[str, Any], strategy: str, known: Mapping[str, Setting]
 ) -> dict[str, Any]:
-    """By setting, its value with a preset and a strategy, which may have defaults of its own."""
+    """The value of each setting with a preset and a strategy that may have defaults of its own."""
     usual = {each.name: each.default for each in known.values()}
     usual |= {each.name: each.default for each in declared(strategy_class(strategy).Settings)}
     usual |= preset_values

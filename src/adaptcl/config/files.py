@@ -76,7 +76,6 @@ def presets() -> list[str]:
 
 
 def preset(name: Any) -> dict[str, Any]:
-    """Read the raw values of a preset."""
     if name not in presets():
         hint = hint_at_value(name, presets())
         raise SettingError(
@@ -116,7 +115,6 @@ def is_section(name: str) -> bool:
 
 
 def section(name: str, values: Any) -> Mapping[str, Any]:
-    """Check that the value of a section is a table."""
     if not isinstance(values, Mapping):
         raise SettingError(
             f"{name} is {values!r}, but a strategy's name must head a table of settings, [{name}]."

@@ -181,7 +181,6 @@ def labels_of(values: Any) -> tuple[Tensor, tuple[str, ...]]:
 
 
 def _one_label(label: Any, index: int) -> int | str:
-    """The class number or name of one sample."""
     if isinstance(label, Tensor | np.ndarray) and len(label.reshape(-1)) == 1:
         label = label.reshape(-1)[0].item()
     if isinstance(label, str):
@@ -271,7 +270,6 @@ def _following(inputs: Tensors, targets: Tensors) -> Tensors:
 
 
 def typed_targets(values: Tensors, kind: TargetKind) -> Tensors:
-    """Targets in the types of their kind."""
     if kind == "any":
         return mapped(_input, values)
     if not isinstance(values, Tensor):

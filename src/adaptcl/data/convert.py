@@ -141,7 +141,6 @@ def _inputs_and_targets(source: Any, kind: TargetKind) -> tuple[Any, Any] | None
 
 
 def _columns(frame: Any) -> tuple[Any, Any]:
-    """The inputs and the targets of a frame."""
     names = [str(each) for each in frame.columns]
     name = next((each for each in _TARGET_NAMES if each in names), None)
     if name is None:

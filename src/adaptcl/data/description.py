@@ -119,7 +119,6 @@ class Inputs:
 
     @property
     def inputs(self) -> Forms:
-        """The forms of inputs."""
         return Form(self.shape, self.kind) if self.parts is None else self.parts
 
     def to_json(self) -> dict[str, Any]:
@@ -130,7 +129,6 @@ class Inputs:
 
     @classmethod
     def from_json(cls, values: Any) -> Inputs:
-        """Read the object that `to_json` wrote, and refuse anything else."""
         try:
             return read_inputs(values)
         except OddError as odd:

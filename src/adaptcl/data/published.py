@@ -166,7 +166,6 @@ def _read_whole(path: Path) -> bytes:
 
 
 def _read_lines(path: Path) -> list[str]:
-    """The non-empty lines of a text file."""
     text = _read_whole(path).decode("utf-8", errors="replace")
     return [line.strip() for line in text.splitlines() if line.strip()]
 

@@ -23,7 +23,7 @@ from adaptcl.seeds import process_generators_seeded
 from adaptcl.units.tensors import Tensors, each_tensor, mapped, shapes_in_words
 
 Read: TypeAlias = Callable[[list[int]], tuple[Tensors, Any]]
-"""Reads the inputs of the samples with these numbers, and their targets, or None without any."""
+"""Reads the inputs and the targets of the samples with these numbers; the targets may be None."""
 
 SEVERAL = "several tensors"  # the kind of inputs that are a tuple or a dictionary
 CHUNK = 256  # samples that are read together when a data set is gone through
@@ -61,12 +61,11 @@ class Items:
             return self.read(rows.tolist())
 
     def chunks(self) -> Iterator[tuple[Tensors, Any]]:
-        """Go through all samples in their order."""
         for begin in range(0, len(self), CHUNK):
             yield self.batch(torch.arange(begin, min(begin + CHUNK, len(self))))
 
     def noting(self, inputs: Tensors) -> Items:
-        """These items, with the next chunk counted in the checksum and in the example."""
+        """These items, with one more chunk in the checksum and in the example."""
         parts = [self.example, inputs] if each_tensor(self.example) else [inputs]
         whole = any(each.dtype == torch.int64 for each in each_tensor(inputs))
         example = extremes(parts) if whole else mapped(lambda each: each[:2].clone(), parts[0])
@@ -177,7 +176,7 @@ class Samples:
         return replace(self, inputs=inputs, columns=first.columns)
 
     def in_memory(self) -> Samples:
-        """The same samples, with inputs that are read on demand read now."""
+        """The same samples, with all inputs read now."""
         if not isinstance(self.inputs, Items):
             return self
         inputs, targets = self.stored(torch.arange(len(self), device=self.device))
@@ -235,7 +234,7 @@ def combined(function: Callable[[Any], Tensor], parts: Sequence[Any]) -> Any:
 
 
 def extremes(parts: Sequence[Tensors]) -> Tensors:
-    """For every tensor of the inputs its samples with the lowest and the highest number."""
+    """For each tensor of the inputs, the samples with its lowest and its highest number."""
 
     def ends(column: Sequence[Tensor]) -> Tensor:
         low = min(column, key=lambda each: each.min())
@@ -254,7 +253,6 @@ def fits_in_memory(size: int) -> bool:
 
 
 def memory() -> int:
-    """Bytes of memory that this machine has."""
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 

@@ -40,15 +40,15 @@ from adaptcl.storage import written_whole
 REPORT = "report.html"
 
 MOST_WORKERS = 40
-"""Workers that the page names one by one; of more it shows an even choice from slow to fast."""
+"""Workers that the page names; of more it shows an even choice from slow to fast."""
 MOST_BLOCKS = 300
-"""Bars of a worker in the timeline; each adds up some rounds where a run has more."""
+"""Bars of a worker in the timeline; if a run has more rounds, each bar adds up several."""
 MOST_POINTS = 3000
 """Points of a curve."""
 FIRST_ROUNDS = 3
-"""The beginning and the end of a run are shown as long as these rounds of the slowest run take."""
+"""How long the shown beginning and end are: as long as these rounds of the slowest run."""
 FIRST_WORKERS = 10
-"""Workers that the beginning and the end are shown of."""
+"""Workers in the shown beginning and end."""
 
 Values = dict[str, Any]
 Bars = Sequence[TimelineBar]
@@ -61,7 +61,7 @@ def write_report(runs: Sequence[Run], path: Path) -> None:
 
 
 def write_reports(runs: Sequence[Run], folder: Path) -> Path:
-    """Write the page of every run into its folder, and one about all of them above these."""
+    """Write the page of each run into its folder, and one about all runs into `folder`."""
     for run in runs:
         write_report([run], run.folder / REPORT)
     if len(runs) == 1:
@@ -75,7 +75,6 @@ def json_text(data: Values) -> str:
 
 
 def page(data: str) -> str:
-    """The page with its data, script and style in it."""
     # No text in a run may close the script element that holds it.
     content = data.replace("<", "\\u003c")
     parts = {
@@ -100,7 +99,7 @@ def _asset(name: str) -> str:
 
 @dataclass(frozen=True)
 class RunView:
-    """All that the page shows of one run whatever other runs it is shown with."""
+    """What the page shows of one run, whatever other runs it is shown with."""
 
     run: Run
     values: Values
@@ -109,7 +108,7 @@ class RunView:
 
     @classmethod
     def of(cls, run: Run, widths: Widths | None) -> RunView:
-        """Work it out; on a long run this is what takes the page's time."""
+        """Of a long run this takes most of the page's time."""
         bars = timeline_bars(run.rounds)
         return cls(run, _run(run, bars, widths), bars)
 
@@ -121,7 +120,7 @@ class Widths:
     layers: Sequence[str]
     whole: Sequence[int]
     distinct: Sequence[Sequence[int]]
-    """Of the different sub-models."""
+    """One list of widths for each different sub-model."""
     of_worker: Sequence[int]
     """For each worker, the index of its sub-model in `distinct`."""
 
@@ -148,7 +147,7 @@ class Widths:
         return cls(list(layers), whole, each, sub_models.of_worker)
 
     def of(self, chosen: Sequence[int]) -> Values:
-        """Those of some workers."""
+        """The widths of some workers."""
         workers = [worker for worker in chosen if worker < len(self.of_worker)]
         return {
             "layers": self.layers,
@@ -159,12 +158,11 @@ class Widths:
 
 
 def page_data(runs: Sequence[Run]) -> Values:
-    """All that the page shows of these runs."""
     return shown_together(runs, [RunView.of(run, Widths.read(run.folder)) for run in runs])
 
 
 def shown_together(runs: Sequence[Run], views: Sequence[RunView]) -> Values:
-    """All that the page shows of these runs, whose labels now tell them apart."""
+    """All that the page shows of these runs, which now have different labels."""
     colours = [look.colour for look in looks([run.strategy for run in runs])]
     length = max((end_s(run.rounds[:FIRST_ROUNDS]) for run in runs), default=0.0)
     return {
@@ -207,7 +205,7 @@ def _text(value: Any) -> str:
 
 
 def _settings_file(run: Run) -> str | None:
-    """With which anybody can run it again; None if that takes a model or data from Python."""
+    """The file to run it again with; None if the model or the data came from Python."""
     try:
         text = (run.folder / CONFIG).read_text(encoding="utf-8")
     except OSError:
@@ -221,7 +219,7 @@ def _last_value(rounds: Sequence[RoundRecord]) -> float | None:
 
 
 def _known(value: float) -> float | None:
-    """JSON has no word for what is no number."""
+    """None for what is no finite number: JSON has no word for it."""
     return value if math.isfinite(value) else None
 
 

@@ -31,9 +31,9 @@ from adaptcl.runs.files.status_file import STATUS, is_alive, read_status
 
 LOOK_EVERY_S = 0.5
 _MOST_SHARE = 0.008
-"""Of a processor's time for each run that goes on, whatever its size: they may need it."""
+"""The share of a processor that the page may take for each run that goes on."""
 _STANDING, _REST = 0.25, 0.75
-"""Parts of that share, for how the runs stand and for all the rest."""
+"""How that share is divided: for how the runs stand, and for all the rest."""
 _LONGEST_PAUSE_S = 60.0
 _SIGN_OF_LIFE_S = 15.0
 
@@ -43,7 +43,7 @@ class Watch:
 
     def __init__(self, places: Sequence[Path], host: str = "127.0.0.1", port: int = 0) -> None:
         self.token = None if _is_loopback(host) else secrets.token_urlsafe(16)
-        """What the address must carry where others can reach it."""
+        """A part of the address where other machines can reach it."""
         self._view = View(FollowedRuns(places))
         handler = type("Handler", (_Handler,), {"view": self._view, "token": self.token})
         try:
@@ -93,7 +93,7 @@ class View:
         self._news = ""
 
     def text(self) -> str:
-        """All of it, as JSON."""
+        """All that the page shows, as JSON."""
         with self._lock:
             self._look()
             return f"{self._followed.text[:-1]},{self._news[1:]}"
@@ -195,7 +195,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.flush()
 
     def log_message(self, format: str, *args: object) -> None:
-        """A terminal that shows a run's progress is no place for a log of requests."""
+        """No log: the terminal may show a run's progress."""
 
 
 def _is_loopback(host: str) -> bool:

@@ -98,7 +98,6 @@ class RunGroup:
 
     @property
     def repeats_a_seed(self) -> bool:
-        """Whether two of the runs have the same seed."""
         return len({run.config.get("seed") for run in self.runs}) < len(self.runs)
 
 

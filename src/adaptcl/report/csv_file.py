@@ -22,7 +22,7 @@ Cell = str | float
 
 
 def write_comparison(path: Path, comparison: Comparison) -> None:
-    """Write one line a row of the table; over seeds also the spread of each number."""
+    """Write a line for each row of the table; over seeds also the spread of each number."""
     records = comparison_records(comparison)
     text = io.StringIO(newline="")
     columns = list(records[0]) if records else []
@@ -35,7 +35,6 @@ def write_comparison(path: Path, comparison: Comparison) -> None:
 
 
 def comparison_records(comparison: Comparison) -> list[dict[str, Cell]]:
-    """The numbers of each row of the table by name."""
     over_seeds, name = comparison.over_seeds, comparison.measure.name
     return [
         _about(row) | _equal_time(row, comparison, over_seeds) | _numbers(row, name, over_seeds)

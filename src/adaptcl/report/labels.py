@@ -1,8 +1,7 @@
 """Labels of runs that are compared: each run is called by the settings that set it apart.
 
-Only settings that have an effect count: runs that differ in nothing else do not differ. Where
-runs of different strategies differ in more than the strategy, their labels say so too, so that no
-reader takes different jobs for one.
+Only settings that have an effect count. Where runs of different strategies differ in more than the
+strategy, their labels say so too, so that no reader takes different jobs for one.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from adaptcl.engines.environment import EnvironmentSettings
 from adaptcl.report.saved_run import Run
 from adaptcl.settings import as_typed, declared
 
-ASIDE = ("seed", *WHERE_COMPUTED)  # settings that belong to neither job nor method
+NEITHER_JOB_NOR_METHOD = ("seed", *WHERE_COMPUTED)
 
 _METHOD = ("strategy", "codec", "codec_down", "fixed", "averaging")
 """Settings of the job's group that belong to the method."""
@@ -32,7 +31,7 @@ _JOB = tuple(
     each.name
     for group in (JobSettings, EnvironmentSettings)
     for each in declared(group)
-    if each.name not in (*ASIDE, *_METHOD)
+    if each.name not in (*NEITHER_JOB_NOR_METHOD, *_METHOD)
 )
 _CONDITIONS = (
     *("model", "data", "samples", "workers", "partition", "label_share", "concentration"),
@@ -43,7 +42,7 @@ _SHARED = tuple(
     each.name
     for group in SHARED_GROUPS
     for each in declared(group)
-    if each.name not in ("strategy", *ASIDE)
+    if each.name not in ("strategy", *NEITHER_JOB_NOR_METHOD)
 )
 """Settings that runs of every strategy have."""
 
@@ -73,7 +72,7 @@ def job_differences(runs: Sequence[Run]) -> list[str]:
 
 
 def differing_conditions(runs: Sequence[Run]) -> list[str]:
-    """For each run, those of its conditions in which the runs differ."""
+    """For each run, the conditions in which the runs differ, as text."""
     names = _recorded_differences(runs, _CONDITIONS)
     return [_text(_values(run, names)) for run in runs]
 
@@ -101,7 +100,7 @@ def distinct_labels(runs: Sequence[Run]) -> tuple[Run, ...]:
     for label in dict.fromkeys(labels):
         places = [place for place, run in enumerate(runs) if run.label == label]
         alike = [runs[place] for place in places]
-        marks = _distinguishing_marks(alike) if len(alike) > 1 else [""]
+        marks = _suffixes(alike) if len(alike) > 1 else [""]
         for place, mark in zip(places, marks, strict=True):
             run = runs[place]
             others = _differences_from_others(run, alike, across) if label == run.strategy else ""
@@ -120,11 +119,12 @@ def _differences_from_others(run: Run, alike: Sequence[Run], across: Sequence[st
     return _text(named) + (", …" if len(values) > _FEW else "")
 
 
-def _distinguishing_marks(runs: Sequence[Run]) -> list[str]:
+def _suffixes(runs: Sequence[Run]) -> list[str]:
+    """What to add to the label that these runs share, to tell them apart."""
     names = list({name: None for run in runs for name in run.config if name != "out"})
     every = differing(runs, names)
-    of_method = [name for name in every if name not in ASIDE]
-    last = [name for name in ASIDE if name in every]
+    of_method = [name for name in every if name not in NEITHER_JOB_NOR_METHOD]
+    last = [name for name in NEITHER_JOB_NOR_METHOD if name in every]
     # Settings that depend on others come after them, because those say more.
     asked = sorted(of_method, key=lambda name: name in CONDITIONS)
     enough = _enough(runs, of_method if len(of_method) <= _FEW else [], [*asked, *last])
@@ -151,7 +151,7 @@ def _folder_marks(runs: Sequence[Run]) -> list[str]:
 
 
 def _enough(runs: Sequence[Run], chosen: Sequence[str], names: Sequence[str]) -> list[str]:
-    """The chosen names, and of the others those that set more of the runs apart."""
+    """The chosen names, and each of the others that sets more of the runs apart."""
     enough = list(chosen)
     for name in names:
         if _count_distinct(runs, [*enough, name]) > _count_distinct(runs, enough):
@@ -164,13 +164,13 @@ def _count_distinct(runs: Sequence[Run], names: Sequence[str]) -> int:
 
 
 def _settings_text(run: Run, names: Sequence[str]) -> str:
-    """The settings that the run has; if it has none of them, that it has none."""
+    """The settings that are set in the run; if none of them is, all of them."""
     values = _values(run, names)
     return _text({name: text for name, text in values.items() if text != "none"} or values)
 
 
 def _departures(runs: Sequence[Run], enough: Sequence[str], every: Sequence[str]) -> list[str]:
-    """For each run the settings in which it departs from most: all of them if they are few."""
+    """For each run, the settings in which it differs from most; if many, only those of `enough`."""
     usual = {
         name: Counter(setting_text(run, name) for run in runs).most_common(1)[0][0]
         for name in (*every, *enough)

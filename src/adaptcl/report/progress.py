@@ -1,4 +1,4 @@
-"""Progress of runs: a live display in a terminal or notebook, one line a round anywhere else.
+"""Progress of runs: a live display in a terminal or notebook, elsewhere a line for each round.
 
 One long step beside them, such as fetching or reading data, has a bar.
 """

@@ -1,7 +1,7 @@
 """Tables for terminals and Markdown, among them the comparison of runs.
 
-A terminal too narrow for one row a run gets the table upright: one row a quantity, one column a
-run, and as many tables below each other as it takes.
+A terminal too narrow for one row for each run gets the table upright: one row for each quantity,
+one column for each run, and as many tables below each other as it takes.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ class ReportTable:
         return table
 
     def _stacked(self, fits: Callable[[Table], bool]) -> list[Table]:
-        """Upright tables, each of as many blocks as fit, and of at least one."""
+        """Upright tables, each with as many blocks as fit, and at least one."""
         blocks = self._blocks()
         tables: list[Table] = []
         while blocks:
@@ -147,7 +147,7 @@ Column = tuple[str, Callable[[ComparisonRow], str]]  # a heading, and what stand
 
 
 def comparison_table(comparison: Comparison) -> ReportTable:
-    """One row a group of runs."""
+    """One row for each group of runs."""
     columns = _columns(comparison)
     headings = tuple(heading for heading, _ in columns)
     rows = [tuple(cell(row) for _, cell in columns) for row in comparison.rows]
@@ -162,7 +162,7 @@ def _explained(headings: Sequence[str], rows: Sequence[tuple[str, ...]]) -> list
 
 
 def forecast_table(forecasts: Sequence[Forecast]) -> ReportTable:
-    """One row a strategy, compared with FedAVG if it is there; warnings come below.
+    """One row for each strategy, compared with FedAVG if it is there; warnings come below.
 
     Speed-ups compare the mean times of a round: a limit of time ends runs after unequal rounds.
     """
@@ -232,7 +232,7 @@ def _columns(comparison: Comparison) -> list[Column]:
 
 
 def _equal_time_columns(comparison: Comparison) -> list[Column]:
-    """How the rows compare with the baseline; nothing if there is none."""
+    """None if there is no baseline."""
     if not comparison.baselines or comparison.at_time_s is None:
         return []
     when = short_duration(comparison.at_time_s)
@@ -256,7 +256,6 @@ def _equal_time_columns(comparison: Comparison) -> list[Column]:
 
 
 def _ahead(measure: Measure) -> str:
-    """Where better values are."""
     return "above" if measure.better == HIGHER else "below"
 
 

@@ -118,7 +118,6 @@ def _how_much_faster(row: ComparisonRow, baseline: ComparisonRow) -> str:
 
 
 def _doubt(row: ComparisonRow) -> str:
-    """How sure a speed-up is."""
     seeds = len(row.outcomes)
     missed = f", reached with {len(row.target_times_s)} of {seeds} seeds"
     missed = missed if len(row.target_times_s) < seeds else ""

@@ -43,7 +43,6 @@ class TimelineBar:
 
 
 def timeline_bars(rounds: Sequence[RoundRecord]) -> list[list[TimelineBar]]:
-    """The bars of each round."""
     return list(_backwards(rounds))[::-1]
 
 
@@ -83,7 +82,7 @@ def chosen_workers(rounds: Sequence[RoundRecord], most: int) -> list[int]:
 
 
 def even_choice(count: int, most: int) -> list[int]:
-    """At most so many places out of `count`, evenly spread, the first and the last among them."""
+    """Up to `most` of `count` places, evenly spread, with the first and the last."""
     if count <= most:
         return list(range(count))
     step = (count - 1) / (most - 1)

@@ -1,4 +1,4 @@
-"""The look of the figures: one colour a strategy in every figure, for every kind of colour vision.
+"""The look of the figures: each strategy has one colour, for every kind of colour vision.
 
 A strategy has the colour and the marker at its place in the registry; custom ones come after those
 that ship. If one strategy has several runs, the first has the strategy's colour and each further

@@ -99,7 +99,6 @@ def _leave_out_the_beginning(axes: Axes, found: Sequence[MeanCurve]) -> None:
 
 
 def metric_at_time(axes: Axes, rows: Sequence[ComparisonRow], looks: Sequence[Look]) -> None:
-    """The main metric of each group at the time at which all are compared."""
     measure = rows[0].group.first.measure
     values = [[o.value_at_time for o in row.outcomes] for row in rows]
     _dots(axes, rows, looks, values, metric_quantity(measure, *(v for row in values for v in row)))
@@ -109,7 +108,6 @@ def metric_at_time(axes: Axes, rows: Sequence[ComparisonRow], looks: Sequence[Lo
 def time_to_target(
     axes: Axes, rows: Sequence[ComparisonRow], looks: Sequence[Look], clock: str
 ) -> None:
-    """The time of each group to the target."""
     unit = duration_unit(*(time for row in rows for time in row.target_times_s))
     values = [[o.target_time_s for o in row.outcomes] for row in rows]
     _dots(axes, rows, looks, values, unit)
@@ -166,7 +164,7 @@ def worker_metrics(axes: Axes, group: RunGroup, look: Look) -> None:
 
 
 def retention(axes: Axes, group: RunGroup, look: Look) -> None:
-    """Each worker's retention at the end, one bar a worker."""
+    """Each worker's retention at the end, one bar for each."""
     kept = curves.last_retention(group)
     workers = sorted(kept)
     values = [kept[worker].mean[0] for worker in workers]
@@ -221,7 +219,7 @@ def _dots(
     values: Sequence[Sequence[float | None]],
     quantity: Quantity,
 ) -> None:
-    """One line a group, the first on top: its mean, its 95 % interval and each of its runs."""
+    """One line for each group, the first on top: mean, 95 % interval and each of its runs."""
     for place, (look, found) in enumerate(zip(looks, values, strict=True)):
         known = [each / quantity.scale for each in found if each is not None]
         if not known:

@@ -25,7 +25,7 @@ _METADATA: dict[str, dict[str, Any]] = {
     "svg": {"Date": None, "Creator": None},
     "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
 }
-"""By format, what a picture shall not tell: date and program, so that equal figures are equal."""
+"""By format, what a picture leaves out: date and program, so that equal figures are equal."""
 FORMATS = tuple(_METADATA)
 _DPI = 160
 _RECORD = ".drawn.json"

@@ -42,7 +42,7 @@ _PANEL_INCHES = 0.75
 
 
 def timeline_figure(groups: Sequence[RunGroup]) -> Figure:
-    """One row a group, of which it shows the first run: its first rounds and its last ones."""
+    """One row for each group: the first and the last rounds of its first run."""
     shown = [group for group in groups if any(r.workers for r in group.first.rounds)]
     runs = [group.first for group in shown]
     most = min(max(_ALL_WORKERS // len(runs), _WORKERS[0]), _WORKERS[1])
