@@ -197,7 +197,7 @@ def test_there_is_a_run_and_a_folder_for_each_seed_and_strategy(requested: Reque
     assert [path.as_posix() for path in asked.folders] == [
         "x/seed-3/fedavg", "x/seed-3/fedavg-s", "x/seed-1/fedavg", "x/seed-1/fedavg-s",
     ]  # fmt: skip
-    assert asked.figures == Path("x/figures")
+    assert asked.base == Path("x")
 
 
 def test_a_run_without_a_name_goes_to_a_folder_named_by_the_time(requested: Requested) -> None:

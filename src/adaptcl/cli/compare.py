@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -54,13 +54,10 @@ def picture_options(options: argparse.Namespace) -> PictureOptions:
     return PictureOptions.parse(options.figures, titles=options.titles)
 
 
-def show_runs(paths: Sequence[Path], figures: Path, pictures: PictureOptions) -> None:
-    """Print the table of some runs and their folders, and draw their figures."""
-    comparison = compare(_read(paths))
-    Console().print(comparison_table(comparison))
-    _print_files(comparison, figures, pictures)
-    _print("report", str(write_reports(comparison.runs, figures.parent)))
-    _print_verdict(comparison)
+def show_runs(paths: Sequence[Path], folder: Path, pictures: PictureOptions) -> None:
+    """Print the table of some runs, and draw their figures in this folder."""
+    runs = _read(paths)
+    _show(compare(runs), {folder: runs}, pictures)
 
 
 def show_runs_in_place(paths: Sequence[Path], pictures: PictureOptions) -> None:
@@ -69,8 +66,14 @@ def show_runs_in_place(paths: Sequence[Path], pictures: PictureOptions) -> None:
     That is beside runs that one command began, and in the folder of any other run.
     """
     runs = _read(paths)
-    folders = _figure_folders(runs)
-    comparison = compare(runs, over_seeds=None if len(folders) == 1 else False)
+    folders = _folders_above(runs)
+    _show(compare(runs, over_seeds=None if len(folders) == 1 else False), folders, pictures)
+
+
+def _show(
+    comparison: Comparison, folders: Mapping[Path, Sequence[Run]], pictures: PictureOptions
+) -> None:
+    """Print the table of all runs; write figures and report of those that share a folder there."""
     Console().print(comparison_table(comparison))
     for folder, together in folders.items():
         _print_files(compare(together), folder / FIGURES, pictures)
@@ -99,7 +102,7 @@ def _read(paths: Sequence[Path]) -> list[Run]:
     return by_strategy([read_run(path) for path in paths])
 
 
-def _figure_folders(runs: Sequence[Run]) -> dict[Path, list[Run]]:
+def _folders_above(runs: Sequence[Run]) -> dict[Path, list[Run]]:
     """Group runs that look as if one command began them, by the folder above them.
 
     Any other run has its own folder.
@@ -146,7 +149,7 @@ def _print(what: str, words: str) -> None:
 def show_the_others(
     folders: Sequence[Path],
     failed: Sequence[FailedRun],
-    figures: Path,
+    folder: Path,
     pictures: PictureOptions,
     resume: str = "",
 ) -> None:
@@ -156,7 +159,7 @@ def show_the_others(
     """
     lost = {each.folder for each in failed}
     if done := [path for path in folders if path not in lost]:
-        show_runs(done, figures, pictures)
+        show_runs(done, folder, pictures)
     if failed:
         named = "".join(f"\n- {each}" for each in failed)
         again = resume or shlex.join(["adaptcl", "resume", *map(str, filter(None, lost))])

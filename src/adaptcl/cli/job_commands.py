@@ -26,7 +26,7 @@ from adaptcl.events import Listener
 from adaptcl.report.progress import Progress, bar
 from adaptcl.report.table import forecast_table
 from adaptcl.runs.files.folder import RunFolder
-from adaptcl.runs.files.run_files import FIGURES, SUMMARY, folders_below, is_run_folder
+from adaptcl.runs.files.run_files import SUMMARY, folders_below, is_run_folder
 from adaptcl.runs.forecast import forecast_workload
 from adaptcl.runs.in_folder import is_finished, run_in_folder
 from adaptcl.runs.result import FailedRun, noting_failure
@@ -63,7 +63,7 @@ def run_job(options: argparse.Namespace) -> None:
                 told: list[Listener] = [progress, *listeners, count_rounds]
                 # A session that is over gives back its memory before the next one begins.
                 run_in_folder(sessions.pop(0), path, told, track, resume=True)
-    show_the_others(asked.folders, failed, asked.figures, pictures)
+    show_the_others(asked.folders, failed, asked.base, pictures)
 
 
 def sweep_settings(options: argparse.Namespace) -> None:
@@ -98,7 +98,7 @@ def sweep_settings(options: argparse.Namespace) -> None:
             with Progress() as progress:
                 told: list[Listener] = [progress, *listeners, count_rounds]
                 run_in_folder(session, path, told, track, resume=True)
-    show_the_others(folders, failed, base / FIGURES, pictures, again)
+    show_the_others(folders, failed, base, pictures, again)
 
 
 def forecast_job(options: argparse.Namespace) -> None:
@@ -130,7 +130,7 @@ class RequestedRuns:
 
     configs: list[Config]
     folders: list[Path]  # in the same order as `configs`
-    figures: Path
+    base: Path  # the folder that holds them all
     ineffective: list[str]  # sentences about settings that have no effect in any of these runs
 
 
@@ -143,7 +143,7 @@ def requested_runs(options: argparse.Namespace, *, seeds: bool = False) -> Reque
         RunFolder.refuse_unusable(path)
     if len(folders) > 1 and is_run_folder(base):
         RunFolder.refuse_unusable(base)
-    return RequestedRuns(configs, folders, base / FIGURES, ineffective_settings(options, configs))
+    return RequestedRuns(configs, folders, base, ineffective_settings(options, configs))
 
 
 def requested_configs(options: argparse.Namespace, *, seeds: bool = False) -> list[Config]:

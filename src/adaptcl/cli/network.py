@@ -54,7 +54,7 @@ def serve_runs(options: argparse.Namespace) -> None:
         start_page(asked.folders)
     with saying_how_to_resume(asked.folders, (BaseException,)), Progress() as progress:
         serve(asked.configs, asked.folders, network_file, [progress], say, track=track)
-    show_runs(asked.folders, asked.figures, pictures)
+    show_runs(asked.folders, asked.base, pictures)
 
 
 def work_for_server(options: argparse.Namespace) -> None:

@@ -1,8 +1,7 @@
 """Samples: inputs and targets that give ready batches.
 
 Most data sets are small enough to live in memory, on the device that trains on them. A batch is
-then one gather and one normalisation, without loader processes and without Python per sample. The
-inputs of others are `Items`, which are read as they are needed.
+then one gather and one normalisation, without loader processes and without Python per sample.
 """
 
 from __future__ import annotations
@@ -32,12 +31,12 @@ _LEAST_PART = 4  # data may take this part of the memory: dealing it to workers 
 
 @dataclass(frozen=True, eq=False)
 class Items:
-    """The inputs of N samples that are read whenever a batch needs them, not kept in memory.
+    """Inputs of N samples that are read whenever a batch needs them.
 
-    They either fill more of the memory than data should, or differ each time they are read, such as
-    images with random crops. The latter draw from a seed that the numbers of a batch's samples
-    make. Every epoch of every worker has its own order, drawn from the run's seed, so every epoch
-    sees other crops, and the same run always the same ones.
+    They either would fill too much of the memory, or differ each time they are read, such as images
+    with random crops. These draw from a seed made of the numbers of a batch's samples. Every epoch
+    of every worker has its own order, drawn from the run's seed. So every epoch sees other crops,
+    and the same run always the same ones.
     """
 
     read: Read
@@ -81,8 +80,8 @@ class Samples:
     int64 [N], or numbers of any shape [N, ...], or several tensors as well. `batch` scales images
     to [0, 1] and then normalises inputs by `mean` and `std` per channel, if these are given.
 
-    `inputs` may also be `Items`. What comes along as their targets then counts in place of
-    `targets`, which are those of one reading.
+    If `inputs` are `Items`, a batch has the targets that are read with them; `targets` are those of
+    one reading.
     """
 
     inputs: Any
