@@ -248,10 +248,10 @@ def with_progress(
     asked: bool | None, listeners: Listener | Sequence[Listener]
 ) -> Iterator[list[Listener]]:
     """The listeners of a call, and one that shows the progress if nothing else does."""
-    heard = [listeners] if callable(listeners) else [*listeners]
-    is_shown = any(isinstance(each, Progress) for each in heard)
+    listed = [listeners] if callable(listeners) else [*listeners]
+    is_shown = any(isinstance(each, Progress) for each in listed)
     if asked is False or is_shown or not (asked or in_notebook()):
-        yield heard
+        yield listed
         return
     with Progress() as progress:
-        yield [progress, *heard]
+        yield [progress, *listed]

@@ -104,19 +104,19 @@ def run(
     path = None if out is None else Path(out)
     trackers = tracking(track)
     config, workload = prepare(model, train, test, preset, settings, loss, metrics, collate)
-    with with_progress(progress, listeners) as told:
-        heard = [_as_warning, *told]
+    with with_progress(progress, listeners) as listening:
+        all_listeners = [_as_warning, *listening]
         if path is None:
             if track:
                 raise SettingError("track needs a folder for the run; give one by out=.")
-            return Result.of(run_session(simulated_session(config, workload), None, heard))
+            return Result.of(run_session(simulated_session(config, workload), None, all_listeners))
         config = config.with_absolute_paths()
         if resume and is_run_folder(path):
             config = with_profile_of(path, config)
             if is_finished(path, config.values()):
                 return _finished(path, config, workload)
         session = simulated_session(config, workload)
-        result = Result.of(run_in_folder(session, path, heard, trackers, resume=resume))
+        result = Result.of(run_in_folder(session, path, all_listeners, trackers, resume=resume))
     show_in_folder([result], path, pictures)
     return result
 
@@ -281,7 +281,7 @@ def sweep(
     named = {name: _named(name, value) for name, value in settings.items() if name not in code}
     values = {"model": FROM_PYTHON, "data": FROM_PYTHON}
     results, failed = list[Result](), list[FailedRun]()
-    with with_progress(progress, listeners) as heard:
+    with with_progress(progress, listeners) as all_listeners:
         for point in expand_grid(over_preset(preset, values, named)):
             job = point.config.job
             chosen = {name: point.values[name] for name in named if name in point.values}
@@ -290,7 +290,7 @@ def sweep(
             options: dict[str, Any] = {"out": folder, "resume": resume, "track": track, **chosen}
             options |= {"preset": preset, "figures": "none", "progress": False}
             with noting_failure(job.strategy, job.seed, folder, failed) as count_rounds:
-                options["listeners"] = [*heard, count_rounds]
+                options["listeners"] = [*all_listeners, count_rounds]
                 results.append(run(model, train, test, **options))
     if not results:
         raise failed[0].error

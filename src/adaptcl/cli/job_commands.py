@@ -60,9 +60,9 @@ def run_job(options: argparse.Namespace) -> None:
                 noting_failure(job.strategy, job.seed, path, failed, alone=alone) as count_rounds,
                 Progress() as progress,
             ):
-                told: list[Listener] = [progress, *listeners, count_rounds]
+                all_listeners: list[Listener] = [progress, *listeners, count_rounds]
                 # A session that is over gives back its memory before the next one begins.
-                run_in_folder(sessions.pop(0), path, told, track, resume=True)
+                run_in_folder(sessions.pop(0), path, all_listeners, track, resume=True)
     show_the_others(asked.folders, failed, asked.base, pictures)
 
 
@@ -96,8 +96,8 @@ def sweep_settings(options: argparse.Namespace) -> None:
             say(f"{place} of {len(points)}: {path}")
             session = session_of(config, load(config))
             with Progress() as progress:
-                told: list[Listener] = [progress, *listeners, count_rounds]
-                run_in_folder(session, path, told, track, resume=True)
+                all_listeners: list[Listener] = [progress, *listeners, count_rounds]
+                run_in_folder(session, path, all_listeners, track, resume=True)
     show_the_others(folders, failed, base, pictures, again)
 
 
