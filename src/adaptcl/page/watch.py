@@ -34,7 +34,7 @@ _MOST_SHARE = 0.008
 """The share of a processor that the page may take for each run that goes on."""
 _STANDING, _REST = 0.25, 0.75
 """How that share is divided: for how the runs stand, and for all the rest."""
-_LONGEST_PAUSE_S = 60.0
+_LONGEST_PAUSE_S = 150.0
 _SIGN_OF_LIFE_S = 15.0
 
 
