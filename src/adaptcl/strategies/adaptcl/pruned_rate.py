@@ -65,8 +65,8 @@ class RateSettings:
         return self.first_pruning or max(2, self.pruning_interval)
 
     def is_pruning_round(self, round_: int) -> bool:
-        first = self.first_pruning or self.pruning_interval
-        return round_ >= first and (round_ - first) % self.pruning_interval == 0
+        since = round_ - self.first_pruning_round
+        return since >= 0 and since % self.pruning_interval == 0
 
 
 def pruned_rates(
