@@ -214,7 +214,7 @@ class Setting:
     default: Any
     help: str
     allowed: Allowed
-    condition: Condition | None = None  # without it the setting has no effect
+    condition: Condition | None = None  # the setting has an effect only where it holds
     group: str = field(default="", compare=False)  # the heading of the help under which it stands
 
     @property

@@ -269,7 +269,7 @@ class Loop:
                 self._transport.settle(worker, used=not reaction.dropped)
                 return reaction
             case Lost(worker, keeps_task=False):
-                self._update_times[worker] = 0.0  # it may come back quite another
+                self._update_times[worker] = 0.0  # it may come back on another link
                 return self._strategy.lost(worker)
             case Joined(worker, keeps_task=False):
                 return self._strategy.joined(worker)

@@ -10,8 +10,8 @@ those of every method with a barrier, in `synchronous.py`.
     5      if it is pruning round:                      `AdaptCL.learn`
     6          obtain P_1 … P_W with Algorithm 2        `AdaptCL._learned_rates`
     7      for each worker w = 1 … W:                   `Synchronous._ask`
-    8          θ_w ← θ_g ⊙ I_w                          `Synchronous._task`
-    9          send θ_w and P_w to worker w             `AdaptCL.plan`; the engine delivers the task
+    8          θ_w ← θ_g ⊙ I_w                          `Synchronous._cut`
+    9          send θ_w and P_w to worker w             `AdaptCL.plan`; the loop delivers the task
 
 θ_g is the global model, θ_w a worker's sub-model, I_w its kept units, φ_w its update time and P_w
 its pruned rate. P_w stays pending until the worker's update confirms it.
@@ -231,7 +231,7 @@ class AdaptCL(Synchronous):
         return [learned.rates.get(w, self._pending.get(w, 0.0)) for w in workers]
 
     def _known_speeds(self) -> Mapping[int, Sequence[Point]]:
-        """The points of each worker of whose present sub-model the newest is.
+        """The points of each worker whose newest point was measured with its present sub-model.
 
         The point may be old, where workers are drawn for each round. While a worker is late in
         changing its sub-model, nothing is known of the new size.
@@ -304,5 +304,8 @@ class AdaptCL(Synchronous):
 
 
 def _combine(first: float, second: float) -> float:
-    """The one pruned rate equal to two, one after the other; exact for 0."""
+    """The rate that cuts as much as `first` and then `second`: 1 − (1 − first)(1 − second).
+
+    Written so that a rate of 0 changes nothing.
+    """
     return first + second - first * second
