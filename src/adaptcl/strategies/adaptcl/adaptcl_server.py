@@ -53,7 +53,7 @@ from adaptcl.strategies.adaptcl.speed_history import (
 from adaptcl.strategies.strategy import Job
 from adaptcl.strategies.synchronous import SubModelPlan, Synchronous, SynchronousSettings
 from adaptcl.training import Arrival, Pruning, Task
-from adaptcl.units import flops, parameters, retention
+from adaptcl.units import Kept, flops, parameters, retention
 
 
 @dataclass(frozen=True)
@@ -128,24 +128,15 @@ class AdaptCL(Synchronous):
 
     def plan(self, worker: int) -> SubModelPlan:
         """Prune or grow a worker's sub-model if that is pending."""
-        kept = self.kept[worker]
+        kept, growth = self.kept[worker], 0.0
         rate = self._pending.pop(worker, 0.0)
-        if rate == 0:
-            return SubModelPlan(kept, is_sparse=self._is_pruning_worth_it)
-        importance = self._importance_for(worker)
-        settings = self.settings
-        if rate > 0:
-            least, multiple = self._min_retention(), settings.width_multiple
-            pruning = Pruning(rate, settings.pruning, importance, least, multiple)
-            if importance is not None:
-                left = pruning.units_left(self.units, kept, importance)
-                if torch.equal(left, kept):  # less than a block of units to cut
-                    return SubModelPlan(kept)
+        if rate > 0 and (pruning := self._pruning(worker, rate)):
             return SubModelPlan(kept, pruning)
-        importance = bn_importance(self.units, self.state) if importance is None else importance
-        budget = (1 - rate) * parameters(self.units, kept)
-        grown = grow(self.units, kept, importance, budget, settings.width_multiple)
-        return SubModelPlan(grown, growth=-rate if bool((grown & ~kept).any()) else 0.0)
+        if rate < 0:
+            grown = self._grown(worker, -rate)
+            growth = -rate if bool((grown & ~kept).any()) else 0.0
+            kept = grown
+        return SubModelPlan(kept, growth=growth, is_sparse=self._is_pruning_worth_it)
 
     def received(self, task: Task, arrival: Arrival, rate: float) -> None:
         """Note how long the worker took, also where its update is too late to be used."""
@@ -189,6 +180,25 @@ class AdaptCL(Synchronous):
         self._decisions += 1
         self._speeds.times = [[] for _ in rates]
         return tuple(warnings)
+
+    # Pruning and growing -----------------------------------------------------------------------
+
+    def _pruning(self, worker: int, rate: float) -> Pruning | None:
+        """A worker's pruning; None if there is less than a block of units to cut."""
+        settings, kept, importance = self.settings, self.kept[worker], self._importance_for(worker)
+        least, multiple = self._min_retention(), settings.width_multiple
+        pruning = Pruning(rate, settings.pruning, importance, least, multiple)
+        if importance is None:
+            return pruning
+        left = pruning.units_left(self.units, kept, importance)
+        return None if torch.equal(left, kept) else pruning
+
+    def _grown(self, worker: int, growth: float) -> Kept:
+        """A worker's kept units and the most important others, as far as this share goes."""
+        kept, importance = self.kept[worker], self._importance_for(worker)
+        importance = bn_importance(self.units, self.state) if importance is None else importance
+        budget = (1 + growth) * parameters(self.units, kept)
+        return grow(self.units, kept, importance, budget, self.settings.width_multiple)
 
     # Deciding ----------------------------------------------------------------------------------
 
