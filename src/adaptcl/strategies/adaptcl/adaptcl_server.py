@@ -146,17 +146,9 @@ class AdaptCL(Synchronous):
         if rate != 0:
             # A round in which the sub-model changed is a measurement of neither size. Earlier times
             # belong to the old size, so they are discarded too.
-            self._speeds.times[worker].clear()
+            self._speeds.forget_times(worker)
         elif not arrival.timing.is_cold:
             self._speeds.add(worker, arrival.timing.update_time)
-
-    def returned(self, worker: int) -> None:
-        """Measure a worker anew: it may come back on another link or machine."""
-        self._speeds.times[worker].clear()
-
-    def undone(self, worker: int, rate: float) -> None:
-        """Keep the change pending, together with what was decided since."""
-        self._pending[worker] = _combine(rate, self._pending.get(worker, 0.0))
 
     def learn(self, records: Sequence[WorkerRecord]) -> tuple[str, ...]:
         """Before a pruning round, decide how much each worker prunes."""
@@ -178,8 +170,17 @@ class AdaptCL(Synchronous):
             warnings += self._warn_of(decided)
         self._pending = {worker: rate for worker, rate in enumerate(rates) if rate != 0}
         self._decisions += 1
-        self._speeds.times = [[] for _ in rates]
+        for worker in range(self.job.workers):
+            self._speeds.forget_times(worker)
         return tuple(warnings)
+
+    def returned(self, worker: int) -> None:
+        """Measure a worker anew: it may come back on another link or machine."""
+        self._speeds.forget_times(worker)
+
+    def undone(self, worker: int, rate: float) -> None:
+        """Keep the change pending, together with what was decided since."""
+        self._pending[worker] = _combine(rate, self._pending.get(worker, 0.0))
 
     # Pruning and growing -----------------------------------------------------------------------
 
