@@ -165,7 +165,7 @@ def extend_run(folder: RunFolder, config: Config, marks: dict[str, Any]) -> None
             "across a network."
         )
     finished = read_finished(folder.path)
-    checkpoint = folder.checkpoint_for_more()
+    checkpoint = folder.checkpoint()
     stopped_by = finished[0].stopped_by if finished else (checkpoint or {}).get("stopped_by")
     if stopped_by is not None:
         who = "a listener" if stopped_by.startswith("listener") else stopped_by

@@ -21,11 +21,10 @@ from adaptcl.events import Event, RoundFinished
 from adaptcl.records import RoundRecord, Summary
 from adaptcl.runs.files.run_files import (
     BEST,
-    BEST_FOR_MORE,
     CHECKPOINT,
-    CHECKPOINT_FOR_MORE,
     CONFIG,
     DIVERGED,
+    FORMER_NAMES,
     INPUTS,
     LOCK,
     MARKS,
@@ -33,7 +32,6 @@ from adaptcl.runs.files.run_files import (
     ROUNDS,
     SUB_MODELS,
     SUMMARY,
-    first_existing,
     is_run_folder,
     run_folders,
 )
@@ -83,6 +81,9 @@ class RunFolder:
         for pattern in storage.LEFTOVERS:
             for leftover in path.glob(pattern):
                 leftover.unlink(missing_ok=True)
+        for former, name in FORMER_NAMES.items():
+            if (path / former).exists():
+                (path / former).replace(path / name)
         return folder
 
     @staticmethod
@@ -127,11 +128,9 @@ class RunFolder:
         Before the first checkpoint this is None and no rounds. Tensors that lay on an accelerator
         go to the one given.
         """
-        # Only the kept one is there if the process ended before it wrote the next.
-        file = first_existing(self.path, CHECKPOINT, CHECKPOINT_FOR_MORE)
-        if file is None:
+        if not (self.path / CHECKPOINT).exists():
             return None, self._keep_rounds(0, 0)
-        stored = storage.load(file, accelerator)
+        stored = storage.load(self.path / CHECKPOINT, accelerator)
         return stored["run"], self._keep_rounds(stored["rounds"], stored["rounds_crc32"])
 
     @property
@@ -147,23 +146,14 @@ class RunFolder:
     def finished(self) -> bool:
         return (self.path / SUMMARY).exists()
 
-    def keep_checkpoint(self) -> None:
-        """Set the checkpoint aside, for a run of more rounds."""
-        if (self.path / CHECKPOINT).exists():
-            (self.path / CHECKPOINT).replace(self.path / CHECKPOINT_FOR_MORE)
-
-    def checkpoint_for_more(self) -> Tree | None:
-        """The checkpoint that a run of more rounds can go on from, if there is one."""
-        file = first_existing(self.path, CHECKPOINT_FOR_MORE, CHECKPOINT)
-        return None if file is None else storage.load(file)["run"]
+    def checkpoint(self) -> Tree | None:
+        """The checkpoint, if there is one."""
+        file = self.path / CHECKPOINT
+        return storage.load(file)["run"] if file.exists() else None
 
     def begin_again(self, config: str, marks: dict[str, Any]) -> None:
         """Turn a run, even a finished one, into an unfinished run of more rounds."""
         # In this order: marks that agree with the configuration show that all steps are done.
-        if (self.path / CHECKPOINT_FOR_MORE).exists():
-            (self.path / CHECKPOINT_FOR_MORE).replace(self.path / CHECKPOINT)
-        if (self.path / BEST_FOR_MORE).exists():
-            (self.path / BEST_FOR_MORE).replace(self.path / BEST)
         self._write_text(CONFIG, config)
         (self.path / SUMMARY).unlink(missing_ok=True)
         self.save_marks(marks)
@@ -220,19 +210,16 @@ class RunFolder:
         self._save_model(BEST, model, {"round": str(round_)})
 
     def _settle_best(self, summary: Summary, *, keep: bool) -> None:
-        """Leave a best model only if it is another one than the delivered."""
+        """Leave a best model only if it is another one than the delivered, or to `keep` it."""
         if not (self.path / BEST).exists():
             return
-        if summary.best_is_delivered:
-            if keep:
-                (self.path / BEST).replace(self.path / BEST_FOR_MORE)
-            else:
-                (self.path / BEST).unlink()
-            return
-        with safe_open(self.path / BEST, "pt") as file:
-            round_ = int(file.metadata()["round"])
-        # Across a network, a round that was lost in a crash may end differently when it is redone.
-        if round_ != summary.best_round:
+        is_needed = keep
+        if not summary.best_is_delivered:
+            with safe_open(self.path / BEST, "pt") as file:
+                # A round on a real clock that was lost in a crash may end differently when it is
+                # redone.
+                is_needed = int(file.metadata()["round"]) == summary.best_round
+        if not is_needed:
             (self.path / BEST).unlink()
 
     def _save_model(self, name: str, model: State, header: dict[str, str]) -> None:
@@ -262,14 +249,14 @@ class RunFolder:
         *,
         keep_checkpoint: bool = False,
     ) -> None:
-        """Write the results. The checkpoint is kept only for a run of more rounds."""
+        """Write the results. The checkpoint and the best model before the last round are kept only
+        for a run of more rounds."""
         self._deliver(model, inputs, sub_models)
         self._settle_best(summary, keep=keep_checkpoint)
         text = json.dumps(summary.to_json(), indent=2, allow_nan=False)
         self._write_text(SUMMARY, text + "\n")
-        if keep_checkpoint:
-            self.keep_checkpoint()
-        (self.path / CHECKPOINT).unlink(missing_ok=True)
+        if not keep_checkpoint:
+            (self.path / CHECKPOINT).unlink(missing_ok=True)
         (self.path / DIVERGED).unlink(missing_ok=True)
 
     def _write_text(self, name: str, text: str) -> None:

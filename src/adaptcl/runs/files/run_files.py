@@ -27,11 +27,10 @@ ROUNDS = "rounds.jsonl"
 LOCK = ".lock"
 MARKS = ".begun-with.json"
 CHECKPOINT = "checkpoint.safetensors"
-CHECKPOINT_FOR_MORE = "longer.safetensors"
-"""The checkpoint from before the last round, for a run that gets more rounds."""
 BEST = "best.safetensors"
-BEST_FOR_MORE = "longer-best.safetensors"
-"""The best model from before the last round, for a run that gets more rounds."""
+"""The model of the best test, without that of the last round if that one is delivered."""
+FORMER_NAMES = {"longer.safetensors": CHECKPOINT, "longer-best.safetensors": BEST}
+"""What earlier versions called these files of a finished run, until it got more rounds."""
 DIVERGED = ".diverged"  # there while a run that diverged holds its last good model
 SUMMARY = "summary.json"
 MODEL = "model.safetensors"
@@ -222,13 +221,12 @@ def read_unfinished(path: Path) -> tuple[State, Inputs, int]:
 
     It is the model as the server holds it, also units that no worker keeps any more.
     """
-    file = first_existing(path, CHECKPOINT, CHECKPOINT_FOR_MORE)
-    if file is None:
+    if not (path / CHECKPOINT).exists():
         raise RunFolderError(
             f"{path} has no checkpoint yet; `adaptcl resume {path}` goes on with it."
         )
     try:
-        stored = storage.load(file)
+        stored = storage.load(path / CHECKPOINT)
         run = stored["run"]
         # The model that would be delivered now: the mean of the latest ones, if there is one.
         state = run["evaluator"]["model"] or run["loop"]["strategy"]["state"]
@@ -237,10 +235,6 @@ def read_unfinished(path: Path) -> tuple[State, Inputs, int]:
         raise RunFolderError(
             f"The checkpoint of {path} does not hold a model that can be loaded: {error}."
         ) from None
-
-
-def first_existing(path: Path, *names: str) -> Path | None:
-    return next((file for name in names if (file := path / name).exists()), None)
 
 
 def read_described(path: Path) -> Inputs | None:
