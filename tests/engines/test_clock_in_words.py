@@ -8,7 +8,7 @@ import torch
 from adaptcl import models
 from adaptcl.config import configure, preset, presets
 from adaptcl.engines.bandwidths import MIB
-from adaptcl.engines.clock_summary import describe_clock, lopsided, whole_updates
+from adaptcl.engines.clock_in_words import describe_clock, lopsided, whole_updates
 from adaptcl.engines.environment import Environment, EnvironmentSettings
 from adaptcl.settings import build
 from adaptcl.training import Timing
