@@ -34,7 +34,7 @@ def resume_server(
 ) -> None:
     """Continue the unfinished runs of one server, in their order and with the same workers."""
     _need_flower()
-    from adaptcl.runs.server import serve_again
+    from adaptcl.runs.network_session import serve_again
 
     with saying_how_to_resume(paths, (BaseException,)), Progress() as progress:
         serve_again(paths, [progress, *listeners], say, track=partial(tracked, trackers))
@@ -42,7 +42,7 @@ def resume_server(
 
 def serve_runs(options: argparse.Namespace) -> None:
     _need_flower()
-    from adaptcl.runs.server import serve
+    from adaptcl.runs.network_session import serve
 
     pictures = picture_options(options)
     trackers = tracker_names(options.track)

@@ -184,8 +184,8 @@ class RunFolder:
 
     # Writing -----------------------------------------------------------------------------------
 
-    def __call__(self, event: Event) -> None:
-        """Listen to events: each finished round becomes a line of `rounds.jsonl`."""
+    def record(self, event: Event) -> None:
+        """A listener: each finished round becomes a line of `rounds.jsonl`."""
         if isinstance(event, RoundFinished):
             line = json.dumps(event.record.to_json(), allow_nan=False).encode() + b"\n"
             try:
