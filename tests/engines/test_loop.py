@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from adaptcl.engines.loop import Arrived, Expired, Happening, Joined, Loop, Lost, Remarked, Traffic
-from adaptcl.engines.stop_rule import StopRule, TimeLimit
+from adaptcl.engines.stop_rule import StopRule, time_limit
 from adaptcl.events import (
     Event,
     RoundFinished,
@@ -452,7 +452,7 @@ def test_a_stop_rule_ends_the_run_after_a_round_as_its_strategy_would() -> None:
     reactions = [Reaction(tasks(0)), closes(1, *tasks(1)), closes(2, *tasks(0, 2))]
     turns = [(1.0, [arrived(0)]), (2.0, [arrived(1), arrived(2)])]
     play = Play(reactions, turns, rounds=9)
-    rule = StopRule({"max_virtual_time": TimeLimit(2.0)})
+    rule = StopRule({"max_virtual_time": time_limit(2.0)})
     Loop(play.strategy, play.transport, 3, play, [play.listen], rule).run(play.save)
     assert play.log[-5:] == ["begin", "judge 2, the last", "tell RoundFinished", "save", "close"]
     assert [record.round for record in play.records] == [1, 2]
