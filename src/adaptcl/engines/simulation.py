@@ -17,8 +17,8 @@ import torch
 
 from adaptcl.codecs.codec import Codec, Codecs, Memory
 from adaptcl.engines.environment import Environment
-from adaptcl.engines.loop import Arrived, Expired, Happening, Joined, Lost, Traffic
 from adaptcl.engines.thread_executor import ExpectedUpdate, ThreadExecutor, Trained
+from adaptcl.engines.transport import Arrived, Expired, Happening, Joined, Lost, Traffic
 from adaptcl.errors import AdaptCLError, CodecError
 from adaptcl.storage import Tree
 from adaptcl.training import Arrival, Task, Timing, Update

@@ -19,7 +19,7 @@ from adaptcl.engines.network.invitation import Invitation, fingerprint, objectiv
 from adaptcl.engines.network.keys import server_keys
 from adaptcl.engines.network.server.fleet import Fleet
 from adaptcl.engines.network.server.introduction import agree
-from adaptcl.engines.network.server.transport import NetworkTransport
+from adaptcl.engines.network.server.network_transport import NetworkTransport
 from adaptcl.engines.network.shared_units import units_to_json
 from adaptcl.errors import SettingError
 from adaptcl.events import Listener

@@ -19,7 +19,8 @@ from adaptcl.config import Config
 from adaptcl.config.config import FROM_PYTHON
 from adaptcl.custom import note_custom_code
 from adaptcl.engines.listeners import Listeners
-from adaptcl.engines.loop import Loop, Transport
+from adaptcl.engines.loop import Loop
+from adaptcl.engines.transport import Transport
 from adaptcl.errors import DivergedError
 from adaptcl.events import Event, Listener, RoundFinished, RunFinished, RunStarted, Warned
 from adaptcl.records import RoundRecord, Summary, summarise
