@@ -199,6 +199,12 @@ def setting(
     return field(default=default, metadata=metadata)
 
 
+def refuse_other_count(found: str, count: int, workers: int) -> None:
+    """An error that begins with what was `found`, unless there is one for each worker."""
+    if count != workers:
+        raise SettingError(f"{found}, but it must have one for each of the {workers} workers.")
+
+
 def redeclared(group: type, name: str, default: Any) -> Any:
     """Declare a setting of another group again with a different default."""
     (before,) = (each for each in dataclasses.fields(group) if each.name == name)

@@ -23,7 +23,7 @@ from adaptcl.codecs.codec import Codecs
 from adaptcl.engines.network.frames import from_record, printable, to_record
 from adaptcl.engines.network.gate import read_answer
 from adaptcl.engines.network.messages import task_frame
-from adaptcl.engines.network.server.reliability import Reliability
+from adaptcl.engines.network.server.patience import Reliability
 from adaptcl.engines.network.shared_units import units_to_json
 from adaptcl.engines.transport import Arrived, Expired, Happening, Joined, Lost, Traffic
 from adaptcl.errors import UpdateError

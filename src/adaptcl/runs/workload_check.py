@@ -12,9 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from adaptcl.data import Samples
-from adaptcl.data.columns import listed
 from adaptcl.data.samples import extremes
-from adaptcl.errors import AdaptCLError, DataError, SettingError, TraceError, describe_type
+from adaptcl.errors import AdaptCLError, DataError, SettingError, TraceError, describe_type, listed
 from adaptcl.runs.workload import Workload
 from adaptcl.training.batches import smallest_batch
 from adaptcl.training.objectives.objective import CLASSES, Objective

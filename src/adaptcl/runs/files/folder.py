@@ -7,7 +7,7 @@ import fcntl
 import json
 import os
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from safetensors import safe_open
 
 from adaptcl import storage
 from adaptcl.data.description import Inputs
-from adaptcl.errors import RunFolderError
+from adaptcl.errors import RunFolderError, listed
 from adaptcl.events import Event, RoundFinished
 from adaptcl.records import RoundRecord, Summary
 from adaptcl.runs.files.run_files import (
@@ -103,8 +103,9 @@ class RunFolder:
             )
         # Other programs use config.toml too, but not our lock.
         if below := [each for each in run_folders(path, 2) if (each / LOCK).exists()]:
+            named = listed((str(each.relative_to(path)) for each in below), 3)
             raise RunFolderError(
-                f"{path} already holds runs ({_names(below, path)}); choose another folder, or "
+                f"{path} already holds runs ({named}); choose another folder, or "
                 f"go on with them by `adaptcl resume {path}`."
             )
         nearest = next(each for each in (path, *path.parents) if each.exists())
@@ -270,12 +271,6 @@ class RunFolder:
             raise RunFolderError(
                 f"{self.path / name} cannot be written: {error.strerror}."
             ) from None
-
-
-def _names(folders: Sequence[Path], base: Path, most: int = 3) -> str:
-    """The first few names below `base`; there may be hundreds of runs."""
-    named = ", ".join(str(folder.relative_to(base)) for folder in folders[:most])
-    return f"{named}, …" if len(folders) > most else named
 
 
 def _lock(path: Path) -> int:

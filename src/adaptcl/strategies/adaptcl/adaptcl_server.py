@@ -35,7 +35,7 @@ from adaptcl.pruning import ORDERS, ServerView, grow, server_order
 from adaptcl.pruning.budget import smallest_retention
 from adaptcl.pruning.cig_bnscalor import bn_importance
 from adaptcl.records import WorkerRecord
-from adaptcl.settings import redeclared, setting
+from adaptcl.settings import redeclared, refuse_other_count, setting
 from adaptcl.storage import Tree
 from adaptcl.strategies.adaptcl.guards import GuardedRates, GuardSettings, guarded_pruned_rates
 from adaptcl.strategies.adaptcl.points import Point
@@ -104,11 +104,7 @@ class AdaptCL(Synchronous):
         if settings.first_pruning == 1:
             raise SettingError("first_pruning is 1, but in round 1 nothing is measured yet; say 2.")
         for row in settings.pruned_rates:
-            if len(row) != job.workers:
-                raise SettingError(
-                    f"pruned_rates has a row of {len(row)} rates, "
-                    f"but it must have one for each of the {job.workers} workers."
-                )
+            refuse_other_count(f"pruned_rates has a row of {len(row)} rates", len(row), job.workers)
         self._order = server_order(settings.pruning)
         self._importance: Tensor | None = None
         """The importance of all units by an order that is computed only once."""

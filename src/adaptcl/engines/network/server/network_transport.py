@@ -4,7 +4,7 @@ Workers come, answer, fall silent and come back at any time. A worker that conne
 first, and counts as present only once its model turns out to be the server's. A worker that was
 restarted during a task gets the same task again, and the strategy never hears of it. An answer
 that cannot be used never reaches the strategy either: the worker counts as lost and soon comes
-back, unless that happens too often (`reliability.py`).
+back, unless that happens too often (`patience.py`).
 """
 
 from __future__ import annotations
@@ -20,8 +20,14 @@ from adaptcl.engines.network.invitation import Invitation, Reply, dismissal
 from adaptcl.engines.network.messages import END, INVITE, TASK, task_frame
 from adaptcl.engines.network.server.admission import TurnedAway
 from adaptcl.engines.network.server.fleet import Came, Fleet, FleetEvent, Left, Progressed, Replied
-from adaptcl.engines.network.server.reliability import STRIKES, OtherDataError, Reliability
-from adaptcl.engines.network.server.waiting import Reminder, going_on_without, longest_wait
+from adaptcl.engines.network.server.patience import (
+    STRIKES,
+    OtherDataError,
+    Reliability,
+    Reminder,
+    going_on_without,
+    longest_wait,
+)
 from adaptcl.engines.transport import Arrived, Expired, Happening, Joined, Lost, Traffic
 from adaptcl.errors import UpdateError
 from adaptcl.events import PhaseBegan, Warned
