@@ -1,5 +1,9 @@
 """Resuming a run: is it the same run, and may it go on to more rounds?
 
+`cli/resume.py` and `api/run.py` find out what there is to resume. `RunFolder.left_off` gives the
+checkpoint and the rounds before it, `Checkpoints.restore` puts evaluator and stop rule back, and
+`Loop.run(resume=…)` the strategy and the transport.
+
 From Python, model and data are given again when a run is resumed, and the settings of a run lie
 open in its folder. If any of them changed, the run would end with a model that belongs to neither
 configuration.

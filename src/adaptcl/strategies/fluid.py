@@ -43,7 +43,7 @@ _AGREEING = 0.75  # the share of the workers with the whole model on which a uni
 
 @dataclass(frozen=True)
 class FLuIDSettings(WidthSettings):
-    """Settings of FLuID."""
+    """How many workers count as stragglers."""
 
     straggler_share: float = setting(
         0.2,

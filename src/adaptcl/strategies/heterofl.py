@@ -43,7 +43,7 @@ MATCHED = "matched"
 
 @dataclass(frozen=True)
 class HeteroFLSettings(WidthSettings):
-    """Settings of HeteroFL and FedRolex."""
+    """Which worker trains a sub-model of which width."""
 
     width_levels: tuple[float, ...] = setting(
         (1.0, 0.5, 0.25, 0.125, 0.0625),

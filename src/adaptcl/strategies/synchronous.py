@@ -42,7 +42,7 @@ from adaptcl.units import CutOnDemand, Kept, State
 
 @dataclass(frozen=True)
 class SynchronousSettings(AggregationSettings):
-    """Settings of every strategy with a barrier."""
+    """How many workers a round has, and how long it waits for them."""
 
     participants: int = setting(
         0, "number of workers drawn at random for each round; 0 takes all", at_least=0

@@ -58,7 +58,7 @@ from adaptcl.units import Kept, flops, parameters, retention
 
 @dataclass(frozen=True)
 class AdaptCLSettings(GuardSettings, SynchronousSettings):
-    """Settings of AdaptCL."""
+    """In which order units are pruned, in blocks of which width, and what is warned of."""
 
     aggregation: str = redeclared(SynchronousSettings, "aggregation", "by-change")
     fading: float = redeclared(SynchronousSettings, "fading", 0.2)
