@@ -22,8 +22,9 @@ from adaptcl.engines.simulation import LocalWorkers, SimulatedTransport, TaskOut
 from adaptcl.errors import SettingError
 from adaptcl.events import Event, RoundFinished, Warned
 from adaptcl.records import RoundRecord
-from adaptcl.runs.assembly import clock_of, job_of
 from adaptcl.runs.files.sub_models import Savings
+from adaptcl.runs.session import job_of
+from adaptcl.runs.simulated_session import clock_of
 from adaptcl.runs.training_profile import measured_profile
 from adaptcl.runs.workload import Workload
 from adaptcl.runs.workload_check import check_model_and_data

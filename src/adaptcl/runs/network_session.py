@@ -24,11 +24,10 @@ from adaptcl.engines.network.shared_units import units_to_json
 from adaptcl.errors import SettingError
 from adaptcl.events import Listener
 from adaptcl.pruning import custom_worker_orders
-from adaptcl.runs.assembly import checked_strategy
 from adaptcl.runs.files.folder import RunFolder
 from adaptcl.runs.files.run_files import CONFIG, NETWORK_FILE, NetworkFile, read_described
 from adaptcl.runs.result import FinishedRun
-from adaptcl.runs.session import Session, run_session
+from adaptcl.runs.session import Session, checked_strategy, run_session
 from adaptcl.runs.workload import Workload, refuse_without_tests, server_workload
 from adaptcl.settings import declared, is_custom
 from adaptcl.training.update_time import TYPICAL_NOISE

@@ -1,8 +1,8 @@
 """One run from beginning to end: from settings, a model and data to a result.
 
 `simulated_session.py` and `network_session.py` check and put together the parts of a run while
-nothing has been written yet, so that whatever is wrong is refused before a folder is made.
-`run_session` trains.
+nothing has been written yet, so that whatever is wrong is refused before a folder is made. The
+strategy of both is made here. `run_session` trains.
 """
 
 from __future__ import annotations
@@ -21,21 +21,28 @@ from adaptcl.custom import note_custom_code
 from adaptcl.engines.listeners import Listeners
 from adaptcl.engines.loop import Loop
 from adaptcl.engines.transport import Transport
-from adaptcl.errors import DivergedError
+from adaptcl.errors import DivergedError, SettingError
 from adaptcl.events import Event, Listener, RoundFinished, RunFinished, RunStarted, Warned
 from adaptcl.records import RoundRecord, Summary, summarise
 from adaptcl.runs.checkpoints import BestModel, Checkpoints, CurrentSubModels
-from adaptcl.runs.evaluator import RunEvaluator, TestSetEvaluator, WorkerEvaluator
+from adaptcl.runs.evaluator import (
+    RunEvaluator,
+    TestSetEvaluator,
+    WorkerEvaluator,
+    refuse_tests_at_the_server,
+)
 from adaptcl.runs.files.folder import RunFolder
 from adaptcl.runs.files.status_file import StatusFile
 from adaptcl.runs.files.sub_models import Savings, SubModels
 from adaptcl.runs.result import FinishedRun
 from adaptcl.runs.resumption import recognise
 from adaptcl.runs.workload import Workload
-from adaptcl.strategies import Strategy
+from adaptcl.runs.workload_check import check_model_and_data, try_optimizer
+from adaptcl.strategies import Job, Strategy, strategy_class
 from adaptcl.training.devices import gpu_left_as_found
 from adaptcl.training.objectives.evaluation import Score
-from adaptcl.units import State
+from adaptcl.training.optimizers import OptimizerFactory, Schedule, find_optimizer, find_schedule
+from adaptcl.units import State, UnitMap
 
 
 @dataclass(frozen=True)
@@ -51,6 +58,47 @@ class Session:
     worker_labels: tuple[tuple[int, ...], ...] = ()
     """Samples of each class by worker, where the server can know."""
     clock: str = ""  # what the clock of a simulation assumes
+
+
+def checked_strategy(
+    config: Config, workload: Workload, time_noise: float, *, is_steady: bool = False
+) -> Strategy:
+    """The strategy of a run; an error if it, the model and the data do not go together."""
+    if workload.tested_by_workers:
+        refuse_tests_at_the_server(config)
+    check_model_and_data(workload, config.recipe.batch_size)
+    try_optimizer(workload.model, config.recipe, *custom_optimizer_of(config, workload))
+    if config.recipe.augmentation and workload.objective.targets == "classes":
+        raise SettingError("augmentation moves images but not their targets; switch it off.")
+    state = {k: v.detach().clone() for k, v in workload.model.state_dict().items()}
+    job = job_of(config, workload.units, state, time_noise, is_steady=is_steady)
+    return strategy_class(config.job.strategy)(job, config.strategy)
+
+
+def job_of(
+    config: Config, units: UnitMap, state: State, time_noise: float, *, is_steady: bool
+) -> Job:
+    """What the strategy of a run starts from."""
+    return Job(
+        units=units,
+        state=state,
+        workers=config.job.workers,
+        rounds=config.job.rounds,
+        recipe=config.recipe,
+        seed=config.job.seed,
+        time_noise=time_noise,
+        is_steady=is_steady,
+    )
+
+
+def custom_optimizer_of(
+    config: Config, workload: Workload
+) -> tuple[OptimizerFactory | None, Schedule | None]:
+    """The user's optimizer and schedule, if there are any."""
+    return (
+        workload.custom_optimizer or find_optimizer(config.recipe.optimizer),
+        workload.schedule or find_schedule(config.recipe.schedule),
+    )
 
 
 @gpu_left_as_found()

@@ -3,21 +3,50 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 
 from adaptcl.config import Config
 from adaptcl.custom import note_custom_code
 from adaptcl.data import missing_classes
+from adaptcl.engines.clock_in_words import describe_clock, lopsided, whole_updates
 from adaptcl.engines.environment import Environment
 from adaptcl.engines.simulation import LocalWorkers, SimulatedTransport
 from adaptcl.pruning import WorkerOrder, custom_worker_orders
-from adaptcl.runs.assembly import checked_strategy, clock_of, custom_optimizer_of
-from adaptcl.runs.session import Session
+from adaptcl.runs.session import Session, checked_strategy, custom_optimizer_of
 from adaptcl.runs.training_profile import measured_profile
 from adaptcl.runs.workload import Workload
 from adaptcl.training.devices import make_workers, side_by_side_on_a_gpu
-from adaptcl.units import flops
+from adaptcl.units import UnitMap, flops
+
+
+@dataclass(frozen=True)
+class Clock:
+    """How long everything takes in a simulation, and what to tell the user of it."""
+
+    environment: Environment
+    assumes: str
+    warnings: tuple[str, ...]
+
+
+def clock_of(
+    config: Config, units: UnitMap, samples: Sequence[int], *, profile_measured: bool
+) -> Clock:
+    """The clock of a run whose workers have these numbers of samples.
+
+    `profile_measured` says whether its training profile was measured just now.
+    """
+    job, epochs = config.job, config.recipe.epochs
+    environment = Environment(config.environment, units, job.workers, epochs, job.seed, samples)
+    updates = whole_updates(environment, units, config.codecs)
+    warnings = (environment.ignores_samples(), lopsided(updates))
+    return Clock(
+        environment,
+        describe_clock(environment, updates, profile_measured=profile_measured),
+        tuple(warning for warning in warnings if warning),
+    )
 
 
 def simulated_session(config: Config, workload: Workload) -> Session:
