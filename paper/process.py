@@ -36,7 +36,7 @@ from adaptcl.runs.workload import Workload, workload_from_python
 from adaptcl.storage import Tree
 from adaptcl.strategies.strategy import Closed, Strategy
 from adaptcl.training.objectives.evaluation import USUAL_COUNT, FreshStatistics, Score
-from adaptcl.units import Kept, State, UnitMap, flops, parameters, size_bytes
+from adaptcl.units import Kept, UnitMap, flops, parameters, size_bytes
 from paper.result import Provenance, RunResult, Size, round_series, workers_at_changes, write_result
 from paper.store import recorded_settings, result_path
 
@@ -87,7 +87,7 @@ def carry_out(
     return result
 
 
-class ObservingEvaluator:
+class ObservingEvaluator(TestSetEvaluator):
     """Tests a run's model as its job says, and also what else could be delivered.
 
     The paper's jobs test the last model. In the same run this finds what the mean of the latest
@@ -97,10 +97,10 @@ class ObservingEvaluator:
 
     def __init__(self, session: Session) -> None:
         workload = session.workload
-        self._usual = TestSetEvaluator(session.config, workload)
+        super().__init__(session.config, workload)
         self._units = workload.units
         self._mean = Averaging(USUAL_SHARE, workload.units.unchanging)
-        self._fresh = FreshStatistics(workload.model, workload.worker_samples, USUAL_COUNT)
+        self._statistics = FreshStatistics(workload.model, workload.worker_samples, USUAL_COUNT)
         self.warnings: list[str] = []
         self.similarity: dict[int, float] = {}
         self.averaged: dict[int, float] = {}
@@ -110,10 +110,10 @@ class ObservingEvaluator:
         self.warnings += closed.warnings
         state = strategy.model()
         mean = self._mean.add(state, closed)
-        score = self._usual.judge(strategy, closed, is_last)
+        score = super().judge(strategy, closed, is_last)
         if score is not None:
-            self.averaged[closed.round] = self._usual.test(mean).metrics["accuracy"]
-            fresh = self._usual.test(self._fresh.of(state))
+            self.averaged[closed.round] = self.test(mean).metrics["accuracy"]
+            fresh = self.test(self._statistics.of(state))
             self.fresh[closed.round] = fresh.metrics["accuracy"]
         kept = strategy.sub_models()
         if closed.similarity is not None and len(kept) > max(PAIR):
@@ -121,19 +121,9 @@ class ObservingEvaluator:
             self.similarity[closed.round] = round(mean_similarity(self._units, pair), 5)
         return score
 
-    @property
-    def tested(self) -> State:
-        return self._usual.tested
-
-    def delivered(self, strategy: Strategy) -> State:
-        return self._usual.delivered(strategy)
-
-    def final_score(self, delivered: State) -> Score:
-        return self._usual.final_score(delivered)
-
     def snapshot(self) -> Tree:
         return {
-            "usual": self._usual.snapshot(),
+            "usual": super().snapshot(),
             "mean": self._mean.snapshot(),
             "warnings": self.warnings,
             "similarity": list(self.similarity.items()),
@@ -142,7 +132,7 @@ class ObservingEvaluator:
         }
 
     def restore(self, tree: Tree) -> None:
-        self._usual.restore(tree["usual"])
+        super().restore(tree["usual"])
         self._mean.restore(tree["mean"])
         self.warnings = tree["warnings"]
         self.similarity = dict(tree["similarity"])

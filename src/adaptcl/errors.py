@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 import warnings
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 
@@ -74,6 +75,24 @@ def suggest_instance(value: object) -> str:
     if not isinstance(value, type):
         return ""
     return f"; give an instance: {value.__name__}() instead of {value.__name__}"
+
+
+def listed(words: Iterable[str], most: int = 5) -> str:
+    """The first few words, and a sign that there are more."""
+    every = list(words)
+    return ", ".join([*every[:most], "…"] if len(every) > most else every)
+
+
+def enumerated(words: Sequence[str]) -> str:
+    """The words as a list: one, two and three."""
+    return " and ".join(filter(None, (", ".join(words[:-1]), words[-1])))
+
+
+def name_workers(workers: Collection[int], most: int = 10) -> str:
+    """Workers by their numbers: worker 1, workers 1 and 2, workers 1, 2 and 90 others."""
+    words = [str(worker) for worker in sorted(workers)[:most]]
+    words += [f"{len(workers) - most} others"] if len(workers) > most else []
+    return f"worker{'s' * (len(workers) > 1)} {enumerated(words)}"
 
 
 _SKIPPED = frozenset({"adaptcl", "contextlib", "torch"})

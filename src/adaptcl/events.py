@@ -78,7 +78,10 @@ class RoundFinished:
 
 @dataclass(frozen=True)
 class WorkerLost:
-    """A worker stopped answering; the global model keeps its units as they are."""
+    """A worker is gone: it left, stopped answering, or the trace of a simulation says so.
+
+    The global model keeps its units as they are.
+    """
 
     worker: int
     round: int
@@ -87,9 +90,9 @@ class WorkerLost:
 
 @dataclass(frozen=True)
 class WorkerJoined:
-    """A worker joined or rejoined a run across machines, perhaps before the first round.
+    """A worker joined or rejoined a run, on a network perhaps before the first round.
 
-    In a simulation all workers are present from the start, without this event.
+    A simulation says this only of workers that come back, as its trace has it.
     """
 
     worker: int

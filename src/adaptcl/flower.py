@@ -32,14 +32,9 @@ from adaptcl.engines.flower_grid import UNITS, FlowerTransport
 from adaptcl.engines.loop import Loop
 from adaptcl.engines.network.frames import Frame, from_record, to_record
 from adaptcl.engines.network.invitation import Reply
-from adaptcl.engines.network.messages import (
-    only_frozen,
-    read_frozen,
-    read_task,
-    read_used,
-    update_frame,
-)
+from adaptcl.engines.network.messages import only_frozen, read_frozen, read_task, read_used
 from adaptcl.engines.network.shared_units import units_from_json
+from adaptcl.engines.network.worker.worker_process import carry_out
 from adaptcl.errors import DataError, SettingError
 from adaptcl.events import Event, RoundFinished, Warned, WorkerLost
 from adaptcl.pruning import custom_worker_orders, server_order
@@ -47,12 +42,10 @@ from adaptcl.records import RoundRecord
 from adaptcl.settings import build, declared
 from adaptcl.strategies import Closed, Job, Strategy, strategy_class
 from adaptcl.training import Recipe
-from adaptcl.training.devices import trainer
-from adaptcl.training.randomness import draws_randomness
+from adaptcl.training.devices import make_workers
 from adaptcl.training.update_time import TYPICAL_NOISE
-from adaptcl.training.wire.encoding import encode_update
 from adaptcl.training.wire.frozen import HeldFrozenTensors, LackingError
-from adaptcl.training.worker import Worker, WorkerMemory
+from adaptcl.training.worker import WorkerMemory
 from adaptcl.units import UnitMap, trace
 
 __all__ = ["AdaptCL", "train"]
@@ -229,29 +222,24 @@ def train(
     except LackingError:  # then the server sends them again
         lacking = Reply(error=LackingError.__name__).frame().to_bytes()
         return Message(to_record(lacking), reply_to=message)
-    # On a GPU, capturing a step would not pay within one message.
-    on_cpu = samples.device.type == "cpu"
-    worker = Worker(
-        task.worker,
-        samples,
+    (worker,) = make_workers(
         model,
         units,
+        [samples],
+        example,
         seed,
-        trainer=trainer(model, units, samples, "float32") if on_cpu else None,
-        draws_randomness=draws_randomness(model, example),
+        first=task.worker,
+        captures=False,  # it would not pay within one message
         custom_orders=custom_worker_orders(pruning),
     )
-    began = time.perf_counter()
     before = _remembered(context, read_used(frame, task))
-    update, memory = worker.carry_out(task, before)
-    payload, codec_memory = encode_update(update, task, units, chosen.up, memory.codec)
-    seconds = time.perf_counter() - began
+    update, answer, memory = carry_out(worker, task, before, chosen.up)
     # Only the next message says whether the server could use this update.
     context.state[_BEFORE] = _as_record(
         replace(before, lasso_lambda=memory.lasso_lambda), task.round
     )
-    context.state[_MEMORY] = _as_record(WorkerMemory(memory.lasso_lambda, codec_memory), task.round)
-    content = to_record(update_frame(update, payload, seconds).to_bytes())
+    context.state[_MEMORY] = _as_record(memory, task.round)
+    content = to_record(answer.to_bytes())
     content["metrics"] = MetricRecord({"num-examples": len(samples), "train-loss": update.loss})
     return Message(content, reply_to=message)
 

@@ -213,6 +213,12 @@ def setting(
     return field(default=default, metadata=metadata)
 
 
+def refuse_other_count(found: str, count: int, workers: int) -> None:
+    """An error that begins with what was `found`, unless there is one for each worker."""
+    if count != workers:
+        raise SettingError(f"{found}, but it must have one for each of the {workers} workers.")
+
+
 def redeclared(group: type, name: str, default: Any) -> Any:
     """Declare a setting of another group again with a different default."""
     (before,) = (each for each in dataclasses.fields(group) if each.name == name)
@@ -228,7 +234,7 @@ class Setting:
     default: Any
     help: str
     allowed: Allowed
-    condition: Condition | None = None  # without it the setting has no effect
+    condition: Condition | None = None  # the setting has an effect only where it holds
     group: str = field(default="", compare=False)  # the heading of the help under which it stands
 
     @property

@@ -320,7 +320,7 @@ def test_a_run_in_a_folder_leaves_all_that_is_promised(tmp_path: Path) -> None:
     names = {p.name for p in (tmp_path / "run").iterdir() if not p.name.startswith(".")}
     assert names - {"best.safetensors"} == {
         *("config.toml", "rounds.jsonl", "summary.json", "provenance.json"),
-        *("model.safetensors", "inputs.json", "sub-models.safetensors", "longer.safetensors"),
+        *("model.safetensors", "inputs.json", "sub-models.safetensors", "checkpoint.safetensors"),
     }
     settings = tomllib.loads((tmp_path / "run" / "config.toml").read_text())
     assert (settings["rounds"], settings["model"]) == (4, FROM_PYTHON)

@@ -13,7 +13,7 @@ import torch
 pytest.importorskip("flwr", reason="the network engine needs flwr: pip install 'adaptcl[network]'")
 
 from adaptcl.errors import RunFolderError
-from adaptcl.runs import server as server_module
+from adaptcl.runs import network_session
 from adaptcl.runs.files.folder import RunFolder
 
 Command = Callable[..., tuple[int, str, str]]
@@ -104,7 +104,7 @@ def test_whatever_ends_a_server_it_says_how_to_go_on(
     def full_disk(*_: object) -> None:
         raise RunFolderError("rounds.jsonl cannot be written: No space left on device.")
 
-    monkeypatch.setattr(server_module, "run_session", full_disk)
+    monkeypatch.setattr(network_session, "run_session", full_disk)
     assert command("keys", "keys", "--workers", "1", "--host", "localhost")[0] == 0
     words = ("--model", "small", "--data", "digits", "--workers", "1", "--tls", "keys")
     place = ("--listen", "127.0.0.1:0", "--strategy", "fedavg,adaptcl", "--out", "run")
@@ -124,7 +124,7 @@ def test_a_server_shows_its_runs_on_a_page_and_reports_each_to_a_tracker(
         told.extend([folder.path.name, *(type(each).__name__ for each in listeners)])
         raise RunFolderError("The test is over.")
 
-    monkeypatch.setattr(server_module, "run_session", stop)
+    monkeypatch.setattr(network_session, "run_session", stop)
     assert command("keys", "keys", "--workers", "1", "--host", "localhost")[0] == 0
     words = ("--model", "small", "--data", "digits", "--workers", "1", "--tls", "keys")
     place = ("--listen", "127.0.0.1:0", "--strategy", "fedavg,adaptcl", "--out", "run")

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 import torch
 
-from adaptcl.engines.loop import Arrived, Expired, Happening, Joined, Loop, Lost, Remarked, Traffic
-from adaptcl.engines.stop_rule import StopRule, TimeLimit
+from adaptcl.engines.loop import Loop
+from adaptcl.engines.stop_rule import StopRule, time_limit
+from adaptcl.engines.transport import Arrived, Expired, Happening, Joined, Lost, Traffic
 from adaptcl.events import (
     Event,
     RoundFinished,
@@ -259,7 +260,7 @@ def test_a_strategy_may_close_rounds_from_its_start_on() -> None:
         (Lost(1, "unplugged", keeps_task=True), WorkerLost(1, 1, "unplugged"), None),
         (Joined(1), WorkerJoined(1, 1), "joined 1"),
         (Joined(1, keeps_task=True), WorkerJoined(1, 1), None),
-        (Remarked("It rains."), Warned("It rains."), None),
+        (Warned("It rains."), Warned("It rains."), None),
         (Expired(), None, "expired"),
     ],
 )
@@ -275,7 +276,7 @@ def test_all_are_told_what_happens_and_the_strategy_what_concerns_it(
 
 
 def test_who_comes_before_the_first_round_is_told_of_and_no_business_of_the_strategy() -> None:
-    play = Play([closes(1)], [], opening=[Joined(0), Remarked("Slow disk.")]).run()
+    play = Play([closes(1)], [], opening=[Joined(0), Warned("Slow disk.")]).run()
     assert play.events[:2] == [WorkerJoined(0, 1), Warned("Slow disk.")]
     assert "joined 0" not in play.log
 
@@ -452,7 +453,7 @@ def test_a_stop_rule_ends_the_run_after_a_round_as_its_strategy_would() -> None:
     reactions = [Reaction(tasks(0)), closes(1, *tasks(1)), closes(2, *tasks(0, 2))]
     turns = [(1.0, [arrived(0)]), (2.0, [arrived(1), arrived(2)])]
     play = Play(reactions, turns, rounds=9)
-    rule = StopRule({"max_virtual_time": TimeLimit(2.0)})
+    rule = StopRule({"max_virtual_time": time_limit(2.0)})
     Loop(play.strategy, play.transport, 3, play, [play.listen], rule).run(play.save)
     assert play.log[-5:] == ["begin", "judge 2, the last", "tell RoundFinished", "save", "close"]
     assert [record.round for record in play.records] == [1, 2]

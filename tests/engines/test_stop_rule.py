@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from adaptcl.engines.stop_rule import EarlyStopping, StopCondition, StopRule, Target, TimeLimit
+from adaptcl.engines.stop_rule import StopCondition, StopRule, early_stopping, target, time_limit
 from adaptcl.records import RoundRecord
 from adaptcl.training.objectives.metrics import LOWER, Measure
 
@@ -35,20 +35,20 @@ def last_round(condition: StopCondition, records: Sequence[RoundRecord]) -> int 
 @pytest.mark.parametrize(
     ("condition", "accuracies", "expected"),
     [
-        (TimeLimit(20.0), (0.1, None, 0.1), 2),
-        (TimeLimit(25.0), (0.1, None, 0.1), 3),
-        (TimeLimit(31.0), (0.1, None, 0.1), None),
-        (Target(0.5, ACCURACY), (0.4, None, 0.6, 0.9), 3),
-        (Target(0.5, ACCURACY), (0.4, None), None),
-        (Target(0.5, RMSE), (0.7, None, 0.5, 0.3), 4),
+        (time_limit(20.0), (0.1, None, 0.1), 2),
+        (time_limit(25.0), (0.1, None, 0.1), 3),
+        (time_limit(31.0), (0.1, None, 0.1), None),
+        (target(0.5, ACCURACY), (0.4, None, 0.6, 0.9), 3),
+        (target(0.5, ACCURACY), (0.4, None), None),
+        (target(0.5, RMSE), (0.7, None, 0.5, 0.3), 4),
         # One lucky test is no result, and the mean of five forgets the first.
-        (Target(0.5, ACCURACY), (0.3, 0.6, 0.4, 0.5, 0.5, 0.5), 6),
-        (EarlyStopping(2, RMSE), (0.3, 0.1, 0.2, 0.3), 4),
-        (EarlyStopping(2, ACCURACY), (0.1, 0.3, 0.2, 0.3, 0.9), 4),
-        (EarlyStopping(2, ACCURACY), (0.1, 0.1, 0.2, 0.1, 0.3), None),
-        (EarlyStopping(2, ACCURACY), (0.0, 0.0, 0.0), 3),
+        (target(0.5, ACCURACY), (0.3, 0.6, 0.4, 0.5, 0.5, 0.5), 6),
+        (early_stopping(2, RMSE), (0.3, 0.1, 0.2, 0.3), 4),
+        (early_stopping(2, ACCURACY), (0.1, 0.3, 0.2, 0.3, 0.9), 4),
+        (early_stopping(2, ACCURACY), (0.1, 0.1, 0.2, 0.1, 0.3), None),
+        (early_stopping(2, ACCURACY), (0.0, 0.0, 0.0), 3),
         # No test, no verdict: round 6 is the first to show that round 3 was not surpassed.
-        (EarlyStopping(2, ACCURACY), (None, None, 0.3, None, None, 0.3), 6),
+        (early_stopping(2, ACCURACY), (None, None, 0.3, None, None, 0.3), 6),
     ],
 )
 def test_a_run_ends_after_the_round_in_which_the_condition_is_met(
@@ -77,14 +77,14 @@ def test_the_end_that_somebody_asks_for_comes_after_the_round() -> None:
 
 
 def test_only_the_time_is_known_before_the_test() -> None:
-    rule = StopRule({"time": TimeLimit(20.0), "target": Target(0.5, ACCURACY)})
+    rule = StopRule({"time": time_limit(20.0), "target": target(0.5, ACCURACY)})
     first, second = rounds(None, None)
     assert not rule.ends_with(first)
     assert rule.ends_with(second)
 
 
 def test_a_restored_rule_has_seen_the_rounds_before() -> None:
-    rule = StopRule({"it": EarlyStopping(2, ACCURACY)})
+    rule = StopRule({"it": early_stopping(2, ACCURACY)})
     seen = rounds(0.5, 0.4, 0.3)
     rule.restore(seen[:2], None)
     assert rule.stopped_by is None

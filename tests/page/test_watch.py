@@ -106,7 +106,7 @@ def test_ten_runs_that_go_on_at_once_are_seen_within_two_seconds(
 ) -> None:
     (*_, record), config = read_rounds(runs / "adaptcl"), (runs / "adaptcl/config.toml").read_text()
     folders = [RunFolder.create(tmp_path / f"run-{number}", config) for number in range(10)]
-    writers = [(folder, StatusFile(folder.path)) for folder in folders]
+    writers = [(folder.record, StatusFile(folder.path)) for folder in folders]
     for each in (each for pair in writers for each in pair):
         each(RunStarted("adaptcl", "small", "digits", 4, 1000))
     over = threading.Event()

@@ -65,8 +65,9 @@ def assert_same(folder: Path, reference: Path) -> None:
     best = folder / "best.safetensors", reference / "best.safetensors"
     assert best[0].exists() == best[1].exists()
     assert not best[0].exists() or best[0].read_bytes() == best[1].read_bytes()
-    longer = {"longer.safetensors", "longer-best.safetensors"}
-    extra = {"figures", "report.html", best[0].name, *longer}
+    checkpoint = "checkpoint.safetensors"
+    assert (folder / checkpoint).exists() == (reference / checkpoint).exists()
+    extra = {"figures", "report.html", best[0].name, checkpoint}
     assert {p.name for p in folder.iterdir()} - extra == {
         ".lock", ".begun-with.json", "config.toml", "rounds.jsonl", "summary.json",
         "model.safetensors", "inputs.json", "sub-models.safetensors", "provenance.json",

@@ -27,7 +27,6 @@ def test_the_model_of_the_best_test_is_kept_beside_the_last(tmp_path: Path) -> N
         assert torch.equal(loaded.state_dict()[name], tensor)
     # The model of the short run is the best one itself.
     assert reference.summary.best_round == best
-    assert not (tmp_path / "short/best.safetensors").exists()
     again = adaptcl.load(tmp_path / "short", model=found.model, best=True)
     assert again.state_dict().keys() == loaded.state_dict().keys()
     with pytest.raises(SettingError, match="best and worker are both given"):
@@ -47,4 +46,18 @@ def test_a_run_made_longer_keeps_the_best_model_of_all_its_rounds(tmp_path: Path
     best = small_run(tmp_path / "whole", rounds=6, **JOB).summary.best_round
     small_run(tmp_path / "longer", rounds=best, **JOB)
     small_run(tmp_path / "longer", rounds=6, resume=True, **JOB)
+    assert_same(tmp_path / "longer", tmp_path / "whole")
+
+
+@pytest.mark.slow
+def test_a_run_made_longer_keeps_it_where_the_round_that_was_the_last_is_not_tested(
+    tmp_path: Path,
+) -> None:
+    # Round 7 has the best test, and in a longer run none; round 8 is worse than round 5.
+    job: dict[str, Any] = {**JOB, "seed": 1, "learning_rate": 20, "averaging": 0}
+    job["evaluate_every"] = 5
+    assert small_run(tmp_path / "longer", rounds=7, **job).summary.best_round == 7
+    found = small_run(tmp_path / "longer", rounds=8, resume=True, **job)
+    assert found.summary.best_round == 5
+    small_run(tmp_path / "whole", rounds=8, **job)
     assert_same(tmp_path / "longer", tmp_path / "whole")

@@ -75,13 +75,11 @@ def test_a_run_can_be_made_longer_again_and_after_it_was_cut_off(tmp_path: Path)
 @pytest.mark.slow
 def test_what_was_killed_while_it_was_made_longer_goes_on(tmp_path: Path) -> None:
     run(tmp_path / "at-once", 4, strategy="fedavg-s")
-    for at in ("checkpoint", "config.toml", "summary.json"):
+    for at in ("config.toml", "summary.json"):
         folder = tmp_path / f"killed-after-{at}"
         run(folder, 2, strategy="fedavg-s")
-        (folder / "longer.safetensors").rename(folder / "checkpoint.safetensors")
         text = (folder / "config.toml").read_text()
-        if at != "checkpoint":
-            (folder / "config.toml").write_text(text.replace("rounds = 2\n", "rounds = 4\n"))
+        (folder / "config.toml").write_text(text.replace("rounds = 2\n", "rounds = 4\n"))
         if at == "summary.json":
             (folder / "summary.json").unlink()
         run(folder, 4, resume=True, strategy="fedavg-s")
@@ -89,16 +87,23 @@ def test_what_was_killed_while_it_was_made_longer_goes_on(tmp_path: Path) -> Non
 
 
 @pytest.mark.slow
-def test_a_run_that_was_killed_at_its_very_end_goes_on_from_whatever_checkpoint_is_there(
-    tmp_path: Path,
-) -> None:
+def test_a_run_that_was_killed_at_its_very_end_does_its_last_round_again(tmp_path: Path) -> None:
     run(tmp_path / "at-once", 3, strategy="fedavg-s")
     run(tmp_path / "killed", 3, strategy="fedavg-s")
-    # As it is when the checkpoint was put by and the last one is not written yet.
     (tmp_path / "killed" / "summary.json").unlink()
     run(tmp_path / "killed", 3, resume=True, strategy="fedavg-s")
     assert_longer(tmp_path / "killed", tmp_path / "at-once")
-    assert (tmp_path / "killed" / "longer.safetensors").exists()
+
+
+@pytest.mark.slow
+def test_a_run_of_an_earlier_version_can_be_made_longer(tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"strategy": "fedavg", "learning_rate": 0.02}
+    run(tmp_path / "at-once", 5, **settings)
+    run(tmp_path / "longer", 4, **settings)
+    for now, before in (("checkpoint", "longer"), ("best", "longer-best")):
+        (tmp_path / f"longer/{now}.safetensors").rename(tmp_path / f"longer/{before}.safetensors")
+    run(tmp_path / "longer", 5, resume=True, **settings)
+    assert_longer(tmp_path / "longer", tmp_path / "at-once")
 
 
 def test_without_a_barrier_a_finished_run_cannot_be_made_longer(tmp_path: Path) -> None:
@@ -139,7 +144,7 @@ def test_a_run_cannot_be_made_shorter_or_longer_without_a_checkpoint(tmp_path: P
     run(tmp_path / "r", 3, strategy="fedavg-s")
     with pytest.raises(RunFolderError, match="rounds was 3 and is 2 now"):
         run(tmp_path / "r", 2, resume=True, strategy="fedavg-s")
-    (tmp_path / "r" / "longer.safetensors").unlink()
+    (tmp_path / "r" / "checkpoint.safetensors").unlink()
     with pytest.raises(RunFolderError, match="it has no checkpoint from before its last round"):
         run(tmp_path / "r", 4, resume=True, strategy="fedavg-s")
     assert run(tmp_path / "r", 3, resume=True, strategy="fedavg-s").summary.rounds == 3

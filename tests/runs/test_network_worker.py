@@ -172,7 +172,7 @@ def test_a_worker_holds_back_what_the_server_asks_for_or_tests_on_its_test_part(
     ):
         invited = replace(invitation(holdout=holdout), inputs=wanted, fingerprint=mark, units=units)
         local = LocalData.named("digits", test_part=part)
-        found = prepare(replace(OWNER, test_part=part), local, invited)
+        found, _ = prepare(replace(OWNER, test_part=part), local, invited)
         assert len(found.samples) == pytest.approx(trained, abs=1)
         assert (found.held_back and len(found.held_back)) == pytest.approx(tested, abs=1)
 
@@ -192,7 +192,7 @@ def test_a_worker_with_one_sample_hears_that_it_is_too_few(
         units=units_to_json(trace(model, torch.zeros(2, 1, 8, 8))),
     )
     with pytest.raises(DataError, match="cannot train on a single sample, but worker 0 has only"):
-        Participation(asked, prepare(owner, lone, asked), tmp_path / "memory")
+        Participation(asked, *prepare(owner, lone, asked), tmp_path / "memory")
 
 
 def test_a_picture_that_cannot_be_read_any_more_is_named_to_its_owner_only(tmp_path: Path) -> None:

@@ -104,11 +104,11 @@ def test_a_run_killed_while_it_writes_what_it_ends_with_ends_all_the_same(
 ) -> None:
     folder = tmp_path / "run"
     words: tuple[str, ...] = ("run", *PRUNING, "--out", str(folder))
-    assert finished(*words, killed_at_write=("checkpoint.safetensors", ROUNDS))[0] == KILLED
     for name in ("model.safetensors", "summary.json"):
-        assert finished("resume", str(folder), killed_at_write=(name, 1))[0] == KILLED
+        assert finished(*words, killed_at_write=(name, 1))[0] == KILLED
         assert not (folder / "summary.json").exists()
-    assert finished("resume", str(folder)) == (0, "")
+        words = ("resume", str(folder))
+    assert finished(*words) == (0, "")
     assert_same(folder, whole)
 
 

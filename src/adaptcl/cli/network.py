@@ -32,7 +32,7 @@ _HOST_AND_PORT = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^][\s:/@]+):(?P<port>[0-9]{1,
 def resume_server(paths: Sequence[Path], track: Track, listeners: Sequence[Listener]) -> None:
     """Continue the unfinished runs of one server, in their order and with the same workers."""
     _need_flower()
-    from adaptcl.runs.server import serve_again
+    from adaptcl.runs.network_session import serve_again
 
     with saying_how_to_resume(paths, (BaseException,)), Progress() as progress:
         serve_again(paths, [progress, *listeners], say, track=track)
@@ -40,7 +40,7 @@ def resume_server(paths: Sequence[Path], track: Track, listeners: Sequence[Liste
 
 def serve_runs(options: argparse.Namespace) -> None:
     _need_flower()
-    from adaptcl.runs.server import serve
+    from adaptcl.runs.network_session import serve
 
     pictures = picture_options(options)
     track = tracking(options.track)

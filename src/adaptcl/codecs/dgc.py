@@ -36,7 +36,7 @@ _SMALL = 256  # tensors with fewer entries are sent entirely: there is nothing t
 
 @dataclass(frozen=True)
 class DGCSettings:
-    """Settings of DGC."""
+    """How sparse changes are, and how soon."""
 
     dgc_sparsity: float = setting(
         0.9, "share of each tensor that is not sent in a round", at_least=0, below=1

@@ -19,7 +19,7 @@ from adaptcl.config.files import is_section, named_strategies, section
 from adaptcl.config.job import JobSettings
 from adaptcl.custom import import_name
 from adaptcl.engines.environment import EnvironmentSettings
-from adaptcl.engines.stop_rule import EarlyStopping, StopCondition, StopRule, Target, TimeLimit
+from adaptcl.engines.stop_rule import StopCondition, StopRule, early_stopping, target, time_limit
 from adaptcl.errors import SettingError
 from adaptcl.settings import Setting, build, declared, is_custom
 from adaptcl.strategies import STRATEGIES, StrategyClass, strategy_class
@@ -125,13 +125,13 @@ class Config:
         """What ends the run before all its rounds are done; `measure` is its main metric."""
         job, conditions = self.job, dict[str, StopCondition]()
         if job.max_virtual_time:
-            conditions["max_virtual_time"] = TimeLimit(job.max_virtual_time)
+            conditions["max_virtual_time"] = time_limit(job.max_virtual_time)
         if job.target_accuracy and measure.name == "accuracy":
-            conditions["target_accuracy"] = Target(job.target_accuracy / 100, measure)
+            conditions["target_accuracy"] = target(job.target_accuracy / 100, measure)
         if job.target is not None:
-            conditions["target"] = Target(job.target, measure)
+            conditions["target"] = target(job.target, measure)
         if job.early_stopping:
-            conditions["early_stopping"] = EarlyStopping(job.early_stopping, measure)
+            conditions["early_stopping"] = early_stopping(job.early_stopping, measure)
         return StopRule(conditions)
 
     @property

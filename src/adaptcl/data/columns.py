@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
-from adaptcl.errors import DataError, describe_type
+from adaptcl.errors import DataError, describe_type, listed
 from adaptcl.units.tensors import Tensors, each_tensor, mapped
 
 TargetKind: TypeAlias = Literal["labels", "floats", "classes", "tokens", "any"]
@@ -25,7 +25,6 @@ TargetKind: TypeAlias = Literal["labels", "floats", "classes", "tokens", "any"]
 those of the input; or whatever is given."""
 IGNORED = -100  # the target of a place that counts for nothing, as in PyTorch's losses
 _CHANNELS = (1, 3)
-_SHOWN = 5  # names that an error lists
 _MOST_CLASSES = 2**16
 _GAPS = 100  # numbers for each class that occurs, above which labels cannot be class numbers
 GRAY_MODES = frozenset({"1", "L", "LA"})
@@ -220,12 +219,6 @@ def described(value: Any) -> str:
         return f"{describe_type(value)} of {len(value)}{first}"
     shown = isinstance(value, str | bytes | int | float) and not isinstance(value, bool)
     return f"{describe_type(value)} ({value!r:.40})" if shown else describe_type(value)
-
-
-def listed(names: Any) -> str:
-    """The first few names."""
-    every = list(names)
-    return ", ".join(every[:_SHOWN]) + (", …" if len(every) > _SHOWN else "")
 
 
 def _is_series(value: object) -> bool:

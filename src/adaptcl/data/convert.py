@@ -30,14 +30,13 @@ from adaptcl.data.columns import (
     is_stored,
     is_structure,
     labels_of,
-    listed,
     ready,
     structure,
     typed_targets,
 )
 from adaptcl.data.frame_columns import columns_of
 from adaptcl.data.samples import CHUNK, Items, Samples, combined, fits_in_memory
-from adaptcl.errors import DataError
+from adaptcl.errors import DataError, listed
 from adaptcl.seeds import process_generators_seeded
 from adaptcl.units.tensors import Tensors, each_tensor, shapes_in_words
 

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from adaptcl.data.columns import is_frame, listed
-from adaptcl.errors import DataError
+from adaptcl.data.columns import is_frame
+from adaptcl.errors import DataError, listed
 from adaptcl.units.tensors import Tensors
 
 Columns = Mapping[str, tuple[str, ...]]

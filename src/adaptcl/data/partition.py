@@ -13,9 +13,8 @@ import numpy as np
 import torch
 from torch import Generator, Tensor
 
-from adaptcl.data.columns import listed
 from adaptcl.data.samples import Samples
-from adaptcl.errors import SettingError
+from adaptcl.errors import SettingError, listed
 
 _LEAST = 2  # samples that every worker gets if there are enough: batch norm cannot train on one
 

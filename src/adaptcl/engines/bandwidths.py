@@ -14,7 +14,7 @@ _MBIT = 1e6 / 8 / MIB  # megabits a second in MiB/s
 
 
 def update_times(fastest: float, sigma: float, workers: int) -> list[float]:
-    """Update times spread evenly, from σ × `fastest` for worker 0 to `fastest` for the last."""
+    """Update times spread evenly from σ × `fastest`, worker 0, to `fastest`, the last (Eq. 6)."""
     if workers == 1:
         return [fastest]
     step = (sigma - 1) / (workers - 1)
@@ -25,7 +25,7 @@ def bandwidths(
     size: float, bandwidth_max: float, train_time: float, sigma: float, workers: int
 ) -> list[float]:
     """Bandwidths that give the times of `update_times` for a model of `size` that trains equally
-    fast everywhere. The last worker is the fastest and gets `bandwidth_max`."""
+    fast everywhere (Eq. 7). The last worker is the fastest and gets `bandwidth_max`."""
     fastest = 2 * size / bandwidth_max + train_time
     return [2 * size / (time - train_time) for time in update_times(fastest, sigma, workers)]
 

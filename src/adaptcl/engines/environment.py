@@ -19,7 +19,7 @@ from adaptcl.engines.bandwidths import DEVICES, LINKS, MIB, REFERENCE, Link, ban
 from adaptcl.engines.conditions import Conditions, read_conditions
 from adaptcl.errors import SettingError
 from adaptcl.seeds import generator
-from adaptcl.settings import AllOf, Beside, Unless, With, setting
+from adaptcl.settings import AllOf, Beside, Unless, With, refuse_other_count, setting
 from adaptcl.training import Task, Timing
 from adaptcl.training.update_time import TYPICAL_NOISE
 from adaptcl.units import Kept, UnitMap, flops, size_bytes
@@ -291,9 +291,6 @@ def _dealt(name: str, names: tuple[str, ...], workers: int) -> list[str]:
 
 
 def _by_worker(name: str, values: tuple[float, ...], workers: int) -> list[float]:
-    if values and len(values) != workers:
-        raise SettingError(
-            f"{name} has {len(values)} entries, but it must have one for each of the "
-            f"{workers} workers."
-        )
+    if values:
+        refuse_other_count(f"{name} has {len(values)} entries", len(values), workers)
     return list(values)

@@ -20,12 +20,12 @@ from flwr.app import Message, MessageType
 from flwr.serverapp import Grid
 
 from adaptcl.codecs.codec import Codecs
-from adaptcl.engines.loop import Arrived, Expired, Happening, Joined, Lost, Traffic
 from adaptcl.engines.network.frames import from_record, printable, to_record
 from adaptcl.engines.network.gate import read_answer
 from adaptcl.engines.network.messages import task_frame
-from adaptcl.engines.network.server.reliability import Reliability
+from adaptcl.engines.network.server.patience import Reliability
 from adaptcl.engines.network.shared_units import units_to_json
+from adaptcl.engines.transport import Arrived, Expired, Happening, Joined, Lost, Traffic
 from adaptcl.errors import UpdateError
 from adaptcl.interrupts import raise_if_interrupted
 from adaptcl.storage import Tree

@@ -1,4 +1,4 @@
-"""How unequal workers are: the paper's heterogeneity H."""
+"""How unequal workers are: the paper's heterogeneity H (Eq. 4)."""
 
 from __future__ import annotations
 

@@ -5,19 +5,18 @@ or comes back, a deadline passes. The loop hands that to the strategy and delive
 the strategy gives back. When a round closes, the evaluator tests the model, the listeners get the
 round's record, the stop rule says whether the run goes on, and the checkpoint is saved.
 
-A transport only knows how tasks travel and what time it is. There are three: the simulation,
-the network, and the grid of somebody's Flower app. A forecast is a simulation that trains nothing.
+How tasks travel and what time it is, only the transport knows (`transport.py`).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Container, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 from adaptcl.engines.heterogeneity import heterogeneity_of_present
 from adaptcl.engines.stop_rule import StopRule
+from adaptcl.engines.transport import Arrived, Expired, Happening, Joined, Lost, Transport
 from adaptcl.events import (
     Event,
     Listener,
@@ -33,132 +32,10 @@ from adaptcl.interrupts import raise_if_interrupted
 from adaptcl.records import RoundRecord
 from adaptcl.storage import Tree
 from adaptcl.strategies.strategy import Closed, Reaction, Strategy
-from adaptcl.training import Arrival, Task, Timing, Update
+from adaptcl.training import Task, Update
 from adaptcl.training.objectives.evaluation import Score
 
-
-@dataclass(frozen=True)
-class Arrived:
-    """A worker's update is there."""
-
-    arrival: Arrival
-
-
-@dataclass(frozen=True)
-class Began:
-    """A worker's task has come to its next phase."""
-
-    worker: int
-    phase: str  # `sending`, `training` or `receiving`
-
-
-@dataclass(frozen=True)
-class Lost:
-    """A worker is gone."""
-
-    worker: int
-    reason: str
-    keeps_task: bool = False  # its task waits for it to come back, so the strategy need not know
-
-
-@dataclass(frozen=True)
-class Joined:
-    """A worker came, or came back."""
-
-    worker: int
-    keeps_task: bool = False  # it goes on with the task it had, so the strategy need not know
-
-
-@dataclass(frozen=True)
-class Expired:
-    """The deadline has passed."""
-
-
-@dataclass(frozen=True)
-class Remarked:
-    """Something the user would want to know."""
-
-    sentence: str
-
-
 Save = Callable[[Tree], None]
-Happening = Arrived | Began | Lost | Joined | Expired | Remarked
-
-
-class Traffic:
-    """Bytes that cross the wire, counted as they do and reported round by round.
-
-    A task counts when it ends, answered or not. So what is under way when a run ends, or is done
-    again after a resume, is in no sum twice, and a task and its answer are in the same round.
-    """
-
-    def __init__(self) -> None:
-        self._sent, self._received = 0, 0
-
-    def count_task(self, size: int) -> None:
-        self._sent += size
-
-    def count_answer(self, size: int) -> None:
-        """An answer counts whether or not it is used."""
-        self._received += size
-
-    def take_round(self) -> tuple[int, int]:
-        """Bytes sent and received since the last call."""
-        moved = self._sent, self._received
-        self._sent, self._received = 0, 0
-        return moved
-
-
-class Transport(Protocol):
-    """How tasks travel, and what time it is."""
-
-    @property
-    def now(self) -> float:
-        """Seconds of the run so far."""
-        ...
-
-    @property
-    def away(self) -> Container[int]:
-        """Workers that the strategy counts as lost."""
-        ...
-
-    def open(self, resume: Tree | None) -> Iterable[Happening]:
-        """Get ready, from a snapshot or from the start; yields what is worth telling."""
-        ...
-
-    def deliver(self, task: Task) -> Timing | None:
-        """Send a task; gives how long it will take, as far as that is known beforehand.
-
-        After a resume this is a task that was under way, given out again.
-        """
-        ...
-
-    def begin(self) -> None:
-        """All tasks of this moment are delivered: work may begin."""
-        ...
-
-    def next(self, deadline: float) -> Iterable[Happening]:
-        """Wait for what happens next, one thing or several; `Expired` once `deadline` has come.
-
-        The loop takes one happening at a time and acts on it before it asks for another.
-        """
-        ...
-
-    def settle(self, worker: int, *, used: bool) -> None:
-        """The strategy has taken or dropped the update that arrived from a worker."""
-        ...
-
-    def close_round(self) -> tuple[int, int]:
-        """A round has closed; gives the bytes sent and received since the one before did."""
-        ...
-
-    def snapshot(self) -> Tree:
-        """All that `open` needs to go on."""
-        ...
-
-    def close(self) -> None:
-        """Let go of threads and connections, whether or not the run has ended well."""
-        ...
 
 
 class Evaluator(Protocol):
@@ -251,7 +128,7 @@ class Loop:
                     case Lost(worker, keeps_task=False):
                         self._announce(happening)
                         waiting.discard(worker)
-                    case Remarked():
+                    case Warned():
                         self._announce(happening)
 
     @property
@@ -269,7 +146,7 @@ class Loop:
                 self._transport.settle(worker, used=not reaction.dropped)
                 return reaction
             case Lost(worker, keeps_task=False):
-                self._update_times[worker] = 0.0  # it may come back quite another
+                self._update_times[worker] = 0.0  # it may come back on another link
                 return self._strategy.lost(worker)
             case Joined(worker, keeps_task=False):
                 return self._strategy.joined(worker)
@@ -332,14 +209,12 @@ class Loop:
             case Arrived(arrival):
                 update = arrival.update
                 self._tell(UpdateArrived(update.worker, update.round, self._transport.now))
-            case Began(worker, phase):
-                self._tell(PhaseBegan(worker, phase))
             case Lost(worker, reason):
                 self._tell(WorkerLost(worker, round_, reason))
             case Joined(worker):
                 self._tell(WorkerJoined(worker, round_))
-            case Remarked(sentence):
-                self._tell(Warned(sentence))
+            case PhaseBegan() | Warned():
+                self._tell(happening)
 
     def _tell(self, event: Event) -> None:
         for listener in self._listeners:

@@ -1,6 +1,7 @@
 """The simulation: all workers in one process, on one virtual clock.
 
-Real training runs in threads while the virtual clock decides the order of events. What the
+Real training runs in threads while the virtual clock decides the order of events. How long things
+take is in `environment.py`, and which update comes next in `thread_executor.py`. What the
 simulation keeps for each worker is what the worker has to remember, nothing of a model's size.
 """
 
@@ -11,14 +12,13 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Protocol
 
 import torch
 
 from adaptcl.codecs.codec import Codec, Codecs, Memory
 from adaptcl.engines.environment import Environment
-from adaptcl.engines.loop import Arrived, Expired, Happening, Joined, Lost, Traffic
 from adaptcl.engines.thread_executor import ExpectedUpdate, ThreadExecutor, Trained
+from adaptcl.engines.transport import Arrived, Expired, Happening, Joined, Lost, Traffic
 from adaptcl.errors import AdaptCLError, CodecError
 from adaptcl.storage import Tree
 from adaptcl.training import Arrival, Task, Timing, Update
@@ -33,7 +33,7 @@ from adaptcl.training.wire.encoding import (
 )
 from adaptcl.training.wire.frozen import FrozenTensorHolders, frozen_size
 from adaptcl.training.worker import Worker, WorkerMemory
-from adaptcl.units import UnitMap
+from adaptcl.units import Kept, UnitMap
 
 
 @dataclass(frozen=True)
@@ -46,42 +46,26 @@ class TaskOutcome:
     memory: WorkerMemory
 
 
-class Workplace(Protocol):
-    """Where tasks are carried out."""
-
-    @property
-    def units(self) -> UnitMap: ...
-
-    def task_bytes(self, task: Task) -> int:
-        """Bytes that go down to the worker, beside those of frozen tensors."""
-        ...
-
-    def expected_bytes(self, task: Task) -> int | None:
-        """Bytes of the answer to a task that prunes nothing, if they are known beforehand."""
-        ...
-
-    def carry_out(self, task: Task, memory: WorkerMemory) -> TaskOutcome:
-        """Carry out a task; called from several threads at once."""
-        ...
-
-
 class LocalWorkers:
     """Workers that train in this process and get and send everything through codecs."""
 
     def __init__(self, workers: Sequence[Worker], units: UnitMap, codecs: Codecs) -> None:
         self.units = units
+        self.codecs = codecs
         self._workers = workers
-        self._codecs = codecs
 
     def task_bytes(self, task: Task) -> int:
-        size = model_size(task, self.units, self._codecs.down)
-        return encode_model(task, self.units, self._codecs.down).nbytes if size is None else size
+        """Bytes that go down to the worker, beside those of frozen tensors."""
+        size = model_size(task, self.units, self.codecs.down)
+        return encode_model(task, self.units, self.codecs.down).nbytes if size is None else size
 
-    def expected_bytes(self, task: Task) -> int | None:
-        return update_size(task, task.kept, self.units, self._codecs.up)
+    def update_bytes(self, task: Task, kept: Kept) -> int | None:
+        """Bytes of an answer with these kept units, if they are known beforehand."""
+        return update_size(task, kept, self.units, self.codecs.up)
 
     def carry_out(self, task: Task, memory: WorkerMemory) -> TaskOutcome:
-        units, codecs = self.units, self._codecs
+        """Carry out a task; called from several threads at once."""
+        units, codecs = self.units, self.codecs
         sent = sent_task(task, units, codecs.down)
         said = model_size(task, units, codecs.down)
         _refuse_other_size(codecs.down, "this model", said, sent.size)
@@ -92,7 +76,7 @@ class LocalWorkers:
         payload, codec_memory = encode_update(update, sent.read, units, codecs.up, memory.codec)
         size = payload.nbytes
         if task.pruning is None:
-            _refuse_other_size(codecs.up, "this update", self.expected_bytes(task), size)
+            _refuse_other_size(codecs.up, "this update", self.update_bytes(task, task.kept), size)
         received = decode_update(payload, update, sent, units, codecs.up)
         return TaskOutcome(received, size, seconds, WorkerMemory(memory.lasso_lambda, codec_memory))
 
@@ -120,18 +104,18 @@ class SimulatedTransport:
     """A transport between a strategy and simulated workers."""
 
     def __init__(
-        self, workplace: Workplace, environment: Environment, workers: int, threads: int
+        self, workers: LocalWorkers, environment: Environment, count: int, threads: int
     ) -> None:
         self._traffic = Traffic()
-        self._workplace = workplace
+        self._workers = workers
         self._environment = environment
-        self._count = workers
+        self._count = count
         self._cores = torch.get_num_threads()
         self._trainings = ThreadExecutor(threads, self._cores_for_each())
         self._now = 0.0
         self._open: dict[int, _OpenTask] = {}
-        self._memories = [WorkerMemory()] * workers
-        self._frozen_holders = FrozenTensorHolders(workplace.units)
+        self._memories = [WorkerMemory()] * count
+        self._frozen_holders = FrozenTensorHolders(workers.units)
         self._answered: dict[int, WorkerMemory] = {}
         """What a worker remembers once its update is settled."""
         self._resumed_starts: dict[int, float] = {}
@@ -166,13 +150,13 @@ class SimulatedTransport:
         if task.worker in self._open:
             self._trainings.drop(task.worker)  # the last test takes the place of any task
         start = self._resumed_starts.pop(task.worker, self._now)
-        sent = self._workplace.task_bytes(task)
+        sent = self._workers.task_bytes(task)
         if self._frozen_holders.lacks(task):
-            sent += frozen_size(task, self._workplace.units)
+            sent += frozen_size(task, self._workers.units)
         self._open[task.worker] = _OpenTask(task, start, sent)
         known = None
         if task.pruning is None and not self._environment.times_every_task:
-            received = self._workplace.expected_bytes(task)
+            received = self._workers.update_bytes(task, task.kept)
             if received is not None:
                 known = self._environment.timing(task, task.kept, start, sent, received, 0.0)
         shortest = known or self._environment.shortest(task, start, sent)
@@ -280,7 +264,7 @@ class SimulatedTransport:
 
         `known` is how long it takes, where that was known before it was trained.
         """
-        answer = self._workplace.carry_out(task, memory)
+        answer = self._workers.carry_out(task, memory)
         timing = known or self._environment.timing(
             task, answer.update.kept, start, sent, answer.payload_bytes, answer.seconds
         )

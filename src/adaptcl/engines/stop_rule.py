@@ -6,63 +6,46 @@ the same. A listener may ask for the end too (`listeners.py`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import fmean
-from typing import Protocol
 
 from adaptcl.records import TESTS, RoundRecord
 from adaptcl.training.objectives.metrics import Measure
 
-
-class StopCondition(Protocol):
-    """One reason to end a run."""
-
-    def is_met(self, records: Sequence[RoundRecord]) -> bool:
-        """Whether a run ends with the last of these rounds, which may not be tested yet."""
-        ...
+StopCondition = Callable[[Sequence[RoundRecord]], bool]
+"""Whether a run ends with the last of these rounds, which may not be tested yet."""
 
 
-@dataclass(frozen=True)
-class TimeLimit:
+def time_limit(seconds: float) -> StopCondition:
     """The run's clock has reached a time."""
-
-    seconds: float
-
-    def is_met(self, records: Sequence[RoundRecord]) -> bool:
-        return records[-1].virtual_time_s >= self.seconds
+    return lambda records: records[-1].virtual_time_s >= seconds
 
 
-@dataclass(frozen=True)
-class Target:
+def target(value: float, measure: Measure) -> StopCondition:
     """The main metric has reached a value in the mean of the last tests, as comparisons judge."""
 
-    value: float
-    measure: Measure
-
-    def is_met(self, records: Sequence[RoundRecord]) -> bool:
+    def is_met(records: Sequence[RoundRecord]) -> bool:
         if records[-1].main_value is None:
             return False
         values = [each.main_value for each in records if each.main_value is not None]
-        return not self.measure.is_better(self.value, fmean(values[-TESTS:]))
+        return not measure.is_better(value, fmean(values[-TESTS:]))
+
+    return is_met
 
 
-@dataclass(frozen=True)
-class EarlyStopping:
+def early_stopping(rounds: int, measure: Measure) -> StopCondition:
     """The best test lies some rounds back. Only a round with a test can show that."""
 
-    rounds: int
-    measure: Measure
-
-    def is_met(self, records: Sequence[RoundRecord]) -> bool:
-        last = records[-1]
-        if last.main_value is None:
+    def is_met(records: Sequence[RoundRecord]) -> bool:
+        if records[-1].main_value is None:
             return False
-        best, best_round = self.measure.worst, 0
+        best, best_round = measure.worst, 0
         for record in records:
-            if record.main_value is not None and self.measure.is_better(record.main_value, best):
+            if record.main_value is not None and measure.is_better(record.main_value, best):
                 best, best_round = record.main_value, record.round
-        return last.round - best_round >= self.rounds
+        return records[-1].round - best_round >= rounds
+
+    return is_met
 
 
 class StopRule:
@@ -95,5 +78,5 @@ class StopRule:
 
     def _reason(self, record: RoundRecord) -> str | None:
         records = [*self._seen, record]
-        met = (name for name, each in self._conditions.items() if each.is_met(records))
+        met = (name for name, each in self._conditions.items() if each(records))
         return next(met, self._asked_by)

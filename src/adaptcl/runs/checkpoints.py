@@ -104,7 +104,7 @@ class Checkpoints:
         if self._folder is None or self._rounds % self._job.checkpoint_every:
             return
         if self._strategy.finished and self.extendable:
-            self._folder.keep_checkpoint()
+            return  # more rounds go on from the checkpoint before
         self.extendable = can_be_extended(self._folder.path, self._strategy, self._job.strategy)
         self._folder.save_checkpoint(
             {

@@ -16,12 +16,10 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Container, Mapping, Sequence
-from typing import Protocol
 
 import torch
 
 from adaptcl.config.config import Config
-from adaptcl.engines.loop import Evaluator
 from adaptcl.errors import SettingError
 from adaptcl.runs.workload import Workload
 from adaptcl.storage import Tree
@@ -89,29 +87,6 @@ class Averaging:
         self._rounds = tree["rounds"]
 
 
-class RunEvaluator(Evaluator, Protocol):
-    """Tests the model round by round, and says at the end which model the run delivers."""
-
-    @property
-    def tested(self) -> State:
-        """The model that was tested last; empty before the first test."""
-        ...
-
-    def delivered(self, strategy: Strategy) -> State:
-        """The model to deliver now."""
-        ...
-
-    def final_score(self, delivered: State) -> Score:
-        """The score of the model that the run delivers."""
-        ...
-
-    def snapshot(self) -> Tree:
-        """All that `restore` needs to go on."""
-        ...
-
-    def restore(self, tree: Tree) -> None: ...
-
-
 class TestSetEvaluator:
     """Tests on the server's test set: the mean of the latest models, with fresh statistics if the
     job or the strategy asks for them."""
@@ -119,7 +94,7 @@ class TestSetEvaluator:
     def __init__(self, config: Config, workload: Workload) -> None:
         job = config.job
         self._every = job.evaluate_every
-        self.tested: State = {}
+        self.tested: State = {}  # the model that was tested last; empty before the first test
         # Before workers train: building a judge may draw from a generator that they share.
         self._judge = Judge(workload.model, workload.test, workload.objective)
         self._averaging = Averaging(job.averaging, workload.units.unchanging)
@@ -137,6 +112,7 @@ class TestSetEvaluator:
         return self.test(self.tested)
 
     def delivered(self, strategy: Strategy) -> State:
+        """The model to deliver now."""
         return self._with_statistics(self._averaging.model or strategy.model())
 
     def final_score(self, delivered: State) -> Score:
@@ -217,6 +193,9 @@ class WorkerEvaluator:
         self._averaging.restore(tree)
         self._sent = tree["sent"]
         self._tests = {worker: WorkerTest(**test) for worker, test in tree["tests"]}
+
+
+RunEvaluator = TestSetEvaluator | WorkerEvaluator
 
 
 def refuse_tests_at_the_server(config: Config) -> None:

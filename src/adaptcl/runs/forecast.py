@@ -17,21 +17,21 @@ from itertools import pairwise
 from adaptcl.codecs.codec import Codecs
 from adaptcl.config.config import Config
 from adaptcl.custom import note_custom_code
-from adaptcl.engines.clock_summary import describe_clock, lopsided, whole_updates
-from adaptcl.engines.environment import Environment
 from adaptcl.engines.loop import Loop
-from adaptcl.engines.simulation import SimulatedTransport, TaskOutcome
+from adaptcl.engines.simulation import LocalWorkers, SimulatedTransport, TaskOutcome
 from adaptcl.errors import SettingError
 from adaptcl.events import Event, RoundFinished, Warned
 from adaptcl.records import RoundRecord
 from adaptcl.runs.files.sub_models import Savings
+from adaptcl.runs.session import job_of
+from adaptcl.runs.simulated_session import clock_of
 from adaptcl.runs.training_profile import measured_profile
 from adaptcl.runs.workload import Workload
 from adaptcl.runs.workload_check import check_model_and_data
-from adaptcl.strategies import Closed, Job, Strategy, strategy_class
+from adaptcl.strategies import Closed, Strategy, strategy_class
 from adaptcl.training import Task, Update
 from adaptcl.training.objectives.metrics import Measure
-from adaptcl.training.wire.encoding import model_size, update_size
+from adaptcl.training.wire.encoding import model_size
 from adaptcl.training.worker import WorkerMemory
 from adaptcl.units import Kept, UnitMap
 
@@ -79,72 +79,59 @@ def forecast(
     """
     _refuse_measured_times(config)
     with note_custom_code(config.named_methods):
-        return _forecast(config, units, samples, profile_measured)
+        clock = clock_of(config, units, samples, profile_measured=profile_measured)
+        settings, job = config.strategy, config.job
+        if config.pruning:
+            settings = dataclasses.replace(settings, pruning="index")
+        noise, is_steady = config.environment.time_noise, config.environment.is_steady
+        begun = job_of(config, units, {}, noise, is_steady=is_steady)
+        strategy = strategy_class(job.strategy)(begun, settings)
+        untrained = Untrained(units, samples, config.codecs)
+        transport = SimulatedTransport(untrained, clock.environment, job.workers, threads=1)
+        records, warnings = list[RoundRecord](), list(clock.warnings)
 
+        def observe(event: Event) -> None:
+            if isinstance(event, RoundFinished):
+                records.append(event.record)
+            elif isinstance(event, Warned):
+                warnings.append(event.message)
 
-def _forecast(
-    config: Config, units: UnitMap, samples: Sequence[int], profile_measured: bool
-) -> Forecast:
-    job = config.job
-    environment = Environment(
-        config.environment, units, job.workers, config.recipe.epochs, job.seed, samples
-    )
-    settings = config.strategy
-    if config.pruning:
-        settings = dataclasses.replace(settings, pruning="index")
-    clock = (config.environment.time_noise, config.environment.is_steady)
-    strategy = strategy_class(job.strategy)(
-        Job(units, {}, job.workers, job.rounds, config.recipe, job.seed, *clock), settings
-    )
-    untrained = Untrained(units, samples, config.codecs)
-    transport = SimulatedTransport(untrained, environment, job.workers, threads=1)
-    observed = _Observed()
-    # Only its time limit can be met where nothing is tested.
-    stop_rule = config.stop_rule(Measure())
-    Loop(strategy, transport, job.workers, Untested(), [observed], stop_rule).run()
-    updates = whole_updates(environment, units, config.codecs)
-    warnings = [environment.ignores_samples(), lopsided(updates), *observed.warnings]
-    savings = Savings.of(units, strategy.sub_models())
-    ends = [0.0, *(record.virtual_time_s for record in observed.records)]
+        # Only its time limit can be met where nothing is tested.
+        stop_rule = config.stop_rule(Measure())
+        Loop(strategy, transport, job.workers, Untested(), [observe], stop_rule).run()
+        savings = Savings.of(units, strategy.sub_models())
+    ends = [0.0, *(record.virtual_time_s for record in records)]
     return Forecast(
-        job.strategy,
-        tuple(end - begin for begin, end in pairwise(ends)),
-        tuple(record.heterogeneity for record in observed.records),
-        savings.retention,
-        savings.flops_saved,
-        tuple(warning for warning in warnings if warning is not None),
-        describe_clock(environment, updates, profile_measured=profile_measured),
+        strategy=job.strategy,
+        round_times_s=tuple(end - begin for begin, end in pairwise(ends)),
+        heterogeneity=tuple(record.heterogeneity for record in records),
+        retention=savings.retention,
+        flops_saved=savings.flops_saved,
+        warnings=tuple(warnings),
+        clock=clock.assumes,
     )
 
 
-class Untrained:
+class Untrained(LocalWorkers):
     """Workers that prune as told but do not train."""
 
     def __init__(self, units: UnitMap, samples: Sequence[int], codecs: Codecs) -> None:
-        self.units = units
+        super().__init__((), units, codecs)
         self._samples = samples
-        self._codecs = codecs
 
     def task_bytes(self, task: Task) -> int:
-        return _known(model_size(task, self.units, self._codecs.down))
+        return _known(model_size(task, self.units, self.codecs.down))
 
-    def expected_bytes(self, task: Task) -> int:
-        return self._update_bytes(task, task.kept)
+    def update_bytes(self, task: Task, kept: Kept) -> int:
+        return _known(super().update_bytes(task, kept))
 
     def carry_out(self, task: Task, memory: WorkerMemory) -> TaskOutcome:
-        kept = self._kept_after(task)
+        kept, pruning = task.kept, task.pruning
+        if pruning is not None:
+            assert pruning.importance is not None
+            kept = pruning.units_left(self.units, kept, pruning.importance)
         update = Update(task.worker, task.round, {}, kept, self._samples[task.worker], loss=0.0)
-        return TaskOutcome(update, self._update_bytes(task, kept), 0.0, memory)
-
-    def _update_bytes(self, task: Task, kept: Kept) -> int:
-        return _known(update_size(task, kept, self.units, self._codecs.up))
-
-    def _kept_after(self, task: Task) -> Kept:
-        pruning = task.pruning
-        if pruning is None:
-            return task.kept
-        assert pruning.importance is not None
-        return pruning.units_left(self.units, task.kept, pruning.importance)
+        return TaskOutcome(update, self.update_bytes(task, kept), 0.0, memory)
 
 
 class Untested:
@@ -152,20 +139,6 @@ class Untested:
 
     def judge(self, strategy: Strategy, closed: Closed, is_last: bool) -> None:
         return None
-
-
-class _Observed:
-    """A listener that keeps the records and warnings of a run."""
-
-    def __init__(self) -> None:
-        self.records: list[RoundRecord] = []
-        self.warnings: list[str] = []
-
-    def __call__(self, event: Event) -> None:
-        if isinstance(event, RoundFinished):
-            self.records.append(event.record)
-        elif isinstance(event, Warned):
-            self.warnings.append(event.message)
 
 
 def _known(size: int | None) -> int:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from adaptcl import models
 from adaptcl.codecs import CODECS, codec_class, codecs
+from adaptcl.codecs.codec import Codecs
 from adaptcl.config.job import JobSettings
 from adaptcl.engines.network.invitation import (
     Invitation,
@@ -19,20 +20,17 @@ from adaptcl.engines.network.invitation import (
 )
 from adaptcl.engines.network.shared_units import units_from_json
 from adaptcl.engines.network.worker.local_data import LocalData
-from adaptcl.engines.network.worker.worker_process import (
-    LocalWorkload,
-    ServerConnection,
-    WorkerProcess,
-)
+from adaptcl.engines.network.worker.worker_process import ServerConnection, WorkerProcess
 from adaptcl.errors import SettingError
 from adaptcl.pruning import ORDERS, custom_worker_orders, server_order
 from adaptcl.runs.workload import Workload, deal, hold_back, named_objective
 from adaptcl.runs.workload_check import check_lookup_tables, check_targets
 from adaptcl.settings import build
-from adaptcl.training.devices import find_device
+from adaptcl.training.devices import find_device, make_workers
 from adaptcl.training.objectives.objective import CLASSIFICATION, find_objective
 from adaptcl.training.optimizers import find_optimizer, find_schedule
 from adaptcl.training.recipe import OPTIMIZERS
+from adaptcl.training.worker import Worker
 from adaptcl.units.tracing.trace import without_units
 
 
@@ -93,8 +91,8 @@ def refuse_unusable(owner: OwnerChoices, memory: Path) -> None:
         ) from None
 
 
-def prepare(owner: OwnerChoices, data: LocalData, invitation: Invitation) -> LocalWorkload:
-    """Model and data for one run, checked against what the owner allows and the server has."""
+def prepare(owner: OwnerChoices, data: LocalData, invitation: Invitation) -> tuple[Worker, Codecs]:
+    """The worker of a run and its codecs, checked by what the owner allows and the server has."""
     asked = invitation.settings
     _refuse_foreign("model", asked.get("model"), models.MODELS, owner.model)
     _refuse_foreign("codec", asked.get("codec", "plain"), CODECS, owner.codec)
@@ -121,20 +119,22 @@ def prepare(owner: OwnerChoices, data: LocalData, invitation: Invitation) -> Loc
     check_lookup_tables(workload)
     check_targets(workload)
     refuse_other_model(model, without_units(model), invitation.fingerprint, invitation.outline)
-    return LocalWorkload(
+    (worker,) = make_workers(
         model,
         units_from_json(invitation.units, model),
-        samples,
-        codecs(job.codec, job.codec_down, asked),
+        [samples],
+        workload.example(),
         job.seed,
         job.precision,
-        custom_worker_orders(owner.pruning),
-        tests,
-        job.evaluate_every,
-        objective,
-        find_optimizer(asked.get("optimizer", "")),
-        find_schedule(asked.get("schedule", "")),
+        first=invitation.worker,
+        objective=objective,
+        custom_optimizer=find_optimizer(asked.get("optimizer", "")),
+        schedule=find_schedule(asked.get("schedule", "")),
+        custom_orders=custom_worker_orders(owner.pruning),
+        held_back=[] if tests is None else [tests],
+        test_every=job.evaluate_every,
     )
+    return worker, codecs(job.codec, job.codec_down, asked)
 
 
 _DOES = {

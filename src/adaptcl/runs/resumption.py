@@ -1,5 +1,9 @@
 """Resuming a run: is it the same run, and may it go on to more rounds?
 
+`cli/resume.py` and `api/run.py` find out what there is to resume. `RunFolder.left_off` gives the
+checkpoint and the rounds before it, `Checkpoints.restore` puts evaluator and stop rule back, and
+`Loop.run(resume=…)` the strategy and the transport.
+
 From Python, model and data are given again when a run is resumed, and the settings of a run lie
 open in its folder. If any of them changed, the run would end with a model that belongs to neither
 configuration.
@@ -160,7 +164,7 @@ def extend_run(folder: RunFolder, config: Config, marks: dict[str, Any]) -> None
             "across a network."
         )
     finished = read_finished(folder.path)
-    checkpoint = folder.checkpoint_for_more()
+    checkpoint = folder.checkpoint()
     stopped_by = finished[0].stopped_by if finished else (checkpoint or {}).get("stopped_by")
     if stopped_by is not None:
         who = "a listener" if stopped_by.startswith("listener") else stopped_by

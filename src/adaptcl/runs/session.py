@@ -1,8 +1,8 @@
 """One run from beginning to end: from settings, a model and data to a result.
 
-`runs/simulated_session.py` and `runs/server.py` check and put together the parts of a run while
-nothing has been written yet, so that whatever is wrong is refused before a folder is made.
-`run_session` trains.
+`simulated_session.py` and `network_session.py` check and put together the parts of a run while
+nothing has been written yet, so that whatever is wrong is refused before a folder is made. The
+strategy of both is made here. `run_session` trains.
 """
 
 from __future__ import annotations
@@ -13,26 +13,35 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+from torch import nn
 
 from adaptcl.config.config import FROM_PYTHON, Config
 from adaptcl.custom import note_custom_code
 from adaptcl.engines.listeners import Listeners
-from adaptcl.engines.loop import Loop, Transport
-from adaptcl.errors import DivergedError
+from adaptcl.engines.loop import Loop
+from adaptcl.engines.transport import Transport
+from adaptcl.errors import DivergedError, SettingError
 from adaptcl.events import Event, Listener, RoundFinished, RunFinished, RunStarted, Warned
 from adaptcl.records import RoundRecord, Summary, summarise
 from adaptcl.runs.checkpoints import BestModel, Checkpoints, CurrentSubModels
-from adaptcl.runs.evaluator import RunEvaluator, TestSetEvaluator, WorkerEvaluator
+from adaptcl.runs.evaluator import (
+    RunEvaluator,
+    TestSetEvaluator,
+    WorkerEvaluator,
+    refuse_tests_at_the_server,
+)
 from adaptcl.runs.files.folder import RunFolder
 from adaptcl.runs.files.status_file import StatusFile
 from adaptcl.runs.files.sub_models import Savings, SubModels
 from adaptcl.runs.result import FinishedRun
 from adaptcl.runs.resumption import recognise
 from adaptcl.runs.workload import Workload
-from adaptcl.strategies import Strategy
+from adaptcl.runs.workload_check import check_model_and_data, try_optimizer
+from adaptcl.strategies import Job, Strategy, strategy_class
 from adaptcl.training.devices import gpu_left_as_found
 from adaptcl.training.objectives.evaluation import Score
-from adaptcl.units import State
+from adaptcl.training.optimizers import OptimizerFactory, Schedule, find_optimizer, find_schedule
+from adaptcl.units import State, UnitMap
 
 
 @dataclass(frozen=True)
@@ -50,6 +59,47 @@ class Session:
     clock: str = ""  # what the clock of a simulation assumes
 
 
+def checked_strategy(
+    config: Config, workload: Workload, time_noise: float, *, is_steady: bool = False
+) -> Strategy:
+    """The strategy of a run; an error if it, the model and the data do not go together."""
+    if workload.tested_by_workers:
+        refuse_tests_at_the_server(config)
+    check_model_and_data(workload, config.recipe.batch_size)
+    try_optimizer(workload.model, config.recipe, *custom_optimizer_of(config, workload))
+    if config.recipe.augmentation and workload.objective.targets == "classes":
+        raise SettingError("augmentation moves images but not their targets; switch it off.")
+    state = {k: v.detach().clone() for k, v in workload.model.state_dict().items()}
+    job = job_of(config, workload.units, state, time_noise, is_steady=is_steady)
+    return strategy_class(config.job.strategy)(job, config.strategy)
+
+
+def job_of(
+    config: Config, units: UnitMap, state: State, time_noise: float, *, is_steady: bool
+) -> Job:
+    """What the strategy of a run starts from."""
+    return Job(
+        units=units,
+        state=state,
+        workers=config.job.workers,
+        rounds=config.job.rounds,
+        recipe=config.recipe,
+        seed=config.job.seed,
+        time_noise=time_noise,
+        is_steady=is_steady,
+    )
+
+
+def custom_optimizer_of(
+    config: Config, workload: Workload
+) -> tuple[OptimizerFactory | None, Schedule | None]:
+    """The user's optimizer and schedule, if there are any."""
+    return (
+        workload.custom_optimizer or find_optimizer(config.recipe.optimizer),
+        workload.schedule or find_schedule(config.recipe.schedule),
+    )
+
+
 @gpu_left_as_found()
 def run_session(
     session: Session,
@@ -58,85 +108,95 @@ def run_session(
     evaluator: RunEvaluator | None = None,
 ) -> FinishedRun:
     """Run to the end, from the beginning or from where the folder was left; closes the folder."""
+    config, workload, strategy = session.config, session.workload, session.strategy
+    job, inputs, measure = config.job, workload.described_inputs, workload.objective.main
     with ExitStack() as at_end:
         status = None
         if folder:
             at_end.enter_context(closing(folder))
             status = at_end.enter_context(closing(StatusFile(folder.path)))
-        at_end.enter_context(note_custom_code(session.config.named_methods))
-        return _run(session, folder, status, listeners, evaluator)
+        at_end.enter_context(note_custom_code(config.named_methods))
+        evaluator = evaluator or _evaluator(config, workload)
+        stop_rule = config.stop_rule(measure)
+        checkpoints = Checkpoints(job, strategy, folder, evaluator, stop_rule)
+        checkpoint, records = None, list[RoundRecord]()
+        if folder:
+            recognise(folder, config, workload)
+            folder.save_inputs(inputs)  # so that the model of a checkpoint can be loaded
+            checkpoint, records = folder.left_off(torch.device(job.device))
+            folder.note_provenance(len(records) + 1, job.device)
+        if checkpoint:
+            checkpoints.restore(checkpoint, records)
+
+        def keep_record(event: Event) -> None:
+            if isinstance(event, RoundFinished):
+                records.append(event.record)
+
+        needed: list[Listener] = [keep_record]
+        if folder and status:
+            best = BestModel(folder, evaluator, strategy, records, measure)
+            widths = CurrentSubModels(folder, workload.units, strategy)
+            needed += [folder.record, status, best, widths]
+        tell_all = Listeners(needed, listeners, stop_rule)
+
+        def delivered_now() -> nn.Module:
+            return workload.model_with(evaluator.delivered(strategy))
+
+        def tell(event: Event) -> None:
+            if isinstance(event, RoundFinished):
+                event = replace(event, model=delivered_now)
+            tell_all(event)
+
+        tell(_started(session, len(records)))
+        for sentence in session.warnings:
+            tell(Warned(sentence))
+        last_test = evaluator if isinstance(evaluator, WorkerEvaluator) else None
+        transport = session.connect()
+        loop = Loop(strategy, transport, job.workers, evaluator, [tell], stop_rule, last_test)
+        try:
+            loop.run(checkpoints.save, checkpoint and checkpoint["loop"])
+        except DivergedError as error:
+            raise _with_last_good_model(error, session, evaluator, folder, len(records)) from None
+
+        final = evaluator.delivered(strategy)
+        summary = replace(
+            _summary(session, evaluator, records, final, checkpoints.wall_time()),
+            stopped_by=None if strategy.finished else stop_rule.stopped_by,
+        )
+        sub_models = SubModels.of(workload.units, strategy.sub_models())
+        if folder:
+            keep = checkpoints.extendable and summary.stopped_by is None
+            folder.finish(summary, final, inputs, sub_models, keep_checkpoint=keep)
+        tell(RunFinished(summary))
+        return FinishedRun(
+            summary=summary,
+            rounds=tuple(records),
+            model=workload.model_with(final),
+            sub_models=sub_models,
+            folder=folder.path if folder else None,
+            inputs=inputs,
+            objective=workload.objective,
+            settings=config.values(),
+        )
 
 
-def _run(
-    session: Session,
-    folder: RunFolder | None,
-    status: StatusFile | None,
-    listeners: Sequence[Listener],
-    evaluator: RunEvaluator | None,
-) -> FinishedRun:
-    config, workload, strategy = session.config, session.workload, session.strategy
-    job, inputs, measure = config.job, workload.described_inputs, workload.objective.main
-    last_test = WorkerEvaluator(config, workload) if workload.tested_by_workers else None
-    evaluator = evaluator or last_test or TestSetEvaluator(config, workload)
-    stop_rule = config.stop_rule(measure)
-    checkpoints = Checkpoints(job, strategy, folder, evaluator, stop_rule)
-    checkpoint, records = None, list[RoundRecord]()
-    if folder:
-        recognise(folder, config, workload)
-        folder.save_inputs(inputs)  # so that the model of a checkpoint can be loaded
-        checkpoint, records = folder.left_off(torch.device(job.device))
-        folder.note_provenance(len(records) + 1, job.device)
-    if checkpoint:
-        checkpoints.restore(checkpoint, records)
+def _evaluator(config: Config, workload: Workload) -> RunEvaluator:
+    """Who tests: the workers, or the server."""
+    kind = WorkerEvaluator if workload.tested_by_workers else TestSetEvaluator
+    return kind(config, workload)
 
-    def keep_record(event: Event) -> None:
-        if isinstance(event, RoundFinished):
-            records.append(event.record)
 
-    needed: list[Listener] = [keep_record]
-    if folder and status:
-        best = BestModel(folder, evaluator, strategy, records, measure)
-        widths = CurrentSubModels(folder, workload.units, strategy)
-        needed += [folder, status, best, widths]
-    tell_all = Listeners(needed, listeners, stop_rule)
-
-    def tell(event: Event) -> None:
-        if isinstance(event, RoundFinished):
-            event = replace(event, model=lambda: workload.model_with(evaluator.delivered(strategy)))
-        tell_all(event)
-
-    name = job.model if job.model != FROM_PYTHON else type(workload.model).__name__
-    counts = (job.workers, strategy.rounds, len(records))
-    tell(RunStarted(job.strategy, name, job.data, *counts, measure, session.clock))
-    for sentence in session.warnings:
-        tell(Warned(sentence))
-    loop = Loop(strategy, session.connect(), job.workers, evaluator, [tell], stop_rule, last_test)
-    try:
-        loop.run(checkpoints.save, checkpoint and checkpoint["loop"])
-    except DivergedError as error:
-        raise _with_last_good_model(error, session, evaluator, folder, len(records)) from None
-
-    final = evaluator.delivered(strategy)
-    summary = replace(
-        _summary(session, evaluator, records, final, checkpoints.wall_time()),
-        stopped_by=None if strategy.finished else stop_rule.stopped_by,
-    )
-    sub_models = SubModels.of(workload.units, strategy.sub_models())
-    if folder:
-        keep = checkpoints.extendable and summary.stopped_by is None
-        folder.finish(summary, final, inputs, sub_models, keep_checkpoint=keep)
-    tell(RunFinished(summary))
-    path = folder.path if folder else None
-    rounds, settings = tuple(records), config.values()
-    return FinishedRun(
-        summary,
-        rounds,
-        workload.model_with(final),
-        sub_models,
-        path,
-        inputs,
-        workload.objective,
-        settings,
+def _started(session: Session, rounds_done: int) -> RunStarted:
+    job, workload = session.config.job, session.workload
+    return RunStarted(
+        strategy=job.strategy,
+        model=job.model if job.model != FROM_PYTHON else type(workload.model).__name__,
+        data=job.data,
+        workers=job.workers,
+        rounds=session.strategy.rounds,
+        rounds_done=rounds_done,
+        metric=workload.objective.main,
+        clock=session.clock,
     )
 
 

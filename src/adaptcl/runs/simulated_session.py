@@ -3,25 +3,50 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 
-from adaptcl.codecs.codec import Codecs
 from adaptcl.config.config import Config
 from adaptcl.custom import note_custom_code
 from adaptcl.data import missing_classes
-from adaptcl.engines.clock_summary import describe_clock, lopsided, whole_updates
+from adaptcl.engines.clock_in_words import describe_clock, lopsided, whole_updates
 from adaptcl.engines.environment import Environment
 from adaptcl.engines.simulation import LocalWorkers, SimulatedTransport
 from adaptcl.pruning import WorkerOrder, custom_worker_orders
-from adaptcl.runs.session import Session
+from adaptcl.runs.session import Session, checked_strategy, custom_optimizer_of
 from adaptcl.runs.training_profile import measured_profile
 from adaptcl.runs.workload import Workload
-from adaptcl.runs.workload_check import checked_strategy, custom_optimizer_of
-from adaptcl.training.devices import side_by_side_on_a_gpu, trainers
-from adaptcl.training.randomness import draws_randomness
-from adaptcl.training.worker import Worker
-from adaptcl.units import flops
+from adaptcl.training.devices import make_workers, side_by_side_on_a_gpu
+from adaptcl.units import UnitMap, flops
+
+
+@dataclass(frozen=True)
+class Clock:
+    """How long everything takes in a simulation, and what to tell the user of it."""
+
+    environment: Environment
+    assumes: str
+    warnings: tuple[str, ...]
+
+
+def clock_of(
+    config: Config, units: UnitMap, samples: Sequence[int], *, profile_measured: bool
+) -> Clock:
+    """The clock of a run whose workers have these numbers of samples.
+
+    `profile_measured` says whether its training profile was measured just now.
+    """
+    job, epochs = config.job, config.recipe.epochs
+    environment = Environment(config.environment, units, job.workers, epochs, job.seed, samples)
+    updates = whole_updates(environment, units, config.codecs)
+    warnings = (environment.ignores_samples(), lopsided(updates))
+    return Clock(
+        environment,
+        describe_clock(environment, updates, profile_measured=profile_measured),
+        tuple(warning for warning in warnings if warning),
+    )
 
 
 def simulated_session(config: Config, workload: Workload) -> Session:
@@ -29,39 +54,25 @@ def simulated_session(config: Config, workload: Workload) -> Session:
 
     If the settings ask for a measured training profile, the session's have it instead.
     """
+    parts = workload.worker_samples
     with note_custom_code(config.named_methods):
         noise, is_steady = config.environment.time_noise, config.environment.is_steady
         strategy = checked_strategy(config, workload, noise, is_steady=is_steady)
-        codecs = config.codecs
         custom_orders = custom_worker_orders(config.pruning)
         profile = measured_profile(config, workload)
         config = profile.of(config) if profile else config
-        environment = Environment(
-            config.environment,
-            workload.units,
-            config.job.workers,
-            config.recipe.epochs,
-            config.job.seed,
-            [len(part) for part in workload.worker_samples],
-        )
-    updates = whole_updates(environment, workload.units, codecs)
-    warnings = (
-        missing_classes(workload.worker_samples, workload.test, workload.classes),
-        environment.ignores_samples(),
-        lopsided(updates),
-    )
+        samples = [len(part) for part in parts]
+        clock = clock_of(config, workload.units, samples, profile_measured=profile is not None)
+    missing = missing_classes(parts, workload.test, workload.classes)
+    labels = [torch.bincount(part.labels).tolist() for part in parts if part.has_labels]
     return Session(
         config,
         workload,
         strategy,
-        lambda: _simulation(config, workload, environment, codecs, custom_orders),
-        tuple(sentence for sentence in warnings if sentence),
-        tuple(
-            tuple(torch.bincount(part.labels).tolist())
-            for part in workload.worker_samples
-            if part.has_labels
-        ),
-        describe_clock(environment, updates, profile_measured=profile is not None),
+        lambda: _simulation(config, workload, clock.environment, custom_orders),
+        (missing, *clock.warnings) if missing else clock.warnings,
+        tuple(map(tuple, labels)),
+        clock.assumes,
     )
 
 
@@ -69,37 +80,28 @@ def _simulation(
     config: Config,
     workload: Workload,
     environment: Environment,
-    codecs: Codecs,
     custom_orders: dict[str, WorkerOrder],
 ) -> SimulatedTransport:
-    model, units, parts = workload.model, workload.units, workload.worker_samples
-    random = draws_randomness(model, workload.example())
+    job = config.job
     optimizer, schedule = custom_optimizer_of(config, workload)
-    made = trainers(model, units, parts, config.job.precision, workload.objective, optimizer)
-    workers = [
-        Worker(
-            number,
-            part,
-            model,
-            units,
-            config.job.seed,
-            trainer=trainer,
-            draws_randomness=random,
-            custom_orders=custom_orders,
-            objective=workload.objective,
-            schedule=schedule,
-            held_back=workload.held_back[number] if workload.held_back else None,
-            test_every=config.job.evaluate_every,
-        )
-        for number, (part, trainer) in enumerate(zip(parts, made, strict=True))
-    ]
-    # Trainings that run side by side would slow each other down, and be measured so.
-    threads = (
-        1 if environment.times_every_task else config.job.threads or _side_by_side(config, workload)
+    workers = make_workers(
+        workload.model,
+        workload.units,
+        workload.worker_samples,
+        workload.example(),
+        job.seed,
+        job.precision,
+        objective=workload.objective,
+        custom_optimizer=optimizer,
+        schedule=schedule,
+        custom_orders=custom_orders,
+        held_back=workload.held_back,
+        test_every=job.evaluate_every,
     )
-    count = config.job.workers
-    workplace = LocalWorkers(workers, units, codecs)
-    return SimulatedTransport(workplace, environment, count, min(threads, count))
+    # Trainings that run side by side would slow each other down, and be measured so.
+    threads = 1 if environment.times_every_task else job.threads or _side_by_side(config, workload)
+    local = LocalWorkers(workers, workload.units, config.codecs)
+    return SimulatedTransport(local, environment, job.workers, min(threads, job.workers))
 
 
 def _side_by_side(config: Config, workload: Workload) -> int:

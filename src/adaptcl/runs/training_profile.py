@@ -16,9 +16,8 @@ from adaptcl.pruning import ServerView, prune, server_order
 from adaptcl.runs.files.run_files import read_settings
 from adaptcl.runs.workload import Workload
 from adaptcl.training import Recipe, Task
-from adaptcl.training.devices import gpu_left_as_found, trainers
+from adaptcl.training.devices import gpu_left_as_found, make_workers
 from adaptcl.training.optimizers import find_optimizer
-from adaptcl.training.randomness import draws_randomness
 from adaptcl.training.worker import Worker, WorkerMemory
 from adaptcl.units import Kept, flops
 from adaptcl.units.cut import cut
@@ -91,16 +90,15 @@ def measure(workload: Workload, recipe: Recipe, seed: int, precision: str) -> Tr
     parts = sorted(workload.worker_samples, key=len)
     part = parts[len(parts) // 2]
     optimizer = workload.custom_optimizer or find_optimizer(recipe.optimizer)
-    (trainer,) = trainers(workload.model, units, [part], precision, workload.objective, optimizer)
-    worker = Worker(
-        0,
-        part,
+    (worker,) = make_workers(
         workload.model,
         units,
+        [part],
+        workload.example(),
         seed,
-        trainer=trainer,
-        draws_randomness=draws_randomness(workload.model, workload.example()),
+        precision,
         objective=workload.objective,
+        custom_optimizer=optimizer,
     )
     state = workload.model.state_dict()
 

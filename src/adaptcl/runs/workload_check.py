@@ -11,21 +11,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from adaptcl.config.config import Config
 from adaptcl.data import Samples
-from adaptcl.data.columns import listed
 from adaptcl.data.samples import extremes
-from adaptcl.errors import AdaptCLError, DataError, SettingError, TraceError, describe_type
-from adaptcl.runs.evaluator import refuse_tests_at_the_server
+from adaptcl.errors import AdaptCLError, DataError, SettingError, TraceError, describe_type, listed
 from adaptcl.runs.workload import Workload
-from adaptcl.strategies import Job, Strategy, strategy_class
 from adaptcl.training.batches import smallest_batch
 from adaptcl.training.objectives.objective import CLASSES, Objective
 from adaptcl.training.optimizers import (
     OptimizerFactory,
     Schedule,
-    find_optimizer,
-    find_schedule,
     optimizer,
     rate_factor,
 )
@@ -35,33 +29,6 @@ from adaptcl.units.tensors import Tensors, call_model, each_tensor, shapes_in_wo
 from adaptcl.units.tracing.forward import called, failures_named
 
 _TABLES = (nn.Embedding, nn.EmbeddingBag)
-
-
-def checked_strategy(
-    config: Config, workload: Workload, time_noise: float, *, is_steady: bool = False
-) -> Strategy:
-    """The strategy of a run; an error if it, the model and the data do not go together."""
-    if workload.tested_by_workers:
-        refuse_tests_at_the_server(config)
-    check_model_and_data(workload, config.recipe.batch_size)
-    try_optimizer(workload.model, config.recipe, *custom_optimizer_of(config, workload))
-    units = workload.units
-    if config.recipe.augmentation and workload.objective.targets == "classes":
-        raise SettingError("augmentation moves images but not their targets; switch it off.")
-    state = {k: v.detach().clone() for k, v in workload.model.state_dict().items()}
-    job = config.job
-    settings = (job.workers, job.rounds, config.recipe, job.seed, time_noise, is_steady)
-    return strategy_class(job.strategy)(Job(units, state, *settings), config.strategy)
-
-
-def custom_optimizer_of(
-    config: Config, workload: Workload
-) -> tuple[OptimizerFactory | None, Schedule | None]:
-    """The user's optimizer and schedule, if there are any."""
-    return (
-        workload.custom_optimizer or find_optimizer(config.recipe.optimizer),
-        workload.schedule or find_schedule(config.recipe.schedule),
-    )
 
 
 def check_model_and_data(workload: Workload, batch_size: int) -> None:

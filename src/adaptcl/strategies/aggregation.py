@@ -164,21 +164,27 @@ class Aggregation:
     def _divided(
         self, total: Tensor, held: Tensor, before: Tensor, powers: Tensor | None
     ) -> Tensor:
-        """The sum divided by the rule; where everybody holds an element, all give the mean.
+        """The merged value: the sum Σ of what the holders have, divided by the rule.
 
-        Statistics scale with these powers of the unit's remaining share.
+        Of all updates, whose weight is w, those that hold the element have the weight h. It was v
+        before. Where everybody holds it, all rules give the mean.
+
+            by worker   Σ / w
+            by unit     Σ / h
+            by change   (Σ + (w − h)·(1 − fading)·v) / w
+
+        Statistics that scale with `powers` of the unit's remaining share are merged as if nothing
+        had been lost, and then scaled.
         """
-        weight = self._weight
-        fading = self._share_lost if powers is None else 0.0
+        weight, lost = self._weight, self._share_lost
+        fading = lost if powers is None else 0.0
         if self._rule == "by-change":
             mean = (total + (weight - held) * ((1 - fading) * before)) / weight
-        elif fading == 1:
+        elif self._rule == "by-worker" and powers is None:
             mean = total / weight
         else:
             mean = total / held.clamp_min(_TINY)
-        if powers is None:
-            return mean
-        return mean * (1 - self._share_lost * (1 - held / weight)) ** powers
+        return mean if powers is None else mean * (1 - lost * (1 - held / weight)) ** powers
 
 
 _AT_A_TIME = 64  # how many different sub-models are collected before they are counted

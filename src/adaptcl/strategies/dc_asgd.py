@@ -47,7 +47,7 @@ _EPSILON = 1e-7  # keeps λ_t finite where a parameter has had no gradient yet
 
 @dataclass(frozen=True)
 class DCASGDSettings(AsynchronousSettings):
-    """Settings of DC-ASGD-a."""
+    """How stale gradients are corrected, and how often workers commit."""
 
     lambda_0: float = setting(2.0, "how strongly stale gradients are corrected (λ0)", at_least=0)
     mean_square_decay: float = setting(

@@ -16,7 +16,7 @@ from adaptcl.training import Task, Update
 
 @dataclass(frozen=True)
 class FedAsyncSettings(AsynchronousSettings):
-    """Settings of FedAsync."""
+    """How the weight of an arriving model falls with its staleness."""
 
     mixing: float = setting(
         0.6, "weight of an arriving model that is not stale (α)", above=0, at_most=1

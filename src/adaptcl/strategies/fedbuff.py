@@ -30,7 +30,7 @@ from adaptcl.units import State
 
 @dataclass(frozen=True)
 class FedBuffSettings(AsynchronousSettings):
-    """Settings of FedBuff."""
+    """How many updates are merged together, and with what learning rate."""
 
     buffer_size: int = setting(3, "number of updates that are merged together (K)", at_least=1)
     server_learning_rate: float = setting(

@@ -1,13 +1,13 @@
 """FLuID: the slowest workers leave out the units that the others hardly change (Wang et al., 2023).
 
 *Stragglers* are the slowest workers. Each gets a sub-model of a width with which it takes as long
-as the slowest of the others, found from measured update times and adapted when they change. What it
-leaves out is *invariant*: the change of a unit is the largest relative change of any of its
-weights in a worker's round, and a unit counts as invariant if its change stays below a threshold on
-three quarters of the workers that train the whole model. The authors raise each layer's threshold
-until enough units are invariant. Ordering the units by the change that three quarters stay below is
-where this ends, without steps. Each unit is averaged over the workers that hold it, and training is
-plain.
+as the slowest of the others, found from measured update times and adapted when they change. It
+leaves out *invariant* units. The change of a unit in a worker's round is the largest relative
+change of any of its weights. A unit is invariant if its change is below a threshold on three
+quarters of the workers that train the whole model. The authors raise the threshold of each layer
+step by step until enough units are invariant. Here each unit has the lowest threshold at which it
+would be invariant, and those with the lowest are left out: the same, without steps. Each unit is
+averaged over the workers that hold it, and training is plain.
 
 Differences from the authors' code:
 
@@ -43,7 +43,7 @@ _AGREEING = 0.75  # the share of the workers with the whole model on which a uni
 
 @dataclass(frozen=True)
 class FLuIDSettings(WidthSettings):
-    """Settings of FLuID."""
+    """How many workers count as stragglers."""
 
     straggler_share: float = setting(
         0.2,
@@ -67,12 +67,13 @@ class FLuID(Synchronous):
         self._ahead = job.workers - 1 - math.floor(settings.straggler_share * job.workers)
         """How many workers are faster than the slowest that is no straggler."""
         self._changes: list[Tensor] = []
-        """By update of the whole model in this round, the change of each unit."""
-        self._change = torch.zeros(job.units.count)
-        """The change of each unit that three quarters of these workers stay below."""
+        """The change of each unit, one tensor for each update of the whole model in this round."""
+        self._thresholds = torch.zeros(job.units.count)
+        """The lowest threshold at which each unit would be invariant."""
 
     def plan(self, worker: int) -> SubModelPlan:
-        return SubModelPlan(most_changed(self.units, self._change, self._matched.widths[worker]))
+        width = self._matched.widths[worker]
+        return SubModelPlan(most_changed(self.units, self._thresholds, width))
 
     def received(self, task: Task, arrival: Arrival, rate: float) -> None:
         if bool(task.kept.all()):
@@ -81,18 +82,19 @@ class FLuID(Synchronous):
     def learn(self, records: Sequence[WorkerRecord]) -> tuple[str, ...]:
         if self._changes:
             agreeing = math.ceil(_AGREEING * len(self._changes))
-            self._change = torch.stack(self._changes).kthvalue(agreeing, dim=0).values
+            self._thresholds = torch.stack(self._changes).kthvalue(agreeing, dim=0).values
             self._changes.clear()
         self._matched.learn(records, self._ahead)
         return self.warn_nothing_to_cut()
 
     def snapshot(self) -> Tree:
-        return {**super().snapshot(), "widths": self._matched.snapshot(), "change": self._change}
+        widths, thresholds = self._matched.snapshot(), self._thresholds
+        return {**super().snapshot(), "widths": widths, "change": thresholds}
 
     def restore(self, tree: Tree) -> None:
         super().restore(tree)
         self._matched.restore(tree["widths"])
-        self._change = tree["change"].cpu()
+        self._thresholds = tree["change"].cpu()
 
 
 def relative_changes(units: UnitMap, task: Task, arrival: Arrival) -> Tensor:

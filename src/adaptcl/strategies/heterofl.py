@@ -31,7 +31,7 @@ from typing import ClassVar
 
 from adaptcl.errors import SettingError
 from adaptcl.records import WorkerRecord
-from adaptcl.settings import Unless, setting
+from adaptcl.settings import Unless, refuse_other_count, setting
 from adaptcl.storage import Tree
 from adaptcl.strategies.strategy import Job
 from adaptcl.strategies.synchronous import SubModelPlan, Synchronous
@@ -43,7 +43,7 @@ MATCHED = "matched"
 
 @dataclass(frozen=True)
 class HeteroFLSettings(WidthSettings):
-    """Settings of HeteroFL and FedRolex."""
+    """Which worker trains a sub-model of which width."""
 
     width_levels: tuple[float, ...] = setting(
         (1.0, 0.5, 0.25, 0.125, 0.0625),
@@ -114,11 +114,7 @@ def deal_widths(settings: HeteroFLSettings, workers: int) -> Sequence[float]:
     """The width of each worker's sub-model, from the slowest worker to the fastest."""
     given = settings.worker_widths
     if given and not isinstance(given, str):
-        if len(given) != workers:
-            raise SettingError(
-                f"worker_widths has {len(given)} entries, but it must have one for each of the "
-                f"{workers} workers."
-            )
+        refuse_other_count(f"worker_widths has {len(given)} entries", len(given), workers)
         return given
     levels = sorted(settings.width_levels, reverse=True)
     if not levels:

@@ -27,7 +27,7 @@ from adaptcl.training import Task, Update
 
 @dataclass(frozen=True)
 class SSPSettings(AsynchronousSettings):
-    """Settings of SSP."""
+    """How far a worker may be ahead, and what of its update is merged."""
 
     staleness_threshold: int = setting(
         2,

@@ -1,6 +1,6 @@
 """The contract of a strategy: a small state machine that turns arriving updates into tasks.
 
-A strategy never asks for the time, opens a socket or trains. An engine hands it one event at a
+A strategy never asks for the time, opens a socket or trains. The loop hands it one event at a
 time and delivers the tasks that it returns. The strategy does not see whether the clock is virtual
 or real, or whether workers are threads or hospitals. It answers each arrival separately, so a
 barrier is its choice: synchronous and asynchronous methods run on the same loop.

@@ -43,7 +43,7 @@ from adaptcl.units.cut import CutOnDemand
 
 @dataclass(frozen=True)
 class SynchronousSettings(AggregationSettings):
-    """Settings of every strategy with a barrier."""
+    """How many workers a round has, and how long it waits for them."""
 
     participants: int = setting(
         0, "number of workers drawn at random for each round; 0 takes all", at_least=0
@@ -120,6 +120,13 @@ class Synchronous:
         """The sub-model of a worker's next task, and whether the worker prunes it."""
         return SubModelPlan(self.kept[worker])
 
+    def received(self, task: Task, arrival: Arrival, rate: float) -> None:
+        """Called for every update, also for a late one that is dropped, before it is merged.
+
+        `rate` is the pruned rate that the worker carried out. It can be less than the task asked
+        for, because γ_min can stop a pruning.
+        """
+
     def next_model(self, merged: State) -> State:
         """The next global model, made from the merged updates when a round closes.
 
@@ -131,13 +138,6 @@ class Synchronous:
     def learn(self, records: Sequence[WorkerRecord]) -> tuple[str, ...]:
         """Called after a round is merged; returns warnings for the user."""
         return ()
-
-    def received(self, task: Task, arrival: Arrival, rate: float) -> None:
-        """Called for every update, also for a late one that is dropped, before it is merged.
-
-        `rate` is the pruned rate that the worker carried out. It can be less than the task asked
-        for, because γ_min can stop a pruning.
-        """
 
     def returned(self, worker: int) -> None:
         """Called when a worker that was away joins again, before it gets a task."""

@@ -1,4 +1,4 @@
-"""Choose trainers by the device that holds the data, and prepare that device.
+"""Make workers, with trainers that suit the device that holds the data, and prepare that device.
 
 On a GPU steps are captured and replayed; elsewhere the plain loop trains. On a CPU the process is
 told to keep the memory that a step frees.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 import os
 import platform
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import accumulate
 
@@ -19,14 +19,17 @@ from torch import nn
 from adaptcl.data import Samples
 from adaptcl.data.samples import Items, joined
 from adaptcl.errors import SettingError
+from adaptcl.pruning import WorkerOrder
 from adaptcl.training.cpu.layout import cpu_layout
 from adaptcl.training.gpu.captured_buffers import give_back
 from adaptcl.training.gpu.captured_trainer import CapturedModels, CapturedTrainer
 from adaptcl.training.objectives.objective import CLASSIFICATION, Objective
-from adaptcl.training.optimizers import OptimizerFactory
+from adaptcl.training.optimizers import OptimizerFactory, Schedule
+from adaptcl.training.randomness import draws_randomness
 from adaptcl.training.trainer import PlainTrainer, Trainer
+from adaptcl.training.worker import Worker
 from adaptcl.units import UnitMap
-from adaptcl.units.tensors import each_tensor
+from adaptcl.units.tensors import Tensors, each_tensor
 
 PRECISIONS = ("float32", "tf32", "bf16")
 
@@ -55,6 +58,51 @@ def find_device(setting: str, name: str) -> torch.device:
     return device
 
 
+def make_workers(
+    model: nn.Module,
+    units: UnitMap,
+    samples: Sequence[Samples],
+    example: Tensors,
+    seed: int,
+    precision: str = "float32",
+    *,
+    first: int = 0,
+    captures: bool = True,
+    objective: Objective = CLASSIFICATION,
+    custom_optimizer: OptimizerFactory | None = None,
+    schedule: Schedule | None = None,
+    custom_orders: Mapping[str, WorkerOrder] | None = None,
+    held_back: Sequence[Samples] = (),
+    test_every: int = 1,
+) -> list[Worker]:
+    """A worker for each part of the samples, numbered from `first` on.
+
+    `example` are inputs that the model takes. See `trainers` for the precision and for what is
+    captured, and `Worker` for the rest.
+    """
+    draws = draws_randomness(model, example)
+    made = trainers(
+        model, units, samples, precision, objective, custom_optimizer, captures=captures
+    )
+    return [
+        Worker(
+            first + place,
+            part,
+            model,
+            units,
+            seed,
+            trainer=trainer,
+            draws_randomness=draws,
+            custom_orders=custom_orders,
+            objective=objective,
+            schedule=schedule,
+            held_back=held_back[place] if held_back else None,
+            test_every=test_every,
+        )
+        for place, (part, trainer) in enumerate(zip(samples, made, strict=True))
+    ]
+
+
 def trainers(
     model: nn.Module,
     units: UnitMap,
@@ -62,10 +110,13 @@ def trainers(
     precision: str,
     objective: Objective = CLASSIFICATION,
     custom_optimizer: OptimizerFactory | None = None,
+    *,
+    captures: bool = True,
 ) -> list[Trainer]:
     """A trainer for each worker's samples: captured steps on a GPU, the plain loop elsewhere.
 
-    Captured steps need samples of one shape, because all workers' samples lie in one place.
+    Captured steps need samples of one shape, because all workers' samples lie in one place. Where
+    they would not pay, `captures` is false.
 
     `precision` says how a GPU multiplies: in float32, in TF32, or in bfloat16 with float32
     weights. Other devices always use float32. The precision and the memory that PyTorch keeps
@@ -77,7 +128,7 @@ def trainers(
         keep_freed_memory()
         # Two samples, because batch norm cannot train on one.
         layout = cpu_layout(model, samples[0].batch(torch.arange(2) % len(samples[0]))[0])
-    elif device.type == "cuda":
+    elif device.type == "cuda" and captures:
         fast, half = precision != "float32", precision == "bf16"
         torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = fast
         if custom_optimizer is None and _fit_together(samples):

@@ -1,7 +1,7 @@
 """What server and worker exchange: a task out, an update back.
 
 A worker is a function of its task and its memory. It knows neither the strategy that chose the
-task nor the engine that delivered it, so the same worker serves a simulation and a network.
+task nor the transport that delivered it, so the same worker serves a simulation and a network.
 """
 
 from __future__ import annotations

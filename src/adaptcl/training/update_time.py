@@ -16,7 +16,7 @@ processors are shared."""
 
 @dataclass(frozen=True)
 class Timing:
-    """The update time φ of one task in seconds of the engine's clock, and the bytes it took."""
+    """The update time φ of one task in seconds of the run's clock, and the bytes it took."""
 
     send: float
     train: float

@@ -94,15 +94,15 @@ class Worker:
         them, beginning with its first, before it trains."""
         self.number = number
         self.samples = samples
-        self._model = model
-        self._units = units
+        self.model = model
+        self.units = units
         self._seed = seed
         self._objective = objective
         self._schedule = schedule
         self._trainer = trainer or PlainTrainer(model, units, samples, objective=objective)
         self._draws_randomness = draws_randomness
         self._custom_orders = custom_orders or {}
-        self._held_back = held_back
+        self.held_back = held_back
         self._test_every = test_every
 
     def carry_out(self, task: Task, memory: WorkerMemory) -> tuple[Update, WorkerMemory]:
@@ -115,7 +115,7 @@ class Worker:
                     return self._only_test(task, trainer), memory
                 return self._carry_out(task, memory, trainer, seed_model)
         except Exception:
-            refuse_lone_sample(self.number, self._model, self.samples, task.recipe.batch_size)
+            refuse_lone_sample(self.number, self.model, self.samples, task.recipe.batch_size)
             raise
         finally:
             trainer.release()
@@ -141,7 +141,7 @@ class Worker:
         first = order[0] if order else next(spare)
         known = memory.lasso_lambda
         lasso_lambda = lambda_of_task(
-            task, known, model, self._units, self.samples, first, self._objective
+            task, known, model, self.units, self.samples, first, self._objective
         )
 
         def sparse_train(begin: int, end: int) -> Tensor:
@@ -165,9 +165,9 @@ class Worker:
             left = self._units_left(model, task, task.pruning)  # Line 4.
             lost = importance_lost(kept, left, self._bn_importance(model, task))
             loss_before = self._loss(model)
-            trained = recut(trainer.state(), self._units, kept, left)
+            trained = recut(trainer.state(), self.units, kept, left)
             model = seed_model(trainer.load(left, trained))  # Line 5.
-            start = start and recut(start, self._units, kept, left)
+            start = start and recut(start, self.units, kept, left)
             kept = left
             losses = torch.cat([losses, sparse_train(before, total)])  # Line 8.
             pruning_cost = PruningCost(lost, loss_before, self._loss(model))
@@ -194,16 +194,16 @@ class Worker:
         return Update(task.worker, task.round, state, task.kept, samples, loss=0.0, test=test)
 
     def _test(self, model: nn.Module) -> WorkerTest | None:
-        if self._held_back is None:
+        if self.held_back is None:
             return None
-        return tested_locally(model, self._held_back, self._objective)
+        return tested_locally(model, self.held_back, self._objective)
 
     def _units_left(self, model: nn.Module, task: Task, pruning: Pruning) -> Kept:
         """The units that stay (NetworkPrune)."""
         importance = pruning.importance
         if importance is None:
             view = WorkerView(
-                units=self._units,
+                units=self.units,
                 model=model,
                 kept=task.kept,
                 samples=self.samples,
@@ -212,13 +212,13 @@ class Worker:
                 objective=self._objective,
             )
             importance = worker_order(pruning.order, self._custom_orders).importance(view)
-        return pruning.units_left(self._units, task.kept, importance)
+        return pruning.units_left(self.units, task.kept, importance)
 
     def _bn_importance(self, model: nn.Module, task: Task) -> Tensor:
         """Importance by the present BN scales, by which every cut is measured."""
-        whole = {name: torch.zeros_like(t) for name, t in self._model.state_dict().items()}
-        put_back(model.state_dict(), self._units, task.kept, whole)
-        return bn_importance(self._units, whole)
+        whole = {name: torch.zeros_like(t) for name, t in self.model.state_dict().items()}
+        put_back(model.state_dict(), self.units, task.kept, whole)
+        return bn_importance(self.units, whole)
 
     @torch.no_grad()
     def _loss(self, model: nn.Module) -> float:

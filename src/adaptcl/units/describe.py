@@ -16,10 +16,11 @@ import torch
 from torch import nn
 from torch.nn.utils.parametrize import ParametrizationList
 
+from adaptcl.errors import enumerated
 from adaptcl.units.size import parameters, smallest
 from adaptcl.units.tensors import Tensors
 from adaptcl.units.tracing.forward import running_in_training
-from adaptcl.units.tracing.pinning import LONE, PinObserver, joined
+from adaptcl.units.tracing.pinning import LONE, PinObserver
 from adaptcl.units.tracing.trace import trace_in_steps, uncompiled
 from adaptcl.units.unit_map import FIXED, UnitMap
 
@@ -290,7 +291,7 @@ def _unknown(module: nn.Module) -> str:
     if type(module).__module__.startswith("torch.nn."):
         return UNKNOWN
     names = [name for name, each in module.named_parameters(recurse=False) if each.dim() > 1]
-    return f"no units are known in the bare parameter{'s' * (len(names) > 1)} {joined(names)}"
+    return f"no units are known in the bare parameter{'s' * (len(names) > 1)} {enumerated(names)}"
 
 
 def _remarks(module: ModuleDescription) -> str:

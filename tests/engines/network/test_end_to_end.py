@@ -34,9 +34,9 @@ from adaptcl.data import load
 from adaptcl.engines.network.frames import Frame
 from adaptcl.errors import AdaptCLError
 from adaptcl.events import Event, UpdateArrived, Warned, WorkerJoined, WorkerLost
+from adaptcl.runs.network_session import serve_again
 from adaptcl.runs.network_worker import OwnerChoices, work
 from adaptcl.runs.result import FinishedRun
-from adaptcl.runs.server import serve_again
 from adaptcl.runs.session import run_session
 from adaptcl.runs.simulated_session import simulated_session
 from adaptcl.runs.workload import workload_from_python

@@ -207,7 +207,7 @@ def test_every_finished_round_is_one_line(folder: RunFolder) -> None:
         UpdateArrived(0, 2, 7.0),
         RoundFinished(record(2, 0.5)),
     ):
-        folder(event)
+        folder.record(event)
     lines = (folder.path / "rounds.jsonl").read_text().splitlines()
     assert [RoundRecord.from_json(json.loads(line)) for line in lines] == [
         record(1),
@@ -217,7 +217,7 @@ def test_every_finished_round_is_one_line(folder: RunFolder) -> None:
 
 def test_rounds_after_the_checkpoint_are_dropped(folder: RunFolder) -> None:
     for number in (1, 2, 3):
-        folder(RoundFinished(record(number)))
+        folder.record(RoundFinished(record(number)))
         if number == 2:
             folder.save_checkpoint({"number": 2})
     with (folder.path / "rounds.jsonl").open("a") as file:
@@ -226,13 +226,13 @@ def test_rounds_after_the_checkpoint_are_dropped(folder: RunFolder) -> None:
     again = RunFolder.open(folder.path)
     assert again.left_off() == ({"number": 2}, [record(1), record(2)])
     assert len((folder.path / "rounds.jsonl").read_text().splitlines()) == 2
-    again(RoundFinished(record(3)))
+    again.record(RoundFinished(record(3)))
     again.save_checkpoint({"number": 3})
     assert again.left_off() == ({"number": 3}, [record(1), record(2), record(3)])
 
 
 def test_without_a_checkpoint_a_run_begins_anew(folder: RunFolder) -> None:
-    folder(RoundFinished(record(1)))
+    folder.record(RoundFinished(record(1)))
     assert folder.left_off() == (None, [])
     assert (folder.path / "rounds.jsonl").read_bytes() == b""
 
@@ -252,7 +252,7 @@ def test_rounds_that_are_damaged_are_refused_and_left_alone(
     folder: RunFolder, damaged: Callable[[bytes], bytes]
 ) -> None:
     for number in (1, 2):
-        folder(RoundFinished(record(number)))
+        folder.record(RoundFinished(record(number)))
     folder.save_checkpoint(None)
     path = folder.path / "rounds.jsonl"
     path.write_bytes(damaged(path.read_bytes()))
@@ -269,7 +269,7 @@ def test_rounds_that_are_damaged_are_refused_and_left_alone(
 def test_a_full_disk_is_told_of_and_the_folder_stays_as_it_was(
     folder: RunFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder(RoundFinished(record(1)))
+    folder.record(RoundFinished(record(1)))
     folder.save_checkpoint({"number": 1})
 
     def full(handle: int) -> None:
@@ -278,7 +278,7 @@ def test_a_full_disk_is_told_of_and_the_folder_stays_as_it_was(
     with monkeypatch.context() as broken:
         broken.setattr(os, "fsync", full)
         for write in (
-            lambda: folder(RoundFinished(record(2))),
+            lambda: folder.record(RoundFinished(record(2))),
             lambda: folder.save_checkpoint({"number": 2}),
             lambda: folder.finish(summary(record(1, 0.5)), {"w": torch.zeros(2)}, INPUTS, WHOLE),
             folder.left_off,
@@ -293,7 +293,7 @@ def test_a_full_disk_is_told_of_and_the_folder_stays_as_it_was(
 
 
 def test_the_end_is_a_summary_and_a_model_and_no_checkpoint(folder: RunFolder) -> None:
-    folder(RoundFinished(record(1, 0.5)))
+    folder.record(RoundFinished(record(1, 0.5)))
     folder.save_checkpoint(None)
     model = {"weight": torch.randn(3, 2).T, "steps": torch.tensor(4)}
     folder.finish(summary(record(1, 0.5)), model, INPUTS, WHOLE)
@@ -326,7 +326,7 @@ def test_the_end_is_a_summary_and_a_model_and_no_checkpoint(folder: RunFolder) -
 def test_a_finished_folder_that_is_damaged_is_told_of(
     folder: RunFolder, name: str, read: Callable[[Path], object]
 ) -> None:
-    folder(RoundFinished(record(1, 0.5)))
+    folder.record(RoundFinished(record(1, 0.5)))
     folder.finish(summary(record(1, 0.5)), {"w": torch.zeros(2)}, INPUTS, WHOLE)
     (folder.path / name).write_bytes(b"{]")
     with pytest.raises(RunFolderError, match="damaged"):

@@ -102,6 +102,15 @@ def test_where_pruning_does_not_pay_nobody_trains_sparsely_until_it_does(
     assert plain == [True] * 6 + [False] * 9
 
 
+def test_nor_does_a_worker_in_a_round_in_which_its_sub_model_grows_back(
+    engine: Engines, changing: Lines
+) -> None:
+    run = engine(changing((90, 30, 30), (30, 30, 30), 19), grow=True).until(40)
+    grew = max(round for round, rates in run.rates().items() if rates[0] < 0)
+    plain = [task.round for task in run.tasks if task.worker == 0 and task.lasso_lambda == 0]
+    assert plain == list(range(grew, 41))
+
+
 def test_equal_workers_are_not_worth_a_word(engine: Engines, line: Lines) -> None:
     run = engine(line(40, 40, 40)).until(20)
     assert all(closed.warnings == () for closed in run.closed)

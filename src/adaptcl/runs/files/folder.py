@@ -7,7 +7,7 @@ import fcntl
 import json
 import os
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,17 +16,16 @@ from safetensors import safe_open
 
 from adaptcl import storage
 from adaptcl.data.description import Inputs
-from adaptcl.errors import RunFolderError
+from adaptcl.errors import RunFolderError, listed
 from adaptcl.events import Event, RoundFinished
 from adaptcl.records import RoundRecord, Summary
 from adaptcl.runs.files.provenance import PROVENANCE, with_provenance
 from adaptcl.runs.files.run_files import (
     BEST,
-    BEST_FOR_MORE,
     CHECKPOINT,
-    CHECKPOINT_FOR_MORE,
     CONFIG,
     DIVERGED,
+    FORMER_NAMES,
     INPUTS,
     LOCK,
     MARKS,
@@ -34,7 +33,6 @@ from adaptcl.runs.files.run_files import (
     ROUNDS,
     SUB_MODELS,
     SUMMARY,
-    first_existing,
     is_run_folder,
     run_folders,
 )
@@ -84,6 +82,9 @@ class RunFolder:
         for pattern in storage.LEFTOVERS:
             for leftover in path.glob(pattern):
                 leftover.unlink(missing_ok=True)
+        for former, name in FORMER_NAMES.items():
+            if (path / former).exists():
+                (path / former).replace(path / name)
         return folder
 
     @staticmethod
@@ -103,8 +104,9 @@ class RunFolder:
             )
         # Other programs use config.toml too, but not our lock.
         if below := [each for each in run_folders(path, 2) if (each / LOCK).exists()]:
+            named = listed((str(each.relative_to(path)) for each in below), 3)
             raise RunFolderError(
-                f"{path} already holds runs ({_names(below, path)}); choose another folder, or "
+                f"{path} already holds runs ({named}); choose another folder, or "
                 f"go on with them by `adaptcl resume {path}`."
             )
         nearest = next(each for each in (path, *path.parents) if each.exists())
@@ -128,11 +130,9 @@ class RunFolder:
         Before the first checkpoint this is None and no rounds. Tensors that lay on an accelerator
         go to the one given.
         """
-        # Only the kept one is there if the process ended before it wrote the next.
-        file = first_existing(self.path, CHECKPOINT, CHECKPOINT_FOR_MORE)
-        if file is None:
+        if not (self.path / CHECKPOINT).exists():
             return None, self._keep_rounds(0, 0)
-        stored = storage.load(file, accelerator)
+        stored = storage.load(self.path / CHECKPOINT, accelerator)
         return stored["run"], self._keep_rounds(stored["rounds"], stored["rounds_crc32"])
 
     @property
@@ -148,23 +148,14 @@ class RunFolder:
     def finished(self) -> bool:
         return (self.path / SUMMARY).exists()
 
-    def keep_checkpoint(self) -> None:
-        """Set the checkpoint aside, for a run of more rounds."""
-        if (self.path / CHECKPOINT).exists():
-            (self.path / CHECKPOINT).replace(self.path / CHECKPOINT_FOR_MORE)
-
-    def checkpoint_for_more(self) -> Tree | None:
-        """The checkpoint that a run of more rounds can go on from, if there is one."""
-        file = first_existing(self.path, CHECKPOINT_FOR_MORE, CHECKPOINT)
-        return None if file is None else storage.load(file)["run"]
+    def checkpoint(self) -> Tree | None:
+        """The checkpoint, if there is one."""
+        file = self.path / CHECKPOINT
+        return storage.load(file)["run"] if file.exists() else None
 
     def begin_again(self, config: str, marks: dict[str, Any]) -> None:
         """Turn a run, even a finished one, into an unfinished run of more rounds."""
         # In this order: marks that agree with the configuration show that all steps are done.
-        if (self.path / CHECKPOINT_FOR_MORE).exists():
-            (self.path / CHECKPOINT_FOR_MORE).replace(self.path / CHECKPOINT)
-        if (self.path / BEST_FOR_MORE).exists():
-            (self.path / BEST_FOR_MORE).replace(self.path / BEST)
         self._write_text(CONFIG, config)
         (self.path / SUMMARY).unlink(missing_ok=True)
         self.save_marks(marks)
@@ -195,8 +186,8 @@ class RunFolder:
 
     # Writing -----------------------------------------------------------------------------------
 
-    def __call__(self, event: Event) -> None:
-        """Listen to events: each finished round becomes a line of `rounds.jsonl`."""
+    def record(self, event: Event) -> None:
+        """A listener: each finished round becomes a line of `rounds.jsonl`."""
         if isinstance(event, RoundFinished):
             line = json.dumps(event.record.to_json(), allow_nan=False).encode() + b"\n"
             try:
@@ -226,19 +217,16 @@ class RunFolder:
         self._save_model(BEST, model, {"round": str(round_)})
 
     def _settle_best(self, summary: Summary, *, keep: bool) -> None:
-        """Leave a best model only if it is another one than the delivered."""
+        """Leave a best model only if it is another one than the delivered, or to `keep` it."""
         if not (self.path / BEST).exists():
             return
-        if summary.best_is_delivered:
-            if keep:
-                (self.path / BEST).replace(self.path / BEST_FOR_MORE)
-            else:
-                (self.path / BEST).unlink()
-            return
-        with safe_open(self.path / BEST, "pt") as file:
-            round_ = int(file.metadata()["round"])
-        # Across a network, a round that was lost in a crash may end differently when it is redone.
-        if round_ != summary.best_round:
+        is_needed = keep
+        if not summary.best_is_delivered:
+            with safe_open(self.path / BEST, "pt") as file:
+                # A round on a real clock that was lost in a crash may end differently when it is
+                # redone.
+                is_needed = int(file.metadata()["round"]) == summary.best_round
+        if not is_needed:
             (self.path / BEST).unlink()
 
     def _save_model(self, name: str, model: State, header: dict[str, str]) -> None:
@@ -268,14 +256,14 @@ class RunFolder:
         *,
         keep_checkpoint: bool = False,
     ) -> None:
-        """Write the results. The checkpoint is kept only for a run of more rounds."""
+        """Write the results. The checkpoint and the best model before the last round are kept only
+        for a run of more rounds."""
         self._deliver(model, inputs, sub_models)
         self._settle_best(summary, keep=keep_checkpoint)
         text = json.dumps(summary.to_json(), indent=2, allow_nan=False)
         self._write_text(SUMMARY, text + "\n")
-        if keep_checkpoint:
-            self.keep_checkpoint()
-        (self.path / CHECKPOINT).unlink(missing_ok=True)
+        if not keep_checkpoint:
+            (self.path / CHECKPOINT).unlink(missing_ok=True)
         (self.path / DIVERGED).unlink(missing_ok=True)
 
     def _write_text(self, name: str, text: str) -> None:
@@ -289,12 +277,6 @@ class RunFolder:
             raise RunFolderError(
                 f"{self.path / name} cannot be written: {error.strerror}."
             ) from None
-
-
-def _names(folders: Sequence[Path], base: Path, most: int = 3) -> str:
-    """The first few names below `base`; there may be hundreds of runs."""
-    named = ", ".join(str(folder.relative_to(base)) for folder in folders[:most])
-    return f"{named}, …" if len(folders) > most else named
 
 
 def _lock(path: Path) -> int:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import os
 import tomllib
-from collections.abc import Sequence
-from contextlib import nullcontext, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -27,11 +27,10 @@ ROUNDS = "rounds.jsonl"
 LOCK = ".lock"
 MARKS = ".begun-with.json"
 CHECKPOINT = "checkpoint.safetensors"
-CHECKPOINT_FOR_MORE = "longer.safetensors"
-"""The checkpoint from before the last round, for a run that gets more rounds."""
 BEST = "best.safetensors"
-BEST_FOR_MORE = "longer-best.safetensors"
-"""The best model from before the last round, for a run that gets more rounds."""
+"""The model of the best test, without that of the last round if that one is delivered."""
+FORMER_NAMES = {"longer.safetensors": CHECKPOINT, "longer-best.safetensors": BEST}
+"""What earlier versions called these files of a finished run, until it got more rounds."""
 DIVERGED = ".diverged"  # there while a run that diverged holds its last good model
 SUMMARY = "summary.json"
 MODEL = "model.safetensors"
@@ -59,12 +58,10 @@ class NetworkFile:
 
     @classmethod
     def read(cls, folder: Path) -> NetworkFile:
-        try:
+        if not is_network_run(folder):
+            raise RunFolderError(f"{folder} does not hold a run of `adaptcl server`.")
+        with _refusing(f"{folder / NETWORK_FILE} cannot be read"):
             return cls(**tomllib.loads((folder / NETWORK_FILE).read_text(encoding="utf-8")))
-        except FileNotFoundError:
-            raise RunFolderError(f"{folder} does not hold a run of `adaptcl server`.") from None
-        except (OSError, TypeError, ValueError) as error:
-            raise RunFolderError(f"{folder / NETWORK_FILE} cannot be read: {error}.") from None
 
 
 def is_network_run(folder: Path) -> bool:
@@ -146,6 +143,15 @@ def _not_a(error: Exception, thing: str) -> str:
     return "not JSON" if isinstance(error, ValueError) else f"not a {thing}"
 
 
+@contextmanager
+def _refusing(what: str) -> Iterator[None]:
+    """Make one sentence of whatever a file that is read turns out to lack."""
+    try:
+        yield
+    except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
+        raise RunFolderError(f"{what}: {error}.") from None
+
+
 def _read_bytes(file: Path) -> bytes:
     try:
         return file.read_bytes()
@@ -160,10 +166,8 @@ def read_settings(path: Path) -> dict[str, Any]:
         hint = f"; there are runs below it: {below}." if below else "."
         raise RunFolderError(f"{path} is not a run folder: it holds no config.toml{hint}")
     file = path / CONFIG
-    try:
+    with _refusing(f"{file} is damaged"):
         settings = tomllib.loads(_read_bytes(file).decode("utf-8"))
-    except ValueError as error:
-        raise RunFolderError(f"{file} is damaged: {error}.") from None
     if not isinstance(settings.get("strategy"), str):
         raise RunFolderError(f"{file} is damaged: it names no strategy.")
     return settings
@@ -174,10 +178,8 @@ def read_marks(path: Path) -> dict[str, Any] | None:
     file = path / MARKS
     if not file.exists():
         return None
-    try:
+    with _refusing(f"{file} is damaged"):
         found: dict[str, Any] = json.loads(_read_bytes(file))
-    except ValueError as error:
-        raise RunFolderError(f"{file} is damaged: {error}.") from None
     return found
 
 
@@ -188,10 +190,8 @@ def read_best(path: Path) -> State:
         return read_delivered(path)[0]
     if not (path / BEST).exists():
         raise RunFolderError(f"{path} does not hold the model of its best test.")
-    try:
+    with _refusing(f"{path} is damaged and cannot be read"):
         return load_file(path / BEST)
-    except (OSError, SafetensorError) as error:
-        raise RunFolderError(f"{path} is damaged and cannot be read: {error}.") from None
 
 
 def read_delivered(path: Path) -> tuple[State, Inputs, SubModels]:
@@ -201,20 +201,14 @@ def read_delivered(path: Path) -> tuple[State, Inputs, SubModels]:
     """
     if not (path / SUMMARY).exists() and not (path / DIVERGED).exists():
         raise RunFolderError(f"{path} is not finished; `adaptcl resume {path}` goes on with it.")
-    try:
-        state = load_file(path / MODEL)
-        inputs = _read_inputs(path)
-    except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
-        raise RunFolderError(f"{path} is damaged and cannot be read: {error}.") from None
-    return state, inputs, read_sub_models(path)
+    with _refusing(f"{path} is damaged and cannot be read"):
+        return load_file(path / MODEL), _read_inputs(path), read_sub_models(path)
 
 
 def read_sub_models(path: Path) -> SubModels:
     """The workers' sub-models in a run that may still go on."""
-    try:
+    with _refusing(f"{path} is damaged and cannot be read"):
         return SubModels.from_tree(storage.load(path / SUB_MODELS))
-    except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
-        raise RunFolderError(f"{path} is damaged and cannot be read: {error}.") from None
 
 
 def read_unfinished(path: Path) -> tuple[State, Inputs, int]:
@@ -222,25 +216,16 @@ def read_unfinished(path: Path) -> tuple[State, Inputs, int]:
 
     It is the model as the server holds it, also units that no worker keeps any more.
     """
-    file = first_existing(path, CHECKPOINT, CHECKPOINT_FOR_MORE)
-    if file is None:
+    if not (path / CHECKPOINT).exists():
         raise RunFolderError(
             f"{path} has no checkpoint yet; `adaptcl resume {path}` goes on with it."
         )
-    try:
-        stored = storage.load(file)
+    with _refusing(f"The checkpoint of {path} does not hold a model that can be loaded"):
+        stored = storage.load(path / CHECKPOINT)
         run = stored["run"]
         # The model that would be delivered now: the mean of the latest ones, if there is one.
         state = run["evaluator"]["model"] or run["loop"]["strategy"]["state"]
         return dict(state), _read_inputs(path), int(stored["rounds"])
-    except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
-        raise RunFolderError(
-            f"The checkpoint of {path} does not hold a model that can be loaded: {error}."
-        ) from None
-
-
-def first_existing(path: Path, *names: str) -> Path | None:
-    return next((file for name in names if (file := path / name).exists()), None)
 
 
 def read_described(path: Path) -> Inputs | None:

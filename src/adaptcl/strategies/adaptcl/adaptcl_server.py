@@ -10,8 +10,8 @@ those of every method with a barrier, in `synchronous.py`.
     5      if it is pruning round:                      `AdaptCL.learn`
     6          obtain P_1 … P_W with Algorithm 2        `AdaptCL._learned_rates`
     7      for each worker w = 1 … W:                   `Synchronous._ask`
-    8          θ_w ← θ_g ⊙ I_w                          `Synchronous._task`
-    9          send θ_w and P_w to worker w             `AdaptCL.plan`; the engine delivers the task
+    8          θ_w ← θ_g ⊙ I_w                          `Synchronous._cut`
+    9          send θ_w and P_w to worker w             `AdaptCL.plan`; the loop delivers the task
 
 θ_g is the global model, θ_w a worker's sub-model, I_w its kept units, φ_w its update time and P_w
 its pruned rate. P_w stays pending until the worker's update confirms it.
@@ -35,7 +35,7 @@ from adaptcl.pruning import ORDERS, ServerView, grow, server_order
 from adaptcl.pruning.budget import smallest_retention
 from adaptcl.pruning.cig_bnscalor import bn_importance
 from adaptcl.records import WorkerRecord
-from adaptcl.settings import redeclared, setting
+from adaptcl.settings import redeclared, refuse_other_count, setting
 from adaptcl.storage import Tree
 from adaptcl.strategies.adaptcl.guards import GuardedRates, GuardSettings, guarded_pruned_rates
 from adaptcl.strategies.adaptcl.points import Point
@@ -53,12 +53,12 @@ from adaptcl.strategies.adaptcl.speed_history import (
 from adaptcl.strategies.strategy import Job
 from adaptcl.strategies.synchronous import SubModelPlan, Synchronous, SynchronousSettings
 from adaptcl.training import Arrival, Pruning, Task
-from adaptcl.units import flops, parameters, retention
+from adaptcl.units import Kept, flops, parameters, retention
 
 
 @dataclass(frozen=True)
 class AdaptCLSettings(GuardSettings, SynchronousSettings):
-    """Settings of AdaptCL."""
+    """In which order units are pruned, in blocks of which width, and what is warned of."""
 
     aggregation: str = redeclared(SynchronousSettings, "aggregation", "by-change")
     fading: float = redeclared(SynchronousSettings, "fading", 0.2)
@@ -104,11 +104,7 @@ class AdaptCL(Synchronous):
         if settings.first_pruning == 1:
             raise SettingError("first_pruning is 1, but in round 1 nothing is measured yet; say 2.")
         for row in settings.pruned_rates:
-            if len(row) != job.workers:
-                raise SettingError(
-                    f"pruned_rates has a row of {len(row)} rates, "
-                    f"but it must have one for each of the {job.workers} workers."
-                )
+            refuse_other_count(f"pruned_rates has a row of {len(row)} rates", len(row), job.workers)
         self._order = server_order(settings.pruning)
         self._importance: Tensor | None = None
         """The importance of all units by an order that is computed only once."""
@@ -128,24 +124,15 @@ class AdaptCL(Synchronous):
 
     def plan(self, worker: int) -> SubModelPlan:
         """Prune or grow a worker's sub-model if that is pending."""
-        kept = self.kept[worker]
+        kept, growth = self.kept[worker], 0.0
         rate = self._pending.pop(worker, 0.0)
-        if rate == 0:
-            return SubModelPlan(kept, is_sparse=self._is_pruning_worth_it)
-        importance = self._importance_for(worker)
-        settings = self.settings
-        if rate > 0:
-            least, multiple = self._min_retention(), settings.width_multiple
-            pruning = Pruning(rate, settings.pruning, importance, least, multiple)
-            if importance is not None:
-                left = pruning.units_left(self.units, kept, importance)
-                if torch.equal(left, kept):  # less than a block of units to cut
-                    return SubModelPlan(kept)
+        if rate > 0 and (pruning := self._pruning(worker, rate)):
             return SubModelPlan(kept, pruning)
-        importance = bn_importance(self.units, self.state) if importance is None else importance
-        budget = (1 - rate) * parameters(self.units, kept)
-        grown = grow(self.units, kept, importance, budget, settings.width_multiple)
-        return SubModelPlan(grown, growth=-rate if bool((grown & ~kept).any()) else 0.0)
+        if rate < 0:
+            grown = self._grown(worker, -rate)
+            growth = -rate if bool((grown & ~kept).any()) else 0.0
+            kept = grown
+        return SubModelPlan(kept, growth=growth, is_sparse=self._is_pruning_worth_it)
 
     def received(self, task: Task, arrival: Arrival, rate: float) -> None:
         """Note how long the worker took, also where its update is too late to be used."""
@@ -155,17 +142,9 @@ class AdaptCL(Synchronous):
         if rate != 0:
             # A round in which the sub-model changed is a measurement of neither size. Earlier times
             # belong to the old size, so they are discarded too.
-            self._speeds.times[worker].clear()
+            self._speeds.forget_times(worker)
         elif not arrival.timing.is_cold:
             self._speeds.add(worker, arrival.timing.update_time)
-
-    def returned(self, worker: int) -> None:
-        """Measure a worker anew: it may come back on another link or machine."""
-        self._speeds.times[worker].clear()
-
-    def undone(self, worker: int, rate: float) -> None:
-        """Keep the change pending, together with what was decided since."""
-        self._pending[worker] = _combine(rate, self._pending.get(worker, 0.0))
 
     def learn(self, records: Sequence[WorkerRecord]) -> tuple[str, ...]:
         """Before a pruning round, decide how much each worker prunes."""
@@ -187,8 +166,36 @@ class AdaptCL(Synchronous):
             warnings += self._warn_of(decided)
         self._pending = {worker: rate for worker, rate in enumerate(rates) if rate != 0}
         self._decisions += 1
-        self._speeds.times = [[] for _ in rates]
+        for worker in range(self.job.workers):
+            self._speeds.forget_times(worker)
         return tuple(warnings)
+
+    def returned(self, worker: int) -> None:
+        """Measure a worker anew: it may come back on another link or machine."""
+        self._speeds.forget_times(worker)
+
+    def undone(self, worker: int, rate: float) -> None:
+        """Keep the change pending, together with what was decided since."""
+        self._pending[worker] = _combine(rate, self._pending.get(worker, 0.0))
+
+    # Pruning and growing -----------------------------------------------------------------------
+
+    def _pruning(self, worker: int, rate: float) -> Pruning | None:
+        """A worker's pruning; None if there is less than a block of units to cut."""
+        settings, kept, importance = self.settings, self.kept[worker], self._importance_for(worker)
+        least, multiple = self._min_retention(), settings.width_multiple
+        pruning = Pruning(rate, settings.pruning, importance, least, multiple)
+        if importance is None:
+            return pruning
+        left = pruning.units_left(self.units, kept, importance)
+        return None if torch.equal(left, kept) else pruning
+
+    def _grown(self, worker: int, growth: float) -> Kept:
+        """A worker's kept units and the most important others, as far as this share goes."""
+        kept, importance = self.kept[worker], self._importance_for(worker)
+        importance = bn_importance(self.units, self.state) if importance is None else importance
+        budget = (1 + growth) * parameters(self.units, kept)
+        return grow(self.units, kept, importance, budget, self.settings.width_multiple)
 
     # Deciding ----------------------------------------------------------------------------------
 
@@ -231,7 +238,7 @@ class AdaptCL(Synchronous):
         return [learned.rates.get(w, self._pending.get(w, 0.0)) for w in workers]
 
     def _known_speeds(self) -> Mapping[int, Sequence[Point]]:
-        """The points of each worker of whose present sub-model the newest is.
+        """The points of each worker whose newest point was measured with its present sub-model.
 
         The point may be old, where workers are drawn for each round. While a worker is late in
         changing its sub-model, nothing is known of the new size.
@@ -304,5 +311,8 @@ class AdaptCL(Synchronous):
 
 
 def _combine(first: float, second: float) -> float:
-    """The one pruned rate equal to two, one after the other; exact for 0."""
+    """The rate that cuts as much as `first` and then `second`: 1 − (1 − first)(1 − second).
+
+    Written so that a rate of 0 changes nothing.
+    """
     return first + second - first * second

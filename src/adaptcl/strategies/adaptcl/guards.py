@@ -130,7 +130,7 @@ def guarded_pruned_rates(
 def guarded_pruned_rate(history: Sequence[Point], target: float, settings: GuardSettings) -> float:
     """P of one worker, in [0, ρ_max]; negative if it is faster than the target and may grow."""
     now = history[-1]
-    wanted = plausible_retention(history, target, settings.alpha)  # lines 4 and 9
+    wanted = plausible_retention(history, target, settings.alpha)  # lines 3, 4 and 9
     if now.update_time < target:
         # Without growing, a worker that was slow for a while would keep its small sub-model.
         wanted = min(1.0, wanted)
@@ -200,7 +200,7 @@ def whole_model_point(history: Sequence[Point]) -> Point:
     return Point(1.0, now.update_time / share, now.error / share)
 
 
-# Whether to prune at all (line 3) ---------------------------------------------------------------
+# Whether to prune at all ------------------------------------------------------------------------
 
 
 def is_worth_pruning(
@@ -243,7 +243,7 @@ def follows_size(history: Sequence[Point]) -> bool:
     return True
 
 
-# The curve (lines 4 and 9) ----------------------------------------------------------------------
+# The curve (lines 3, 4 and 9) -------------------------------------------------------------------
 
 
 def plausible_retention(history: Sequence[Point], target: float, alpha: float) -> float:

@@ -15,7 +15,7 @@ as the fastest?
     α      caution of the first pruning, when f̃⁻¹ is not known yet (`alpha`)
 
 The algorithm assumes that measurements lie on a curve. Real ones do not, so by default `guards.py`
-decides: it replaces lines 1 to 3 and 9 and uses lines 4 to 7 from here. With the setting
+decides: it has other rules for lines 1, 3 and 9, and uses lines 4 to 7 from here. With the setting
 `literal_algorithm_2` a run follows this file alone.
 """
 
@@ -65,8 +65,8 @@ class RateSettings:
         return self.first_pruning or max(2, self.pruning_interval)
 
     def is_pruning_round(self, round_: int) -> bool:
-        first = self.first_pruning or self.pruning_interval
-        return round_ >= first and (round_ - first) % self.pruning_interval == 0
+        since = round_ - self.first_pruning_round
+        return since >= 0 and since % self.pruning_interval == 0
 
 
 def pruned_rates(

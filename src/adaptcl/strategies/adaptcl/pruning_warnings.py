@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from adaptcl.errors import name_workers
 from adaptcl.pruning.budget import smallest_retention
 from adaptcl.records import WorkerRecord
 from adaptcl.storage import Tree
@@ -93,9 +94,9 @@ class WarningsOnce:
             ("its sub-model", "it is") if len(new) == 1 else ("their sub-models", "they are")
         )
         return (
-            f"The update time of {_names(new)} does not depend on the size of {whose}, so {who} "
-            "not pruned any further, and the others wait; the cause may be latency, or a processor "
-            "that is not faster with fewer units.",
+            f"The update time of {name_workers(new)} does not depend on the size of {whose}, so "
+            f"{who} not pruned any further, and the others wait; the cause may be latency, or a "
+            "processor that is not faster with fewer units.",
         )
 
     def snapshot(self) -> dict[str, Tree]:
@@ -116,15 +117,10 @@ def warn_cannot_get_smaller(smallest: float, unit_by_unit: float, workers: Seque
     is_coarse = f"{smallest:.0%}" != f"{unit_by_unit:.0%}"
     finer = f" ({unit_by_unit:.0%} with `width_multiple` 1)" if is_coarse else ""
     return (
-        f"Only {1 - smallest:.0%} of this model's parameters can be cut: {_names(workers)} cannot "
-        f"get below {smallest:.0%}{finer}, but would have to in order to keep up; "
+        f"Only {1 - smallest:.0%} of this model's parameters can be cut: {name_workers(workers)} "
+        f"cannot get below {smallest:.0%}{finer}, but would have to in order to keep up; "
         "`adaptcl.describe(model, example)` says which layers are never cut, and why."
     )
-
-
-def _names(workers: Sequence[int]) -> str:
-    who = "worker " if len(workers) == 1 else "workers "
-    return who + " and ".join(filter(None, (", ".join(map(str, workers[:-1])), str(workers[-1]))))
 
 
 # When workers have pruned -----------------------------------------------------------------------

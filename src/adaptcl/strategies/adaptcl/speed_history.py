@@ -53,6 +53,10 @@ class SpeedHistory:
         if math.isfinite(seconds) and seconds > 0:  # or a clock stood still, and tells nothing
             self.times[worker].append(seconds)
 
+    def forget_times(self, worker: int) -> None:
+        """Forget what was measured since the last decision, but no point."""
+        self.times[worker].clear()
+
     def average_times(self, size: Callable[[int], tuple[float, float]]) -> None:
         """Make a point of each worker's times; `size` gives its retention and share of FLOPs."""
         self._noise.learn(self.times)

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
+from adaptcl.errors import enumerated
 from adaptcl.units.tensors import Tensors, each_tensor, tensors_in
 from adaptcl.units.tracing.flow import PINNED, Flow, OperationCall, Tag
 from adaptcl.units.tracing.rules import RULES, WEIGHT_RULES
@@ -88,7 +89,7 @@ class PinObserver:
         places = {place: None for one in candidates for place in self._binders.get(one, ())}
         if not places or len(set(self.flow.coupling.roots(torch.tensor(candidates)))) > 1:
             return None
-        return f"bound together by {joined(list(places))}: only all of them could be cut"
+        return f"bound together by {enumerated(list(places))}: only all of them could be cut"
 
     def sized(self, candidate: int) -> str | None:
         """The operation with a size as an argument that a cut of this candidate may make wrong."""
@@ -281,8 +282,3 @@ class PinObserver:
 def _units_of(tag: Tag | None) -> list[int]:
     """The candidates of an activation, without the one that is never cut."""
     return [] if tag is None else [one for one in tag.ids.tolist() if one != PINNED]
-
-
-def joined(words: Sequence[str]) -> str:
-    """The words as a list: one, two and three."""
-    return " and ".join(filter(None, (", ".join(words[:-1]), words[-1])))

@@ -6,7 +6,6 @@ import contextlib
 import dataclasses
 import socket
 import threading
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -17,6 +16,7 @@ pytest.importorskip("flwr", reason="the network engine needs flwr: pip install '
 
 from adaptcl import models
 from adaptcl.codecs import Payload, codecs
+from adaptcl.codecs.codec import Codecs
 from adaptcl.data.description import Inputs
 from adaptcl.engines.network.frames import Frame
 from adaptcl.engines.network.invitation import Invitation, Reply, fingerprint
@@ -27,8 +27,8 @@ from adaptcl.engines.network.shared_units import units_to_json
 from adaptcl.engines.network.worker.local_data import LocalData
 from adaptcl.engines.network.worker.node import Incoming, Node
 from adaptcl.engines.network.worker.worker_process import (
-    LocalWorkload,
     Participation,
+    Prepare,
     ServerConnection,
     WorkerProcess,
 )
@@ -37,6 +37,7 @@ from adaptcl.runs.network_worker import OwnerChoices, prepare
 from adaptcl.training import Recipe, Task
 from adaptcl.training.wire.encoding import encode_model
 from adaptcl.training.wire.frozen import FrozenTensorHolders, LackingError, digest, frozen_tensors
+from adaptcl.training.worker import Worker
 from adaptcl.units import State, trace
 
 if TYPE_CHECKING:
@@ -169,7 +170,7 @@ class FakeNode:
 DIGITS = Inputs((1, 8, 8), "uint8", None, None, tuple("0123456789"))
 
 
-def join(prepare: Callable[[Invitation], LocalWorkload], folder: Path) -> tuple[str, AdaptCLError]:
+def join(prepare: Prepare, folder: Path) -> tuple[str, AdaptCLError]:
     """Let a worker answer an invitation that it cannot follow; gives what the server reads, and
     the error with which the worker ends."""
     settings = {"model": "small", "workers": 1, "codec": "plain"}
@@ -195,7 +196,7 @@ def test_data_that_differ_are_named_to_owner_and_server(tmp_path: Path) -> None:
 def test_of_what_fails_while_joining_the_server_hears_nothing_that_is_the_workers(
     tmp_path: Path,
 ) -> None:
-    def fail(_: Invitation) -> LocalWorkload:
+    def fail(_: Invitation) -> tuple[Worker, Codecs]:
         raise OSError("/home/alice/patients.csv is missing")
 
     to_server, error = join(fail, tmp_path)
@@ -207,7 +208,7 @@ def test_of_what_fails_while_joining_the_server_hears_nothing_that_is_the_worker
 
 
 def test_data_that_cannot_be_used_are_described_to_the_owner_only(tmp_path: Path) -> None:
-    def fail(_: Invitation) -> LocalWorkload:
+    def fail(_: Invitation) -> tuple[Worker, Codecs]:
         raise DataError("bone/3.png cannot be decoded.")
 
     to_server, error = join(fail, tmp_path)
@@ -250,8 +251,8 @@ def test_a_task_is_begun_with_what_the_latest_used_update_has_left(tmp_path: Pat
         return read_update(frame, units).payload.tensors
 
     def begun(name: str) -> Participation:
-        workload = prepare(OWNER, LocalData.named("digits"), invitation)
-        return Participation(invitation, workload, tmp_path / name)
+        found = prepare(OWNER, LocalData.named("digits"), invitation)
+        return Participation(invitation, *found, tmp_path / name)
 
     busy, fresh = begun("busy"), begun("fresh")
     answer(busy, 1, used=0)
@@ -271,13 +272,15 @@ def test_a_worker_says_that_it_has_the_frozen_tensors_only_if_they_are_the_serve
     units = trace(model, torch.zeros(2, 1, 8, 8))
     samples = LocalData.named("digits").fitted(DIGITS)
     plain = codecs("plain", "same", {})
-    workload = LocalWorkload(model, units, samples, plain, 1, "float32")
+    worker = Worker(0, samples, model, units, 1)
     print_ = fingerprint(model, units)
     other = Invitation("run", 0, print_, {}, DIGITS, {}, "another hash")
-    part = Participation(other, workload, tmp_path)
+    part = Participation(other, worker, plain, tmp_path)
     assert part.frozen is None
     same = dataclasses.replace(other, frozen=digest(frozen_tensors(model.state_dict(), units)))
-    assert bool(Participation(same, workload, tmp_path).frozen.kept.all())  # type: ignore[union-attr]
+    held = Participation(same, worker, plain, tmp_path).frozen
+    assert held is not None
+    assert bool(held.kept.all())
 
     holders = FrozenTensorHolders(units)
     task = Task(0, 1, model.state_dict(), units.everything(), Recipe(epochs=0.1))

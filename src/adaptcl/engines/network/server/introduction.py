@@ -11,8 +11,8 @@ from adaptcl.engines.network.frames import Frame, printable
 from adaptcl.engines.network.messages import DESCRIBE
 from adaptcl.engines.network.server.admission import TurnedAway
 from adaptcl.engines.network.server.fleet import Came, Fleet, Left, Replied
-from adaptcl.engines.network.server.waiting import Reminder, named
-from adaptcl.errors import UpdateError
+from adaptcl.engines.network.server.patience import Reminder
+from adaptcl.errors import UpdateError, listed, name_workers
 
 _LISTED = 10  # how many classes a sentence names
 
@@ -68,14 +68,14 @@ def agreement_in_words(known: Inputs, holders: Holders, workers: int) -> str:
     if known.targets != LABEL:
         told += f", their targets {printable(forms_in_words(known.targets))}"
     told += (
-        f"; {len(known.classes)} class{'es' * (len(known.classes) > 1)}: {_listed(known.classes)}"
+        f"; {len(known.classes)} class{'es' * (len(known.classes) > 1)}: {_named(known.classes)}"
     )
     alone = defaultdict[int, list[str]](list)
     for name in known.classes:
         if workers > 1 and len(holders[name]) == 1:
             alone[holders[name][0]].append(name)
     return told + "".join(
-        f"; only worker {worker} has {_listed(names)}" for worker, names in sorted(alone.items())
+        f"; only worker {worker} has {_named(names)}" for worker, names in sorted(alone.items())
     )
 
 
@@ -86,7 +86,7 @@ def look_alikes(holders: Holders) -> Iterator[str]:
         alike[name.strip().casefold()].append(name)
     for names in alike.values():
         if len(names) > 1:
-            each = [f"{printable(repr(name))} ({named(holders[name])})" for name in names]
+            each = [f"{printable(repr(name))} ({name_workers(holders[name])})" for name in names]
             yield (
                 f"The classes {' and '.join(each)} have almost the same name, but count as "
                 f"{len(names)} classes. If they are one, give it one name everywhere and begin "
@@ -94,6 +94,5 @@ def look_alikes(holders: Holders) -> Iterator[str]:
             )
 
 
-def _listed(names: Sequence[str]) -> str:
-    shown = [printable(name) for name in names[:_LISTED]]
-    return ", ".join([*shown, "…"] if len(names) > _LISTED else shown)
+def _named(classes: Sequence[str]) -> str:
+    return listed(map(printable, classes), _LISTED)

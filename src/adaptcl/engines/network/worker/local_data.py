@@ -21,6 +21,7 @@ from adaptcl.data.images import ImageFolder
 from adaptcl.data.samples import Items
 from adaptcl.engines.network.agreement import LocalStatistics
 from adaptcl.engines.network.invitation import MismatchError
+from adaptcl.errors import listed
 
 _LISTED = 10  # how many of the server's classes an error names
 
@@ -134,10 +135,10 @@ def _by_name(labels: Tensor, local: tuple[str, ...], wanted: tuple[str, ...]) ->
     for number in sorted(set(labels.tolist())):
         known = numbers.get(_composed(local[number]))
         if known is None:
-            first = ", ".join(f"{name!r:.50}" for name in wanted[:_LISTED])
+            first = listed((f"{name!r:.50}" for name in wanted), _LISTED)
             raise MismatchError(
                 f"The worker has the class {local[number]!r}, which the server does not know; "
-                f"it knows {first}{', …' * (len(wanted) > _LISTED)}."
+                f"it knows {first}."
             )
         table[number] = known
     return table[labels]

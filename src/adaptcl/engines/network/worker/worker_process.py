@@ -7,19 +7,17 @@ settings are checked like a user's.
 
 from __future__ import annotations
 
-import dataclasses
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from adaptcl.codecs.codec import Codecs
-from adaptcl.data import Samples
+from adaptcl.codecs.codec import Codec, Codecs
 from adaptcl.engines.network.agreement import LocalStatistics
 from adaptcl.engines.network.frames import Frame, pack_kept
 from adaptcl.engines.network.invitation import (
@@ -44,40 +42,17 @@ from adaptcl.engines.network.worker.memory_store import Memories
 from adaptcl.engines.network.worker.node import DisconnectedError, Incoming, Node, OccupiedError
 from adaptcl.errors import AdaptCLError
 from adaptcl.interrupts import raise_if_interrupted
-from adaptcl.pruning import WorkerOrder
-from adaptcl.training import Recipe, Task
-from adaptcl.training.devices import trainer
-from adaptcl.training.objectives.objective import CLASSIFICATION, Objective
-from adaptcl.training.optimizers import OptimizerFactory, Schedule
-from adaptcl.training.randomness import draws_randomness
+from adaptcl.training import Recipe, Task, Update
 from adaptcl.training.wire.encoding import encode_update
 from adaptcl.training.wire.frozen import HeldFrozenTensors, digest, frozen_tensors
 from adaptcl.training.worker import Worker, WorkerMemory
-from adaptcl.units import State, UnitMap
+from adaptcl.units import State
 
 _RETRY_S = 1.0  # seconds between two tries to connect
 
 
-@dataclass(frozen=True)
-class LocalWorkload:
-    """What a worker brings into a run, made from the run's settings."""
-
-    model: nn.Module
-    units: UnitMap
-    samples: Samples
-    codecs: Codecs
-    seed: int
-    precision: str
-    custom_orders: Mapping[str, WorkerOrder] = field(default_factory=dict)
-    """Custom pruning orders that the owner of the machine allows."""
-    held_back: Samples | None = None  # what the worker tests on, if the server asks for tests
-    test_every: int = 1
-    objective: Objective = CLASSIFICATION
-    custom_optimizer: OptimizerFactory | None = None
-    schedule: Schedule | None = None
-
-
-Prepare = Callable[[Invitation], LocalWorkload]
+Prepare = Callable[[Invitation], tuple[Worker, Codecs]]
+"""Makes the worker of the run that it is invited to, and the codecs of that run."""
 Say = Callable[[str], None]
 
 
@@ -189,7 +164,7 @@ class WorkerProcess:
                 if self._participation is not None:
                     self._participation.memories.forget()
                 self._participation = Participation(
-                    invitation, self._prepare(invitation), self._memory
+                    invitation, *self._prepare(invitation), self._memory
                 )
         mine = self._participation.fingerprint
         held = self._participation.frozen
@@ -209,78 +184,63 @@ class WorkerProcess:
             raise for_the_owner(error) from error
 
 
-def _known_before(invitation: Invitation, workload: LocalWorkload) -> HeldFrozenTensors | None:
-    """The frozen tensors of this machine's model, if they are the server's: those of a pretrained
-    model that both have loaded need not travel at all."""
-    tensors = frozen_tensors(workload.model.state_dict(), workload.units)
-    if not tensors or digest(tensors) != invitation.frozen:
-        return None
-    return HeldFrozenTensors(workload.units.everything(), tensors, workload.units)
-
-
 class Participation:
     """A worker's part in one run."""
 
-    def __init__(self, invitation: Invitation, workload: LocalWorkload, memory: Path) -> None:
+    def __init__(
+        self, invitation: Invitation, worker: Worker, codecs: Codecs, memory: Path
+    ) -> None:
         self.invitation = invitation
-        self._local = workload
-        self.fingerprint = fingerprint(workload.model, workload.units)
-        self.frozen = _known_before(invitation, workload)
+        self.worker = worker
+        self.fingerprint = fingerprint(worker.model, worker.units)
+        self.frozen = _known_before(invitation, worker)
         self.memories = Memories(memory, invitation.run, invitation.worker)
-        samples = workload.samples
-        first = torch.arange(2, device=samples.device) % len(samples)
-        self._worker = Worker(
-            invitation.worker,
-            samples,
-            workload.model,
-            workload.units,
-            workload.seed,
-            trainer=trainer(
-                workload.model,
-                workload.units,
-                samples,
-                workload.precision,
-                workload.objective,
-                workload.custom_optimizer,
-            ),
-            draws_randomness=draws_randomness(workload.model, samples.batch(first)[0]),
-            custom_orders=workload.custom_orders,
-            objective=workload.objective,
-            schedule=workload.schedule,
-            held_back=workload.held_back,
-            test_every=workload.test_every,
-        )
+        self._codecs = codecs
         self._warm_up()
 
     def carry_out(self, content: bytes) -> bytes:
         """The frame of an update for the frame of a task."""
         frame = Frame.from_bytes(content)
-        self.frozen = read_frozen(frame, self._local.units) or self.frozen
-        task = read_task(frame, self._local.units, self._local.codecs.down, self.frozen)
+        units = self.worker.units
+        self.frozen = read_frozen(frame, units) or self.frozen
+        task = read_task(frame, units, self._codecs.down, self.frozen)
         used = read_used(frame, task)
-        began = time.perf_counter()
-        on_device = dataclasses.replace(task, state=self._moved(task.state))
-        update, memory = self._worker.carry_out(on_device, self.memories.before(task.round, used))
-        update = dataclasses.replace(
-            update, state={name: tensor.cpu() for name, tensor in update.state.items()}
-        )
-        payload, codec_memory = encode_update(
-            update, task, self._local.units, self._local.codecs.up, memory.codec
-        )
-        seconds = time.perf_counter() - began
-        self.memories.after(task.round, WorkerMemory(memory.lasso_lambda, codec_memory), used)
-        return update_frame(update, payload, seconds).to_bytes()
+        before = self.memories.before(task.round, used)
+        _, answer, memory = carry_out(self.worker, task, before, self._codecs.up)
+        self.memories.after(task.round, memory, used)
+        return answer.to_bytes()
 
     def _warm_up(self) -> None:
         """Train one step and forget it: PyTorch takes seconds over its first, which would make the
         worker look slow."""
-        whole = {
-            name: tensor.detach().clone() for name, tensor in self._local.model.state_dict().items()
-        }
-        step = Recipe(epochs=2 / len(self._local.samples), batch_size=2)
-        task = Task(self.invitation.worker, 0, whole, self._local.units.everything(), step)
-        self._worker.carry_out(task, WorkerMemory())
+        model, units = self.worker.model, self.worker.units
+        whole = {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
+        step = Recipe(epochs=2 / len(self.worker.samples), batch_size=2)
+        task = Task(self.invitation.worker, 0, whole, units.everything(), step)
+        self.worker.carry_out(task, WorkerMemory())
 
-    def _moved(self, state: Mapping[str, Tensor]) -> State:
-        device = self._local.samples.device
-        return {name: tensor.to(device) for name, tensor in state.items()}
+
+def _known_before(invitation: Invitation, worker: Worker) -> HeldFrozenTensors | None:
+    """The frozen tensors of this machine's model, if they are the server's: those of a pretrained
+    model that both have loaded need not travel at all."""
+    tensors = frozen_tensors(worker.model.state_dict(), worker.units)
+    if not tensors or digest(tensors) != invitation.frozen:
+        return None
+    return HeldFrozenTensors(worker.units.everything(), tensors, worker.units)
+
+
+def carry_out(
+    worker: Worker, task: Task, memory: WorkerMemory, codec: Codec
+) -> tuple[Update, Frame, WorkerMemory]:
+    """The update for a task, the frame that brings it to the server, and what to remember."""
+    began = time.perf_counter()
+    on_device = replace(task, state=_moved(task.state, worker.samples.device))
+    update, found = worker.carry_out(on_device, memory)
+    update = replace(update, state=_moved(update.state, torch.device("cpu")))
+    payload, codec_memory = encode_update(update, task, worker.units, codec, found.codec)
+    seconds = time.perf_counter() - began
+    return update, update_frame(update, payload, seconds), replace(found, codec=codec_memory)
+
+
+def _moved(state: Mapping[str, Tensor], device: torch.device) -> State:
+    return {name: tensor.to(device) for name, tensor in state.items()}

@@ -9,7 +9,7 @@ from adaptcl import models
 from adaptcl.config.config import configure
 from adaptcl.config.files import preset, presets
 from adaptcl.engines.bandwidths import MIB
-from adaptcl.engines.clock_summary import describe_clock, lopsided, whole_updates
+from adaptcl.engines.clock_in_words import describe_clock, lopsided, whole_updates
 from adaptcl.engines.environment import Environment, EnvironmentSettings
 from adaptcl.settings import build
 from adaptcl.training import Timing

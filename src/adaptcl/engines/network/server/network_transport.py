@@ -4,7 +4,7 @@ Workers come, answer, fall silent and come back at any time. A worker that conne
 first, and counts as present only once its model turns out to be the server's. A worker that was
 restarted during a task gets the same task again, and the strategy never hears of it. An answer
 that cannot be used never reaches the strategy either: the worker counts as lost and soon comes
-back, unless that happens too often (`reliability.py`).
+back, unless that happens too often (`patience.py`).
 """
 
 from __future__ import annotations
@@ -14,16 +14,23 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 
 from adaptcl.codecs.codec import Codecs
-from adaptcl.engines.loop import Arrived, Began, Expired, Happening, Joined, Lost, Remarked, Traffic
 from adaptcl.engines.network.frames import Frame, unpack_kept
 from adaptcl.engines.network.gate import read_answer
 from adaptcl.engines.network.invitation import Invitation, Reply, dismissal
 from adaptcl.engines.network.messages import END, INVITE, TASK, task_frame
 from adaptcl.engines.network.server.admission import TurnedAway
 from adaptcl.engines.network.server.fleet import Came, Fleet, FleetEvent, Left, Progressed, Replied
-from adaptcl.engines.network.server.reliability import STRIKES, OtherDataError, Reliability
-from adaptcl.engines.network.server.waiting import Reminder, going_on_without, longest_wait
+from adaptcl.engines.network.server.patience import (
+    STRIKES,
+    OtherDataError,
+    Reliability,
+    Reminder,
+    going_on_without,
+    longest_wait,
+)
+from adaptcl.engines.transport import Arrived, Expired, Happening, Joined, Lost, Traffic
 from adaptcl.errors import UpdateError
+from adaptcl.events import PhaseBegan, Warned
 from adaptcl.storage import Tree
 from adaptcl.training import Arrival, Task, Timing
 from adaptcl.training.wire.encoding import encode_model
@@ -204,7 +211,7 @@ class NetworkTransport:
                 limits = (self._fleet.connected, self._patience, self._update_times)
                 left = began + longest_wait(missing, *limits) - self._fleet.now()
             if left <= 0:
-                yield Remarked(going_on_without(missing))
+                yield Warned(going_on_without(missing))
                 break
             yield from self._remind(missing)
             for event in self._fleet.wait(min(left, self._reminder.due_in())):
@@ -228,7 +235,7 @@ class NetworkTransport:
     def _remind(self, missing: set[int]) -> Iterator[Happening]:
         sentence = self._reminder.about(missing)
         if sentence:
-            yield Remarked(sentence)
+            yield Warned(sentence)
 
     def _end_pauses(self) -> Iterator[Happening]:
         for worker, until in list(self._pausing.items()):
@@ -263,7 +270,7 @@ class NetworkTransport:
                 if self._running and worker not in self.away:
                     yield self._lose(worker, "it is not heard of any more")
             case TurnedAway(sentence):
-                yield Remarked(sentence)
+                yield Warned(sentence)
             case Replied(worker, message) if message in self._invited:
                 self._invited.discard(message)
                 yield from self._admit(worker, event.content)
@@ -276,7 +283,7 @@ class NetworkTransport:
                 if open_task is None or open_task.message != message:
                     return
                 if isinstance(event, Progressed):
-                    yield Began(worker, event.phase)
+                    yield PhaseBegan(worker, event.phase)
                 else:
                     yield from self._receive(open_task, event)
 
@@ -293,7 +300,7 @@ class NetworkTransport:
             if isinstance(error, LackingError) and not open_task.is_complete:
                 self._cold.add(worker)
                 self.deliver(open_task.task)
-                yield Began(worker, "sending")
+                yield PhaseBegan(worker, "sending")
             else:
                 yield from self._punish(worker, error)
             return
@@ -311,10 +318,10 @@ class NetworkTransport:
     def _punish(self, worker: int, error: UpdateError) -> Iterator[Happening]:
         """Ask a worker again later whose answer cannot be used, or dismiss it."""
         self._reliability.failed(worker, str(error))
-        yield Remarked(f"Worker {worker}'s answer was not used: {error}")
+        yield Warned(f"Worker {worker}'s answer was not used: {error}")
         is_excluded = self._reliability.is_excluded(worker)
         if is_excluded:
-            yield Remarked(f"Worker {worker} gets no more tasks after {STRIKES} such answers.")
+            yield Warned(f"Worker {worker} gets no more tasks after {STRIKES} such answers.")
         # With other data it would fail again; its owner can start it with the right data.
         if is_excluded or isinstance(error, OtherDataError):
             self._dismiss(worker)
@@ -345,7 +352,7 @@ class NetworkTransport:
         if not answer.error and answer.fingerprint != self._invitation.fingerprint:
             answer = Reply(error="its model differs from the server's")
         if answer.error:
-            yield Remarked(f"Worker {worker} cannot take part: {answer.error}")
+            yield Warned(f"Worker {worker} cannot take part: {answer.error}")
         else:
             if self._running:
                 self._cold.add(worker)
@@ -365,7 +372,7 @@ class NetworkTransport:
         elif worker in self._open:
             self.deliver(self._open[worker].task)
             yield Joined(worker, keeps_task=True)
-            yield Began(worker, "sending")
+            yield PhaseBegan(worker, "sending")
 
     def _lose(self, worker: int, reason: str) -> Lost:
         left = self._open.pop(worker, None)

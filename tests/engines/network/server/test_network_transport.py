@@ -30,7 +30,7 @@ from adaptcl.engines.network.messages import (
 )
 from adaptcl.engines.network.server.admission import TurnedAway
 from adaptcl.engines.network.server.fleet import Came, Fleet, FleetEvent, Left, Progressed, Replied
-from adaptcl.engines.network.server.transport import NetworkTransport
+from adaptcl.engines.network.server.network_transport import NetworkTransport
 from adaptcl.errors import AdaptCLError
 from adaptcl.events import (
     Event,

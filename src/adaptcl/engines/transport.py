@@ -1,0 +1,124 @@
+"""What the loop drives: a transport, and what it says happens.
+
+A transport only knows how tasks travel and what time it is. There are three: the simulation,
+the network, and the grid of somebody's Flower app. A forecast is a simulation that trains nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable
+from dataclasses import dataclass
+from typing import Protocol
+
+from adaptcl.events import PhaseBegan, Warned
+from adaptcl.storage import Tree
+from adaptcl.training import Arrival, Task, Timing
+
+
+@dataclass(frozen=True)
+class Arrived:
+    """A worker's update is there."""
+
+    arrival: Arrival
+
+
+@dataclass(frozen=True)
+class Lost:
+    """A worker is gone."""
+
+    worker: int
+    reason: str
+    keeps_task: bool = False  # its task waits for it to come back, so the strategy need not know
+
+
+@dataclass(frozen=True)
+class Joined:
+    """A worker came, or came back."""
+
+    worker: int
+    keeps_task: bool = False  # it goes on with the task it had, so the strategy need not know
+
+
+@dataclass(frozen=True)
+class Expired:
+    """The deadline has passed."""
+
+
+Happening = Arrived | Lost | Joined | Expired | PhaseBegan | Warned
+
+
+class Traffic:
+    """Bytes that cross the wire, counted as they do and reported round by round.
+
+    A task counts when it ends, answered or not. So what is under way when a run ends, or is done
+    again after a resume, is in no sum twice, and a task and its answer are in the same round.
+    """
+
+    def __init__(self) -> None:
+        self._sent, self._received = 0, 0
+
+    def count_task(self, size: int) -> None:
+        self._sent += size
+
+    def count_answer(self, size: int) -> None:
+        """An answer counts whether or not it is used."""
+        self._received += size
+
+    def take_round(self) -> tuple[int, int]:
+        """Bytes sent and received since the last call."""
+        moved = self._sent, self._received
+        self._sent, self._received = 0, 0
+        return moved
+
+
+class Transport(Protocol):
+    """How tasks travel, and what time it is."""
+
+    @property
+    def now(self) -> float:
+        """Seconds of the run so far."""
+        ...
+
+    @property
+    def away(self) -> Container[int]:
+        """Workers that the strategy counts as lost."""
+        ...
+
+    def open(self, resume: Tree | None) -> Iterable[Happening]:
+        """Get ready, from a snapshot or from the start; yields what is worth telling."""
+        ...
+
+    def deliver(self, task: Task) -> Timing | None:
+        """Send a task; gives how long it will take, as far as that is known beforehand: where only
+        the training is not known, that is infinite.
+
+        After a resume this is a task that was under way, given out again.
+        """
+        ...
+
+    def begin(self) -> None:
+        """All tasks of this moment are delivered: work may begin."""
+        ...
+
+    def next(self, deadline: float) -> Iterable[Happening]:
+        """Wait for what happens next, one thing or several; `Expired` once `deadline` has come.
+
+        The loop takes one happening at a time and acts on it before it asks for another.
+        """
+        ...
+
+    def settle(self, worker: int, *, used: bool) -> None:
+        """The strategy has taken or dropped the update that arrived from a worker."""
+        ...
+
+    def close_round(self) -> tuple[int, int]:
+        """A round has closed; gives the bytes sent and received since the one before did."""
+        ...
+
+    def snapshot(self) -> Tree:
+        """All that `open` needs to go on."""
+        ...
+
+    def close(self) -> None:
+        """Let go of threads and connections, whether or not the run has ended well."""
+        ...

@@ -1,0 +1,204 @@
+"""`adaptcl server`: runs from beginning to end, with the workers of a network."""
+
+from __future__ import annotations
+
+import time
+import tomllib
+import uuid
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from adaptcl.codecs import codec_class
+from adaptcl.config.config import Config, configure
+from adaptcl.config.job import JobSettings
+from adaptcl.custom import note_custom_code
+from adaptcl.data.description import BY_WORKERS, Inputs
+from adaptcl.engines.network.invitation import Invitation, fingerprint, objective_in_words, outline
+from adaptcl.engines.network.keys import server_keys
+from adaptcl.engines.network.server.fleet import Fleet
+from adaptcl.engines.network.server.introduction import agree
+from adaptcl.engines.network.server.network_transport import NetworkTransport
+from adaptcl.engines.network.shared_units import units_to_json
+from adaptcl.errors import SettingError
+from adaptcl.events import Listener
+from adaptcl.pruning import custom_worker_orders
+from adaptcl.runs.files.folder import RunFolder
+from adaptcl.runs.files.run_files import CONFIG, NETWORK_FILE, NetworkFile, read_described
+from adaptcl.runs.result import FinishedRun
+from adaptcl.runs.session import Session, checked_strategy, run_session
+from adaptcl.runs.workload import Workload, refuse_without_tests, server_workload
+from adaptcl.settings import declared, is_custom
+from adaptcl.training.update_time import TYPICAL_NOISE
+from adaptcl.training.wire.frozen import digest, frozen_tensors
+
+SHARED_SETTINGS = (
+    *("model", "fixed", "workers", "seed", "precision", "codec", "codec_down"),
+    *("samples", "partition", "label_share", "concentration", "holdout", "evaluate_every"),
+    *("main_metric", "better"),
+)
+"""Settings that the server sends to workers, beside those of the codec and the names of custom code
+that workers run. All others stay with the server."""
+
+Say = Callable[[str], None]
+Track = Callable[[Path, Config], AbstractContextManager[Sequence[Listener]]]
+"""Makes the trackers of a run, given its folder and its settings."""
+
+
+@dataclass(frozen=True)
+class _Run:
+    """One run of a server's job."""
+
+    config: Config
+    path: Path
+    file: NetworkFile
+
+    def create_folder(self) -> RunFolder:
+        files = {NETWORK_FILE: self.file.to_toml()}
+        return RunFolder.create(self.path, self.config.to_toml(), files)
+
+    def open_folder(self) -> RunFolder:
+        return RunFolder.open(self.path)
+
+
+def serve(
+    configs: Sequence[Config],
+    paths: Sequence[Path],
+    network_file: NetworkFile,
+    listeners: Sequence[Listener],
+    say: Say,
+    clock: Callable[[], float] = time.monotonic,
+    track: Track = lambda *_: nullcontext(()),
+) -> list[FinishedRun]:
+    """Do one run after the other with the same workers, each in a new folder."""
+    file = replace(network_file, job=uuid.uuid4().hex)
+    runs = [
+        _Run(config.with_absolute_paths(), path, replace(file, run=uuid.uuid4().hex, turn=turn))
+        for turn, (config, path) in enumerate(zip(configs, paths, strict=True))
+    ]
+    return _serve(runs, None, _Run.create_folder, listeners, say, clock, track)
+
+
+def serve_again(
+    paths: Sequence[Path],
+    listeners: Sequence[Listener],
+    say: Say,
+    clock: Callable[[], float] = time.monotonic,
+    track: Track = lambda *_: nullcontext(()),
+) -> list[FinishedRun]:
+    """Go on with runs that one command began, in the order it had, where the server listened."""
+    files = {path: NetworkFile.read(path) for path in paths}
+    begun = sorted(files, key=lambda path: files[path].turn)
+    runs = [
+        _Run(configure(tomllib.loads((path / CONFIG).read_text("utf-8"))), path, files[path])
+        for path in begun
+    ]
+    known = next(filter(None, map(read_described, begun)), None)
+    return _serve(runs, known, _Run.open_folder, listeners, say, clock, track)
+
+
+def _serve(
+    runs: Sequence[_Run],
+    known: Inputs | None,
+    folder_of: Callable[[_Run], RunFolder],
+    listeners: Sequence[Listener],
+    say: Say,
+    clock: Callable[[], float],
+    track: Track,
+) -> list[FinishedRun]:
+    """Do all runs of a job. They are checked before the port is open and any folder is made."""
+    job, file = runs[0].config.job, runs[0].file
+    with ExitStack() as stack:
+
+        def listen() -> Fleet:
+            keys = server_keys(Path(file.tls), job.workers)
+            fleet = stack.enter_context(Fleet(keys, *_address(file.listen), clock))
+            host, port = fleet.address
+            say(f"listening at {host}:{port} for {job.workers} worker{'s' * (job.workers != 1)}")
+            return fleet
+
+        fleet, workload = _gathered(job, listen, say, known)
+        checked = [_checked(run, workload) for run in runs]
+        fleet = fleet or listen()
+        folders = [stack.enter_context(closing(folder_of(run))) for run in runs]
+        sessions = [session_on(fleet) for session_on in checked]
+        results = []
+        for (session, _), folder in zip(sessions, folders, strict=True):
+            with track(folder.path, session.config) as tracking:
+                results.append(run_session(session, folder, [*listeners, *tracking]))
+        sessions[-1][1].say_goodbye()
+        return results
+
+
+def _gathered(
+    job: JobSettings, listen: Callable[[], Fleet], say: Say, known: Inputs | None
+) -> tuple[Fleet | None, Workload]:
+    """The server's model and data. If workers have to describe theirs first, the port is open."""
+    if job.data != BY_WORKERS:
+        return None, server_workload(job)
+    refuse_without_tests(job)
+    if known is not None:
+        return None, server_workload(job, known)
+    fleet = listen()
+    return fleet, server_workload(job, agree(fleet, job.workers, say))
+
+
+def _checked(run: _Run, workload: Workload) -> Callable[[Fleet], tuple[Session, NetworkTransport]]:
+    """Makes the session of a run; an error if anything about the run cannot work."""
+    config, units = run.config, workload.units
+    with note_custom_code(config.named_methods):
+        # The spread of times on real machines is not known before it is measured.
+        strategy = checked_strategy(config, workload, TYPICAL_NOISE)
+        shared, codecs = _shared_settings(config), config.codecs
+    frozen = frozen_tensors(workload.model.state_dict(), units)
+    invitation = Invitation(
+        run=run.file.run,
+        worker=0,
+        fingerprint=fingerprint(workload.model, units),
+        settings=shared,
+        inputs=workload.described_inputs,
+        outline=outline(workload.model, units),
+        frozen=digest(frozen) if frozen else "",
+        objective=objective_in_words(config.job.objective, workload.objective),
+        units=units_to_json(units),
+    )
+
+    def session_on(fleet: Fleet) -> tuple[Session, NetworkTransport]:
+        network = NetworkTransport(
+            config.job.workers,
+            units,
+            codecs,
+            fleet,
+            invitation,
+            metrics=workload.objective.tested,
+            patience=run.file.patience,
+            waits_for_all=run.file.turn == 0,
+        )
+        # Without labels by worker: nobody else sees a worker's data.
+        return Session(config, workload, strategy, lambda: network), network
+
+    return session_on
+
+
+def _shared_settings(config: Config) -> dict[str, object]:
+    """The settings that workers get."""
+    kind, values = codec_class(config.job.codec), config.values()
+    names = [*SHARED_SETTINGS, *(each.name for each in declared(kind.Settings))]
+    # So that a worker refuses to import it when it joins, not when it first has to use it.
+    names += ["pruning"] if custom_worker_orders(config.pruning) else []
+    names += [name for name in ("optimizer", "schedule") if is_custom(values[name])]
+    return {name: _as_json(values[name]) for name in names if values[name] is not None}
+
+
+def _as_json(value: Any) -> Any:
+    """A value as JSON gives it back, so that what is sent and what is read are equal."""
+    return [_as_json(each) for each in value] if isinstance(value, tuple) else value
+
+
+def _address(text: str) -> tuple[str, int]:
+    host, colon, port = text.rpartition(":")
+    if not colon or not port.isdigit() or int(port) > 65535:
+        raise SettingError(f"--listen is {text!r}, but it must be ADDRESS:PORT.")
+    return host.strip("[]"), int(port)
