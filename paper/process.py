@@ -28,22 +28,20 @@ from adaptcl.errors import AdaptCLError, RunFolderError
 from adaptcl.events import Event, RoundFinished
 from adaptcl.pruning import mean_similarity
 from adaptcl.records import RoundRecord
-from adaptcl.runs.evaluator import Averaging, TestSetEvaluator
+from adaptcl.runs.evaluator import TestSetEvaluator
 from adaptcl.runs.files.folder import RunFolder
 from adaptcl.runs.session import Session, run_session
 from adaptcl.runs.simulated_session import simulated_session
 from adaptcl.runs.workload import Workload, workload_from_python
 from adaptcl.storage import Tree
 from adaptcl.strategies.strategy import Closed, Strategy
-from adaptcl.training.objectives.evaluation import USUAL_COUNT, FreshStatistics, Score
+from adaptcl.training.objectives.evaluation import Score
 from adaptcl.units import Kept, UnitMap, flops, parameters, size_bytes
 from paper.result import Provenance, RunResult, Size, round_series, workers_at_changes, write_result
 from paper.store import recorded_settings, result_path
 
 PAIR = (1, 3)
 """The paper's workers two and four, whose sub-models it compares."""
-USUAL_SHARE = 0.05
-"""Of the rounds so far, for a mean of models: at the end of 150 rounds it covers about seven."""
 _MOST_WARNINGS = 10
 
 
@@ -75,11 +73,7 @@ def carry_out(
         summary=done.summary,
         whole=_size(units, units.everything()),
         sub_models=tuple(_size(units, kept) for kept in session.strategy.sub_models()),
-        course=round_series(
-            _judged_at_the_end(done.rounds, done.summary.main_value),
-            evaluator.averaged,
-            evaluator.fresh,
-        ),
+        course=round_series(_judged_at_the_end(done.rounds, done.summary.main_value)),
         workers=workers_at_changes(done.rounds, evaluator.similarity),
         warnings=(*session.warnings, *evaluator.warnings)[:_MOST_WARNINGS],
     )
@@ -88,33 +82,17 @@ def carry_out(
 
 
 class ObservingEvaluator(TestSetEvaluator):
-    """Tests a run's model as its job says, and also what else could be delivered.
-
-    The paper's jobs test the last model. In the same run this finds what the mean of the latest
-    models would have been right about, and the last one with fresh statistics. It also compares
-    the sub-models of two workers.
-    """
+    """Tests a run's model in every form, and compares the sub-models of two workers."""
 
     def __init__(self, session: Session) -> None:
-        workload = session.workload
-        super().__init__(session.config, workload)
-        self._units = workload.units
-        self._mean = Averaging(USUAL_SHARE, workload.units.unchanging)
-        self._statistics = FreshStatistics(workload.model, workload.worker_samples, USUAL_COUNT)
+        super().__init__(session.config, session.workload, all_variants=True)
+        self._units = session.workload.units
         self.warnings: list[str] = []
         self.similarity: dict[int, float] = {}
-        self.averaged: dict[int, float] = {}
-        self.fresh: dict[int, float] = {}
 
     def judge(self, strategy: Strategy, closed: Closed, is_last: bool) -> Score | None:
         self.warnings += closed.warnings
-        state = strategy.model()
-        mean = self._mean.add(state, closed)
         score = super().judge(strategy, closed, is_last)
-        if score is not None:
-            self.averaged[closed.round] = self.test(mean).metrics["accuracy"]
-            fresh = self.test(self._statistics.of(state))
-            self.fresh[closed.round] = fresh.metrics["accuracy"]
         kept = strategy.sub_models()
         if closed.similarity is not None and len(kept) > max(PAIR):
             pair = [kept[worker] for worker in PAIR]
@@ -124,20 +102,14 @@ class ObservingEvaluator(TestSetEvaluator):
     def snapshot(self) -> Tree:
         return {
             "usual": super().snapshot(),
-            "mean": self._mean.snapshot(),
             "warnings": self.warnings,
             "similarity": list(self.similarity.items()),
-            "averaged": list(self.averaged.items()),
-            "fresh": list(self.fresh.items()),
         }
 
     def restore(self, tree: Tree) -> None:
         super().restore(tree["usual"])
-        self._mean.restore(tree["mean"])
         self.warnings = tree["warnings"]
         self.similarity = dict(tree["similarity"])
-        self.averaged = dict(tree["averaged"])
-        self.fresh = dict(tree["fresh"])
 
 
 def _judged_at_the_end(records: Sequence[RoundRecord], accuracy: float) -> Sequence[RoundRecord]:

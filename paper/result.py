@@ -161,28 +161,22 @@ class RunResult:
         )
 
 
-def round_series(
-    records: Sequence[RoundRecord], averaged: Mapping[int, float], fresh: Mapping[int, float]
-) -> RoundSeries:
-    """Turn rounds into columns.
-
-    `averaged` has by round the accuracy of the mean model, `fresh` that of the model with fresh
-    batch-norm statistics.
-    """
+def round_series(records: Sequence[RoundRecord]) -> RoundSeries:
+    """Turn rounds into columns."""
     return RoundSeries(
         tuple(r.round for r in records),
         tuple(round(r.virtual_time_s, 3) for r in records),
         tuple(None if r.accuracy is None else round(r.accuracy, 6) for r in records),
         tuple(None if r.heterogeneity is None else round(r.heterogeneity, 5) for r in records),
-        _by_round(records, averaged),
-        _by_round(records, fresh),
+        _variant(records, "averaged"),
+        _variant(records, "fresh"),
     )
 
 
-def _by_round(
-    records: Sequence[RoundRecord], measured: Mapping[int, float]
-) -> tuple[float | None, ...]:
-    return tuple(round(measured[r.round], 6) if r.round in measured else None for r in records)
+def _variant(records: Sequence[RoundRecord], name: str) -> tuple[float | None, ...]:
+    """The accuracy of the model in another form, round by round."""
+    values = (record.variants.get(name) for record in records)
+    return tuple(None if value is None else round(value, 6) for value in values)
 
 
 def workers_at_changes(

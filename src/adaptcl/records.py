@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean
+from types import MappingProxyType
 from typing import Any
 
 from adaptcl.errors import RunFolderError
@@ -88,6 +89,9 @@ class RoundRecord:
     """The name of the main metric, if the round was tested."""
     metrics: Mapping[str, float | None] = field(default_factory=dict)
     """All metrics of the test by name; None for one that is not finite."""
+    variants: Mapping[str, float | None] = field(default_factory=dict)
+    """The main metric of the model in other forms (`runs/variants.py`), in tests that measured
+    them. The file leaves it out otherwise."""
 
     @property
     def main_value(self) -> float | None:
@@ -107,7 +111,13 @@ class RoundRecord:
         values = {worker: test.metrics.get(self.metric or "") for worker, test in tests.items()}
         return {worker: value for worker, value in values.items() if value is not None}
 
-    def tested(self, loss: float, metric: str, metrics: Mapping[str, float]) -> RoundRecord:
+    def tested(
+        self,
+        loss: float,
+        metric: str,
+        metrics: Mapping[str, float],
+        variants: Mapping[str, float] = MappingProxyType({}),
+    ) -> RoundRecord:
         """The record with the results of a test."""
         known = {name: _finite(value) for name, value in metrics.items()}
         return replace(
@@ -116,6 +126,7 @@ class RoundRecord:
             test_loss=_finite(loss),
             metric=metric,
             metrics=known,
+            variants={name: _finite(value) for name, value in variants.items()},
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -127,6 +138,8 @@ class RoundRecord:
             for name in ("test", "begin_s"):
                 if worker[name] is None:
                     del worker[name]
+        if not self.variants:
+            del values["variants"]
         return values
 
     @classmethod

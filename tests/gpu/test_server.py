@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from adaptcl.data import Samples
 from adaptcl.models import build
 from adaptcl.pruning import fit
-from adaptcl.runs.evaluator import Averaging
+from adaptcl.runs.variants import Averaging
 from adaptcl.strategies.aggregation import Aggregation, AggregationSettings
 from adaptcl.strategies.strategy import Closed
 from adaptcl.training.divergence import first_not_finite

@@ -131,12 +131,15 @@ def made_up(
         "summary": summary,
         "whole": whole,
         "sub_models": sizes,
-        "course": round_series(
-            records, {r.round: accuracy + 0.01 for r in records}, {1: accuracy / 2}
-        ),
+        "course": round_series([_with_variants(record, accuracy) for record in records]),
         "workers": workers_at_changes(records, pairs),
     }
     return RunResult(**{**values, **changes})
+
+
+def _with_variants(record: RoundRecord, accuracy: float) -> RoundRecord:
+    fresh = {"fresh": accuracy / 2} if record.round == 1 else {}
+    return replace(record, variants={"averaged": accuracy + 0.01, **fresh})
 
 
 def _record(

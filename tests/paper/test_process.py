@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from adaptcl.config.config import Config, configure
+from adaptcl.runs import variants
 from adaptcl.runs.session import run_session
 from adaptcl.runs.simulated_session import simulated_session
 from adaptcl.runs.workload import load_workload
-from paper import process
 from paper.process import carry_out
 from paper.result import Provenance, RunResult, write_result
 from paper.store import Store
@@ -144,7 +144,7 @@ def test_a_damaged_folder_starts_anew(go: Go, tmp_path: Path) -> None:
 def test_the_mean_of_the_latest_models_is_tested_too(
     go: Go, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(process, "USUAL_SHARE", 0.5)  # else few rounds have no mean
+    monkeypatch.setattr(variants, "USUAL_SHARE", 0.5)  # else few rounds have no mean
     plain = configure({**UNSTEADY, "strategy": "fedavg", "rounds": 8})
     found = go(plain, "plain").course
     alone = go(configure({**UNSTEADY, "strategy": "fedavg", "rounds": 8, "averaging": 0.5}), "mean")
@@ -161,7 +161,7 @@ def test_the_mean_of_the_latest_models_is_tested_too(
 
 
 def test_fresh_statistics_are_tested_too(go: Go, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process, "USUAL_COUNT", 50)
+    monkeypatch.setattr(variants, "USUAL_COUNT", 50)
     found = go(configure({**UNSTEADY, "strategy": "ssp-s"}), "merged").course
     fresh = go(configure({**UNSTEADY, "strategy": "ssp-s", "fresh_statistics": 50}), "fresh")
     assert found.fresh_accuracy == fresh.course.accuracy

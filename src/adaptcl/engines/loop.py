@@ -197,7 +197,7 @@ class Loop:
         score = self._evaluator.judge(self._strategy, closed, is_last)
         record = untested
         if score is not None:
-            record = untested.tested(score.loss, score.main, score.metrics)
+            record = untested.tested(score.loss, score.main, score.metrics, score.variants)
         for warning in closed.warnings:
             self._tell(Warned(warning))
         self._tell(RoundFinished(record))

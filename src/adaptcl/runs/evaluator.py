@@ -1,26 +1,16 @@
 """Tests the model of a run round by round, and decides which model the run delivers.
 
 The server tests on its test set, or the workers test on samples that they hold back.
-
-With `averaging` above 0 the delivered model is a running mean of the latest global models. With
-unequal data a single round can be bad: VGG16 on CIFAR-10 (s = 80, σ = 20) had 61 % in one test
-between two of 73 %. A mean over some rounds hardly notices, is usually a little better than its
-models, and costs the workers nothing: they go on from the latest model, not from the mean.
-
-The mean covers a share of the rounds so far, because a model that still learns fast is better than
-its past. The newest model has the weight 1 / (share × round) and older ones fade. So there is no
-averaging in the first 1 / share rounds.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Container, Mapping, Sequence
-
-import torch
+from collections.abc import Mapping, Sequence
 
 from adaptcl.config.config import Config
 from adaptcl.errors import SettingError
+from adaptcl.runs.variants import Averaging, Variants
 from adaptcl.runs.workload import Workload
 from adaptcl.storage import Tree
 from adaptcl.strategies.strategy import Closed, Strategy
@@ -33,65 +23,12 @@ _AFTER_ALL_ROUNDS = 2**31
 """The round of the last test; without a barrier a worker may have more rounds than the run."""
 
 
-class Averaging:
-    """A running mean of global models in which older models fade."""
-
-    def __init__(self, share: float, unchanging: Container[str] = ()) -> None:
-        """Average over this share of the rounds so far; 0 switches it off. Tensors named in
-        `unchanging` are never averaged."""
-        self._share = share
-        self._unchanging = unchanging
-        self._model: State | None = None
-        self._round = 0
-        self._rounds = 0  # rounds since sub-models last changed
-
-    @property
-    def model(self) -> State | None:
-        """The mean; None if it is just the global model."""
-        return self._model
-
-    def add(self, state: State, closed: Closed) -> State:
-        """Add the global model of a round and return the mean, whose tensors must not be changed.
-
-        Models from before a pruning have units that are cut now, and the statistics of the pruning
-        round fit neither model. So the mean starts again after a pruning.
-        """
-        pruned = any(record.pruned_rate for record in closed.workers)
-        self._rounds = 0 if pruned else self._rounds + 1
-        self._round = closed.round
-        window = min(self._rounds, self._share * closed.round)
-        if window <= 1 or self._model is None:
-            self._model = state
-        else:
-            # A mean from a checkpoint may be on another device than the next models.
-            self._model = {
-                name: torch.lerp(self._model[name].to(tensor.device), tensor, 1 / window)
-                if tensor.is_floating_point() and name not in self._unchanging
-                else tensor
-                for name, tensor in state.items()
-            }
-        return self._model
-
-    def snapshot(self) -> Tree:
-        """All that `restore` needs; the mean only if the next round uses it."""
-        needed = self._share * (self._round + 1) > 1
-        return {
-            "model": self._model if needed else None,
-            "round": self._round,
-            "rounds": self._rounds,
-        }
-
-    def restore(self, tree: Tree) -> None:
-        self._model = tree["model"]
-        self._round = tree["round"]
-        self._rounds = tree["rounds"]
-
-
 class TestSetEvaluator:
     """Tests on the server's test set: the mean of the latest models, with fresh statistics if the
     job or the strategy asks for them."""
 
-    def __init__(self, config: Config, workload: Workload) -> None:
+    def __init__(self, config: Config, workload: Workload, *, all_variants: bool = False) -> None:
+        """`all_variants` measures every form of the model in every test, whatever that costs."""
         job = config.job
         self._every = job.evaluate_every
         self.tested: State = {}  # the model that was tested last; empty before the first test
@@ -103,13 +40,18 @@ class TestSetEvaluator:
             self._fresh = FreshStatistics(
                 workload.model, workload.worker_samples, config.fresh_statistics
             )
+        self._variants = Variants(config, workload, self.test, whatever_it_costs=all_variants)
 
     def judge(self, strategy: Strategy, closed: Closed, is_last: bool) -> Score | None:
-        model = self._averaging.add(strategy.model(), closed)
+        latest = strategy.model()
+        self._variants.add(latest, closed)
+        model = self._averaging.add(latest, closed)
         if closed.round % self._every and not is_last:
             return None
         self.tested = self._with_statistics(model)
-        return self.test(self.tested)
+        score = self.test(self.tested)
+        known = score if self.tested is latest else None
+        return dataclasses.replace(score, variants=self._variants.measure(latest, known))
 
     def delivered(self, strategy: Strategy) -> State:
         """The model to deliver now."""
@@ -122,10 +64,12 @@ class TestSetEvaluator:
         return self._judge.test(state)
 
     def snapshot(self) -> Tree:
-        return self._averaging.snapshot()
+        return {**self._averaging.snapshot(), "variants": self._variants.snapshot()}
 
     def restore(self, tree: Tree) -> None:
         self._averaging.restore(tree)
+        if "variants" in tree:  # checkpoints from before version 0.2 have none
+            self._variants.restore(tree["variants"])
 
     def _with_statistics(self, state: State) -> State:
         return state if self._fresh is None else self._fresh.of(state)

@@ -43,6 +43,8 @@ class Score:
     samples: tuple[int, ...] = ()  # how many samples each class has
     by_worker: Mapping[int, WorkerTest] = field(default_factory=dict)
     """The tests that this is the mean of, where workers test."""
+    variants: Mapping[str, float] = field(default_factory=dict)
+    """The main metric of the model in other forms (`runs/variants.py`), if they were measured."""
 
     @property
     def by_class(self) -> tuple[float | None, ...]:
