@@ -50,8 +50,7 @@ class TestSetEvaluator:
             return None
         self.tested = self._with_statistics(model)
         score = self.test(self.tested)
-        known = score if self.tested is latest else None
-        return dataclasses.replace(score, variants=self._variants.measure(latest, known))
+        return dataclasses.replace(score, variants=self._variants.measure(latest, score))
 
     def delivered(self, strategy: Strategy) -> State:
         """The model to deliver now."""

@@ -32,6 +32,8 @@ from adaptcl.units import State
 USUAL_SHARE = 0.05
 """The share of the rounds so far that the mean covers: at the end of 150 rounds about seven."""
 
+_FORMS = {(0.0, 0): "merged", (USUAL_SHARE, 0): "averaged", (0.0, USUAL_COUNT): "fresh"}
+"""By `averaging` and `fresh_statistics`, what a run delivers."""
 _PAID = 0.02  # the share of the training that may be spent
 _STEP = 3  # a training step computes about three times as much as a forward pass
 
@@ -102,12 +104,19 @@ class Variants:
         whatever_it_costs: bool = False,
     ) -> None:
         samples = sum(map(len, workload.worker_samples))
-        self._workload = workload
         self._test = test
+        self._model, self._samples = workload.model, workload.worker_samples
+        self._is_slow_to_read = any(
+            isinstance(each.inputs, Items) for each in workload.worker_samples
+        )
         self._main = workload.objective.main.name
         self._mean = Averaging(USUAL_SHARE, workload.units.unchanging)
         self._fresh: FreshStatistics | None = None  # made when it is first needed
-        self._cost = 0 if whatever_it_costs else 3 * len(workload.test) + min(samples, USUAL_COUNT)
+        asked = (config.job.averaging, config.fresh_statistics)
+        self._delivered = _FORMS.get(asked)  # the form that the run delivers; None if another
+        tests = 3 if self._delivered is None else 2
+        spread = 0 if self._delivered == "fresh" else min(samples, USUAL_COUNT)
+        self._cost = 0 if whatever_it_costs else tests * len(workload.test) + spread
         self._pay = _PAID * _STEP * config.recipe.epochs * samples / len(workload.worker_samples)
         self._saved = 0.0  # what the training since the last measurement has paid
 
@@ -116,23 +125,30 @@ class Variants:
         self._mean.add(state, closed)
         self._saved += self._pay * sum(each.retention for each in closed.workers)
 
-    def measure(self, latest: State, known: Score | None) -> dict[str, float]:
+    def measure(self, latest: State, delivered: Score) -> dict[str, float]:
         """The main metric of each form of the latest model; empty if it is not paid for yet.
 
-        `known` is the score of the latest model, if that was tested already.
+        `delivered` is the score of the model as the run would deliver it.
         """
         if self._saved < self._cost:
             return {}
         self._saved = 0.0
-        scores = {"merged": known or self._test(latest)}
-        mean = self._mean.model or latest
-        scores["averaged"] = scores["merged"] if mean is latest else self._test(mean)
-        parts = self._workload.worker_samples
-        if not any(isinstance(each.inputs, Items) for each in parts):  # those are slow to read
-            self._fresh = self._fresh or FreshStatistics(self._workload.model, parts, USUAL_COUNT)
-            fresh = self._fresh.of(latest)
-            scores["fresh"] = scores["merged"] if fresh is latest else self._test(fresh)
+        forms: dict[str, Callable[[], State]] = {
+            "merged": lambda: latest,
+            "averaged": lambda: self._mean.model or latest,
+        }
+        if not self._is_slow_to_read:
+            forms["fresh"] = lambda: self._with_fresh_statistics(latest)
+        scores = {
+            name: delivered if name == self._delivered else self._test(form())
+            for name, form in forms.items()
+        }
         return {name: each.metrics[self._main] for name, each in scores.items()}
+
+    def _with_fresh_statistics(self, state: State) -> State:
+        if self._fresh is None:
+            self._fresh = FreshStatistics(self._model, self._samples, USUAL_COUNT)
+        return self._fresh.of(state)
 
     def snapshot(self) -> Tree:
         return {"mean": self._mean.snapshot(), "saved": self._saved}
