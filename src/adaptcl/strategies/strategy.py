@@ -146,6 +146,7 @@ def task_to_tree(task: Task, with_state: bool) -> Tree:
         "round": task.round,
         "kept": task.kept,
         "lasso": task.lasso_lambda,
+        "is_sparse": task.is_sparse,
         "carries_fractions": task.carries_fractions,
         "pruning": None if task.pruning is None else dict(vars(task.pruning)),
         "state": dict(task.state) if with_state else None,
@@ -164,5 +165,6 @@ def task_from_tree(tree: Tree, recipe: Recipe, cut: Callable[[Kept], Mapping[str
         recipe=recipe,
         pruning=pruning,
         lasso_lambda=tree["lasso"],
+        is_sparse=tree["is_sparse"],
         carries_fractions=tree["carries_fractions"],
     )

@@ -303,16 +303,12 @@ class Synchronous:
             kept=plan.kept,
             recipe=self.job.recipe,
             pruning=plan.pruning,
-            lasso_lambda=self._lasso(plan),
+            lasso_lambda=self._first_lambdas.mean(plan.kept) if self.round > 1 else None,
+            is_sparse=plan.is_sparse,
         )
         self._tasks[worker] = task
         self._drawn.add(worker)
         return task
-
-    def _lasso(self, plan: SubModelPlan) -> float | None:
-        if not plan.is_sparse:
-            return 0.0
-        return self._first_lambdas.mean(plan.kept) if self.round > 1 else None
 
     def _cut(self, kept: Kept) -> Mapping[str, Tensor]:
         # Nobody writes into a task's tensors, so the whole model need not be copied.

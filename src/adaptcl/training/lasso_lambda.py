@@ -62,9 +62,7 @@ def lambda_of_task(
     first_batch: Tensor,
     objective: Objective,
 ) -> float:
-    """λ that a worker trains a task with; `known` is its own, if it has one already."""
-    if task.trains_plainly:
-        return 0.0
+    """The λ of a task's worker; `known` is what it has found or been given before."""
     if known is not None:
         return known
     if task.lasso_lambda is not None:

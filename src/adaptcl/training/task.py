@@ -50,17 +50,14 @@ class Task:
     recipe: Recipe
     pruning: Pruning | None = None
     lasso_lambda: float | None = None
-    """The group lasso's λ for a worker that has none yet; None if the worker is to find it. With 0
-    the worker trains plainly in this round, whatever λ it has (`lasso_lambda.py`)."""
+    """The group lasso's λ for a worker that has none yet; None if the worker is to find it."""
+    is_sparse: bool = True
+    """Whether the worker trains with the group lasso. Where it does not, it still finds its λ, for
+    later rounds (`lasso_lambda.py`)."""
     carries_fractions: bool = False
     """Whether fractions of a mini-batch are carried to the worker's next round, so that its rounds
     add up to the right number of epochs even if an epoch has few batches."""
     only_tests: bool = False  # whether the worker tests the model and sends it back as it is
-
-    @property
-    def trains_plainly(self) -> bool:
-        """Whether the worker leaves the group lasso out of this round."""
-        return self.lasso_lambda == 0
 
     def mini_batch_count(self, samples: int) -> int:
         """How many mini-batches a worker with this many samples trains on."""

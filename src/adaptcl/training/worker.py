@@ -150,7 +150,7 @@ class Worker:
                 order[begin:end],
                 moves[begin:end] if moves else None,
                 recipe,
-                lasso_lambda,
+                lasso_lambda if task.is_sparse else 0.0,
                 start,
                 factor,
             )
@@ -184,8 +184,7 @@ class Worker:
             lasso_lambda=lasso_lambda,
             test=test,
         )
-        remembered = known if task.trains_plainly else lasso_lambda
-        return update, WorkerMemory(remembered, memory.codec)
+        return update, WorkerMemory(lasso_lambda, memory.codec)
 
     def _only_test(self, task: Task, trainer: Trainer) -> Update:
         state = dict(task.state)

@@ -50,7 +50,17 @@ JSON = (
 
 def a_task(pruning: Pruning | None = None) -> Task:
     whole = UNITS.everything()
-    return Task(1, 7, MODEL.state_dict(), whole, Recipe(), pruning, 0.0125, True)
+    return Task(
+        1,
+        7,
+        MODEL.state_dict(),
+        whole,
+        Recipe(),
+        pruning,
+        lasso_lambda=0.0125,
+        is_sparse=False,
+        carries_fractions=True,
+    )
 
 
 def framed(task: Task, used: int | None = None) -> Frame:
@@ -73,7 +83,7 @@ def test_a_task_arrives_as_it_was_given(pruning: Pruning | None) -> None:
     got = read_task(Frame.from_bytes(framed(sent).to_bytes()), UNITS, PLAIN)
     assert (got.worker, got.round, got.recipe) == (1, 7, sent.recipe)
     assert got.lasso_lambda == sent.lasso_lambda
-    assert (got.carries_fractions, sent.carries_fractions) == (True, True)
+    assert (got.is_sparse, got.carries_fractions) == (False, True)
     assert torch.equal(got.kept, sent.kept)
     assert all(torch.equal(got.state[name], tensor) for name, tensor in sent.state.items())
     if pruning is None:

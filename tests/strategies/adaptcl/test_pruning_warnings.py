@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -80,35 +79,6 @@ def test_the_retention_to_set_is_one_that_cuts_less(
     (warning,) = warn_harmful_prunings(2, [record], 0.2)
     named = float(warning.split("min_retention` to ")[1].split(" ")[0])
     assert record.retention < named <= kept + 0.011
-
-
-def test_where_pruning_does_not_pay_the_user_hears_it_once(
-    engine: Engines, line: Lines, tmp_path: Path
-) -> None:
-    run = engine(line(45, 40, 30)).until(6).resumed(tmp_path).until(20)
-    assert run.retentions() == [1, 1, 1]
-    (warning,) = (warning for closed in run.closed for warning in closed.warnings)
-    assert "Nobody is pruned: rounds would become only 1.38 times as fast" in warning
-    assert "`least_speed_up` (1.5)" in warning
-
-
-def test_where_pruning_does_not_pay_nobody_trains_sparsely_until_it_does(
-    engine: Engines, changing: Lines, tmp_path: Path
-) -> None:
-    times = changing((45, 40, 30), (200, 40, 30), 9)
-    run = engine(times, grow=True).until(5).resumed(tmp_path).until(20)
-    plain = [task.lasso_lambda == 0 for task in run.tasks if task.worker == 1]
-    # From round 6 on, after the checkpoint. The first decision after the change is round 12's.
-    assert plain == [True] * 6 + [False] * 9
-
-
-def test_nor_does_a_worker_in_a_round_in_which_its_sub_model_grows_back(
-    engine: Engines, changing: Lines
-) -> None:
-    run = engine(changing((90, 30, 30), (30, 30, 30), 19), grow=True).until(40)
-    grew = max(round for round, rates in run.rates().items() if rates[0] < 0)
-    plain = [task.round for task in run.tasks if task.worker == 0 and task.lasso_lambda == 0]
-    assert plain == list(range(grew, 41))
 
 
 def test_equal_workers_are_not_worth_a_word(engine: Engines, line: Lines) -> None:

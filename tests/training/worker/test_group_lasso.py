@@ -51,7 +51,7 @@ def test_a_lambda_that_is_told_counts_where_none_is_known(
     assert (memory.lasso_lambda, kept.lasso_lambda) == (0.01, 0.01)
 
 
-def test_an_update_says_which_lambda_it_was_trained_with(worker: Worker, task: Tasks) -> None:
+def test_an_update_says_which_lambda_its_worker_has(worker: Worker, task: Tasks) -> None:
     found, memory = worker.carry_out(task(strength=0.3), WorkerMemory())
     told, _ = worker.carry_out(replace(task(strength=0.3), lasso_lambda=0.02), WorkerMemory())
     known, _ = worker.carry_out(task(strength=0.3), KNOWN)
@@ -62,13 +62,15 @@ def test_an_update_says_which_lambda_it_was_trained_with(worker: Worker, task: T
     )
 
 
-def test_a_lambda_of_0_means_plain_training_and_leaves_the_remembered_one(
+def test_a_round_of_plain_training_finds_the_lambda_of_later_rounds(
     same: Same, worker: Worker, task: Tasks
 ) -> None:
-    plain, memory = worker.carry_out(replace(task(strength=0.3), lasso_lambda=0.0), KNOWN)
+    plain, memory = worker.carry_out(replace(task(strength=0.3), is_sparse=False), WorkerMemory())
     without, _ = worker.carry_out(task(strength=0.0), WorkerMemory())
-    assert memory == KNOWN
+    sparse, found = worker.carry_out(task(strength=0.3), WorkerMemory())
     assert same(plain.state, without.state)
+    assert not same(plain.state, sparse.state)
+    assert plain.lasso_lambda == memory.lasso_lambda == found.lasso_lambda
 
 
 def test_no_strength_means_no_lasso(same: Same, worker: Worker, task: Tasks) -> None:

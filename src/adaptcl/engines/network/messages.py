@@ -74,6 +74,7 @@ def task_frame(
         "recipe": dataclasses.asdict(task.recipe),
         "pruning": pruning,
         "lasso": task.lasso_lambda,
+        "is_sparse": task.is_sparse,
         "carries_fractions": task.carries_fractions,
         "only_tests": task.only_tests,
         "used": used,
@@ -139,6 +140,7 @@ def read_task(
                 _multiple(pruning),
             ),
             lasso_lambda=_lasso(header),
+            is_sparse=header.get("is_sparse") is not False,
             carries_fractions=header.get("carries_fractions") is True,
             only_tests=header.get("only_tests") is True,
         )

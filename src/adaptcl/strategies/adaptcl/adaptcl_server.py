@@ -85,6 +85,12 @@ class AdaptCLSettings(GuardSettings, SynchronousSettings):
         at_least=1,
     )
 
+    @property
+    def prunes_for_any_gain(self) -> bool:
+        """Whether pruning needs no speed-up to pay, so that training is sparse from the start."""
+        is_given = bool(self.pruned_rates) or self.literal_algorithm_2
+        return is_given or self.least_speed_up == 1
+
 
 class AdaptCL(Synchronous):
     """The paper's system with our defaults; the presets `paper-*` choose the paper's own.
@@ -116,8 +122,9 @@ class AdaptCL(Synchronous):
         """Decided rates that are in no open task: not given out yet, or never answered."""
         self._stuck_at: dict[int, float] = {}
         """The retention at which a worker could cut nothing more."""
-        self._is_pruning_worth_it = True
-        """Where it is not, sparse training would cost accuracy and make nobody faster."""
+        self._is_pruning_worth_it = settings.prunes_for_any_gain
+        """Where it is not, sparse training would cost accuracy and make nobody faster. Nobody knows
+        before times are measured, so round 1 is as FedAVG's."""
         self._warnings_once = WarningsOnce()
 
     # The hooks of Synchronous ------------------------------------------------------------------
@@ -153,21 +160,10 @@ class AdaptCL(Synchronous):
         if self.round == 1 and self.units.count > 0:
             warnings += warn_never_prunes(settings.first_pruning_round, self.rounds)
         warnings += warn_harmful_prunings(self.round, records, settings.max_importance_lost)
-        if not settings.is_pruning_round(self.round + 1):
-            return tuple(warnings)
-        if settings.pruned_rates:
-            rates = self._fixed_rates()
-        else:
-            self._speeds.average_times(self._size)
-            decided = self._learned_rates(settings)
-            rates = self._or_pending(decided)
-            if decided.rates:
-                self._is_pruning_worth_it = decided.is_worth_it
-            warnings += self._warn_of(decided)
-        self._pending = {worker: rate for worker, rate in enumerate(rates) if rate != 0}
-        self._decisions += 1
-        for worker in range(self.job.workers):
-            self._speeds.forget_times(worker)
+        if settings.is_pruning_round(self.round + 1):
+            warnings += self._decide()
+        elif self.round == 1 and not settings.prunes_for_any_gain:
+            self._measure()  # to know whether to train sparsely until then
         return tuple(warnings)
 
     def returned(self, worker: int) -> None:
@@ -198,6 +194,29 @@ class AdaptCL(Synchronous):
         return grow(self.units, kept, importance, budget, self.settings.width_multiple)
 
     # Deciding ----------------------------------------------------------------------------------
+
+    def _decide(self) -> list[str]:
+        """Decide how much each worker prunes; returns warnings."""
+        warnings: list[str] = []
+        if self.settings.pruned_rates:
+            rates = self._fixed_rates()
+        else:
+            learned = self._measure()
+            rates = self._or_pending(learned)
+            warnings = self._warn_of(learned)
+        self._pending = {worker: rate for worker, rate in enumerate(rates) if rate != 0}
+        self._decisions += 1
+        for worker in range(self.job.workers):
+            self._speeds.forget_times(worker)
+        return warnings
+
+    def _measure(self) -> GuardedRates:
+        """Learn from the times since the last decision, also whether pruning pays."""
+        self._speeds.average_times(self._size)
+        learned = self._learned_rates(self.settings)
+        if learned.rates:
+            self._is_pruning_worth_it = learned.is_worth_it
+        return learned
 
     def _fixed_rates(self) -> list[float]:
         table = self.settings.pruned_rates
