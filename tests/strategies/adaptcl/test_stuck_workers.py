@@ -19,11 +19,15 @@ if TYPE_CHECKING:
     Starts = Callable[..., Engine]
 
 
-def coarse() -> tuple[UnitMap, State]:
-    """Three units, each about a third of the model."""
+def of_units(count: int) -> tuple[UnitMap, State]:
+    """One layer of so many units, each about an equal part of the model."""
     torch.manual_seed(1)
-    net = nn.Sequential(nn.Linear(20, 3), nn.ReLU(), nn.Linear(3, 2))
+    net = nn.Sequential(nn.Linear(20, count), nn.ReLU(), nn.Linear(count, 2))
     return trace(net, torch.randn(2, 20)), net.state_dict()
+
+
+def coarse() -> tuple[UnitMap, State]:
+    return of_units(3)
 
 
 def mostly_fixed() -> tuple[UnitMap, State]:
@@ -68,6 +72,21 @@ def test_a_pruning_that_would_cut_nothing_is_not_asked_for_again_and_again(
     # Where workers order the units, it takes one pruning in vain to know.
     assert len(asked) == (2 if order == "taylor" else 1)
     assert len(run.rates()) == 1
+
+
+@pytest.mark.parametrize("order", ["balanced-bnscalor", "l1"])
+def test_nobody_is_pruned_to_a_time_that_a_stuck_worker_cannot_reach(
+    engine: Engines, line: Lines, order: str
+) -> None:
+    # Of eight units, three are the fewest that leave 0.3 of the model.
+    run = engine(
+        line(400, 200, 5), other=of_units(8), pruning_interval=2, min_retention=0.3,
+        max_pruned_rate=0.3, pruning=order, grow=True,
+    ).until(40)  # fmt: skip
+    slowest, middle, fastest = run.retentions()
+    assert (slowest, fastest) == (pytest.approx(0.385, abs=0.01), 1)
+    # It is as fast as the slowest: with a unit less it would only wait.
+    assert middle == pytest.approx(0.754, abs=0.01)
 
 
 def test_the_pruned_rate_on_record_is_what_was_carried_out(start: Starts) -> None:

@@ -133,8 +133,10 @@ class AdaptCL(Synchronous):
         """Prune or grow a worker's sub-model if that is pending."""
         kept, growth = self.kept[worker], 0.0
         rate = self._pending.pop(worker, 0.0)
-        if rate > 0 and (pruning := self._pruning(worker, rate)):
-            return SubModelPlan(kept, pruning)
+        if rate > 0:
+            if pruning := self._pruning(worker, rate):
+                return SubModelPlan(kept, pruning)
+            self._stuck_at[worker] = self._retention(worker)
         if rate < 0:
             grown = self._grown(worker, -rate)
             growth = -rate if bool((grown & ~kept).any()) else 0.0
