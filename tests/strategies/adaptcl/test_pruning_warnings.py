@@ -49,6 +49,14 @@ def test_how_much_importance_may_go_is_a_setting(engine: Engines, line: Lines) -
     assert run.closed[2].warnings == ()
 
 
+def test_nothing_is_decided_or_told_of_after_the_last_round(engine: Engines, line: Lines) -> None:
+    of_ending_early, after_the_last = (
+        engine(line(60, 40, 20), rounds=2, least_speed_up=9).until(3).closed
+    )
+    assert "Nobody will prune" in of_ending_early.warnings[0]
+    assert after_the_last.warnings == ()
+
+
 def test_most_of_the_importance_is_told_of_even_if_there_is_no_loss_to_rise(
     engine: Engines, line: Lines
 ) -> None:

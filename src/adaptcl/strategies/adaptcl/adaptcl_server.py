@@ -162,6 +162,8 @@ class AdaptCL(Synchronous):
         if self.round == 1 and self.units.count > 0:
             warnings += warn_never_prunes(settings.first_pruning_round, self.rounds)
         warnings += warn_harmful_prunings(self.round, records, settings.max_importance_lost)
+        if self.round == self.rounds:
+            return tuple(warnings)  # nobody prunes any more
         if settings.is_pruning_round(self.round + 1):
             warnings += self._decide()
         elif self.round == 1 and not settings.prunes_for_any_gain:
