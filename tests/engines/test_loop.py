@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from adaptcl.engines.loop import Loop
+from adaptcl.engines.loop import LastTest, Loop
 from adaptcl.engines.stop_rule import StopRule, time_limit
 from adaptcl.engines.transport import Arrived, Expired, Happening, Joined, Lost, Traffic
 from adaptcl.events import (
@@ -464,3 +464,43 @@ def test_a_stop_rule_ends_the_run_after_a_round_as_its_strategy_would() -> None:
         again.save, play.saved[-1]
     )
     assert again.log == ["restore"]
+
+
+# The last test -----------------------------------------------------------------------------------
+
+
+def play_with_last_test(turns: Iterable[Turn], reactions: Iterable[Reaction]) -> tuple[Play, Loop]:
+    play = Play(reactions, turns)
+
+    def last_test(strategy: Strategy) -> LastTest:
+        return LastTest(tasks(0, 1, 2), lambda update: play.log.append(f"test of {update.worker}"))
+
+    loop = Loop(play.strategy, play.transport, 3, play, [play.listen], last_test=last_test)
+    return play, loop
+
+
+def test_when_a_run_is_finished_all_workers_that_are_there_may_test_its_model() -> None:
+    turns: list[Turn] = [
+        (1.0, [Lost(1, "gone")]), (2.0, [arrived(0)]), (3.0, [arrived(2), Joined(1)]),
+        (4.0, [Warned("It rains."), arrived(0)]),
+    ]  # fmt: skip
+    first = [Reaction(tasks(0, 1, 2)), Reaction(deadline=9.0), closes(1, deadline=9.0)]
+    play, loop = play_with_last_test(turns, first)
+    loop.run(play.save)
+    assert play.log[play.log.index("save") + 1 :] == [
+        *("deliver 0", "deliver 2", "begin"),
+        *("tell UpdateArrived", "test of 2", "settle 2: dropped", "begin"),
+        *("tell WorkerJoined", "begin", "tell Warned", "begin"),
+        *("tell UpdateArrived", "test of 0", "settle 0: dropped", "begin", "close"),
+    ]
+    assert play.transport.deadlines[-2:] == [math.inf, math.inf]
+
+
+def test_a_last_test_does_not_wait_for_who_is_lost() -> None:
+    turns: list[Turn] = [
+        (1.0, [arrived(0)]), (2.0, [arrived(0), Lost(1, "late", keeps_task=True)]),
+        (3.0, [Lost(1, "gone"), arrived(2)]),
+    ]  # fmt: skip
+    play, loop = play_with_last_test(turns, [Reaction(tasks(0, 1, 2)), closes(1)])
+    loop.run()
+    assert [line for line in play.log if line.startswith("test")] == ["test of 0", "test of 2"]

@@ -11,7 +11,7 @@ How tasks travel and what time it is, only the transport knows (`transport.py`).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from typing import Protocol
 
 from adaptcl.engines.heterogeneity import heterogeneity_of_present
@@ -32,7 +32,7 @@ from adaptcl.interrupts import raise_if_interrupted
 from adaptcl.records import RoundRecord
 from adaptcl.storage import Tree
 from adaptcl.strategies.strategy import Closed, Reaction, Strategy
-from adaptcl.training import Task, Update
+from adaptcl.training import Arrival, Task, Update
 from adaptcl.training.objectives.evaluation import Score
 
 Save = Callable[[Tree], None]
@@ -49,18 +49,6 @@ class Evaluator(Protocol):
         ...
 
 
-class LastTest(Protocol):
-    """Has workers test the model that a finished run delivers."""
-
-    def tasks(self, strategy: Strategy) -> Sequence[Task]:
-        """A task for each worker that only tests."""
-        ...
-
-    def take(self, update: Update) -> None:
-        """A worker has answered."""
-        ...
-
-
 class Loop:
     """Runs a strategy over a transport until the strategy is finished or a rule ends the run."""
 
@@ -72,8 +60,9 @@ class Loop:
         evaluator: Evaluator,
         listeners: Sequence[Listener],
         stop_rule: StopRule | None = None,
-        last_test: LastTest | None = None,
+        last_test: Callable[[Strategy], LastTest] | None = None,
     ) -> None:
+        """`last_test` gives what follows a finished run, where workers test what it delivers."""
         self._strategy = strategy
         self._transport = transport
         self._evaluator = evaluator
@@ -97,66 +86,54 @@ class Loop:
                 self._act(self._strategy.start(), save)
             else:
                 self._deliver(self._strategy.outstanding())
-            while not self._is_over:
-                raise_if_interrupted()
-                for happening in self._transport.next(self._deadline):
-                    self._act(self._react(happening), save)
-                    if self._is_over:
-                        break  # what else has happened would change a model that is done
+            self._take_turns(self._strategy, lambda: self._is_over, save)
             if self._last_test is not None:
-                self._ask_for(self._last_test)
+                test = self._last_test(self._strategy)
+                self._deadline = math.inf
+                self._act(test.start(self._transport.away))
+                self._take_turns(test, lambda: test.finished)
         finally:
             self._transport.close()
 
-    def _ask_for(self, test: LastTest) -> None:
-        """Wait for the last test of every worker that is there; what it trains is not needed."""
-        asked = [
-            task for task in test.tasks(self._strategy) if task.worker not in self._transport.away
-        ]
-        for task in asked:
-            self._transport.deliver(task)
-        self._transport.begin()
-        waiting = {task.worker for task in asked}
-        while waiting:
+    def _take_turns(
+        self,
+        answering: Strategy | LastTest,
+        is_over: Callable[[], bool],
+        save: Save | None = None,
+    ) -> None:
+        while not is_over():
             raise_if_interrupted()
-            for happening in self._transport.next(math.inf):
-                match happening:
-                    case Arrived(arrival):
-                        self._transport.settle(arrival.update.worker, used=False)
-                        test.take(arrival.update)
-                        waiting.discard(arrival.update.worker)
-                    case Lost(worker, keeps_task=False):
-                        self._announce(happening)
-                        waiting.discard(worker)
-                    case Warned():
-                        self._announce(happening)
+            for happening in self._transport.next(self._deadline):
+                self._act(self._react(happening, answering), save)
+                if is_over():
+                    break  # what else has happened would change a model that is done
 
     @property
     def _is_over(self) -> bool:
         return self._strategy.finished or self._stop_rule.stopped_by is not None
 
-    def _react(self, happening: Happening) -> Reaction:
-        """Hand to the strategy what has happened."""
+    def _react(self, happening: Happening, answering: Strategy | LastTest) -> Reaction:
+        """Tell of what has happened, and hand it to who answers."""
         self._announce(happening)
         match happening:
             case Arrived(arrival):
                 worker = arrival.update.worker
                 self._update_times[worker] = arrival.timing.update_time
-                reaction = self._strategy.receive(arrival)
+                reaction = answering.receive(arrival)
                 self._transport.settle(worker, used=not reaction.dropped)
                 return reaction
             case Lost(worker, keeps_task=False):
                 self._update_times[worker] = 0.0  # it may come back on another link
-                return self._strategy.lost(worker)
+                return answering.lost(worker)
             case Joined(worker, keeps_task=False):
-                return self._strategy.joined(worker)
+                return answering.joined(worker)
             case Expired():
                 self._deadline = math.inf
-                return self._strategy.expired()
+                return answering.expired()
         return Reaction()
 
-    def _act(self, reaction: Reaction, save: Save | None) -> None:
-        """Carry out what the strategy wants."""
+    def _act(self, reaction: Reaction, save: Save | None = None) -> None:
+        """Do what the answer asks for."""
         self._deliver(reaction.tasks)
         # The next round is trained while the last one is tested and written down.
         self._transport.begin()
@@ -234,3 +211,40 @@ class Loop:
         self._update_times = tree["update_times"]
         self._rounds_closed = tree["rounds_closed"]
         self._strategy.restore(tree["strategy"])
+
+
+class LastTest:
+    """What follows a finished run: each worker that is there tests the model once.
+
+    The loop asks it as it asks a strategy.
+    """
+
+    def __init__(self, tasks: Sequence[Task], take: Callable[[Update], None]) -> None:
+        """`take` gets what the workers answer to these tasks."""
+        self._tasks = tasks
+        self._take = take
+        self._waiting: set[int] = set()
+
+    def start(self, away: Container[int]) -> Reaction:
+        tasks = tuple(task for task in self._tasks if task.worker not in away)
+        self._waiting = {task.worker for task in tasks}
+        return Reaction(tasks)
+
+    def receive(self, arrival: Arrival) -> Reaction:
+        self._take(arrival.update)
+        self._waiting.discard(arrival.update.worker)
+        return Reaction(dropped=True)  # nothing was trained
+
+    def lost(self, worker: int) -> Reaction:
+        self._waiting.discard(worker)
+        return Reaction()
+
+    def joined(self, worker: int) -> Reaction:
+        return Reaction()
+
+    def expired(self) -> Reaction:
+        return Reaction()
+
+    @property
+    def finished(self) -> bool:
+        return not self._waiting

@@ -6,9 +6,10 @@ The server tests on its test set, or the workers test on samples that they hold 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from adaptcl.config.config import Config
+from adaptcl.engines.loop import LastTest
 from adaptcl.errors import SettingError
 from adaptcl.runs.variants import Averaging, Variants
 from adaptcl.runs.workload import Workload
@@ -18,9 +19,6 @@ from adaptcl.training import Task, Update
 from adaptcl.training.objectives.evaluation import FreshStatistics, Judge, Score, merged_score
 from adaptcl.training.task import WorkerTest
 from adaptcl.units import State
-
-_AFTER_ALL_ROUNDS = 2**31
-"""The round of the last test; without a barrier a worker may have more rounds than the run."""
 
 
 class TestSetEvaluator:
@@ -110,14 +108,17 @@ class WorkerEvaluator:
     def delivered(self, strategy: Strategy) -> State:
         return self._averaging.model or strategy.model()
 
-    def tasks(self, strategy: Strategy) -> Sequence[Task]:
+    def last_test(self, strategy: Strategy) -> LastTest:
+        """Has all workers test the model that the run delivers."""
         state, everything = self.delivered(strategy), self._units.everything()
-        return [
-            Task(worker, _AFTER_ALL_ROUNDS, state, everything, self._recipe, only_tests=True)
+        after_all = strategy.rounds + 1
+        tasks = [
+            Task(worker, after_all, state, everything, self._recipe, only_tests=True)
             for worker in range(self._job.workers)
         ]
+        return LastTest(tasks, self._take)
 
-    def take(self, update: Update) -> None:
+    def _take(self, update: Update) -> None:
         if update.test is not None:
             self._last[update.worker] = update.test
 

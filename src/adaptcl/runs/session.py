@@ -150,7 +150,7 @@ def run_session(
         tell(_started(session, len(records)))
         for sentence in session.warnings:
             tell(Warned(sentence))
-        last_test = evaluator if isinstance(evaluator, WorkerEvaluator) else None
+        last_test = evaluator.last_test if isinstance(evaluator, WorkerEvaluator) else None
         transport = session.connect()
         loop = Loop(strategy, transport, job.workers, evaluator, [tell], stop_rule, last_test)
         try:
