@@ -89,8 +89,7 @@ class Transport(Protocol):
         ...
 
     def deliver(self, task: Task) -> Timing | None:
-        """Send a task; gives how long it will take, as far as that is known beforehand: where only
-        the training is not known, that is infinite.
+        """Send a task; gives its timing. An unknown training time is `inf`; None on a real clock.
 
         After a resume this is a task that was under way, given out again.
         """

@@ -1,8 +1,8 @@
 """Strategies with a barrier: send tasks to all workers, wait for the answers, merge, next round.
 
-FedAVG is `Synchronous` and nothing more. AdaptCL, HeteroFL, FedRolex and custom strategies override
-its hooks: which sub-model a worker gets, what becomes of the merged model, what is learned from a
-round. They read its views and never its protected members.
+FedAVG is `Synchronous` and nothing more. AdaptCL, HeteroFL, FedRolex, FLuID and custom strategies
+override its hooks: which sub-model a worker gets, what becomes of the merged model, what is learned
+from a round. They read its views and never its protected members.
 
 A round closes with the last answer, or at a deadline with those who have answered
 (docs/environments.md). "All workers" may be a few that are drawn for each round (McMahan et al.,
