@@ -15,7 +15,7 @@ from torch import Tensor
 
 from adaptcl import storage as snapshot
 from adaptcl.errors import RunFolderError, SettingError
-from adaptcl.storage import written_whole
+from adaptcl.storage import Remembered, written_whole
 
 TYPES = (torch.float32, torch.float64, torch.int64, torch.bool, torch.bfloat16, torch.uint8)
 TENSORS = st.builds(
@@ -218,3 +218,42 @@ def test_an_error_leaves_the_old_file_and_nothing_else(
         write_half()
     assert path.read_bytes() == b"old"
     assert list(tmp_path.iterdir()) == [path]
+
+
+# Objects that are remembered ---------------------------------------------------------------------
+
+
+class Part(Remembered):
+    remembered = ("found",)
+
+    def __init__(self) -> None:
+        self.found: set[int] = set()
+
+
+class Whole(Remembered):
+    remembered = ("_number", "by_worker", "by_name", "times", "part", "_nobody")
+
+    def __init__(self) -> None:
+        self._number = 1
+        self.by_worker: dict[int, float] = {}
+        self.by_name: dict[str, Tensor] = {}
+        self.times: list[list[float]] = [[], []]
+        self.part = Part()
+        self._nobody: Part | None = None
+        self.forgotten = 1
+
+
+def test_what_is_remembered_comes_back_as_it_was_when_it_was_saved(tmp_path: Path) -> None:
+    one, other = Whole(), Whole()
+    one._number, one.by_worker, one.by_name = 2, {3: 0.5}, {"a": torch.ones(2)}
+    one.times[1].append(7.0)
+    one.part.found.update((5, 4))
+    one.forgotten = 2
+    tree = one.snapshot()
+    one.times[1].append(8.0)
+    one.part.found.clear()
+    snapshot.save(tmp_path / "tree", tree)
+    other.restore(snapshot.load(tmp_path / "tree"))
+    assert (other._number, other.by_worker, other.times) == (2, {3: 0.5}, [[], [7.0]])
+    assert torch.equal(other.by_name["a"], torch.ones(2))
+    assert (other.part.found, other._nobody, other.forgotten) == ({4, 5}, None, 1)

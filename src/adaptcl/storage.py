@@ -16,7 +16,7 @@ import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, ClassVar
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -55,6 +55,42 @@ def _replacing(path: Path) -> Iterator[Path]:
 
 
 Tree = Any  # None, bool, int, float, str, Tensor, and lists and string-keyed dictionaries of these
+
+
+class Remembered:
+    """An object of which a checkpoint holds the attributes named in `remembered`.
+
+    They may be what a tree is made of, sets, dictionaries with any plain keys, and objects that
+    have `snapshot` and `restore` themselves. A restored attribute is of the type it had before.
+    """
+
+    remembered: ClassVar[tuple[str, ...]] = ()
+
+    def snapshot(self) -> Tree:
+        """All that `restore` needs. It does not change when the object does."""
+        return {name: _copied(getattr(self, name)) for name in self.remembered}
+
+    def restore(self, tree: Tree) -> None:
+        for name in self.remembered:
+            now, saved = getattr(self, name), tree[name]
+            if hasattr(now, "restore"):
+                now.restore(saved)
+            else:
+                setattr(self, name, type(now)(saved) if isinstance(now, set | dict) else saved)
+
+
+def _copied(value: Any) -> Tree:
+    """A tree of this value, with a separate copy of all that may change in place."""
+    if hasattr(value, "snapshot"):
+        return value.snapshot()
+    if isinstance(value, dict) and all(isinstance(key, str) for key in value):
+        return {key: _copied(each) for key, each in value.items()}
+    if isinstance(value, dict):
+        return [[key, _copied(each)] for key, each in value.items()]
+    if isinstance(value, set):
+        return sorted(value)
+    return [_copied(each) for each in value] if isinstance(value, list | tuple) else value
+
 
 _TENSOR = "__tensor__"
 _ACCELERATOR = "accelerator"  # marks a tensor that lay on a GPU or the like

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from adaptcl.records import WorkerRecord
-from adaptcl.storage import Tree
+from adaptcl.storage import Remembered, Tree
 from adaptcl.strategies.strategy import (
     Closed,
     Job,
@@ -39,12 +39,15 @@ class AsynchronousSettings:
     """Settings of every strategy without a barrier: none."""
 
 
-class Asynchronous(ABC):
+class Asynchronous(Remembered, ABC):
     """A strategy without a barrier, in which every worker trains the whole model."""
 
     summary: ClassVar[str]
     Settings: ClassVar[type] = AsynchronousSettings
     unused: ClassVar[tuple[str, ...]] = ("beta",)  # shared settings that have no effect on it
+    remembered: ClassVar[tuple[str, ...]] = (
+        *("state", "merges", "done", "_present", "_pulled", "_first_lambdas"),
+    )
     carries_fractions: ClassVar[bool] = False
     """Whether workers carry fractions of a step over to their next round."""
 
@@ -79,7 +82,7 @@ class Asynchronous(ABC):
         """Whether a free worker gets its next task now."""
         return True
 
-    def returned(self, worker: int) -> None:  # noqa: B027
+    def returned(self, worker: int) -> None:
         """Called when a worker that was away joins again, before it gets a task."""
 
     # Views: what a subclass may ask ------------------------------------------------------------
@@ -147,24 +150,12 @@ class Asynchronous(ABC):
 
     def snapshot(self) -> Tree:
         # Taken when a round has just closed, so no merge waits to be recorded.
-        return {
-            "state": self.state,
-            "merges": self.merges,
-            "done": list(self.done),
-            "present": list(self._present),
-            "pulled": list(self._pulled),
-            "first_lasso": self._first_lambdas.snapshot(),
-            "tasks": [task_to_tree(t, with_state=True) for t in self._tasks.values()],
-        }
+        tasks = [task_to_tree(task, with_state=True) for task in self._tasks.values()]
+        return {**super().snapshot(), "tasks": tasks}
 
     def restore(self, tree: Tree) -> None:
-        self.state = tree["state"]
-        self.merges = tree["merges"]
-        self.done = list(tree["done"])
-        self._present = list(tree["present"])
+        super().restore(tree)
         self._missing = self._absent()
-        self._pulled = list(tree["pulled"])
-        self._first_lambdas.restore(tree["first_lasso"])
         for each in tree["tasks"]:
             task = task_from_tree(each, self.job.recipe, lambda _: self.state)
             self._tasks[task.worker] = task

@@ -31,7 +31,6 @@ import torch
 
 from adaptcl.errors import SettingError
 from adaptcl.settings import setting
-from adaptcl.storage import Tree
 from adaptcl.strategies.asynchronous import (
     Asynchronous,
     AsynchronousSettings,
@@ -71,6 +70,7 @@ class DCASGD(Asynchronous):
     summary = "whole model for everybody, sparse training; corrects stale gradients as they come"
     Settings: ClassVar[type[DCASGDSettings]] = DCASGDSettings
     settings: DCASGDSettings
+    remembered: ClassVar[tuple[str, ...]] = (*Asynchronous.remembered, "_mean_square")
     carries_fractions: ClassVar[bool] = True
 
     def __init__(self, job: Job, settings: DCASGDSettings) -> None:
@@ -110,10 +110,3 @@ class DCASGD(Asynchronous):
             state[name] = torch.sub(self.state[name], step, alpha=server_step)
             self._mean_square[name] = mean_square
         self.state = state
-
-    def snapshot(self) -> Tree:
-        return {**super().snapshot(), "mean_square": dict(self._mean_square)}
-
-    def restore(self, tree: Tree) -> None:
-        super().restore(tree)
-        self._mean_square = dict(tree["mean_square"])

@@ -21,7 +21,6 @@ from typing import ClassVar
 
 from adaptcl.errors import SettingError
 from adaptcl.settings import setting
-from adaptcl.storage import Tree
 from adaptcl.strategies.asynchronous import Asynchronous, AsynchronousSettings, add_change
 from adaptcl.strategies.strategy import Job
 from adaptcl.training import Task, Update
@@ -48,6 +47,7 @@ class FedBuff(Asynchronous):
     Settings: ClassVar[type[FedBuffSettings]] = FedBuffSettings
     settings: FedBuffSettings
     unused: ClassVar[tuple[str, ...]] = (*Asynchronous.unused, "strength")
+    remembered: ClassVar[tuple[str, ...]] = (*Asynchronous.remembered, "_next")
 
     def __init__(self, job: Job, settings: FedBuffSettings) -> None:
         super().__init__(job.without_lasso(), settings)
@@ -71,10 +71,3 @@ class FedBuff(Asynchronous):
         self._next = add_change(self._next, update.state, task.state, weight)
         if (self.merges + 1) % size == 0:
             self.state = self._next
-
-    def snapshot(self) -> Tree:
-        return {**super().snapshot(), "next": self._next}
-
-    def restore(self, tree: Tree) -> None:
-        super().restore(tree)
-        self._next = tree["next"]

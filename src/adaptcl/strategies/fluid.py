@@ -31,7 +31,6 @@ from torch import Tensor
 
 from adaptcl.records import WorkerRecord
 from adaptcl.settings import setting
-from adaptcl.storage import Tree
 from adaptcl.strategies.strategy import Job
 from adaptcl.strategies.synchronous import SubModelPlan, Synchronous
 from adaptcl.strategies.widths import MatchedWidths, WidthSettings, count_of
@@ -60,6 +59,7 @@ class FLuID(Synchronous):
     summary = "smaller sub-models for the slowest workers, without units that others hardly change"
     Settings: ClassVar[type[FLuIDSettings]] = FLuIDSettings
     unused: ClassVar[tuple[str, ...]] = (*Synchronous.unused, "strength")
+    remembered: ClassVar[tuple[str, ...]] = (*Synchronous.remembered, "_matched", "_thresholds")
 
     def __init__(self, job: Job, settings: FLuIDSettings) -> None:
         super().__init__(job.without_lasso(), settings)
@@ -86,15 +86,6 @@ class FLuID(Synchronous):
             self._changes.clear()
         self._matched.learn(records, self._ahead)
         return self.warn_nothing_to_cut()
-
-    def snapshot(self) -> Tree:
-        widths, thresholds = self._matched.snapshot(), self._thresholds
-        return {**super().snapshot(), "widths": widths, "change": thresholds}
-
-    def restore(self, tree: Tree) -> None:
-        super().restore(tree)
-        self._matched.restore(tree["widths"])
-        self._thresholds = tree["change"].cpu()
 
 
 def relative_changes(units: UnitMap, task: Task, arrival: Arrival) -> Tensor:

@@ -32,7 +32,6 @@ from typing import ClassVar
 from adaptcl.errors import SettingError
 from adaptcl.records import WorkerRecord
 from adaptcl.settings import Unless, refuse_other_count, setting
-from adaptcl.storage import Tree
 from adaptcl.strategies.strategy import Job
 from adaptcl.strategies.synchronous import SubModelPlan, Synchronous
 from adaptcl.strategies.widths import MatchedWidths, WidthSettings, window
@@ -69,14 +68,19 @@ class HeteroFL(Synchronous):
     summary = "a sub-model of fixed width for each worker, always the same units"
     Settings: ClassVar[type[HeteroFLSettings]] = HeteroFLSettings
     unused: ClassVar[tuple[str, ...]] = (*Synchronous.unused, "strength")
+    remembered: ClassVar[tuple[str, ...]] = (*Synchronous.remembered, "_matched")
 
     def __init__(self, job: Job, settings: HeteroFLSettings) -> None:
         super().__init__(job.without_lasso(), settings)
         self._matched = MatchedWidths(job) if settings.worker_widths == MATCHED else None
-        self._widths = self._matched.widths if self._matched else deal_widths(settings, job.workers)
+        self._dealt = () if self._matched else deal_widths(settings, job.workers)
         # A worker that is never drawn keeps this sub-model.
         by_width = {width: window(job.units, width, first=0) for width in set(self._widths)}
         self.kept = [by_width[width] for width in self._widths]
+
+    @property
+    def _widths(self) -> Sequence[float]:
+        return self._matched.widths if self._matched else self._dealt
 
     def plan(self, worker: int) -> SubModelPlan:
         return SubModelPlan(window(self.units, self._widths[worker], first=0))
@@ -85,15 +89,6 @@ class HeteroFL(Synchronous):
         if self._matched:
             self._matched.learn(records, ahead=0)
         return self.warn_nothing_to_cut()
-
-    def snapshot(self) -> Tree:
-        widths = self._matched.snapshot() if self._matched else None
-        return {**super().snapshot(), "widths": widths}
-
-    def restore(self, tree: Tree) -> None:
-        super().restore(tree)
-        if self._matched:
-            self._matched.restore(tree["widths"])
 
 
 class FedRolex(HeteroFL):

@@ -24,7 +24,7 @@ from adaptcl.pruning.similarity import mean_similarity
 from adaptcl.records import WorkerRecord
 from adaptcl.seeds import generator
 from adaptcl.settings import Beside, setting
-from adaptcl.storage import Tree
+from adaptcl.storage import Remembered, Tree
 from adaptcl.strategies.aggregation import Aggregation, AggregationSettings, zero_lost_units
 from adaptcl.strategies.strategy import (
     Closed,
@@ -79,12 +79,15 @@ class SubModelPlan:
         return 0.0 - self.growth if self.pruning is None else self.pruning.rate
 
 
-class Synchronous:
+class Synchronous(Remembered):
     """A strategy with a barrier. Subclasses override the hooks and read the views below them."""
 
     summary: ClassVar[str]
     Settings: ClassVar[type[SynchronousSettings]] = SynchronousSettings
     unused: ClassVar[tuple[str, ...]] = ("beta",)  # shared settings that have no effect on it
+    remembered: ClassVar[tuple[str, ...]] = (
+        *("round", "state", "_present", "_asked", "_drawn", "_slowest", "_first_lambdas"),
+    )
 
     def __init__(self, job: Job, settings: SynchronousSettings) -> None:
         if settings.participants > job.workers:
@@ -236,29 +239,14 @@ class Synchronous:
         return list(self._tasks.values())
 
     def snapshot(self) -> Tree:
-        # Taken between two rounds, when the sum is empty.
-        return {
-            "round": self.round,
-            "state": self.state,
-            "kept": torch.stack(self.kept),
-            "present": list(self._present),
-            "drawn": sorted(self._drawn),
-            "rates": list(self._asked),
-            "slowest": self._slowest,
-            "first_lasso": self._first_lambdas.snapshot(),
-            # The tensors of a task of this round can be cut from the global model again.
-            "tasks": [task_to_tree(t, t.round < self.round) for t in self._tasks.values()],
-        }
+        # Taken between two rounds, when the sum is empty. The tensors of a task of this round can
+        # be cut from the global model again.
+        tasks = [task_to_tree(t, t.round < self.round) for t in self._tasks.values()]
+        return {**super().snapshot(), "kept": torch.stack(self.kept), "tasks": tasks}
 
     def restore(self, tree: Tree) -> None:
-        self.round = tree["round"]
-        self.state = tree["state"]
+        super().restore(tree)
         self.kept = list(tree["kept"])
-        self._drawn = set(tree["drawn"])
-        self._present = tree["present"]
-        self._asked = tree["rates"]
-        self._slowest = tree["slowest"]
-        self._first_lambdas.restore(tree["first_lasso"])
         for each in tree["tasks"]:
             task = task_from_tree(each, self.job.recipe, self._cut)
             self._tasks[task.worker] = task

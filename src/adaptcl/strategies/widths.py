@@ -8,12 +8,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 
 from adaptcl.records import WorkerRecord
 from adaptcl.settings import Unless, redeclared, setting
-from adaptcl.storage import Tree
+from adaptcl.storage import Remembered
 from adaptcl.strategies.strategy import Job
 from adaptcl.strategies.synchronous import SynchronousSettings
 from adaptcl.units import Kept, UnitMap, retention
@@ -54,13 +55,15 @@ def window(units: UnitMap, width: float, first: int) -> Kept:
     return kept
 
 
-class MatchedWidths:
+class MatchedWidths(Remembered):
     """Widths with which slow workers take as long as a faster one, from measured update times.
 
     Everybody begins with the whole model, which shows how long that takes (T). The first narrower
     task shows which share of the time does not shrink, the overhead o. From then on a sub-model
     with retention γ is expected to take T·(o + (1 − o)·γ).
     """
+
+    remembered: ClassVar[tuple[str, ...]] = ("widths", "_whole", "_overhead")
 
     def __init__(self, job: Job) -> None:
         self.widths = [1.0] * job.workers
@@ -108,15 +111,3 @@ class MatchedWidths:
             fits = retention(self._units, window(self._units, middle, first=0)) <= wanted
             narrow, wide = (middle, wide) if fits else (narrow, middle)
         return narrow
-
-    def snapshot(self) -> Tree:
-        return {
-            "widths": list(self.widths),
-            "whole": list(self._whole),
-            "fixed": list(self._overhead),
-        }
-
-    def restore(self, tree: Tree) -> None:
-        self.widths[:] = tree["widths"]
-        self._whole = list(tree["whole"])
-        self._overhead = list(tree["fixed"])

@@ -169,7 +169,7 @@ def test_as_printed_conditions_that_change_are_not_forgotten(
 ) -> None:
     times = changing((60, 40, 20), (80, 40, 20), at=21)
     run = engine(times, literal_algorithm_2=True).until(26)
-    assert len(run.strategy.snapshot()["histories"][0]) > 2
+    assert len(run.strategy.snapshot()["_speeds"]["points"][0]) > 2
 
 
 def test_nothing_grows_in_algorithm_2(engine: Engines, changing: Lines) -> None:

@@ -36,7 +36,6 @@ from adaptcl.pruning.budget import smallest_retention
 from adaptcl.pruning.cig_bnscalor import bn_importance
 from adaptcl.records import WorkerRecord
 from adaptcl.settings import redeclared, refuse_other_count, setting
-from adaptcl.storage import Tree
 from adaptcl.strategies.adaptcl.guards import GuardedRates, GuardSettings, guarded_pruned_rates
 from adaptcl.strategies.adaptcl.points import Point
 from adaptcl.strategies.adaptcl.pruned_rate import pruned_rates
@@ -103,6 +102,11 @@ class AdaptCL(Synchronous):
     Settings: ClassVar[type[AdaptCLSettings]] = AdaptCLSettings
     settings: AdaptCLSettings
     unused: ClassVar[tuple[str, ...]] = ()
+    remembered: ClassVar[tuple[str, ...]] = (
+        *Synchronous.remembered,
+        *("_importance", "_decisions", "_speeds", "_pending", "_stuck_at"),
+        *("_is_pruning_worth_it", "_warnings_once"),
+    )
 
     def __init__(self, job: Job, settings: AdaptCLSettings) -> None:
         # Where nobody becomes faster, a sub-model that is a little too fast stays as it is.
@@ -307,30 +311,6 @@ class AdaptCL(Synchronous):
         if self._order.computed == "once":
             self._importance = importance
         return importance
-
-    # Checkpoints -------------------------------------------------------------------------------
-
-    def snapshot(self) -> Tree:
-        return {
-            **super().snapshot(),
-            "importance": self._importance,
-            "decisions": self._decisions,
-            **self._speeds.snapshot(),
-            "pending": [[worker, rate] for worker, rate in self._pending.items()],
-            "floors": [[worker, retention] for worker, retention in self._stuck_at.items()],
-            "is_pruning_worth_it": self._is_pruning_worth_it,
-            **self._warnings_once.snapshot(),
-        }
-
-    def restore(self, tree: Tree) -> None:
-        super().restore(tree)
-        self._importance = tree["importance"]
-        self._decisions = tree["decisions"]
-        self._speeds.restore(tree)
-        self._pending = dict(tree["pending"])
-        self._stuck_at = dict(tree["floors"])
-        self._is_pruning_worth_it = tree["is_pruning_worth_it"]
-        self._warnings_once.restore(tree)
 
 
 def _combine(first: float, second: float) -> float:

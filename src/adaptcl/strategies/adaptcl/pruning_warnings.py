@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import ClassVar
 
 from adaptcl.errors import name_workers
 from adaptcl.pruning.budget import smallest_retention
 from adaptcl.records import WorkerRecord
-from adaptcl.storage import Tree
+from adaptcl.storage import Remembered
 from adaptcl.strategies.adaptcl.guards import GuardedRates
 from adaptcl.units import UnitMap
 
@@ -42,8 +43,10 @@ def warn_never_prunes(first: int, rounds: int) -> tuple[str, ...]:
 # When the server has decided --------------------------------------------------------------------
 
 
-class WarningsOnce:
+class WarningsOnce(Remembered):
     """Warnings of what the server decides at every pruning interval, told only once."""
+
+    remembered: ClassVar[tuple[str, ...]] = ("_told_of_gain", "_told_of_size", "_told_of_slow")
 
     def __init__(self) -> None:
         self._told_of_gain = False
@@ -98,18 +101,6 @@ class WarningsOnce:
             f"{who} not pruned any further, and the others wait; the cause may be latency, or a "
             "processor that is not faster with fewer units.",
         )
-
-    def snapshot(self) -> dict[str, Tree]:
-        return {
-            "warned_of_floor": self._told_of_size,
-            "warned_of_gain": self._told_of_gain,
-            "warned_of_slow": sorted(self._told_of_slow),
-        }
-
-    def restore(self, tree: Tree) -> None:
-        self._told_of_size = tree["warned_of_floor"]
-        self._told_of_gain = tree["warned_of_gain"]
-        self._told_of_slow = set(tree["warned_of_slow"])
 
 
 def warn_cannot_get_smaller(smallest: float, unit_by_unit: float, workers: Sequence[int]) -> str:

@@ -14,8 +14,9 @@ import statistics
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import astuple, replace
 from itertools import pairwise
+from typing import ClassVar
 
-from adaptcl.storage import Tree
+from adaptcl.storage import Remembered, Tree
 from adaptcl.strategies.adaptcl.points import Point, by_time, differ, distinct_points, on_line
 
 _CHANGE_OF_CONDITIONS = 0.1
@@ -38,8 +39,10 @@ Remember = Callable[[Sequence[Point], Point], list[Point]]
 """(a worker's history, its newest point) → its new history."""
 
 
-class SpeedHistory:
+class SpeedHistory(Remembered):
     """The measured update times of all workers."""
+
+    remembered: ClassVar[tuple[str, ...]] = ("times", "_noise")
 
     def __init__(self, workers: int, time_noise: float, remember: Remember) -> None:
         self.times: list[list[float]] = [[] for _ in range(workers)]
@@ -66,17 +69,13 @@ class SpeedHistory:
                 point = Point(retention, statistics.fmean(times), self._noise.error(times), flops)
                 self.points[worker] = self._remember(self.points[worker], point)
 
-    def snapshot(self) -> dict[str, Tree]:
-        return {
-            "times": [list(times) for times in self.times],
-            "histories": [[list(astuple(point)) for point in h] for h in self.points],
-            "noise": self._noise.snapshot(),
-        }
+    def snapshot(self) -> Tree:
+        points = [[list(astuple(point)) for point in history] for history in self.points]
+        return {**super().snapshot(), "points": points}
 
     def restore(self, tree: Tree) -> None:
-        self.times = tree["times"]
-        self.points = [[Point(*point) for point in h] for h in tree["histories"]]
-        self._noise.restore(tree["noise"])
+        super().restore(tree)
+        self.points = [[Point(*point) for point in history] for history in tree["points"]]
 
 
 # Remembering and forgetting ---------------------------------------------------------------------
@@ -130,7 +129,7 @@ def _contradicts(point: Point, allowed: Sequence[Point]) -> bool:
 # Noise ------------------------------------------------------------------------------------------
 
 
-class TimeNoise:
+class TimeNoise(Remembered):
     """How far a mean update time may be off by chance.
 
     The spread of a few times says little: of one time nothing, and of two it is small by chance so
@@ -139,6 +138,8 @@ class TimeNoise:
     then what repeated times have shown. An exact clock has no noise, so there a spread is a change
     of conditions of that worker.
     """
+
+    remembered: ClassVar[tuple[str, ...]] = ("_typical", "_steps")
 
     def __init__(self, assumed: float) -> None:
         """`assumed` is the relative spread of equal tasks' times; 0 for an exact clock."""
@@ -169,10 +170,3 @@ class TimeNoise:
                 (_TYPICAL_WEIGHT * typical**2 + squares) / (_TYPICAL_WEIGHT + count - 1)
             )
         return spread / math.sqrt(count)
-
-    def snapshot(self) -> Tree:
-        return {"typical": self._typical, "steps": list(self._steps)}
-
-    def restore(self, tree: Tree) -> None:
-        self._typical = tree["typical"]
-        self._steps = tree["steps"]
