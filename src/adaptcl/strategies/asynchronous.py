@@ -18,18 +18,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from adaptcl.records import WorkerRecord
-from adaptcl.storage import Remembered, Tree
-from adaptcl.strategies.strategy import (
-    Closed,
-    Job,
-    Reaction,
-    task_from_tree,
-    task_to_tree,
-    worker_record,
-)
+from adaptcl.storage import Tree
+from adaptcl.strategies.strategy import BaseStrategy, Closed, Job, Reaction
 from adaptcl.training import Arrival, Task, Update
-from adaptcl.training.lasso_lambda import FirstLambdas
 from adaptcl.units import Kept, State
 from adaptcl.units.unit_map import is_variance
 
@@ -39,35 +30,26 @@ class AsynchronousSettings:
     """Settings of every strategy without a barrier: none."""
 
 
-class Asynchronous(Remembered, ABC):
+class Asynchronous(BaseStrategy, ABC):
     """A strategy without a barrier, in which every worker trains the whole model."""
 
-    summary: ClassVar[str]
     Settings: ClassVar[type] = AsynchronousSettings
-    unused: ClassVar[tuple[str, ...]] = ("beta",)  # shared settings that have no effect on it
     remembered: ClassVar[tuple[str, ...]] = (
-        *("state", "merges", "done", "_present", "_pulled", "_first_lambdas"),
+        *(*BaseStrategy.remembered, "merges", "done", "_pulled"),
     )
     carries_fractions: ClassVar[bool] = False
     """Whether workers carry fractions of a step over to their next round."""
 
     def __init__(self, job: Job, settings: AsynchronousSettings) -> None:
-        self.job = job
-        self.settings = settings
-        self.state: State = job.state
-        """The global model. Open tasks share its tensors, so nobody may write into them."""
+        super().__init__(job, settings)
         self.merges = 0
         self.done = [0] * job.workers  # how many rounds each worker has finished
         self.slowest = 0
         """Rounds that the slowest present worker had finished when tasks were last given out."""
-        self._present = [True] * job.workers
-        self._tasks: dict[int, Task] = {}
         self._pulled = [0] * job.workers
         """How many merges there had been when each worker got its task."""
-        self._records: list[WorkerRecord] = []
         self._missing: set[int] = set()
         """Workers that were away, if only for a while, since the last round closed."""
-        self._first_lambdas = FirstLambdas()
 
     # Hooks: what a subclass decides ------------------------------------------------------------
 
@@ -82,14 +64,6 @@ class Asynchronous(Remembered, ABC):
         """Whether a free worker gets its next task now."""
         return True
 
-    def returned(self, worker: int) -> None:
-        """Called when a worker that was away joins again, before it gets a task."""
-
-    # Views: what a subclass may ask ------------------------------------------------------------
-
-    def is_present(self, worker: int) -> bool:
-        return self._present[worker]
-
     # The strategy ------------------------------------------------------------------------------
 
     def start(self) -> Reaction:
@@ -102,12 +76,11 @@ class Asynchronous(Remembered, ABC):
             self._first_lambdas.add(task.kept, update.lasso_lambda)
         before = self.state
         self.merge(update, task, self.merges - self._pulled[update.worker])
-        if unchanging := self.job.units.unchanging:
+        if unchanging := self.units.unchanging:
             self.state = {**self.state, **{name: before[name] for name in unchanging}}
         self.merges += 1
         self.done[update.worker] += 1
-        record = worker_record(self.job.units, arrival, 0.0, began_with_round=False)
-        self._records.append(record)
+        self._record(arrival, pruned_rate=0.0, began_with_round=False)
         return Reaction(self._release(), self._close_if_complete())
 
     def expired(self) -> Reaction:
@@ -126,10 +99,6 @@ class Asynchronous(Remembered, ABC):
         return Reaction(self._release())
 
     @property
-    def rounds(self) -> int:
-        return self.job.rounds
-
-    @property
     def finished(self) -> bool:
         """Whether every present worker has run all rounds.
 
@@ -143,22 +112,12 @@ class Asynchronous(Remembered, ABC):
         return self.state
 
     def sub_models(self) -> Sequence[Kept]:
-        return [self.job.units.everything()] * self.job.workers
-
-    def outstanding(self) -> Sequence[Task]:
-        return list(self._tasks.values())
-
-    def snapshot(self) -> Tree:
-        # Taken when a round has just closed, so no merge waits to be recorded.
-        tasks = [task_to_tree(task, with_state=True) for task in self._tasks.values()]
-        return {**super().snapshot(), "tasks": tasks}
+        return [self.units.everything()] * self.job.workers
 
     def restore(self, tree: Tree) -> None:
+        # Saved when a round has just closed, so no merge waits to be recorded.
         super().restore(tree)
         self._missing = self._absent()
-        for each in tree["tasks"]:
-            task = task_from_tree(each, self.job.recipe, lambda _: self.state)
-            self._tasks[task.worker] = task
 
     def _release(self) -> tuple[Task, ...]:
         """Tasks for all present workers that are free and may go on."""
@@ -174,7 +133,7 @@ class Asynchronous(Remembered, ABC):
         )
 
     def _task(self, worker: int) -> Task:
-        whole = self.job.units.everything()
+        whole = self.units.everything()
         task = Task(
             worker=worker,
             round=self.done[worker] + 1,

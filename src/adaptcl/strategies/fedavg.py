@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from adaptcl.strategies.strategy import Job
-from adaptcl.strategies.synchronous import Synchronous, SynchronousSettings
+from adaptcl.strategies.synchronous import Synchronous
 
 
 class FedAVGS(Synchronous):
@@ -26,6 +25,3 @@ class FedAVG(FedAVGS):
 
     summary = "whole model for everybody, plain training; waits for the slowest"
     unused: ClassVar[tuple[str, ...]] = (*FedAVGS.unused, "strength")
-
-    def __init__(self, job: Job, settings: SynchronousSettings) -> None:
-        super().__init__(job.without_lasso(), settings)

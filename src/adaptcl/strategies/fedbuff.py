@@ -50,7 +50,7 @@ class FedBuff(Asynchronous):
     remembered: ClassVar[tuple[str, ...]] = (*Asynchronous.remembered, "_next")
 
     def __init__(self, job: Job, settings: FedBuffSettings) -> None:
-        super().__init__(job.without_lasso(), settings)
+        super().__init__(job, settings)
         changes = job.workers * job.rounds
         if settings.buffer_size > changes:
             raise SettingError(

@@ -62,7 +62,7 @@ class FLuID(Synchronous):
     remembered: ClassVar[tuple[str, ...]] = (*Synchronous.remembered, "_matched", "_thresholds")
 
     def __init__(self, job: Job, settings: FLuIDSettings) -> None:
-        super().__init__(job.without_lasso(), settings)
+        super().__init__(job, settings)
         self._matched = MatchedWidths(job)
         self._ahead = job.workers - 1 - math.floor(settings.straggler_share * job.workers)
         """How many workers are faster than the slowest that is no straggler."""

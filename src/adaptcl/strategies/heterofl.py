@@ -71,7 +71,7 @@ class HeteroFL(Synchronous):
     remembered: ClassVar[tuple[str, ...]] = (*Synchronous.remembered, "_matched")
 
     def __init__(self, job: Job, settings: HeteroFLSettings) -> None:
-        super().__init__(job.without_lasso(), settings)
+        super().__init__(job, settings)
         self._matched = MatchedWidths(job) if settings.worker_widths == MATCHED else None
         self._dealt = () if self._matched else deal_widths(settings, job.workers)
         # A worker that is never drawn keeps this sub-model.

@@ -8,16 +8,18 @@ barrier is its choice: synchronous and asynchronous methods run on the same loop
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Any, ClassVar, Protocol
 
 from torch import Tensor
 
 from adaptcl.records import WorkerRecord
-from adaptcl.storage import Tree
+from adaptcl.storage import Remembered, Tree
 from adaptcl.training import Arrival, Pruning, Recipe, Task
+from adaptcl.training.lasso_lambda import FirstLambdas
 from adaptcl.units import Kept, State, UnitMap, retention
+from adaptcl.units.cut import CutOnDemand
 
 
 @dataclass(frozen=True)
@@ -115,56 +117,91 @@ class Strategy(Protocol):
         ...
 
 
-def worker_record(
-    units: UnitMap, arrival: Arrival, pruned_rate: float, *, began_with_round: bool
-) -> WorkerRecord:
-    """One worker's line in the record of a round."""
-    timing, update = arrival.timing, arrival.update
-    cost = update.pruning_cost
-    return WorkerRecord(
-        worker=update.worker,
-        send_s=timing.send,
-        train_s=timing.train,
-        receive_s=timing.receive,
-        update_time_s=timing.update_time,
-        retention=retention(units, update.kept),
-        pruned_rate=pruned_rate,
-        importance_lost=cost.importance_lost if cost else None,
-        loss_jump=cost.loss_after - cost.loss_before if cost else None,
-        bytes_sent=timing.bytes_sent,
-        bytes_received=timing.bytes_received,
-        train_loss=update.loss,
-        test=update.test,
-        begin_s=None if began_with_round else timing.begin,
-    )
+class BaseStrategy(Remembered):
+    """What methods with and without a barrier have in common: open tasks, records, checkpoints."""
+
+    summary: ClassVar[str]
+    unused: ClassVar[tuple[str, ...]] = ("beta",)  # shared settings that have no effect on it
+    remembered: ClassVar[tuple[str, ...]] = ("state", "_present", "_first_lambdas")
+
+    def __init__(self, job: Job, settings: Any) -> None:
+        # Some methods were published with plain training.
+        self.job = job.without_lasso() if "strength" in self.unused else job
+        self.units = job.units
+        self.settings = settings
+        self.state: State = job.state
+        """The global model. Open tasks share its tensors, so nobody may write into them."""
+        self._present = [True] * job.workers
+        self._tasks: dict[int, Task] = {}
+        self._records: list[WorkerRecord] = []
+        """Of the updates since the last round closed."""
+        self._first_lambdas = FirstLambdas()
+
+    def returned(self, worker: int) -> None:
+        """Called when a worker that was away joins again, before it gets a task."""
+
+    def is_present(self, worker: int) -> bool:
+        return self._present[worker]
+
+    @property
+    def rounds(self) -> int:
+        return self.job.rounds
+
+    def outstanding(self) -> Sequence[Task]:
+        return list(self._tasks.values())
+
+    def snapshot(self) -> Tree:
+        tasks = [_task_to_tree(task, self._can_be_cut(task)) for task in self._tasks.values()]
+        return {**super().snapshot(), "tasks": tasks}
+
+    def restore(self, tree: Tree) -> None:
+        super().restore(tree)
+        for each in tree["tasks"]:
+            state = self._cut(each["kept"]) if each["state"] is None else each["state"]
+            task = _task_from_tree(each, self.job.recipe, state)
+            self._tasks[task.worker] = task
+
+    def _record(self, arrival: Arrival, pruned_rate: float, *, began_with_round: bool) -> None:
+        """Note one worker's line in the record of a round."""
+        timing, update = arrival.timing, arrival.update
+        cost = update.pruning_cost
+        record = WorkerRecord(
+            worker=update.worker,
+            send_s=timing.send,
+            train_s=timing.train,
+            receive_s=timing.receive,
+            update_time_s=timing.update_time,
+            retention=retention(self.units, update.kept),
+            pruned_rate=pruned_rate,
+            importance_lost=cost.importance_lost if cost else None,
+            loss_jump=cost.loss_after - cost.loss_before if cost else None,
+            bytes_sent=timing.bytes_sent,
+            bytes_received=timing.bytes_received,
+            train_loss=update.loss,
+            test=update.test,
+            begin_s=None if began_with_round else timing.begin,
+        )
+        self._records.append(record)
+
+    def _can_be_cut(self, task: Task) -> bool:
+        """Whether the tensors of an open task can be cut from the global model again."""
+        return False
+
+    def _cut(self, kept: Kept) -> Mapping[str, Tensor]:
+        """The tensors of a sub-model."""
+        # Nobody writes into a task's tensors, so the whole model need not be copied.
+        return self.state if bool(kept.all()) else CutOnDemand(self.state, self.units, kept)
 
 
-def task_to_tree(task: Task, with_state: bool) -> Tree:
-    """An open task for a checkpoint, without its tensors where they can be cut again."""
-    return {
-        "worker": task.worker,
-        "round": task.round,
-        "kept": task.kept,
-        "lasso": task.lasso_lambda,
-        "is_sparse": task.is_sparse,
-        "carries_fractions": task.carries_fractions,
-        "pruning": None if task.pruning is None else dict(vars(task.pruning)),
-        "state": dict(task.state) if with_state else None,
-    }
+def _task_to_tree(task: Task, without_state: bool) -> Tree:
+    """An open task for a checkpoint; the recipe is the job's."""
+    state = None if without_state else dict(task.state)
+    pruning = None if task.pruning is None else dict(vars(task.pruning))
+    tree = {**vars(task), "state": state, "pruning": pruning}
+    del tree["recipe"]
+    return tree
 
 
-def task_from_tree(tree: Tree, recipe: Recipe, cut: Callable[[Kept], Mapping[str, Tensor]]) -> Task:
-    """The task as it was given out; `cut` makes the tensors that were left out."""
-    state = cut(tree["kept"]) if tree["state"] is None else tree["state"]
+def _task_from_tree(tree: Tree, recipe: Recipe, state: Mapping[str, Tensor]) -> Task:
     pruning = None if tree["pruning"] is None else Pruning(**tree["pruning"])
-    return Task(
-        worker=tree["worker"],
-        round=tree["round"],
-        state=state,
-        kept=tree["kept"],
-        recipe=recipe,
-        pruning=pruning,
-        lasso_lambda=tree["lasso"],
-        is_sparse=tree["is_sparse"],
-        carries_fractions=tree["carries_fractions"],
-    )
+    return Task(**{**tree, "recipe": recipe, "state": state, "pruning": pruning})

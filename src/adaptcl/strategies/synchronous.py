@@ -11,12 +11,11 @@ A round closes with the last answer, or at a deadline with those who have answer
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import torch
-from torch import Tensor
 
 from adaptcl.errors import SettingError
 from adaptcl.pruning.budget import achieved_rate
@@ -24,21 +23,12 @@ from adaptcl.pruning.similarity import mean_similarity
 from adaptcl.records import WorkerRecord
 from adaptcl.seeds import generator
 from adaptcl.settings import Beside, setting
-from adaptcl.storage import Remembered, Tree
+from adaptcl.storage import Tree
 from adaptcl.strategies.aggregation import Aggregation, AggregationSettings, zero_lost_units
-from adaptcl.strategies.strategy import (
-    Closed,
-    Job,
-    Reaction,
-    task_from_tree,
-    task_to_tree,
-    worker_record,
-)
+from adaptcl.strategies.strategy import BaseStrategy, Closed, Job, Reaction
 from adaptcl.training import Arrival, Pruning, Task
 from adaptcl.training.divergence import first_not_finite
-from adaptcl.training.lasso_lambda import FirstLambdas
 from adaptcl.units import Kept, State
-from adaptcl.units.cut import CutOnDemand
 
 
 @dataclass(frozen=True)
@@ -79,14 +69,12 @@ class SubModelPlan:
         return 0.0 - self.growth if self.pruning is None else self.pruning.rate
 
 
-class Synchronous(Remembered):
+class Synchronous(BaseStrategy):
     """A strategy with a barrier. Subclasses override the hooks and read the views below them."""
 
-    summary: ClassVar[str]
     Settings: ClassVar[type[SynchronousSettings]] = SynchronousSettings
-    unused: ClassVar[tuple[str, ...]] = ("beta",)  # shared settings that have no effect on it
     remembered: ClassVar[tuple[str, ...]] = (
-        *("round", "state", "_present", "_asked", "_drawn", "_slowest", "_first_lambdas"),
+        *(*BaseStrategy.remembered, "round", "_asked", "_drawn", "_slowest"),
     )
 
     def __init__(self, job: Job, settings: SynchronousSettings) -> None:
@@ -95,25 +83,17 @@ class Synchronous(Remembered):
                 f"participants is {settings.participants}, but there are only {job.workers} "
                 "workers; 0 asks all of them."
             )
-        self.job = job
-        self.units = job.units
-        self.settings = settings
-        self.state: State = job.state
-        """The global model. Open tasks share its tensors, so nobody may write into them."""
+        super().__init__(job, settings)
         self.kept: list[Kept] = [job.units.everything() for _ in range(job.workers)]
         """The kept units of each worker's sub-model."""
         self.round = 0  # the round that is running, from 1 on
         self._places = settings.participants or job.workers  # how many take part in a round
-        self._present = [True] * job.workers
-        self._tasks: dict[int, Task] = {}
         self._asked = [0.0] * job.workers  # the pruned rate that each worker's latest task asks for
-        self._records: list[WorkerRecord] = []
         self._drawn: set[int] = set()
         """The workers asked to take part in this round, by the draw or because they joined."""
         self._first_asked: set[int] = set()
         """Those of them that got their task when the round began."""
         self._sum = Aggregation(job.units, job.state, settings)
-        self._first_lambdas = FirstLambdas()
         self._slowest = 0.0
         self._overdue = False
 
@@ -142,16 +122,10 @@ class Synchronous(Remembered):
         """Called after a round is merged; returns warnings for the user."""
         return ()
 
-    def returned(self, worker: int) -> None:
-        """Called when a worker that was away joins again, before it gets a task."""
-
     def undone(self, worker: int, rate: float) -> None:
         """Called when a task that was to change a sub-model by `rate` will not be answered."""
 
     # Views: what a subclass may ask ------------------------------------------------------------
-
-    def is_present(self, worker: int) -> bool:
-        return self._present[worker]
 
     def is_busy(self, worker: int) -> bool:
         """Whether a worker has an open task. When a round has closed, only late workers have."""
@@ -192,7 +166,7 @@ class Synchronous(Remembered):
             self._first_lambdas.add(task.kept, update.lasso_lambda)
         self._sum.add(update.state, update.kept, update.samples)
         began = worker in self._first_asked and not is_late
-        self._records.append(worker_record(self.units, arrival, rate, began_with_round=began))
+        self._record(arrival, rate, began_with_round=began)
         return self._close() if self._overdue else self._close_if_complete()
 
     def expired(self) -> Reaction:
@@ -220,10 +194,6 @@ class Synchronous(Remembered):
         return Reaction() if answered else self._offer(worker)
 
     @property
-    def rounds(self) -> int:
-        return self.job.rounds
-
-    @property
     def finished(self) -> bool:
         return self.round > self.job.rounds
 
@@ -235,21 +205,13 @@ class Synchronous(Remembered):
     def sub_models(self) -> Sequence[Kept]:
         return self.kept
 
-    def outstanding(self) -> Sequence[Task]:
-        return list(self._tasks.values())
-
     def snapshot(self) -> Tree:
-        # Taken between two rounds, when the sum is empty. The tensors of a task of this round can
-        # be cut from the global model again.
-        tasks = [task_to_tree(t, t.round < self.round) for t in self._tasks.values()]
-        return {**super().snapshot(), "kept": torch.stack(self.kept), "tasks": tasks}
+        # Taken between two rounds, when the sum is empty.
+        return {**super().snapshot(), "kept": torch.stack(self.kept)}
 
     def restore(self, tree: Tree) -> None:
         super().restore(tree)
         self.kept = list(tree["kept"])
-        for each in tree["tasks"]:
-            task = task_from_tree(each, self.job.recipe, self._cut)
-            self._tasks[task.worker] = task
         self._first_asked = {t.worker for t in self._tasks.values() if t.round == self.round}
 
     # Giving out tasks --------------------------------------------------------------------------
@@ -298,9 +260,8 @@ class Synchronous(Remembered):
         self._drawn.add(worker)
         return task
 
-    def _cut(self, kept: Kept) -> Mapping[str, Tensor]:
-        # Nobody writes into a task's tensors, so the whole model need not be copied.
-        return self.state if bool(kept.all()) else CutOnDemand(self.state, self.units, kept)
+    def _can_be_cut(self, task: Task) -> bool:
+        return task.round == self.round
 
     # Closing a round ---------------------------------------------------------------------------
 

@@ -84,7 +84,8 @@ def test_nobody_is_pruned_to_a_time_that_a_stuck_worker_cannot_reach(
         max_pruned_rate=0.3, pruning=order, grow=True,
     ).until(40)  # fmt: skip
     slowest, middle, fastest = run.retentions()
-    assert (slowest, fastest) == (pytest.approx(0.385, abs=0.01), 1)
+    assert slowest == pytest.approx(0.385, abs=0.01)
+    assert fastest == 1
     # It is as fast as the slowest: with a unit less it would only wait.
     assert middle == pytest.approx(0.754, abs=0.01)
 
