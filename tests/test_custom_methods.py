@@ -118,7 +118,7 @@ class Reversed:
 
 class TooShort:
     summary = "of too few"
-    frozen = False
+    computed = "every-pruning"
 
     def importance(self, view):
         return torch.ones(view.units.count - 1)
@@ -138,10 +138,6 @@ class Anew(Reversed):
 
 class ByWorkers(Reversed):
     computed = "by-workers"
-
-
-class Frozen(Reversed):
-    frozen = True
 
 
 class NotFinite(TooShort):
@@ -236,7 +232,7 @@ def test_a_codec_or_order_that_is_none_is_refused_too(command: Command) -> None:
 @pytest.mark.parametrize(
     ("order", "computed"),
     [("Once", "once"), ("Anew", "every-pruning"), ("ByWorkers", "by-workers"),
-     ("Reversed", "by-workers"), ("Frozen", "once"), ("TooShort", "every-pruning")],
+     ("Reversed", "by-workers"), ("TooShort", "every-pruning")],
 )  # fmt: skip
 def test_an_order_says_who_computes_it(order: str, computed: str) -> None:
     name = f"mine:{order}"

@@ -1,46 +1,48 @@
 """Pruning: the orders in which units are cut, and how far a pruned rate cuts along them.
 
-A new order is one file and one line in `SERVER_ORDERS` or `WORKER_ORDERS`. A custom order needs
-neither: the user names it by `package.module:Class`.
+A new order is one file and one line in `ORDERS`. A custom order needs neither: the user names it by
+`package.module:Class`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from adaptcl.errors import SettingError
 from adaptcl.pruning.budget import fit, grow, importance_lost, prune
 from adaptcl.pruning.cig_bnscalor import BalancedBNscalor, CIGBNscalor
 from adaptcl.pruning.index_orders import Index, NoAdjacent, NoConstant, NoIdentical
-from adaptcl.pruning.order import ServerOrder, ServerView, WorkerOrder, WorkerView, custom_order
+from adaptcl.pruning.order import (
+    Order,
+    ServerOrder,
+    ServerView,
+    WorkerOrder,
+    WorkerView,
+    custom_order,
+)
 from adaptcl.pruning.similarity import mean_similarity
 from adaptcl.pruning.worker_orders import FPGM, L1, HRank, Taylor
 from adaptcl.settings import is_custom
 
-SERVER_ORDERS: dict[str, ServerOrder] = {
+ORDERS: dict[str, Order[Any]] = {
     "index": Index(),
     "no-adjacent": NoAdjacent(),
     "no-identical": NoIdentical(),
     "no-constant": NoConstant(),
     "cig-bnscalor": CIGBNscalor(),
     "balanced-bnscalor": BalancedBNscalor(),
-}
-WORKER_ORDERS: dict[str, WorkerOrder] = {
     "l1": L1(),
     "taylor": Taylor(),
     "fpgm": FPGM(),
     "hrank": HRank(),
 }
-ORDERS: dict[str, ServerOrder | WorkerOrder] = {**SERVER_ORDERS, **WORKER_ORDERS}
 
 
 def server_order(name: str) -> ServerOrder | None:
     """The order of that name, or None if workers compute it."""
-    if is_custom(name):
-        order = custom_order(name)
-        return None if order.computed == "by-workers" else order
-    _check_known(name)
-    return SERVER_ORDERS.get(name)
+    order = custom_order(name) if is_custom(name) else _known(name)
+    return None if order.computed == "by-workers" else order
 
 
 def worker_order(name: str, custom: Mapping[str, WorkerOrder] | None = None) -> WorkerOrder:
@@ -55,13 +57,14 @@ def worker_order(name: str, custom: Mapping[str, WorkerOrder] | None = None) -> 
         raise SettingError(
             f"The server prunes by {name!r:.200}, but a worker imports only what its owner names."
         )
-    _check_known(name)
-    if name not in WORKER_ORDERS:
+    order = _known(name)
+    if order.computed != "by-workers":
+        by_workers = [each for each, known in ORDERS.items() if known.computed == "by-workers"]
         raise SettingError(
             f"The pruning order {name!r} is computed by the server, so the task must carry it; "
-            f"workers compute {', '.join(WORKER_ORDERS)}."
+            f"workers compute {', '.join(by_workers)}."
         )
-    return WORKER_ORDERS[name]
+    return order
 
 
 def custom_worker_orders(name: object) -> dict[str, WorkerOrder]:
@@ -72,15 +75,14 @@ def custom_worker_orders(name: object) -> dict[str, WorkerOrder]:
     return {name: order} if order.computed == "by-workers" else {}
 
 
-def _check_known(name: str) -> None:
+def _known(name: str) -> Order[Any]:
     if name not in ORDERS:
         raise SettingError(f"There is no pruning order {name!r}; there are {', '.join(ORDERS)}.")
+    return ORDERS[name]
 
 
 __all__ = [
     "ORDERS",
-    "SERVER_ORDERS",
-    "WORKER_ORDERS",
     "ServerOrder",
     "ServerView",
     "WorkerOrder",

@@ -24,12 +24,16 @@ class Index:
     summary = "by position in the layer, highest index first (HeteroFL)"
     computed: Computed = "every-pruning"
 
+    def start(self, view: ServerView) -> float:
+        """Where in each layer the order begins, a share of it from 0 to below 1."""
+        return 0.0
+
     def importance(self, view: ServerView) -> Tensor:
-        return from_start(view.units, 0.0)
+        return from_start(view.units, self.start(view))
 
 
 def from_start(units: UnitMap, start: float) -> Tensor:
-    """Index order that begins at `start`, a share of each layer from 0 to below 1.
+    """Index order that begins at `start`.
 
     The unit at `start` has importance 1. With rising index, wrapping around at the end of the
     layer, it falls evenly to 1/n. So of every layer's n units, ⌈n·s⌉ are above 1 − s.
@@ -64,7 +68,7 @@ class NoAdjacent:
         return importance
 
 
-class NoConstant:
+class NoConstant(Index):
     """Index order from a new random start at each pruning, identical for all workers.
 
     It is Index without constancy. The paper finds that the global model converges, but to a lower
@@ -72,14 +76,13 @@ class NoConstant:
     """
 
     summary = "by index from a new start at each pruning, identical for all workers"
-    computed: Computed = "every-pruning"
 
-    def importance(self, view: ServerView) -> Tensor:
+    def start(self, view: ServerView) -> float:
         generator = seeds.generator(view.seed, "no-constant", view.pruning)
-        return from_start(view.units, float(torch.rand((), generator=generator)))
+        return float(torch.rand((), generator=generator))
 
 
-class NoIdentical:
+class NoIdentical(Index):
     """Index order from a random start that differs among workers, constant over time.
 
     It is Index without identity: workers keep different units. The paper finds that the global
@@ -87,8 +90,7 @@ class NoIdentical:
     """
 
     summary = "by index from a random start of each worker's own, constant"
-    computed: Computed = "every-pruning"
 
-    def importance(self, view: ServerView) -> Tensor:
+    def start(self, view: ServerView) -> float:
         generator = seeds.generator(view.seed, "no-identical", view.worker)
-        return from_start(view.units, float(torch.rand((), generator=generator)))
+        return float(torch.rand((), generator=generator))

@@ -113,8 +113,6 @@ class CustomOrder:
 
 
 def _computed(name: str, order: Any) -> Computed:
-    if not hasattr(order, "computed") and hasattr(order, "frozen"):  # the older way to say it
-        return "once" if order.frozen else "every-pruning"
     computed: Computed = getattr(order, "computed", "by-workers")
     if computed not in get_args(Computed):
         raise SettingError(
