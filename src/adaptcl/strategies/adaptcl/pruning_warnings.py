@@ -46,12 +46,10 @@ def warn_never_prunes(first: int, rounds: int) -> tuple[str, ...]:
 class WarningsOnce(Remembered):
     """Warnings of what the server decides at every pruning interval, told only once."""
 
-    remembered: ClassVar[tuple[str, ...]] = ("_told_of_gain", "_told_of_size", "_told_of_slow")
+    remembered: ClassVar[tuple[str, ...]] = ("_told",)
 
     def __init__(self) -> None:
-        self._told_of_gain = False
-        self._told_of_size = False
-        self._told_of_slow: set[int] = set()
+        self._told: set[str] = set()
 
     def little_gain(
         self, decided: GuardedRates, for_any_gain: GuardedRates, least_speed_up: float
@@ -63,9 +61,8 @@ class WarningsOnce(Remembered):
         would_prune, prunes = (
             max(each.rates.values(), default=0) > 0 for each in (for_any_gain, decided)
         )
-        if self._told_of_gain or prunes or not would_prune:
+        if prunes or not would_prune or not self._is_new("gain"):
             return ()
-        self._told_of_gain = True
         return (
             f"Nobody is pruned: rounds would become only {for_any_gain.speed_up:.2f} times as "
             "fast, which does not make up for what smaller models learn less; `least_speed_up` "
@@ -81,16 +78,14 @@ class WarningsOnce(Remembered):
         `accepted` on they are close enough to the smallest that there is.
         """
         stopped = [worker for worker, retention in enumerate(wanted) if retention < accepted]
-        if self._told_of_size or not stopped:
+        if not stopped or not self._is_new("size"):
             return ()
-        self._told_of_size = True
         smallest = smallest_retention(units, width_multiple)
         return (warn_cannot_get_smaller(smallest, smallest_retention(units), stopped),)
 
     def slow_at_any_size(self, slow: Sequence[int]) -> tuple[str, ...]:
         """Once for each worker, that pruning it further would not make it faster."""
-        new = [worker for worker in slow if worker not in self._told_of_slow]
-        self._told_of_slow.update(new)
+        new = [worker for worker in slow if self._is_new(f"slow {worker}")]
         if not new:
             return ()
         whose, who = (
@@ -101,6 +96,12 @@ class WarningsOnce(Remembered):
             f"{who} not pruned any further, and the others wait; the cause may be latency, or a "
             "processor that is not faster with fewer units.",
         )
+
+    def _is_new(self, warning: str) -> bool:
+        """Whether this has not been told yet; from now on it has."""
+        is_new = warning not in self._told
+        self._told.add(warning)
+        return is_new
 
 
 def warn_cannot_get_smaller(smallest: float, unit_by_unit: float, workers: Sequence[int]) -> str:
