@@ -50,7 +50,12 @@ _BEFORE = {"fading": 0.0, "target_time": "fastest", "least_speed_up": 1.0}
 """Settings that older results lack and that had another effect then than their default has."""
 _NO_CODEC_DOWN = {"codec_down": "plain"}
 """What older results lack: models were sent to workers as they are."""
-_REMOVED = {"adapt_strength": False}
+_REMOVED = {
+    "adapt_strength": False,
+    "staleness_weight": "polynomial",
+    "staleness_slope": 10.0,
+    "staleness_hinge": 4,
+}
 """Settings that no longer exist, at the value without effect; older results still name them."""
 
 

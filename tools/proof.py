@@ -69,8 +69,8 @@ SETTINGS = {
     "width-8": "--width-multiple 8 --fixed features.0 --alpha 4 --max-pruned-rate 0.3",
     "bandwidths": "--bandwidths 0.05,0.04,0.03,0.02,0.01 --speeds 1,1,2,2,0.5 --flops-share 0.5",
     "pruned-rates": "--pruned-rates 0.5,0.3,0.2,0.3,0.0;0.3,0.2,0.2,0.2,0.0",
-    "asynchronous": "--strategy fedasync-s,ssp-s,dc-asgd-a-s,fedbuff --staleness-weight hinge "
-    "--staleness-hinge 1 --staleness-slope 2 --staleness-threshold 0 --lambda-0 1 "
+    "asynchronous": "--strategy fedasync-s,ssp-s,dc-asgd-a-s,fedbuff --staleness-exponent 1 "
+    "--staleness-threshold 0 --lambda-0 1 "
     "--dc-learning-rate 0.02 --commit-epochs 1 --buffer-size 2 --server-learning-rate 0.5",
     "widths": "--strategy heterofl,fedrolex --worker-widths 0.25,0.25,0.5,0.5,1",
     "dgc": "--codec dgc --dgc-sparsity 0.95 --dgc-momentum 0.5 --dgc-warmup 2 --strategy fedavg-s",

@@ -5,49 +5,14 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 from adaptcl.strategies import Job
-from adaptcl.strategies.fedasync import FedAsync, FedAsyncSettings, staleness_weight
+from adaptcl.strategies.fedasync import FedAsync, FedAsyncSettings
 from adaptcl.training import Arrival
 
 Jobs = Callable[..., Job]
 Answers = Callable[..., Arrival]
 Timelines = Callable[..., Any]
-
-
-def hinge(slope: float, at: int) -> FedAsyncSettings:
-    return FedAsyncSettings(staleness_weight="hinge", staleness_slope=slope, staleness_hinge=at)
-
-
-def test_the_polynomial_weight_is_one_over_the_root_of_staleness_plus_one() -> None:
-    weights = [staleness_weight(t, FedAsyncSettings()) for t in (0, 3, 8)]
-    assert weights == pytest.approx([1, 1 / 2, 1 / 3])
-
-
-def test_the_hinge_weight_is_full_up_to_the_hinge_and_falls_from_there() -> None:
-    weights = [staleness_weight(t, hinge(slope=0.5, at=4)) for t in (0, 4, 5, 6, 10)]
-    assert weights == pytest.approx([1, 1, 1 / 1.5, 1 / 2, 1 / 4])
-
-
-def test_the_constant_weight_does_not_look_at_the_staleness() -> None:
-    constant = FedAsyncSettings(staleness_weight="constant")
-    assert {staleness_weight(t, constant) for t in range(100)} == {1.0}
-
-
-@given(
-    st.integers(0, 10_000),
-    st.sampled_from(["polynomial", "hinge", "constant"]),
-    st.floats(0, 10),
-    st.integers(0, 50),
-)
-def test_a_weight_is_a_share_and_never_grows_with_the_staleness(
-    staleness: int, kind: str, a: float, hinge_at: int
-) -> None:
-    settings = FedAsyncSettings(0.6, kind, a, a, hinge_at)
-    fresher, staler = (staleness_weight(t, settings) for t in (staleness, staleness + 1))
-    assert 0 < staler <= fresher <= 1
 
 
 def test_a_stale_model_is_mixed_in_with_less_weight_and_a_later_one_in_full_again(
@@ -72,3 +37,15 @@ def test_a_stale_model_is_mixed_in_with_less_weight_and_a_later_one_in_full_agai
 
     strategy.receive(answered(fresh, {"weight": torch.tensor([[1.0]])}))
     assert model() == pytest.approx(0.4 * expected + 0.6 * 1.0), "the base weight has not changed"
+
+
+@pytest.mark.parametrize(("exponent", "weight"), [(0.0, 0.6), (1.0, 0.2), (2.0, 0.6 / 9)])
+def test_the_exponent_says_how_fast_the_weight_falls_with_the_staleness(
+    one_weight: Jobs, answered: Answers, exponent: float, weight: float
+) -> None:
+    strategy = FedAsync(one_weight(3, 2, start=0.0), FedAsyncSettings(0.6, exponent))
+    first, second, third = strategy.start().tasks
+    for task in (second, third):
+        strategy.receive(answered(task, {"weight": torch.tensor([[0.0]])}))
+    strategy.receive(answered(first, {"weight": torch.tensor([[1.0]])}))
+    assert strategy.model()["weight"].item() == pytest.approx(weight)
