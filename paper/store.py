@@ -52,6 +52,7 @@ _NO_CODEC_DOWN = {"codec_down": "plain"}
 """What older results lack: models were sent to workers as they are."""
 _REMOVED = {
     "adapt_strength": False,
+    "bn_variance": "std",
     "staleness_weight": "polynomial",
     "staleness_slope": 10.0,
     "staleness_hinge": 4,

@@ -54,12 +54,6 @@ class AggregationSettings:
         at_most=1,
         condition=With("aggregation", "by-change"),
     )
-    bn_variance: str = setting(
-        "std",
-        "average running variances as standard deviations (std), which fits by-worker, or as "
-        "variances, as plain FedAVG does",
-        choices=("std", "variance"),
-    )
 
     @property
     def share_lost(self) -> float:
@@ -74,11 +68,7 @@ class Aggregation:
         self._units = units
         self._rule = settings.aggregation
         self._share_lost = settings.share_lost
-        self._as_std = (
-            units.variances & units.by_tensor.keys()
-            if settings.bn_variance == "std"
-            else frozenset[str]()
-        )
+        self._as_std = units.variances & units.by_tensor.keys()
         self._device = next((tensor.device for tensor in like.values()), torch.device("cpu"))
         floats = {
             name: tensor

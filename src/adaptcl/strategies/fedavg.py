@@ -1,8 +1,7 @@
 """FedAVG: all workers train the whole model and the server averages (McMahan et al., 2017).
 
 The published method does not treat batch norm. Here the standard deviations of units are averaged
-instead of their variances, as in all strategies with a barrier, so that results are comparable;
-`bn_variance="variance"` averages every tensor the same way.
+instead of their variances, as in all strategies with a barrier, so that results are comparable.
 """
 
 from __future__ import annotations
