@@ -37,7 +37,7 @@ from paper.result import FORMAT, ResultError, RunResult
 
 _ENVIRONMENT = tuple(field.name for field in dataclasses.fields(EnvironmentSettings))
 _FULL_BARRIER = ("fedavg", "fedavg-s")
-_STEADY_CLOCK = {"training_time": "profile", "jitter": 0.0, "trace": ""}
+_STEADY_CLOCK = {"jitter": 0.0, "trace": ""}
 """With these values a task takes the same time whenever it is done."""
 _STEADY = {**_STEADY_CLOCK, "samples_share": 0.0, "max_virtual_time": 0.0}
 """Only with these values is the time of a round known without running it."""
@@ -56,6 +56,7 @@ _REMOVED = {
     "staleness_weight": "polynomial",
     "staleness_slope": 10.0,
     "staleness_hinge": 4,
+    "training_time": "profile",
 }
 """Settings that no longer exist, at the value without effect; older results still name them."""
 

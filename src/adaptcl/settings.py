@@ -125,22 +125,6 @@ class Unless:
         return f"because {used} replaces it"
 
 
-@dataclass(frozen=True, init=False)
-class AllOf:
-    """Several conditions must hold."""
-
-    conditions: tuple[Condition, ...]
-
-    def __init__(self, *conditions: Condition) -> None:
-        object.__setattr__(self, "conditions", conditions)
-
-    def holds(self, settings: Mapping[str, Any]) -> bool:
-        return all(each.holds(settings) for each in self.conditions)
-
-    def refusal(self, settings: Mapping[str, Any]) -> str:
-        return next(e for e in self.conditions if not e.holds(settings)).refusal(settings)
-
-
 @dataclass(frozen=True)
 class Allowed:
     """The values a setting may take, beyond its type."""

@@ -151,12 +151,6 @@ def test_a_forecast_shows_the_times_of_runs_and_leaves_nothing_behind(command: C
     assert not Path("runs").exists()
 
 
-def test_measured_times_cannot_be_forecast(command: Command) -> None:
-    status, _, errors = command("forecast", *SMALL, "--training-time", "measured")
-    assert status == 2
-    assert "cannot be forecast" in errors
-
-
 def test_a_model_is_described_layer_by_layer(command: Command) -> None:
     status, output, errors = command("describe", *SMALL, "--fixed", "features.0")
     assert (status, errors) == (0, "")

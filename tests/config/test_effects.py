@@ -30,8 +30,6 @@ from adaptcl.strategies import STRATEGIES
         ("sigma", {"bandwidths": [1.0] * 10},
          "sigma has no effect because bandwidths replaces it."),
         ("flops_share", {"train_time": 0.0}, "flops_share has no effect without train_time."),
-        ("flops_share", {"train_time": 1.0, "training_time": "measured"},
-         "flops_share has no effect with training_time measured; it is for profile."),
         ("late_updates", {"late_updates": "drop"},
          "late_updates has no effect without deadline."),
         ("late_updates", {"strategy": "fedasync-s"},

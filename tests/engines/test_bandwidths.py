@@ -99,7 +99,7 @@ def test_links_are_dealt_in_turn_and_differ_by_direction(units: UnitMap, make: M
     environment = make(3, links=("4g", "3g"))
     assert environment.links == [LINKS["4g"], LINKS["3g"], LINKS["4g"]]
     task = Task(1, 1, {}, units.everything(), Recipe())
-    timing = environment.timing(task, task.kept, 0.0, 6 * MIB, 6 * MIB, 0.0)
+    timing = environment.timing(task, task.kept, 0.0, 6 * MIB, 6 * MIB)
     # 3G carries 6 megabits a second down and 1.3 up.
     assert timing.send == pytest.approx(8 * MIB / 1e6)
     assert timing.receive == pytest.approx(6 / 1.3 * 8 * MIB / 1e6)

@@ -45,9 +45,9 @@ def half(units: UnitMap) -> Kept:
 
 def took(
     environment: Environment, asked: Task, after: Kept, *, start: float = 0.0,
-    sent: int = MIB, received: int = MIB, seconds: float = 0.0,
+    sent: int = MIB, received: int = MIB,
 ) -> Timing:  # fmt: skip
-    return environment.timing(asked, after, start, sent, received, seconds)
+    return environment.timing(asked, after, start, sent, received)
 
 
 # Update time -----------------------------------------------------------------------------------
@@ -116,15 +116,6 @@ def test_a_workers_speed_divides_its_training_time_and_no_other(
     trains = [took(environment, task(units, worker=w), units.everything()) for w in (0, 1)]
     assert [timing.train for timing in trains] == [5.0, 20.0]
     assert [timing.send for timing in trains] == [1.0, 1.0]
-
-
-def test_measured_training_counts_the_seconds_it_really_took(
-    units: UnitMap, make_environment: MakeEnvironment
-) -> None:
-    environment = make_environment(training_time="measured", speeds=(1.0, 0.5), train_time=10.0)
-    assert environment.times_every_task
-    timing = took(environment, task(units, worker=1), units.everything(), seconds=3.0)
-    assert timing.train == 6.0
 
 
 @pytest.mark.parametrize("epochs", [0.5, 2.0, 8.0])
@@ -291,17 +282,8 @@ def test_no_update_arrives_before_the_earliest_time_told_beforehand(
     assert environment.shortest(asked, start, MIB).update_time <= timing.update_time
 
 
-def test_of_measured_training_only_the_sending_is_known_beforehand(
-    units: UnitMap, make_environment: MakeEnvironment
-) -> None:
-    environment = make_environment(training_time="measured")
-    shortest = environment.shortest(task(units), 12.0, MIB)
-    assert shortest.send == shortest.update_time > 0
-
-
 def test_the_default_link_is_the_papers(units: UnitMap) -> None:
     environment = Environment(EnvironmentSettings(train_time=24.1), units, 10, 2.0, 1)
-    assert not environment.times_every_task
     assert environment.links[-1].down == pytest.approx(5.0)
 
 
@@ -311,7 +293,7 @@ def test_the_default_link_is_the_papers(units: UnitMap) -> None:
 def train_times(environment: Environment, units: UnitMap, workers: int) -> list[float]:
     everything = units.everything()
     tasks = [Task(w, 1, {}, everything, build(Recipe, {"epochs": 2.0})) for w in range(workers)]
-    return [environment.timing(each, everything, 0.0, MIB, MIB, 0.0).train for each in tasks]
+    return [environment.timing(each, everything, 0.0, MIB, MIB).train for each in tasks]
 
 
 @pytest.mark.parametrize(
@@ -334,7 +316,6 @@ def test_a_share_of_the_time_grows_with_the_samples_relative_to_their_mean(
         ((20, 40), {}, False),
         ((), {}, False),
         ((20, 41), {"samples_share": 0.1}, False),
-        ((20, 41), {"training_time": "measured"}, False),
     ],
 )
 def test_parts_of_very_different_size_that_take_equally_long_are_remarked_upon(

@@ -351,14 +351,3 @@ def test_closing_does_not_hide_why_a_simulation_could_not_be_opened(
     transport = SimulatedTransport(untrained, make_environment(), 2, threads=1)
     with pytest.raises(KeyError, match="presence_seen"), closing(transport):
         list(transport.open({"now": 3.0}))
-
-
-# Training --------------------------------------------------------------------------------------
-
-
-def test_measured_training_times_are_those_of_this_machine(digits: Any) -> None:
-    result = trained(digits, "fedavg-s", training_time="measured", rounds=2, speeds=(1, 1, 0.01))
-    for record in result.rounds:
-        quick, _, slow = (w.train_s for w in record.workers)
-        assert 0 < quick < 5
-        assert slow > 5 * quick

@@ -241,7 +241,6 @@ def test_otherwise_the_environment_makes_another_run() -> None:
         {"strategy": "fedavg-s", "codec": "dgc"},
         {"strategy": "fedavg-s", "jitter": 0.1},
         {"strategy": "fedavg-s", "samples_share": 0.5},
-        {"strategy": "fedavg-s", "training_time": "measured"},
     ]
     for settings in every:
         assert not clock_is_free(values(**settings))

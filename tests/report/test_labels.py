@@ -238,7 +238,7 @@ def test_a_setting_has_a_text_unless_it_has_no_effect(
     assert setting_text(a_run(**settings), name) == text
 
 
-_PROFILED: dict[str, Any] = {"training_time": "profile", "train_time": 1.0}
+_PROFILED: dict[str, Any] = {"train_time": 1.0}
 
 
 def two_runs(one: dict[str, Any], other: dict[str, Any]) -> list[Run]:
@@ -266,15 +266,9 @@ def test_what_belongs_to_a_method_does_not() -> None:
         assert shared_differences(runs) == [name]
 
 
-def test_seeds_and_threads_make_another_job_only_where_training_is_timed(make_run: MakeRun) -> None:
+def test_seeds_and_threads_make_no_other_job() -> None:
     runs = two_runs({"seed": 1, "threads": 1}, {"seed": 2, "threads": 4})
     assert job_differences(runs) == []
-    measured = {"training_time": "measured"}
-    runs = [
-        make_run("c", settings={"threads": 1, **measured}),
-        make_run("d", settings={"threads": 4, **measured}),
-    ]
-    assert job_differences(runs) == ["threads"]
 
 
 def test_a_setting_that_an_older_folder_lacks_is_compared_among_the_others(

@@ -33,9 +33,6 @@ def describe_clock(
     `updates` are each worker's with the whole model; `profile_measured` says whether their training
     times follow from a measurement on this machine.
     """
-    links = _links(environment.links)
-    if environment.train_time == 0:
-        return f"training takes as long as it really does, {links}"
     fastest = min(updates, key=lambda each: each.update_time)
     slowest = max(updates, key=lambda each: each.update_time)
     took = _in_shares(fastest)
@@ -44,6 +41,7 @@ def describe_clock(
     source = " by a measurement on this machine" if profile_measured else ""
     trains = _span([each.train for each in updates], "s")
     shrinks = f"{environment.flops_share:.0%} of it in proportion to the sub-model's FLOPs"
+    links = _links(environment.links)
     return (
         f"training takes {trains}{source}, {shrinks}; {links}; an update of the whole model {took}"
     )
@@ -51,8 +49,6 @@ def describe_clock(
 
 def lopsided(updates: Sequence[Timing]) -> str | None:
     """A warning if the links decide everything on this clock, or nothing."""
-    if not any(each.train for each in updates):
-        return None  # it is known only when it has passed
     shares = [(each.send + each.receive) / each.update_time for each in updates]
     if min(shares) > _MOST:
         return (

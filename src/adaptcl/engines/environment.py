@@ -1,9 +1,8 @@
 """Bandwidth and compute speed of each worker over time, and the update times that follow.
 
-Training time comes from a profile (a fixed part plus a part in proportion to FLOPs), which makes
-runs reproducible, or from the measured wall time of the real training. The profile may itself be
-measured once before the run (`runs/training_profile.py`). When conditions change in the middle of a
-transfer or a training, it goes on at the new rate.
+Training time comes from a profile: a fixed part plus a part in proportion to FLOPs. So runs are
+reproducible. The profile may be measured once before the run (`runs/training_profile.py`). When
+conditions change in the middle of a transfer or a training, it goes on at the new rate.
 """
 
 from __future__ import annotations
@@ -19,15 +18,11 @@ from adaptcl.engines.bandwidths import DEVICES, LINKS, MIB, REFERENCE, Link, ban
 from adaptcl.engines.conditions import Conditions, read_conditions
 from adaptcl.errors import SettingError
 from adaptcl.seeds import generator
-from adaptcl.settings import AllOf, Beside, Unless, With, refuse_other_count, setting
+from adaptcl.settings import Beside, Unless, refuse_other_count, setting
 from adaptcl.training import Task, Timing
-from adaptcl.training.update_time import TYPICAL_NOISE
 from adaptcl.units import Kept, UnitMap, flops, size_bytes
 
 _UNEQUAL = 2.0  # the ratio of two workers' sample counts above which ignoring it is worth a warning
-
-
-_GIVEN_PROFILE = AllOf(With("training_time", "profile"), Beside("train_time"))
 
 
 @dataclass(frozen=True)
@@ -70,11 +65,6 @@ class EnvironmentSettings:
         above=0,
         condition=Unless("devices"),
     )
-    training_time: str = setting(
-        "profile",
-        "training times: computed from a profile, or measured on this machine in every task",
-        choices=("profile", "measured"),
-    )
     train_time: float = setting(
         0.0,
         "profile: seconds to train the whole model for profile_epochs (t_train); 0 measures the "
@@ -93,7 +83,7 @@ class EnvironmentSettings:
         "paper's GPU, 0.8 for a typical CPU",
         at_least=0,
         at_most=1,
-        condition=_GIVEN_PROFILE,
+        condition=Beside("train_time"),
     )
     samples_share: float = setting(
         0.0,
@@ -101,7 +91,7 @@ class EnvironmentSettings:
         "in the paper, 1 for an ordinary machine",
         at_least=0,
         at_most=1,
-        condition=_GIVEN_PROFILE,
+        condition=Beside("train_time"),
     )
     jitter: float = setting(
         0.0, "random variation of every time, as a share of it", at_least=0, below=1
@@ -109,21 +99,14 @@ class EnvironmentSettings:
     trace: str = setting("", "CSV file with bandwidth, speed and presence of workers over time")
 
     @property
-    def time_noise(self) -> float:
-        """The relative spread of equal tasks' times, as expected before the run."""
-        measured = self.training_time == "measured"
-        return max(self.jitter, TYPICAL_NOISE) if measured else self.jitter
-
-    @property
     def is_steady(self) -> bool:
         """Whether a task takes the same time whenever it is done."""
-        return self.time_noise == 0 and not self.trace
+        return self.jitter == 0 and not self.trace
 
     @property
     def asks_for_measurement(self) -> bool:
         """Whether the training profile is to be measured before the run."""
-        given = self.bandwidths or self.links or self.devices
-        return self.train_time == 0 and not (self.training_time == "measured" and given)
+        return self.train_time == 0
 
 
 class Environment:
@@ -157,15 +140,10 @@ class Environment:
             else Conditions.steady(workers)
         )
 
-    @property
-    def times_every_task(self) -> bool:
-        """Whether training is timed on this machine in every task."""
-        return self._settings.training_time == "measured"
-
     def ignores_samples(self) -> str | None:
         """A warning if workers have very unequal numbers of samples but equal training times."""
         least, most = min(self._relative_samples), max(self._relative_samples)
-        if self.times_every_task or self._settings.samples_share or most <= _UNEQUAL * least:
+        if self._settings.samples_share or most <= _UNEQUAL * least:
             return None
         return (
             f"One worker has {most / least:.1f} times the samples of another, yet training takes "
@@ -173,15 +151,7 @@ class Environment:
             "is near 1."
         )
 
-    def timing(
-        self,
-        task: Task,
-        after: Kept,
-        start: float,
-        sent: int,
-        received: int,
-        measured_seconds: float,
-    ) -> Timing:
+    def timing(self, task: Task, after: Kept, start: float, sent: int, received: int) -> Timing:
         """How long a task takes if it is sent at `start` and leaves the kept units `after`."""
         worker = task.worker
         jitter = self._jitter(task)
@@ -190,13 +160,10 @@ class Environment:
         arrived = self._finish(
             worker, start, sent, lambda t: down * self.conditions.at(worker, t).bandwidth
         )
-        seconds = (
-            measured_seconds if self.times_every_task else self._profiled(task, after) * jitter
-        )
         trained = self._finish(
             worker,
             arrived,
-            seconds,
+            self._profiled(task, after) * jitter,
             lambda t: self._speeds[worker] * self.conditions.at(worker, t).speed,
         )
         back = self._finish(
@@ -220,7 +187,7 @@ class Environment:
 
     def shortest(self, task: Task, start: float, sent: int) -> Timing:
         """The least that a task can take, known before the training."""
-        return self.timing(task, self._units.everything() & False, start, sent, 0, 0.0)
+        return self.timing(task, self._units.everything() & False, start, sent, 0)
 
     def _profiled(self, task: Task, after: Kept) -> float:
         """Training seconds by the profile: β of the epochs before the pruning, the rest after."""

@@ -8,7 +8,6 @@ simulation keeps for each worker is what the worker has to remember, nothing of 
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -42,7 +41,6 @@ class TaskOutcome:
 
     update: Update
     payload_bytes: int
-    seconds: float  # real seconds that training took
     memory: WorkerMemory
 
 
@@ -69,16 +67,14 @@ class LocalWorkers:
         sent = sent_task(task, units, codecs.down)
         said = model_size(task, units, codecs.down)
         _refuse_other_size(codecs.down, "this model", said, sent.size)
-        began = time.perf_counter()
         update, memory = self._workers[task.worker].carry_out(sent.read, memory)
-        seconds = time.perf_counter() - began
         refuse_diverged(update, units)
         payload, codec_memory = encode_update(update, sent.read, units, codecs.up, memory.codec)
         size = payload.nbytes
         if task.pruning is None:
             _refuse_other_size(codecs.up, "this update", self.update_bytes(task, task.kept), size)
         received = decode_update(payload, update, sent, units, codecs.up)
-        return TaskOutcome(received, size, seconds, WorkerMemory(memory.lasso_lambda, codec_memory))
+        return TaskOutcome(received, size, WorkerMemory(memory.lasso_lambda, codec_memory))
 
 
 def _refuse_other_size(codec: Codec, what: str, expected: int | None, size: int) -> None:
@@ -109,9 +105,10 @@ class SimulatedTransport:
         self._traffic = Traffic()
         self._workers = workers
         self._environment = environment
-        self._count = count
         self._cores = torch.get_num_threads()
-        self._trainings = ThreadExecutor(threads, self._cores_for_each())
+        # Sums come out differently with another number of cores inside one training, so it does not
+        # depend on how many trainings run side by side.
+        self._trainings = ThreadExecutor(threads, cores_for_each=max(1, self._cores // count))
         self._now = 0.0
         self._open: dict[int, _OpenTask] = {}
         self._memories = [WorkerMemory()] * count
@@ -155,10 +152,10 @@ class SimulatedTransport:
             sent += frozen_size(task, self._workers.units)
         self._open[task.worker] = _OpenTask(task, start, sent)
         known = None
-        if task.pruning is None and not self._environment.times_every_task:
+        if task.pruning is None:
             received = self._workers.update_bytes(task, task.kept)
             if received is not None:
-                known = self._environment.timing(task, task.kept, start, sent, received, 0.0)
+                known = self._environment.timing(task, task.kept, start, sent, received)
         shortest = known or self._environment.shortest(task, start, sent)
         self._trainings.add(
             task.worker,
@@ -228,13 +225,6 @@ class SimulatedTransport:
         self._resumed_starts = dict(tree["open"])
         self._frozen_holders.restore(tree["holdings"])
 
-    def _cores_for_each(self) -> int:
-        """Cores inside one training. Sums come out differently with another number of them, so it
-        does not depend on how many trainings run side by side."""
-        if self._environment.times_every_task:
-            return self._cores
-        return max(1, self._cores // self._count)
-
     def _receive(self, expected: ExpectedUpdate) -> Happening:
         worker = expected.worker
         trained = self._trainings.take(expected)
@@ -266,6 +256,6 @@ class SimulatedTransport:
         """
         answer = self._workers.carry_out(task, memory)
         timing = known or self._environment.timing(
-            task, answer.update.kept, start, sent, answer.payload_bytes, answer.seconds
+            task, answer.update.kept, start, sent, answer.payload_bytes
         )
         return Trained(Arrival(answer.update, timing), answer.memory)

@@ -3,8 +3,8 @@
 The order of updates follows the virtual clock and never depends on which thread is faster. Usually
 the time of an update's arrival is known before it is trained. Then trainings begin in the order of
 arrival, and only a few ahead of the clock: of a thousand workers, few updates are in memory. If the
-time depends on the training (a pruning, a measured time, a codec whose bytes depend on the values),
-all trainings that could arrive next are run before the next update is known.
+time depends on the training (a pruning, a codec whose bytes depend on the values), all trainings
+that could arrive next are run before the next update is known.
 """
 
 from __future__ import annotations

@@ -23,7 +23,6 @@ _METHOD = ("strategy", "codec", "codec_down", "fixed", "averaging")
 """Settings of the job's group that belong to the method."""
 _WORK = ("epochs", "batch_size")
 """The work of a round; a method may choose the recipe's other settings."""
-_MACHINE = ("device", "threads")  # what decides the training time where it is measured
 
 # These lists come from the declared settings: a new setting belongs to the job until it is named
 # above.
@@ -66,9 +65,8 @@ def differing(runs: Sequence[Run], names: Sequence[str]) -> list[str]:
 
 def job_differences(runs: Sequence[Run]) -> list[str]:
     """Settings of the clock and of the work that differ: what makes the runs different jobs."""
-    measured = any(run.config.get("training_time") == "measured" for run in runs)
     clocks = ["clock"] if len({run.clock for run in runs}) > 1 else []
-    return clocks + _recorded_differences(runs, [*_JOB, *_WORK, *(_MACHINE if measured else ())])
+    return clocks + _recorded_differences(runs, [*_JOB, *_WORK])
 
 
 def differing_conditions(runs: Sequence[Run]) -> list[str]:

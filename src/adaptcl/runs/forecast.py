@@ -57,7 +57,6 @@ class Forecast:
 
 def forecast_workload(config: Config, workload: Workload) -> Forecast:
     """Forecast the run of a configuration on a model and data; training is measured if it asks."""
-    _refuse_measured_times(config)
     profile = None
     if config.environment.asks_for_measurement:
         check_model_and_data(workload, config.recipe.batch_size)
@@ -77,13 +76,12 @@ def forecast(
     Units are pruned in the order of their index: the time of a sub-model depends on how many units
     it keeps, and hardly on which.
     """
-    _refuse_measured_times(config)
     with note_custom_code(config.named_methods):
         clock = clock_of(config, units, samples, profile_measured=profile_measured)
         settings, job = config.strategy, config.job
         if config.pruning:
             settings = dataclasses.replace(settings, pruning="index")
-        noise, is_steady = config.environment.time_noise, config.environment.is_steady
+        noise, is_steady = config.environment.jitter, config.environment.is_steady
         begun = job_of(config, units, {}, noise, is_steady=is_steady)
         strategy = strategy_class(job.strategy)(begun, settings)
         untrained = Untrained(units, samples, config.codecs)
@@ -131,7 +129,7 @@ class Untrained(LocalWorkers):
             assert pruning.importance is not None
             kept = pruning.units_left(self.units, kept, pruning.importance)
         update = Update(task.worker, task.round, {}, kept, self._samples[task.worker], loss=0.0)
-        return TaskOutcome(update, self.update_bytes(task, kept), 0.0, memory)
+        return TaskOutcome(update, self.update_bytes(task, kept), memory)
 
 
 class Untested:
@@ -143,15 +141,8 @@ class Untested:
 
 def _known(size: int | None) -> int:
     if size is None:
-        raise _refusal("how many bytes its codec sends depends on what is learned")
+        raise SettingError(
+            "This run cannot be forecast: how many bytes its codec sends depends on what is "
+            "learned."
+        )
     return size
-
-
-def _refuse_measured_times(config: Config) -> None:
-    if config.environment.training_time == "measured":
-        raise _refusal("training_time is 'measured', so times are known only when they have passed")
-
-
-def _refusal(reason: str) -> SettingError:
-    """The error for times that cannot be known without training."""
-    return SettingError(f"This run cannot be forecast: {reason}.")

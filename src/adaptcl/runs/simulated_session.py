@@ -56,7 +56,7 @@ def simulated_session(config: Config, workload: Workload) -> Session:
     """
     parts = workload.worker_samples
     with note_custom_code(config.named_methods):
-        noise, is_steady = config.environment.time_noise, config.environment.is_steady
+        noise, is_steady = config.environment.jitter, config.environment.is_steady
         strategy = checked_strategy(config, workload, noise, is_steady=is_steady)
         custom_orders = custom_worker_orders(config.pruning)
         profile = measured_profile(config, workload)
@@ -98,8 +98,7 @@ def _simulation(
         held_back=workload.held_back,
         test_every=job.evaluate_every,
     )
-    # Trainings that run side by side would slow each other down, and be measured so.
-    threads = 1 if environment.times_every_task else job.threads or _side_by_side(config, workload)
+    threads = job.threads or _side_by_side(config, workload)
     local = LocalWorkers(workers, workload.units, config.codecs)
     return SimulatedTransport(local, environment, job.workers, min(threads, job.workers))
 
