@@ -11,7 +11,7 @@ import torch
 
 from adaptcl.engines.loop import LastTest, Loop
 from adaptcl.engines.stop_rule import StopRule, time_limit
-from adaptcl.engines.transport import Arrived, Expired, Happening, Joined, Lost, Traffic
+from adaptcl.engines.transport import Arrived, Expired, Happening, Joined, Lost, Transport
 from adaptcl.events import (
     Event,
     RoundFinished,
@@ -104,20 +104,24 @@ class ScriptedStrategy:
         self._done = tree["done"]
 
 
-class ScriptedTransport:
+class ScriptedTransport(Transport):
     """Tells turn after turn of its script."""
 
     def __init__(
         self, log: list[str], turns: Iterable[Turn], opening: Sequence[Happening] = ()
     ) -> None:
-        self.traffic = Traffic()
-        self.now = 0.0
+        super().__init__()
+        self.time = 0.0
         self.away: set[int] = set()
         self.deadlines: list[float] = []
         """What the loop said each time it asked for what happens next."""
         self._log = log
         self._turns = iter(turns)
         self._opening = opening
+
+    @property
+    def now(self) -> float:
+        return self.time
 
     def open(self, resume: Tree | None) -> Iterator[Happening]:
         self._log.append("open" if resume is None else f"open from {resume['now']}")
@@ -131,7 +135,7 @@ class ScriptedTransport:
 
     def next(self, deadline: float) -> Iterator[Happening]:
         self.deadlines.append(deadline)
-        self.now, happenings = next(self._turns)
+        self.time, happenings = next(self._turns)
         for each in happenings:
             if isinstance(each, Lost) and not each.keeps_task:
                 self.away.add(each.worker)
@@ -141,9 +145,6 @@ class ScriptedTransport:
 
     def settle(self, worker: int, *, used: bool) -> None:
         self._log.append(f"settle {worker}: {'used' if used else 'dropped'}")
-
-    def close_round(self) -> tuple[int, int]:
-        return self.traffic.take_round()
 
     def snapshot(self) -> Tree:
         return {"now": self.now}
@@ -323,8 +324,8 @@ def test_a_deadline_that_has_passed_is_gone() -> None:
 def test_a_record_holds_what_the_strategy_the_transport_and_the_evaluator_know() -> None:
     closed = closes(1, similarity=0.5, missing=(2,), warnings=("one", "two"))
     play = Play([Reaction(tasks(0)), closed], [(12.5, [arrived(0)])])
-    play.transport.traffic.count_task(30)
-    play.transport.traffic.count_answer(20)
+    play.transport.count_task(30)
+    play.transport.count_answer(20)
     play.run()
     assert play.events[1:3] == [Warned("one"), Warned("two")]
     (record,) = play.records
@@ -334,14 +335,14 @@ def test_a_record_holds_what_the_strategy_the_transport_and_the_evaluator_know()
 
 
 def test_each_round_has_the_traffic_since_the_one_before() -> None:
-    traffic = Traffic()
-    traffic.count_task(5)
-    traffic.count_task(2)
-    traffic.count_answer(3)
-    assert traffic.take_round() == (7, 3)
-    traffic.count_answer(4)
-    assert traffic.take_round() == (0, 4)
-    assert traffic.take_round() == (0, 0)
+    transport = ScriptedTransport([], [])
+    transport.count_task(5)
+    transport.count_task(2)
+    transport.count_answer(3)
+    assert transport.close_round() == (7, 3)
+    transport.count_answer(4)
+    assert transport.close_round() == (0, 4)
+    assert transport.close_round() == (0, 0)
 
 
 THREE_TIMES = [arrived(0, 4.0), arrived(1, 2.0), arrived(2, 1.0)]

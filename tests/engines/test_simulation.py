@@ -349,5 +349,5 @@ def test_closing_does_not_hide_why_a_simulation_could_not_be_opened(
 ) -> None:
     untrained = Untrained(units, (1, 1), codecs("plain", "same", {}))
     transport = SimulatedTransport(untrained, make_environment(), 2, threads=1)
-    with pytest.raises(KeyError, match="presence_seen"), closing(transport):
-        list(transport.open({"now": 3.0}))
+    with pytest.raises(KeyError, match="_presence_seen"), closing(transport):
+        list(transport.open({"_now": 3.0}))

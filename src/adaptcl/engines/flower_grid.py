@@ -25,7 +25,7 @@ from adaptcl.engines.network.gate import read_answer
 from adaptcl.engines.network.messages import task_frame
 from adaptcl.engines.network.server.patience import Reliability
 from adaptcl.engines.network.shared_units import units_to_json
-from adaptcl.engines.transport import Arrived, Expired, Happening, Joined, Lost, Traffic
+from adaptcl.engines.transport import Arrived, Expired, Happening, Joined, Lost, Transport
 from adaptcl.errors import UpdateError
 from adaptcl.interrupts import raise_if_interrupted
 from adaptcl.storage import Tree
@@ -72,14 +72,14 @@ class _Outcome:
     at: float
 
 
-class FlowerTransport:
+class FlowerTransport(Transport):
     """A transport between a strategy and the nodes of a Flower app."""
 
     def __init__(
         self, grid: Grid, workers: int, units: UnitMap, codecs: Codecs, timeout: float
     ) -> None:
         """`timeout` is how many seconds a node may take for a task."""
-        self._traffic = Traffic()
+        super().__init__()
         self.away: set[int] = set()
         self._grid = grid
         self._count = workers
@@ -136,9 +136,6 @@ class FlowerTransport:
             error = UpdateError("Flower did not take its message.")
             self._outcomes.put(_Outcome(pushed, error, time.monotonic()))
 
-    def begin(self) -> None:
-        """Nodes begin as soon as a message reaches them."""
-
     def next(self, deadline: float) -> Iterator[Happening]:
         yield from self._take_back()
         try:
@@ -158,11 +155,7 @@ class FlowerTransport:
     def close_round(self) -> tuple[int, int]:
         """Workers that were left out of the round may take part in the next."""
         self._returning = set(self.away)
-        return self._traffic.take_round()
-
-    def snapshot(self) -> Tree:
-        """Nothing: a Flower app does not resume."""
-        return {}
+        return super().close_round()
 
     def close(self) -> None:
         for each in self._open.values():
@@ -213,7 +206,7 @@ class FlowerTransport:
         if reply.has_error():
             raise UpdateError(printable(str(reply.error.reason)))
         content = from_record(reply.content)
-        self._traffic.count_answer(len(content))
+        self.count_answer(len(content))
         checked = read_answer(content, message.task, self._units, self._codecs)
         self._reliability.check_samples(checked.update)
         total = message.elapsed(outcome.at, checked.seconds)
@@ -254,4 +247,4 @@ class FlowerTransport:
     def _end_task(self, worker: int) -> None:
         ended = self._open.pop(worker)
         ended.done.set()
-        self._traffic.count_task(ended.size)
+        self.count_task(ended.size)

@@ -11,13 +11,14 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import ClassVar
 
 import torch
 
 from adaptcl.codecs.codec import Codec, Codecs, Memory
 from adaptcl.engines.environment import Environment
 from adaptcl.engines.thread_executor import ExpectedUpdate, ThreadExecutor, Trained
-from adaptcl.engines.transport import Arrived, Expired, Happening, Joined, Lost, Traffic
+from adaptcl.engines.transport import Arrived, Expired, Happening, Joined, Lost, Transport
 from adaptcl.errors import AdaptCLError, CodecError
 from adaptcl.storage import Tree
 from adaptcl.training import Arrival, Task, Timing, Update
@@ -96,13 +97,16 @@ class _OpenTask:
     size: int
 
 
-class SimulatedTransport:
+class SimulatedTransport(Transport):
     """A transport between a strategy and simulated workers."""
+
+    remembered: ClassVar[tuple[str, ...]] = ("_now", "_presence_seen", "away", "_frozen_holders")
 
     def __init__(
         self, workers: LocalWorkers, environment: Environment, count: int, threads: int
     ) -> None:
-        self._traffic = Traffic()
+        super().__init__()
+        self.away: set[int] = set()
         self._workers = workers
         self._environment = environment
         self._cores = torch.get_num_threads()
@@ -124,14 +128,9 @@ class SimulatedTransport:
     def now(self) -> float:
         return self._now
 
-    @property
-    def away(self) -> set[int]:
-        latest = {worker: here for _, worker, here in self._presence[: self._presence_seen]}
-        return {worker for worker, here in latest.items() if not here}
-
     def open(self, resume: Tree | None) -> Iterator[Happening]:
         if resume is not None:
-            self._restore(resume)
+            self.restore(resume)
         # Workers hold all cores. An operation that the server splits among them waits for its turn
         # on each, which takes a hundred times as long as the operation.
         torch.set_num_threads(1)
@@ -197,47 +196,42 @@ class SimulatedTransport:
             memory = replace(memory, codec=self._memories[worker].codec)
         self._memories[worker] = memory
 
-    def close_round(self) -> tuple[int, int]:
-        return self._traffic.take_round()
-
     def snapshot(self) -> Tree:
         return {
-            "now": self._now,
-            "presence_seen": self._presence_seen,
+            **super().snapshot(),
             # A training under way is done again. Until its update arrives, a worker's memory is the
             # one it began the task with.
-            "lassos": [memory.lasso_lambda for memory in self._memories],
+            "lasso_lambdas": [memory.lasso_lambda for memory in self._memories],
             "codecs": [
                 [worker, dict(memory.codec.tensors)]
                 for worker, memory in enumerate(self._memories)
                 if memory.codec.tensors
             ],
             "open": [[worker, each.start] for worker, each in self._open.items()],
-            "holdings": self._frozen_holders.snapshot(),
         }
 
-    def _restore(self, tree: Tree) -> None:
-        self._now = tree["now"]
-        self._presence_seen = tree["presence_seen"]
-        self._memories = [WorkerMemory(lasso) for lasso in tree["lassos"]]
+    def restore(self, tree: Tree) -> None:
+        super().restore(tree)
+        self._memories = [WorkerMemory(lasso) for lasso in tree["lasso_lambdas"]]
         for worker, tensors in tree["codecs"]:
             self._memories[worker] = replace(self._memories[worker], codec=Memory(tensors))
         self._resumed_starts = dict(tree["open"])
-        self._frozen_holders.restore(tree["holdings"])
 
     def _receive(self, expected: ExpectedUpdate) -> Happening:
         worker = expected.worker
         trained = self._trainings.take(expected)
         self._frozen_holders.answered(self._open[worker].task)
         self._end_task(worker)
-        self._traffic.count_answer(trained.arrival.timing.bytes_received)
+        self.count_answer(trained.arrival.timing.bytes_received)
         self._answered[worker] = trained.memory
         return Arrived(trained.arrival)
 
     def _change_presence(self, worker: int, present: bool) -> Happening:
         self._presence_seen += 1
         if present:
+            self.away.discard(worker)
             return Joined(worker)
+        self.away.add(worker)
         self._end_task(worker)
         self._trainings.drop(worker)
         return Lost(worker, "it is away, says the trace")
@@ -245,7 +239,7 @@ class SimulatedTransport:
     def _end_task(self, worker: int) -> None:
         ended = self._open.pop(worker, None)
         if ended is not None:
-            self._traffic.count_task(ended.size)
+            self.count_task(ended.size)
 
     def _train(
         self, task: Task, start: float, memory: WorkerMemory, sent: int, known: Timing | None

@@ -6,12 +6,12 @@ the network, and the grid of somebody's Flower app. A forecast is a simulation t
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Container, Iterable
 from dataclasses import dataclass
-from typing import Protocol
 
 from adaptcl.events import PhaseBegan, Warned
-from adaptcl.storage import Tree
+from adaptcl.storage import Remembered, Tree
 from adaptcl.training import Arrival, Task, Timing
 
 
@@ -47,77 +47,62 @@ class Expired:
 Happening = Arrived | Lost | Joined | Expired | PhaseBegan | Warned
 
 
-class Traffic:
-    """Bytes that cross the wire, counted as they do and reported round by round.
+class Transport(Remembered, ABC):
+    """How tasks travel, and what time it is. It counts the bytes that cross the wire.
 
     A task counts when it ends, answered or not. So what is under way when a run ends, or is done
     again after a resume, is in no sum twice, and a task and its answer are in the same round.
     """
 
+    away: Container[int]
+    """Workers that the strategy counts as lost."""
+
     def __init__(self) -> None:
         self._sent, self._received = 0, 0
 
-    def count_task(self, size: int) -> None:
-        self._sent += size
-
-    def count_answer(self, size: int) -> None:
-        """An answer counts whether or not it is used."""
-        self._received += size
-
-    def take_round(self) -> tuple[int, int]:
-        """Bytes sent and received since the last call."""
-        moved = self._sent, self._received
-        self._sent, self._received = 0, 0
-        return moved
-
-
-class Transport(Protocol):
-    """How tasks travel, and what time it is."""
-
     @property
+    @abstractmethod
     def now(self) -> float:
         """Seconds of the run so far."""
-        ...
 
-    @property
-    def away(self) -> Container[int]:
-        """Workers that the strategy counts as lost."""
-        ...
-
+    @abstractmethod
     def open(self, resume: Tree | None) -> Iterable[Happening]:
         """Get ready, from a snapshot or from the start; yields what is worth telling."""
-        ...
 
+    @abstractmethod
     def deliver(self, task: Task) -> Timing | None:
         """Send a task; gives its timing. An unknown training time is `inf`; None on a real clock.
 
         After a resume this is a task that was under way, given out again.
         """
-        ...
 
     def begin(self) -> None:
-        """All tasks of this moment are delivered: work may begin."""
-        ...
+        """All tasks of this moment are delivered: work that has not begun yet may begin."""
 
+    @abstractmethod
     def next(self, deadline: float) -> Iterable[Happening]:
         """Wait for what happens next, one thing or several; `Expired` once `deadline` has come.
 
         The loop takes one happening at a time and acts on it before it asks for another.
         """
-        ...
 
+    @abstractmethod
     def settle(self, worker: int, *, used: bool) -> None:
         """The strategy has taken or dropped the update that arrived from a worker."""
-        ...
+
+    def count_task(self, size: int) -> None:
+        """Count the bytes of a task that has ended."""
+        self._sent += size
+
+    def count_answer(self, size: int) -> None:
+        """Count the bytes of an answer, whether or not it is used."""
+        self._received += size
 
     def close_round(self) -> tuple[int, int]:
         """A round has closed; gives the bytes sent and received since the one before did."""
-        ...
-
-    def snapshot(self) -> Tree:
-        """All that `open` needs to go on."""
-        ...
+        moved = self._sent, self._received
+        self._sent, self._received = 0, 0
+        return moved
 
     def close(self) -> None:
         """Let go of threads and connections, whether or not the run has ended well."""
-        ...

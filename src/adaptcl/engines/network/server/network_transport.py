@@ -28,7 +28,7 @@ from adaptcl.engines.network.server.patience import (
     going_on_without,
     longest_wait,
 )
-from adaptcl.engines.transport import Arrived, Expired, Happening, Joined, Lost, Traffic
+from adaptcl.engines.transport import Arrived, Expired, Happening, Joined, Lost, Transport
 from adaptcl.errors import UpdateError
 from adaptcl.events import PhaseBegan, Warned
 from adaptcl.storage import Tree
@@ -60,8 +60,11 @@ class OpenTask:
         return Timing(*phases, self.size, len(reply.content), begin=self.sent - began)
 
 
-class NetworkTransport:
-    """A transport between a strategy and the workers of a fleet."""
+class NetworkTransport(Transport):
+    """A transport between a strategy and the workers of a fleet.
+
+    The fleet stays open when it is closed, for the job's next run.
+    """
 
     def __init__(
         self,
@@ -78,7 +81,7 @@ class NetworkTransport:
         """`metrics` are the names of those that workers test by. `patience` is how many seconds a
         worker may take for a task. The first run of a job `waits_for_all` workers, however long
         they take to come; later ones do not."""
-        self._traffic = Traffic()
+        super().__init__()
         self.away: set[int] = set()
         self._everybody = set(range(workers))
         self._units = units
@@ -127,7 +130,7 @@ class NetworkTransport:
             return  # Flower takes no message for a node that it has never seen.
         before = self._open.get(task.worker)
         if before is not None:
-            self._traffic.count_task(before.size)
+            self.count_task(before.size)
             self._fleet.forget(before.message)
         model = encode_model(task, self._units, self._codecs.down)
         frozen = self._frozen_holders.tensors_for(task)
@@ -137,9 +140,6 @@ class NetworkTransport:
         message = self._fleet.send(task.worker, TASK, content, largest)
         is_complete = frozen is None or bool(frozen.tensors)
         self._open[task.worker] = OpenTask(task, message, sent, len(content), is_complete)
-
-    def begin(self) -> None:
-        """Workers begin as soon as a task reaches them."""
 
     def next(self, deadline: float) -> Iterator[Happening]:
         if self._came_back or self._absent:
@@ -162,9 +162,6 @@ class NetworkTransport:
         if used:
             self._used[worker] = round_
 
-    def close_round(self) -> tuple[int, int]:
-        return self._traffic.take_round()
-
     def snapshot(self) -> Tree:
         return {
             "now": self.now,
@@ -179,9 +176,6 @@ class NetworkTransport:
         self._update_times = tree["update_times"]
         self._used = tree["used"]
         self._reliability.restore(tree)
-
-    def close(self) -> None:
-        """The fleet stays open for the job's next run."""
 
     def say_goodbye(self) -> None:
         """Tell all workers that the job is over, and wait until they have heard it."""
@@ -276,7 +270,7 @@ class NetworkTransport:
                 yield from self._admit(worker, event.content)
             case Replied(worker, message) if message in self._given_up:
                 self._given_up.discard(message)
-                self._traffic.count_answer(len(event.content))
+                self.count_answer(len(event.content))
                 yield from self._welcome(worker)
             case Replied(worker, message) | Progressed(worker, message):
                 open_task = self._open.get(worker)
@@ -289,7 +283,7 @@ class NetworkTransport:
 
     def _receive(self, open_task: OpenTask, reply: Replied) -> Iterator[Happening]:
         worker = open_task.task.worker
-        self._traffic.count_answer(len(reply.content))
+        self.count_answer(len(reply.content))
         try:
             checked = read_answer(
                 reply.content, open_task.task, self._units, self._codecs, self._metrics
@@ -306,7 +300,7 @@ class NetworkTransport:
             return
         self._frozen_holders.answered(open_task.task)
         del self._open[worker]
-        self._traffic.count_task(open_task.size)
+        self.count_task(open_task.size)
         self._reliability.succeeded(checked.update)
         timing = open_task.timing(reply, checked.seconds, self._began)
         timing = replace(timing, is_cold=worker in self._cold)
@@ -377,7 +371,7 @@ class NetworkTransport:
     def _lose(self, worker: int, reason: str) -> Lost:
         left = self._open.pop(worker, None)
         if left is not None:
-            self._traffic.count_task(left.size)
+            self.count_task(left.size)
             if left.message not in self._given_up:
                 self._fleet.forget(left.message)
         self.away.add(worker)
