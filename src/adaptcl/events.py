@@ -1,4 +1,4 @@
-"""The events of a run, for listeners.
+"""The events of a run, and how they reach the listeners.
 
 A listener is a plain function of one event: the progress display is one, and a user may add
 others. A run goes the same way with and without listeners, unless one raises `adaptcl.StopRun`:
@@ -8,11 +8,14 @@ reported and gets no more events.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import traceback
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from torch import nn
 
+from adaptcl.errors import StopRun, warn_user
 from adaptcl.records import RoundRecord, Summary
 from adaptcl.training.objectives.metrics import Measure
 from adaptcl.training.update_time import Timing
@@ -125,3 +128,57 @@ Event = (
     | RunFinished
 )
 Listener = Callable[[Event], None]
+
+
+class Listeners:
+    """Passes every event on to all listeners of a run.
+
+    The run needs some of them, such as its folder, so their errors end the run. The others are the
+    user's: one that raises `StopRun` ends the run after the round, and one that raises anything
+    else is reported and gets no more events.
+    """
+
+    def __init__(
+        self,
+        needed: Sequence[Listener],
+        others: Sequence[Listener],
+        ask_to_stop: Callable[[str], None],
+    ) -> None:
+        """`ask_to_stop` gets who asks for the end of the run."""
+        self._needed = needed
+        self._others = list(others)
+        self._ask_to_stop = ask_to_stop
+
+    def __call__(self, event: Event) -> None:
+        for listener in self._needed:
+            listener(event)
+        for listener in [*self._others]:
+            if listener not in self._others:
+                continue  # dropped just now, because it failed on the warning about another
+            try:
+                listener(event)
+            except StopRun as request:
+                self._ask_to_stop(f"listener: {request}" if str(request) else "listener")
+            # Nobody reads the output any more, or the user wants warnings to be errors.
+            except (BrokenPipeError, Warning):
+                raise
+            except Exception as error:
+                self._drop(listener, error)
+
+    def _drop(self, listener: Listener, error: Exception) -> None:
+        self._others.remove(listener)
+        name = getattr(listener, "__name__", type(listener).__name__)
+        sentence = (
+            f"The listener {name} raised {type(error).__name__}: {error} ({_place(error)}); it "
+            "gets no more events, and the run goes on."
+        )
+        if self._others:
+            self(Warned(sentence))
+        else:
+            warn_user(sentence)
+
+
+def _place(error: Exception) -> str:
+    """Where an error was raised."""
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{Path(last.filename).name}, line {last.lineno}"

@@ -1,7 +1,7 @@
 """Decides after each round whether a run ends before all its rounds are done.
 
 A condition looks at the records of the rounds, so a resumed run that sees the same rounds decides
-the same. A listener may ask for the end too (`listeners.py`).
+the same. A listener may ask for the end too (`events.py`).
 """
 
 from __future__ import annotations

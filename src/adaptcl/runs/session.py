@@ -17,11 +17,18 @@ from torch import nn
 
 from adaptcl.config.config import FROM_PYTHON, Config
 from adaptcl.custom import note_custom_code
-from adaptcl.engines.listeners import Listeners
 from adaptcl.engines.loop import Loop
 from adaptcl.engines.transport import Transport
 from adaptcl.errors import DivergedError, SettingError
-from adaptcl.events import Event, Listener, RoundFinished, RunFinished, RunStarted, Warned
+from adaptcl.events import (
+    Event,
+    Listener,
+    Listeners,
+    RoundFinished,
+    RunFinished,
+    RunStarted,
+    Warned,
+)
 from adaptcl.records import RoundRecord, Summary, summarise
 from adaptcl.runs.checkpoints import BestModel, Checkpoints, CurrentSubModels
 from adaptcl.runs.evaluator import (
@@ -137,7 +144,7 @@ def run_session(
             best = BestModel(folder, evaluator, strategy, records, measure)
             widths = CurrentSubModels(folder, workload.units, strategy)
             needed += [folder.record, status, best, widths]
-        tell_all = Listeners(needed, listeners, stop_rule)
+        tell_all = Listeners(needed, listeners, stop_rule.ask)
 
         def delivered_now() -> nn.Module:
             return workload.model_with(evaluator.delivered(strategy))
