@@ -20,8 +20,8 @@ from adaptcl.strategies.adaptcl.guards import (
     guarded_pruned_rates,
     reachable_time,
 )
-from adaptcl.strategies.adaptcl.points import Point
 from adaptcl.strategies.adaptcl.pruned_rate import interpolate
+from adaptcl.strategies.adaptcl.speed_history import Point
 
 PAPER = GuardSettings(least_speed_up=1.0, grow=False)
 SIZE, TRAIN = 57.19, 24.1

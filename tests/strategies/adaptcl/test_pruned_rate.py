@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adaptcl.strategies.adaptcl.points import Point
 from adaptcl.strategies.adaptcl.pruned_rate import (
     RateSettings,
     divided_differences,
@@ -18,6 +17,7 @@ from adaptcl.strategies.adaptcl.pruned_rate import (
     pruned_rate,
     pruned_rates,
 )
+from adaptcl.strategies.adaptcl.speed_history import Point
 
 if TYPE_CHECKING:
     from tests.strategies.adaptcl.conftest import Engines, Lines

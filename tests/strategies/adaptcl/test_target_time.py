@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adaptcl.strategies.adaptcl.guards import GuardSettings, fastest_time, guarded_pruned_rate
-from adaptcl.strategies.adaptcl.points import Point
+from adaptcl.strategies.adaptcl.speed_history import Point
 
 GROWING = GuardSettings(grow=True)
 points = st.builds(Point, st.floats(0.01, 1) | st.just(1.0), st.floats(0.1, 1000))

@@ -37,7 +37,6 @@ from adaptcl.pruning.cig_bnscalor import bn_importance
 from adaptcl.records import WorkerRecord
 from adaptcl.settings import redeclared, refuse_other_count, setting
 from adaptcl.strategies.adaptcl.guards import GuardedRates, GuardSettings, guarded_pruned_rates
-from adaptcl.strategies.adaptcl.points import Point
 from adaptcl.strategies.adaptcl.pruned_rate import pruned_rates
 from adaptcl.strategies.adaptcl.pruning_warnings import (
     WarningsOnce,
@@ -45,6 +44,7 @@ from adaptcl.strategies.adaptcl.pruning_warnings import (
     warn_never_prunes,
 )
 from adaptcl.strategies.adaptcl.speed_history import (
+    Point,
     SpeedHistory,
     remember_every_size,
     remember_same_conditions,

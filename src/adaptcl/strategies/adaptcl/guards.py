@@ -12,7 +12,13 @@ from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 
 from adaptcl.settings import Unless, setting
-from adaptcl.strategies.adaptcl.points import (
+from adaptcl.strategies.adaptcl.pruned_rate import (
+    RateSettings,
+    learned_rates,
+    rate_to_reach,
+    target_retention,
+)
+from adaptcl.strategies.adaptcl.speed_history import (
     ERRORS_FOR_A_LINE,
     Point,
     by_time,
@@ -21,12 +27,6 @@ from adaptcl.strategies.adaptcl.points import (
     on_line,
     point_before,
     points_apart,
-)
-from adaptcl.strategies.adaptcl.pruned_rate import (
-    RateSettings,
-    learned_rates,
-    rate_to_reach,
-    target_retention,
 )
 
 _MEMORY = 4  # the polynomial goes through at most this many points; more invite Runge's phenomenon

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from adaptcl.settings import Unless, setting
-from adaptcl.strategies.adaptcl.points import Point
+from adaptcl.strategies.adaptcl.speed_history import Point
 
 learned_rates = partial(setting, condition=Unless("pruned_rates"))
 """A setting that has no effect where the user gives the pruned rates."""

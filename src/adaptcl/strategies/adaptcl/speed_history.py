@@ -1,4 +1,7 @@
-"""What the server remembers of each worker's speed, and when it forgets it.
+"""What the server remembers of each worker's speed, as points (γ, φ), and when it forgets it.
+
+Measurements are noisy, so a point knows its standard error, and two points make a line only if
+noise cannot have made them differ.
 
 Points make a curve only if they were measured under the same conditions. Nobody tells the server
 when a link gets slower or when another program takes the processor; it has to see that in the
@@ -12,12 +15,20 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import astuple, replace
+from dataclasses import astuple, dataclass, replace
 from itertools import pairwise
+from operator import attrgetter
 from typing import ClassVar
 
 from adaptcl.storage import Remembered, Tree
-from adaptcl.strategies.adaptcl.points import Point, by_time, differ, distinct_points, on_line
+
+_ERRORS_TO_DIFFER = 3.0
+"""Standard errors by which two mean times must differ to be taken for different."""
+
+ERRORS_FOR_A_LINE = 2.0
+"""Standard errors by which the times of two sizes must differ for their line to count."""
+
+_SAME = 1e-6  # times or retentions closer than this (relative) are equal
 
 _CHANGE_OF_CONDITIONS = 0.1
 """A time that differs this much (relative) from the expected one means that the worker has changed.
@@ -34,6 +45,19 @@ _PAIRS_NEEDED = 8  # pairs of times of the same task that it takes to learn the 
 
 _MEDIAN_STEP = 0.6745 * math.sqrt(2)
 """The median distance of two draws from a normal distribution, in its standard deviations."""
+
+
+@dataclass(frozen=True)
+class Point:
+    """What was measured of a worker at one size: (γ, φ), and two figures for the guards."""
+
+    retention: float
+    update_time: float
+    error: float = 0.0  # standard error of the mean update time; 0 if unknown
+    flops: float = 1.0  # FLOPs of the sub-model as a share of the whole model's
+
+
+by_time = attrgetter("update_time")
 
 Remember = Callable[[Sequence[Point], Point], list[Point]]
 """(a worker's history, its newest point) → its new history."""
@@ -124,6 +148,66 @@ def _contradicts(point: Point, allowed: Sequence[Point]) -> bool:
     bound = low if point.update_time < low.update_time else high
     gap = abs(point.update_time - bound.update_time)
     return gap > _CHANGE_OF_CONDITIONS * bound.update_time and differ(point, bound)
+
+
+# Points and lines -------------------------------------------------------------------------------
+
+
+def differ(one: Point, other: Point, errors: float = _ERRORS_TO_DIFFER) -> bool:
+    """Whether two mean times differ by more than noise.
+
+    On a real network equal workers take a little more or less time. Pruning for that would only
+    make models smaller.
+    """
+    gap = abs(one.update_time - other.update_time)
+    return gap > errors * math.hypot(one.error, other.error)
+
+
+def distinct_points(history: Sequence[Point]) -> list[Point]:
+    """The points, but of equal times or retentions only the newest, as they have no slope."""
+    chosen: list[Point] = []
+    for point in reversed(history):
+        is_equal = any(
+            math.isclose(point.update_time, other.update_time, rel_tol=_SAME)
+            or math.isclose(point.retention, other.retention, rel_tol=_SAME)
+            for other in chosen
+        )
+        if not is_equal:
+            chosen.insert(0, point)
+    return chosen
+
+
+def points_apart(points: Sequence[Point]) -> list[Point]:
+    """The latest point, and those before it whose times noise cannot have made different.
+
+    Between two sizes close together, as a small correction leaves them, noise can make any slope.
+    Along a flat one a worker would be cut far too much.
+    """
+    apart: list[Point] = []
+    for point in reversed(points):
+        if all(differ(each, point, ERRORS_FOR_A_LINE) for each in apart):
+            apart.insert(0, point)
+    return apart
+
+
+def point_before(history: Sequence[Point]) -> Point | None:
+    """The earlier point with which the latest makes a credible line: one that rises."""
+    *earlier, now = points_apart(distinct_points(history))
+    if not earlier:
+        return None
+    before = earlier[-1]
+    rises = (now.update_time > before.update_time) == (now.retention > before.retention)
+    return before if rises else None
+
+
+def on_line(first: Point, second: Point, retention: float) -> Point:
+    """The time at another retention on the line through two points, with its standard error."""
+    reach = (retention - second.retention) / (second.retention - first.retention)
+    return Point(
+        retention,
+        second.update_time + reach * (second.update_time - first.update_time),
+        math.hypot((1 + reach) * second.error, reach * first.error),
+    )
 
 
 # Noise ------------------------------------------------------------------------------------------
