@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 import torch
@@ -31,14 +31,9 @@ _SETS = 3
 """How many random sets of kept units must pass in a row while a search goes on."""
 
 
-@dataclass(frozen=True)
-class Checked:
-    """The units that are left after each part of the check."""
-
-    like_zeroing: UnitMap
-    tried: UnitMap
-    """Without the layers that no trial has used."""
-    trainable: UnitMap
+UNLIKE_ZEROING = "in a trial, cutting was not the same as zeroing"
+UNTRIED = "no trial used it"
+UNTRAINABLE = "in a trial in training mode, cutting failed or was not the same as zeroing"
 
 
 def check(
@@ -49,9 +44,9 @@ def check(
     steered: bool = False,
     branches: Mapping[Branch, int] | None = None,
     buffers: frozenset[str] = frozenset(),
-) -> Checked:
-    """Pin every layer that fails the check. Of the `buffers`, training changes some; the others are
-    constants.
+) -> tuple[UnitMap, dict[str, str]]:
+    """Pin every layer that fails the check, and say why, by its name. Of the `buffers`, training
+    changes some; the others are constants.
 
     If values steer the forward pass, as in a mixture of experts, it may use other layers with other
     weights. So it is tried with its weights as they are, too, on the other side of all `branches`,
@@ -83,7 +78,11 @@ def check(
     trainable = _pin_untrainable(in_training, used)
     constants = trainable.constants | (buffers - in_training.changed)
     step_counters = frozenset(in_training.raised)
-    return Checked(left, used, replace(trainable, step_counters=step_counters, constants=constants))
+    reasons: dict[str, str] = {}
+    for found, why in ((trainable, UNTRAINABLE), (used, UNTRIED), (left, UNLIKE_ZEROING)):
+        names = {layer.name for layer in found.layers}
+        reasons.update({e.name: why for e in units.layers if e.name not in names})
+    return replace(trainable, step_counters=step_counters, constants=constants), reasons
 
 
 def _is_like_zeroing(trial: ZeroingTrial, units: UnitMap) -> bool:

@@ -3,7 +3,7 @@
 While a model is traced, every output row of every layer is a *candidate* for a unit. A residual
 addition, a depthwise convolution or a shared module couples candidates; an operation that does not
 survive a cut pins them. Candidate 0 stands for everything that is never cut, so pinning is coupling
-with it.
+with it. Whatever is coupled remembers where, so that `describe` can say why a unit is never cut.
 
 Every activation that can be cut carries a `Tag`: the dimension along which it consists of units,
 and the candidate at each index of that dimension. A tensor without a tag is never cut. While it is
@@ -13,10 +13,11 @@ open which of several dimensions that is, the tag waits in `rules/choices.py`.
 from __future__ import annotations
 
 from array import array
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -25,14 +26,35 @@ from torch.utils.weak import WeakTensorKeyDictionary
 PINNED = 0
 """The candidate that stands for everything that is never cut."""
 
+LONE = "a cut could leave a tensor empty"
+
+
+def joined_by(place: str) -> str:
+    """The reason to pin what an operation couples with something that has no units."""
+    return f"joined with something that is never cut by {place}"
+
+
+class Join(NamedTuple):
+    """Why two sets of candidates became one."""
+
+    one: int
+    """The candidate of the joining set that was coupled or pinned."""
+    other: int
+    """The candidate that it was coupled with; `PINNED` if it was pinned."""
+    why: str
+    """The operation that coupled the two, or the reason to pin."""
+
 
 class Coupling:
     """Sets of coupled candidates (a union-find); the lowest number of a set is its root."""
 
     def __init__(self) -> None:
         self._parent = array("q", [PINNED])
-        self.joins = 0
-        """How often two sets were joined: if it has not changed, neither have the sets."""
+        self.place = ""
+        """The operation that couples candidates now, such as `add in block`."""
+        self._joined: dict[int, Join] = {}
+        """By candidate that is no longer a root, the join that ended that. From there to the other
+        candidate, to the join of that one and so on is a way to the root of both."""
         self.pins = 0
         """How often a set was joined with the candidate that is never cut."""
         self._journal: list[tuple[int, int]] | None = None
@@ -44,15 +66,19 @@ class Coupling:
         self._parent.extend(range(start, start + count))
         return torch.arange(start, start + count)
 
-    def couple(self, some: Tensor, others: Tensor) -> None:
-        """Couple two vectors of candidates entry by entry."""
-        for one, other in set(zip(self.roots(some), self.roots(others), strict=True)):
-            if one != other:
-                self._join(self._root(one), self._root(other))
+    def couple(self, some: Tensor, others: Tensor, place: str = "") -> None:
+        """Couple two vectors of candidates entry by entry, at a place or the current one."""
+        place = place or self.place
+        pairs = zip(some.tolist(), others.tolist(), strict=True)
+        of_roots = zip(self.roots(some), self.roots(others), strict=True)
+        for (one, other), (root, other_root) in zip(pairs, of_roots, strict=True):
+            if root != other_root:
+                self._join(one, other, joined_by(place) if PINNED in (one, other) else place)
 
-    def pin(self, ids: Tensor) -> None:
-        for one in set(self.roots(ids)):
-            self._join(PINNED, one)
+    def pin(self, ids: Tensor, why: str) -> None:
+        for one, root in zip(ids.tolist(), self.roots(ids), strict=True):
+            if root != PINNED:
+                self._join(one, PINNED, why)
 
     def roots(self, ids: Tensor) -> list[int]:
         parent = self._parent  # most parents are roots, which saves a call
@@ -61,16 +87,25 @@ class Coupling:
     def all_pinned(self, ids: Tensor) -> bool:
         return set(self.roots(ids)) <= {PINNED}
 
-    def all_roots(self) -> Tensor:
-        roots = torch.frombuffer(self._parent, dtype=torch.int64).clone()
-        while not torch.equal(higher := roots[roots], roots):
-            roots = higher
-        return roots
+    def cause(self, one: int) -> tuple[int, str]:
+        """Of a candidate that is never cut: the coupled one that was pinned, and why."""
+        while (join := self._joined[one]).other != PINNED:
+            one = join.other
+        return join.one, join.why
+
+    def binders(self, ids: Tensor) -> list[str]:
+        """The operations that coupled several candidates, if all of them are coupled."""
+        roots = set(self.roots(ids))
+        if len(ids) == 1 or len(roots) > 1:
+            return []
+        return list(
+            dict.fromkeys(self._joined[one].why for one in ids.tolist() if one in self._joined)
+        )
 
     @contextmanager
     def trial(self) -> Iterator[None]:
         """Forget at the end whatever is coupled inside. Trials do not contain trials."""
-        count, joins, pins = len(self._parent), self.joins, self.pins
+        count, joins, pins = len(self._parent), len(self._joined), self.pins
         self._journal = []
         try:
             yield
@@ -78,14 +113,18 @@ class Coupling:
             for one, parent in reversed(self._journal):
                 self._parent[one] = parent
             del self._parent[count:]
-            self._journal, self.joins, self.pins = None, joins, pins
+            while len(self._joined) > joins:
+                self._joined.popitem()
+            self._journal, self.pins = None, pins
 
-    def _join(self, one: int, other: int) -> None:
-        low, high = sorted((one, other))
-        if low != high:
-            self._set_parent(high, low)
-            self.joins += 1
-            self.pins += low == PINNED
+    def _join(self, one: int, other: int, why: str) -> None:
+        root, other_root = self._root(one), self._root(other)
+        if root < other_root:
+            one, other, root, other_root = other, one, other_root, root
+        if root != other_root:
+            self._set_parent(root, other_root)
+            self._joined[root] = Join(one, other, why)
+            self.pins += other_root == PINNED
 
     def _root(self, one: int) -> int:
         parent = self._parent
@@ -125,6 +164,8 @@ class OperationCall:
     """One operation of the forward pass, after it has run."""
 
     name: str
+    place: str
+    """Its name with that of the module that runs it, such as `add in block`."""
     func: Callable[..., Any]
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
@@ -159,6 +200,8 @@ class Flow:
         unit behind a sigmoid owns the columns that read it, too."""
         self.positions: dict[str, float] = {}
         """By weight: how often each of its elements is used for one sample, on average."""
+        self.uses: Counter[str] = Counter()
+        """By weight, how many layers use it."""
         self.entered: set[str] = set()
         """Parameters and buffers that operations without weights use, and that units own."""
         self.grouped: set[str] = set()
@@ -177,6 +220,8 @@ class Flow:
         """The tags of an activation whose dimension of units is open."""
         self.mixed: MutableMapping[Tensor, Tensor] = WeakTensorKeyDictionary()
         """Candidates whose values are mixed in an activation: any use of it pins them."""
+        self._pinned: MutableMapping[Tensor, int] = WeakTensorKeyDictionary()
+        """By activation that is never cut, a pinned candidate that is the cause."""
         self._views: MutableMapping[Tensor, tuple[Tensor, tuple[int, ...]]] = (
             WeakTensorKeyDictionary()
         )
@@ -192,6 +237,10 @@ class Flow:
         """The name of the innermost running module; empty for the model itself."""
         return self.running[-1] if self.running else ""
 
+    def place_of(self, operation: str) -> str:
+        """An operation in words, with the module that runs it."""
+        return f"{operation} in {self.module}" if self.module else operation
+
     def tag(self, tensor: Tensor) -> Tag | None:
         """The tag of an activation; None if it is never cut, or while a choice is open."""
         return self._tags.get(tensor)
@@ -205,7 +254,7 @@ class Flow:
         """Tag an activation. A single index can never be cut, so it is pinned."""
         self.opened.pop(tensor, None)
         if len(ids) < 2:
-            self.coupling.pin(ids)
+            self.coupling.pin(ids, LONE)
             self._tags.pop(tensor, None)
         else:
             assert tensor.shape[dim] == len(ids)
@@ -274,9 +323,12 @@ class Flow:
         """Let a dimension of one of the model's tensors follow these candidates."""
         key = self._key(tensor, dim)
         if key in self.slots:
-            self.coupling.couple(self.slots[key][0], ids)
+            self.coupling.couple(self.slots[key][0], ids, self._second_use(tensor))
         else:
             self.slots[key] = (ids, owned)
+
+    def _second_use(self, tensor: Tensor) -> str:
+        return f"{self.coupling.place}, which uses {self.name(tensor)} again"
 
     def read(self, weight: Tensor, dim: int, tag: Tag) -> None:
         """Let a dimension of a weight follow the units that it is multiplied with and summed over.
@@ -310,21 +362,48 @@ class Flow:
         self.coupling.couple(ids, tag.ids)
         return True
 
-    def fix(self, tensor: Tensor, dim: int) -> None:
+    def fix(self, tensor: Tensor, dim: int, why: str = "") -> None:
         """Never cut this dimension of one of the model's tensors."""
-        self.claim(tensor, dim, torch.full((tensor.shape[dim],), PINNED), owned=False)
+        key = self._key(tensor, dim)
+        if key in self.slots:
+            why = why or joined_by(self._second_use(tensor))
+            self.coupling.pin(self.slots[key][0], why)
+        else:
+            self.slots[key] = (torch.full((tensor.shape[dim],), PINNED), False)
 
-    def pin(self, tensor: Tensor) -> None:
-        """Never cut this activation or tensor of the model."""
+    def pin(self, tensor: Tensor, why: str = "") -> None:
+        """Never cut this activation or tensor of the model, as something else is never cut, or for
+        another reason."""
         self.settle(tensor)
         if (tag := self.tag(tensor)) is not None:
-            self.coupling.pin(tag.ids)
-            self._tags.pop(tensor, None)
+            self.coupling.pin(tag.ids, why or joined_by(self.coupling.place))
+            self._pinned[tensor] = int(tag.ids[0])
+            self._tags.pop(tensor)
         if (ids := self.mixed.get(tensor)) is not None:
-            self.coupling.pin(ids)
+            self.coupling.pin(ids, why or joined_by(self.coupling.place))
         if self.is_state(tensor):
             for dim in range(tensor.dim()):
-                self.fix(tensor, dim)
+                self.fix(tensor, dim, why)
+
+    def pinned(self, tensor: Tensor) -> int:
+        """Of an activation that is never cut the pinned candidate that is the cause, or else
+        `PINNED` itself."""
+        return self._pinned.get(tensor, PINNED)
+
+    def pass_pinned(self, operands: Sequence[Tensor], outputs: Sequence[Tensor]) -> None:
+        """Remember that what is made of a pinned activation is never cut because of that."""
+        causes = [one for one in map(self.pinned, operands) if one != PINNED]
+        for tensor in outputs if causes else ():
+            if tensor not in self._tags and tensor not in self.opened:
+                self._pinned.setdefault(tensor, causes[0])
+
+    def creators(self) -> dict[int, str]:
+        """By candidate, the name of the module that creates it."""
+        found: dict[int, str] = {}
+        for (tensor, _), (ids, owned) in self.slots.items():
+            for one in ids.tolist() if owned else ():
+                found.setdefault(one, tensor.rpartition(".")[0])
+        return found
 
     def count_work(self, weight: Tensor, multiplied: int) -> None:
         """Note that each element of a weight was used this often for the whole batch."""
@@ -342,7 +421,12 @@ class Flow:
         slots, positions = dict(self.slots), dict(self.positions)
         owned_by_input, entered = set(self.owned_by_input), set(self.entered)
         grouped, heads, averages = set(self.grouped), len(self.heads), dict(self.averages)
-        known: list[MutableMapping[Tensor, Any]] = [self._tags, self.opened, self.mixed]
+        known: list[MutableMapping[Tensor, Any]] = [
+            self._tags,
+            self.opened,
+            self.mixed,
+            self._pinned,
+        ]
         before = [(table, each, table.get(each)) for table in known for each in tensors]
         with self.coupling.trial():
             yield

@@ -175,8 +175,12 @@ def _same(one: Tensor, other: Tensor) -> bool:
     return one.shape == other.shape and torch.allclose(one, other, rtol=1e-3, equal_nan=True)
 
 
+RETURNED = "the model returns them"
+BY_PATTERN = "fixed by a pattern"
+
+
 def run(
-    model: nn.Module, sample: Tensors, fixed: Sequence[str], pin: Callable[[Tensor], None]
+    model: nn.Module, sample: Tensors, fixed: Sequence[str], pin: Callable[[Tensor, str], None]
 ) -> None:
     """Run the model once; `pin` what it returns and what the `fixed` modules return."""
     pinned = _matching(model, fixed)
@@ -184,7 +188,7 @@ def run(
     def leave(name: str, output: Any) -> None:
         if name in pinned:
             for tensor in tensors_in(output):
-                pin(tensor)
+                pin(tensor, BY_PATTERN)
 
     with failures_named(model, sample), each_module(model, after=leave):
         output = call_model(model, sample)
@@ -194,7 +198,7 @@ def run(
             f"{called('', model)} returns {type(output).__name__}, in which there is no tensor."
         )
     for tensor in returned:
-        pin(tensor)
+        pin(tensor, RETURNED)
 
 
 @contextmanager

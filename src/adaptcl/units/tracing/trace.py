@@ -12,11 +12,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 
-from adaptcl.errors import TraceError
+from adaptcl.errors import TraceError, enumerated
 from adaptcl.units.size import parameters, smallest
 from adaptcl.units.tensors import Tensors, each_tensor, mapped
-from adaptcl.units.tracing.check import Checked, check
-from adaptcl.units.tracing.flow import PINNED, Flow
+from adaptcl.units.tracing.check import check
+from adaptcl.units.tracing.flow import LONE, PINNED, Flow
 from adaptcl.units.tracing.forward import (
     WithoutFusedLayers,
     called,
@@ -27,7 +27,6 @@ from adaptcl.units.tracing.forward import (
     running_modules,
     without_effects,
 )
-from adaptcl.units.tracing.pinning import RETURNED, PinObserver
 from adaptcl.units.tracing.reach import Branch, OtherSide, ReachObserver
 from adaptcl.units.tracing.rules import FollowUnits, Observer
 from adaptcl.units.tracing.scale_powers import ScalePowerObserver
@@ -62,16 +61,25 @@ def trace(model: nn.Module, example: Tensors, fixed: Sequence[str] = ()) -> Unit
     anything whose cutting does not equal zeroing, which is checked on a copy. The model stays
     unchanged. Raises `TraceError`, with the name of the module, if the model cannot be traced.
     """
-    return trace_in_steps(model, example, fixed).checked.trainable
+    return find_units(model, example, fixed).units
 
 
 @dataclass(frozen=True)
-class TraceFindings:
+class Traced:
+    """The units of a model, and what tells why the others are never cut."""
+
+    units: UnitMap
+    pinned: Mapping[str, str]
+    """By layer that failed the check, the reason."""
+    followed: FollowedPass
+
+
+@dataclass(frozen=True)
+class FollowedPass:
     """What the rules find while a model runs."""
 
     units: UnitMap
-    grouped: frozenset[str]
-    """The weights of convolutions with groups of several channels."""
+    flow: Flow
     sample: Tensors
     steered: bool
     """Whether values decide what the model does."""
@@ -82,32 +90,18 @@ class TraceFindings:
     that as the reason to pin units."""
     branches: Mapping[Branch, int]
     """How often values decided, by the place of the decision."""
-    pinning: PinObserver | None
-    """What pins units, if that was asked for."""
+    sizes_told: Mapping[int, str]
+    """By candidate, an operation that is told a size which a cut may make wrong."""
 
 
-@dataclass(frozen=True)
-class TracingSteps:
-    """What each step of tracing finds."""
-
-    unfixed: TraceFindings
-    """What can be cut by the rules alone."""
-    fixed: TraceFindings
-    """The same with the patterns of what is never cut."""
-    checked: Checked
-
-
-def trace_in_steps(
-    model: nn.Module, example: Tensors, fixed: Sequence[str], *, explain: bool = False
-) -> TracingSteps:
-    """Trace a model. `explain` also finds out why units are pinned."""
+def find_units(model: nn.Module, example: Tensors, fixed: Sequence[str]) -> Traced:
+    """The units that `trace` finds, and why the others are pinned."""
     check_traceable(model)
     example = checked_example(example, model)
     with without_effects(example), WithoutFusedLayers():
         probe = _copied(model).eval()
-        followed = follow_units(probe, example, fixed, explain=explain and not fixed)
-        unfixed = follow_units(probe, example, explain=True) if explain and fixed else followed
-        checked = check(
+        followed = follow_units(probe, example, fixed)
+        units, pinned = check(
             probe,
             followed.units,
             followed.sample,
@@ -115,7 +109,7 @@ def trace_in_steps(
             branches=followed.branches,
             buffers=followed.buffers,
         )
-    return TracingSteps(unfixed, followed, checked)
+    return Traced(units, pinned, followed)
 
 
 def _copied(model: nn.Module) -> nn.Module:
@@ -125,9 +119,7 @@ def _copied(model: nn.Module) -> nn.Module:
         raise TraceError(f"{called('', model)} cannot be copied: {error}") from error
 
 
-def follow_units(
-    model: nn.Module, example: Tensors, fixed: Sequence[str] = (), *, explain: bool = False
-) -> TraceFindings:
+def follow_units(model: nn.Module, example: Tensors, fixed: Sequence[str] = ()) -> FollowedPass:
     """The units that can be cut according to the rules, before the check.
 
     A grouped convolution loses whole groups. If none of its groups can be cut, as between channel
@@ -135,16 +127,16 @@ def follow_units(
     """
     unreached: Mapping[str, str] = {}
     sample = _first(example, _FEW)
-    found = _follow(model, sample, fixed, explain=explain)
+    found = _follow(model, sample, fixed)
     if found.steered and found.unreached:
         sample = _first(example, MOST_SAMPLES)
-        found = _follow(model, sample, fixed, explain=explain)
+        found = _follow(model, sample, fixed)
         if unreached := found.unreached:
-            found = _follow(model, sample, fixed, unreached=unreached, explain=explain)
-    uncut = found.grouped - found.units.by_tensor.keys()
+            found = _follow(model, sample, fixed, unreached=unreached)
+    uncut = frozenset(found.flow.grouped - found.units.by_tensor.keys())
     if not uncut:
         return found
-    narrower = _follow(model, sample, fixed, uncut, unreached, explain=explain)
+    narrower = _follow(model, sample, fixed, uncut, unreached)
     return min(found, narrower, key=lambda each: parameters(each.units, smallest(each.units)))
 
 
@@ -158,22 +150,16 @@ def _follow(
     fixed: Sequence[str],
     alike: frozenset[str] = frozenset(),
     unreached: Mapping[str, str] | None = None,
-    *,
-    explain: bool,
-) -> TraceFindings:
+) -> FollowedPass:
     """One forward pass. `alike` is as for `Flow`, and `unreached` as for `ReachObserver`."""
     flow = Flow(model, len(each_tensor(sample)[0]), alike)
     scaling = ScalePowerObserver(flow)
     with running_modules(model) as running:
         flow.running = running
-        pinning = PinObserver(flow, sample) if explain else None
 
-        def pin(tensor: Tensor, why: str = RETURNED) -> None:
+        def pin(tensor: Tensor, why: str) -> None:
             with torch._C.DisableTorchFunction():  # this is no operation of the model
-                if pinning is None:
-                    flow.pin(tensor)
-                else:
-                    pinning.pin(tensor, why)
+                flow.pin(tensor, why)
 
         reach = ReachObserver(flow, pin, unreached or {}, sample)
 
@@ -182,17 +168,16 @@ def _follow(
             reach.give(flow.module, output)
 
         sizes = SizeObserver(flow)
-        observers: list[Observer] = [sizes, reach] if pinning is None else [sizes, pinning, reach]
+        observers: list[Observer] = [sizes.note, reach.note]
         if any(each.is_floating_point() for each in model.buffers()):  # else no statistics
-            observers.insert(0, scaling)
+            observers.insert(0, scaling.note)
 
         def follow_once() -> None:
             with FollowUnits(flow, *observers), each_module(model, reach.give, leave):
                 run(model, sample, fixed, pin)
 
         follow_once()
-        branches, positions = dict(reach.branches), dict(flow.positions)
-        uses = {} if pinning is None else dict(pinning.uses)
+        branches, positions, uses = dict(reach.branches), dict(flow.positions), dict(flow.uses)
         buffers = {each: each.clone() for each in model.buffers()} if branches else {}
         for place, times in branches.items():
             with suppress(TraceError), OtherSide(place, times):  # it may be there to fail
@@ -201,19 +186,16 @@ def _follow(
             for buffer, before in buffers.items():
                 buffer.copy_(before)
         flow.positions = {**flow.positions, **positions}
-        if pinning is not None:
-            pinning.uses.update({name: often - pinning.uses[name] for name, often in uses.items()})
-    numbered = copy.copy(flow)
-    numbered.coupling = copy.deepcopy(flow.coupling)  # numbering pins more than the pass
-    return TraceFindings(
-        _unit_map(model, numbered, scaling.statistics, list(sizes.attributes(model))),
-        frozenset(flow.grouped),
+        flow.uses.update({name: often - flow.uses[name] for name, often in uses.items()})
+    return FollowedPass(
+        _unit_map(model, flow, scaling.statistics, list(sizes.attributes(model))),
+        flow,
         sample,
         reach.steered,
         frozenset(flow.entered - dict(model.named_parameters()).keys()),
         {**reach.left_out(model), **reach.escaped},
         branches,
-        pinning,
+        sizes.told,
     )
 
 
@@ -336,14 +318,20 @@ def _safe_layers(flow: Flow) -> dict[str, list[int]]:
                 seen.update(new)
         layers = {name: roots for name, roots in created.items() if len(roots) > 1}
         wholes = [set(roots) for roots in layers.values()]
-        unsafe = [torch.tensor(roots) for roots in created.values() if len(roots) == 1]
-        unsafe += [
+        unsafe = [
             ids
             for ids, _ in flow.slots.values()
             if PINNED not in (roots := set(flow.coupling.roots(ids)))
             and not any(whole <= roots for whole in wholes)
         ]
+        unsafe += [torch.tensor(roots) for roots in created.values() if len(roots) == 1]
         if not unsafe:
             return layers
         for ids in unsafe:
-            flow.coupling.pin(ids)
+            flow.coupling.pin(ids, _why_unsafe(flow, ids))
+
+
+def _why_unsafe(flow: Flow, ids: Tensor) -> str:
+    if binders := flow.coupling.binders(ids):
+        return f"bound together by {enumerated(binders)}: only all of them could be cut"
+    return LONE

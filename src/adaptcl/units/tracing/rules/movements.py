@@ -205,7 +205,8 @@ def _put_settled(flow: Flow, out: Tensor, full: Tensor, zero: bool, prefer: int 
         table = _without_repeats(full).movedim(tag.dim, -1).reshape(-1, len(tag.ids))
         flow.coupling.couple(table.flatten(), tag.ids.expand_as(table).flatten())
 
-    flow.open(out, OpenTag(Choice(out, tags, usual, couple), dict(enumerate(tags))))
+    choice = Choice(out, tags, usual, couple, flow.coupling.place)
+    flow.open(out, OpenTag(choice, dict(enumerate(tags))))
     return True
 
 
@@ -241,7 +242,9 @@ def _couple_all(flow: Flow, vectors: list[Tensor]) -> None:
 
 def _vector_or_pinned(flow: Flow, tensor: Tensor, dim: int) -> Tensor:
     tag = flow.tag(tensor)
-    return torch.full((tensor.shape[dim],), PINNED) if tag is None else tag.ids
+    if tag is None:
+        return torch.full((tensor.shape[dim],), PINNED)
+    return tag.ids
 
 
 def filled_like(flow: Flow, call: OperationCall) -> bool:

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from adaptcl.units.tensors import tensors_in
-from adaptcl.units.tracing.flow import PINNED, Flow, OperationCall, Rule, Tag
+from adaptcl.units.tracing.flow import Flow, OperationCall, Rule, Tag
 
 _ANYTHING = (2.0, -1.0)
 """Test values, one of either sign, for an operand that may be anything."""
@@ -60,7 +60,7 @@ def pointwise(flow: Flow, call: OperationCall) -> bool:
             zero[id(tensor)] = True
         else:
             flow.pin(tensor)
-            flow.coupling.couple(ids, torch.full_like(ids, PINNED))
+            flow.coupling.couple(ids, torch.full_like(ids, flow.pinned(tensor)))
             zero[id(tensor)] = False
     flow.put(out, ids, dim, _gives_zero(call, zero))
     return True
