@@ -15,7 +15,7 @@ from adaptcl.pruning.budget import fit
 from adaptcl.units import parameters
 from adaptcl.units.describe import TRAINING_ONLY, UNKNOWN, UNUSED, ModuleDescription, describe
 from adaptcl.units.tracing.check import UNLIKE_ZEROING, UNTRAINABLE
-from adaptcl.units.tracing.flow import LONE
+from adaptcl.units.tracing.coupling import LONE
 from adaptcl.units.tracing.forward import BY_PATTERN, RETURNED
 
 

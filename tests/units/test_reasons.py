@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from adaptcl.units import describe
-from adaptcl.units.tracing.flow import LONE
+from adaptcl.units.tracing.coupling import LONE
 from adaptcl.units.tracing.forward import RETURNED
 
 SAMPLES = torch.randn(2, 6)

@@ -19,7 +19,7 @@ from adaptcl.errors import enumerated
 from adaptcl.units.size import parameters, smallest
 from adaptcl.units.tensors import Tensors
 from adaptcl.units.tracing.check import UNLIKE_ZEROING
-from adaptcl.units.tracing.flow import PINNED
+from adaptcl.units.tracing.coupling import PINNED
 from adaptcl.units.tracing.forward import running_in_training
 from adaptcl.units.tracing.trace import Traced, find_units, uncompiled
 from adaptcl.units.unit_map import FIXED, UnitMap

@@ -16,7 +16,8 @@ from adaptcl.errors import TraceError, enumerated
 from adaptcl.units.size import parameters, smallest
 from adaptcl.units.tensors import Tensors, each_tensor, mapped
 from adaptcl.units.tracing.check import check
-from adaptcl.units.tracing.flow import LONE, PINNED, Flow
+from adaptcl.units.tracing.coupling import LONE, PINNED
+from adaptcl.units.tracing.flow import Flow
 from adaptcl.units.tracing.forward import (
     WithoutFusedLayers,
     called,

@@ -16,7 +16,8 @@ import torch
 from torch import Tensor
 
 from adaptcl.units.tensors import tensors_in
-from adaptcl.units.tracing.flow import PINNED, Flow, OpenTag, OperationCall, Rule, Tag
+from adaptcl.units.tracing.coupling import PINNED
+from adaptcl.units.tracing.flow import Flow, OpenTag, OperationCall, Rule, Tag
 from adaptcl.units.tracing.rules.choices import Choice
 
 

@@ -4,7 +4,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adaptcl.units.tracing.flow import PINNED, Coupling
+from adaptcl.units.tracing.coupling import PINNED, Coupling
 
 PAIRS = st.lists(st.tuples(st.integers(1, 12), st.integers(1, 12)), max_size=20)
 
