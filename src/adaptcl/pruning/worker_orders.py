@@ -28,7 +28,7 @@ from adaptcl.pruning.order import (
     units_of_rows,
 )
 from adaptcl.units.operations import OperationMode
-from adaptcl.units.tracing.forward import evaluating
+from adaptcl.units.user_model import evaluating
 
 
 class L1:

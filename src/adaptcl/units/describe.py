@@ -20,9 +20,9 @@ from adaptcl.units.size import parameters, smallest
 from adaptcl.units.tensors import Tensors
 from adaptcl.units.tracing.check import UNLIKE_ZEROING
 from adaptcl.units.tracing.coupling import PINNED
-from adaptcl.units.tracing.forward import running_in_training
-from adaptcl.units.tracing.trace import Traced, find_units, uncompiled
+from adaptcl.units.tracing.trace import Traced, find_units
 from adaptcl.units.unit_map import FIXED, UnitMap
+from adaptcl.units.user_model import running_in_training, uncompiled
 
 UNCUT_INPUT = "it keeps the channels of something that is never cut"
 UNKNOWN = "no units are known in it"

@@ -18,21 +18,13 @@ from adaptcl.units.tensors import Tensors, each_tensor, mapped
 from adaptcl.units.tracing.check import check
 from adaptcl.units.tracing.coupling import LONE, PINNED
 from adaptcl.units.tracing.flow import Flow
-from adaptcl.units.tracing.forward import (
-    WithoutFusedLayers,
-    called,
-    check_traceable,
-    checked_example,
-    each_module,
-    run,
-    running_modules,
-    without_effects,
-)
+from adaptcl.units.tracing.forward import WithoutFusedLayers, check_traceable, checked_example, run
 from adaptcl.units.tracing.reach import Branch, OtherSide, ReachObserver
 from adaptcl.units.tracing.rules import FollowUnits, Observer
 from adaptcl.units.tracing.scale_powers import ScalePowerObserver
 from adaptcl.units.tracing.stored_sizes import SizeObserver
 from adaptcl.units.unit_map import FIXED, Average, Layer, Slot, StoredSize, UnitMap, Work
+from adaptcl.units.user_model import called, each_module, running_modules, without_effects
 
 _NORMS = (_NormBase, nn.GroupNorm)
 """Batch, instance and group norm: each of their scales belongs to one unit."""
@@ -41,15 +33,6 @@ _FEW = 2
 """Samples for most models: batch norm cannot train on one."""
 MOST_SAMPLES = 64
 """Samples for a model of which values decide what it uses."""
-
-
-def uncompiled(model: Any) -> Any:
-    """The module inside a model of `torch.compile`; anything else is returned as it is.
-
-    Tracing has to see every operation. And every cut changes the shapes, so the model would be
-    compiled again each time. The user can compile the result.
-    """
-    return getattr(model, "_orig_mod", model)
 
 
 def trace(model: nn.Module, example: Tensors, fixed: Sequence[str] = ()) -> UnitMap:
