@@ -27,7 +27,7 @@ from adaptcl.pruning.order import (
     filters,
     units_of_rows,
 )
-from adaptcl.units.operations import OperationMode
+from adaptcl.units.tensors import OperationMode
 from adaptcl.units.user_model import evaluating
 
 

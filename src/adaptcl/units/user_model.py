@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from adaptcl.errors import TraceError, describe_type, suggest_instance
-from adaptcl.units.tensors import Tensors, call_model, described, each_tensor, mapped
+from adaptcl.units.tensors import Tensors, call_model, each_tensor, mapped, shapes_in_words
 
 
 def refuse_no_module(model: object) -> None:
@@ -68,8 +68,8 @@ def failures_named(model: nn.Module, sample: Tensors, when: str = "") -> Iterato
         except Exception as error:  # a user's forward pass may raise anything
             name = running[-1] if running else ""
             raise TraceError(
-                f"{called(name, model.get_submodule(name))} failed{when} on {described(sample)}: "
-                f"{error}{_missing_axis(model, sample)}"
+                f"{called(name, model.get_submodule(name))} failed{when} on inputs "
+                f"{shapes_in_words(sample)}: {error}{_missing_axis(model, sample)}"
             ) from error
 
 

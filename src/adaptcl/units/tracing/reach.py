@@ -20,8 +20,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from adaptcl.units.operations import OperationMode, operation_name
-from adaptcl.units.tensors import Tensors, each_tensor, tensors_in
+from adaptcl.units.tensors import OperationMode, Tensors, each_tensor, operation_name, tensors_in
 from adaptcl.units.tracing.flow import Flow, OperationCall
 
 _BY_VALUES = "argwhere bincount masked_select nonzero unique unique_consecutive"

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from adaptcl.units.operations import OperationMode, operation_name
-from adaptcl.units.tensors import tensors_in
+from adaptcl.units.tensors import OperationMode, operation_name, tensors_in
 from adaptcl.units.tracing.flow import Flow, OperationCall, Rule
 from adaptcl.units.tracing.rules.choices import enter, follow
 from adaptcl.units.tracing.rules.layers import LAYER_RULES
