@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from adaptcl.engines.network.frames import is_whole_number
 from adaptcl.errors import AdaptCLError
 from adaptcl.units import FIXED, Layer, Slot, UnitMap
-from adaptcl.units.tracing.trace import without_units
+from adaptcl.units.tracing.numbering import without_units
 from adaptcl.units.unit_map import Average, StoredSize, Work
 
 _STEPS = (0, 1)  # unit numbers repeat or count up, so a few runs of them stand for many

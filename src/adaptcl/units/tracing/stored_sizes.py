@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from itertools import combinations
 
 from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
 
 from adaptcl.units.tensors import tensors_in
 from adaptcl.units.tracing.flow import Flow, OperationCall
@@ -46,7 +47,8 @@ class SizeObserver:
 
     def note(self, call: OperationCall, passed: bool) -> None:
         if call.name in _TAKING_SIZES and passed:
-            sizes = frozenset(_numbers((call.args, call.kwargs)))
+            leaves = tree_leaves((call.args, call.kwargs))
+            sizes = frozenset(each for each in leaves if type(each) is int)
             outputs, module = tensors_in(call.out), self._flow.module
             self._operations += [SizedOperation(out, sizes, module) for out in outputs]
             if call.name in ("view", "reshape"):
@@ -66,19 +68,6 @@ class SizeObserver:
         if tag is not None and sizes and sizes[tag.dim] != -1:
             for one in tag.ids.tolist():
                 self.told.setdefault(one, f"{call.place} is told the size {sizes[tag.dim]}")
-
-
-def _numbers(value: object) -> Iterator[int]:
-    if isinstance(value, bool):
-        return
-    if isinstance(value, int):
-        yield value
-    elif isinstance(value, Mapping):
-        for item in value.values():
-            yield from _numbers(item)
-    elif isinstance(value, tuple | list):
-        for item in value:
-            yield from _numbers(item)
 
 
 def _holders(modules: Mapping[str, nn.Module], running: str, number: int) -> list[tuple[str, str]]:
