@@ -233,9 +233,9 @@ def test_describing_leaves_the_model_and_the_random_numbers_as_they_were(
 ) -> None:
     net.train()
     state = {name: tensor.clone() for name, tensor in net.state_dict().items()}
-    dice = torch.get_rng_state()
+    random_state = torch.get_rng_state()
     describe(net, images)
-    assert torch.equal(torch.get_rng_state(), dice)
+    assert torch.equal(torch.get_rng_state(), random_state)
     assert all(module.training for module in net.modules())
     assert all(torch.equal(tensor, state[name]) for name, tensor in net.state_dict().items())
 

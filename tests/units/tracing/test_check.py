@@ -150,9 +150,9 @@ def test_the_pass_in_training_mode_leaves_no_trace(images: Tensor) -> None:
     """Neither in the statistics of a batch norm, nor in gradients, nor in the random numbers."""
     model = Helped(nn.Linear(6, 5)).train()
     state = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-    dice = torch.get_rng_state()
+    before = torch.get_rng_state()
     trace(model, images)
-    assert torch.equal(torch.get_rng_state(), dice)
+    assert torch.equal(torch.get_rng_state(), before)
     assert all(torch.equal(tensor, state[name]) for name, tensor in model.state_dict().items())
     assert all(parameter.grad is None for parameter in model.parameters())
 

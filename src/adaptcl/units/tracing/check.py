@@ -81,7 +81,7 @@ def check(
     reasons: dict[str, str] = {}
     for found, why in ((trainable, UNTRAINABLE), (used, UNTRIED), (left, UNLIKE_ZEROING)):
         names = {layer.name for layer in found.layers}
-        reasons.update({e.name: why for e in units.layers if e.name not in names})
+        reasons.update({layer.name: why for layer in units.layers if layer.name not in names})
     return replace(trainable, step_counters=step_counters, constants=constants), reasons
 
 
@@ -122,7 +122,8 @@ def _pin_unused(units: UnitMap, used: Collection[str]) -> UnitMap:
     unused = units.parameters - set(used)
     slots = (slot.ids for slot in units.slots if slot.tensor in unused)
     untried = {unit for ids in slots for unit in ids.tolist()}
-    return pin_layers(units, {e.name for e in units.layers if not untried.isdisjoint(e.units)})
+    names = {layer.name for layer in units.layers if not untried.isdisjoint(layer.units)}
+    return pin_layers(units, names)
 
 
 def pin_layers(units: UnitMap, names: Collection[str]) -> UnitMap:

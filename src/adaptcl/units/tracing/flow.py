@@ -101,15 +101,17 @@ class Flow:
         self.mixed: MutableMapping[Tensor, Tensor] = WeakTensorKeyDictionary()
         """Candidates whose values are mixed in an activation: any use of it pins them."""
         self._pinned: MutableMapping[Tensor, int] = WeakTensorKeyDictionary()
-        """By activation that is never cut, a pinned candidate that is the cause."""
+        """By activation that is never cut, a pinned candidate because of which that is so."""
         self._views: MutableMapping[Tensor, tuple[Tensor, tuple[int, ...]]] = (
             WeakTensorKeyDictionary()
         )
         """By view of a parameter: the parameter, and its dimension for each of the view."""
         self._zeros: MutableMapping[Tensor, int] = WeakTensorKeyDictionary()
         """By tensor that was made of zeros, its version then."""
-        self._parameters = {id(p): name for name, p in reversed(list(model.named_parameters()))}
-        self._buffers = {id(b): name for name, b in reversed(list(model.named_buffers()))}
+        self._parameters = {
+            id(each): name for name, each in reversed(list(model.named_parameters()))
+        }
+        self._buffers = {id(each): name for name, each in reversed(list(model.named_buffers()))}
         self._single = {name for name, each in model.named_modules() if not any(each.children())}
 
     @property
@@ -252,8 +254,8 @@ class Flow:
             self.slots[key] = (torch.full((tensor.shape[dim],), PINNED), False)
 
     def pin(self, tensor: Tensor, why: str = "") -> None:
-        """Never cut this activation or tensor of the model, as something else is never cut, or for
-        another reason."""
+        """Never cut this activation or tensor of the model. If it is not said why, that is because
+        the current operation joins it with something that is never cut."""
         self.settle(tensor)
         if (tag := self.tag(tensor)) is not None:
             self.coupling.pin(tag.ids, why or joined_by(self.coupling.place))
@@ -265,14 +267,14 @@ class Flow:
             for dim in range(tensor.dim()):
                 self.fix(tensor, dim, why)
 
-    def pinned(self, tensor: Tensor) -> int:
-        """Of an activation that is never cut the pinned candidate that is the cause, or else
-        `PINNED` itself."""
+    def pinned_by(self, tensor: Tensor) -> int:
+        """The pinned candidate because of which an activation is never cut; `PINNED` itself if
+        there is none."""
         return self._pinned.get(tensor, PINNED)
 
-    def pass_pinned(self, operands: Sequence[Tensor], outputs: Sequence[Tensor]) -> None:
-        """Remember that what is made of a pinned activation is never cut because of that."""
-        causes = [one for one in map(self.pinned, operands) if one != PINNED]
+    def pass_on_pinned(self, operands: Sequence[Tensor], outputs: Sequence[Tensor]) -> None:
+        """Note that what is made of a pinned activation is never cut for the same reason."""
+        causes = [one for one in map(self.pinned_by, operands) if one != PINNED]
         for tensor in outputs if causes else ():
             if tensor not in self._tags and tensor not in self.opened:
                 self._pinned.setdefault(tensor, causes[0])
@@ -301,13 +303,9 @@ class Flow:
         slots, positions = dict(self.slots), dict(self.positions)
         owned_by_input, entered = set(self.owned_by_input), set(self.entered)
         grouped, heads, averages = set(self.grouped), len(self.heads), dict(self.averages)
-        known: list[MutableMapping[Tensor, Any]] = [
-            self._tags,
-            self.opened,
-            self.mixed,
-            self._pinned,
-        ]
-        before = [(table, each, table.get(each)) for table in known for each in tensors]
+        tables: tuple[MutableMapping[Tensor, Any], ...]
+        tables = (self._tags, self.opened, self.mixed, self._pinned)
+        before = [(table, each, table.get(each)) for table in tables for each in tensors]
         with self.coupling.trial():
             yield
         self.slots, self.positions, self.grouped = slots, positions, grouped

@@ -45,8 +45,8 @@ _MADE = _ZEROS | {"new_ones", "new_full", "new_empty", "new_tensor"}
 
 
 Observer = Callable[[OperationCall, bool], None]
-"""Is called with every operation of a forward pass after its rule was applied, and with False if
-that pinned its operands and outputs."""
+"""Is told every operation of a forward pass after its rule was applied, and whether it was passed,
+or else has pinned its operands and outputs."""
 
 
 class FollowUnits(OperationMode):
@@ -64,7 +64,9 @@ class FollowUnits(OperationMode):
         place = self._flow.coupling.place = self._flow.place_of(name)
         operands = list(tensors_in((args, kwargs)))
         if name in WEIGHT_RULES:
-            weights = [e for e in operands if e.dim() > 1 and self._flow.is_parameter(e)]
+            weights = [
+                each for each in operands if each.dim() > 1 and self._flow.is_parameter(each)
+            ]
             self._flow.uses.update(map(self._flow.name, weights))
         alone = name in _POINTWISE and all(map(self._flow.is_state, operands))
         for tensor in operands if alone or name in _MOVED else ():
@@ -77,7 +79,7 @@ class FollowUnits(OperationMode):
         else:
             rule = None if "out" in kwargs else RULES.get(name)
             passed = follow(self._flow, rule, call)
-            self._flow.pass_pinned(operands, list(tensors_in(call.out)))
+            self._flow.pass_on_pinned(operands, list(tensors_in(call.out)))
         for observer in self._observers:
             observer(call, passed)
         return call.out

@@ -236,7 +236,7 @@ def _activations(
         if each.tag is not None:
             flow.coupling.couple(ids, each.tag.ids)
         else:
-            flow.coupling.couple(ids, torch.full_like(ids, flow.pinned(each.tensor)))
+            flow.coupling.couple(ids, torch.full_like(ids, flow.pinned_by(each.tensor)))
     zero = any(each.tag is not None and each.tag.zero for each in wide)
     if label in out_labels:
         if len(wide) > 1:
