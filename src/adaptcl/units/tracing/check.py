@@ -30,7 +30,6 @@ _ALIKE = 4
 _SETS = 3
 """How many random sets of kept units must pass in a row while a search goes on."""
 
-
 UNLIKE_ZEROING = "in a trial, cutting was not the same as zeroing"
 UNTRIED = "no trial used it"
 UNTRAINABLE = "in a trial in training mode, cutting failed or was not the same as zeroing"
@@ -63,12 +62,12 @@ def check(
             tried = model  # the weights of the trial make NaN
             trial = ZeroingTrial(tried, example)
         left = _pin_unlike_zeroing(trial, units, generator)
-    used = left
     for branch in (branches or {}).items():
         other = ZeroingTrial(tried, example, branch=branch)
         if other.runs(left, left.everything()) and not _is_like_zeroing(other, left):
             left = _pin_unlike_zeroing(other, left, generator)
         trial.used |= other.used
+    used = left
     if steered:
         unchanged = ZeroingTrial(model, example)
         if not _is_like_zeroing(unchanged, left):
