@@ -12,8 +12,9 @@ from torch import Tensor, nn
 from adaptcl.units import Kept, UnitMap, parameters, trace
 from adaptcl.units.size import smallest
 from adaptcl.units.tensors import Tensors, call_model, tensors_in
-from adaptcl.units.tracing.forward import WithoutFusedLayers, without_effects
+from adaptcl.units.tracing.forward import WithoutFusedLayers
 from adaptcl.units.tracing.zeroing_trial import ZeroingTrial, randomise
+from adaptcl.units.user_model import without_effects
 
 NARROWEST = 0.95
 """The share of every layer that Torch-Pruning removes for its smallest model."""

@@ -138,7 +138,7 @@ def test_other_weights_to_begin_with_make_another_run() -> None:
         ({"pruned_rates": [[0.5]], "strategy": "adaptcl"},
          "pruned_rates has a row of 1 rates, but it must have one for each of the 3 workers."),
         ({"fixed": ["body*"]}, "No module of the model has a name like 'body*'"),
-        ({"model": nn.Linear(5, 4)}, "The model (Linear) failed on an example of shape (2, 6)"),
+        ({"model": nn.Linear(5, 4)}, "The model (Linear) failed on inputs float32 [2, 6]"),
         ({"model": nn.Linear(6, 3)}, "The model gives scores for 3 classes, but worker 0 has a l"),
         ({"model": "vgg16"}, "The model is a str, but it must be an nn.Module."),
         ({"model": Locked()}, "The model (Locked) cannot be copied, and every worker has a copy"),

@@ -29,7 +29,7 @@ from adaptcl.errors import DataError, SettingError
 from adaptcl.runs.network_worker import OwnerChoices, prepare, refuse_unusable
 from adaptcl.runs.workload import load_workload
 from adaptcl.units import trace
-from adaptcl.units.tracing.trace import without_units
+from adaptcl.units.tracing.numbering import without_units
 
 Command = Callable[..., tuple[int, str, str]]
 OWNER = OwnerChoices("digits", "", "", "cpu", dealt=False)

@@ -185,7 +185,7 @@ def test_a_model_that_fails_only_in_training_is_refused_by_what_it_says() -> Non
     with pytest.raises(TraceError) as refused:
         check_workload(Workload(Reshapes(31), [rows(4), rows(9)], rows(4), ()), 8)
     assert str(refused.value) == (
-        "The model (Reshapes) failed in training on an example of shape (8, 5): "
+        "The model (Reshapes) failed in training on inputs float32 [8, 5]: "
         "shape '[-1, 31]' is invalid for input of size 32"
     )
     assert isinstance(refused.value.__cause__, RuntimeError)
@@ -222,5 +222,5 @@ def test_a_module_that_fails_in_training_is_named() -> None:
     with pytest.raises(TraceError) as refused:
         check_workload(Workload(model, [rows(1)], rows(4), ()), 1)
     assert str(refused.value) == (
-        "Module '1' (Raises) failed in training on an example of shape (1, 5): never in training"
+        "Module '1' (Raises) failed in training on inputs float32 [1, 5]: never in training"
     )

@@ -13,17 +13,10 @@ from torch.nn.utils import spectral_norm as older_spectral_norm
 from adaptcl.errors import TraceError
 from adaptcl.pruning.budget import fit
 from adaptcl.units import parameters
-from adaptcl.units.describe import (
-    BY_PATTERN,
-    TRAINING_ONLY,
-    UNKNOWN,
-    UNLIKE_ZEROING,
-    UNTRAINABLE,
-    UNUSED,
-    ModuleDescription,
-    describe,
-)
-from adaptcl.units.tracing.pinning import LONE, RETURNED
+from adaptcl.units.describe import TRAINING_ONLY, UNKNOWN, UNUSED, ModuleDescription, describe
+from adaptcl.units.tracing.check import UNLIKE_ZEROING, UNTRAINABLE
+from adaptcl.units.tracing.coupling import LONE
+from adaptcl.units.tracing.forward import BY_PATTERN, RETURNED
 
 
 def by_name(model: nn.Module, images: Tensor, *fixed: str) -> dict[str, ModuleDescription]:
@@ -90,7 +83,7 @@ def test_the_reason_is_the_one_there_is(zoo: Mapping[str, Any]) -> None:
         ),
         ("hard-coded slice", "a.0", UNLIKE_ZEROING),
         ("spatial attention", "mask", LONE),
-        ("groups that could empty a layer", "a.0", LONE),
+        ("groups that could empty a layer", "b.0", LONE),
         (
             "shuffled narrow groups",
             "b.0",
@@ -132,8 +125,9 @@ def test_a_pattern_is_the_reason_for_all_that_is_coupled_with_what_it_names(
     free, fixed = by_name(net, images), by_name(net, images, "shortcut")
     assert free["two.1"].coupled == ("shortcut",)
     assert free["two.1"].cuttable == 12
+    assert fixed["shortcut"].pinned == (BY_PATTERN,)
+    assert fixed["two.1"].pinned == (f"coupled with shortcut: {BY_PATTERN}",)
     for name in ("two.1", "shortcut"):
-        assert fixed[name].pinned == (BY_PATTERN,)
         assert fixed[name].coupled == ()
         assert (fixed[name].units, fixed[name].cuttable) == (12, 0)
     assert fixed["one.1"] == free["one.1"]
@@ -206,7 +200,7 @@ def test_as_text_it_is_a_table(net: nn.Module, images: Tensor) -> None:
         "one.0.0   Conv2d      4           4",
         "one.1     Conv2d      6           6  coupled with stem.0",
         "two.0.0   Conv2d      5           5",
-        "two.1     Conv2d     12           0  fixed by a pattern",
+        "two.1     Conv2d     12           0  coupled with shortcut: fixed by a pattern",
         "shortcut  Conv2d     12           0  fixed by a pattern",
         "773 of 965 parameters (80.1 %) can be cut; no sub-model retains less than 19.9 %, "
         "or a little more where blocks are cut (`width_multiple`)",
@@ -239,9 +233,9 @@ def test_describing_leaves_the_model_and_the_random_numbers_as_they_were(
 ) -> None:
     net.train()
     state = {name: tensor.clone() for name, tensor in net.state_dict().items()}
-    dice = torch.get_rng_state()
+    random_state = torch.get_rng_state()
     describe(net, images)
-    assert torch.equal(torch.get_rng_state(), dice)
+    assert torch.equal(torch.get_rng_state(), random_state)
     assert all(module.training for module in net.modules())
     assert all(torch.equal(tensor, state[name]) for name, tensor in net.state_dict().items())
 

@@ -37,7 +37,7 @@ def test_a_model_of_several_inputs_is_traced_and_cut(example: Tensors) -> None:
 
 
 def test_a_failure_names_the_shapes_of_all_inputs() -> None:
-    with pytest.raises(TraceError, match=r"left \(2, 3\), right \(2, 3\)"):
+    with pytest.raises(TraceError, match=r"left float32 \[2, 3\], right float32 \[2, 3\]"):
         trace(TwoInputs(), {"left": LEFT, "right": LEFT})
 
 

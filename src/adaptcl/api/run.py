@@ -39,7 +39,7 @@ from adaptcl.runs.training_profile import with_profile_of
 from adaptcl.runs.workload import Workload, datasets_by_worker, workload_from_python
 from adaptcl.trackers import tracking
 from adaptcl.training.objectives.objective import Objective, custom_objective, with_main
-from adaptcl.units.tracing.trace import uncompiled
+from adaptcl.units.user_model import uncompiled
 
 USUAL_HOLDOUT = 0.1
 """The share that workers hold back if there is no test data."""

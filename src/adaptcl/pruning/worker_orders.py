@@ -27,8 +27,8 @@ from adaptcl.pruning.order import (
     filters,
     units_of_rows,
 )
-from adaptcl.units.operations import OperationMode
-from adaptcl.units.tracing.forward import evaluating
+from adaptcl.units.tensors import OperationMode
+from adaptcl.units.user_model import evaluating
 
 
 class L1:

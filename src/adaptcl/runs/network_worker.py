@@ -31,7 +31,7 @@ from adaptcl.training.objectives.objective import CLASSIFICATION, find_objective
 from adaptcl.training.optimizers import find_optimizer, find_schedule
 from adaptcl.training.recipe import OPTIMIZERS
 from adaptcl.training.worker import Worker
-from adaptcl.units.tracing.trace import without_units
+from adaptcl.units.tracing.numbering import without_units
 
 
 @dataclass(frozen=True)

@@ -34,8 +34,7 @@ from adaptcl.runs.files.run_files import (
 )
 from adaptcl.runs.files.sub_models import SubModels
 from adaptcl.training.objectives.objective import CLASSIFICATION, Objective
-from adaptcl.units.tracing.forward import refuse_no_module
-from adaptcl.units.tracing.trace import uncompiled
+from adaptcl.units.user_model import refuse_no_module, uncompiled
 
 
 class Delivered(nn.Module):

@@ -35,8 +35,8 @@ from adaptcl.training.objectives.objective import (
 from adaptcl.training.optimizers import OptimizerFactory, Schedule
 from adaptcl.units import State, UnitMap, trace
 from adaptcl.units.tensors import each_tensor
-from adaptcl.units.tracing.forward import refuse_no_module
 from adaptcl.units.tracing.trace import MOST_SAMPLES
+from adaptcl.units.user_model import refuse_no_module
 
 
 @dataclass(frozen=True)

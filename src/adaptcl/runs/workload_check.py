@@ -26,7 +26,7 @@ from adaptcl.training.optimizers import (
 from adaptcl.training.recipe import Recipe
 from adaptcl.training.worker import refuse_lone_sample
 from adaptcl.units.tensors import Tensors, call_model, each_tensor, shapes_in_words
-from adaptcl.units.tracing.forward import called, failures_named
+from adaptcl.units.user_model import called, failures_named
 
 _TABLES = (nn.Embedding, nn.EmbeddingBag)
 

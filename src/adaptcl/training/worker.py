@@ -38,7 +38,7 @@ from adaptcl.training.randomness import Draws, SeedModel, seeded
 from adaptcl.training.task import Pruning, PruningCost, Task, Update, WorkerTest
 from adaptcl.training.trainer import PlainTrainer, Trainer
 from adaptcl.units import Kept, UnitMap, put_back, recut
-from adaptcl.units.tracing.forward import evaluating, unable_alone
+from adaptcl.units.user_model import evaluating, unable_alone
 
 _LOSS_SAMPLES = 256
 """How many samples a worker measures the loss on, before a pruning and after its round."""

@@ -1,8 +1,7 @@
 """Description: which units of a model can be cut, layer by layer, and why the others cannot.
 
-Tracing alone says which units there are. To say why the others are pinned, `pinning.py` observes
-the same forward pass; and the units are compared before the `fixed` patterns, after them, and after
-each half of the check.
+Tracing remembers why it never cuts a unit: the coupling knows which operation pinned it, or pinned
+another unit that is coupled with it (`Coupling.cause`), and the check names the layers that failed.
 """
 
 from __future__ import annotations
@@ -19,15 +18,13 @@ from torch.nn.utils.parametrize import ParametrizationList
 from adaptcl.errors import enumerated
 from adaptcl.units.size import parameters, smallest
 from adaptcl.units.tensors import Tensors
-from adaptcl.units.tracing.forward import running_in_training
-from adaptcl.units.tracing.pinning import LONE, PinObserver
-from adaptcl.units.tracing.trace import trace_in_steps, uncompiled
+from adaptcl.units.tracing.check import UNLIKE_ZEROING
+from adaptcl.units.tracing.coupling import PINNED
+from adaptcl.units.tracing.trace import Traced, find_units
 from adaptcl.units.unit_map import FIXED, UnitMap
+from adaptcl.units.user_model import running_in_training, uncompiled
 
-BY_PATTERN = "fixed by a pattern"
-UNLIKE_ZEROING = "in a trial, cutting was not the same as zeroing"
-UNTRIED = "no trial used it"
-UNTRAINABLE = "in a trial in training mode, cutting failed or was not the same as zeroing"
+UNCUT_INPUT = "it keeps the channels of something that is never cut"
 UNKNOWN = "no units are known in it"
 TRAINING_ONLY = "used in training only"
 UNUSED = "not used for the example"
@@ -136,37 +133,18 @@ def describe(model: nn.Module, example: Tensors, fixed: Sequence[str] = ()) -> D
     stays unchanged.
     """
     model = uncompiled(model)
-    steps = trace_in_steps(model, example, fixed, explain=True)
-    pinning, checked = steps.unfixed.pinning, steps.checked
-    assert pinning is not None
-    stages = (
-        (LONE, _by_dimension(steps.unfixed.units)),
-        (BY_PATTERN, _by_dimension(steps.fixed.units)),
-        (UNLIKE_ZEROING, _by_dimension(checked.like_zeroing)),
-        (UNTRIED, _by_dimension(checked.tried)),
-        (UNTRAINABLE, _by_dimension(checked.trainable)),
-    )
-    units = checked.trainable
+    traced = find_units(model, example, fixed)
+    units = traced.units
     whole, least = (parameters(units, each) for each in (units.everything(), smallest(units)))
-    heads = {unit for each in units.layers if each.name in units.heads for unit in each.units}
-    described = _describe_modules(model, pinning, stages, steps.fixed.sample, heads)
     frozen = units.trained != units.parameters
-    return Description(described, whole, whole - least, _unscaled(units), frozen)
+    modules = _describe_modules(model, traced)
+    return Description(modules, whole, whole - least, _unscaled(units), frozen)
 
 
 def _unscaled(units: UnitMap) -> int:
     scaled = [slot.ids for slot in units.slots if slot.tensor in units.bn_scales]
     known = torch.unique(torch.cat(scaled)) if scaled else torch.empty(0)
     return units.count - int((known != FIXED).sum())
-
-
-_Dimension = tuple[str, int]
-_Stages = Sequence[tuple[str, Mapping[_Dimension, list[int]]]]
-"""The reasons that pin units, one after the other, and the units that are left after each."""
-
-
-def _by_dimension(units: UnitMap) -> dict[_Dimension, list[int]]:
-    return {(slot.tensor, slot.dim): slot.ids.tolist() for slot in units.slots}
 
 
 @dataclass
@@ -177,44 +155,48 @@ class _Findings:
     cuttable: set[int] = field(default_factory=set)
     pinned: dict[int, str] = field(default_factory=dict)
     """By candidate, why it is never cut."""
-    uses: int = 0
-    unknown: str | None = None
-    """Why no units are known, if the rule of the layer says so."""
 
 
-def _describe_modules(
-    model: nn.Module,
-    pinning: PinObserver,
-    stages: _Stages,
-    sample: Tensors,
-    heads: AbstractSet[int],
-) -> tuple[ModuleDescription, ...]:
+def _describe_modules(model: nn.Module, traced: Traced) -> tuple[ModuleDescription, ...]:
     first_name = {id(parameter): name for name, parameter in model.named_parameters()}
-    modules = dict(model.named_modules())
-    found: dict[str, _Findings] = {}
-    for name, module in modules.items():
-        weights = [each for each in module.parameters(recurse=False) if each.dim() > 1]
-        if weights:
-            found[name] = _examine([first_name[id(each)] for each in weights], pinning, stages)
+    weights = {
+        name: [first_name[id(each)] for each in module.parameters(recurse=False) if each.dim() > 1]
+        for name, module in model.named_modules()
+    }
+    examination = _Examination(traced)
+    found = {name: examination.of(names) for name, names in weights.items() if names}
     unseen = not all(each.seen for each in found.values())
-    training = running_in_training(model, sample) if unseen else set()
+    training = running_in_training(model, traced.followed.sample) if unseen else set()
     holders: dict[int, list[str]] = {}
     for name, each in found.items():
         for unit in each.cuttable:
             holders.setdefault(unit, []).append(name)
-    return tuple(
-        ModuleDescription(
-            name,
-            type(modules[name]).__name__,
-            len(each.cuttable) + len(each.pinned),
-            len(each.cuttable),
-            tuple(dict.fromkeys(_together(each.cuttable, holders, name))),
-            _reasons(modules[name], each, TRAINING_ONLY if name in training else UNUSED),
-            each.uses,
-            bool(each.cuttable) and each.cuttable <= heads,
+    units, flow = traced.units, traced.followed.flow
+    heads = {unit for each in units.layers if each.name in units.heads for unit in each.units}
+    described = []
+    for name, each in found.items():
+        module = model.get_submodule(name)
+        pinned = tuple(dict.fromkeys(each.pinned.values()))
+        if not each.seen:
+            pinned = (TRAINING_ONLY if name in training else UNUSED,)
+        elif not each.cuttable and not pinned:
+            known = (flow.unknown[weight] for weight in weights[name] if weight in flow.unknown)
+            pinned = (next(known, _unknown(module)),)
+        if not each.cuttable and (computed := _reparametrized(module)) is not None:
+            pinned = (computed,)
+        described.append(
+            ModuleDescription(
+                name,
+                type(module).__name__,
+                units=len(each.cuttable) + len(each.pinned),
+                cuttable=len(each.cuttable),
+                coupled=tuple(dict.fromkeys(_together(each.cuttable, holders, name))),
+                pinned=pinned,
+                uses=max(flow.uses[weight] for weight in weights[name]),
+                heads=bool(each.cuttable) and each.cuttable <= heads,
+            )
         )
-        for name, each in found.items()
-    )
+    return tuple(described)
 
 
 def _together(
@@ -225,44 +207,55 @@ def _together(
         yield from (other for other in others if other != name)
 
 
-def _examine(weights: Sequence[str], pinning: PinObserver, stages: _Stages) -> _Findings:
-    """What is known about the units that own these weights."""
-    result = _Findings(uses=max(pinning.uses[each] for each in weights))
-    reasons = pinning.flow.unknown
-    result.unknown = next((reasons[each] for each in weights if each in reasons), None)
-    _, left = stages[-1]
-    for (tensor, dim), (ids, owned) in pinning.flow.slots.items():
-        if tensor not in weights:
-            continue
-        result.seen = True
-        if not owned:
-            continue
-        together = pinning.bound(ids.tolist())
-        for place, one in enumerate(ids.tolist()):
-            unit = left[tensor, dim][place] if (tensor, dim) in left else FIXED
-            if unit != FIXED:
-                result.cuttable.add(unit)
+class _Examination:
+    """Tells which units own some weights, and why they are never cut."""
+
+    def __init__(self, traced: Traced) -> None:
+        self._flow = traced.followed.flow
+        self._creators = self._flow.creators()
+        self._sizes_told = traced.followed.sizes_told
+        self._unchecked = _by_dimension(traced.followed.units)
+        self._left = _by_dimension(traced.units)
+        self._failed = {
+            unit: traced.pinned[layer.name]
+            for layer in traced.followed.units.layers
+            if layer.name in traced.pinned
+            for unit in layer.units
+        }
+
+    def of(self, weights: Sequence[str]) -> _Findings:
+        found = _Findings()
+        for key, (ids, owned) in self._flow.slots.items():
+            if key[0] not in weights:
                 continue
-            why = LONE if len(ids) == 1 else pinning.why(one)
-            why = why or next(
-                reason
-                for reason, units in stages
-                if (tensor, dim) not in units or units[tensor, dim][place] == FIXED
-            )
-            if why == LONE and together is not None:
-                why = together
-            if why == UNLIKE_ZEROING and (size_given := pinning.sized(one)) is not None:
-                why = f"{why}: {size_given}; if it is a fixed number, say flatten(1) or -1 instead"
-            result.pinned[one] = why
-    return result
+            found.seen = True
+            none = [FIXED] * len(ids)
+            before, left = self._unchecked.get(key, none), self._left.get(key, none)
+            for one, unchecked, unit in zip(ids.tolist(), before, left, strict=True):
+                if owned and unit != FIXED:
+                    found.cuttable.add(unit)
+                elif owned:
+                    found.pinned[one] = self._why(one, unchecked)
+        return found
+
+    def _why(self, candidate: int, unit: int) -> str:
+        """`unit` is the number of the candidate before the check; `FIXED` if a rule pinned it."""
+        if unit != FIXED:
+            why = self._failed[unit]
+            if why == UNLIKE_ZEROING and (told := self._sizes_told.get(candidate)) is not None:
+                return f"{why}: {told}; if it is a fixed number, say flatten(1) or -1 instead"
+            return why
+        if candidate == PINNED:
+            return UNCUT_INPUT
+        pinned, why = self._flow.coupling.cause(candidate)
+        through = self._creators.get(pinned)
+        if through is None or through == self._creators.get(candidate):
+            return why
+        return f"coupled with {through or 'the model'}: {why}"
 
 
-def _reasons(module: nn.Module, found: _Findings, unseen: str) -> tuple[str, ...]:
-    if not found.cuttable and (computed := _reparametrized(module)) is not None:
-        return (computed,)
-    if found.cuttable or found.pinned:
-        return tuple(dict.fromkeys(found.pinned.values()))
-    return (found.unknown or _unknown(module) if found.seen else unseen,)
+def _by_dimension(units: UnitMap) -> dict[tuple[str, int], list[int]]:
+    return {(slot.tensor, slot.dim): slot.ids.tolist() for slot in units.slots}
 
 
 def _reparametrized(module: nn.Module) -> str | None:

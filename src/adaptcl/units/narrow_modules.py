@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from adaptcl.units.operations import OperationMode
+from adaptcl.units.tensors import OperationMode
 
 
 class NarrowAttention(nn.MultiheadAttention):

@@ -1,7 +1,8 @@
-"""Inputs and targets of a model: one tensor, or several in a tuple or a dictionary.
+"""What goes into a model, as a user gives it, and what it does with that, as PyTorch sees it.
 
-A model is called with what it takes: `model(x)` for a tensor, `model(*xs)` for a tuple and
-`model(**batch)` for a dictionary. The first dimension of every tensor counts samples.
+Inputs and targets are one tensor, or several in a tuple or a dictionary. A model is called with
+what it takes: `model(x)` for a tensor, `model(*xs)` for a tuple and `model(**batch)` for a
+dictionary. The first dimension of every tensor counts samples.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from dataclasses import fields, is_dataclass
 from typing import Any, TypeAlias
 
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 
 Tensors: TypeAlias = Tensor | tuple[Tensor, ...] | Mapping[str, Tensor]
 
@@ -64,12 +66,37 @@ def shapes_in_words(value: Any) -> str:
     return f"of {type(value).__name__}"
 
 
-def described(tensors: Tensors) -> str:
-    """Shapes and types in words, for error messages."""
-    if isinstance(tensors, Tensor):
-        kind = "" if tensors.is_floating_point() else " of whole numbers"
-        return f"an example{kind} of shape {tuple(tensors.shape)}"
-    shapes = [f"{tuple(each.shape)}" for each in each_tensor(tensors)]
-    if isinstance(tensors, Mapping):
-        shapes = [f"{name} {shape}" for name, shape in zip(tensors, shapes, strict=True)]
-    return f"examples of the shapes {', '.join(shapes)}"
+class OperationMode(TorchFunctionMode):
+    """Stands between a forward pass and the operations that it calls, while it is active."""
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        return self.on_operation(func, args, dict(kwargs or {}))
+
+    def on_operation(
+        self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """Run an operation, or something else in its place."""
+        raise NotImplementedError
+
+
+def operation_name(func: Callable[..., Any]) -> str:
+    """One name for all spellings of an operation: `x += y`, `x.add_(y)`, `torch.add(x, y)`."""
+    name = getattr(func, "__name__", "")
+    if name == "__get__":
+        name = getattr(getattr(func, "__self__", None), "__name__", "")
+    name = name.strip("_")
+    return _SPELLINGS.get(name, name)
+
+
+_SPELLINGS = {
+    **{f"{kind}{name}": name for kind in "ir" for name in ("add", "mul", "pow")},
+    **dict.fromkeys(("isub", "subtract"), "sub"),
+    **dict.fromkeys(("truediv", "itruediv", "rtruediv", "rdiv", "true_divide"), "div"),
+    "multiply": "mul",
+}

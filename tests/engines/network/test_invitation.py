@@ -21,7 +21,7 @@ from adaptcl.engines.network.invitation import (
     refuse_other_model,
 )
 from adaptcl.errors import AdaptCLError
-from adaptcl.units.tracing.trace import without_units
+from adaptcl.units.tracing.numbering import without_units
 
 IMAGES = Inputs((3, 20, 30), "uint8", (0.1, 0.2, 0.3), (1.0, 2.0, 0.5), ("cat", "dog"))
 

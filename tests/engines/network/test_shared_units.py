@@ -114,7 +114,7 @@ GOOD = units_to_json(trace(nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2)), torc
         ("patterns", [[]]),
         ("work", [["0.weight", -1]]),
         ("work", [["0.weight", 1.5]]),
-        ("growth", {"0.bias": [[10**30, 0, 4]]}),
+        ("scale_powers", {"0.bias": [[10**30, 0, 4]]}),
         ("bn_scales", ["nothing"]),
         ("alike", [3]),
     ],

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from adaptcl.engines.network.frames import is_whole_number
 from adaptcl.errors import AdaptCLError
 from adaptcl.units import FIXED, Layer, Slot, UnitMap
-from adaptcl.units.tracing.trace import without_units
+from adaptcl.units.tracing.numbering import without_units
 from adaptcl.units.unit_map import Average, StoredSize, Work
 
 _STEPS = (0, 1)  # unit numbers repeat or count up, so a few runs of them stand for many
@@ -39,7 +39,9 @@ def units_to_json(units: UnitMap) -> dict[str, Any]:
         "alike": sorted(units.alike),
         "steps": sorted(units.step_counters),
         "constants": sorted(units.constants),
-        "growth": {name: _runs(powers.tolist()) for name, powers in units.scale_powers.items()},
+        "scale_powers": {
+            name: _runs(powers.tolist()) for name, powers in units.scale_powers.items()
+        },
         "sizes": [[size.module, size.attribute, _runs(size.ids.tolist())] for size in units.sizes],
         "averages": [[e.module, e.dim, _runs(e.ids.tolist())] for e in units.averages],
         "heads": sorted(units.heads),
@@ -69,7 +71,7 @@ def units_from_json(value: Any, model: nn.Module) -> UnitMap:
             constants=frozenset(_known(name, whole) for name in value["constants"]),
             scale_powers={
                 _known(name, whole): _numbers(runs, whole.shapes[name][0], 0, 64)
-                for name, runs in value["growth"].items()
+                for name, runs in value["scale_powers"].items()
             },
             sizes=tuple(_size(each, model, count) for each in value["sizes"]),
             averages=tuple(_average(each, model, count) for each in value["averages"]),

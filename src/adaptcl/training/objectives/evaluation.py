@@ -25,7 +25,7 @@ from adaptcl.training.objectives.objective import CLASSIFICATION, LOSS, Objectiv
 from adaptcl.training.task import WorkerTest
 from adaptcl.units import State
 from adaptcl.units.tensors import call_model
-from adaptcl.units.tracing.forward import evaluating
+from adaptcl.units.user_model import evaluating
 
 USUAL_COUNT = 2000  # samples that make the statistics of 512 channels on 2×2 pixels steady
 _BATCH = 250

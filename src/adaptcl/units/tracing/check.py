@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 import torch
@@ -30,15 +30,9 @@ _ALIKE = 4
 _SETS = 3
 """How many random sets of kept units must pass in a row while a search goes on."""
 
-
-@dataclass(frozen=True)
-class Checked:
-    """The units that are left after each part of the check."""
-
-    like_zeroing: UnitMap
-    tried: UnitMap
-    """Without the layers that no trial has used."""
-    trainable: UnitMap
+UNLIKE_ZEROING = "in a trial, cutting was not the same as zeroing"
+UNTRIED = "no trial used it"
+UNTRAINABLE = "in a trial in training mode, cutting failed or was not the same as zeroing"
 
 
 def check(
@@ -49,9 +43,9 @@ def check(
     steered: bool = False,
     branches: Mapping[Branch, int] | None = None,
     buffers: frozenset[str] = frozenset(),
-) -> Checked:
-    """Pin every layer that fails the check. Of the `buffers`, training changes some; the others are
-    constants.
+) -> tuple[UnitMap, dict[str, str]]:
+    """Pin every layer that fails the check, and say why, by its name. Of the `buffers`, training
+    changes some; the others are constants.
 
     If values steer the forward pass, as in a mixture of experts, it may use other layers with other
     weights. So it is tried with its weights as they are, too, on the other side of all `branches`,
@@ -68,12 +62,12 @@ def check(
             tried = model  # the weights of the trial make NaN
             trial = ZeroingTrial(tried, example)
         left = _pin_unlike_zeroing(trial, units, generator)
-    used = left
     for branch in (branches or {}).items():
         other = ZeroingTrial(tried, example, branch=branch)
         if other.runs(left, left.everything()) and not _is_like_zeroing(other, left):
             left = _pin_unlike_zeroing(other, left, generator)
         trial.used |= other.used
+    used = left
     if steered:
         unchanged = ZeroingTrial(model, example)
         if not _is_like_zeroing(unchanged, left):
@@ -83,7 +77,11 @@ def check(
     trainable = _pin_untrainable(in_training, used)
     constants = trainable.constants | (buffers - in_training.changed)
     step_counters = frozenset(in_training.raised)
-    return Checked(left, used, replace(trainable, step_counters=step_counters, constants=constants))
+    reasons: dict[str, str] = {}
+    for found, why in ((trainable, UNTRAINABLE), (used, UNTRIED), (left, UNLIKE_ZEROING)):
+        names = {layer.name for layer in found.layers}
+        reasons.update({layer.name: why for layer in units.layers if layer.name not in names})
+    return replace(trainable, step_counters=step_counters, constants=constants), reasons
 
 
 def _is_like_zeroing(trial: ZeroingTrial, units: UnitMap) -> bool:
@@ -123,7 +121,8 @@ def _pin_unused(units: UnitMap, used: Collection[str]) -> UnitMap:
     unused = units.parameters - set(used)
     slots = (slot.ids for slot in units.slots if slot.tensor in unused)
     untried = {unit for ids in slots for unit in ids.tolist()}
-    return pin_layers(units, {e.name for e in units.layers if not untried.isdisjoint(e.units)})
+    names = {layer.name for layer in units.layers if not untried.isdisjoint(layer.units)}
+    return pin_layers(units, names)
 
 
 def pin_layers(units: UnitMap, names: Collection[str]) -> UnitMap:

@@ -1,10 +1,5 @@
 """Unit candidates that flow through one forward pass, alongside the values.
 
-While a model is traced, every output row of every layer is a *candidate* for a unit. A residual
-addition, a depthwise convolution or a shared module couples candidates; an operation that does not
-survive a cut pins them. Candidate 0 stands for everything that is never cut, so pinning is coupling
-with it.
-
 Every activation that can be cut carries a `Tag`: the dimension along which it consists of units,
 and the candidate at each index of that dimension. A tensor without a tag is never cut. While it is
 open which of several dimensions that is, the tag waits in `rules/choices.py`.
@@ -12,7 +7,7 @@ open which of several dimensions that is, the tag waits in `rules/choices.py`.
 
 from __future__ import annotations
 
-from array import array
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,83 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.weak import WeakTensorKeyDictionary
 
-PINNED = 0
-"""The candidate that stands for everything that is never cut."""
-
-
-class Coupling:
-    """Sets of coupled candidates (a union-find); the lowest number of a set is its root."""
-
-    def __init__(self) -> None:
-        self._parent = array("q", [PINNED])
-        self.joins = 0
-        """How often two sets were joined: if it has not changed, neither have the sets."""
-        self.pins = 0
-        """How often a set was joined with the candidate that is never cut."""
-        self._journal: list[tuple[int, int]] | None = None
-        """During a trial, the changed candidates with their parents before."""
-
-    def fresh(self, count: int) -> Tensor:
-        """Make `count` new candidates that are not coupled."""
-        start = len(self._parent)
-        self._parent.extend(range(start, start + count))
-        return torch.arange(start, start + count)
-
-    def couple(self, some: Tensor, others: Tensor) -> None:
-        """Couple two vectors of candidates entry by entry."""
-        for one, other in set(zip(self.roots(some), self.roots(others), strict=True)):
-            if one != other:
-                self._join(self._root(one), self._root(other))
-
-    def pin(self, ids: Tensor) -> None:
-        for one in set(self.roots(ids)):
-            self._join(PINNED, one)
-
-    def roots(self, ids: Tensor) -> list[int]:
-        parent = self._parent  # most parents are roots, which saves a call
-        return [up if parent[up := parent[one]] == up else self._root(one) for one in ids.tolist()]
-
-    def all_pinned(self, ids: Tensor) -> bool:
-        return set(self.roots(ids)) <= {PINNED}
-
-    def all_roots(self) -> Tensor:
-        roots = torch.frombuffer(self._parent, dtype=torch.int64).clone()
-        while not torch.equal(higher := roots[roots], roots):
-            roots = higher
-        return roots
-
-    @contextmanager
-    def trial(self) -> Iterator[None]:
-        """Forget at the end whatever is coupled inside. Trials do not contain trials."""
-        count, joins, pins = len(self._parent), self.joins, self.pins
-        self._journal = []
-        try:
-            yield
-        finally:
-            for one, parent in reversed(self._journal):
-                self._parent[one] = parent
-            del self._parent[count:]
-            self._journal, self.joins, self.pins = None, joins, pins
-
-    def _join(self, one: int, other: int) -> None:
-        low, high = sorted((one, other))
-        if low != high:
-            self._set_parent(high, low)
-            self.joins += 1
-            self.pins += low == PINNED
-
-    def _root(self, one: int) -> int:
-        parent = self._parent
-        while parent[one] != one:
-            if parent[parent[one]] != parent[one]:
-                self._set_parent(one, parent[parent[one]])
-            one = parent[one]
-        return one
-
-    def _set_parent(self, one: int, parent: int) -> None:
-        if self._journal is not None:
-            self._journal.append((one, self._parent[one]))
-        self._parent[one] = parent
+from adaptcl.units.tracing.coupling import LONE, PINNED, Coupling, joined_by
 
 
 @dataclass(frozen=True)
@@ -125,6 +44,8 @@ class OperationCall:
     """One operation of the forward pass, after it has run."""
 
     name: str
+    place: str
+    """Its name with that of the module that runs it, such as `add in block`."""
     func: Callable[..., Any]
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
@@ -159,6 +80,8 @@ class Flow:
         unit behind a sigmoid owns the columns that read it, too."""
         self.positions: dict[str, float] = {}
         """By weight: how often each of its elements is used for one sample, on average."""
+        self.uses: Counter[str] = Counter()
+        """By weight, how many layers use it."""
         self.entered: set[str] = set()
         """Parameters and buffers that operations without weights use, and that units own."""
         self.grouped: set[str] = set()
@@ -177,20 +100,28 @@ class Flow:
         """The tags of an activation whose dimension of units is open."""
         self.mixed: MutableMapping[Tensor, Tensor] = WeakTensorKeyDictionary()
         """Candidates whose values are mixed in an activation: any use of it pins them."""
+        self._pinned: MutableMapping[Tensor, int] = WeakTensorKeyDictionary()
+        """By activation that is never cut, a pinned candidate because of which that is so."""
         self._views: MutableMapping[Tensor, tuple[Tensor, tuple[int, ...]]] = (
             WeakTensorKeyDictionary()
         )
         """By view of a parameter: the parameter, and its dimension for each of the view."""
         self._zeros: MutableMapping[Tensor, int] = WeakTensorKeyDictionary()
         """By tensor that was made of zeros, its version then."""
-        self._parameters = {id(p): name for name, p in reversed(list(model.named_parameters()))}
-        self._buffers = {id(b): name for name, b in reversed(list(model.named_buffers()))}
+        self._parameters = {
+            id(each): name for name, each in reversed(list(model.named_parameters()))
+        }
+        self._buffers = {id(each): name for name, each in reversed(list(model.named_buffers()))}
         self._single = {name for name, each in model.named_modules() if not any(each.children())}
 
     @property
     def module(self) -> str:
         """The name of the innermost running module; empty for the model itself."""
         return self.running[-1] if self.running else ""
+
+    def place_of(self, operation: str) -> str:
+        """An operation in words, with the module that runs it."""
+        return f"{operation} in {self.module}" if self.module else operation
 
     def tag(self, tensor: Tensor) -> Tag | None:
         """The tag of an activation; None if it is never cut, or while a choice is open."""
@@ -205,7 +136,7 @@ class Flow:
         """Tag an activation. A single index can never be cut, so it is pinned."""
         self.opened.pop(tensor, None)
         if len(ids) < 2:
-            self.coupling.pin(ids)
+            self.coupling.pin(ids, LONE)
             self._tags.pop(tensor, None)
         else:
             assert tensor.shape[dim] == len(ids)
@@ -274,9 +205,12 @@ class Flow:
         """Let a dimension of one of the model's tensors follow these candidates."""
         key = self._key(tensor, dim)
         if key in self.slots:
-            self.coupling.couple(self.slots[key][0], ids)
+            self.coupling.couple(self.slots[key][0], ids, self._second_use(tensor))
         else:
             self.slots[key] = (ids, owned)
+
+    def _second_use(self, tensor: Tensor) -> str:
+        return f"{self.coupling.place}, which uses {self.name(tensor)} again"
 
     def read(self, weight: Tensor, dim: int, tag: Tag) -> None:
         """Let a dimension of a weight follow the units that it is multiplied with and summed over.
@@ -310,21 +244,48 @@ class Flow:
         self.coupling.couple(ids, tag.ids)
         return True
 
-    def fix(self, tensor: Tensor, dim: int) -> None:
+    def fix(self, tensor: Tensor, dim: int, why: str = "") -> None:
         """Never cut this dimension of one of the model's tensors."""
-        self.claim(tensor, dim, torch.full((tensor.shape[dim],), PINNED), owned=False)
+        key = self._key(tensor, dim)
+        if key in self.slots:
+            why = why or joined_by(self._second_use(tensor))
+            self.coupling.pin(self.slots[key][0], why)
+        else:
+            self.slots[key] = (torch.full((tensor.shape[dim],), PINNED), False)
 
-    def pin(self, tensor: Tensor) -> None:
-        """Never cut this activation or tensor of the model."""
+    def pin(self, tensor: Tensor, why: str = "") -> None:
+        """Never cut this activation or tensor of the model. If it is not said why, that is because
+        the current operation joins it with something that is never cut."""
         self.settle(tensor)
         if (tag := self.tag(tensor)) is not None:
-            self.coupling.pin(tag.ids)
-            self._tags.pop(tensor, None)
+            self.coupling.pin(tag.ids, why or joined_by(self.coupling.place))
+            self._pinned[tensor] = int(tag.ids[0])
+            self._tags.pop(tensor)
         if (ids := self.mixed.get(tensor)) is not None:
-            self.coupling.pin(ids)
+            self.coupling.pin(ids, why or joined_by(self.coupling.place))
         if self.is_state(tensor):
             for dim in range(tensor.dim()):
-                self.fix(tensor, dim)
+                self.fix(tensor, dim, why)
+
+    def pinned_by(self, tensor: Tensor) -> int:
+        """The pinned candidate because of which an activation is never cut; `PINNED` itself if
+        there is none."""
+        return self._pinned.get(tensor, PINNED)
+
+    def pass_on_pinned(self, operands: Sequence[Tensor], outputs: Sequence[Tensor]) -> None:
+        """Note that what is made of a pinned activation is never cut for the same reason."""
+        causes = [one for one in map(self.pinned_by, operands) if one != PINNED]
+        for tensor in outputs if causes else ():
+            if tensor not in self._tags and tensor not in self.opened:
+                self._pinned.setdefault(tensor, causes[0])
+
+    def creators(self) -> dict[int, str]:
+        """By candidate, the name of the module that creates it."""
+        found: dict[int, str] = {}
+        for (tensor, _), (ids, owned) in self.slots.items():
+            for one in ids.tolist() if owned else ():
+                found.setdefault(one, tensor.rpartition(".")[0])
+        return found
 
     def count_work(self, weight: Tensor, multiplied: int) -> None:
         """Note that each element of a weight was used this often for the whole batch."""
@@ -342,8 +303,9 @@ class Flow:
         slots, positions = dict(self.slots), dict(self.positions)
         owned_by_input, entered = set(self.owned_by_input), set(self.entered)
         grouped, heads, averages = set(self.grouped), len(self.heads), dict(self.averages)
-        known: list[MutableMapping[Tensor, Any]] = [self._tags, self.opened, self.mixed]
-        before = [(table, each, table.get(each)) for table in known for each in tensors]
+        tables: tuple[MutableMapping[Tensor, Any], ...]
+        tables = (self._tags, self.opened, self.mixed, self._pinned)
+        before = [(table, each, table.get(each)) for table in tables for each in tensors]
         with self.coupling.trial():
             yield
         self.slots, self.positions, self.grouped = slots, positions, grouped

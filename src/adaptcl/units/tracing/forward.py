@@ -1,10 +1,9 @@
-"""The forward pass of a user's model: running it so that every error names its module."""
+"""The forward pass that is traced: what it asks of a model and its example, and its one run."""
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import suppress
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from types import FunctionType
@@ -16,14 +15,9 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 from torch.overrides import BaseTorchFunctionMode
 
-from adaptcl.errors import TraceError, describe_type, suggest_instance
-from adaptcl.units.tensors import Tensors, call_model, described, each_tensor, mapped, tensors_in
-
-
-def called(name: str, module: nn.Module) -> str:
-    """The name of a module in an error message."""
-    kind = type(module).__name__
-    return f"Module {name!r} ({kind})" if name else f"The model ({kind})"
+from adaptcl.errors import TraceError, describe_type
+from adaptcl.units.tensors import Tensors, call_model, each_tensor, tensors_in
+from adaptcl.units.user_model import called, each_module, failures_named, refuse_no_module
 
 
 class WithoutFusedLayers(BaseTorchFunctionMode):
@@ -33,15 +27,6 @@ class WithoutFusedLayers(BaseTorchFunctionMode):
     nested tensors. Neither can be traced. Any active function mode, even one that does nothing,
     prevents that.
     """
-
-
-def refuse_no_module(model: object) -> None:
-    """An error for a class, a function or anything else in place of a model."""
-    if isinstance(model, nn.Module):
-        return
-    is_function = callable(model) and not isinstance(model, type)
-    hint = "; give what it returns" if is_function else suggest_instance(model)
-    raise TraceError(f"The model is {describe_type(model)}, but it must be an nn.Module{hint}.")
 
 
 def check_traceable(model: nn.Module) -> None:
@@ -175,8 +160,12 @@ def _same(one: Tensor, other: Tensor) -> bool:
     return one.shape == other.shape and torch.allclose(one, other, rtol=1e-3, equal_nan=True)
 
 
+RETURNED = "the model returns them"
+BY_PATTERN = "fixed by a pattern"
+
+
 def run(
-    model: nn.Module, sample: Tensors, fixed: Sequence[str], pin: Callable[[Tensor], None]
+    model: nn.Module, sample: Tensors, fixed: Sequence[str], pin: Callable[[Tensor, str], None]
 ) -> None:
     """Run the model once; `pin` what it returns and what the `fixed` modules return."""
     pinned = _matching(model, fixed)
@@ -184,7 +173,7 @@ def run(
     def leave(name: str, output: Any) -> None:
         if name in pinned:
             for tensor in tensors_in(output):
-                pin(tensor)
+                pin(tensor, BY_PATTERN)
 
     with failures_named(model, sample), each_module(model, after=leave):
         output = call_model(model, sample)
@@ -194,95 +183,7 @@ def run(
             f"{called('', model)} returns {type(output).__name__}, in which there is no tensor."
         )
     for tensor in returned:
-        pin(tensor)
-
-
-@contextmanager
-def failures_named(model: nn.Module, sample: Tensors, when: str = "") -> Iterator[None]:
-    """Turn whatever the model raises into a `TraceError` that names the failing module."""
-    with running_modules(model) as running:
-        try:
-            yield
-        except Exception as error:  # a user's forward pass may raise anything
-            name = running[-1] if running else ""
-            raise TraceError(
-                f"{called(name, model.get_submodule(name))} failed{when} on {described(sample)}: "
-                f"{error}{_missing_axis(model, sample)}"
-            ) from error
-
-
-def _missing_axis(model: nn.Module, sample: Tensors) -> str:
-    """A hint where the input has fewer axes than a batch for the model's first convolution."""
-    convolutions = (m for m in model.modules() if isinstance(m, nn.Conv1d | nn.Conv2d | nn.Conv3d))
-    first = next(convolutions, None)
-    if first is None or not isinstance(sample, Tensor) or sample.dim() >= first.weight.dim():
-        return ""
-    return (
-        f". A batch for {type(first).__name__} has {first.weight.dim()} axes, first the samples, "
-        "then the channels: is that of the channels missing (inputs.unsqueeze(1) adds it), or that "
-        "of the samples (inputs[:2], not inputs[0])?"
-    )
-
-
-def running_in_training(model: nn.Module, sample: Tensors) -> set[str]:
-    """The names of the modules that run in training mode, up to one that fails.
-
-    A copy of the model is tried.
-    """
-    names: set[str] = set()
-    tried = copy.deepcopy(model).train()
-    with (
-        without_effects(sample),
-        each_module(tried, before=lambda name, _: names.add(name)),
-        suppress(Exception),
-    ):
-        call_model(tried, sample)
-    return names
-
-
-@contextmanager
-def evaluating(model: nn.Module) -> Iterator[None]:
-    """Evaluate within; then restore the mode of every module."""
-    before = {module: module.training for module in model.modules()}
-    model.eval()
-    try:
-        yield
-    finally:
-        for module, training in before.items():
-            module.training = training
-
-
-@contextmanager
-def without_effects(inputs: Tensors) -> Iterator[None]:
-    """Run a model without gradients, and leave the random numbers as they were."""
-    first = each_tensor(inputs)[0]
-    devices = [first.device] if first.is_cuda else []
-    with torch.random.fork_rng(devices=devices), torch.no_grad():
-        yield
-
-
-def unable_alone(model: nn.Module, sample: Tensors) -> str | None:
-    """The module that cannot train on a single sample, of a model that can train on two.
-
-    Copies of the model are tried with the first sample of the batch.
-    """
-    alone = mapped(lambda each: each[:1], sample)
-    twice = mapped(lambda each: torch.cat([each[:1]] * 2), sample)
-    with without_effects(sample):
-        failed = _failing_in_training(model, alone)
-        if failed is None or _failing_in_training(model, twice) is not None:
-            return None
-    return called(failed, model.get_submodule(failed))
-
-
-def _failing_in_training(model: nn.Module, sample: Tensors) -> str | None:
-    tried = copy.deepcopy(model).train()
-    with running_modules(tried) as running:
-        try:
-            call_model(tried, sample)
-        except Exception:  # whatever a user's forward pass raises
-            return running[-1] if running else ""
-    return None
+        pin(tensor, RETURNED)
 
 
 def _matching(model: nn.Module, patterns: Sequence[str]) -> set[str]:
@@ -319,40 +220,3 @@ def _names_near(pattern: str, names: Collection[str]) -> str:
     if near:
         return f"did you mean {'one of ' if len(near) > 1 else ''}{listed}?"
     return f"there are {listed}{' and others' if len(names) > _NAMED else ''}."
-
-
-@contextmanager
-def running_modules(model: nn.Module) -> Iterator[list[str]]:
-    """A list of the modules that are running, the innermost last; it changes during the pass."""
-    names: list[str] = []
-
-    def enter(name: str, _: Any) -> None:
-        names.append(name)
-
-    def leave(*_: object) -> None:
-        names.pop()
-
-    with each_module(model, enter, leave):
-        yield names
-
-
-Act = Callable[[str, Any], None]
-
-
-def _ignore(*_: object) -> None:
-    pass
-
-
-@contextmanager
-def each_module(model: nn.Module, before: Act = _ignore, after: Act = _ignore) -> Iterator[None]:
-    """Call `before(name, inputs)` whenever a module starts and `after(name, output)` at its end."""
-    with ExitStack() as stack:
-        for name, module in model.named_modules():
-            for handle in (
-                module.register_forward_pre_hook(
-                    lambda *seen, name=name: before(name, seen[1:]), with_kwargs=True
-                ),
-                module.register_forward_hook(lambda *seen, name=name: after(name, seen[2])),
-            ):
-                stack.callback(handle.remove)
-        yield

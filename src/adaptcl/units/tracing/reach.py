@@ -12,7 +12,7 @@ it, and whatever the module holds is pinned.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Mapping, MutableMapping
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +20,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from adaptcl.units.operations import OperationMode, operation_name
-from adaptcl.units.tensors import Tensors, each_tensor, tensors_in
+from adaptcl.units.tensors import OperationMode, Tensors, each_tensor, operation_name, tensors_in
 from adaptcl.units.tracing.flow import Flow, OperationCall
 
 _BY_VALUES = "argwhere bincount masked_select nonzero unique unique_consecutive"
@@ -33,7 +32,7 @@ _DECISIONS = frozenset({"bool", "is_nonzero", "equal", "allclose"})
 _NUMBERS = frozenset({"item", "float", "tolist"})
 """Operations by which a number leaves the tensors."""
 
-_ON_THE_WAY = ("__torch_function__", "on_operation", "after")
+_ON_THE_WAY = ("__torch_function__", "on_operation", "note")
 """Functions between a decision and whoever looks for its place."""
 _HERE, _TORCH = str(Path(__file__).parent), str(Path(torch.__file__).parent)
 
@@ -84,14 +83,11 @@ class ReachObserver:
                 found.setdefault(runs, f"no sample reaches {part or name}, which may use them")
         return found
 
-    def before(self, name: str, operands: Sequence[Tensor]) -> None:
+    def note(self, call: OperationCall, passed: bool) -> None:
+        operands, outputs = list(tensors_in((call.args, call.kwargs))), list(tensors_in(call.out))
         self.ran.update(self._flow.running)
         self.used.update(map(self._flow.name, filter(self._flow.is_state, operands)))
-
-    def after(self, call: OperationCall, passed: bool) -> None:
-        outputs = list(tensors_in(call.out))
         self.steered |= not outputs or _is_shaped_by_values(call)
-        operands = list(tensors_in((call.args, call.kwargs)))
         if any(each in self._from_input for each in operands):
             for each in outputs:
                 self._from_input[each] = True

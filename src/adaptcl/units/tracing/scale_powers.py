@@ -14,7 +14,7 @@ rounded: the nearest is better than none.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, MutableMapping, Sequence
+from collections.abc import Mapping, MutableMapping
 
 import torch
 from torch import Tensor
@@ -46,10 +46,7 @@ class ScalePowerObserver:
         """By activation, the power at each index of its units; 1 if it is missing."""
         self._generator = torch.Generator().manual_seed(0)
 
-    def before(self, name: str, operands: Sequence[Tensor]) -> None:
-        pass
-
-    def after(self, call: OperationCall, passed: bool) -> None:
+    def note(self, call: OperationCall, passed: bool) -> None:
         outputs = list(tensors_in(call.out))
         tags = [self._flow.tag(each) for each in outputs]
         tagged = {place: tag for place, tag in enumerate(tags) if tag is not None}
@@ -70,7 +67,7 @@ class ScalePowerObserver:
         if call.name in _TRACKING:
             for statistic in (call.get(1, "running_mean"), call.get(2, "running_var")):
                 if statistic is not None:
-                    self._note(self._flow.name(statistic), power_in)
+                    self._note_power(self._flow.name(statistic), power_in)
         groups = call.get(6, "groups", 1) if call.name in _CONVOLUTIONS else 1
         if groups > 1 and self._flow.name(weight) not in self._flow.alike:
             # Each group reads and writes channels of the same unit.
@@ -79,7 +76,7 @@ class ScalePowerObserver:
                 power += by_group.repeat_interleave(len(power) // groups)
         return found
 
-    def _note(self, statistic: str, powers: Tensor) -> None:
+    def _note_power(self, statistic: str, powers: Tensor) -> None:
         # A norm that is used twice may have inputs of two powers; the lower one changes less.
         self.statistics[statistic] = torch.minimum(powers, self.statistics.get(statistic, powers))
 

@@ -13,9 +13,11 @@ from dataclasses import dataclass, replace
 from itertools import combinations
 
 from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
 
 from adaptcl.units.tensors import tensors_in
 from adaptcl.units.tracing.flow import Flow, OperationCall
+from adaptcl.units.tracing.rules.movements import sizes_asked
 from adaptcl.units.unit_map import FIXED, Kept, Layer, StoredSize, UnitMap
 
 _SIZED = "view reshape unflatten expand broadcast_to split split_with_sizes narrow zeros new_zeros"
@@ -40,15 +42,17 @@ class SizeObserver:
     def __init__(self, flow: Flow) -> None:
         self._flow = flow
         self._operations: list[SizedOperation] = []
+        self.told: dict[int, str] = {}
+        """By candidate, the first operation that is told a size which a cut may make wrong."""
 
-    def before(self, name: str, operands: Sequence[Tensor]) -> None:
-        pass
-
-    def after(self, call: OperationCall, passed: bool) -> None:
+    def note(self, call: OperationCall, passed: bool) -> None:
         if call.name in _TAKING_SIZES and passed:
-            sizes = frozenset(_numbers((call.args, call.kwargs)))
+            leaves = tree_leaves((call.args, call.kwargs))
+            sizes = frozenset(each for each in leaves if type(each) is int)
             outputs, module = tensors_in(call.out), self._flow.module
             self._operations += [SizedOperation(out, sizes, module) for out in outputs]
+            if call.name in ("view", "reshape"):
+                self._note_told(call)
 
     def attributes(self, model: nn.Module) -> Iterator[tuple[str, str, Tensor]]:
         """Module, attribute and candidates of every size that may be read from an attribute."""
@@ -59,18 +63,11 @@ class SizeObserver:
                 for module, attribute in _holders(modules, each.module, len(tag.ids)):
                     yield module, attribute, tag.ids
 
-
-def _numbers(value: object) -> Iterator[int]:
-    if isinstance(value, bool):
-        return
-    if isinstance(value, int):
-        yield value
-    elif isinstance(value, Mapping):
-        for item in value.values():
-            yield from _numbers(item)
-    elif isinstance(value, tuple | list):
-        for item in value:
-            yield from _numbers(item)
+    def _note_told(self, call: OperationCall) -> None:
+        tag, sizes = self._flow.tag(call.out), sizes_asked(call)
+        if tag is not None and sizes and sizes[tag.dim] != -1:
+            for one in tag.ids.tolist():
+                self.told.setdefault(one, f"{call.place} is told the size {sizes[tag.dim]}")
 
 
 def _holders(modules: Mapping[str, nn.Module], running: str, number: int) -> list[tuple[str, str]]:

@@ -16,9 +16,15 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from adaptcl.units.cut import kept_key, zero
-from adaptcl.units.operations import OperationMode, operation_name
 from adaptcl.units.reconfigure import submodel
-from adaptcl.units.tensors import Tensors, call_model, mapped, tensors_in
+from adaptcl.units.tensors import (
+    OperationMode,
+    Tensors,
+    call_model,
+    mapped,
+    operation_name,
+    tensors_in,
+)
 from adaptcl.units.tracing.reach import Branch, OtherSide
 from adaptcl.units.unit_map import Kept, UnitMap
 

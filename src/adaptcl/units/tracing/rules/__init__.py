@@ -6,13 +6,10 @@ something unknown is cut less, not wrongly.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import Any
 
-from torch import Tensor
-
-from adaptcl.units.operations import OperationMode, operation_name
-from adaptcl.units.tensors import tensors_in
+from adaptcl.units.tensors import OperationMode, operation_name, tensors_in
 from adaptcl.units.tracing.flow import Flow, OperationCall, Rule
 from adaptcl.units.tracing.rules.choices import enter, follow
 from adaptcl.units.tracing.rules.layers import LAYER_RULES
@@ -47,14 +44,9 @@ _MADE = _ZEROS | {"new_ones", "new_full", "new_empty", "new_tensor"}
 """Operations that make a tensor, whatever tensor they are called on."""
 
 
-class Observer(Protocol):
-    """Sees every operation of a forward pass before it runs and after its rule was applied."""
-
-    def before(self, name: str, operands: Sequence[Tensor]) -> None: ...
-
-    def after(self, call: OperationCall, passed: bool) -> None:
-        """`passed` is False if the operation pinned its operands and outputs."""
-        ...
+Observer = Callable[[OperationCall, bool], None]
+"""Is told every operation of a forward pass after its rule was applied, and whether it was passed,
+or else has pinned its operands and outputs."""
 
 
 class FollowUnits(OperationMode):
@@ -69,13 +61,17 @@ class FollowUnits(OperationMode):
         name = operation_name(func)
         if name in _INSPECTIONS:
             return func(*args, **kwargs)
+        place = self._flow.coupling.place = self._flow.place_of(name)
         operands = list(tensors_in((args, kwargs)))
+        if name in WEIGHT_RULES:
+            weights = [
+                each for each in operands if each.dim() > 1 and self._flow.is_parameter(each)
+            ]
+            self._flow.uses.update(map(self._flow.name, weights))
         alone = name in _POINTWISE and all(map(self._flow.is_state, operands))
         for tensor in operands if alone or name in _MOVED else ():
             enter(self._flow, tensor)
-        for observer in self._observers:
-            observer.before(name, operands)
-        call = OperationCall(name, func, args, kwargs, func(*args, **kwargs))
+        call = OperationCall(name, place, func, args, kwargs, func(*args, **kwargs))
         if name in _MADE and "out" not in kwargs:
             passed = True
             if name in _ZEROS:
@@ -83,8 +79,9 @@ class FollowUnits(OperationMode):
         else:
             rule = None if "out" in kwargs else RULES.get(name)
             passed = follow(self._flow, rule, call)
+            self._flow.pass_on_pinned(operands, list(tensors_in(call.out)))
         for observer in self._observers:
-            observer.after(call, passed)
+            observer(call, passed)
         return call.out
 
     def __exit__(self, *error: Any) -> None:

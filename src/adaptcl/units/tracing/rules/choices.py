@@ -29,16 +29,19 @@ class Choice:
         tags: Sequence[Tag],
         default: int,
         couple: Callable[[Tag], None],
+        place: str,
         *,
         must_pass: bool = False,
     ) -> None:
-        """`couple` makes one of the tags true; `default` is the usual one. With `must_pass` there
-        are no units at all unless an option passes every operation."""
+        """`couple` makes one of the tags true; `default` is the usual one. `place` is the operation
+        that opens the choice. With `must_pass` there are no units at all unless an option passes
+        every operation."""
         self.must_pass = must_pass
         self._out = out
         self._tags = tags
         self._default = default
         self._couple = couple
+        self._place = place
         self.options = list(range(len(tags)))
         self._passed: list[tuple[Rule, OperationCall]] = []
 
@@ -58,11 +61,13 @@ class Choice:
             for out in tensors_in(call.out):
                 flow.opened.pop(out, None)
         tag = self._tags[option]
+        place, flow.coupling.place = flow.coupling.place, self._place
         self._couple(tag)
         flow.put(self._out, tag.ids, tag.dim, tag.zero)
         passed, self._passed = self._passed, []
         for rule, call in passed:
             follow(flow, rule, call)
+        flow.coupling.place = place
 
 
 def enter(flow: Flow, tensor: Tensor) -> None:
@@ -82,7 +87,7 @@ def enter(flow: Flow, tensor: Tensor) -> None:
         flow.own(tensor, tag.dim, tag.ids)
 
     if len(tags) > 1:
-        choice = Choice(tensor, tags, len(tags) - 1, own, must_pass=True)
+        choice = Choice(tensor, tags, len(tags) - 1, own, flow.coupling.place, must_pass=True)
         flow.open(tensor, OpenTag(choice, dict(enumerate(tags))))
     elif tags:
         own(tags[0])
@@ -94,6 +99,7 @@ def follow(flow: Flow, rule: Rule | None, call: OperationCall) -> bool:
 
     Returns whether the operation was passed.
     """
+    flow.coupling.place = call.place
     operands = list(tensors_in((call.args, call.kwargs)))
     reached = [each for each in operands if flow.concerns(each)]
     if not reached:
@@ -114,7 +120,7 @@ def follow(flow: Flow, rule: Rule | None, call: OperationCall) -> bool:
     if rule is not None and not mixed and _applies(flow, rule, call):
         return True
     for tensor in [*reached, *tensors_in(call.out)]:
-        flow.pin(tensor)
+        flow.pin(tensor, f"a cut is not known to pass through {call.place}")
     return False
 
 

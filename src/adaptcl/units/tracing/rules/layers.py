@@ -127,8 +127,8 @@ def channel_norm(flow: Flow, call: OperationCall) -> bool:
     tag = flow.tag(call.get(0, "input"))
     entries = [call.get(1, "running_mean"), call.get(2, "running_var")]
     entries += [call.get(3, "weight"), call.get(4, "bias")]
-    present = [t for t in entries if t is not None]
-    if tag is None or tag.dim != 1 or not all(flow.is_state(t) for t in present):
+    present = [each for each in entries if each is not None]
+    if tag is None or tag.dim != 1 or not all(flow.is_state(each) for each in present):
         return False
     own(flow, tag.ids, *present)
     scaled = entries[2] is not None and entries[3] is not None

@@ -16,7 +16,8 @@ import torch
 from torch import Tensor
 
 from adaptcl.units.tensors import tensors_in
-from adaptcl.units.tracing.flow import PINNED, Flow, OpenTag, OperationCall, Rule, Tag
+from adaptcl.units.tracing.coupling import PINNED
+from adaptcl.units.tracing.flow import Flow, OpenTag, OperationCall, Rule, Tag
 from adaptcl.units.tracing.rules.choices import Choice
 
 
@@ -98,12 +99,12 @@ def concatenated(flow: Flow, call: OperationCall) -> bool:
     # An empty vector, such as the cache of a decoder begins with, adds nothing.
     operands = [each for each in call.get(0, "tensors") if each.shape != (0,)]
     dim = call.get(1, "dim", 0) % call.out.dim()
-    dims = {tag.dim for t in operands if (tag := flow.tag(t)) is not None}
-    if len(dims) != 1 or any(flow.is_state(t) and flow.tag(t) is None for t in operands):
+    dims = {tag.dim for each in operands if (tag := flow.tag(each)) is not None}
+    if len(dims) != 1 or any(flow.is_state(each) and flow.tag(each) is None for each in operands):
         return False
     (unit_dim,) = dims
-    zero = all(tag.zero for t in operands if (tag := flow.tag(t)) is not None)
-    vectors = [_vector_or_pinned(flow, t, unit_dim) for t in operands]
+    zero = all(tag.zero for each in operands if (tag := flow.tag(each)) is not None)
+    vectors = [_vector_or_pinned(flow, each, unit_dim) for each in operands]
     if unit_dim == dim:
         flow.put(call.out, torch.cat(vectors), dim, zero)
     else:
@@ -116,13 +117,13 @@ def stacked(flow: Flow, call: OperationCall) -> bool:
     """A new dimension, along which the units repeat."""
     operands = list(call.get(0, "tensors"))
     dim = call.get(1, "dim", 0) % call.out.dim()
-    tags = [flow.tag(t) for t in operands]
+    tags = [flow.tag(each) for each in operands]
     found = [tag for tag in tags if tag is not None]
-    state = any(flow.is_state(t) and flow.tag(t) is None for t in operands)
+    state = any(flow.is_state(each) and flow.tag(each) is None for each in operands)
     if state or len({tag.dim for tag in found}) != 1:
         return False
     unit_dim = found[0].dim
-    vectors = [_vector_or_pinned(flow, t, unit_dim) for t in operands]
+    vectors = [_vector_or_pinned(flow, each, unit_dim) for each in operands]
     _couple_all(flow, vectors)
     shifted = unit_dim + 1 if dim <= unit_dim else unit_dim
     flow.put(call.out, vectors[0], shifted, all(tag.zero for tag in found))
@@ -205,7 +206,8 @@ def _put_settled(flow: Flow, out: Tensor, full: Tensor, zero: bool, prefer: int 
         table = _without_repeats(full).movedim(tag.dim, -1).reshape(-1, len(tag.ids))
         flow.coupling.couple(table.flatten(), tag.ids.expand_as(table).flatten())
 
-    flow.open(out, OpenTag(Choice(out, tags, usual, couple), dict(enumerate(tags))))
+    choice = Choice(out, tags, usual, couple, flow.coupling.place)
+    flow.open(out, OpenTag(choice, dict(enumerate(tags))))
     return True
 
 
@@ -241,7 +243,9 @@ def _couple_all(flow: Flow, vectors: list[Tensor]) -> None:
 
 def _vector_or_pinned(flow: Flow, tensor: Tensor, dim: int) -> Tensor:
     tag = flow.tag(tensor)
-    return torch.full((tensor.shape[dim],), PINNED) if tag is None else tag.ids
+    if tag is None:
+        return torch.full((tensor.shape[dim],), PINNED)
+    return tag.ids
 
 
 def filled_like(flow: Flow, call: OperationCall) -> bool:

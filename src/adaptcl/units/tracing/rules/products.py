@@ -62,7 +62,9 @@ def added_product(flow: Flow, call: OperationCall) -> bool:
         flow.pin(added)
         return True
     enter(flow, added)
-    return pointwise(flow, OperationCall("add", torch.add, (call.out, added), {}, call.out))
+    return pointwise(
+        flow, OperationCall("add", call.place, torch.add, (call.out, added), {}, call.out)
+    )
 
 
 def einsum(flow: Flow, call: OperationCall) -> bool:
@@ -234,14 +236,14 @@ def _activations(
         if each.tag is not None:
             flow.coupling.couple(ids, each.tag.ids)
         else:
-            flow.coupling.pin(ids)
+            flow.coupling.couple(ids, torch.full_like(ids, flow.pinned_by(each.tensor)))
     zero = any(each.tag is not None and each.tag.zero for each in wide)
     if label in out_labels:
         if len(wide) > 1:
             flow.heads.append(ids)
         flow.put(out, ids, out_labels.index(label), zero)
     elif not zero:
-        flow.coupling.pin(ids)
+        flow.coupling.pin(ids, f"even zeroed, they are not zero at {flow.coupling.place}")
     return True
 
 

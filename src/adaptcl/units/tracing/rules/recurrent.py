@@ -14,7 +14,8 @@ from __future__ import annotations
 from torch import Tensor
 
 from adaptcl.units.tensors import tensors_in
-from adaptcl.units.tracing.flow import PINNED, Flow, OperationCall, Rule
+from adaptcl.units.tracing.coupling import PINNED
+from adaptcl.units.tracing.flow import Flow, OperationCall, Rule
 from adaptcl.units.tracing.rules.layers import own, read
 
 _GATES = {"lstm": 4, "gru": 3, "rnn_tanh": 1, "rnn_relu": 1}

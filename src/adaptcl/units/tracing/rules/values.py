@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from adaptcl.units.tensors import tensors_in
-from adaptcl.units.tracing.flow import PINNED, Flow, OperationCall, Rule, Tag
+from adaptcl.units.tracing.flow import Flow, OperationCall, Rule, Tag
 
 _ANYTHING = (2.0, -1.0)
 """Test values, one of either sign, for an operand that may be anything."""
@@ -33,10 +33,10 @@ def pointwise(flow: Flow, call: OperationCall) -> bool:
     """
     out: Tensor = call.out
     operands = list(tensors_in((call.args, call.kwargs)))
-    tags = [flow.tag(t) for t in operands]
+    tags = [flow.tag(each) for each in operands]
     dims = _unit_dims(out, operands, tags)
     if len(dims) > 1:
-        tags = [flow.live_tag(t) for t in operands]
+        tags = [flow.live_tag(each) for each in operands]
         dims = _unit_dims(out, operands, tags)
     if len(dims) != 1:
         return False
@@ -60,7 +60,7 @@ def pointwise(flow: Flow, call: OperationCall) -> bool:
             zero[id(tensor)] = True
         else:
             flow.pin(tensor)
-            flow.coupling.couple(ids, torch.full_like(ids, PINNED))
+            flow.coupling.couple(ids, torch.full_like(ids, flow.pinned_by(tensor)))
             zero[id(tensor)] = False
     flow.put(out, ids, dim, _gives_zero(call, zero))
     return True
@@ -69,15 +69,15 @@ def pointwise(flow: Flow, call: OperationCall) -> bool:
 def _unit_dims(out: Tensor, operands: Sequence[Tensor], tags: Sequence[Tag | None]) -> set[int]:
     """The dimensions of the result along which operands consist of units."""
     return {
-        tag.dim - t.dim() + out.dim()
-        for t, tag in zip(operands, tags, strict=True)
+        tag.dim - each.dim() + out.dim()
+        for each, tag in zip(operands, tags, strict=True)
         if tag is not None
     }
 
 
 def _gives_zero(call: OperationCall, zero: dict[int, bool]) -> bool:
     """Whether the result is zero where these operands are zero, whatever the others are."""
-    masks = {id(t) for t in tensors_in((call.args, call.kwargs)) if t.dtype == torch.bool}
+    masks = {id(each) for each in tensors_in((call.args, call.kwargs)) if each.dtype == torch.bool}
     free = [key for key, is_zero in zero.items() if not is_zero]
     for values in product(*(_EITHER if key in masks else _ANYTHING for key in free)):
         chosen = dict(zip(free, values, strict=True))
@@ -150,7 +150,7 @@ def _put_outputs(flow: Flow, call: OperationCall, operand: Tensor, lost: int) ->
     """Tag each output; `lost` dimensions before that of the units may be gone."""
     tag = flow.tag(operand)
     assert tag is not None
-    on_zero = call.replay(lambda t: torch.zeros_like(t) if t is operand else t)
+    on_zero = call.replay(lambda each: torch.zeros_like(each) if each is operand else each)
     for out, result in zip(tensors_in(call.out), tensors_in(on_zero), strict=True):
         dim = tag.dim if out.dim() == operand.dim() else tag.dim - lost
         flow.put(out, tag.ids, dim, tag.zero and bool((result == 0).all()))
