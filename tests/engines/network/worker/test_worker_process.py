@@ -264,6 +264,22 @@ def test_a_task_is_begun_with_what_the_latest_used_update_has_left(tmp_path: Pat
     assert any(not torch.equal(after_it[name], tensor) for name, tensor in without.items())
 
 
+def test_a_worker_warms_up_by_a_schedule_that_counts_rounds_from_1(tmp_path: Path) -> None:
+    model = models.build("small", (1, 8, 8), 10, 1)
+    units = trace(model, torch.zeros(2, 1, 8, 8))
+    samples = LocalData.named("digits").fitted(DIGITS)
+    asked: list[int] = []
+
+    def schedule(round_: int) -> float:
+        asked.append(round_)
+        return 1 / round_
+
+    worker = Worker(0, samples, model, units, 1, schedule=schedule)
+    invitation = Invitation("run", 0, fingerprint(model, units), {}, DIGITS, {})
+    Participation(invitation, worker, codecs("plain", "same", {}), tmp_path)
+    assert asked == [1]
+
+
 def test_a_worker_says_that_it_has_the_frozen_tensors_only_if_they_are_the_servers(
     tmp_path: Path,
 ) -> None:

@@ -216,7 +216,7 @@ class Participation:
         model, units = self.worker.model, self.worker.units
         whole = {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
         step = Recipe(epochs=2 / len(self.worker.samples), batch_size=2)
-        task = Task(self.invitation.worker, 0, whole, units.everything(), step)
+        task = Task(self.invitation.worker, 1, whole, units.everything(), step)
         self.worker.carry_out(task, WorkerMemory())
 
 
