@@ -229,7 +229,7 @@ class HoldingGrid(LocalGrid):
         task = read_task(Frame.from_bytes(from_record(message.content)), WORKLOAD.units, plain)
         update = Update(task.worker, task.round, dict(task.state), task.kept, 5, 1.0)
         payload, _ = encode_update(update, task, WORKLOAD.units, plain, Memory())
-        return Message(to_record(update_frame(update, payload, 0.0).to_bytes()), reply_to=message)
+        return Message(to_record(update_frame(update, payload).to_bytes()), reply_to=message)
 
 
 def fedavg(**others: Any) -> AdaptCL:

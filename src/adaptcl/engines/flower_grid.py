@@ -214,14 +214,14 @@ class FlowerTransport:
             raise UpdateError(printable(str(reply.error.reason)))
         content = from_record(reply.content)
         self._traffic.count_answer(len(content))
-        checked = read_answer(content, message.task, self._units, self._codecs)
-        self._reliability.check_samples(checked.update)
-        total = message.elapsed(outcome.at, checked.seconds)
-        train = min(checked.seconds, total)
+        update = read_answer(content, message.task, self._units, self._codecs)
+        self._reliability.check_samples(update)
+        total = message.elapsed(outcome.at, update.seconds)
+        train = min(update.seconds, total)
         way = (total - train) / 2
         begin = outcome.at - self._began - total
         timing = Timing(way, train, way, message.size, len(content), begin)
-        return Arrival(checked.update, timing)
+        return Arrival(update, timing)
 
     def _give_up(self) -> Iterator[Happening]:
         """Lose workers that have taken too long for their tasks."""

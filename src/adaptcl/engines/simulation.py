@@ -42,7 +42,6 @@ class TaskOutcome:
 
     update: Update
     payload_bytes: int
-    seconds: float  # real seconds that training took
     memory: WorkerMemory
 
 
@@ -71,14 +70,14 @@ class LocalWorkers:
         _refuse_other_size(codecs.down, "this model", said, sent.size)
         began = time.perf_counter()
         update, memory = self._workers[task.worker].carry_out(sent.read, memory)
-        seconds = time.perf_counter() - began
+        update = replace(update, seconds=time.perf_counter() - began)
         refuse_diverged(update, units)
         payload, codec_memory = encode_update(update, sent.read, units, codecs.up, memory.codec)
         size = payload.nbytes
         if task.pruning is None:
             _refuse_other_size(codecs.up, "this update", self.update_bytes(task, task.kept), size)
         received = decode_update(payload, update, sent, units, codecs.up)
-        return TaskOutcome(received, size, seconds, WorkerMemory(memory.lasso_lambda, codec_memory))
+        return TaskOutcome(received, size, WorkerMemory(memory.lasso_lambda, codec_memory))
 
 
 def _refuse_other_size(codec: Codec, what: str, expected: int | None, size: int) -> None:
@@ -266,6 +265,6 @@ class SimulatedTransport:
         """
         answer = self._workers.carry_out(task, memory)
         timing = known or self._environment.timing(
-            task, answer.update.kept, start, sent, answer.payload_bytes, answer.seconds
+            task, answer.update.kept, start, sent, answer.payload_bytes, answer.update.seconds
         )
         return Trained(Arrival(answer.update, timing), answer.memory)

@@ -131,7 +131,7 @@ class Untrained(LocalWorkers):
             assert pruning.importance is not None
             kept = pruning.units_left(self.units, kept, pruning.importance)
         update = Update(task.worker, task.round, {}, kept, self._samples[task.worker], loss=0.0)
-        return TaskOutcome(update, self.update_bytes(task, kept), 0.0, memory)
+        return TaskOutcome(update, self.update_bytes(task, kept), memory)
 
 
 class Untested:

@@ -103,3 +103,4 @@ class Update:
     lasso_lambda: float | None = None  # the group lasso's λ of the worker; None if it has none
     test: WorkerTest | None = None
     """Of the model that came with the task, before training; None if the worker tests nothing."""
+    seconds: float = 0.0  # how long the worker says that the task took it

@@ -86,7 +86,7 @@ def sent(update: Update, task: Task, units: UnitMap = UNITS, by: Codec = PLAIN) 
 
 
 def as_frame(update: Update) -> Frame:
-    return update_frame(update, Payload(update.state), seconds=2.5)
+    return update_frame(replace(update, seconds=2.5), Payload(update.state))
 
 
 # What arrives.
@@ -97,12 +97,11 @@ def test_an_honest_answer_arrives_as_it_was_sent(
     answer: Update, asked: Task, lasso: float | None
 ) -> None:
     content = as_frame(replace(answer, lasso_lambda=lasso)).to_bytes()
-    received = read_answer(content, asked, UNITS, Codecs(PLAIN, PLAIN))
-    assert received.update.state.keys() == answer.state.keys()
-    assert all(torch.equal(received.update.state[name], t) for name, t in answer.state.items())
-    assert torch.equal(received.update.kept, asked.kept)
-    assert received.seconds == 2.5
-    found = received.update
+    found = read_answer(content, asked, UNITS, Codecs(PLAIN, PLAIN))
+    assert found.state.keys() == answer.state.keys()
+    assert all(torch.equal(found.state[name], t) for name, t in answer.state.items())
+    assert torch.equal(found.kept, asked.kept)
+    assert found.seconds == 2.5
     assert (found.worker, found.round, found.samples, found.loss) == (3, 5, 40, 1.5)
     assert (found.pruning_cost, found.lasso_lambda) == (None, lasso)
 

@@ -23,7 +23,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -66,23 +65,15 @@ _ROUNDING = 1e-9
 """Relative tolerance where a computed budget is compared with a whole number of parameters."""
 
 
-@dataclass(frozen=True)
-class CheckedUpdate:
-    """An update that passed, and how many seconds the worker says it trained."""
-
-    update: Update
-    seconds: float
-
-
 def read_answer(
     content: bytes, task: Task, units: UnitMap, codecs: Codecs, metrics: Collection[str] = ()
-) -> CheckedUpdate:
+) -> Update:
     """Read, decode and check the bytes with which a worker answers a task; `metrics` are the names
     of those that a test gives."""
     try:
-        report = read_update(Frame.from_bytes(content), units)
+        header, payload = read_update(Frame.from_bytes(content), units)
         with note_custom_code(_custom_name(codecs.up)):
-            update = checked(report.payload, report.header, task, units, codecs, metrics)
+            return checked(payload, header, task, units, codecs, metrics)
     except LackingError:
         raise
     except UpdateError as error:
@@ -91,7 +82,6 @@ def read_answer(
         said = f"it cannot be decoded ({type(error).__name__}: {error})."
         sentences = [said, *getattr(error, "__notes__", ())]
         raise UpdateError(" ".join(map(printable, sentences))) from error
-    return CheckedUpdate(update, report.seconds)
 
 
 def checked(

@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -39,15 +38,6 @@ _KEPT, _IMPORTANCE = "kept", "importance"
 _LARGEST = 1e30
 """Of the loss before and after a pruning, and of what is averaged over workers: differences and
 sums must be numbers too."""
-
-
-@dataclass(frozen=True)
-class WorkerReport:
-    """An update before it is decoded: everything but its tensors, the payload, and the time."""
-
-    header: Update
-    payload: Payload
-    seconds: float  # how long the worker says it trained
 
 
 def task_frame(
@@ -185,7 +175,7 @@ def _multiple(pruning: Mapping[str, Any]) -> int:
     return multiple
 
 
-def update_frame(update: Update, payload: Payload, seconds: float) -> Frame:
+def update_frame(update: Update, payload: Payload) -> Frame:
     tensors = {_PAYLOAD + name: tensor for name, tensor in payload.tensors.items()}
     tensors[_KEPT] = pack_kept(update.kept)
     header = {
@@ -196,13 +186,13 @@ def update_frame(update: Update, payload: Payload, seconds: float) -> Frame:
         "cut": None if update.pruning_cost is None else dataclasses.asdict(update.pruning_cost),
         "lasso": update.lasso_lambda,
         "test": None if update.test is None else dataclasses.asdict(update.test),
-        "seconds": seconds,
+        "seconds": update.seconds,
     }
     return Frame(header, tensors)
 
 
-def read_update(frame: Frame, units: UnitMap) -> WorkerReport:
-    """Read an update; its tensors are still to be decoded and checked."""
+def read_update(frame: Frame, units: UnitMap) -> tuple[Update, Payload]:
+    """An update without its tensors, and the payload that they are to be decoded from."""
     if frame.header.get("error"):
         kind = Reply.read(frame).error
         if kind == LackingError.__name__:
@@ -214,7 +204,7 @@ def read_update(frame: Frame, units: UnitMap) -> WorkerReport:
     kept = unpack_kept(tensors.pop(_KEPT), units.count)
     # Whoever checks the whole update says best that training has diverged.
     loss = _number(frame.header, "loss")
-    header = Update(
+    update = Update(
         worker=_whole(frame.header, "worker"),
         round=_whole(frame.header, "round"),
         state={},
@@ -224,9 +214,9 @@ def read_update(frame: Frame, units: UnitMap) -> WorkerReport:
         pruning_cost=_pruning_cost(frame.header.get("cut")) if math.isfinite(loss) else None,
         lasso_lambda=_lasso(frame.header) if math.isfinite(loss) else None,
         test=_test(frame.header.get("test")),
+        seconds=max(0.0, _finite(frame.header, "seconds")),
     )
-    seconds = max(0.0, _finite(frame.header, "seconds"))
-    return WorkerReport(header, Payload(_without_prefix(tensors, _PAYLOAD)), seconds)
+    return update, Payload(_without_prefix(tensors, _PAYLOAD))
 
 
 def _pruning_cost(values: Any) -> PruningCost | None:

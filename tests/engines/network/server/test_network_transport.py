@@ -115,7 +115,7 @@ class FakeFleet:
         state = {key: tensor + worker + 1 for key, tensor in task.state.items()}
         update = Update(worker, task.round, state, task.kept, self._samples(task), 1.0)
         payload, _ = encode_update(update, task, UNITS, PLAIN, Memory())
-        return self._seconds(task), update_frame(update, payload, 0.0)
+        return self._seconds(task), update_frame(update, payload)
 
     def _reply(self, worker: int) -> Reply:
         waiting = self.replies.get(worker)

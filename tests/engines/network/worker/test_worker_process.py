@@ -248,7 +248,7 @@ def test_a_task_is_begun_with_what_the_latest_used_update_has_left(tmp_path: Pat
         frame = Frame.from_bytes(
             part.carry_out(task_frame(task, Payload(dict(task.state)), used).to_bytes())
         )
-        return read_update(frame, units).payload.tensors
+        return dict(read_update(frame, units)[1].tensors)
 
     def begun(name: str) -> Participation:
         found = prepare(OWNER, LocalData.named("digits"), invitation)
@@ -306,7 +306,7 @@ def test_a_worker_says_that_it_has_the_frozen_tensors_only_if_they_are_the_serve
     with pytest.raises(LackingError):
         part.carry_out(rest.to_bytes())
     answers = [part.carry_out(frame.to_bytes()) for frame in (whole, rest)]
-    payloads = [read_update(Frame.from_bytes(each), units).payload for each in answers]
+    payloads = [read_update(Frame.from_bytes(each), units)[1] for each in answers]
     assert not payloads[0].tensors.keys() & units.unchanging
     for name, tensor in payloads[0].tensors.items():
         assert torch.equal(tensor, payloads[1].tensors[name])

@@ -291,10 +291,10 @@ class NetworkTransport:
         worker = open_task.task.worker
         self._traffic.count_answer(len(reply.content))
         try:
-            checked = read_answer(
+            update = read_answer(
                 reply.content, open_task.task, self._units, self._codecs, self._metrics
             )
-            self._reliability.check_samples(checked.update)
+            self._reliability.check_samples(update)
         except UpdateError as error:
             self._frozen_holders.forget(worker)
             if isinstance(error, LackingError) and not open_task.is_complete:
@@ -307,13 +307,13 @@ class NetworkTransport:
         self._frozen_holders.answered(open_task.task)
         del self._open[worker]
         self._traffic.count_task(open_task.size)
-        self._reliability.succeeded(checked.update)
-        timing = open_task.timing(reply, checked.seconds, self._began)
+        self._reliability.succeeded(update)
+        timing = open_task.timing(reply, update.seconds, self._began)
         timing = replace(timing, is_cold=worker in self._cold)
         self._cold.discard(worker)
         self._update_times[worker] = timing.update_time
-        self._unsettled[worker] = checked.update.round
-        yield Arrived(Arrival(checked.update, timing))
+        self._unsettled[worker] = update.round
+        yield Arrived(Arrival(update, timing))
 
     def _punish(self, worker: int, error: UpdateError) -> Iterator[Happening]:
         """Ask a worker again later whose answer cannot be used, or dismiss it."""

@@ -238,8 +238,8 @@ def carry_out(
     update, found = worker.carry_out(on_device, memory)
     update = replace(update, state=_moved(update.state, torch.device("cpu")))
     payload, codec_memory = encode_update(update, task, worker.units, codec, found.codec)
-    seconds = time.perf_counter() - began
-    return update, update_frame(update, payload, seconds), replace(found, codec=codec_memory)
+    update = replace(update, seconds=time.perf_counter() - began)
+    return update, update_frame(update, payload), replace(found, codec=codec_memory)
 
 
 def _moved(state: Mapping[str, Tensor], device: torch.device) -> State:
