@@ -120,6 +120,15 @@ def test_a_multiple_that_is_none_is_refused(multiple: object) -> None:
         read_task(frame, UNITS, PLAIN)
 
 
+@pytest.mark.parametrize("name", ["rate", "min_retention"])
+@pytest.mark.parametrize("share", [-0.1, 1.1, math.nan, True, "0.5", None])
+def test_a_pruning_by_what_is_no_share_is_refused(name: str, share: object) -> None:
+    frame = framed(a_task(Pruning(0.25, "l1")))
+    frame.header["pruning"][name] = share
+    with pytest.raises(UpdateError, match=f"says that {name} is"):
+        read_task(frame, UNITS, PLAIN)
+
+
 def test_an_update_arrives_as_it_was_sent() -> None:
     sent = an_update()
     frame = update_frame(sent, Payload(sent.state))

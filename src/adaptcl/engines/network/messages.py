@@ -14,7 +14,14 @@ from typing import Any
 import torch
 
 from adaptcl.codecs.codec import Codec, Payload, Reader
-from adaptcl.engines.network.frames import Frame, is_whole_number, pack_kept, unpack_kept
+from adaptcl.engines.network.frames import (
+    LARGEST,
+    Frame,
+    is_number,
+    is_whole_number,
+    pack_kept,
+    unpack_kept,
+)
 from adaptcl.engines.network.invitation import Reply
 from adaptcl.errors import UpdateError
 from adaptcl.settings import build
@@ -35,9 +42,6 @@ DESCRIBE, INVITE, TASK, END = "query.describe", "query.invite", "train.task", "q
 
 _STATE, _FROZEN, _PAYLOAD = "state:", "frozen:", "payload:"
 _KEPT, _IMPORTANCE = "kept", "importance"
-_LARGEST = 1e30
-"""Of the loss before and after a pruning, and of what is averaged over workers: differences and
-sums must be numbers too."""
 
 
 def task_frame(
@@ -123,13 +127,13 @@ def read_task(
             pruning=None
             if pruning is None
             else Pruning(
-                _finite(pruning, "rate"),
+                _number(pruning, "rate", 0, 1),
                 str(pruning["order"]),
                 importance,
-                _finite(pruning, "min_retention"),
-                _multiple(pruning),
+                _number(pruning, "min_retention", 0, 1),
+                _whole(pruning, "width_multiple", 1),
             ),
-            lasso_lambda=_lasso(header),
+            lasso_lambda=_number_if_any(header, "lasso", 0),
             is_sparse=header.get("is_sparse") is not False,
             carries_fractions=header.get("carries_fractions") is True,
             only_tests=header.get("only_tests") is True,
@@ -168,13 +172,6 @@ def read_used(frame: Frame, task: Task) -> int | None:
     return used
 
 
-def _multiple(pruning: Mapping[str, Any]) -> int:
-    multiple = pruning["width_multiple"]
-    if type(multiple) is not int or multiple < 1:
-        raise ValueError(f"width_multiple is {multiple!r:.50}")
-    return multiple
-
-
 def update_frame(update: Update, payload: Payload) -> Frame:
     tensors = {_PAYLOAD + name: tensor for name, tensor in payload.tensors.items()}
     tensors[_KEPT] = pack_kept(update.kept)
@@ -202,8 +199,7 @@ def read_update(frame: Frame, units: UnitMap) -> tuple[Update, Payload]:
     if _KEPT not in tensors:
         raise UpdateError("An update lacks its kept units.")
     kept = unpack_kept(tensors.pop(_KEPT), units.count)
-    # Whoever checks the whole update says best that training has diverged.
-    loss = _number(frame.header, "loss")
+    loss = _loss(frame.header)
     update = Update(
         worker=_whole(frame.header, "worker"),
         round=_whole(frame.header, "round"),
@@ -212,22 +208,25 @@ def read_update(frame: Frame, units: UnitMap) -> tuple[Update, Payload]:
         samples=_whole(frame.header, "samples"),
         loss=loss,
         pruning_cost=_pruning_cost(frame.header.get("cut")) if math.isfinite(loss) else None,
-        lasso_lambda=_lasso(frame.header) if math.isfinite(loss) else None,
+        lasso_lambda=_number_if_any(frame.header, "lasso", 0) if math.isfinite(loss) else None,
         test=_test(frame.header.get("test")),
-        seconds=max(0.0, _finite(frame.header, "seconds")),
+        seconds=_number(frame.header, "seconds", 0),
     )
     return update, Payload(_without_prefix(tensors, _PAYLOAD))
+
+
+def _loss(values: Mapping[str, Any]) -> float:
+    """The loss, which need not be finite: whoever checks the whole update says best that training
+    has diverged."""
+    loss = values.get("loss")
+    return loss if isinstance(loss, float) else _number(values, "loss")
 
 
 def _pruning_cost(values: Any) -> PruningCost | None:
     if values is None:
         return None
-    cost = PruningCost(*(_finite(values, each.name) for each in dataclasses.fields(PruningCost)))
-    for name, value in dataclasses.asdict(cost).items():
-        least, most = (0, 1 + 1e-6) if name == "importance_lost" else (-_LARGEST, _LARGEST)
-        if not least <= value <= most:
-            raise _odd(name, value)
-    return cost
+    lost = _number(values, "importance_lost", 0, 1 + 1e-6)
+    return PruningCost(lost, _number(values, "loss_before"), _number(values, "loss_after"))
 
 
 def _test(values: Any) -> WorkerTest | None:
@@ -236,27 +235,8 @@ def _test(values: Any) -> WorkerTest | None:
     metrics = values.get("metrics") if isinstance(values, dict) else None
     if not isinstance(metrics, dict):
         raise _odd("test", values)
-    found = {name: _limited(metrics, name) for name in metrics}
-    return WorkerTest(_whole(values, "samples"), _limited(values, "loss"), found)
-
-
-def _limited(values: Mapping[str, Any], name: str) -> float | None:
-    """A number that can be averaged with others; None if the worker has none."""
-    if values.get(name) is None:
-        return None
-    found = _finite(values, name)
-    if abs(found) > _LARGEST:
-        raise _odd(name, found)
-    return found
-
-
-def _lasso(values: Mapping[str, Any]) -> float | None:
-    if values.get("lasso") is None:
-        return None
-    found = _finite(values, "lasso")
-    if found < 0:
-        raise _odd("lasso", found)
-    return found
+    found = {name: _number_if_any(metrics, name) for name in metrics}
+    return WorkerTest(_whole(values, "samples"), _number_if_any(values, "loss"), found)
 
 
 def _without_prefix(tensors: State, prefix: str) -> State:
@@ -266,32 +246,22 @@ def _without_prefix(tensors: State, prefix: str) -> State:
     return {name.removeprefix(prefix): tensor for name, tensor in tensors.items()}
 
 
-# JSON has more numbers than are of use here: true and false, which Python takes for numbers, whole
-# numbers of any length, and numbers that are not finite.
-
-
-def _whole(values: Mapping[str, Any], name: str) -> int:
+def _whole(values: Mapping[str, Any], name: str, least: int = 0) -> int:
     value = values.get(name)
-    if not is_whole_number(value):
+    if not is_whole_number(value) or value < least:
         raise _odd(name, value)
     return value
 
 
-def _number(values: Any, name: str) -> float:
+def _number(values: Any, name: str, least: float = -LARGEST, most: float = LARGEST) -> float:
     value = values.get(name) if isinstance(values, dict) else None
-    if not isinstance(value, int | float) or isinstance(value, bool):
+    if not is_number(value, least, most):
         raise _odd(name, value)
-    try:
-        return float(value)
-    except OverflowError:
-        raise _odd(name, value) from None
+    return float(value)
 
 
-def _finite(values: Any, name: str) -> float:
-    number = _number(values, name)
-    if not math.isfinite(number):
-        raise _odd(name, number)
-    return number
+def _number_if_any(values: Mapping[str, Any], name: str, least: float = -LARGEST) -> float | None:
+    return None if values.get(name) is None else _number(values, name, least)
 
 
 def _odd(name: str, value: object) -> UpdateError:
