@@ -72,8 +72,9 @@ def an_update() -> Update:
     state = MODEL.state_dict()
     test = WorkerTest(11, 0.5, {"accuracy": 0.75, "r2": None})
     cost = PruningCost(0.1, 1.0, 2.0)
-    whole = UNITS.everything()
-    return Update(1, 7, state, whole, 99, 0.25, cost, 0.0125, test, seconds=2.5)
+    return Update(
+        1, 7, state, UNITS.everything(), 99, 0.25, cost, torch.rand(UNITS.count), 0.0125, test, 2.5
+    )
 
 
 @pytest.mark.parametrize(
@@ -134,7 +135,10 @@ def test_an_update_arrives_as_it_was_sent() -> None:
     frame = update_frame(sent, Payload(sent.state))
     got, payload = read_update(Frame.from_bytes(frame.to_bytes()), UNITS)
     assert torch.equal(got.kept, sent.kept)
-    assert replace(got, state=sent.state, kept=sent.kept) == sent
+    assert got.importance is not None
+    assert sent.importance is not None
+    assert torch.equal(got.importance, sent.importance)
+    assert replace(got, state=sent.state, kept=sent.kept, importance=sent.importance) == sent
     assert payload.tensors.keys() == sent.state.keys()
 
 

@@ -175,6 +175,8 @@ def read_used(frame: Frame, task: Task) -> int | None:
 def update_frame(update: Update, payload: Payload) -> Frame:
     tensors = {_PAYLOAD + name: tensor for name, tensor in payload.tensors.items()}
     tensors[_KEPT] = pack_kept(update.kept)
+    if update.importance is not None:
+        tensors[_IMPORTANCE] = update.importance
     header = {
         "worker": update.worker,
         "round": update.round,
@@ -208,6 +210,7 @@ def read_update(frame: Frame, units: UnitMap) -> tuple[Update, Payload]:
         samples=_whole(frame.header, "samples"),
         loss=loss,
         pruning_cost=_pruning_cost(frame.header.get("cut")) if math.isfinite(loss) else None,
+        importance=tensors.pop(_IMPORTANCE, None),
         lasso_lambda=_number_if_any(frame.header, "lasso", 0) if math.isfinite(loss) else None,
         test=_test(frame.header.get("test")),
         seconds=_number(frame.header, "seconds", 0),
