@@ -35,22 +35,21 @@ def fingerprint(model: nn.Module, units: UnitMap) -> str:
     Values and units do not matter: the server sends them. Two models with the same modules but
     another `forward` look the same here.
     """
-    parts = [
-        repr(model),
-        [[name, list(shape)] for name, shape in units.shapes.items()],
-        sorted(units.parameters),
-        sorted(units.frozen),
-    ]
-    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
+    return hashlib.sha256(json.dumps(_parts(model, units)).encode()).hexdigest()[:32]
 
 
 def outline(model: nn.Module, units: UnitMap) -> dict[str, str]:
-    """What each module and tensor is, for a sentence that says where two models differ."""
-    named = [
-        *((name or "the whole", _module(module)) for name, module in model.named_modules()),
+    """What the fingerprint is made of, shortened, for a sentence that says where two differ."""
+    return {_short(name): _short(words) for name, words in _parts(model, units)[:PARTS]}
+
+
+def _parts(model: nn.Module, units: UnitMap) -> list[tuple[str, str]]:
+    """What each module and tensor is."""
+    modules = model.named_modules(remove_duplicate=False)
+    return [
+        *((name or "the whole", _module(module)) for name, module in modules),
         *((name, _tensor(name, units)) for name in units.shapes),
     ]
-    return {_short(name): _short(words) for name, words in named[:PARTS]}
 
 
 def refuse_other_model(
@@ -88,10 +87,7 @@ def _difference(worker: Mapping[str, str], server: Mapping[str, str]) -> str:
             return f"{name} is {words} at the worker and missing at the server"
     if list(worker) != list(server):
         return "their modules and tensors are the same, but in another order"
-    return (
-        "their modules and tensors are the same, but their printed forms differ; server and worker "
-        "may have different versions of PyTorch"
-    )
+    return f"only after {PARTS} modules and tensors, or after {WORDS} letters of one of them"
 
 
 def _module(module: nn.Module) -> str:
@@ -99,8 +95,11 @@ def _module(module: nn.Module) -> str:
 
 
 def _tensor(name: str, units: UnitMap) -> str:
-    kind = "frozen tensor" if name in units.frozen else "tensor"
-    return f"a {kind} {list(units.shapes[name])}"
+    shape = list(units.shapes[name])
+    if name in units.tied:
+        return f"{units.tied[name]} {shape} again"
+    kind = "parameter" if name in units.parameters else "buffer"
+    return f"a {'frozen ' * (name in units.frozen)}{kind} {shape}"
 
 
 def _short(text: str) -> str:
