@@ -257,7 +257,7 @@ def test_a_node_that_begins_before_all_is_pushed_has_worked_as_long_as_it_says_a
     None
 ):
     task: Any = None
-    message = OpenMessage(task, 1, began=10.0, pushed=14.0)
+    message = OpenMessage(task, 1, True, sent=14.0, began=10.0)
     assert [message.elapsed(15.0, worked) for worked in (0.5, 3.0, 1e9)] == [1.0, 3.0, 5.0]
 
 

@@ -16,6 +16,7 @@ stay loaded from the first task to the last.
     gate                   whether an update makes sense for its task
     server/
         network_transport  the network under the loop
+        remote_transport   what it has in common with the one over Flower's grid
         introduction       what workers tell, asked for and put in words
         patience           workers that fail, and workers that are late
         fleet              messages to and from workers
