@@ -34,7 +34,7 @@ from adaptcl.engines.network.frames import Frame, from_record, to_record
 from adaptcl.engines.network.invitation import Reply
 from adaptcl.engines.network.messages import only_frozen, read_frozen, read_task, read_used
 from adaptcl.engines.network.shared_units import units_from_json
-from adaptcl.engines.network.worker.worker_process import carry_out
+from adaptcl.engines.network.worker.worker_process import train_and_encode
 from adaptcl.errors import DataError, SettingError
 from adaptcl.events import Event, RoundFinished, Warned, WorkerLost
 from adaptcl.pruning import custom_worker_orders, server_order
@@ -233,7 +233,7 @@ def train(
         custom_orders=custom_worker_orders(pruning),
     )
     before = _remembered(context, read_used(frame, task))
-    update, answer, memory = carry_out(worker, task, before, chosen.up)
+    update, answer, memory = train_and_encode(worker, task, before, chosen.up)
     # Only the next message says whether the server could use this update.
     context.state[_BEFORE] = _as_record(
         replace(before, lasso_lambda=memory.lasso_lambda), task.round

@@ -220,13 +220,13 @@ def test_of_a_task_that_fails_its_owner_sees_all_and_the_server_the_kind_of_erro
     tmp_path: Path,
 ) -> None:
     class Failing:
-        def carry_out(self, content: bytes) -> bytes:
+        def make_update(self, content: bytes) -> bytes:
             raise ZeroDivisionError("my augment failed on patient Roe")
 
     said: list[str] = []
     nowhere: Any = None
     process = WorkerProcess(nowhere, nowhere, nowhere, tmp_path, said.append)
-    answer = process._carry_out(cast(Participation, Failing()), b"task")
+    answer = process._answer_task(cast(Participation, Failing()), b"task")
     assert Reply.read(Frame.from_bytes(answer)).error == "ZeroDivisionError"
     assert b"Roe" not in answer
     (failure,) = said
@@ -246,7 +246,7 @@ def test_a_task_is_begun_with_what_the_latest_used_update_has_left(tmp_path: Pat
     def answer(part: Participation, number: int, used: int) -> State:
         task = Task(0, number, model.state_dict(), units.everything(), recipe)
         frame = Frame.from_bytes(
-            part.carry_out(task_frame(task, Payload(dict(task.state)), used).to_bytes())
+            part.make_update(task_frame(task, Payload(dict(task.state)), used).to_bytes())
         )
         return dict(read_update(frame, units)[1].tensors)
 
@@ -304,8 +304,8 @@ def test_a_worker_says_that_it_has_the_frozen_tensors_only_if_they_are_the_serve
     holders.answered(task)
     rest = task_frame(task, encode_model(task, units, plain.down), 0, holders.tensors_for(task))
     with pytest.raises(LackingError):
-        part.carry_out(rest.to_bytes())
-    answers = [part.carry_out(frame.to_bytes()) for frame in (whole, rest)]
+        part.make_update(rest.to_bytes())
+    answers = [part.make_update(frame.to_bytes()) for frame in (whole, rest)]
     payloads = [read_update(Frame.from_bytes(each), units)[1] for each in answers]
     assert not payloads[0].tensors.keys() & units.unchanging
     for name, tensor in payloads[0].tensors.items():

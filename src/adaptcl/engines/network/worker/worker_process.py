@@ -50,10 +50,8 @@ from adaptcl.units import State
 
 _RETRY_S = 1.0  # seconds between two tries to connect
 
-
 Prepare = Callable[[Invitation], tuple[Worker, Codecs]]
 """Makes the worker of the run that it is invited to, and the codecs of that run."""
-Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -76,7 +74,7 @@ class WorkerProcess:
         prepare: Prepare,
         describe: Callable[[], LocalStatistics],
         memory: Path,
-        say: Say,
+        say: Callable[[str], None],
     ) -> None:
         self._connection = connection
         self._prepare = prepare
@@ -142,12 +140,12 @@ class WorkerProcess:
             elif incoming.kind == INVITE:
                 self._take_part(node, incoming)
             elif incoming.kind == TASK and self._participation is not None:
-                node.answer(incoming, self._carry_out(self._participation, incoming.content))
+                node.answer(incoming, self._answer_task(self._participation, incoming.content))
 
-    def _carry_out(self, participation: Participation, task: bytes) -> bytes:
+    def _answer_task(self, participation: Participation, task: bytes) -> bytes:
         """The frame of an update for the frame of a task, or of the kind of error."""
         try:
-            return participation.carry_out(task)
+            return participation.make_update(task)
         except Exception as error:
             # A failed task must not end a worker that others still need. Only its owner may read
             # why: the text of an error may hold what it trains on.
@@ -198,7 +196,7 @@ class Participation:
         self._codecs = codecs
         self._warm_up()
 
-    def carry_out(self, content: bytes) -> bytes:
+    def make_update(self, content: bytes) -> bytes:
         """The frame of an update for the frame of a task."""
         frame = Frame.from_bytes(content)
         units = self.worker.units
@@ -206,7 +204,7 @@ class Participation:
         task = read_task(frame, units, self._codecs.down, self.frozen)
         used = read_used(frame, task)
         before = self.memories.before(task.round, used)
-        _, answer, memory = carry_out(self.worker, task, before, self._codecs.up)
+        _, answer, memory = train_and_encode(self.worker, task, before, self._codecs.up)
         self.memories.after(task.round, memory, used)
         return answer.to_bytes()
 
@@ -229,7 +227,7 @@ def _known_before(invitation: Invitation, worker: Worker) -> HeldFrozenTensors |
     return HeldFrozenTensors(worker.units.everything(), tensors, worker.units)
 
 
-def carry_out(
+def train_and_encode(
     worker: Worker, task: Task, memory: WorkerMemory, codec: Codec
 ) -> tuple[Update, Frame, WorkerMemory]:
     """The update for a task, the frame that brings it to the server, and what to remember."""
