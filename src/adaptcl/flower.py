@@ -251,12 +251,12 @@ def _refuse_unknown(settings: Iterable[str], groups: Iterable[type], of: str) ->
             raise SettingError(f"There is no setting {name!r} for {of}.")
 
 
-def _remembered(context: Context, used: int | None) -> WorkerMemory:
+def _remembered(context: Context, used: int) -> WorkerMemory:
     """What this node knew after its update of the round `used`, the latest that counted."""
     latest = _frame(context, _MEMORY)
     if latest is None:
         return WorkerMemory()
-    if used is not None and latest.header["round"] > used:
+    if latest.header["round"] > used:
         latest = _frame(context, _BEFORE) or latest
     return WorkerMemory(latest.header["lasso"], Memory(latest.tensors))
 

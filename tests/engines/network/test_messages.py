@@ -64,7 +64,7 @@ def a_task(pruning: Pruning | None = None) -> Task:
     )
 
 
-def framed(task: Task, used: int | None = None) -> Frame:
+def framed(task: Task, used: int = 0) -> Frame:
     return task_frame(task, encode_model(task, UNITS, PLAIN), used)
 
 
@@ -99,13 +99,13 @@ def test_a_task_arrives_as_it_was_given(pruning: Pruning | None) -> None:
         assert got.pruning.width_multiple == pruning.width_multiple
 
 
-@pytest.mark.parametrize("used", [None, 0, 6])
-def test_a_task_says_which_update_was_used_last(used: int | None) -> None:
+@pytest.mark.parametrize("used", [0, 6])
+def test_a_task_says_which_update_was_used_last(used: int) -> None:
     frame = Frame.from_bytes(framed(a_task(), used).to_bytes())
     assert read_used(frame, read_task(frame, UNITS, PLAIN)) == used
 
 
-@pytest.mark.parametrize("used", [7, -1, 1.5, True, "6", [1]])
+@pytest.mark.parametrize("used", [7, -1, 1.5, True, "6", [1], None])
 def test_an_update_that_cannot_have_been_used_is_refused(used: object) -> None:
     frame = framed(a_task())
     frame.header["used"] = used
@@ -142,12 +142,13 @@ def test_an_update_arrives_as_it_was_sent() -> None:
     assert payload.tensors.keys() == sent.state.keys()
 
 
-def test_of_a_lambda_and_of_fractions_whoever_is_of_an_older_version_says_nothing() -> None:
-    task, update = framed(a_task()), update_frame(an_update(), Payload({}))
-    del task.header["lasso"], update.header["lasso"], task.header["carries_fractions"]
-    assert read_task(task, UNITS, PLAIN).lasso_lambda is None
-    assert not read_task(task, UNITS, PLAIN).carries_fractions
-    assert read_update(update, UNITS)[0].lasso_lambda is None
+@pytest.mark.parametrize("name", ["is_sparse", "carries_fractions", "only_tests"])
+@pytest.mark.parametrize("value", [1, "true", None])
+def test_what_is_neither_true_nor_false_is_refused(name: str, value: object) -> None:
+    frame = framed(a_task())
+    frame.header[name] = value
+    with pytest.raises(UpdateError, match=f"says that {name} is"):
+        read_task(frame, UNITS, PLAIN)
 
 
 @pytest.mark.parametrize("value", [pytest.param(10**400, id="huge"), True, "1", -1.0, math.nan])
@@ -289,7 +290,7 @@ def test_a_frame_costs_little_more_than_its_sub_model() -> None:
     model = nn.Sequential(nn.Linear(1000, 2000), nn.ReLU(), nn.Linear(2000, 10))
     units = trace(model, torch.zeros(2, 1000))
     task = Task(0, 1, model.state_dict(), units.everything(), Recipe())
-    frame = task_frame(task, encode_model(task, units, PLAIN))
+    frame = task_frame(task, encode_model(task, units, PLAIN), 0)
     assert len(frame.to_bytes()) < 1.001 * size_bytes(units, units.everything())
 
 
@@ -301,7 +302,7 @@ def test_a_model_that_cannot_be_the_servers_is_refused(name: str) -> None:
 
     def refused(garbage: State) -> str:
         with pytest.raises(UpdateError, match=r"^The server's model .*\.$") as refusal:
-            read_task(task_frame(task, Payload(garbage)), UNITS, chosen)
+            read_task(task_frame(task, Payload(garbage), 0), UNITS, chosen)
         return str(refusal.value)
 
     assert f"lacks {weights!r}" in refused({k: v for k, v in tensors.items() if k != weights})

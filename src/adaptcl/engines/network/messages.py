@@ -45,7 +45,7 @@ _KEPT, _IMPORTANCE = "kept", "importance"
 
 
 def task_frame(
-    task: Task, model: Payload, used: int | None = None, frozen: SentFrozenTensors | None = None
+    task: Task, model: Payload, used: int, frozen: SentFrozenTensors | None = None
 ) -> Frame:
     """A task, with its encoded model and the round of its worker's latest update that was `used` (0
     before the first). From that the worker's codec knows which of its later updates never counted.
@@ -134,9 +134,9 @@ def read_task(
                 _whole(pruning, "width_multiple", 1),
             ),
             lasso_lambda=_number_if_any(header, "lasso", 0),
-            is_sparse=header.get("is_sparse") is not False,
-            carries_fractions=header.get("carries_fractions") is True,
-            only_tests=header.get("only_tests") is True,
+            is_sparse=_flag(header, "is_sparse"),
+            carries_fractions=_flag(header, "carries_fractions"),
+            only_tests=_flag(header, "only_tests"),
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise UpdateError(f"The server's task cannot be understood: {error!r}.") from None
@@ -164,10 +164,10 @@ def _refuse_not_finite(state: State, units: UnitMap) -> None:
         raise UpdateError(f"The server's model has numbers in {odd!r} that are not finite.")
 
 
-def read_used(frame: Frame, task: Task) -> int | None:
-    """The round of this worker's latest update that the server has used; None if not known."""
-    used = frame.header.get("used")
-    if used is not None and (not is_whole_number(used) or used >= task.round):
+def read_used(frame: Frame, task: Task) -> int:
+    """The round of this worker's latest update that the server has used; 0 before the first."""
+    used = _whole(frame.header, "used")
+    if used >= task.round:
         raise _odd("used", used)
     return used
 
@@ -252,6 +252,13 @@ def _without_prefix(tensors: State, prefix: str) -> State:
 def _whole(values: Mapping[str, Any], name: str, least: int = 0) -> int:
     value = values.get(name)
     if not is_whole_number(value) or value < least:
+        raise _odd(name, value)
+    return value
+
+
+def _flag(values: Mapping[str, Any], name: str) -> bool:
+    value = values.get(name)
+    if not isinstance(value, bool):
         raise _odd(name, value)
     return value
 

@@ -76,7 +76,7 @@ class FakeFleet:
         self.connected = set(connected)
         self.sent: list[tuple[int, str, Frame]] = []
         """Worker, kind and content of each message."""
-        self.tasks: list[tuple[int, int, int | None]] = []
+        self.tasks: list[tuple[int, int, int]] = []
         """Worker, round and round of the latest used update of each task."""
         self.frozen: dict[int, HeldFrozenTensors | None] = {}
         """The frozen tensors that workers have."""
