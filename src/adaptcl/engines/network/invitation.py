@@ -160,19 +160,22 @@ class Invitation:
             raise AdaptCLError(f"The server has dismissed this worker: {reason}")
         try:
             invitation = cls(**frame.header)
+            texts = (
+                invitation.run,
+                invitation.fingerprint,
+                invitation.frozen,
+                invitation.objective,
+            )
+            if (
+                not all(isinstance(each, str) for each in texts)
+                or not isinstance(invitation.settings, dict)
+                or not is_whole_number(invitation.worker)
+            ):
+                raise TypeError
         except TypeError:
             raise AdaptCLError(
                 "The server's invitation cannot be understood; is it another version of AdaptCL?"
             ) from None
-        texts = (invitation.run, invitation.fingerprint, invitation.frozen, invitation.objective)
-        if (
-            not all(isinstance(each, str) for each in texts)
-            or not isinstance(invitation.settings, dict)
-            or not is_whole_number(invitation.worker)
-        ):
-            raise AdaptCLError(
-                "The server's invitation is malformed; it may have another version of AdaptCL."
-            )
         return dataclasses.replace(
             invitation, inputs=_inputs(invitation.inputs), outline=read_outline(invitation.outline)
         )

@@ -26,7 +26,7 @@ from pathlib import Path
 
 from adaptcl import storage
 from adaptcl.codecs.codec import Memory
-from adaptcl.errors import AdaptCLWarning, RunFolderError
+from adaptcl.errors import AdaptCLWarning
 from adaptcl.training.worker import WorkerMemory
 
 _TASKS = 4  # how many memories to keep, whatever their size
@@ -43,10 +43,7 @@ class Memories:
         self._folder = folder
         self._first: int | None = None  # the round before which the first memory was kept
         self._lasso: float | None = None
-        try:
-            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        except OSError as error:
-            raise RunFolderError(f"{folder} cannot be made: {error.strerror}.") from None
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         if kept := self._kept():
             newest = storage.load(self._path(kept[-1]))
             self._first, self._lasso = newest["first"], newest["lasso"]
