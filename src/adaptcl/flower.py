@@ -30,7 +30,7 @@ from adaptcl.data import as_samples
 from adaptcl.data.convert import class_names
 from adaptcl.engines.flower_grid import UNITS, FlowerTransport
 from adaptcl.engines.loop import Loop
-from adaptcl.engines.network.frames import Frame, from_record, to_record
+from adaptcl.engines.network.frames import RECORD, Frame, from_record, to_record
 from adaptcl.engines.network.invitation import Reply
 from adaptcl.engines.network.messages import only_frozen, read_frozen, read_task, read_used
 from adaptcl.engines.network.shared_units import units_from_json
@@ -275,7 +275,7 @@ def _frame(context: Context, name: str) -> Frame | None:
     record = context.state.get(name)
     if not isinstance(record, ArrayRecord):
         return None
-    return Frame.from_bytes(from_record(RecordDict({"frame": record})))
+    return Frame.from_bytes(from_record(RecordDict({RECORD: record})))
 
 
 def _as_record(memory: WorkerMemory, round_: int) -> ArrayRecord:
@@ -284,4 +284,4 @@ def _as_record(memory: WorkerMemory, round_: int) -> ArrayRecord:
 
 
 def _record(frame: Frame) -> ArrayRecord:
-    return cast(ArrayRecord, to_record(frame.to_bytes())["frame"])
+    return cast(ArrayRecord, to_record(frame.to_bytes())[RECORD])

@@ -130,9 +130,9 @@ def agreed(found: Mapping[int, LocalStatistics]) -> Inputs:
         mean = math.fsum(each.sums[channel] for each in found.values()) / count
         squares = math.fsum(each.squares[channel] for each in found.values()) / count
         variance = (squares - mean**2) / largest**2
-        usual = _CONSTANT * max(1.0, squares / largest**2)
+        least = _CONSTANT * max(1.0, squares / largest**2)
         means.append(mean / largest)
-        deviations.append(math.sqrt(variance) if variance > usual else 1.0)
+        deviations.append(math.sqrt(variance) if variance > least else 1.0)
     return replace(known, mean=tuple(means), std=tuple(deviations))
 
 

@@ -168,8 +168,9 @@ class NetworkTransport(RemoteTransport[SentTask]):
         while missing := self._everybody - self.away - self._ready:
             left = math.inf
             if self._ready and not for_all:
-                limits = (self._fleet.connected, self._patience, self._update_times)
-                left = began + longest_wait(missing, *limits) - self._clock()
+                connected = self._fleet.connected
+                wait = longest_wait(missing, connected, self._patience, self._update_times)
+                left = began + wait - self._clock()
             if left <= 0:
                 yield Warned(going_on_without(missing))
                 break
