@@ -144,6 +144,7 @@ _DOES = {
     "optimizer": "trains with the optimizer",
     "schedule": "trains by the schedule",
 }
+"""What a server does with the code that each setting names."""
 
 
 def _refuse_foreign(setting: str, asked: object, shipped: Collection[str], named: str) -> None:

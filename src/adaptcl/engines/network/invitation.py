@@ -190,22 +190,19 @@ def dismissal(reason: str) -> Frame:
 class Reply:
     """A worker's answer to an invitation, or to a task that failed."""
 
-    fingerprint: str = ""
-    error: str = ""
+    error: str = ""  # why the worker cannot do it; empty if it can
     holds: Tensor | None = None
     """Of which units the worker has the frozen tensors, packed; None if it has none."""
 
     def frame(self) -> Frame:
-        header = {"fingerprint": self.fingerprint, "error": self.error}
-        return Frame(header, {} if self.holds is None else {_HOLDS: self.holds})
+        return Frame({"error": self.error}, {} if self.holds is None else {_HOLDS: self.holds})
 
     @classmethod
     def read(cls, frame: Frame) -> Reply:
-        values = {name: frame.header.get(name, "") for name in ("fingerprint", "error")}
-        if not all(isinstance(value, str) for value in values.values()):
-            raise UpdateError("An answer holds something that is not a text.")
-        texts = {name: printable(value) for name, value in values.items()}
-        return cls(**texts, holds=frame.tensors.get(_HOLDS))
+        error = frame.header.get("error")
+        if not isinstance(error, str):
+            raise UpdateError("An answer does not say in a text whether something is wrong.")
+        return cls(printable(error), frame.tensors.get(_HOLDS))
 
 
 def _inputs(value: Any) -> Inputs:

@@ -1,7 +1,7 @@
 """The network as a transport: tasks travel to real workers, on the real clock.
 
 Workers come, answer, fall silent and come back at any time. A worker that connects is invited
-first, and counts as present only once its model turns out to be the server's. A worker that was
+first, and counts as present only once it has found its model to be the server's. A worker that was
 restarted during a task gets the same task again, and the strategy never hears of it. An answer
 that cannot be used never reaches the strategy either: the worker counts as lost and soon comes
 back, unless that happens too often (`patience.py`).
@@ -287,8 +287,6 @@ class NetworkTransport(RemoteTransport[SentTask]):
             held = None if packed is None else unpack_kept(packed, self._units.count)
         except UpdateError as error:
             answer, held = Reply(error=str(error)), None
-        if not answer.error and answer.fingerprint != self._invitation.fingerprint:
-            answer = Reply(error="its model differs from the server's")
         if answer.error:
             yield Warned(f"Worker {worker} cannot take part: {answer.error}")
         else:

@@ -23,7 +23,6 @@ from adaptcl.engines.network.frames import Frame, pack_kept
 from adaptcl.engines.network.invitation import (
     Invitation,
     Reply,
-    fingerprint,
     for_the_owner,
     for_the_server,
 )
@@ -164,10 +163,9 @@ class WorkerProcess:
                 self._participation = Participation(
                     invitation, *self._prepare(invitation), self._memory
                 )
-        mine = self._participation.fingerprint
         held = self._participation.frozen
         holds = None if held is None else pack_kept(held.kept)
-        node.answer(incoming, Reply(fingerprint=mine, holds=holds).frame().to_bytes())
+        node.answer(incoming, Reply(holds=holds).frame().to_bytes())
         self._say(f"taking part as worker {invitation.worker}")
 
     @contextmanager
@@ -190,7 +188,6 @@ class Participation:
     ) -> None:
         self.invitation = invitation
         self.worker = worker
-        self.fingerprint = fingerprint(worker.model, worker.units)
         self.frozen = _known_before(invitation, worker)
         self.memories = Memories(memory, invitation.run, invitation.worker)
         self._codecs = codecs
