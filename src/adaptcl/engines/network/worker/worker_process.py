@@ -99,15 +99,7 @@ class WorkerProcess:
                     finally:
                         last_seen = time.monotonic()
             except DisconnectedError as error:
-                patience = self._connection.patience
-                hint = ""
-                if isinstance(error, OccupiedError):
-                    # Long enough for the server to miss a worker that was killed with this key.
-                    patience = min(patience, 2 * self._connection.silence)
-                    hint = (
-                        " If that is this worker's own former connection, the server gives it up "
-                        f"after {self._connection.silence:g} s of silence."
-                    )
+                patience, hint = self._patience_with(error)
                 if time.monotonic() - last_seen > patience:
                     raise AdaptCLError(
                         f"The server at {self._connection.address} could not be reached for "
@@ -117,6 +109,17 @@ class WorkerProcess:
                     last_error = str(error)
                     self._say(f"waiting for {self._connection.address}: {error}{hint}")
                 time.sleep(_RETRY_S)
+
+    def _patience_with(self, error: DisconnectedError) -> tuple[float, str]:
+        """How many seconds to try again after an error, and what else to say of it."""
+        patience, silence = self._connection.patience, self._connection.silence
+        if not isinstance(error, OccupiedError):
+            return patience, ""
+        # Long enough for the server to miss a worker that was killed with this key.
+        return min(patience, 2 * silence), (
+            " If that is this worker's own former connection, the server gives it up after "
+            f"{silence:g} s of silence."
+        )
 
     def _serve(self, node: Node) -> None:
         """Answer messages until the last one."""
