@@ -30,11 +30,11 @@ from adaptcl.data import as_samples
 from adaptcl.data.convert import class_names
 from adaptcl.engines.flower_grid import UNITS, FlowerTransport
 from adaptcl.engines.loop import Loop
-from adaptcl.engines.network.frames import Frame, from_record, to_record
+from adaptcl.engines.network.frames import RECORD, Frame, from_record, to_record
 from adaptcl.engines.network.invitation import Reply
 from adaptcl.engines.network.messages import only_frozen, read_frozen, read_task, read_used
 from adaptcl.engines.network.shared_units import units_from_json
-from adaptcl.engines.network.worker.worker_process import carry_out
+from adaptcl.engines.network.worker.worker_process import train_and_encode
 from adaptcl.errors import DataError, SettingError
 from adaptcl.events import Event, RoundFinished, Warned, WorkerLost
 from adaptcl.pruning import custom_worker_orders, server_order
@@ -233,7 +233,7 @@ def train(
         custom_orders=custom_worker_orders(pruning),
     )
     before = _remembered(context, read_used(frame, task))
-    update, answer, memory = carry_out(worker, task, before, chosen.up)
+    update, answer, memory = train_and_encode(worker, task, before, chosen.up)
     # Only the next message says whether the server could use this update.
     context.state[_BEFORE] = _as_record(
         replace(before, lasso_lambda=memory.lasso_lambda), task.round
@@ -251,12 +251,12 @@ def _refuse_unknown(settings: Iterable[str], groups: Iterable[type], of: str) ->
             raise SettingError(f"There is no setting {name!r} for {of}.")
 
 
-def _remembered(context: Context, used: int | None) -> WorkerMemory:
+def _remembered(context: Context, used: int) -> WorkerMemory:
     """What this node knew after its update of the round `used`, the latest that counted."""
     latest = _frame(context, _MEMORY)
     if latest is None:
         return WorkerMemory()
-    if used is not None and latest.header["round"] > used:
+    if latest.header["round"] > used:
         latest = _frame(context, _BEFORE) or latest
     return WorkerMemory(latest.header["lasso"], Memory(latest.tensors))
 
@@ -275,7 +275,7 @@ def _frame(context: Context, name: str) -> Frame | None:
     record = context.state.get(name)
     if not isinstance(record, ArrayRecord):
         return None
-    return Frame.from_bytes(from_record(RecordDict({"frame": record})))
+    return Frame.from_bytes(from_record(RecordDict({RECORD: record})))
 
 
 def _as_record(memory: WorkerMemory, round_: int) -> ArrayRecord:
@@ -284,4 +284,4 @@ def _as_record(memory: WorkerMemory, round_: int) -> ArrayRecord:
 
 
 def _record(frame: Frame) -> ArrayRecord:
-    return cast(ArrayRecord, to_record(frame.to_bytes())["frame"])
+    return cast(ArrayRecord, to_record(frame.to_bytes())[RECORD])

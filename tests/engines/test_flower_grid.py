@@ -229,7 +229,7 @@ class HoldingGrid(LocalGrid):
         task = read_task(Frame.from_bytes(from_record(message.content)), WORKLOAD.units, plain)
         update = Update(task.worker, task.round, dict(task.state), task.kept, 5, 1.0)
         payload, _ = encode_update(update, task, WORKLOAD.units, plain, Memory())
-        return Message(to_record(update_frame(update, payload, 0.0).to_bytes()), reply_to=message)
+        return Message(to_record(update_frame(update, payload).to_bytes()), reply_to=message)
 
 
 def fedavg(**others: Any) -> AdaptCL:
@@ -257,7 +257,7 @@ def test_a_node_that_begins_before_all_is_pushed_has_worked_as_long_as_it_says_a
     None
 ):
     task: Any = None
-    message = OpenMessage(task, 1, began=10.0, pushed=14.0)
+    message = OpenMessage(task, 1, True, sent=14.0, began=10.0)
     assert [message.elapsed(15.0, worked) for worked in (0.5, 3.0, 1e9)] == [1.0, 3.0, 5.0]
 
 

@@ -21,17 +21,13 @@ from flwr.serverapp import Grid
 
 from adaptcl.codecs.codec import Codecs
 from adaptcl.engines.network.frames import from_record, printable, to_record
-from adaptcl.engines.network.gate import read_answer
-from adaptcl.engines.network.messages import task_frame
-from adaptcl.engines.network.server.patience import Reliability
+from adaptcl.engines.network.server.remote_transport import OpenTask, RemoteTransport
 from adaptcl.engines.network.shared_units import units_to_json
-from adaptcl.engines.transport import Arrived, Expired, Happening, Joined, Lost, Transport
+from adaptcl.engines.transport import Arrived, Expired, Happening, Joined, Lost
 from adaptcl.errors import UpdateError
 from adaptcl.interrupts import raise_if_interrupted
 from adaptcl.storage import Tree
 from adaptcl.training import Arrival, Task, Timing
-from adaptcl.training.wire.encoding import encode_model
-from adaptcl.training.wire.frozen import FrozenTensorHolders, LackingError
 from adaptcl.units import UnitMap
 
 UNITS = "units"
@@ -43,14 +39,10 @@ _TICK_S = 1.0  # how often to look for nodes that have come back
 
 
 @dataclass(frozen=True)
-class OpenMessage:
+class OpenMessage(OpenTask):
     """A task that was pushed to a node. Times are of the monotonic clock."""
 
-    task: Task
-    size: int  # in bytes
-    began: float  # when pushing it began
-    pushed: float  # when all of it was there for its node
-    is_complete: bool = True  # whether it brings all that the node needs, frozen tensors too
+    began: float  # when pushing it began; it was `sent` when all of it was there for its node
     done: threading.Event = field(default_factory=threading.Event)
     """Nobody waits for the answer any more."""
 
@@ -60,7 +52,7 @@ class OpenMessage:
         The time to push a message is not its node's: of tensors that several messages share, the
         first message carries all. But a node may begin before all of it is there.
         """
-        return max(arrived - self.pushed, min(worked, arrived - self.began))
+        return max(arrived - self.sent, min(worked, arrived - self.began))
 
 
 @dataclass(frozen=True)
@@ -72,38 +64,21 @@ class _Outcome:
     at: float
 
 
-class FlowerTransport(Transport):
+class FlowerTransport(RemoteTransport[OpenMessage]):
     """A transport between a strategy and the nodes of a Flower app."""
 
     def __init__(
         self, grid: Grid, workers: int, units: UnitMap, codecs: Codecs, timeout: float
     ) -> None:
-        """`timeout` is how many seconds a node may take for a task."""
-        super().__init__()
-        self.away: set[int] = set()
+        super().__init__(workers, units, codecs, time.monotonic, timeout)
         self._grid = grid
         self._count = workers
-        self._units = units
         self._shared_units = units_to_json(units)
-        self._codecs = codecs
-        self._timeout = timeout
         self._nodes: list[int] = []
-        self._began = time.monotonic()
-        self._open: dict[int, OpenMessage] = {}
         self._outcomes: SimpleQueue[_Outcome] = SimpleQueue()
         self._returning: set[int] = set()
         """Lost workers that take part again as soon as their nodes are online."""
         self._retry_at = math.inf  # when to ask everybody again if no answer is to come
-        self._reliability = Reliability(workers)
-        self._unsettled: dict[int, int] = {}
-        """Rounds of updates that the strategy has not yet taken or dropped."""
-        self._frozen_holders = FrozenTensorHolders(units)
-        self._used = [0] * workers
-        """The round of each worker's latest update that was used; 0 before the first."""
-
-    @property
-    def now(self) -> float:
-        return time.monotonic() - self._began
 
     def open(self, resume: Tree | None) -> Iterator[Happening]:
         """Workers are Flower's nodes in the order of their IDs."""
@@ -115,9 +90,8 @@ class FlowerTransport(Transport):
         yield from ()
 
     def deliver(self, task: Task) -> None:
-        model = encode_model(task, self._units, self._codecs.down)
-        frozen = self._frozen_holders.tensors_for(task)
-        frame = task_frame(task, model, self._used[task.worker], frozen)
+        self._end_task(task.worker)
+        frame, is_complete = self._framed(task)
         frame.header[UNITS] = self._shared_units
         content = frame.to_bytes()
         node = self._nodes[task.worker]
@@ -125,8 +99,7 @@ class FlowerTransport(Transport):
         message = Message(to_record(content), node, MessageType.TRAIN, group_id=str(task.round))
         began = time.monotonic()
         names = [name for name in self._grid.push_messages([message]) if name]
-        is_complete = frozen is None or bool(frozen.tensors)
-        pushed = OpenMessage(task, len(content), began, time.monotonic(), is_complete)
+        pushed = OpenMessage(task, len(content), is_complete, time.monotonic(), began)
         self._open[task.worker] = pushed
         if names:
             # A daemon: a node that falls silent in the middle of its answer can hold it for hours.
@@ -138,19 +111,15 @@ class FlowerTransport(Transport):
 
     def next(self, deadline: float) -> Iterator[Happening]:
         yield from self._take_back()
+        due = min(self._began + deadline, time.monotonic() + _TICK_S)
         try:
-            outcome = self._outcomes.get(timeout=self._until_next(deadline))
+            outcome = self._outcomes.get(timeout=self._until_next(due))
         except Empty:
             if self.now >= deadline:
                 yield Expired()
         else:
             yield from self._handle(outcome)
         yield from self._give_up()
-
-    def settle(self, worker: int, *, used: bool) -> None:
-        round_ = self._unsettled.pop(worker)
-        if used:
-            self._used[worker] = round_
 
     def close_round(self) -> tuple[int, int]:
         """Workers that were left out of the round may take part in the next."""
@@ -160,12 +129,6 @@ class FlowerTransport(Transport):
     def close(self) -> None:
         for each in self._open.values():
             each.done.set()
-
-    def _until_next(self, deadline: float) -> float:
-        now = time.monotonic()
-        times = [each.pushed + self._timeout for each in self._open.values()]
-        times += [self._began + deadline, now + _TICK_S]
-        return max(0.0, min(times) - now)
 
     def _wait(self, message: OpenMessage, name: str) -> None:
         """Wait for the answer to a message; runs in a thread."""
@@ -184,44 +147,18 @@ class FlowerTransport(Transport):
         if self._open.get(worker) is not message:
             return  # given up before
         try:
-            arrival = self._arrival(outcome)
+            content = _content(outcome.result)
+            update = self._accept(content, message)
         except UpdateError as error:
-            self._frozen_holders.forget(worker)
-            if isinstance(error, LackingError) and not message.is_complete:
-                self._end_task(worker)
-                self.deliver(message.task)
-            else:
-                yield self._lose(worker, str(error))
+            yield self._give_up_on(worker, str(error))
             return
-        self._frozen_holders.answered(message.task)
-        self._end_task(worker)
-        self._reliability.succeeded(arrival.update)
-        self._unsettled[worker] = arrival.update.round
-        yield Arrived(arrival)
-
-    def _arrival(self, outcome: _Outcome) -> Arrival:
-        reply, message = outcome.result, outcome.message
-        if isinstance(reply, Exception):
-            raise reply
-        if reply.has_error():
-            raise UpdateError(printable(str(reply.error.reason)))
-        content = from_record(reply.content)
-        self.count_answer(len(content))
-        checked = read_answer(content, message.task, self._units, self._codecs)
-        self._reliability.check_samples(checked.update)
-        total = message.elapsed(outcome.at, checked.seconds)
-        train = min(checked.seconds, total)
-        way = (total - train) / 2
-        begin = outcome.at - self._began - total
-        timing = Timing(way, train, way, message.size, len(content), begin)
-        return Arrival(checked.update, timing)
-
-    def _give_up(self) -> Iterator[Happening]:
-        """Lose workers that have taken too long for their tasks."""
-        for worker, each in list(self._open.items()):
-            is_current = self._open.get(worker) is each
-            if is_current and time.monotonic() - each.pushed > self._timeout:
-                yield self._lose(worker, "there is no answer")
+        if update is not None:
+            total = message.elapsed(outcome.at, update.seconds)
+            train = min(update.seconds, total)
+            way = (total - train) / 2
+            begin = outcome.at - self._began - total
+            timing = Timing(way, train, way, message.size, len(content), begin)
+            yield Arrived(Arrival(update, timing))
 
     def _take_back(self) -> Iterator[Happening]:
         """Let lost workers take part again whose nodes are online."""
@@ -237,14 +174,19 @@ class FlowerTransport(Transport):
                     self.away.discard(worker)
                     yield Joined(worker)
 
-    def _lose(self, worker: int, reason: str) -> Lost:
-        self._end_task(worker)
+    def _give_up_on(self, worker: int, reason: str) -> Lost:
         self._reliability.failed(worker, reason)
-        self.away.add(worker)
         self._retry_at = time.monotonic() + _TICK_S
-        return Lost(worker, reason)
+        return self._lose(worker, reason)
 
-    def _end_task(self, worker: int) -> None:
-        ended = self._open.pop(worker)
+    def _withdraw(self, ended: OpenMessage) -> None:
         ended.done.set()
-        self.count_task(ended.size)
+
+
+def _content(reply: Message | Exception) -> bytes:
+    """What a node has answered, or the error that came in its place."""
+    if isinstance(reply, Exception):
+        raise reply
+    if reply.has_error():
+        raise UpdateError(printable(str(reply.error.reason)))
+    return from_record(reply.content)

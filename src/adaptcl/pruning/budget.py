@@ -105,8 +105,8 @@ def prune(
 def achieved_rate(units: UnitMap, before: Kept, after: Kept, rate: float) -> float:
     """How much of a pruned rate a pruning achieved: usually all of it.
 
-    Units and blocks are whole, so a little more is cut than asked. If γ_min or the worker stopped
-    the pruning early, this is the share that was cut, down to 0.
+    Units and blocks are whole, so a little more is cut than asked. If γ_min stopped the pruning
+    early, this is the share that was cut, down to 0.
     """
     whole, left = parameters(units, before), parameters(units, after)
     if left < whole and left <= (1.0 - rate) * whole * (1 + _ROUNDING):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -94,11 +94,7 @@ def refuse_unusable(owner: OwnerChoices, memory: Path) -> None:
 def prepare(owner: OwnerChoices, data: LocalData, invitation: Invitation) -> tuple[Worker, Codecs]:
     """The worker of a run and its codecs, checked by what the owner allows and the server has."""
     asked = invitation.settings
-    _refuse_foreign("model", asked.get("model"), models.MODELS, owner.model)
-    _refuse_foreign("codec", asked.get("codec", "plain"), CODECS, owner.codec)
-    _refuse_foreign("pruning", asked.get("pruning", "index"), ORDERS, owner.pruning)
-    _refuse_foreign("optimizer", asked.get("optimizer", "sgd"), OPTIMIZERS, owner.optimizer)
-    _refuse_foreign("schedule", asked.get("schedule", ""), ("",), owner.schedule)
+    _refuse_foreign(asked, owner)
     job = build(JobSettings, {**asked, "objective": owner.objective})
     objective = named_objective(job)
     refuse_other_objective(objective_in_words(job.objective, objective), invitation.objective)
@@ -137,21 +133,25 @@ def prepare(owner: OwnerChoices, data: LocalData, invitation: Invitation) -> tup
     return worker, codecs(job.codec, job.codec_down, asked)
 
 
-_DOES = {
-    "model": "trains the model",
-    "codec": "uses the codec",
-    "pruning": "prunes in the order",
-    "optimizer": "trains with the optimizer",
-    "schedule": "trains by the schedule",
+_USES: Mapping[str, tuple[str, Collection[str]]] = {
+    "model": ("trains the model", models.MODELS),
+    "codec": ("uses the codec", CODECS),
+    "pruning": ("prunes in the order", ORDERS),
+    "optimizer": ("trains with the optimizer", OPTIMIZERS),
+    "schedule": ("trains by the schedule", ("",)),
 }
+"""What a server does with what a setting names, and which names come with AdaptCL."""
 
 
-def _refuse_foreign(setting: str, asked: object, shipped: Collection[str], named: str) -> None:
+def _refuse_foreign(settings: Mapping[str, object], owner: OwnerChoices) -> None:
     """Refuse to import code that only the server names."""
-    if asked == named or (isinstance(asked, str) and asked in shipped):
-        return
-    allowed = f"only {named!r} is allowed there" if named else "none is allowed there"
-    raise MismatchError(
-        f"The server {_DOES[setting]} {asked!r:.200}; a worker imports only what its owner names, "
-        f"and {allowed}; start the worker with --{setting} {asked!r:.200} if that is meant."
-    )
+    for setting, (uses, shipped) in _USES.items():
+        named = getattr(owner, setting)
+        asked = settings.get(setting, named)
+        if asked == named or (isinstance(asked, str) and asked in shipped):
+            continue
+        allowed = f"only {named!r} is allowed there" if named else "none is allowed there"
+        raise MismatchError(
+            f"The server {uses} {asked!r:.200}; a worker imports only what its owner names, "
+            f"and {allowed}; start the worker with --{setting} {asked!r:.200} if that is meant."
+        )

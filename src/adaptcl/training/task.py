@@ -100,6 +100,10 @@ class Update:
     samples: int  # how many samples the worker has: its weight in the aggregation
     loss: float  # mean training loss over the round, without the group lasso
     pruning_cost: PruningCost | None = None
+    importance: Tensor | None = None
+    """Importance of every unit of the global model, by which the worker pruned if it computed the
+    order."""
     lasso_lambda: float | None = None  # the group lasso's λ of the worker; None if it has none
     test: WorkerTest | None = None
     """Of the model that came with the task, before training; None if the worker tests nothing."""
+    seconds: float = 0.0  # how long the worker says that the task took it

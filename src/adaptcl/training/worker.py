@@ -155,14 +155,14 @@ class Worker:
                 factor,
             )
 
-        pruning_cost = None
+        pruning_cost = importance = None
         if task.pruning is None:
             # Lines 2 and 8 in one go: the optimizer keeps its momentum.
             losses = sparse_train(0, total)
         else:
             before = round(recipe.beta * total)
             losses = sparse_train(0, before)  # Line 2.
-            left = self._units_left(model, task, task.pruning)  # Line 4.
+            left, importance = self._units_left(model, task, task.pruning)  # Line 4.
             lost = importance_lost(kept, left, self._bn_importance(model, task))
             loss_before = self._loss(model)
             trained = recut(trainer.state(), self.units, kept, left)
@@ -181,6 +181,7 @@ class Worker:
             samples=len(self.samples),
             loss=float(losses.mean()) if total else self._loss(model),
             pruning_cost=pruning_cost,
+            importance=importance,
             lasso_lambda=lasso_lambda,
             test=test,
         )
@@ -197,21 +198,23 @@ class Worker:
             return None
         return tested_locally(model, self.held_back, self._objective)
 
-    def _units_left(self, model: nn.Module, task: Task, pruning: Pruning) -> Kept:
-        """The units that stay (NetworkPrune)."""
-        importance = pruning.importance
-        if importance is None:
-            view = WorkerView(
-                units=self.units,
-                model=model,
-                kept=task.kept,
-                samples=self.samples,
-                batch_size=task.recipe.batch_size,
-                seed=seeds.derive(self._seed, "order", self.number, task.round),
-                objective=self._objective,
-            )
-            importance = worker_order(pruning.order, self._custom_orders).importance(view)
-        return pruning.units_left(self.units, task.kept, importance)
+    def _units_left(
+        self, model: nn.Module, task: Task, pruning: Pruning
+    ) -> tuple[Kept, Tensor | None]:
+        """The units that stay (NetworkPrune), and their importance if it is computed here."""
+        if pruning.importance is not None:
+            return pruning.units_left(self.units, task.kept, pruning.importance), None
+        view = WorkerView(
+            units=self.units,
+            model=model,
+            kept=task.kept,
+            samples=self.samples,
+            batch_size=task.recipe.batch_size,
+            seed=seeds.derive(self._seed, "order", self.number, task.round),
+            objective=self._objective,
+        )
+        importance = worker_order(pruning.order, self._custom_orders).importance(view)
+        return pruning.units_left(self.units, task.kept, importance), importance
 
     def _bn_importance(self, model: nn.Module, task: Task) -> Tensor:
         """Importance by the present BN scales, by which every cut is measured."""

@@ -364,13 +364,13 @@ if importlib.util.find_spec("flwr"):
             before = self._participation
             super()._take_part(node, incoming)
             if self._participation is not None and self._participation is not before:
-                honest = self._participation.carry_out
+                honest = self._participation.make_update
 
                 def answer(content: bytes) -> bytes:
                     spoil = next(self.answers, None)
                     return spoil(honest(content)) if spoil else honest(content)
 
-                self._participation.carry_out = answer  # type: ignore[method-assign]
+                self._participation.make_update = answer  # type: ignore[method-assign]
 
 
 @pytest.fixture(autouse=True)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import zlib
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cache
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from torch import Tensor, nn
 
 pytest.importorskip("flwr", reason="the network engine needs flwr: pip install 'adaptcl[network]'")
@@ -21,32 +19,17 @@ from adaptcl.codecs.plain import Plain
 from adaptcl.engines.network.frames import Frame
 from adaptcl.engines.network.gate import (
     check_header,
-    check_pruning,
     check_shapes,
     checked,
-    fewest_parameters,
     read_answer,
 )
 from adaptcl.engines.network.messages import update_frame
 from adaptcl.errors import AdaptCLError, UpdateError
-from adaptcl.pruning import fit, prune
-from adaptcl.pruning.budget import block_sizes
+from adaptcl.pruning import prune
 from adaptcl.training import Pruning, PruningCost, Recipe, Task, Update, WorkerTest
 from adaptcl.training.divergence import first_not_finite
 from adaptcl.training.wire.encoding import encode_update
-from adaptcl.units import (
-    FIXED,
-    Kept,
-    Layer,
-    Slot,
-    State,
-    UnitMap,
-    cut,
-    parameters,
-    recut,
-    retention,
-    trace,
-)
+from adaptcl.units import Kept, State, UnitMap, cut, recut, trace
 
 PLAIN = Plain(NoSettings())
 RIGHT: dict[str, float | None] = {"accuracy": 0.9}
@@ -86,7 +69,7 @@ def sent(update: Update, task: Task, units: UnitMap = UNITS, by: Codec = PLAIN) 
 
 
 def as_frame(update: Update) -> Frame:
-    return update_frame(update, Payload(update.state), seconds=2.5)
+    return update_frame(replace(update, seconds=2.5), Payload(update.state))
 
 
 # What arrives.
@@ -97,26 +80,27 @@ def test_an_honest_answer_arrives_as_it_was_sent(
     answer: Update, asked: Task, lasso: float | None
 ) -> None:
     content = as_frame(replace(answer, lasso_lambda=lasso)).to_bytes()
-    received = read_answer(content, asked, UNITS, Codecs(PLAIN, PLAIN))
-    assert received.update.state.keys() == answer.state.keys()
-    assert all(torch.equal(received.update.state[name], t) for name, t in answer.state.items())
-    assert torch.equal(received.update.kept, asked.kept)
-    assert received.seconds == 2.5
-    found = received.update
+    found = read_answer(content, asked, UNITS, Codecs(PLAIN, PLAIN))
+    assert found.state.keys() == answer.state.keys()
+    assert all(torch.equal(found.state[name], t) for name, t in answer.state.items())
+    assert torch.equal(found.kept, asked.kept)
+    assert found.seconds == 2.5
     assert (found.worker, found.round, found.samples, found.loss) == (3, 5, 40, 1.5)
     assert (found.pruning_cost, found.lasso_lambda) == (None, lasso)
 
 
-@pytest.mark.parametrize("importance", [torch.arange(14.0), None])
+@pytest.mark.parametrize("own", [True, False])
 def test_only_a_worker_that_was_told_to_may_have_pruned(
-    answer: Update, asked: Task, importance: Tensor | None
+    answer: Update, asked: Task, own: bool
 ) -> None:
-    smaller = prune(UNITS, asked.kept, torch.arange(14.0), 0.2)
-    pruned = replace(answer, kept=smaller, state=recut(answer.state, UNITS, asked.kept, smaller))
-    told = replace(asked, pruning=Pruning(0.2, "index", importance))
-    assert torch.equal(sent(pruned, told).kept, smaller)
+    order = torch.arange(14.0)
+    smaller = prune(UNITS, asked.kept, order, 0.2)
+    state = recut(answer.state, UNITS, asked.kept, smaller)
+    less = replace(answer, kept=smaller, state=state, importance=order if own else None)
+    told = replace(asked, pruning=Pruning(0.2, "index", None if own else order))
+    assert torch.equal(sent(less, told).kept, smaller)
     with pytest.raises(UpdateError, match="without being told"):
-        sent(pruned, asked)
+        sent(less, asked)
 
 
 @pytest.mark.parametrize(
@@ -159,6 +143,10 @@ def test_batches_may_be_counted_several_times_in_a_step(
             {"pruning_cost": PruningCost(0.1, 1.0, 2.0)},
             "worker 3 sent the figures of a pruning that it was not",
         ),
+        (
+            {"importance": torch.arange(14.0)},
+            "worker 3 sent the figures of a pruning that it was not",
+        ),
         ({"test": WorkerTest(0, 0.1, RIGHT)}, "worker 3 reported a test on 0 samples"),
         ({"test": WorkerTest(2**50, 0.1, RIGHT)}, "worker 3 reported a test on 1125899906842624"),
         ({"test": WorkerTest(9, 0.1, {"accuracy": 1.1})}, "worker 3 reported 1.1 as its accuracy"),
@@ -177,25 +165,6 @@ def test_a_header_that_does_not_answer_the_task_is_refused(
     changed = replace(answer, **change)  # type: ignore[arg-type]
     with pytest.raises(UpdateError, match=sentence):
         checked(Payload({}), changed, asked, UNITS, Codecs(PLAIN, PLAIN), RIGHT)
-
-
-@pytest.mark.parametrize("importance", [torch.arange(14.0), None])
-def test_a_worker_that_pruned_to_one_unit_a_layer_is_refused(
-    answer: Update, asked: Task, importance: Tensor | None
-) -> None:
-    told = replace(asked, pruning=Pruning(0.05, "index", importance, min_retention=0.1))
-    smallest = torch.zeros_like(asked.kept)
-    smallest[[0, 6]] = True
-    with pytest.raises(UpdateError, match="worker 3"):
-        check_header(replace(answer, kept=smallest), told, UNITS)
-
-
-def test_a_worker_that_was_told_which_units_to_cut_may_not_keep_them(
-    answer: Update, asked: Task
-) -> None:
-    told = replace(asked, pruning=Pruning(0.2, "index", torch.arange(14.0)))
-    with pytest.raises(UpdateError, match="kept 12 units, which are not the"):
-        check_header(answer, told, UNITS)
 
 
 # What is refused after it was decoded.
@@ -390,21 +359,6 @@ def test_whatever_a_custom_codec_does_is_a_refusal_fit_to_be_shown(
 # How far a worker may prune.
 
 
-class Repeated(nn.Module):
-    """The same square layer over and over: a unit of it is a row and a column at once."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.stem, self.again, self.head = nn.Linear(4, 20), nn.Linear(20, 20), nn.Linear(20, 3)
-
-    def forward(self, x: Tensor) -> Tensor:
-        x = torch.relu(self.stem(x))
-        for _ in range(3):
-            x = torch.relu(self.again(x))
-        scores: Tensor = self.head(x)
-        return scores
-
-
 def deep() -> nn.Module:
     return nn.Sequential(
         nn.Conv2d(1, 16, 3), nn.BatchNorm2d(16), nn.ReLU(), nn.Conv2d(16, 48, 3), nn.ReLU(),
@@ -412,152 +366,53 @@ def deep() -> nn.Module:
     )  # fmt: skip
 
 
-def wide() -> nn.Module:
-    layers = [nn.Linear(64, 64) for _ in range(8)]
-    return nn.Sequential(nn.Linear(4, 64), *layers, nn.Linear(64, 3))
+DEEP = trace(deep(), torch.zeros(2, 1, 8, 8))
+ORDER = torch.arange(float(DEEP.count))
 
 
-UNEQUAL = UnitMap(
-    slots=(
-        Slot("first", 0, torch.arange(12), owned=True),
-        Slot("second", 1, torch.tensor([FIXED, *range(6, 12)]), owned=False),
-    ),
-    layers=(Layer("first", range(12)),),
-    shapes={"first": (12, 4), "second": (500, 7)},
-    parameters=frozenset({"first", "second"}),
-    bn_scales=frozenset(),
-    work=(),
-)
-"""One layer, of whose units only half are read by the next."""
+def pruned(own: bool, kept: Kept, importance: Tensor | None = ORDER) -> tuple[Task, Update]:
+    """A task to prune half of a model in this order, whoever computed it, and its answer."""
+    pruning = Pruning(0.5, "any", None if own else ORDER, 0.1, 16)
+    task = Task(1, 2, {}, DEEP.everything(), Recipe(), pruning)
+    return task, Update(1, 2, {}, kept, 40, 1.0, importance=importance if own else None)
 
 
-@cache
-def units_of(net: str) -> UnitMap:
-    match net:
-        case "unequal":
-            return UNEQUAL
-        case "repeated":
-            return trace(Repeated(), torch.zeros(2, 4))
-        case "deep":
-            return trace(deep(), torch.zeros(2, 1, 8, 8))
-        case _:
-            return trace(wide(), torch.zeros(2, 4))
+LEFT = prune(DEEP, DEEP.everything(), ORDER, 0.5, 0.1, 16)
 
 
-def test_one_of_the_nets_has_blocks_of_several_units() -> None:
-    assert min(block_sizes(units_of("wide"), 16).tolist()) == 4
-
-
-def random_sub_model(units: UnitMap, dice: torch.Generator) -> Kept:
-    kept = torch.rand(units.count, generator=dice) < 0.8
-    for layer in units.layers:
-        kept[layer.units.start] = True
-    return kept
-
-
-any_pruning = given(
-    net=st.sampled_from(["unequal", "repeated", "deep", "wide"]),
-    seed=st.integers(0, 10**6),
-    rate=st.floats(0.001, 0.999),
-    least=st.sampled_from([0.0, 0.1, 0.3, 0.8]),
-    multiple=st.sampled_from([1, 2, 8, 16]),
-    levels=st.sampled_from([1, 3, 10**6]),
-)
-
-
-@settings(deadline=None, max_examples=150)
-@any_pruning
-def test_whatever_an_honest_worker_cuts_is_accepted(
-    net: str, seed: int, rate: float, least: float, multiple: int, levels: int
-) -> None:
-    units = units_of(net)
-    dice = torch.Generator().manual_seed(seed)
-    before = random_sub_model(units, dice)
-    # With few levels most units are equally important.
-    importance = torch.randint(levels, (units.count,), generator=dice).float() / levels
-    after = prune(units, before, importance, rate, least, multiple)
-    for known in (importance, None):
-        pruning = Pruning(rate, "any", known, least, multiple)
-        check_pruning("worker 1", before, after, pruning, units)
-
-
-@settings(deadline=None, max_examples=150)
-@any_pruning
-def test_what_keeps_fewer_parameters_than_any_order_leaves_is_refused(
-    net: str, seed: int, rate: float, least: float, multiple: int, levels: int
-) -> None:
-    units = units_of(net)
-    dice = torch.Generator().manual_seed(seed)
-    before = random_sub_model(units, dice)
-    pruning = Pruning(rate, "any", None, least, multiple)
-    fewest = fewest_parameters(units, before, pruning)
-    after = fit(units, before, torch.rand(units.count, generator=dice), fewest - 1)
-    if parameters(units, after) < fewest:
-        with pytest.raises(UpdateError, match=r"worker 1 was told to prune .* and cut away far"):
-            check_pruning("worker 1", before, after, pruning, units)
-
-
-@pytest.mark.parametrize(("rate", "least"), [(0.05, 0.1), (0.5, 0.1), (0.5, 0.5), (0.9, 0.0)])
-def test_what_may_be_left_is_close_to_what_was_asked(rate: float, least: float) -> None:
-    units = units_of("deep")
-    everything = units.everything()
-    fewest = fewest_parameters(units, everything, Pruning(rate, "l1", None, least, 16))
-    # A block has at most 2 % of the model, except that a single unit of this one has 2.1 %.
-    assert 1 - rate - 0.022 <= fewest / parameters(units, everything) <= 1 - rate
-
-
-def test_where_the_least_retention_ends_the_pruning_no_block_may_go_below_it() -> None:
-    units = units_of("deep")
-    everything = units.everything()
-    at_least = Pruning(0.5, "l1", None, 0.499, 16)
-    after = fit(units, everything, torch.rand(units.count), 0.495 * parameters(units, everything))
-    assert retention(units, after) > 0.48
-    check_pruning("worker 1", everything, after, Pruning(0.5, "l1", None, 0.0, 16), units)
-    with pytest.raises(UpdateError, match=r"told to prune 50\.0%"):
-        check_pruning("worker 1", everything, after, at_least, units)
-
-
-def test_a_unit_that_is_not_there_makes_no_room_for_cutting_more() -> None:
-    kept = UNEQUAL.everything()
-    kept[6:] = False  # those that are read: 504 parameters each where they are kept, not 4
-    assert parameters(UNEQUAL, kept) == 6 * 4 + 500
-    fewest = fewest_parameters(UNEQUAL, kept, Pruning(0.25, "l1"))
-    assert fewest == 0.75 * (6 * 4 + 500) - 4
-
-
-def test_a_rounding_error_in_the_least_retention_does_not_refuse_what_keeps_it() -> None:
-    units = UnitMap(
-        slots=(Slot("only", 0, torch.arange(100), owned=True),),
-        layers=(Layer("only", range(100)),),
-        shapes={"only": (100,)},
-        parameters=frozenset({"only"}),
-        bn_scales=frozenset(),
-        work=(),
-    )
-    told = Pruning(0.925, "l1", None, 0.07)
-    after = prune(units, units.everything(), torch.arange(100.0), told.rate, told.min_retention)
-    assert int(after.sum()) == 7 < fewest_parameters(units, units.everything(), told)
-    check_pruning("worker 1", units.everything(), after, told, units)
-
-
-def test_where_the_server_sent_the_order_one_other_unit_is_refused() -> None:
-    units = units_of("deep")
-    importance = torch.arange(float(units.count))
-    pruning = Pruning(0.2, "index", importance)
-    after = prune(units, units.everything(), importance, 0.2)
-    swapped = after.clone()
-    layer = units.layers[0].units
+@pytest.mark.parametrize("own", [True, False])
+def test_what_the_order_leaves_is_accepted_and_one_other_unit_is_refused(own: bool) -> None:
+    task, update = pruned(own, LEFT)
+    check_header(update, task, DEEP)
+    layer = DEEP.layers[0].units
+    swapped = LEFT.clone()
     swapped[layer.start], swapped[layer.stop - 1] = True, False
-    assert int(swapped.sum()) == int(after.sum())
-    with pytest.raises(UpdateError, match=r"worker 1 kept \d+ units, which are not the"):
-        check_pruning("worker 1", units.everything(), swapped, pruning, units)
+    assert int(swapped.sum()) == int(LEFT.sum())
+    for other in (swapped, DEEP.everything()):
+        with pytest.raises(UpdateError, match=r"worker 1 kept \d+ units, which are not the"):
+            check_header(replace(update, kept=other), task, DEEP)
 
 
-def test_where_the_worker_orders_units_it_may_cut_less_than_asked() -> None:
-    units = units_of("deep")
-    check_pruning("worker 1", units.everything(), units.everything(), Pruning(0.3, "l1"), units)
+@pytest.mark.parametrize(
+    ("importance", "sentence"),
+    [
+        (None, "did not send the importance"),
+        (ORDER[:-1], "did not send the importance"),
+        (ORDER[None], "did not send the importance"),
+        (ORDER.log(), "importance that is not finite"),
+        (ORDER * math.nan, "importance that is not finite"),
+    ],
+)
+def test_an_order_of_a_worker_that_is_none_is_refused(
+    importance: Tensor | None, sentence: str
+) -> None:
+    task, update = pruned(True, LEFT, importance)
+    with pytest.raises(UpdateError, match=f"worker 1 .*{sentence}"):
+        check_header(update, task, DEEP)
 
 
 def test_a_model_of_which_nothing_can_be_cut_is_left_as_it_is() -> None:
     units = trace(nn.Linear(2, 2), torch.zeros(1, 2))
-    check_pruning("worker 1", units.everything(), units.everything(), Pruning(0.3, "l1"), units)
+    task = Task(1, 2, {}, units.everything(), Recipe(), Pruning(0.3, "l1"))
+    update = Update(1, 2, {}, units.everything(), 40, 1.0, importance=torch.zeros(0))
+    check_header(update, task, units)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from typing import Any
 
 import pytest
@@ -61,6 +62,9 @@ def net(hidden: int = 8, classes: int = 4, *more: nn.Module) -> nn.Sequential:
     return nn.Sequential(nn.Linear(6, hidden), nn.ReLU(), nn.Linear(hidden, classes), *more)
 
 
+TANH = nn.Tanh()
+
+
 def refuse(own: nn.Module, server: nn.Module) -> None:
     units = without_units(server)
     refuse_other_model(own, without_units(own), fingerprint(server, units), outline(server, units))
@@ -80,6 +84,7 @@ def test_the_same_model_with_other_values_is_the_same() -> None:
         ),
         (net(8, 5), net(8, 4), r"2 is Linear\(.*out_features=4, .*out_features=5, .* the worker"),
         (net(8, 4, nn.Tanh()), net(), r"3 is Tanh\(\) at the worker and missing at the server"),
+        (net(8, 4, TANH), net(8, 4, TANH, TANH), r"4 is Tanh\(\) at the server and missing at"),
         (net(), net(8, 4, nn.Tanh()), r"3 is Tanh\(\) at the server and missing at the worker"),
     ],
 )
@@ -91,29 +96,69 @@ def test_a_difference_is_named(own: nn.Module, server: nn.Module, words: str) ->
 class Scaled(nn.Module):
     """A model with a tensor that no module prints."""
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, scale: torch.Tensor) -> None:
         super().__init__()
         self.linear = nn.Linear(6, 4)
-        self.scale = nn.Parameter(torch.ones(size))
+        if isinstance(scale, nn.Parameter):
+            self.scale = scale
+        else:
+            self.register_buffer("scale", scale)
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
         scores: torch.Tensor = self.linear(inputs)
         return scores * self.scale
 
 
-def test_a_tensor_that_no_module_prints_is_named_with_both_shapes() -> None:
-    words = r"scale is a tensor \[1\] at the server and a tensor \[4\] at the worker"
+ONE = nn.Parameter(torch.ones(1))
+
+
+@pytest.mark.parametrize(
+    ("scale", "words"),
+    [
+        (nn.Parameter(torch.ones(4)), r"a parameter \[4\]"),
+        (nn.Parameter(torch.ones(1), requires_grad=False), r"a frozen parameter \[1\]"),
+        (torch.ones(1), r"a buffer \[1\]"),
+    ],
+)
+def test_of_a_tensor_that_no_module_prints_it_is_said_what_it_is(
+    scale: torch.Tensor, words: str
+) -> None:
+    with pytest.raises(MismatchError, match=rf"scale is a parameter \[1\] at .* and {words} at"):
+        refuse(Scaled(scale), Scaled(ONE))
+
+
+def test_a_weight_that_only_the_server_shares_is_named() -> None:
+    shared = nn.Sequential(nn.Linear(6, 6), nn.Linear(6, 6))
+    shared[1].weight = shared[0].weight
+    words = r"1\.weight is 0\.weight \[6, 6\] again at the server and a parameter \[6, 6\] at the"
     with pytest.raises(MismatchError, match=words):
-        refuse(Scaled(4), Scaled(1))
+        refuse(nn.Sequential(nn.Linear(6, 6), nn.Linear(6, 6)), shared)
 
 
-def test_where_only_the_printed_forms_differ_this_is_said() -> None:
+def test_the_same_modules_in_another_order_are_another_model() -> None:
+    parts = {"one": nn.Linear(6, 6), "other": nn.Linear(6, 6)}
+    with pytest.raises(MismatchError, match="the same, but in another order"):
+        refuse(
+            nn.Sequential(OrderedDict(reversed(parts.items()))), nn.Sequential(OrderedDict(parts))
+        )
+
+
+def test_a_difference_that_no_outline_holds_is_refused() -> None:
+    class Wordy(nn.Identity):
+        def __init__(self, words: str) -> None:
+            super().__init__()
+            self.extra_repr = lambda: WORDS * "x" + words  # type: ignore[method-assign]
+
+    with pytest.raises(MismatchError, match=r"only after 5000 modules .* 200 letters of one of"):
+        refuse(net(8, 4, Wordy("y")), net(8, 4, Wordy("z")))
+
+
+def test_a_model_that_prints_where_it_lies_in_memory_is_no_other_model() -> None:
     class Named(nn.Sequential):
         def __repr__(self) -> str:
             return f"{id(self)}"
 
-    with pytest.raises(MismatchError, match="but their printed forms differ"):
-        refuse(Named(*net()), Named(*net()))
+    refuse(Named(*net()), Named(*net()))
 
 
 def test_an_outline_is_never_more_than_a_worker_reads() -> None:

@@ -32,6 +32,7 @@ def test_the_worker_prunes_by_the_order_it_is_given(
     kept[[0, 8]] = False
     update, _ = worker.carry_out(task(kept=kept, pruning=Pruning(0.4, "index", order)), KNOWN)
     assert torch.equal(update.kept, prune(units, kept, order, 0.4))
+    assert update.importance is None  # the server knows it
     assert not (update.kept & ~kept).any()
     assert parameters(units, update.kept) <= 0.6 * parameters(units, kept)
 
@@ -59,6 +60,8 @@ def test_an_order_of_its_own_is_computed_by_the_worker(
     assert parameters(units, one.kept) <= 0.7 * parameters(units, units.everything())
     assert torch.equal(one.kept, other.kept)
     assert same(one.state, other.state)
+    assert one.importance is not None
+    assert torch.equal(one.kept, prune(units, units.everything(), one.importance, 0.3))
 
 
 def test_an_order_of_the_servers_must_come_with_the_task(worker: Worker, task: Tasks) -> None:

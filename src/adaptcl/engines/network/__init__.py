@@ -7,19 +7,28 @@ submitted or a key registered. A worker asks for messages, never for an app, so 
 its owner installed. The process that trains is the one that talks to the server, so model and data
 stay loaded from the first task to the last.
 
-    keys             who may take part
-    invitation       how a worker joins a run, if its model is the server's
-    agreement        what workers tell of their data to a server that has none
-    shared_units     the server's units, for workers
-    messages         tasks and updates
-    frames           one message as bytes
-    gate             whether an update makes sense for its task
-    server/          transport: the network under the loop
-                     fleet: messages to and from workers, over port, admission, connections
-                     and link_state
-                     reliability, waiting: workers that fail, and workers that are late
-    worker/          worker_process: connect, carry out tasks, connect again, over node
-                     local_data, memory_store: what stays on the worker's machine
+    keys                   who may take part
+    invitation             how a worker joins a run, if its model is the server's
+    agreement              what workers tell of their data to a server that has none
+    shared_units           the server's units, for workers
+    messages               tasks and updates
+    frames                 one message as bytes
+    gate                   whether an update makes sense for its task
+    server/
+        network_transport  the network under the loop
+        remote_transport   what it has in common with the one over Flower's grid
+        introduction       what workers tell, asked for and put in words
+        patience           workers that fail, and workers that are late
+        fleet              messages to and from workers
+        port               the web server
+        admission          which requests it takes
+        connections        how many connections may be open
+        link_state         what the server knows of nodes and their messages
+    worker/
+        worker_process     connect, carry out tasks, connect again
+        node               one connection to the server
+        local_data         the data of the worker's machine
+        memory_store       what a worker remembers between tasks
 """
 
 import os

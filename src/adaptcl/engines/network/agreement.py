@@ -17,11 +17,10 @@ import torch
 
 from adaptcl.data.description import Inputs, OddError, forms_in_words, read_inputs
 from adaptcl.data.samples import CHUNK, DataSet, Samples
-from adaptcl.engines.network.frames import Frame, is_whole_number
+from adaptcl.engines.network.frames import LARGEST, Frame, is_number, is_whole_number
 from adaptcl.engines.network.invitation import Reply
 from adaptcl.errors import DataError, UpdateError
 
-_LARGEST = 1e30  # of sums and squares: the server adds and multiplies them
 _ROUNDING = 1e-6
 _CONSTANT = 1e-12  # a smaller variance is that of a constant channel, which cannot be normalised
 
@@ -95,7 +94,7 @@ def _numbers(frame: Frame, name: str, count: int) -> tuple[float, ...]:
     values: Any = frame.header.get(name)
     if not isinstance(values, list) or len(values) != count:
         raise UpdateError(f"it sends other {name} than one for each of {count} channels.")
-    if not all(type(each) in (int, float) and abs(each) <= _LARGEST for each in values):
+    if not all(is_number(each, -LARGEST, LARGEST) for each in values):
         raise UpdateError(f"it sends {name} that cannot be added.")
     return tuple(float(each) for each in values)
 
@@ -131,9 +130,9 @@ def agreed(found: Mapping[int, LocalStatistics]) -> Inputs:
         mean = math.fsum(each.sums[channel] for each in found.values()) / count
         squares = math.fsum(each.squares[channel] for each in found.values()) / count
         variance = (squares - mean**2) / largest**2
-        usual = _CONSTANT * max(1.0, squares / largest**2)
+        least = _CONSTANT * max(1.0, squares / largest**2)
         means.append(mean / largest)
-        deviations.append(math.sqrt(variance) if variance > usual else 1.0)
+        deviations.append(math.sqrt(variance) if variance > least else 1.0)
     return replace(known, mean=tuple(means), std=tuple(deviations))
 
 

@@ -38,6 +38,9 @@ STYPE = "adaptcl.frame.1"  # marks our arrays, with the version of this format
 
 RECORD = "frame"  # the name of our one array, and of the record that holds it
 
+LARGEST = 1e30
+"""Of numbers that are added, multiplied or averaged: what comes of them must be finite too."""
+
 _HEADER = "header"
 
 _MOST_SHOWN = 500
@@ -53,6 +56,17 @@ def printable(text: str) -> str:
 def is_whole_number(value: object) -> TypeGuard[int]:
     """Whether a value out of JSON is a whole number that any program can hold."""
     return type(value) is int and 0 <= value < 2**53
+
+
+def is_number(value: object, least: float, most: float) -> TypeGuard[float]:
+    """Whether a value out of JSON is a number in this range.
+
+    JSON also has true and false, which Python takes for numbers, whole numbers of any length, and
+    NaN, which is in no range.
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return least <= value <= most
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 A worker may be broken or hostile. Its answer has to fit the task it was given:
 
 - it answers for the right worker and round;
-- its kept units are those it was given, less what it was told to prune;
+- its kept units are those it was given, less exactly what it was told to prune;
 - its tensors have the names and shapes of those units;
 - its test, if it made one, is on as many samples as it can have, and gives the metrics of the
   objective, of which shares are at most 1;
@@ -23,7 +23,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -33,14 +32,13 @@ from adaptcl.custom import note_custom_code
 from adaptcl.engines.network.frames import Frame, printable
 from adaptcl.engines.network.messages import read_update
 from adaptcl.errors import UpdateError
-from adaptcl.pruning.budget import block_sizes
 from adaptcl.training import Pruning, Task, Update, WorkerTest
 from adaptcl.training.batches import mini_batch_count
 from adaptcl.training.divergence import divergence, refuse_diverged
 from adaptcl.training.objectives.metrics import Measure
 from adaptcl.training.wire.encoding import decode_update, received_tensors, sent_task
 from adaptcl.training.wire.frozen import LackingError
-from adaptcl.units import FIXED, Kept, State, UnitMap, check_kept, cut_shapes, parameters
+from adaptcl.units import State, UnitMap, check_kept, cut_shapes
 
 _MAX_LOSS_TO_PENALTY = 1e6
 """Largest plausible loss divided by the group lasso's penalty, on a first batch. Usually it is
@@ -62,27 +60,18 @@ then never overflow in a run."""
 
 _MAX_TESTED = 100  # samples that a worker may test on, for each that it trains on
 
-_ROUNDING = 1e-9
-"""Relative tolerance where a computed budget is compared with a whole number of parameters."""
-
-
-@dataclass(frozen=True)
-class CheckedUpdate:
-    """An update that passed, and how many seconds the worker says it trained."""
-
-    update: Update
-    seconds: float
+_ROUNDING = 1e-9  # by which a computed share may exceed 1
 
 
 def read_answer(
     content: bytes, task: Task, units: UnitMap, codecs: Codecs, metrics: Collection[str] = ()
-) -> CheckedUpdate:
+) -> Update:
     """Read, decode and check the bytes with which a worker answers a task; `metrics` are the names
     of those that a test gives."""
     try:
-        report = read_update(Frame.from_bytes(content), units)
+        header, payload = read_update(Frame.from_bytes(content), units)
         with note_custom_code(_custom_name(codecs.up)):
-            update = checked(report.payload, report.header, task, units, codecs, metrics)
+            return checked(payload, header, task, units, codecs, metrics)
     except LackingError:
         raise
     except UpdateError as error:
@@ -91,7 +80,6 @@ def read_answer(
         said = f"it cannot be decoded ({type(error).__name__}: {error})."
         sentences = [said, *getattr(error, "__notes__", ())]
         raise UpdateError(" ".join(map(printable, sentences))) from error
-    return CheckedUpdate(update, report.seconds)
 
 
 def checked(
@@ -130,77 +118,36 @@ def check_header(update: Update, task: Task, units: UnitMap) -> None:
     if bool((update.kept & ~task.kept).any()):
         raise UpdateError(f"{who} sent units that were not part of its sub-model.")
     if task.pruning is not None:
-        check_pruning(who, task.kept, update.kept, task.pruning, units)
+        check_pruning(task, task.pruning, update, units)
     elif not torch.equal(update.kept, task.kept):
         raise UpdateError(f"{who} pruned its sub-model without being told to.")
-    elif update.pruning_cost is not None:
+    elif update.pruning_cost is not None or update.importance is not None:
         raise UpdateError(f"{who} sent the figures of a pruning that it was not told to do.")
     if update.samples < 1:
         raise UpdateError(f"{who} reported {update.samples} samples, but it must have at least 1.")
     _check_lasso(who, update.lasso_lambda, task.recipe.strength)
 
 
-def check_pruning(who: str, before: Kept, after: Kept, pruning: Pruning, units: UnitMap) -> None:
-    """Refuse kept units that the pruning cannot have left.
+def check_pruning(task: Task, pruning: Pruning, update: Update, units: UnitMap) -> None:
+    """Refuse kept units that are not those which the pruning leaves.
 
-    Units that are gone never come back, so a worker that cuts at will could empty the model.
-    Where the server sent the importance of the units, it can compute which of them stay, with the
-    same result on every machine. Where the worker orders units by its data, nobody else knows
-    which ones go, but the size that stays is known to within one block of units. Cutting less
-    than asked costs nothing but time and is then accepted.
+    Units that are gone never come back, so a worker that cuts at will could empty the model. But
+    from their importance every machine computes the same units. Whatever importance a worker sends
+    where it computes the order, the pruned rate limits what it cuts.
     """
-    if pruning.importance is not None:
-        expected = pruning.units_left(units, before, pruning.importance)
-        if not torch.equal(after, expected):
-            raise UpdateError(
-                f"{who} kept {int(after.sum())} units, which are not the {int(expected.sum())} "
-                "that the pruning it was told to do leaves."
-            )
-        return
-    left, fewest = parameters(units, after), fewest_parameters(units, before, pruning)
-    if left < fewest * (1 - _ROUNDING):
+    who, importance = f"worker {update.worker}", pruning.importance
+    if importance is None:
+        importance = update.importance
+        if importance is None or importance.shape != (units.count,):
+            raise UpdateError(f"{who} did not send the importance by which it pruned.")
+        if not bool(importance.isfinite().all()):
+            raise UpdateError(f"{who} pruned by an importance that is not finite.")
+    expected = pruning.units_left(units, task.kept, importance)
+    if not torch.equal(update.kept, expected):
         raise UpdateError(
-            f"{who} was told to prune {pruning.rate:.1%} and cut away far more: of "
-            f"{parameters(units, before)} parameters it kept {left}, and at least "
-            f"{math.ceil(fewest)} stay."
+            f"{who} kept {int(update.kept.sum())} units, which are not the {int(expected.sum())} "
+            "that the pruning it was told to do leaves."
         )
-
-
-def fewest_parameters(units: UnitMap, kept: Kept, pruning: Pruning) -> float:
-    """The least that a pruning of the units `kept` can leave, whatever the order.
-
-    Blocks of units go until the rest fits the budget, and the last block may take more than was
-    missing. A block that would take the rest below γ_min stays.
-    """
-    budget = (1 - pruning.rate) * parameters(units, kept)
-    least = pruning.min_retention * parameters(units, units.everything())
-    return max(budget - _largest_block(units, kept, pruning.width_multiple), min(budget, least))
-
-
-def _largest_block(units: UnitMap, kept: Kept, width_multiple: int) -> float:
-    """An upper bound for the parameters of a block cut from the units `kept`.
-
-    The units of a layer need not be equal: a later layer may read only some of them.
-    """
-    costs = torch.where(kept, _unit_costs(units, kept), 0.0)
-    most = 0.0
-    for layer, size in zip(units.layers, block_sizes(units, width_multiple).tolist(), strict=True):
-        in_layer = costs[layer.units.start : layer.units.stop]
-        most = max(most, float(in_layer.topk(min(size, len(in_layer))).values.sum()))
-    return most
-
-
-def _unit_costs(units: UnitMap, kept: Kept) -> Tensor:
-    """How many parameters go with each unit; those that go with two units count for both."""
-    shapes = cut_shapes(units, kept)
-    costs = torch.zeros(units.count, dtype=torch.float64)
-    for slot in units.slots:
-        if slot.tensor in units.parameters:
-            shape = shapes[slot.tensor]
-            others = math.prod(shape) // shape[slot.dim]
-            cuttable = slot.ids[slot.ids != FIXED]
-            costs.index_add_(0, cuttable, torch.full((len(cuttable),), float(others)).double())
-    return costs
 
 
 def _check_lasso(who: str, lasso: float | None, strength: float) -> None:

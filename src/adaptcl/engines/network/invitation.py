@@ -35,22 +35,21 @@ def fingerprint(model: nn.Module, units: UnitMap) -> str:
     Values and units do not matter: the server sends them. Two models with the same modules but
     another `forward` look the same here.
     """
-    parts = [
-        repr(model),
-        [[name, list(shape)] for name, shape in units.shapes.items()],
-        sorted(units.parameters),
-        sorted(units.frozen),
-    ]
-    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
+    return hashlib.sha256(json.dumps(_parts(model, units)).encode()).hexdigest()[:32]
 
 
 def outline(model: nn.Module, units: UnitMap) -> dict[str, str]:
-    """What each module and tensor is, for a sentence that says where two models differ."""
-    named = [
-        *((name or "the whole", _module(module)) for name, module in model.named_modules()),
+    """What the fingerprint is made of, shortened, for a sentence that says where two differ."""
+    return {_short(name): _short(words) for name, words in _parts(model, units)[:PARTS]}
+
+
+def _parts(model: nn.Module, units: UnitMap) -> list[tuple[str, str]]:
+    """What each module and tensor is."""
+    modules = model.named_modules(remove_duplicate=False)
+    return [
+        *((name or "the whole", _module(module)) for name, module in modules),
         *((name, _tensor(name, units)) for name in units.shapes),
     ]
-    return {_short(name): _short(words) for name, words in named[:PARTS]}
 
 
 def refuse_other_model(
@@ -88,10 +87,7 @@ def _difference(worker: Mapping[str, str], server: Mapping[str, str]) -> str:
             return f"{name} is {words} at the worker and missing at the server"
     if list(worker) != list(server):
         return "their modules and tensors are the same, but in another order"
-    return (
-        "their modules and tensors are the same, but their printed forms differ; server and worker "
-        "may have different versions of PyTorch"
-    )
+    return f"only after {PARTS} modules and tensors, or after {WORDS} letters of one of them"
 
 
 def _module(module: nn.Module) -> str:
@@ -99,8 +95,11 @@ def _module(module: nn.Module) -> str:
 
 
 def _tensor(name: str, units: UnitMap) -> str:
-    kind = "frozen tensor" if name in units.frozen else "tensor"
-    return f"a {kind} {list(units.shapes[name])}"
+    shape = list(units.shapes[name])
+    if name in units.tied:
+        return f"{units.tied[name]} {shape} again"
+    kind = "parameter" if name in units.parameters else "buffer"
+    return f"a {'frozen ' * (name in units.frozen)}{kind} {shape}"
 
 
 def _short(text: str) -> str:
@@ -161,19 +160,22 @@ class Invitation:
             raise AdaptCLError(f"The server has dismissed this worker: {reason}")
         try:
             invitation = cls(**frame.header)
+            texts = (
+                invitation.run,
+                invitation.fingerprint,
+                invitation.frozen,
+                invitation.objective,
+            )
+            if (
+                not all(isinstance(each, str) for each in texts)
+                or not isinstance(invitation.settings, dict)
+                or not is_whole_number(invitation.worker)
+            ):
+                raise TypeError
         except TypeError:
             raise AdaptCLError(
                 "The server's invitation cannot be understood; is it another version of AdaptCL?"
             ) from None
-        texts = (invitation.run, invitation.fingerprint, invitation.frozen, invitation.objective)
-        if (
-            not all(isinstance(each, str) for each in texts)
-            or not isinstance(invitation.settings, dict)
-            or not is_whole_number(invitation.worker)
-        ):
-            raise AdaptCLError(
-                "The server's invitation is malformed; it may have another version of AdaptCL."
-            )
         return dataclasses.replace(
             invitation, inputs=_inputs(invitation.inputs), outline=read_outline(invitation.outline)
         )
@@ -188,22 +190,19 @@ def dismissal(reason: str) -> Frame:
 class Reply:
     """A worker's answer to an invitation, or to a task that failed."""
 
-    fingerprint: str = ""
-    error: str = ""
+    error: str = ""  # why the worker cannot do it; empty if it can
     holds: Tensor | None = None
     """Of which units the worker has the frozen tensors, packed; None if it has none."""
 
     def frame(self) -> Frame:
-        header = {"fingerprint": self.fingerprint, "error": self.error}
-        return Frame(header, {} if self.holds is None else {_HOLDS: self.holds})
+        return Frame({"error": self.error}, {} if self.holds is None else {_HOLDS: self.holds})
 
     @classmethod
     def read(cls, frame: Frame) -> Reply:
-        values = {name: frame.header.get(name, "") for name in ("fingerprint", "error")}
-        if not all(isinstance(value, str) for value in values.values()):
-            raise UpdateError("An answer holds something that is not a text.")
-        texts = {name: printable(value) for name, value in values.items()}
-        return cls(**texts, holds=frame.tensors.get(_HOLDS))
+        error = frame.header.get("error")
+        if not isinstance(error, str):
+            raise UpdateError("An answer does not say in a text whether something is wrong.")
+        return cls(printable(error), frame.tensors.get(_HOLDS))
 
 
 def _inputs(value: Any) -> Inputs:

@@ -9,13 +9,19 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from adaptcl.codecs.codec import Codec, Payload, Reader
-from adaptcl.engines.network.frames import Frame, is_whole_number, pack_kept, unpack_kept
+from adaptcl.engines.network.frames import (
+    LARGEST,
+    Frame,
+    is_number,
+    is_whole_number,
+    pack_kept,
+    unpack_kept,
+)
 from adaptcl.engines.network.invitation import Reply
 from adaptcl.errors import UpdateError
 from adaptcl.settings import build
@@ -36,22 +42,10 @@ DESCRIBE, INVITE, TASK, END = "query.describe", "query.invite", "train.task", "q
 
 _STATE, _FROZEN, _PAYLOAD = "state:", "frozen:", "payload:"
 _KEPT, _IMPORTANCE = "kept", "importance"
-_LARGEST = 1e30
-"""Of the loss before and after a pruning, and of what is averaged over workers: differences and
-sums must be numbers too."""
-
-
-@dataclass(frozen=True)
-class WorkerReport:
-    """An update before it is decoded: everything but its tensors, the payload, and the time."""
-
-    header: Update
-    payload: Payload
-    seconds: float  # how long the worker says it trained
 
 
 def task_frame(
-    task: Task, model: Payload, used: int | None = None, frozen: SentFrozenTensors | None = None
+    task: Task, model: Payload, used: int, frozen: SentFrozenTensors | None = None
 ) -> Frame:
     """A task, with its encoded model and the round of its worker's latest update that was `used` (0
     before the first). From that the worker's codec knows which of its later updates never counted.
@@ -133,16 +127,16 @@ def read_task(
             pruning=None
             if pruning is None
             else Pruning(
-                _finite(pruning, "rate"),
+                _number(pruning, "rate", 0, 1),
                 str(pruning["order"]),
                 importance,
-                _finite(pruning, "min_retention"),
-                _multiple(pruning),
+                _number(pruning, "min_retention", 0, 1),
+                _whole(pruning, "width_multiple", 1),
             ),
-            lasso_lambda=_lasso(header),
-            is_sparse=header.get("is_sparse") is not False,
-            carries_fractions=header.get("carries_fractions") is True,
-            only_tests=header.get("only_tests") is True,
+            lasso_lambda=_number_if_any(header, "lasso", 0),
+            is_sparse=_flag(header, "is_sparse"),
+            carries_fractions=_flag(header, "carries_fractions"),
+            only_tests=_flag(header, "only_tests"),
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise UpdateError(f"The server's task cannot be understood: {error!r}.") from None
@@ -170,24 +164,19 @@ def _refuse_not_finite(state: State, units: UnitMap) -> None:
         raise UpdateError(f"The server's model has numbers in {odd!r} that are not finite.")
 
 
-def read_used(frame: Frame, task: Task) -> int | None:
-    """The round of this worker's latest update that the server has used; None if not known."""
-    used = frame.header.get("used")
-    if used is not None and (not is_whole_number(used) or used >= task.round):
+def read_used(frame: Frame, task: Task) -> int:
+    """The round of this worker's latest update that the server has used; 0 before the first."""
+    used = _whole(frame.header, "used")
+    if used >= task.round:
         raise _odd("used", used)
     return used
 
 
-def _multiple(pruning: Mapping[str, Any]) -> int:
-    multiple = pruning["width_multiple"]
-    if type(multiple) is not int or multiple < 1:
-        raise ValueError(f"width_multiple is {multiple!r:.50}")
-    return multiple
-
-
-def update_frame(update: Update, payload: Payload, seconds: float) -> Frame:
+def update_frame(update: Update, payload: Payload) -> Frame:
     tensors = {_PAYLOAD + name: tensor for name, tensor in payload.tensors.items()}
     tensors[_KEPT] = pack_kept(update.kept)
+    if update.importance is not None:
+        tensors[_IMPORTANCE] = update.importance
     header = {
         "worker": update.worker,
         "round": update.round,
@@ -196,13 +185,13 @@ def update_frame(update: Update, payload: Payload, seconds: float) -> Frame:
         "cut": None if update.pruning_cost is None else dataclasses.asdict(update.pruning_cost),
         "lasso": update.lasso_lambda,
         "test": None if update.test is None else dataclasses.asdict(update.test),
-        "seconds": seconds,
+        "seconds": update.seconds,
     }
     return Frame(header, tensors)
 
 
-def read_update(frame: Frame, units: UnitMap) -> WorkerReport:
-    """Read an update; its tensors are still to be decoded and checked."""
+def read_update(frame: Frame, units: UnitMap) -> tuple[Update, Payload]:
+    """An update without its tensors, and the payload that they are to be decoded from."""
     if frame.header.get("error"):
         kind = Reply.read(frame).error
         if kind == LackingError.__name__:
@@ -212,9 +201,8 @@ def read_update(frame: Frame, units: UnitMap) -> WorkerReport:
     if _KEPT not in tensors:
         raise UpdateError("An update lacks its kept units.")
     kept = unpack_kept(tensors.pop(_KEPT), units.count)
-    # Whoever checks the whole update says best that training has diverged.
-    loss = _number(frame.header, "loss")
-    header = Update(
+    loss = _loss(frame.header)
+    update = Update(
         worker=_whole(frame.header, "worker"),
         round=_whole(frame.header, "round"),
         state={},
@@ -222,22 +210,26 @@ def read_update(frame: Frame, units: UnitMap) -> WorkerReport:
         samples=_whole(frame.header, "samples"),
         loss=loss,
         pruning_cost=_pruning_cost(frame.header.get("cut")) if math.isfinite(loss) else None,
-        lasso_lambda=_lasso(frame.header) if math.isfinite(loss) else None,
+        importance=tensors.pop(_IMPORTANCE, None),
+        lasso_lambda=_number_if_any(frame.header, "lasso", 0) if math.isfinite(loss) else None,
         test=_test(frame.header.get("test")),
+        seconds=_number(frame.header, "seconds", 0),
     )
-    seconds = max(0.0, _finite(frame.header, "seconds"))
-    return WorkerReport(header, Payload(_without_prefix(tensors, _PAYLOAD)), seconds)
+    return update, Payload(_without_prefix(tensors, _PAYLOAD))
+
+
+def _loss(values: Mapping[str, Any]) -> float:
+    """The loss, which need not be finite: whoever checks the whole update says best that training
+    has diverged."""
+    loss = values.get("loss")
+    return loss if isinstance(loss, float) else _number(values, "loss")
 
 
 def _pruning_cost(values: Any) -> PruningCost | None:
     if values is None:
         return None
-    cost = PruningCost(*(_finite(values, each.name) for each in dataclasses.fields(PruningCost)))
-    for name, value in dataclasses.asdict(cost).items():
-        least, most = (0, 1 + 1e-6) if name == "importance_lost" else (-_LARGEST, _LARGEST)
-        if not least <= value <= most:
-            raise _odd(name, value)
-    return cost
+    lost = _number(values, "importance_lost", 0, 1 + 1e-6)
+    return PruningCost(lost, _number(values, "loss_before"), _number(values, "loss_after"))
 
 
 def _test(values: Any) -> WorkerTest | None:
@@ -246,27 +238,8 @@ def _test(values: Any) -> WorkerTest | None:
     metrics = values.get("metrics") if isinstance(values, dict) else None
     if not isinstance(metrics, dict):
         raise _odd("test", values)
-    found = {name: _limited(metrics, name) for name in metrics}
-    return WorkerTest(_whole(values, "samples"), _limited(values, "loss"), found)
-
-
-def _limited(values: Mapping[str, Any], name: str) -> float | None:
-    """A number that can be averaged with others; None if the worker has none."""
-    if values.get(name) is None:
-        return None
-    found = _finite(values, name)
-    if abs(found) > _LARGEST:
-        raise _odd(name, found)
-    return found
-
-
-def _lasso(values: Mapping[str, Any]) -> float | None:
-    if values.get("lasso") is None:
-        return None
-    found = _finite(values, "lasso")
-    if found < 0:
-        raise _odd("lasso", found)
-    return found
+    found = {name: _number_if_any(metrics, name) for name in metrics}
+    return WorkerTest(_whole(values, "samples"), _number_if_any(values, "loss"), found)
 
 
 def _without_prefix(tensors: State, prefix: str) -> State:
@@ -276,32 +249,29 @@ def _without_prefix(tensors: State, prefix: str) -> State:
     return {name.removeprefix(prefix): tensor for name, tensor in tensors.items()}
 
 
-# JSON has more numbers than are of use here: true and false, which Python takes for numbers, whole
-# numbers of any length, and numbers that are not finite.
-
-
-def _whole(values: Mapping[str, Any], name: str) -> int:
+def _whole(values: Mapping[str, Any], name: str, least: int = 0) -> int:
     value = values.get(name)
-    if not is_whole_number(value):
+    if not is_whole_number(value) or value < least:
         raise _odd(name, value)
     return value
 
 
-def _number(values: Any, name: str) -> float:
-    value = values.get(name) if isinstance(values, dict) else None
-    if not isinstance(value, int | float) or isinstance(value, bool):
+def _flag(values: Mapping[str, Any], name: str) -> bool:
+    value = values.get(name)
+    if not isinstance(value, bool):
         raise _odd(name, value)
-    try:
-        return float(value)
-    except OverflowError:
-        raise _odd(name, value) from None
+    return value
 
 
-def _finite(values: Any, name: str) -> float:
-    number = _number(values, name)
-    if not math.isfinite(number):
-        raise _odd(name, number)
-    return number
+def _number(values: Any, name: str, least: float = -LARGEST, most: float = LARGEST) -> float:
+    value = values.get(name) if isinstance(values, dict) else None
+    if not is_number(value, least, most):
+        raise _odd(name, value)
+    return float(value)
+
+
+def _number_if_any(values: Mapping[str, Any], name: str, least: float = -LARGEST) -> float | None:
+    return None if values.get(name) is None else _number(values, name, least)
 
 
 def _odd(name: str, value: object) -> UpdateError:

@@ -102,7 +102,7 @@ def test_equal_answers_of_two_workers_do_not_get_in_each_others_way(
 ) -> None:
     """Equal parts are stored once, so that an answer can be whole, and be read and deleted, while
     its worker still sends parts that had come from another worker already."""
-    answer = Reply(fingerprint="that of everybody").frame().to_bytes()
+    answer = Reply(error="that of everybody").frame().to_bytes()
     workers = [special(site, number, Halting) for number in range(2)]
     with workers[0].connected(), workers[1].connected():
         fleet.wait(60)

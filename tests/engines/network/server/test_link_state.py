@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from tests.engines.network.conftest import Site
 
 QUESTION = Frame({"question": 1}, {}).to_bytes()
-ANSWER = Reply(fingerprint="that of everybody").frame().to_bytes()
+ANSWER = Reply(error="that of everybody").frame().to_bytes()
 
 
 @pytest.fixture

@@ -76,7 +76,7 @@ class FakeFleet:
         self.connected = set(connected)
         self.sent: list[tuple[int, str, Frame]] = []
         """Worker, kind and content of each message."""
-        self.tasks: list[tuple[int, int, int | None]] = []
+        self.tasks: list[tuple[int, int, int]] = []
         """Worker, round and round of the latest used update of each task."""
         self.frozen: dict[int, HeldFrozenTensors | None] = {}
         """The frozen tensors that workers have."""
@@ -115,11 +115,11 @@ class FakeFleet:
         state = {key: tensor + worker + 1 for key, tensor in task.state.items()}
         update = Update(worker, task.round, state, task.kept, self._samples(task), 1.0)
         payload, _ = encode_update(update, task, UNITS, PLAIN, Memory())
-        return self._seconds(task), update_frame(update, payload, 0.0)
+        return self._seconds(task), update_frame(update, payload)
 
     def _reply(self, worker: int) -> Reply:
         waiting = self.replies.get(worker)
-        return waiting.pop(0) if waiting else Reply(fingerprint="print")
+        return waiting.pop(0) if waiting else Reply()
 
     def forget(self, message: str) -> None:
         self._coming = [
@@ -369,13 +369,13 @@ def test_a_worker_that_leaves_is_lost_and_taken_back_when_it_comes() -> None:
 
 def test_a_worker_whose_model_differs_takes_no_part_until_it_comes_with_the_right_one() -> None:
     fleet = FakeFleet()
-    fleet.replies[1] = [Reply(fingerprint="another"), Reply(error="its data cannot be used.")]
+    fleet.replies[1] = [Reply(error="its model differs."), Reply(error="its data cannot be used.")]
     for second in (10.0, 20.0):
         fleet.happens(Came(1), at=second)
     run = Run(fleet, rounds=1)
     run.go()
     assert run.warnings() == [
-        (0, "Worker 1 cannot take part: its model differs from the server's"),
+        (0, "Worker 1 cannot take part: its model differs."),
         (10, "Worker 1 cannot take part: its data cannot be used."),
     ]
     assert run.when(WorkerJoined, 1) == [20]
@@ -588,7 +588,7 @@ def test_frozen_tensors_travel_once_unless_a_worker_has_lost_or_brings_them() ->
     everything = UNITS.everything()
     known = HeldFrozenTensors(everything, frozen_tensors(MODEL.state_dict(), UNITS), UNITS)
     fleet.frozen[1] = known
-    fleet.replies[1] = [Reply(fingerprint="print", holds=pack_kept(everything))]
+    fleet.replies[1] = [Reply(holds=pack_kept(everything))]
     run = Run(fleet, rounds=4)
     records = run.go()
     assert fleet.brought == [(0, 1), (0, 3)]

@@ -25,8 +25,8 @@ def of(value: float) -> WorkerMemory:
 
 
 def test_a_new_process_knows_what_the_old_one_did(tmp_path: Path) -> None:
-    Memories(tmp_path, "run", 0).after(1, of(0.5))
-    again = Memories(tmp_path, "run", 0).before(2)
+    Memories(tmp_path, "run", 0).after(1, of(0.5), 0)
+    again = Memories(tmp_path, "run", 0).before(2, 1)
     assert again.lasso_lambda == 0.5
     assert torch.equal(again.codec.tensors["left"], torch.full((2,), 0.5))
 
@@ -34,22 +34,22 @@ def test_a_new_process_knows_what_the_old_one_did(tmp_path: Path) -> None:
 def test_a_round_done_again_begins_from_what_was_known_then(tmp_path: Path) -> None:
     memories = Memories(tmp_path, "run", 0)
     for number in range(1, 6):
-        memories.after(number, of(float(number)))
-    assert memories.before(5).lasso_lambda == 4.0
-    assert memories.before(6).lasso_lambda == 5.0
-    memories.after(5, of(9.0))
-    assert memories.before(6).lasso_lambda == 9.0
+        memories.after(number, of(float(number)), number - 1)
+    assert memories.before(5, 4).lasso_lambda == 4.0
+    assert memories.before(6, 5).lasso_lambda == 5.0
+    memories.after(5, of(9.0), 4)
+    assert memories.before(6, 5).lasso_lambda == 9.0
 
 
 def test_runs_and_workers_do_not_share_a_memory(tmp_path: Path) -> None:
-    Memories(tmp_path, "run", 0).after(1, of(0.5))
-    assert Memories(tmp_path, "run", 1).before(2).lasso_lambda is None
-    assert Memories(tmp_path, "other", 0).before(2).lasso_lambda is None
+    Memories(tmp_path, "run", 0).after(1, of(0.5), 0)
+    assert Memories(tmp_path, "run", 1).before(2, 1).lasso_lambda is None
+    assert Memories(tmp_path, "other", 0).before(2, 1).lasso_lambda is None
 
 
 def test_forgetting_leaves_no_file(tmp_path: Path) -> None:
     memories = Memories(tmp_path, "run", 0)
-    memories.after(1, of(0.5))
+    memories.after(1, of(0.5), 0)
     memories.forget()
     assert list(tmp_path.iterdir()) == []
 
@@ -57,9 +57,13 @@ def test_forgetting_leaves_no_file(tmp_path: Path) -> None:
 def test_a_worker_that_is_seldom_asked_remembers_no_less(tmp_path: Path) -> None:
     memories = Memories(tmp_path, "run", 0)
     for number in (3, 17, 40):
-        memories.after(number, of(float(number)))
-    assert memories.before(3).lasso_lambda is None
-    assert [memories.before(number).lasso_lambda for number in (17, 40, 60)] == [3.0, 17.0, 40.0]
+        memories.after(number, of(float(number)), number - 1)
+    assert memories.before(3, 2).lasso_lambda is None
+    assert [memories.before(number, number - 1).lasso_lambda for number in (17, 40, 60)] == [
+        3.0,
+        17.0,
+        40.0,
+    ]
 
 
 @settings(max_examples=20)
@@ -70,12 +74,12 @@ def test_a_server_may_go_back_to_any_task_of_a_model_that_is_not_large(
     with tempfile.TemporaryDirectory() as folder:
         memories = Memories(Path(folder), "run", 0)
         for number in rounds:
-            memories.after(number, of(float(number)))
+            memories.after(number, of(float(number)), number - 1)
         back = data.draw(st.sampled_from(range(len(rounds))))
-        known = Memories(Path(folder), "run", 0).before(rounds[back])
+        known = Memories(Path(folder), "run", 0).before(rounds[back], rounds[back] - 1)
         assert known.lasso_lambda == (float(rounds[back - 1]) if back else None)
-        memories.after(rounds[back], of(-1.0))
-        assert memories.before(10**6).lasso_lambda == -1.0, (
+        memories.after(rounds[back], of(-1.0), rounds[back] - 1)
+        assert memories.before(10**6, 10**6 - 1).lasso_lambda == -1.0, (
             "what came of later rounds no longer holds"
         )
 
@@ -86,13 +90,18 @@ def test_what_is_on_the_disk_stays_bounded(tmp_path: Path, monkeypatch: pytest.M
     memories = Memories(tmp_path, "run", 0)
     for number in range(1, 60):
         memories.after(
-            number, WorkerMemory(0.5, Memory({"left": torch.full((900,), float(number))}))
+            number,
+            WorkerMemory(0.5, Memory({"left": torch.full((900,), float(number))})),
+            number - 1,
         )
     assert len(list(tmp_path.iterdir())) > 5
     assert sum(path.stat().st_size for path in tmp_path.iterdir()) <= 10 * each
     monkeypatch.setattr(module, "_BYTES", 0)
-    memories.after(60, WorkerMemory(0.5, Memory({"left": torch.full((900,), 60.0)})))
-    kept = [int(memories.before(number).codec.tensors["left"][0]) for number in range(58, 62)]
+    memories.after(60, WorkerMemory(0.5, Memory({"left": torch.full((900,), 60.0)})), 59)
+    kept = [
+        int(memories.before(number, number - 1).codec.tensors["left"][0])
+        for number in range(58, 62)
+    ]
     assert kept == [57, 58, 59, 60], "four tasks are remembered, however large they are"
 
 
@@ -102,19 +111,19 @@ def test_who_is_asked_for_more_than_it_remembers_says_so_and_keeps_its_lasso(
     monkeypatch.setattr(module, "_BYTES", 0)
     memories = Memories(tmp_path, "run", 0)
     for number in range(1, 9):
-        memories.after(number, WorkerMemory(0.5, Memory({"left": torch.ones(2)})))
+        memories.after(number, WorkerMemory(0.5, Memory({"left": torch.ones(2)})), number - 1)
     with pytest.warns(AdaptCLWarning, match=r"gone back to round 3.*smaller checkpoint_every"):
-        known = Memories(tmp_path, "run", 0).before(3)
+        known = Memories(tmp_path, "run", 0).before(3, 2)
     assert known == WorkerMemory(0.5)
-    assert memories.before(1) == WorkerMemory(), "before the first task nothing was known"
+    assert memories.before(1, 0) == WorkerMemory(), "before the first task nothing was known"
 
 
 def test_a_codec_that_leaves_nothing_unsent_costs_one_file(tmp_path: Path) -> None:
     memories = Memories(tmp_path, "run", 0)
     for number in range(1, 30):
-        memories.after(number, WorkerMemory(0.5))
+        memories.after(number, WorkerMemory(0.5), number - 1)
     assert len(list(tmp_path.iterdir())) == 1
-    known = [memories.before(number).lasso_lambda for number in (1, 2, 7, 30)]
+    known = [memories.before(number, number - 1).lasso_lambda for number in (1, 2, 7, 30)]
     assert known == [None, 0.5, 0.5, 0.5]
 
 

@@ -220,13 +220,13 @@ def test_of_a_task_that_fails_its_owner_sees_all_and_the_server_the_kind_of_erro
     tmp_path: Path,
 ) -> None:
     class Failing:
-        def carry_out(self, content: bytes) -> bytes:
+        def make_update(self, content: bytes) -> bytes:
             raise ZeroDivisionError("my augment failed on patient Roe")
 
     said: list[str] = []
     nowhere: Any = None
     process = WorkerProcess(nowhere, nowhere, nowhere, tmp_path, said.append)
-    answer = process._carry_out(cast(Participation, Failing()), b"task")
+    answer = process._answer_task(cast(Participation, Failing()), b"task")
     assert Reply.read(Frame.from_bytes(answer)).error == "ZeroDivisionError"
     assert b"Roe" not in answer
     (failure,) = said
@@ -246,9 +246,9 @@ def test_a_task_is_begun_with_what_the_latest_used_update_has_left(tmp_path: Pat
     def answer(part: Participation, number: int, used: int) -> State:
         task = Task(0, number, model.state_dict(), units.everything(), recipe)
         frame = Frame.from_bytes(
-            part.carry_out(task_frame(task, Payload(dict(task.state)), used).to_bytes())
+            part.make_update(task_frame(task, Payload(dict(task.state)), used).to_bytes())
         )
-        return read_update(frame, units).payload.tensors
+        return dict(read_update(frame, units)[1].tensors)
 
     def begun(name: str) -> Participation:
         found = prepare(OWNER, LocalData.named("digits"), invitation)
@@ -262,6 +262,22 @@ def test_a_task_is_begun_with_what_the_latest_used_update_has_left(tmp_path: Pat
     after_it = answer(busy, 3, used=2)
     without = answer(begun("third"), 3, used=0)
     assert any(not torch.equal(after_it[name], tensor) for name, tensor in without.items())
+
+
+def test_a_worker_warms_up_by_a_schedule_that_counts_rounds_from_1(tmp_path: Path) -> None:
+    model = models.build("small", (1, 8, 8), 10, 1)
+    units = trace(model, torch.zeros(2, 1, 8, 8))
+    samples = LocalData.named("digits").fitted(DIGITS)
+    asked: list[int] = []
+
+    def schedule(round_: int) -> float:
+        asked.append(round_)
+        return 1 / round_
+
+    worker = Worker(0, samples, model, units, 1, schedule=schedule)
+    invitation = Invitation("run", 0, fingerprint(model, units), {}, DIGITS, {})
+    Participation(invitation, worker, codecs("plain", "same", {}), tmp_path)
+    assert asked == [1]
 
 
 def test_a_worker_says_that_it_has_the_frozen_tensors_only_if_they_are_the_servers(
@@ -288,9 +304,9 @@ def test_a_worker_says_that_it_has_the_frozen_tensors_only_if_they_are_the_serve
     holders.answered(task)
     rest = task_frame(task, encode_model(task, units, plain.down), 0, holders.tensors_for(task))
     with pytest.raises(LackingError):
-        part.carry_out(rest.to_bytes())
-    answers = [part.carry_out(frame.to_bytes()) for frame in (whole, rest)]
-    payloads = [read_update(Frame.from_bytes(each), units).payload for each in answers]
+        part.make_update(rest.to_bytes())
+    answers = [part.make_update(frame.to_bytes()) for frame in (whole, rest)]
+    payloads = [read_update(Frame.from_bytes(each), units)[1] for each in answers]
     assert not payloads[0].tensors.keys() & units.unchanging
     for name, tensor in payloads[0].tensors.items():
         assert torch.equal(tensor, payloads[1].tensors[name])

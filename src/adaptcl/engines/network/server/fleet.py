@@ -38,9 +38,9 @@ _TTL_S = 30 * 86400.0
 """Flower forgets a message after this long; the server's patience ends much earlier."""
 
 _SPARE_BYTES = 2**20
-"""Size limit of an answer, beyond twice the size of the message or of the sub-model, whichever is
-more. A trained sub-model is no larger than the one that was sent, but a codec may add to each
-number where it belongs."""
+"""How many bytes an answer may have beyond twice those of its message, or of the sub-model if that
+is larger. A trained sub-model is no larger than the one that was sent, but a codec may add to each
+number the place where it belongs."""
 
 _TICK_S = 1.0  # how often to look whether a worker has gone silent
 
@@ -132,8 +132,8 @@ class Fleet:
     def send(self, worker: int, kind: str, content: bytes, answer: int = 0) -> str:
         """Send a frame to a worker; gives the message's name.
 
-        `answer` is how many bytes the tensors of its answer have, if a codec has made the message
-        smaller than these.
+        `answer` is how many bytes the tensors of its answer may have, which can be more than those
+        of a message that a codec has made small.
         """
         node = self._nodes[worker]
         metadata = Metadata(
@@ -189,15 +189,14 @@ class Fleet:
                 event = self._calls.events.get(timeout=min(left, _TICK_S))
             except Empty:
                 continue
-            if isinstance(event, Activated):
-                self._ticked = -math.inf
-            elif isinstance(event, TurnedAway):
-                return [event]
-            # An answer that has begun to come may be found before this.
-            elif isinstance(event, Received) and event.message in (
-                self._sent.keys() - self._partial.keys()
-            ):
-                return [self._progressed(event.message, "training")]
+            match event:
+                case Activated():
+                    self._ticked = -math.inf
+                case TurnedAway():
+                    return [event]
+                # The worker no longer trains if its answer has begun to come.
+                case Received(name) if name in self._sent and name not in self._partial:
+                    return [self._progressed(name, "training")]
 
     def _look(self) -> list[FleetEvent]:
         if self.now() - self._ticked < _TICK_S:

@@ -1,7 +1,7 @@
 """The network as a transport: tasks travel to real workers, on the real clock.
 
 Workers come, answer, fall silent and come back at any time. A worker that connects is invited
-first, and counts as present only once its model turns out to be the server's. A worker that was
+first, and counts as present only once it has found its model to be the server's. A worker that was
 restarted during a task gets the same task again, and the strategy never hears of it. An answer
 that cannot be used never reaches the strategy either: the worker counts as lost and soon comes
 back, unless that happens too often (`patience.py`).
@@ -15,40 +15,33 @@ from dataclasses import dataclass, replace
 
 from adaptcl.codecs.codec import Codecs
 from adaptcl.engines.network.frames import Frame, unpack_kept
-from adaptcl.engines.network.gate import read_answer
 from adaptcl.engines.network.invitation import Invitation, Reply, dismissal
-from adaptcl.engines.network.messages import END, INVITE, TASK, task_frame
+from adaptcl.engines.network.messages import END, INVITE, TASK
 from adaptcl.engines.network.server.admission import TurnedAway
 from adaptcl.engines.network.server.fleet import Came, Fleet, FleetEvent, Left, Progressed, Replied
 from adaptcl.engines.network.server.patience import (
     STRIKES,
     OtherDataError,
-    Reliability,
     Reminder,
     going_on_without,
     longest_wait,
 )
-from adaptcl.engines.transport import Arrived, Expired, Happening, Joined, Lost, Transport
+from adaptcl.engines.network.server.remote_transport import OpenTask, RemoteTransport
+from adaptcl.engines.transport import Arrived, Expired, Happening, Joined, Lost
 from adaptcl.errors import UpdateError
 from adaptcl.events import PhaseBegan, Warned
 from adaptcl.storage import Tree
 from adaptcl.training import Arrival, Task, Timing
-from adaptcl.training.wire.encoding import encode_model
-from adaptcl.training.wire.frozen import FrozenTensorHolders, LackingError
 from adaptcl.units import UnitMap, size_bytes
 
 _GOODBYE_S = 30.0  # how long to wait at least for connected workers to hear that the job is over
 
 
 @dataclass(frozen=True)
-class OpenTask:
-    """A task that a worker has been sent and has not answered."""
+class SentTask(OpenTask):
+    """A task in a message of the fleet."""
 
-    task: Task
     message: str
-    sent: float  # when, by the fleet's clock
-    size: int  # in bytes
-    is_complete: bool = True  # whether it brings all that the worker needs, frozen tensors too
 
     def timing(self, reply: Replied, trained: float, began: float) -> Timing:
         """Where the update time went, in a run that began at `began`. The worker only says how long
@@ -60,7 +53,7 @@ class OpenTask:
         return Timing(*phases, self.size, len(reply.content), begin=self.sent - began)
 
 
-class NetworkTransport(Transport):
+class NetworkTransport(RemoteTransport[SentTask]):
     """A transport between a strategy and the workers of a fleet.
 
     The fleet stays open when it is closed, for the job's next run.
@@ -78,42 +71,24 @@ class NetworkTransport(Transport):
         patience: float,
         waits_for_all: bool = True,
     ) -> None:
-        """`metrics` are the names of those that workers test by. `patience` is how many seconds a
-        worker may take for a task. The first run of a job `waits_for_all` workers, however long
-        they take to come; later ones do not."""
-        super().__init__()
-        self.away: set[int] = set()
+        """The first run of a job `waits_for_all` workers, however long they take to come; later
+        ones do not."""
+        super().__init__(workers, units, codecs, fleet.now, patience, metrics)
         self._everybody = set(range(workers))
-        self._units = units
-        self._codecs = codecs
         self._fleet = fleet
         self._invitation = invitation
-        self._metrics = metrics
-        self._patience = patience
         self._waits_for_all = waits_for_all
         self._running = False
-        self._began = 0.0  # when the run began, by the fleet's clock
         self._invited: set[str] = set()  # invitations without an answer
         self._ready: set[int] = set()  # workers whose model is the server's
         self._came_back: set[int] = set()  # workers that were lost before a resume and are here now
         self._absent: set[int] = set()  # workers that the run begins without
-        self._open: dict[int, OpenTask] = {}
         self._given_up: set[str] = set()  # tasks whose answers come too late to be used
         self._pausing: dict[int, float] = {}  # workers that have failed, and when to ask them again
-        self._reliability = Reliability(workers)
         self._reminder = Reminder(fleet.now)
         self._update_times = [0.0] * workers  # each worker's latest
-        self._unsettled: dict[int, int] = {}
-        """Rounds of updates that the strategy has not yet taken or dropped."""
         self._cold: set[int] = set()
         """Workers that have not answered since they came back or were sent their task again."""
-        self._frozen_holders = FrozenTensorHolders(units)
-        self._used = [0] * workers
-        """The round of each worker's latest update that was used; 0 before the first."""
-
-    @property
-    def now(self) -> float:
-        return self._fleet.now() - self._began
 
     def open(self, resume: Tree | None) -> Iterator[Happening]:
         if resume is not None:
@@ -122,24 +97,19 @@ class NetworkTransport(Transport):
             self._invite(worker)
         yield from self._gather(for_all=self._waits_for_all and resume is None)
         self._came_back = self.away & self._ready
-        self._began = self._fleet.now() - (resume["now"] if resume else 0.0)
+        self._began = self._clock() - (resume["now"] if resume else 0.0)
         self._running = True
 
     def deliver(self, task: Task) -> None:
         if task.worker in self._absent:
             return  # Flower takes no message for a node that it has never seen.
-        before = self._open.get(task.worker)
-        if before is not None:
-            self.count_task(before.size)
-            self._fleet.forget(before.message)
-        model = encode_model(task, self._units, self._codecs.down)
-        frozen = self._frozen_holders.tensors_for(task)
-        content = task_frame(task, model, self._used[task.worker], frozen).to_bytes()
-        sent = self._fleet.now()
+        self._end_task(task.worker)
+        frame, is_complete = self._framed(task)
+        content = frame.to_bytes()
+        sent = self._clock()
         largest = size_bytes(self._units, task.kept)
         message = self._fleet.send(task.worker, TASK, content, largest)
-        is_complete = frozen is None or bool(frozen.tensors)
-        self._open[task.worker] = OpenTask(task, message, sent, len(content), is_complete)
+        self._open[task.worker] = SentTask(task, len(content), is_complete, sent, message)
 
     def next(self, deadline: float) -> Iterator[Happening]:
         if self._came_back or self._absent:
@@ -148,7 +118,8 @@ class NetworkTransport(Transport):
         self._reliability.refuse_if_all_are_excluded()
         # While anybody works, the run goes on without those that are lost.
         yield from self._remind(set() if self._open else self.away - self._pausing.keys())
-        events = self._fleet.wait(self._until_next(deadline))
+        due = (*self._pausing.values(), self._clock() + self._reminder.due_in())
+        events = self._fleet.wait(self._until_next(self._began + deadline, *due))
         for event in events:
             yield from self._handle(event)
         # After an event the deadline may be another, so the loop asks again.
@@ -156,11 +127,6 @@ class NetworkTransport(Transport):
             yield Expired()
         yield from self._end_pauses()
         yield from self._give_up()
-
-    def settle(self, worker: int, *, used: bool) -> None:
-        round_ = self._unsettled.pop(worker)
-        if used:
-            self._used[worker] = round_
 
     def snapshot(self) -> Tree:
         return {
@@ -182,8 +148,8 @@ class NetworkTransport(Transport):
         end = Frame({}, {}).to_bytes()
         waiting = {worker: self._fleet.send(worker, END, end) for worker in self._fleet.connected}
         # A worker that still trains for a round that closed without it hears it afterwards.
-        until = self._fleet.now() + max(_GOODBYE_S, 2 * max(self._update_times))
-        while waiting and self._fleet.now() < until:
+        until = self._clock() + max(_GOODBYE_S, 2 * max(self._update_times))
+        while waiting and self._clock() < until:
             for event in self._fleet.wait(0.2):
                 match event:
                     case Left(worker):
@@ -198,12 +164,13 @@ class NetworkTransport(Transport):
     def _gather(self, *, for_all: bool) -> Iterator[Happening]:
         """Wait for everybody the strategy counts on: without end `for_all`, else only as long as
         is reasonable for workers that have taken part before."""
-        began = self._fleet.now()
+        began = self._clock()
         while missing := self._everybody - self.away - self._ready:
             left = math.inf
             if self._ready and not for_all:
-                limits = (self._fleet.connected, self._patience, self._update_times)
-                left = began + longest_wait(missing, *limits) - self._fleet.now()
+                connected = self._fleet.connected
+                wait = longest_wait(missing, connected, self._patience, self._update_times)
+                left = began + wait - self._clock()
             if left <= 0:
                 yield Warned(going_on_without(missing))
                 break
@@ -219,13 +186,6 @@ class NetworkTransport(Transport):
         while self._absent:
             yield self._lose(self._absent.pop(), "it has not come")
 
-    def _until_next(self, deadline: float) -> float:
-        """Seconds until something is due even if no worker does anything."""
-        now = self._fleet.now()
-        times = [each.sent + self._patience for each in self._open.values()]
-        times += [*self._pausing.values(), now + self._reminder.due_in(), self._began + deadline]
-        return max(0.0, min(times) - now)
-
     def _remind(self, missing: set[int]) -> Iterator[Happening]:
         sentence = self._reminder.about(missing)
         if sentence:
@@ -233,18 +193,13 @@ class NetworkTransport(Transport):
 
     def _end_pauses(self) -> Iterator[Happening]:
         for worker, until in list(self._pausing.items()):
-            if self._fleet.now() >= until:
+            if self._clock() >= until:
                 del self._pausing[worker]
                 yield from self._welcome(worker)
 
-    def _give_up(self) -> Iterator[Happening]:
-        """Lose workers that have taken too long for their tasks."""
-        for worker, each in list(self._open.items()):
-            # A round that closes over one loss gives others new tasks.
-            is_current = self._open.get(worker) is each
-            if is_current and self._fleet.now() - each.sent > self._patience:
-                self._given_up.add(each.message)
-                yield self._lose(worker, f"it has not answered for {self._patience:g} s")
+    def _give_up_on(self, worker: int, reason: str) -> Lost:
+        self._given_up.add(self._open[worker].message)
+        return self._lose(worker, reason)
 
     # What workers do ---------------------------------------------------------------------------
 
@@ -273,41 +228,30 @@ class NetworkTransport(Transport):
                 self.count_answer(len(event.content))
                 yield from self._welcome(worker)
             case Replied(worker, message) | Progressed(worker, message):
-                open_task = self._open.get(worker)
-                if open_task is None or open_task.message != message:
+                sent = self._open.get(worker)
+                if sent is None or sent.message != message:
                     return
                 if isinstance(event, Progressed):
                     yield PhaseBegan(worker, event.phase)
                 else:
-                    yield from self._receive(open_task, event)
+                    yield from self._receive(sent, event)
 
-    def _receive(self, open_task: OpenTask, reply: Replied) -> Iterator[Happening]:
-        worker = open_task.task.worker
-        self.count_answer(len(reply.content))
+    def _receive(self, sent: SentTask, reply: Replied) -> Iterator[Happening]:
+        worker = reply.worker
         try:
-            checked = read_answer(
-                reply.content, open_task.task, self._units, self._codecs, self._metrics
-            )
-            self._reliability.check_samples(checked.update)
+            update = self._accept(reply.content, sent)
         except UpdateError as error:
-            self._frozen_holders.forget(worker)
-            if isinstance(error, LackingError) and not open_task.is_complete:
-                self._cold.add(worker)
-                self.deliver(open_task.task)
-                yield PhaseBegan(worker, "sending")
-            else:
-                yield from self._punish(worker, error)
+            yield from self._punish(worker, error)
             return
-        self._frozen_holders.answered(open_task.task)
-        del self._open[worker]
-        self.count_task(open_task.size)
-        self._reliability.succeeded(checked.update)
-        timing = open_task.timing(reply, checked.seconds, self._began)
+        if update is None:
+            self._cold.add(worker)
+            yield PhaseBegan(worker, "sending")
+            return
+        timing = sent.timing(reply, update.seconds, self._began)
         timing = replace(timing, is_cold=worker in self._cold)
         self._cold.discard(worker)
         self._update_times[worker] = timing.update_time
-        self._unsettled[worker] = checked.update.round
-        yield Arrived(Arrival(checked.update, timing))
+        yield Arrived(Arrival(update, timing))
 
     def _punish(self, worker: int, error: UpdateError) -> Iterator[Happening]:
         """Ask a worker again later whose answer cannot be used, or dismiss it."""
@@ -320,7 +264,7 @@ class NetworkTransport(Transport):
         if is_excluded or isinstance(error, OtherDataError):
             self._dismiss(worker)
         else:
-            self._pausing[worker] = self._fleet.now() + self._reliability.pause(worker)
+            self._pausing[worker] = self._clock() + self._reliability.pause(worker)
         yield self._lose(worker, "its answer could not be used")
 
     # Coming and going --------------------------------------------------------------------------
@@ -343,8 +287,6 @@ class NetworkTransport(Transport):
             held = None if packed is None else unpack_kept(packed, self._units.count)
         except UpdateError as error:
             answer, held = Reply(error=str(error)), None
-        if not answer.error and answer.fingerprint != self._invitation.fingerprint:
-            answer = Reply(error="its model differs from the server's")
         if answer.error:
             yield Warned(f"Worker {worker} cannot take part: {answer.error}")
         else:
@@ -368,11 +310,6 @@ class NetworkTransport(Transport):
             yield Joined(worker, keeps_task=True)
             yield PhaseBegan(worker, "sending")
 
-    def _lose(self, worker: int, reason: str) -> Lost:
-        left = self._open.pop(worker, None)
-        if left is not None:
-            self.count_task(left.size)
-            if left.message not in self._given_up:
-                self._fleet.forget(left.message)
-        self.away.add(worker)
-        return Lost(worker, reason)
+    def _withdraw(self, ended: SentTask) -> None:
+        if ended.message not in self._given_up:
+            self._fleet.forget(ended.message)

@@ -26,7 +26,7 @@ from pathlib import Path
 
 from adaptcl import storage
 from adaptcl.codecs.codec import Memory
-from adaptcl.errors import AdaptCLWarning, RunFolderError
+from adaptcl.errors import AdaptCLWarning
 from adaptcl.training.worker import WorkerMemory
 
 _TASKS = 4  # how many memories to keep, whatever their size
@@ -43,24 +43,18 @@ class Memories:
         self._folder = folder
         self._first: int | None = None  # the round before which the first memory was kept
         self._lasso: float | None = None
-        try:
-            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        except OSError as error:
-            raise RunFolderError(f"{folder} cannot be made: {error.strerror}.") from None
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         if kept := self._kept():
             newest = storage.load(self._path(kept[-1]))
             self._first, self._lasso = newest["first"], newest["lasso"]
 
-    def before(self, round_: int, used: int | None = None) -> WorkerMemory:
-        """What to begin a round with, if the update of round `used` was the latest that counted.
-
-        If that is not known, everything that the worker did before this round counts.
-        """
+    def before(self, round_: int, used: int) -> WorkerMemory:
+        """What to begin a round with, if the update of round `used` was the latest that counted."""
         if self._first is None or round_ < self._first:
             return WorkerMemory()
-        if used is not None and used + 1 < self._first:
+        if used + 1 < self._first:
             return WorkerMemory(self._lasso)
-        known = self._latest(round_ if used is None else used + 1)
+        known = self._latest(used + 1)
         if known is None:
             warnings.warn(
                 f"The server has gone back to round {round_}, further than this worker remembers "
@@ -70,11 +64,11 @@ class Memories:
             )
         return known or WorkerMemory(self._lasso)
 
-    def after(self, round_: int, memory: WorkerMemory, used: int | None = None) -> None:
+    def after(self, round_: int, memory: WorkerMemory, used: int) -> None:
         """Remember what a round has left. Memories of later rounds, and of updates that did not
         count, are no longer true."""
         for number in self._kept():
-            if number > (round_ if used is None else used + 1):
+            if number > used + 1:
                 self._path(number).unlink(missing_ok=True)
         if self._first is None or round_ < self._first:
             self._first = round_ + 1

@@ -23,7 +23,6 @@ from adaptcl.engines.network.frames import Frame, pack_kept
 from adaptcl.engines.network.invitation import (
     Invitation,
     Reply,
-    fingerprint,
     for_the_owner,
     for_the_server,
 )
@@ -50,10 +49,8 @@ from adaptcl.units import State
 
 _RETRY_S = 1.0  # seconds between two tries to connect
 
-
 Prepare = Callable[[Invitation], tuple[Worker, Codecs]]
 """Makes the worker of the run that it is invited to, and the codecs of that run."""
-Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -76,7 +73,7 @@ class WorkerProcess:
         prepare: Prepare,
         describe: Callable[[], LocalStatistics],
         memory: Path,
-        say: Say,
+        say: Callable[[str], None],
     ) -> None:
         self._connection = connection
         self._prepare = prepare
@@ -102,15 +99,7 @@ class WorkerProcess:
                     finally:
                         last_seen = time.monotonic()
             except DisconnectedError as error:
-                patience = self._connection.patience
-                hint = ""
-                if isinstance(error, OccupiedError):
-                    # Long enough for the server to miss a worker that was killed with this key.
-                    patience = min(patience, 2 * self._connection.silence)
-                    hint = (
-                        " If that is this worker's own former connection, the server gives it up "
-                        f"after {self._connection.silence:g} s of silence."
-                    )
+                patience, hint = self._patience_with(error)
                 if time.monotonic() - last_seen > patience:
                     raise AdaptCLError(
                         f"The server at {self._connection.address} could not be reached for "
@@ -120,6 +109,17 @@ class WorkerProcess:
                     last_error = str(error)
                     self._say(f"waiting for {self._connection.address}: {error}{hint}")
                 time.sleep(_RETRY_S)
+
+    def _patience_with(self, error: DisconnectedError) -> tuple[float, str]:
+        """How many seconds to try again after an error, and what else to say of it."""
+        patience, silence = self._connection.patience, self._connection.silence
+        if not isinstance(error, OccupiedError):
+            return patience, ""
+        # Long enough for the server to miss a worker that was killed with this key.
+        return min(patience, 2 * silence), (
+            " If that is this worker's own former connection, the server gives it up after "
+            f"{silence:g} s of silence."
+        )
 
     def _serve(self, node: Node) -> None:
         """Answer messages until the last one."""
@@ -142,12 +142,12 @@ class WorkerProcess:
             elif incoming.kind == INVITE:
                 self._take_part(node, incoming)
             elif incoming.kind == TASK and self._participation is not None:
-                node.answer(incoming, self._carry_out(self._participation, incoming.content))
+                node.answer(incoming, self._answer_task(self._participation, incoming.content))
 
-    def _carry_out(self, participation: Participation, task: bytes) -> bytes:
+    def _answer_task(self, participation: Participation, task: bytes) -> bytes:
         """The frame of an update for the frame of a task, or of the kind of error."""
         try:
-            return participation.carry_out(task)
+            return participation.make_update(task)
         except Exception as error:
             # A failed task must not end a worker that others still need. Only its owner may read
             # why: the text of an error may hold what it trains on.
@@ -166,10 +166,9 @@ class WorkerProcess:
                 self._participation = Participation(
                     invitation, *self._prepare(invitation), self._memory
                 )
-        mine = self._participation.fingerprint
         held = self._participation.frozen
         holds = None if held is None else pack_kept(held.kept)
-        node.answer(incoming, Reply(fingerprint=mine, holds=holds).frame().to_bytes())
+        node.answer(incoming, Reply(holds=holds).frame().to_bytes())
         self._say(f"taking part as worker {invitation.worker}")
 
     @contextmanager
@@ -192,13 +191,12 @@ class Participation:
     ) -> None:
         self.invitation = invitation
         self.worker = worker
-        self.fingerprint = fingerprint(worker.model, worker.units)
         self.frozen = _known_before(invitation, worker)
         self.memories = Memories(memory, invitation.run, invitation.worker)
         self._codecs = codecs
         self._warm_up()
 
-    def carry_out(self, content: bytes) -> bytes:
+    def make_update(self, content: bytes) -> bytes:
         """The frame of an update for the frame of a task."""
         frame = Frame.from_bytes(content)
         units = self.worker.units
@@ -206,7 +204,7 @@ class Participation:
         task = read_task(frame, units, self._codecs.down, self.frozen)
         used = read_used(frame, task)
         before = self.memories.before(task.round, used)
-        _, answer, memory = carry_out(self.worker, task, before, self._codecs.up)
+        _, answer, memory = train_and_encode(self.worker, task, before, self._codecs.up)
         self.memories.after(task.round, memory, used)
         return answer.to_bytes()
 
@@ -216,7 +214,7 @@ class Participation:
         model, units = self.worker.model, self.worker.units
         whole = {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
         step = Recipe(epochs=2 / len(self.worker.samples), batch_size=2)
-        task = Task(self.invitation.worker, 0, whole, units.everything(), step)
+        task = Task(self.invitation.worker, 1, whole, units.everything(), step)
         self.worker.carry_out(task, WorkerMemory())
 
 
@@ -229,7 +227,7 @@ def _known_before(invitation: Invitation, worker: Worker) -> HeldFrozenTensors |
     return HeldFrozenTensors(worker.units.everything(), tensors, worker.units)
 
 
-def carry_out(
+def train_and_encode(
     worker: Worker, task: Task, memory: WorkerMemory, codec: Codec
 ) -> tuple[Update, Frame, WorkerMemory]:
     """The update for a task, the frame that brings it to the server, and what to remember."""
@@ -238,8 +236,8 @@ def carry_out(
     update, found = worker.carry_out(on_device, memory)
     update = replace(update, state=_moved(update.state, torch.device("cpu")))
     payload, codec_memory = encode_update(update, task, worker.units, codec, found.codec)
-    seconds = time.perf_counter() - began
-    return update, update_frame(update, payload, seconds), replace(found, codec=codec_memory)
+    update = replace(update, seconds=time.perf_counter() - began)
+    return update, update_frame(update, payload), replace(found, codec=codec_memory)
 
 
 def _moved(state: Mapping[str, Tensor], device: torch.device) -> State:
