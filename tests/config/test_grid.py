@@ -35,6 +35,8 @@ def test_runs_that_differ_in_nothing_that_has_an_effect_are_made_once() -> None:
         "adaptcl_min_retention-0.3",
     ]
     assert names(strategy="fedavg", seed=[1, 1]) == ["seed-1"]
+    own = {"objective": "mine:Objective", "target_accuracy": [80, 90]}
+    assert names(**own) == ["target_accuracy-80", "target_accuracy-90"]
 
 
 def test_a_list_in_a_section_is_for_that_strategy_alone() -> None:

@@ -90,6 +90,12 @@ def test_a_target_accuracy_is_in_per_cent(tmp_path: Path) -> None:
         run(tmp_path / "run", target_accuracy=0.8)
 
 
+def test_a_target_accuracy_needs_accuracy_as_the_main_metric(tmp_path: Path) -> None:
+    with pytest.raises(SettingError, match="but here it is spread; give target instead"):
+        run(tmp_path / "run", target_accuracy=80, metrics={"spread": lambda y, _: y.std()})
+    assert not (tmp_path / "run").exists()
+
+
 @pytest.mark.slow
 def test_a_run_that_was_cut_off_ends_by_the_same_rule(tmp_path: Path) -> None:
     run(tmp_path / "whole")

@@ -124,9 +124,14 @@ class Config:
     def stop_rule(self, measure: Measure) -> StopRule:
         """What ends the run before all its rounds are done; `measure` is its main metric."""
         job, conditions = self.job, dict[str, StopCondition]()
+        if job.target_accuracy and measure.name != "accuracy":
+            raise SettingError(
+                f"target_accuracy is for runs whose main metric is accuracy, but here it is "
+                f"{measure.name}; give target instead."
+            )
         if job.max_virtual_time:
             conditions["max_virtual_time"] = time_limit(job.max_virtual_time)
-        if job.target_accuracy and measure.name == "accuracy":
+        if job.target_accuracy:
             conditions["target_accuracy"] = target(job.target_accuracy / 100, measure)
         if job.target is not None:
             conditions["target"] = target(job.target, measure)

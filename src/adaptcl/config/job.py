@@ -65,7 +65,6 @@ class JobSettings:
         "sets no target",
         at_least=0,
         at_most=100,
-        condition=With("objective", "classification"),
     )
     target: float | None = _job(
         None,

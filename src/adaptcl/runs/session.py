@@ -72,6 +72,7 @@ def checked_strategy(
     """The strategy of a run; an error if it, the model and the data do not go together."""
     if workload.tested_by_workers:
         refuse_tests_at_the_server(config)
+    config.stop_rule(workload.objective.main)  # refuses a target that this run cannot have
     check_model_and_data(workload, config.recipe.batch_size)
     try_optimizer(workload.model, config.recipe, *custom_optimizer_of(config, workload))
     if config.recipe.augmentation and workload.objective.targets == "classes":
