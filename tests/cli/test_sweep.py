@@ -10,6 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from adaptcl.cli import job_commands
+from adaptcl.errors import SettingError
+
 Command = Callable[..., tuple[int, str, str]]
 Refused = Callable[[list[str], str], None]
 
@@ -93,7 +96,21 @@ def test_a_sweep_makes_every_run_shows_one_table_and_goes_on_where_it_stopped(
     assert status == 2
     assert "fedavg-s with seed 1 failed before its first round (runs/grid/fedavg-s" in errors
     assert "learning_rate was" in errors
-    assert errors.endswith("`adaptcl sweep grid.toml --out runs/grid` goes on with them.\n")
+    again = "adaptcl sweep grid.toml --figures none --listen my_listener:listen --out runs/grid"
+    assert errors.endswith(f"`{again}` goes on with them.\n")
+
+
+def test_a_sweep_names_the_command_that_goes_on_with_all_its_flags(
+    command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise SettingError("Not today.")
+
+    monkeypatch.setattr(job_commands, "session_of", fail)
+    words = ["sweep", "--data", "digits", "--model", "small", "--seed", "1,2"]
+    assert f"`adaptcl {' '.join(words)} --out runs/sweep` goes on with" in command(*words)[2]
+    words += ["--out", "sw"]
+    assert f"`adaptcl {' '.join(words)}` goes on with" in command(*words)[2]
 
 
 def test_one_failing_run_of_several_is_named_and_the_others_run(command: Command) -> None:

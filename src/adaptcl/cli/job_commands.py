@@ -79,7 +79,8 @@ def sweep_settings(options: argparse.Namespace) -> None:
     folders = [base / point.name for point in points]
     if len(set(folders)) < len(folders):
         raise SettingError("Two runs of this sweep would have the same folder; shorten the values.")
-    again = shlex.join(["adaptcl", "sweep", *filter(None, [options.file]), "--out", str(base)])
+    out = [] if options.out else ["--out", str(base)]
+    again = shlex.join(["adaptcl", *options.words, *out])
     say(f"{len(points)} runs in {base}; `{again}` goes on with them if they are interrupted.")
     if options.watch:
         start_page([base])

@@ -32,7 +32,9 @@ def answer(parser: Callable[[], argparse.ArgumentParser], arguments: Sequence[st
     if os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())
     try:
-        options = parser().parse_args(arguments)
+        words = sys.argv[1:] if arguments is None else [*arguments]
+        options = parser().parse_args(words)
+        options.words = words
         options.command(options)
         sys.stdout.flush()
     except AdaptCLError as error:
