@@ -15,6 +15,7 @@ from adaptcl.config.effects import (
     settings_in_effect,
 )
 from adaptcl.config.files import preset
+from adaptcl.config.grid import expand_grid
 from adaptcl.strategies import STRATEGIES
 
 
@@ -67,10 +68,12 @@ def test_a_strategy_declares_the_settings_that_it_does_not_use() -> None:
         assert set(strategy.unused) <= set(configure({"strategy": name}).values())
 
 
-def test_every_setting_of_a_custom_strategy_counts_as_used() -> None:
-    custom = {"strategy": "adaptcl.strategies.fedavg:FedAVGS", "beta": 0.5}
-    assert has_effect("beta", custom)
-    assert explain_ineffective(["beta"], [configure(custom)]) == []
+def test_what_a_custom_strategy_leaves_unused_is_known_only_where_it_is_imported() -> None:
+    custom = {"strategy": "adaptcl.strategies.fedavg:FedAVG", "strength": 0.5}
+    assert has_effect("strength", custom)
+    (sentence,) = explain_ineffective(["strength"], [configure(custom)])
+    assert sentence.startswith("strength has no effect with strategy adaptcl.strategies.fedavg:")
+    assert len(expand_grid({**custom, "strength": [0.1, 0.9]})) == 1
 
 
 def test_an_effect_with_one_of_several_strategies_is_enough() -> None:

@@ -8,7 +8,7 @@ nothing else count as the same run.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,21 +32,37 @@ CONDITIONS: Mapping[str, Condition] = {
 _LISTS = ("strategy", "seed")  # settings for which a file may list several values, one for each run
 
 
-def has_effect(name: str, settings: Mapping[str, Any], *, networked: bool = False) -> bool:
+def has_effect(
+    name: str,
+    settings: Mapping[str, Any],
+    *,
+    networked: bool = False,
+    unused: Collection[str] = (),
+) -> bool:
     """Say whether a setting has an effect beside the other settings of a run.
 
-    In a run across a network those of simulated machines have none.
+    In a run across a network those of simulated machines have none. A custom strategy is not
+    imported here, because the settings may come from the run folder of somebody else: whoever has
+    its class says what it leaves `unused`.
     """
     if networked and name in _SIMULATED:
         return False
     condition = CONDITIONS.get(name)
     if condition is not None and not condition.holds(settings):
         return False
-    strategy = STRATEGIES.get(settings.get("strategy", ""))
-    return strategy is None or name not in strategy.unused
+    shipped = STRATEGIES.get(settings.get("strategy", ""))
+    return name not in (shipped.unused if shipped else unused)
 
 
-def settings_in_effect(settings: Mapping[str, Any], *, networked: bool = False) -> dict[str, Any]:
+def unused_settings(config: Config) -> Collection[str]:
+    """The settings that the strategy of a run declares to have no effect on it."""
+    found: Collection[str] = getattr(strategy_class(config.job.strategy), "unused", ())
+    return found
+
+
+def settings_in_effect(
+    settings: Mapping[str, Any], *, networked: bool = False, unused: Collection[str] = ()
+) -> dict[str, Any]:
     """Select the settings that decide what a run learns, in the order given.
 
     `settings` are all of a run, as `Config.values()` or its record has them. Two runs with the same
@@ -55,7 +71,8 @@ def settings_in_effect(settings: Mapping[str, Any], *, networked: bool = False) 
     return {
         name: value
         for name, value in settings.items()
-        if name not in WHERE_COMPUTED and has_effect(name, settings, networked=networked)
+        if name not in WHERE_COMPUTED
+        and has_effect(name, settings, networked=networked, unused=unused)
     }
 
 
@@ -65,12 +82,16 @@ def explain_ineffective(names: Iterable[str], configs: Sequence[Config]) -> list
     Sections are skipped: each is for one strategy, whether that one runs or not.
     """
     runs = [each.values() for each in configs]
+    unused = [unused_settings(each) for each in configs]
     return [
         f"{name} has no effect {_reason(name, runs)}."
         for name in names
         if name not in STRATEGIES
         and not is_custom(name)
-        and not any(name in run and has_effect(name, run) for run in runs)
+        and not any(
+            name in run and has_effect(name, run, unused=each)
+            for run, each in zip(runs, unused, strict=True)
+        )
     ]
 
 

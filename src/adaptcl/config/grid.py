@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any, get_args, get_origin
 
 from adaptcl.config.config import Config, all_settings, configure, sections_for, unknown_setting
-from adaptcl.config.effects import settings_in_effect
+from adaptcl.config.effects import settings_in_effect, unused_settings
 from adaptcl.config.files import is_section, named_strategies, section
 from adaptcl.errors import SettingError
 from adaptcl.settings import Setting, alternatives
@@ -50,7 +50,8 @@ def expand_grid(values: Mapping[str, Any]) -> list[GridPoint]:
         for strategy in strategies:
             for combination in _combinations(values, strategy, known):
                 point = _point(values, combination, {"strategy": strategy, "seed": seed}, known)
-                effects = settings_in_effect(point.config.values())
+                config = point.config
+                effects = settings_in_effect(config.values(), unused=unused_settings(config))
                 points.setdefault(json.dumps(effects, sort_keys=True, default=str), point)
     return list(points.values())
 
