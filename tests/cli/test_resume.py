@@ -82,6 +82,19 @@ def test_a_run_from_python_is_resumed_from_python(refused: Refused, command: Com
     )
 
 
+@pytest.mark.parametrize("name", ["rounds", "learning_rate", "clip_norm"])
+def test_nothing_changes_in_a_run_across_a_network(
+    refused: Refused, command: Command, runs: Path, name: str
+) -> None:
+    Path("net").mkdir()
+    shutil.copy(runs / "both" / "adaptcl" / "config.toml", "net")
+    Path("net/network.toml").touch()
+    refused(
+        ["resume", "net", f"--{name.replace('_', '-')}", "7"],
+        f"{name} is 7, but net is a run across a network, whose settings stay as they are.",
+    )
+
+
 @pytest.mark.slow
 def test_a_run_that_ended_early_is_finished_and_cannot_be_made_longer(
     command: Command, refused: Refused

@@ -99,9 +99,10 @@ def _settings(path: Path, options: argparse.Namespace) -> dict[str, Any]:
     settings = read_settings(path)
     flags = {name: getattr(options, name) for name in ("rounds", "learning_rate", "clip_norm")}
     changed = {name: value for name, value in flags.items() if value is not None}
-    if is_network_run(path) and options.rounds not in (None, settings.get("rounds")):
-        raise SettingError(
-            f"rounds is {options.rounds}, but {path} is a run across a network; only simulated "
-            "runs can be made longer."
-        )
+    for name, value in changed.items():
+        if is_network_run(path) and value != settings.get(name):
+            raise SettingError(
+                f"{name} is {value:g}, but {path} is a run across a network, whose settings stay "
+                "as they are."
+            )
     return settings | changed
