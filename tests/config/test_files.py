@@ -59,6 +59,8 @@ def test_the_clock_of_the_default_preset_is_for_its_own_job_only(
          + "."),
         (b"preset = 'defualt'\n", "preset is 'defualt', but it must be one of "
          + ", ".join(presets()) + "; did you mean 'default'?"),
+        (b"fedavg = 3\n", "fedavg is 3, but a strategy's name must head a table of settings, "
+         "[fedavg]."),
         (b"preset = 3\n", "preset is 3, but it must be one of " + ", ".join(presets()) + "."),
     ],
 )  # fmt: skip

@@ -97,7 +97,7 @@ def override(lower: Mapping[str, Any], upper: Mapping[str, Any]) -> dict[str, An
     merged = {**lower, **upper}
     for name in lower:
         if is_section(name):
-            below = {k: v for k, v in lower[name].items() if k not in upper}
+            below = {k: v for k, v in section(name, lower[name]).items() if k not in upper}
             merged[name] = {**below, **section(name, upper.get(name, {}))}
     return merged
 
