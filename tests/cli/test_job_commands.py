@@ -200,6 +200,12 @@ def test_a_run_without_a_name_goes_to_a_folder_named_by_the_time(requested: Requ
     assert time.strptime(folder.name, "%Y%m%d-%H%M%S")
 
 
+def test_an_empty_list_of_seeds_is_refused(requested: Requested) -> None:
+    Path("my.toml").write_text("seed = []\n")
+    with pytest.raises(SettingError, match=r"^seed is \[\], but it must be a whole number"):
+        requested("my.toml")
+
+
 @pytest.mark.parametrize("strategy", ["3", "[1, 2]", "true"])
 def test_a_strategy_of_the_wrong_type_is_refused(requested: Requested, strategy: str) -> None:
     Path("my.toml").write_text(f"strategy = {strategy}\n")

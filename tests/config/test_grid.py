@@ -60,6 +60,8 @@ def test_a_setting_that_is_a_list_takes_a_list_of_lists() -> None:
         ({"sigma": [2, "high"]}, "sigma is 'high', but it must be a number"),
         ({"sgima": [2, 3]}, "There is no setting 'sgima'; did you mean 'sigma'?"),
         ({"strategy": []}, r"strategy is \[\], but it must be one of"),
+        ({"seed": []}, r"seed is \[\], but it must be a whole number"),
+        ({"sigma": []}, r"sigma is \[\], but it must be a number"),
         ({"strategy": ["fedavg", "fedavg"]}, "must not name a strategy twice"),
     ],
 )

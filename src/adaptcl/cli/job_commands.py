@@ -154,7 +154,7 @@ def requested_configs(options: argparse.Namespace, *, seeds: bool = False) -> li
     known = all_settings(values)
     _refuse_lists(values, known)
     chosen = values.get("seed", known["seed"].default)
-    if not isinstance(chosen, list | tuple):
+    if not has_several(known["seed"], chosen):
         chosen = [chosen]
     elif not seeds:
         raise SettingError("seed names several seeds, which only `adaptcl run` accepts.")

@@ -71,10 +71,15 @@ def strategy_names(values: Mapping[str, Any]) -> list[str]:
 
 
 def has_several(setting: Setting, value: Any) -> bool:
-    """Whether a value is a list of values for a setting, not a value that is a list itself."""
+    """Whether a value is a list of values for a setting, not a value that is a list itself.
+
+    It is an error if that list is empty: nothing would run.
+    """
     depth, inner = 0, value
     while isinstance(inner, list | tuple):
         depth, inner = depth + 1, inner[0] if inner else None
+    if depth > _depth(setting.kind) and not value:
+        raise setting.refuse(value)
     return depth > _depth(setting.kind)
 
 
