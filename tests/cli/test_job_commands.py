@@ -218,7 +218,7 @@ def test_a_strategy_of_the_wrong_type_is_refused(requested: Requested, strategy:
     [
         (["run", "--seed", "1,1"], "seed names the same seed twice."),
         (["forecast", "--seed", "1,2"],
-         "seed names several seeds, which only `adaptcl run` accepts."),
+         "seed names several seeds; `adaptcl run` and `adaptcl sweep` make a run for each."),
         (["run", "--strategy", "fedavg,fedavg"],
          "strategy is 'fedavg,fedavg', but it must not name a strategy twice."),
     ],

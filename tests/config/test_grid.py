@@ -26,6 +26,7 @@ def test_every_combination_of_the_lists_is_a_run_with_a_name_of_its_own() -> Non
     last = found[-1].config
     assert (last.job.strategy, last.job.seed, last.environment.sigma) == ("adaptcl", 2, 5.0)
     assert names() == ["run"]
+    assert names(seed=range(1, 3)) == names(seed=[1, 2]) == ["seed-1", "seed-2"]
 
 
 def test_runs_that_differ_in_nothing_that_has_an_effect_are_made_once() -> None:
@@ -60,6 +61,7 @@ def test_a_setting_that_is_a_list_takes_a_list_of_lists() -> None:
         ({"sigma": [2, "high"]}, "sigma is 'high', but it must be a number"),
         ({"sgima": [2, 3]}, "There is no setting 'sgima'; did you mean 'sigma'?"),
         ({"strategy": []}, r"strategy is \[\], but it must be one of"),
+        ({"seed": {1, 2}}, r"seed is \{1, 2\}, but it must be a whole number"),
         ({"seed": []}, r"seed is \[\], but it must be a whole number"),
         ({"sigma": []}, r"sigma is \[\], but it must be a number"),
         ({"strategy": ["fedavg", "fedavg"]}, "must not name a strategy twice"),

@@ -157,7 +157,9 @@ def requested_configs(options: argparse.Namespace, *, seeds: bool = False) -> li
     if not has_several(known["seed"], chosen):
         chosen = [chosen]
     elif not seeds:
-        raise SettingError("seed names several seeds, which only `adaptcl run` accepts.")
+        raise SettingError(
+            "seed names several seeds; `adaptcl run` and `adaptcl sweep` make a run for each."
+        )
     elif len(set(chosen)) < len(chosen):
         raise SettingError("seed names the same seed twice.")
     return [

@@ -222,7 +222,7 @@ def settings_from_python(settings: Mapping[str, Any], *, dealt: bool) -> dict[st
                 f"worker, which is not dealt again; leave {name} out."
             )
     for name in ("seed", "strategy"):
-        if isinstance(settings.get(name), list | tuple | set | range):
+        if isinstance(settings.get(name), list | tuple | range):
             raise SettingError(
                 f"{name} is {settings[name]!r}, but adaptcl.run makes one run; adaptcl.sweep makes "
                 "one for each."

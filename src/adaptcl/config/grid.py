@@ -76,7 +76,7 @@ def has_several(setting: Setting, value: Any) -> bool:
     It is an error if that list is empty: nothing would run.
     """
     depth, inner = 0, value
-    while isinstance(inner, list | tuple):
+    while isinstance(inner, list | tuple | range):
         depth, inner = depth + 1, inner[0] if inner else None
     if depth > _depth(setting.kind) and not value:
         raise setting.refuse(value)
