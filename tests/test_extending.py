@@ -59,7 +59,7 @@ def test_every_command_works_one_after_the_other(command: Command) -> None:
     assert "my_methods:FedAvgM, 3 runs" in run
     assert "my_methods:FedAvgM, 3 runs" in compared
     assert "my_methods:FedAvgM" in forecast
-    assert "my_methods:FedAvgM  FedAVG with momentum on the server" in listed
+    assert "my_methods:FedAvgM: FedAVG with momentum on the server" in listed
 
 
 @pytest.mark.parametrize("program", PROGRAMS)

@@ -39,19 +39,26 @@ def test_everything_with_a_name_is_listed(command: Command) -> None:
         assert all(len(summary) > 5 for _, summary in listed)
 
 
-def test_custom_classes_are_listed_if_they_can_be_used(command: Command) -> None:
-    for what, name, summary in [
-        ("strategies", "adaptcl.strategies.fedavg:FedAVGS", "waits for the slowest"),
-        ("prunings", "adaptcl.pruning.worker_orders:L1", "(computed by each worker)"),
-        ("codecs", "adaptcl.codecs.plain:Plain", "the tensors as they are"),
+def test_custom_classes_are_told_if_they_can_be_used(command: Command) -> None:
+    for what, name, summary, flag in [
+        ("strategies", "adaptcl.strategies.ssp:SSP", "", "--staleness-threshold"),
+        ("prunings", "adaptcl.pruning.worker_orders:L1", "(computed by each worker)", ""),
+        ("codecs", "adaptcl.codecs.dgc:DGC", "", "--dgc-sparsity"),
     ]:
         status, output, _ = command(what, name)
         assert status == 0
-        last = output.splitlines()[-1]
-        assert last.startswith(name)
-        assert last.endswith(summary)
+        assert output.startswith(f"{name}: ")
+        assert output.splitlines()[0].endswith(summary)
+        assert flag in output
     status, _, errors = command("codecs", "adaptcl.pruning.worker_orders:L1")
     assert (status, errors.partition(":")[0]) == (2, "adaptcl")
+    assert "is not one of the models" in command("models", "adaptcl.codecs.plain:Plain")[2]
+
+
+def test_shipped_and_custom_methods_are_told_together(command: Command) -> None:
+    output = command("strategies", "fedavg", "adaptcl.strategies.ssp:SSP")[1]
+    assert output.startswith("fedavg: ")
+    assert "\nadaptcl.strategies.ssp:SSP: " in output
 
 
 def test_one_method_is_told_with_its_settings(command: Command) -> None:

@@ -1,8 +1,8 @@
 """Commands that print what the program knows: lists, the completion of shells, the JSON schema.
 
-The lists are `adaptcl strategies`, `prunings`, `codecs`, `models`, `presets` and `data`. Custom
-strategies, pruning orders and codecs are listed too if they are named; then they are imported and
-checked. Nothing else here imports PyTorch.
+The lists are `adaptcl strategies`, `prunings`, `codecs`, `models`, `presets` and `data`. What is
+named is told with its settings. Custom strategies, pruning orders and codecs are then imported and
+checked; nothing else here imports PyTorch.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from typing import Any
 
 import tomli_w
 
-from adaptcl.cli.parser import command_line
+from adaptcl.cli.parser import CUSTOM, command_line
 from adaptcl.cli.setting_flags import flags_of
 from adaptcl.config.catalogue import order_summary, read_catalogue, settings_schema
 from adaptcl.config.files import preset, preset_summary, presets
 from adaptcl.errors import SettingError
-from adaptcl.settings import as_typed, is_custom
+from adaptcl.settings import Setting, as_typed, declared, is_custom
 from adaptcl.suggestions import hint_at_value
 
 _SCRIPT = """\
@@ -48,17 +48,21 @@ complete -o filenames -F _adaptcl adaptcl
 """
 
 
+_SHARED = "`adaptcl run --help-all` lists the settings that all strategies share."
+
+
 def list_names(options: argparse.Namespace) -> None:
-    entries = dict(_shipped(options.listed))
-    named = [word for word in options.names if not is_custom(word)]
-    for word in named:
-        if word not in entries:
-            hint = hint_at_value(word, entries)
-            raise SettingError(f"{word!r} is not one of the {options.listed}{hint}")
-        _tell(options.listed, word, entries[word])
-    if named:
+    entries = _shipped(options.listed)
+    for name in options.names:
+        if options.listed in CUSTOM and is_custom(name):
+            _tell_custom(options.listed, name)
+        elif name in entries:
+            _tell(options.listed, name, entries[name])
+        else:
+            hint = hint_at_value(name, entries)
+            raise SettingError(f"{name!r} is not one of the {options.listed}{hint}")
+    if options.names:
         return
-    entries |= {name: _custom_summary(options.listed, name) for name in options.names}
     width = max(map(len, entries))
     for name, summary in entries.items():
         print(f"{name:<{width}}  {summary}")
@@ -74,12 +78,16 @@ def _tell(listed: str, name: str, summary: str) -> None:
         setting = catalogue.settings[each]
         default = catalogue.strategy_defaults.get(name, {}).get(each, setting.default)
         default = job.get(name, {}).get(each, job.get(each, default))
-        kind = "" if setting.words == "text" else f"{setting.words}; "
-        text = f"{setting.help} [{kind}default {as_typed(default)}]"
-        print("  " + ", ".join(flags_of(setting)))
-        print(textwrap.fill(text, 96, initial_indent=" " * 6, subsequent_indent=" " * 6))
+        _print_setting(setting, default)
     if listed == "strategies":
-        print("`adaptcl run --help-all` lists the settings that all strategies share.")
+        print(_SHARED)
+
+
+def _print_setting(setting: Setting, default: Any) -> None:
+    kind = "" if setting.words == "text" else f"{setting.words}; "
+    text = f"{setting.help} [{kind}default {as_typed(default)}]"
+    print("  " + ", ".join(flags_of(setting)))
+    print(textwrap.fill(text, 96, initial_indent=" " * 6, subsequent_indent=" " * 6))
 
 
 def _shipped(listed: str) -> Mapping[str, str]:
@@ -89,14 +97,21 @@ def _shipped(listed: str) -> Mapping[str, str]:
     return summaries
 
 
-def _custom_summary(listed: str, name: str) -> str:
+def _tell_custom(listed: str, name: str) -> None:
     from adaptcl.codecs import codec_class
     from adaptcl.pruning import custom_order
     from adaptcl.strategies import strategy_class
 
     if listed == "prunings":
-        return order_summary(custom_order(name))
-    return (strategy_class if listed == "strategies" else codec_class)(name).summary
+        print(f"{name}: {order_summary(custom_order(name))}")
+        return
+    found = (strategy_class if listed == "strategies" else codec_class)(name)
+    print(f"{name}: {found.summary}")
+    for each in declared(found.Settings):
+        if each.name not in getattr(found, "unused", ()):
+            _print_setting(each, each.default)
+    if listed == "strategies":
+        print(_SHARED)
 
 
 def print_completion(_: argparse.Namespace) -> None:

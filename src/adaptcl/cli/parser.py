@@ -13,6 +13,7 @@ from adaptcl.config.catalogue import ENVIRONMENT, read_catalogue
 from adaptcl.interrupts import leaving_at_once
 
 PORT = 9092
+CUSTOM = ("strategies", "prunings", "codecs")  # lists of what may be custom code
 
 _RUN_HELP = "the folder of a run, or one that holds several, one or two levels below"
 
@@ -298,9 +299,9 @@ def _add_lists(commands: Any) -> None:
     for name, what in lists.items():
         listing = _command(commands, name, "listing.list_names", f"list {what}")
         listing.set_defaults(listed=name)
-        custom = name in ("strategies", "prunings", "codecs")
-        also = ", or your own as package.module:Class, which is checked and listed too"
-        _add(listing, "names NAME", f"tell more of one{also if custom else ''}", nargs="*")
+        also = ", or of your own as package.module:Class, which is checked too"
+        what = f"tell more of one{also if name in CUSTOM else ''}"
+        _add(listing, "names NAME", what, nargs="*")
 
 
 def _add_data(commands: Any) -> None:
