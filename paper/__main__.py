@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from adaptcl.cli.main import answer
-from adaptcl.cli.setting_flags import Parser, seconds, whole_number
+from adaptcl.cli.setting_flags import Parser, duration_s, whole_number
 from adaptcl.errors import AdaptCLError, SettingError
 from adaptcl.report.wording import number_of
 from adaptcl.training.devices import PRECISIONS
@@ -90,9 +90,9 @@ def _add_run_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--time-limit",
-        type=seconds,
+        type=duration_s,
         default=math.inf,
-        metavar="SECONDS",
+        metavar="TIME",
         help="begin nothing that would take longer; stop what does (default: none)",
     )
     parser.add_argument(

@@ -123,8 +123,16 @@ def test_the_baseline_and_the_time_of_a_comparison_can_be_chosen(
     )
     refused(
         [*words, "--at-time", "soon"],
-        "argument --at-time: it must be a time such as 300s, 90min or 2h; `adaptcl compare --help` "
-        "says more.",
+        "argument --at-time: it is 'soon', but it must be a number of seconds, above 0, or a "
+        "time such as 300s, 90min or 2h; `adaptcl compare --help` says more.",
+    )
+
+
+def test_a_page_has_a_port_that_exists(refused: Refused) -> None:
+    refused(
+        ["watch", "both", "--port", "70000"],
+        "argument --port: it is '70000', but it must be a whole number, at least 0 and at most "
+        "65535; `adaptcl watch --help` says more.",
     )
 
 
@@ -132,6 +140,6 @@ def test_a_target_accuracy_is_in_per_cent(refused: Refused) -> None:
     for word in ("0.8", "101"):
         refused(
             ["compare", "both", "--target-accuracy", word],
-            "argument --target-accuracy: it must be in per cent, above 1 and at most 100; "
-            "`adaptcl compare --help` says more.",
+            f"argument --target-accuracy: it is '{word}', but it must be a number, above 1 and "
+            "at most 100; `adaptcl compare --help` says more.",
         )

@@ -12,6 +12,7 @@ import torch
 
 pytest.importorskip("flwr", reason="the network engine needs flwr: pip install 'adaptcl[network]'")
 
+from adaptcl.cli.parser import command_line
 from adaptcl.errors import RunFolderError
 from adaptcl.runs import network_session
 from adaptcl.runs.files.folder import RunFolder
@@ -38,19 +39,27 @@ def test_a_worker_keeps_to_the_cores_it_is_given(command: Command) -> None:
 def test_a_worker_cannot_train_on_no_core(command: Command) -> None:
     status, _, errors = command("worker", "--tls", "keys/worker-0", "--threads", "0", *NOBODY)
     assert status == 2
-    assert "--threads: it must be at least 1" in errors
+    assert "--threads: it is '0', but it must be a whole number, at least 1;" in errors
 
 
 def test_how_long_a_worker_may_be_silent_has_limits(
     command: Command, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    status, _, errors = command("worker", "--tls", "keys/worker-0", "--silence", "3", *NOBODY)
-    assert status == 2
-    assert "--silence: it must be from 20 to 3600" in errors
+    for word in ("3", "abc"):
+        words = ("worker", "--tls", "keys/worker-0", "--silence", word, *NOBODY)
+        sentence = (
+            f"--silence: it is '{word}', but it must be a number, at least 20 and at most 3600;"
+        )
+        assert sentence in command(*words)[2]
     with pytest.raises(SystemExit):
         command("worker", "--help")
-    words = " ".join(capsys.readouterr().out.split())
-    assert "seconds, from 20 to 3600, without a sign of life" in words
+    text = " ".join(capsys.readouterr().out.split())
+    assert "seconds, from 20 to 3600, without a sign of life" in text
+
+
+def test_a_patience_is_a_time() -> None:
+    words = ["worker", "--server", "x:1", "--tls", "k", "--data", "digits", "--patience", "2min"]
+    assert command_line().parse_args(words).patience == 120
 
 
 def test_a_server_must_be_named_with_its_port(command: Command) -> None:

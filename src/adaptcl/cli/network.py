@@ -87,8 +87,6 @@ def write_keys(options: argparse.Namespace) -> None:
         return
     if options.workers is None or not options.host:
         raise SettingError("New keys need --workers N and --host HOST, the address of the server.")
-    if options.workers < 1:
-        raise SettingError("--workers must be at least 1.")
     for made in make_keys(folder, options.workers, options.host):
         print(made)
 

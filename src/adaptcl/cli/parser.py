@@ -8,13 +8,14 @@ from typing import Any
 
 from adaptcl import __version__
 from adaptcl.cli import doing
-from adaptcl.cli.setting_flags import Parser, duration_s, seconds, whole_number
+from adaptcl.cli.setting_flags import Parser, duration_s, number, whole_number
 from adaptcl.config.catalogue import ENVIRONMENT, read_catalogue
 from adaptcl.interrupts import leaving_at_once
 
 PORT = 9092
 CUSTOM = ("strategies", "prunings", "codecs")  # lists of what may be custom code
 
+_silence = number(float, at_least=20, at_most=3600)
 _RUN_HELP = "the folder of a run, or one that holds several, one or two levels below"
 
 
@@ -139,7 +140,7 @@ def _add_resume(commands: Any) -> None:
     _add(resume, "runs RUN", _RUN_HELP, nargs="+")
     _add(resume, "--rounds N", "run up to so many rounds", type=whole_number)
     for flag in ("--learning-rate", "--clip-norm"):
-        _add(resume, f"{flag} X", "another value for a run that diverged", type=float)
+        _add(resume, f"{flag} X", "another value for a run that diverged", type=number(float))
     _add_watching(resume)
     _add_listening(resume)
     _add_figures(resume)
@@ -158,8 +159,8 @@ def _add_server(commands: Any) -> None:
     _add(server, "--tls", "the server's folder of `adaptcl keys`", required=True)
     address = f"0.0.0.0:{PORT}"
     _add(server, "--listen", "address and port [default %(default)s]", default=address)
-    patience = "seconds a worker may take for one task before the run goes on without it"
-    _add(server, "--patience", patience, "[default 3600]", type=seconds, default=3600.0)
+    patience = "how long a worker may take for one task before the run goes on without it"
+    _add(server, "--patience TIME", patience, "[default 1h]", type=duration_s, default=3600.0)
     _add_watching(server)
     _add_figures(server)
     # Times are measured here, and each worker is a process on its own machine.
@@ -202,8 +203,8 @@ def _add_worker(commands: Any) -> None:
         action="store_true",
     )
     _add(worker, "--memory", "folder for what must survive a restart")
-    patience = "seconds to wait for a server that cannot be reached [default 600]"
-    _add(worker, "--patience", patience, type=seconds, default=600.0)
+    patience = "how long to wait for a server that cannot be reached [default 10min]"
+    _add(worker, "--patience TIME", patience, type=duration_s, default=600.0)
     _add(
         worker,
         "--silence",
@@ -219,11 +220,11 @@ def _add_keys(commands: Any) -> None:
     usage = "FOLDER (--workers N --host HOST | --renew N)"
     keys = _command(commands, "keys", "network.write_keys", what, usage=usage)
     _add(keys, "folder", "a new folder; with --renew the one that was made before")
-    _add(keys, "--workers", "number of workers", type=int)
+    _add(keys, "--workers N", "number of workers", type=whole_number)
     host = "name or address by which workers reach the server; may be given several times"
     _add(keys, "--host", host, action="append")
     renew = "only make a new key for worker N, or for one worker more"
-    _add(keys, "--renew N", renew, type=int)
+    _add(keys, "--renew N", renew, type=number(int, at_least=0))
 
 
 def _add_pages(commands: Any) -> None:
@@ -245,7 +246,8 @@ def _add_pages(commands: Any) -> None:
         "run.",
     )
     _add(watch, "runs RUN", _RUN_HELP, nargs="+")
-    _add(watch, "--port", "port of the page [default a free one]", type=int, default=0)
+    port = number(int, at_least=0, at_most=65535)
+    _add(watch, "--port N", "port of the page [default a free one]", type=port, default=0)
     others = "address to listen at; others than this machine need the token that is printed"
     _add(watch, "--host", others, "[default %(default)s]", default="127.0.0.1")
 
@@ -279,8 +281,9 @@ def _add_compare(commands: Any) -> None:
     at_time = "compare tests at this time, such as 60min [default the end of the shortest run]"
     _add(compare, "--at-time X", at_time, type=duration_s)
     accuracy = "compare times to this accuracy, in per cent [default what the baseline ends with]"
-    _add(compare, "--target-accuracy X", accuracy, type=_per_cent)
-    _add(compare, "--target X", "the same for any main metric, in its own unit", type=float)
+    per_cent = number(float, above=1, at_most=100)
+    _add(compare, "--target-accuracy X", accuracy, type=lambda text: per_cent(text) / 100)
+    _add(compare, "--target X", "the same for any main metric, in its own unit", type=number(float))
     _add_figures(compare)
     _add(compare, "--csv FILE", "also write the table to a CSV file")
     _add(
@@ -336,18 +339,3 @@ def _add_editor_help(commands: Any) -> None:
         "Print a JSON Schema of settings files. An editor uses it after a first line",
         "`#:schema ./adaptcl.schema.json` in the file.",
     )
-
-
-def _silence(text: str) -> float:
-    value = float(text)
-    if not 20 <= value <= 3600:
-        raise argparse.ArgumentTypeError("it must be from 20 to 3600")
-    return value
-
-
-def _per_cent(text: str) -> float:
-    """Parse a percentage as a fraction."""
-    value = float(text)
-    if not 1 < value <= 100:
-        raise argparse.ArgumentTypeError("it must be in per cent, above 1 and at most 100")
-    return value / 100

@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 import difflib
 import sys
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -25,7 +25,7 @@ from adaptcl.config.files import (
     read_toml,
 )
 from adaptcl.errors import SettingError
-from adaptcl.settings import Setting, as_typed, is_custom, parse_seconds
+from adaptcl.settings import Allowed, Seconds, Setting, as_typed, is_custom
 from adaptcl.suggestions import nearest_setting
 
 COMMON = (
@@ -238,28 +238,23 @@ def _without_truth(words: Sequence[str], settings: Mapping[str, Setting]) -> Ite
         yield flags_of(switches[flag])[bool(negated)]
 
 
-def whole_number(text: str) -> int:
-    """Parse a whole number above 0, for argparse."""
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError("it must be at least 1")
-    return value
+def number(kind: Any, **limits: float) -> Callable[[str], Any]:
+    """The type of a flag that is a number in a range, or a time, but no setting."""
+    meant = Setting("", kind, None, "", Allowed(**limits))  # type: ignore[arg-type]
+
+    def parse(text: str) -> Any:
+        try:
+            return meant.parse(text)
+        except SettingError:
+            raise argparse.ArgumentTypeError(
+                f"it is {text!r}, but it must be {meant.words}"
+            ) from None
+
+    return parse
 
 
-def seconds(text: str) -> float:
-    """Parse a time above 0, for argparse."""
-    value = float(text)
-    if not value > 0:
-        raise argparse.ArgumentTypeError("it must be above 0")
-    return value
-
-
-def duration_s(text: str) -> float:
-    """Parse seconds, or a time in words such as 90min or 1h30min, for argparse."""
-    try:
-        return parse_seconds(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError("it must be a time such as 300s, 90min or 2h") from None
+whole_number = number(int, at_least=1)
+duration_s = number(Seconds, above=0)
 
 
 def _preset_name(name: str) -> str:
