@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from urllib.request import urlopen
 
 import pytest
@@ -123,7 +124,7 @@ def test_whatever_ends_a_server_it_says_how_to_go_on(
     assert errors.endswith("rounds.jsonl cannot be written: No space left on device.\n")
 
 
-def test_a_server_shows_its_runs_on_a_page_and_reports_each_to_a_tracker(
+def test_a_server_shows_its_runs_on_a_page_and_reports_each_to_listeners(
     command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("tensorboard")
@@ -137,8 +138,10 @@ def test_a_server_shows_its_runs_on_a_page_and_reports_each_to_a_tracker(
     assert command("keys", "keys", "--workers", "1", "--host", "localhost")[0] == 0
     words = ("--model", "small", "--data", "digits", "--workers", "1", "--tls", "keys")
     place = ("--listen", "127.0.0.1:0", "--strategy", "fedavg,adaptcl", "--out", "run")
-    _, _, errors = command("server", *words, *place, "--watch", "--track", "tensorboard")
-    assert told == ["fedavg", "Progress", "TensorBoardTracker"]
+    Path("my_server.py").write_text("def listen(event): pass\n")
+    told_too = ("--track", "tensorboard", "--listener", "my_server:listen")
+    _, _, errors = command("server", *words, *place, "--watch", *told_too)
+    assert told == ["fedavg", "Progress", "function", "TensorBoardTracker"]
     address = re.search(r"watch it at (\S+)", errors)
     assert address is not None
     with urlopen(f"{address[1]}data.json") as answer:

@@ -76,7 +76,7 @@ def test_a_sweep_makes_every_run_shows_one_table_and_goes_on_where_it_stopped(
 ) -> None:
     Path("grid.toml").write_text(f"{JOB}sigma = [2, 4]\n")
     Path("my_listener.py").write_text(LISTENER)
-    words = ("sweep", "grid.toml", "--figures", "none", "--listen", "my_listener:listen")
+    words = ("sweep", "grid.toml", "--figures", "none", "--listener", "my_listener:listen")
     status, output, errors = command(*words)
     assert status == 0
     assert "4 runs in runs/grid" in errors
@@ -96,7 +96,7 @@ def test_a_sweep_makes_every_run_shows_one_table_and_goes_on_where_it_stopped(
     assert status == 2
     assert "fedavg-s with seed 1 failed before its first round (runs/grid/fedavg-s" in errors
     assert "learning_rate was" in errors
-    again = "adaptcl sweep grid.toml --figures none --listen my_listener:listen --out runs/grid"
+    again = "adaptcl sweep grid.toml --figures none --listener my_listener:listen --out runs/grid"
     assert errors.endswith(f"`{again}` goes on with them.\n")
 
 
@@ -118,7 +118,7 @@ def test_one_failing_run_of_several_is_named_and_the_others_run(command: Command
     words = ["--model", "touchy:line", "--data", "touchy:points", "--workers", "2", "--threads",
              "1", "--rounds", "3", "--strategy", "fedavg,fedavg-s", "--out", "both",
              "--figures", "none"]  # fmt: skip
-    status, output, errors = command("run", *words, "--listen", "touchy:listen")
+    status, output, errors = command("run", *words, "--listener", "touchy:listen")
     assert status == 2
     assert json.loads(Path("both/fedavg-s/summary.json").read_text())["rounds"] == 3
     assert "run      both/fedavg-s\n" in output
@@ -132,7 +132,7 @@ def test_one_failing_run_of_several_is_named_and_the_others_run(command: Command
         errors,
     )
     Path("my_listener.py").write_text(LISTENER)
-    listening = ("--listen", "my_listener:listen", "--figures", "none")
+    listening = ("--listener", "my_listener:listen", "--figures", "none")
     status, output, _ = command("resume", "both/fedavg", *listening)
     assert status == 0
     assert "RunFinished" in sys.modules["my_listener"].heard
@@ -156,6 +156,6 @@ def test_a_list_of_values_is_for_a_sweep_and_of_strategies_for_a_run_too(
 
 def test_what_cannot_listen_is_refused(refused: Refused) -> None:
     refused(
-        ["run", "--listen", "print"],
-        "--listen is 'print', but it must be a function as package.module:function.",
+        ["run", "--listener", "print"],
+        "--listener is 'print', but it must be a function as package.module:function.",
     )

@@ -42,7 +42,7 @@ from adaptcl.units import describe
 def run_job(options: argparse.Namespace) -> None:
     pictures = picture_options(options)
     asked = requested_runs(options, seeds=True)
-    track, listeners = tracking(options.track), named_listeners(options.listen)
+    track, listeners = tracking(options.track), named_listeners(options.listener)
     for sentence in asked.ineffective:
         say(sentence)
     load = workload_loader()
@@ -72,7 +72,7 @@ def sweep_settings(options: argparse.Namespace) -> None:
     So the same command goes on where it stopped.
     """
     pictures = picture_options(options)
-    track, listeners = tracking(options.track), named_listeners(options.listen)
+    track, listeners = tracking(options.track), named_listeners(options.listener)
     points = expand_grid(requested_values(options))
     stem = Path(options.file).stem if options.file else "sweep"
     base = Path(options.out) if options.out else Path("runs") / stem
@@ -198,7 +198,7 @@ def named_listeners(names: str) -> list[Listener]:
     for name in filter(None, (each.strip() for each in names.split(","))):
         if not is_custom(name):
             raise SettingError(
-                f"--listen is {name!r}, but it must be a function as package.module:function."
+                f"--listener is {name!r}, but it must be a function as package.module:function."
             )
         found.append(custom_function(name, "a listener", ("event",), "nothing"))
     return found

@@ -17,7 +17,7 @@ import torch
 
 from adaptcl.cli import say
 from adaptcl.cli.compare import picture_options, show_runs, start_page
-from adaptcl.cli.job_commands import requested_runs, saying_how_to_resume
+from adaptcl.cli.job_commands import named_listeners, requested_runs, saying_how_to_resume
 from adaptcl.errors import SettingError
 from adaptcl.events import Listener
 from adaptcl.report.progress import Progress
@@ -43,7 +43,7 @@ def serve_runs(options: argparse.Namespace) -> None:
     from adaptcl.runs.network_session import serve
 
     pictures = picture_options(options)
-    track = tracking(options.track)
+    track, listeners = tracking(options.track), named_listeners(options.listener)
     asked = requested_runs(options)
     for sentence in asked.ineffective:
         say(sentence)
@@ -53,7 +53,8 @@ def serve_runs(options: argparse.Namespace) -> None:
     if options.watch:
         start_page(asked.folders)
     with saying_how_to_resume(asked.folders, (BaseException,)), Progress() as progress:
-        serve(asked.configs, asked.folders, network_file, [progress], say, track=track)
+        heard_by: list[Listener] = [progress, *listeners]
+        serve(asked.configs, asked.folders, network_file, heard_by, say, track=track)
     show_runs(asked.folders, asked.base, pictures)
 
 

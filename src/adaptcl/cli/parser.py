@@ -76,7 +76,6 @@ def _add_runs(commands: Any) -> None:
     _add(sweep, "--out", "folder for the runs [default runs/ and the file's name]")
     for each in (run, sweep):
         _add_watching(each)
-        _add_listening(each)
         _add_figures(each)
         each.take_settings()
 
@@ -93,11 +92,8 @@ def _add_watching(parser: Any) -> None:
     _add(parser, "--watch", "show the run on a local page while it goes on", action="store_true")
     trackers = "report to trackers: tensorboard, mlflow, wandb, with commas between"
     _add(parser, "--track NAMES", trackers, default="")
-
-
-def _add_listening(parser: Any) -> None:
     what = "call your function with every event of the run; several with commas between"
-    _add(parser, "--listen package.module:fn", what, default="")
+    _add(parser, "--listener package.module:fn", what, default="")
 
 
 def _add_figures(parser: Any) -> None:
@@ -142,7 +138,6 @@ def _add_resume(commands: Any) -> None:
     for flag in ("--learning-rate", "--clip-norm"):
         _add(resume, f"{flag} X", "another value for a run that diverged", type=number(float))
     _add_watching(resume)
-    _add_listening(resume)
     _add_figures(resume)
 
 

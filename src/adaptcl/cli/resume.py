@@ -31,7 +31,7 @@ from adaptcl.trackers import tracking
 def resume_runs(options: argparse.Namespace) -> None:
     paths = named_runs(options.runs)
     pictures = picture_options(options)
-    track, listeners = tracking(options.track), named_listeners(options.listen)
+    track, listeners = tracking(options.track), named_listeners(options.listener)
     if options.watch:
         start_page(paths)
     failed: dict[Path, str] = {}
