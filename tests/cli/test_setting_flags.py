@@ -112,7 +112,7 @@ def test_flags_become_values() -> None:
         (["run", "--strategy", "fedprox"],
          f"strategy is 'fedprox', but it must be one of {', '.join(STRATEGIES)}, or your own as "
          "package.module:Class; FedProx is 'fedavg' with the setting proximal, such as 0.01."),
-        (["run", "one.toml", "two.toml"], "'two.toml' is one word too many for this command."),
+        (["run", "one.toml", "two.toml"], "'two.toml' was not expected; see `adaptcl run --help`."),
         (["run", "--rounds", "3", "--rounds", "4"], "rounds is given twice, as 3 and as 4."),
         (["run", "--rounds", "x"], "rounds is 'x', but it must be a whole number, at least 1."),
         (["run", "--rounds"],

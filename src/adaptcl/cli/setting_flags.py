@@ -84,7 +84,7 @@ class Parser(argparse.ArgumentParser):
         if flag is not None:
             raise _unknown_flag(flag.partition("=")[0], list(self._option_string_actions))
         if unknown:
-            raise SettingError(f"{unknown[0]!r} is one word too many for this command.")
+            raise SettingError(f"{unknown[0]!r} was not expected; see `{self.prog} --help`.")
         if self._excluded is not None:
             options.flags = {k: v for k, v in vars(options).items() if k in settings}
         return options, []

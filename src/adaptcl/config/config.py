@@ -34,7 +34,18 @@ SHARED_GROUPS: tuple[type, ...] = (JobSettings, Recipe, EnvironmentSettings)
 _FLAGS_ALONE = ("out", "figures", "track", "watch", "listener")
 """Flags of `adaptcl run` that are no settings: they change nothing of the run itself."""
 _RESERVED = frozenset(STRATEGIES) | {
-    *("preset", "file", "help", "help_all", "listen", "tls", "patience", "command", "flags", "titles"),
+    *(
+        "preset",
+        "file",
+        "help",
+        "help_all",
+        "listen",
+        "tls",
+        "patience",
+        "command",
+        "flags",
+        "titles",
+    ),
     *("train", "test", "resume", "listeners", "loss", "metrics", "collate", *_FLAGS_ALONE),
 }
 """Names of sections, of flags that are no settings, and of arguments of `adaptcl.run`."""
