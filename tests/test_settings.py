@@ -12,12 +12,9 @@ from hypothesis import strategies as st
 
 from adaptcl.errors import SettingError
 from adaptcl.settings import (
-    Beside,
-    Condition,
     Seconds,
     Setting,
-    Unless,
-    With,
+    When,
     build,
     declared,
     redeclared,
@@ -206,20 +203,19 @@ def test_whatever_is_given_it_is_taken_in_its_type_or_refused(value: Any) -> Non
 @pytest.mark.parametrize(
     ("condition", "fulfilled", "refused", "words"),
     [
-        (With("partition", "by-label"), {"partition": "by-label"}, {"partition": "iid"},
+        (When({"partition": "by-label"}), {"partition": "by-label"}, {"partition": "iid"},
          "with partition iid; it is for by-label"),
-        (Beside("deadline"), {"deadline": 1.5}, {"deadline": 0.0}, "without deadline"),
-        (Unless("bandwidths"), {"bandwidths": []}, {"bandwidths": [1.0]},
+        (When(used=["deadline"]), {"deadline": 1.5}, {"deadline": 0.0}, "without deadline"),
+        (When(unused=["bandwidths"]), {"bandwidths": []}, {"bandwidths": [1.0]},
          "because bandwidths replaces it"),
     ],
 )  # fmt: skip
 def test_a_condition_depends_on_another_setting(
-    condition: Condition, fulfilled: dict[str, object], refused: dict[str, object], words: str
+    condition: When, fulfilled: dict[str, object], refused: dict[str, object], words: str
 ) -> None:
-    assert condition.holds(fulfilled)
-    assert not condition.holds(refused)
+    assert condition.refusal(fulfilled) is None
     assert condition.refusal(refused) == words
 
 
 def test_a_setting_that_an_old_record_lacks_switches_nothing_off() -> None:
-    assert With("optimizer", "sgd").holds({"momentum": 0.5})
+    assert When({"optimizer": "sgd"}).refusal({"momentum": 0.5}) is None

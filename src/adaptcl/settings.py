@@ -14,13 +14,12 @@ import math
 import numbers
 import re
 import types
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import (
     Any,
     NewType,
-    Protocol,
     TypeGuard,
     TypeVar,
     Union,
@@ -70,59 +69,27 @@ def parse_seconds(text: str) -> float:
     return sum(float(number) * _SECONDS[unit[0]] for number, unit in found)
 
 
-class Condition(Protocol):
+@dataclass(frozen=True)
+class When:
     """What the other settings of a run must fulfil for a setting to have an effect."""
 
-    def holds(self, settings: Mapping[str, Any]) -> bool: ...
+    equal: Mapping[str, str] = field(default_factory=dict)  # these have the values given here
+    used: Sequence[str] = ()  # these are in use: neither 0 nor empty
+    unused: Sequence[str] = ()  # these are not: each of them replaces the setting
 
-    def refusal(self, settings: Mapping[str, Any]) -> str:
-        """End a sentence that begins with 'This setting has no effect'."""
-        ...
-
-
-@dataclass(frozen=True)
-class With:
-    """Another setting must have this value."""
-
-    name: str
-    value: str
-
-    def holds(self, settings: Mapping[str, Any]) -> bool:
-        # The records of older runs lack settings that are newer; these count as fulfilled.
-        return bool(settings.get(self.name, self.value) == self.value)
-
-    def refusal(self, settings: Mapping[str, Any]) -> str:
-        return f"with {self.name} {settings.get(self.name)}; it is for {self.value}"
-
-
-@dataclass(frozen=True)
-class Beside:
-    """Another setting must be in use: neither 0 nor empty."""
-
-    name: str
-
-    def holds(self, settings: Mapping[str, Any]) -> bool:
-        return bool(settings.get(self.name))
-
-    def refusal(self, settings: Mapping[str, Any]) -> str:
-        return f"without {self.name}"
-
-
-@dataclass(frozen=True, init=False)
-class Unless:
-    """Other settings, each of which replaces this one, must not be in use."""
-
-    names: tuple[str, ...]
-
-    def __init__(self, *names: str) -> None:
-        object.__setattr__(self, "names", names)
-
-    def holds(self, settings: Mapping[str, Any]) -> bool:
-        return not any(settings.get(name) for name in self.names)
-
-    def refusal(self, settings: Mapping[str, Any]) -> str:
-        used = next(name for name in self.names if settings.get(name))
-        return f"because {used} replaces it"
+    def refusal(self, settings: Mapping[str, Any]) -> str | None:
+        """End a sentence that begins with 'This setting has no effect'; None if it has one."""
+        for name, value in self.equal.items():
+            # The records of older runs lack settings that are newer; these count as fulfilled.
+            if settings.get(name, value) != value:
+                return f"with {name} {settings.get(name)}; it is for {value}"
+        for name in self.used:
+            if not settings.get(name):
+                return f"without {name}"
+        for name in self.unused:
+            if settings.get(name):
+                return f"because {name} replaces it"
+        return None
 
 
 @dataclass(frozen=True)
@@ -182,7 +149,7 @@ def setting(
     below: float | None = None,
     choices: Iterable[str] | None = None,
     or_custom: bool = False,
-    condition: Condition | None = None,
+    condition: When | None = None,
     group: str = "",
 ) -> Any:
     """Declare one setting as a dataclass field.
@@ -218,7 +185,7 @@ class Setting:
     default: Any
     help: str
     allowed: Allowed
-    condition: Condition | None = None  # the setting has an effect only where it holds
+    condition: When | None = None  # the setting has an effect only where it holds
     group: str = field(default="", compare=False)  # the heading of the help under which it stands
 
     @property

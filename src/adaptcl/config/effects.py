@@ -16,7 +16,7 @@ from adaptcl.codecs import CODECS
 from adaptcl.config.config import SHARED_GROUPS, Config, all_settings, sections_for
 from adaptcl.config.files import named_strategies, preset_and_file
 from adaptcl.engines.environment import EnvironmentSettings
-from adaptcl.settings import Condition, Setting, declared, is_custom
+from adaptcl.settings import Setting, When, declared, is_custom
 from adaptcl.strategies import STRATEGIES, strategy_class
 
 WHERE_COMPUTED = ("data_dir", "device", "precision", "threads", "checkpoint_every")
@@ -24,7 +24,7 @@ WHERE_COMPUTED = ("data_dir", "device", "precision", "threads", "checkpoint_ever
 
 _SIMULATED = frozenset(each.name for each in declared(EnvironmentSettings))
 
-CONDITIONS: Mapping[str, Condition] = {
+CONDITIONS: Mapping[str, When] = {
     each.name: each.condition for each in all_settings().values() if each.condition is not None
 }
 """By setting, the condition under which it has an effect."""
@@ -48,7 +48,7 @@ def has_effect(
     if networked and name in _SIMULATED:
         return False
     condition = CONDITIONS.get(name)
-    if condition is not None and not condition.holds(settings):
+    if condition is not None and condition.refusal(settings):
         return False
     shipped = STRATEGIES.get(settings.get("strategy", ""))
     return name not in (shipped.unused if shipped else unused)
@@ -128,8 +128,8 @@ def _usual_values(
 def _reason(name: str, runs: Sequence[Mapping[str, Any]]) -> str:
     condition = CONDITIONS.get(name)
     for run in runs:
-        if name in run and condition is not None and not condition.holds(run):
-            return condition.refusal(run)
+        if name in run and condition is not None and (refusal := condition.refusal(run)):
+            return refusal
     for part, users in (("strategy", _strategies_using(name)), ("codec", _codecs_using(name))):
         if users:
             chosen = ", ".join(dict.fromkeys(run[part] for run in runs))

@@ -7,7 +7,7 @@ from functools import partial
 
 from adaptcl.codecs import CODECS, DOWN_CODECS, SAME
 from adaptcl.errors import SettingError
-from adaptcl.settings import Seconds, With, setting
+from adaptcl.settings import Seconds, When, setting
 from adaptcl.strategies import STRATEGIES
 from adaptcl.training.devices import PRECISIONS
 from adaptcl.training.objectives.metrics import HIGHER, LOWER
@@ -89,13 +89,13 @@ class JobSettings:
         "by-label: percentage of the data that is split by label (s)",
         at_least=0,
         at_most=100,
-        condition=With("partition", "by-label"),
+        condition=When({"partition": "by-label"}),
     )
     concentration: float = _data(
         0.5,
         "dirichlet: smaller values make the labels of the workers more unequal",
         above=0,
-        condition=With("partition", "dirichlet"),
+        condition=When({"partition": "dirichlet"}),
     )
     fixed: tuple[str, ...] = _job(
         (),

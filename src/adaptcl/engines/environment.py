@@ -18,7 +18,7 @@ from adaptcl.engines.bandwidths import DEVICES, LINKS, MIB, REFERENCE, Link, ban
 from adaptcl.engines.conditions import Conditions, read_conditions
 from adaptcl.errors import SettingError
 from adaptcl.seeds import generator
-from adaptcl.settings import Beside, Unless, refuse_other_count, setting
+from adaptcl.settings import When, refuse_other_count, setting
 from adaptcl.training import Task, Timing
 from adaptcl.units import Kept, UnitMap, flops, size_bytes
 
@@ -34,13 +34,13 @@ class EnvironmentSettings:
         "ratio of the longest update time to the shortest, before any pruning (σ); the links of "
         "the slower workers are chosen for it",
         at_least=1,
-        condition=Unless("bandwidths", "links", "devices"),
+        condition=When(unused=["bandwidths", "links", "devices"]),
     )
     bandwidth_max: float = setting(
         5.0,
         "bandwidth of the fastest worker, in MiB/s; with a model or data of your own 5 by default",
         above=0,
-        condition=Unless("bandwidths", "links"),
+        condition=When(unused=["bandwidths", "links"]),
     )
     links: tuple[str, ...] = setting(
         (),
@@ -57,13 +57,13 @@ class EnvironmentSettings:
         (),
         "bandwidth of each worker in MiB/s, instead of sigma and bandwidth_max",
         above=0,
-        condition=Unless("links"),
+        condition=When(unused=["links"]),
     )
     speeds: tuple[float, ...] = setting(
         (),
         "training speed of each worker; 2 is twice as fast as the profile",
         above=0,
-        condition=Unless("devices"),
+        condition=When(unused=["devices"]),
     )
     train_time: float = setting(
         0.0,
@@ -75,7 +75,7 @@ class EnvironmentSettings:
         2.0,
         "profile: number of local epochs that take train_time seconds",
         above=0,
-        condition=Beside("train_time"),
+        condition=When(used=["train_time"]),
     )
     flops_share: float = setting(
         0.0,
@@ -83,7 +83,7 @@ class EnvironmentSettings:
         "paper's GPU, 0.8 for a typical CPU",
         at_least=0,
         at_most=1,
-        condition=Beside("train_time"),
+        condition=When(used=["train_time"]),
     )
     samples_share: float = setting(
         0.0,
@@ -91,7 +91,7 @@ class EnvironmentSettings:
         "in the paper, 1 for an ordinary machine",
         at_least=0,
         at_most=1,
-        condition=Beside("train_time"),
+        condition=When(used=["train_time"]),
     )
     jitter: float = setting(
         0.0, "random variation of every time, as a share of it", at_least=0, below=1

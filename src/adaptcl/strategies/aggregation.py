@@ -31,7 +31,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from adaptcl.settings import With, setting
+from adaptcl.settings import When, setting
 from adaptcl.units import Kept, State, UnitMap, add_at, kept_key, kept_places, with_fixed, zero
 from adaptcl.units.cut import row_blocks
 
@@ -52,7 +52,7 @@ class AggregationSettings:
         "zero",
         at_least=0,
         at_most=1,
-        condition=With("aggregation", "by-change"),
+        condition=When({"aggregation": "by-change"}),
     )
 
     @property

@@ -31,7 +31,7 @@ from typing import ClassVar
 
 from adaptcl.errors import SettingError
 from adaptcl.records import WorkerRecord
-from adaptcl.settings import Unless, refuse_other_count, setting
+from adaptcl.settings import When, refuse_other_count, setting
 from adaptcl.strategies.strategy import Job
 from adaptcl.strategies.synchronous import SubModelPlan, Synchronous
 from adaptcl.strategies.widths import MatchedWidths, WidthSettings, window
@@ -50,7 +50,7 @@ class HeteroFLSettings(WidthSettings):
         "fastest in a simulation",
         above=0,
         at_most=1,
-        condition=Unless("worker_widths"),
+        condition=When(unused=["worker_widths"]),
     )
     worker_widths: tuple[float, ...] | str = setting(
         (),

@@ -22,7 +22,7 @@ from adaptcl.pruning.budget import achieved_rate
 from adaptcl.pruning.similarity import mean_similarity
 from adaptcl.records import WorkerRecord
 from adaptcl.seeds import generator
-from adaptcl.settings import Beside, setting
+from adaptcl.settings import When, setting
 from adaptcl.storage import Tree
 from adaptcl.strategies.aggregation import Aggregation, AggregationSettings, zero_lost_units
 from adaptcl.strategies.strategy import BaseStrategy, Closed, Job, Reaction
@@ -48,7 +48,7 @@ class SynchronousSettings(AggregationSettings):
         "count",
         "count an update that misses the deadline in the next round, or drop it",
         choices=("count", "drop"),
-        condition=Beside("deadline"),
+        condition=When(used=["deadline"]),
     )
 
 

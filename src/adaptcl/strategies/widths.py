@@ -13,7 +13,7 @@ from typing import ClassVar
 import torch
 
 from adaptcl.records import WorkerRecord
-from adaptcl.settings import Unless, redeclared, setting
+from adaptcl.settings import When, redeclared, setting
 from adaptcl.storage import Remembered
 from adaptcl.strategies.strategy import Job
 from adaptcl.strategies.synchronous import SynchronousSettings
@@ -35,7 +35,7 @@ class WidthSettings(SynchronousSettings):
         True,
         "test and deliver the model with batch-norm statistics measured on training samples, as "
         "HeteroFL's authors do; false keeps the merged statistics",
-        condition=Unless("fresh_statistics"),
+        condition=When(unused=["fresh_statistics"]),
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from adaptcl.settings import With, setting
+from adaptcl.settings import When, setting
 
 OPTIMIZERS = ("sgd", "adamw")
 
@@ -34,7 +34,7 @@ class Recipe:
         "for a round, counted from 1",
     )
     momentum: float = setting(
-        0.9, "momentum of local SGD", at_least=0, below=1, condition=With("optimizer", "sgd")
+        0.9, "momentum of local SGD", at_least=0, below=1, condition=When({"optimizer": "sgd"})
     )
     weight_decay: float = setting(5e-4, "weight decay of local training", at_least=0)
     clip_norm: float = setting(

@@ -11,7 +11,7 @@ import math
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 
-from adaptcl.settings import Unless, setting
+from adaptcl.settings import When, setting
 from adaptcl.strategies.adaptcl.pruned_rate import (
     RateSettings,
     learned_rates,
@@ -60,7 +60,7 @@ class GuardSettings(RateSettings):
         "prune, and train sparsely, only where rounds become at least this many times as fast as "
         "with whole models; 1 prunes for any gain, as in the paper",
         at_least=1,
-        condition=Unless("pruned_rates", "literal_algorithm_2"),
+        condition=When(unused=["pruned_rates", "literal_algorithm_2"]),
     )
     literal_min_retention: bool = learned_rates(
         False, "apply γ_min only where Algorithm 2 does, so that retention can fall below it"
@@ -68,7 +68,7 @@ class GuardSettings(RateSettings):
     grow: bool = setting(
         True,
         "let a sub-model grow back when its worker becomes faster (not in the paper)",
-        condition=Unless("pruned_rates", "literal_algorithm_2"),
+        condition=When(unused=["pruned_rates", "literal_algorithm_2"]),
     )
 
 

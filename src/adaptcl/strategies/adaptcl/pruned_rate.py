@@ -25,10 +25,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from adaptcl.settings import Unless, setting
+from adaptcl.settings import When, setting
 from adaptcl.strategies.adaptcl.speed_history import Point
 
-learned_rates = partial(setting, condition=Unless("pruned_rates"))
+learned_rates = partial(setting, condition=When(unused=["pruned_rates"]))
 """A setting that has no effect where the user gives the pruned rates."""
 
 
