@@ -10,20 +10,14 @@ from __future__ import annotations
 import argparse
 import difflib
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
 from adaptcl.config.catalogue import Catalogue, read_catalogue
-from adaptcl.config.files import (
-    DEFAULT_PRESET,
-    named_strategies,
-    preset,
-    presets,
-    read_toml,
-)
+from adaptcl.config.files import DEFAULT_PRESET, named_strategies, preset, presets, read_toml
 from adaptcl.errors import SettingError
 from adaptcl.settings import Allowed, Seconds, Setting, as_typed, is_custom
 from adaptcl.suggestions import nearest_setting
@@ -38,7 +32,6 @@ COMMON = (
 """The settings that most people need: `--help` shows these, `--help-all` shows all."""
 
 _SHORTER = {"max_virtual_time": ("--until",)}  # further flags for a setting
-
 
 _FIRST_GROUPS = ("job", "data", "training", "pruning (strategy adaptcl)", "environment", "output")
 
@@ -58,12 +51,8 @@ class Parser(argparse.ArgumentParser):
         """
         self._excluded = without
         self.add_argument("file", nargs="?", help="a TOML file of settings")
-        self.add_argument(
-            "--preset", action=_Once, type=_preset_name, help=f"one of {', '.join(presets())}"
-        )
-        self.add_argument(
-            "--help-all", action=_HelpAll, help="show the flags of all settings, and exit"
-        )
+        self.add_argument("--preset", type=_preset_name, help=f"one of {', '.join(presets())}")
+        self.add_argument("--help-all", action="help", help="show the flags of all settings")
         self.epilog = "Every setting can also be a key of the TOML file, with _ instead of -."
 
     def error(self, message: str) -> NoReturn:
@@ -77,8 +66,7 @@ class Parser(argparse.ArgumentParser):
         It is refused here because only the parser of the command knows the command's flags.
         """
         args = sys.argv[1:] if args is None else args
-        settings = {} if self._excluded is None else self._add_settings(args, self._excluded)
-        args = [*_without_truth(args, settings)]
+        settings = () if self._excluded is None else self._add_settings(args, self._excluded)
         options, unknown = super().parse_known_args(args, namespace)
         flag = next((word for word in unknown if word.startswith("-")), None)
         if flag is not None:
@@ -96,146 +84,51 @@ class Parser(argparse.ArgumentParser):
             raise SettingError(f"There is no command {value!r}; {hint}")
         super()._check_value(action, value)
 
-    def format_help(self) -> str:
-        """Show the flags of common settings only."""
-        hidden = [
-            action
-            for action in self._actions
-            if isinstance(action, _Setting) and not action.is_common
-        ]
-        texts = [action.help for action in hidden]
-        for action in hidden:
-            action.help = argparse.SUPPRESS
-        try:
-            return super().format_help()
-        finally:
-            for action, text in zip(hidden, texts, strict=True):
-                action.help = text
+    def _add_settings(self, words: Sequence[str], excluded: Collection[str]) -> list[str]:
+        """Add a flag for every setting, and give the names of the settings.
 
-    def format_full_help(self) -> str:
-        return super().format_help()
-
-    def _add_settings(
-        self, words: Sequence[str], excluded: Collection[str]
-    ) -> Mapping[str, Setting]:
+        The flags are added when the words are known, because these say which custom settings there
+        are, and whether the help shows all flags.
+        """
         catalogue = read_catalogue()
-        settings = {k: v for k, v in catalogue.settings.items() if k not in excluded}
-        groups = dict.fromkeys([*_FIRST_GROUPS, *(each.group for each in settings.values())])
+        settings = [each for name, each in catalogue.settings.items() if name not in excluded]
+        shown = catalogue.settings if "--help-all" in words else COMMON
         preset_values = preset(DEFAULT_PRESET)
-        for name in groups:
-            group = self.add_argument_group(name)
-            for each in settings.values():
-                if each.group == name:
-                    self._add_flag(group, each, _default(each, catalogue, preset_values))
-        alone = {f for action in self._actions if action.nargs == 0 for f in action.option_strings}
-        custom = _custom_settings(words, catalogue.settings, alone)
+        names = dict.fromkeys([*_FIRST_GROUPS, *(each.group for each in settings)])
+        groups = {name: self.add_argument_group(name) for name in names}
+        for each in settings:
+            text = _help(each, _default(each, catalogue, preset_values))
+            text = text if each.name in shown else argparse.SUPPRESS
+            _add_flag(groups[each.group], each, text)
         group = self.add_argument_group("settings of your own classes")
-        for each in custom.values():
-            self._add_flag(group, each, as_typed(each.default), is_common=True)
-        return {**settings, **custom}
-
-    @staticmethod
-    def _add_flag(
-        group: argparse._ArgumentGroup, each: Setting, default: str, *, is_common: bool = False
-    ) -> None:
-        several = ", or several with commas between" if each.name in ("strategy", "seed") else ""
-        kind = "" if each.words == "text" else f"{each.words}; "
-        parsers = {"strategy": _strategies, "seed": _seeds}
-        parse = parsers.get(each.name, Setting.parse)
-        typed = replace(each, name=_SHORTER[each.name][0]) if each.name in _SHORTER else each
-        if each.kind is bool:
-            group.add_argument(
-                *flags_of(each),
-                dest=each.name,
-                action=_Switch,
-                is_common=is_common or each.name in COMMON,
-                default=argparse.SUPPRESS,
-                nargs=0,
-                help=f"{each.help} [default {default}]".replace("%", "%%"),
-            )
-            return
-        group.add_argument(
-            each.flag,
-            *_SHORTER.get(each.name, ()),
-            dest=each.name,
-            action=_Setting,
-            is_common=is_common or each.name in COMMON,
-            type=lambda text: parse(typed, text),
-            default=argparse.SUPPRESS,
-            metavar="X",
-            help=f"{each.help}{several} [{kind}default {default}]".replace("%", "%%"),
-        )
+        custom = _custom_settings(words, catalogue.settings)
+        for each in custom:
+            _add_flag(group, each, _help(each, as_typed(each.default)))
+        return [each.name for each in (*settings, *custom)]
 
 
-class _Once(argparse.Action):
-    """A flag that must not be given twice."""
-
-    def __call__(
-        self,
-        parser: argparse.ArgumentParser,
-        namespace: argparse.Namespace,
-        values: Any,
-        option_string: str | None = None,
-    ) -> None:
-        before = getattr(namespace, self.dest, None)
-        if before is not None:
-            raise SettingError(f"{self.dest} is given twice, as {before!r} and as {values!r}.")
-        setattr(namespace, self.dest, values)
+def _add_flag(group: argparse._ArgumentGroup, each: Setting, help: str) -> None:
+    options: dict[str, Any] = {"dest": each.name, "default": argparse.SUPPRESS, "help": help}
+    if each.kind is bool:
+        group.add_argument(each.flag, action=argparse.BooleanOptionalAction, **options)
+        return
+    parse = {"strategy": _strategies, "seed": _seeds}.get(each.name, Setting.parse)
+    shorter = _SHORTER.get(each.name, ())
+    named = replace(each, name=shorter[0]) if shorter else each
+    options |= {"type": lambda text: parse(named, text), "metavar": "X"}
+    group.add_argument(each.flag, *shorter, **options)
 
 
-class _Setting(_Once):
-    """The flag of a setting."""
-
-    def __init__(self, *, is_common: bool, **options: Any) -> None:
-        super().__init__(**options)
-        self.is_common = is_common
-
-
-class _Switch(_Setting):
-    """The flags of a setting that is true or false: `--grow` and `--no-grow`."""
-
-    def __call__(
-        self,
-        parser: argparse.ArgumentParser,
-        namespace: argparse.Namespace,
-        values: Any,
-        option_string: str | None = None,
-    ) -> None:
-        super().__call__(parser, namespace, option_string == self.option_strings[0], option_string)
-
-
-class _HelpAll(argparse.Action):
-    """`--help-all`: the help with the flags of all settings."""
-
-    def __init__(self, option_strings: Sequence[str], dest: str, help: str) -> None:
-        super().__init__(option_strings, argparse.SUPPRESS, nargs=0, help=help)
-
-    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
-        assert isinstance(parser, Parser)
-        print(parser.format_full_help(), end="")
-        parser.exit()
+def _help(each: Setting, default: str) -> str:
+    several = ", or several with commas between" if each.name in ("strategy", "seed") else ""
+    kind = "" if each.kind is bool or each.words == "text" else f"{each.words}; "
+    return f"{each.help}{several} [{kind}default {default}]".replace("%", "%%")
 
 
 def flags_of(each: Setting) -> tuple[str, ...]:
     """Its flag; of one that is true or false also the flag for false."""
     negated = f"--no-{each.flag.removeprefix('--')}"
     return (each.flag, negated) if each.kind is bool else (each.flag,)
-
-
-def _without_truth(words: Sequence[str], settings: Mapping[str, Setting]) -> Iterator[str]:
-    """Words in which `--grow true` is `--grow`, and `--grow=false` is `--no-grow`."""
-    switches = {each.flag: each for each in settings.values() if each.kind is bool}
-    rest = list(words)
-    while rest:
-        word = rest.pop(0)
-        flag, equals, text = word.partition("=")
-        if flag not in switches:
-            yield word
-            continue
-        if not equals and rest and rest[0].lower() in ("true", "false"):
-            text = rest.pop(0)
-        negated = text and not switches[flag].parse(text)
-        yield flags_of(switches[flag])[bool(negated)]
 
 
 def number(kind: Any, **limits: float) -> Callable[[str], Any]:
@@ -275,38 +168,23 @@ def _seeds(seed: Setting, text: str) -> Any:
     )
 
 
-def _custom_settings(
-    words: Sequence[str], shipped: Mapping[str, Setting], alone: Collection[str]
-) -> Mapping[str, Setting]:
-    """Find the settings of the custom strategies and codecs that a command line names.
-
-    Flags in `alone` take no word.
-    """
-    named = _named_classes(words, alone)
+def _custom_settings(words: Sequence[str], shipped: Mapping[str, Setting]) -> list[Setting]:
+    """The settings of the custom strategies and codecs that a command line, or its file, names."""
+    named: dict[str, Any] = {}
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    for flag in ("--strategy", "--codec"):
+        parser.add_argument(flag, nargs="?", default=argparse.SUPPRESS)
+    flags, others = parser.parse_known_args(words)
+    for word in others:
+        if word.endswith(".toml"):
+            with suppress(SettingError):  # reported when the file is read in earnest
+                named = read_toml(Path(word))
+    named |= vars(flags)
     if not any(map(is_custom, [*named_strategies(named), named.get("codec")])):
-        return {}
+        return []
     from adaptcl.config.config import all_settings  # imports PyTorch, as the class will
 
-    return {name: each for name, each in all_settings(named).items() if name not in shipped}
-
-
-def _named_classes(words: Sequence[str], alone: Collection[str]) -> dict[str, Any]:
-    """Find the strategy and the codec that a command line, or its file, names."""
-    flags: dict[str, str] = {}
-    rest = iter(words)
-    for word in rest:
-        flag, equals, value = word.partition("=")
-        if flag in alone or word in ("true", "false"):
-            continue
-        if flag.startswith("-"):
-            flags[flag] = value if equals else next(rest, "")
-        else:
-            flags.setdefault("file", word)
-    named: dict[str, Any] = {}
-    with suppress(SettingError):  # reported when the file is read in earnest
-        named = read_toml(Path(flags["file"])) if "file" in flags else {}
-    given = {"strategy": flags.get("--strategy"), "codec": flags.get("--codec")}
-    return {**named, **{name: text for name, text in given.items() if text is not None}}
+    return [each for name, each in all_settings(named).items() if name not in shipped]
 
 
 def _default(each: Setting, catalogue: Catalogue, preset_values: Mapping[str, Any]) -> str:
