@@ -1,8 +1,8 @@
-"""Commands that print what the program knows: lists, the completion of shells, the JSON schema.
+"""Commands that run nothing: lists, data sets to get, the completion of shells, the JSON schema.
 
 The lists are `adaptcl strategies`, `prunings`, `codecs`, `models`, `presets` and `data`. What is
 named is told with its settings. Custom strategies, pruning orders and codecs are then imported and
-checked; nothing else here imports PyTorch.
+checked. Only that, and getting and packing data, imports PyTorch.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import argparse
 import json
 import textwrap
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import tomli_w
@@ -112,6 +113,32 @@ def _tell_custom(listed: str, name: str) -> None:
             _print_setting(each, each.default)
     if listed == "strategies":
         print(_SHARED)
+
+
+def download_data(options: argparse.Namespace) -> None:
+    from adaptcl import data
+    from adaptcl.report.progress import bar
+
+    with bar(f"fetching {options.name}", in_bytes=True) as progress:
+        path = data.get(options.name, Path(options.data_dir), options.url, progress)
+    print(f"{options.name} is in {path}.")
+
+
+def pack_data(options: argparse.Namespace) -> None:
+    from adaptcl import data
+    from adaptcl.report.progress import bar
+    from adaptcl.report.wording import volume
+
+    file = Path(options.file)
+    with bar(f"reading {options.name}") as progress:
+        folder = Path(options.data_dir) if options.data_dir else None
+        source = data.load(options.name, folder, progress)
+    with bar(f"packing {options.name}") as progress:
+        data.pack(source, file, options.quality, progress)
+    how = "as PNG, without loss; --quality makes it smaller"
+    if options.quality is not None:
+        how = f"as JPEG of quality {options.quality}, which loses a little of every image"
+    print(f"{options.name} is packed in {file} ({volume(file.stat().st_size)}), {how}.")
 
 
 def print_completion(_: argparse.Namespace) -> None:

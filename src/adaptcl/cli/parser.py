@@ -306,16 +306,16 @@ def _add_data(commands: Any) -> None:
     data = _command(commands, "data", "listing.list_names", "list, download and pack data sets")
     data.set_defaults(listed="data", names=[])
     actions = data.add_subparsers(title="actions", metavar="ACTION")
-    get = _command(actions, "get", "data.download_data", "download a data set")
+    get = _command(actions, "get", "listing.download_data", "download a data set")
     _add(get, "name", "the name of a data set; `adaptcl data` lists them")
     _add(get, "--data-dir", "folder to put it in", required=True)
     _add(get, "--url", "another address of the same file")
-    pack = _command(actions, "pack", "data.pack_data", "put a data set into one file")
+    pack = _command(actions, "pack", "listing.pack_data", "put a data set into one file")
     _add(pack, "name", "a data set by name, or folder:PATH")
     _add(pack, "file", "the .npz file to write")
     _add(pack, "--data-dir", "folder with the files of the data set")
-    quality = "lossless, or the quality of JPEGs from 1 to 100, which are smaller"
-    _add(pack, "--quality", quality, "[default %(default)s]", default="lossless")
+    quality = "pack JPEGs of this quality, from 1 to 100, which are smaller [default: lose nothing]"
+    _add(pack, "--quality N", quality, type=number(int, at_least=1, at_most=100))
 
 
 def _add_editor_help(commands: Any) -> None:
