@@ -10,7 +10,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from adaptcl.cli.main import answer
+from adaptcl.cli import answer
 from adaptcl.cli.setting_flags import Parser, whole_number
 from adaptcl.errors import SettingError
 from adaptcl.training.devices import PRECISIONS

@@ -11,7 +11,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from adaptcl.cli.main import answer
+from adaptcl.cli import answer
 from adaptcl.cli.setting_flags import Parser, duration_s, whole_number
 from adaptcl.errors import AdaptCLError, SettingError
 from adaptcl.report.wording import number_of

@@ -12,7 +12,7 @@ import torch
 from hypothesis import settings
 from matplotlib.figure import Figure
 
-from adaptcl.cli.main import main
+from adaptcl.cli import main
 from adaptcl.runs import training_profile
 from tests import blank_pictures, fixed_profile
 

@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from matplotlib.figure import Figure
 
-from adaptcl.cli.main import main
+from adaptcl.cli import main
 from adaptcl.runs import training_profile
 from tests import blank_pictures, fixed_profile
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from adaptcl.cli.main import main
+from adaptcl.cli import main
 from adaptcl.errors import SettingError
 from adaptcl.events import Event, RoundFinished, RunFinished, RunStarted
 from adaptcl.records import RoundRecord, WorkerRecord, summarise

@@ -160,7 +160,7 @@ def run(scratch: Path, out: Path, chosen: Mapping[str, object], stack: ExitStack
     return sum(count_link_bytes())
 
 
-COMMAND = (sys.executable, "-m", "adaptcl.cli.main")
+COMMAND = (sys.executable, "-m", "adaptcl")
 
 
 def start(

@@ -10,7 +10,7 @@ from adaptcl.interrupts import leaving_at_once
 def main() -> int:
     """Run the command line and return the exit status."""
     with leaving_at_once():
-        from adaptcl.cli.main import main as run_command
+        from adaptcl.cli import main as run_command
     return run_command()
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 import pytest
 from jsonschema import Draft202012Validator
 
-from adaptcl.cli.main import main
+from adaptcl.cli import main
 from adaptcl.codecs import CODECS
 from adaptcl.config.config import configure
 from adaptcl.config.files import preset, presets

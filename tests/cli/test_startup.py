@@ -25,7 +25,7 @@ COMMANDS = [
 SCRIPT = """
 import contextlib, io, json, sys
 import adaptcl
-from adaptcl.cli.main import main
+from adaptcl.cli import main
 
 slow = {"torch", "numpy", "matplotlib", "rich", "PIL"}
 found = {"import adaptcl": sorted(slow & set(sys.modules))}
@@ -59,7 +59,7 @@ def test_help_lists_and_misspellings_import_neither_torch_nor_matplotlib() -> No
 def test_a_run_imports_no_compiler_of_pytorch(tmp_path: Path) -> None:
     # Importing it and SymPy took four seconds before the first task.
     script = (
-        "import sys, adaptcl.cli.main as cli\n"
+        "import sys, adaptcl.cli as cli\n"
         "words = '--data digits --samples 100 --workers 2 --rounds 3 --figures none'\n"
         "assert cli.main(['run', *words.split(), '--out', sys.argv[1]]) == 0\n"
         "print(sorted({'sympy', 'torch._dynamo'} & set(sys.modules)))\n"

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import Generator, Tensor, nn
 
 import adaptcl
-from adaptcl.cli.main import main
+from adaptcl.cli import main
 from adaptcl.data import Samples
 from adaptcl.data.partition import by_label_share, dirichlet, iid, missing_classes
 from adaptcl.errors import SettingError

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-import adaptcl.cli.main as cli
+from adaptcl import cli
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 QUIET = (

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 import adaptcl
 from adaptcl import data
-from adaptcl.cli.main import main
+from adaptcl.cli import main
 from adaptcl.data import Samples
 from adaptcl.data.description import Inputs
 from adaptcl.errors import AdaptCLError, AdaptCLWarning, DataError

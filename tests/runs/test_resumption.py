@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from adaptcl import data
-from adaptcl.cli.main import main
+from adaptcl.cli import main
 from adaptcl.strategies import STRATEGIES
 from tests.processes import PATIENCE_S, command, finished, started
 from tests.runs.small_runs import CutOffError, assert_same, cut_off_after, figures, small_run

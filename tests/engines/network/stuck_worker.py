@@ -8,8 +8,7 @@ from __future__ import annotations
 import signal
 import sys
 
-from adaptcl.cli import parser
-from adaptcl.cli.main import main
+from adaptcl.cli import main, parser
 from adaptcl.training.worker import Worker
 
 
