@@ -238,20 +238,13 @@ def unfinished(paths: Sequence[Path]) -> list[Path]:
     return [path for path in paths if not (path / SUMMARY).exists()]
 
 
-_NO_PART_OF_THE_WORKLOAD = {
-    **{"strategy": "", "codec": "", "rounds": 1, "evaluate_every": 1, "checkpoint_every": 1},
-    **{"max_virtual_time": 0.0, "target_accuracy": 0.0, "early_stopping": 0, "averaging": 0.0},
-    **{"fresh_statistics": 0, "threads": 0, "precision": "tf32"},
-}
-"""Settings of a job that change neither its model nor its data."""
-
-
 def workload_loader() -> Callable[[Config], Workload]:
     """Load the model and the data of a run, unless the run before it had the same."""
     kept: list[tuple[object, Workload]] = []
 
     def load(config: Config) -> Workload:
-        key = dataclasses.replace(config.job, **_NO_PART_OF_THE_WORKLOAD)  # type: ignore[arg-type]
+        # Neither the model nor the data depends on these two, in which runs often differ.
+        key = dataclasses.replace(config.job, strategy="", codec="")
         if not kept or kept[0][0] != key:
             kept[:] = [(key, load_with_progress(config))]
         return kept[0][1]
