@@ -87,6 +87,12 @@ def test_a_table_is_no_setting(tmp_path: Path) -> None:
         configure(read_toml(tmp_path / "my.toml"))
 
 
+def test_a_preset_may_stand_on_another() -> None:
+    below = preset("paper-cifar10-iid")
+    assert preset("paper-cifar100-iid") == {**below, "data": "cifar100"}
+    assert preset("paper-cifar100-non-iid")["adaptcl"] == below["adaptcl"]
+
+
 def test_every_preset_has_an_effect_and_a_summary() -> None:
     for name in presets():
         values = preset(name)

@@ -76,12 +76,15 @@ def presets() -> list[str]:
 
 
 def preset(name: Any) -> dict[str, Any]:
+    """Read the raw values of a preset, on top of the one that it may stand on."""
     if name not in presets():
         hint = hint_at_value(name, presets())
         raise SettingError(
             f"preset is {name!r}, but it must be one of {', '.join(presets())}{hint}"
         )
-    return tomllib.loads(_preset_text(name))
+    values = tomllib.loads(_preset_text(name))
+    below = values.pop("preset", None)
+    return values if below is None else override(preset(below), values)
 
 
 def preset_summary(name: str) -> str:
