@@ -88,10 +88,10 @@ def enumerated(words: Sequence[str]) -> str:
     return " and ".join(filter(None, (", ".join(words[:-1]), words[-1])))
 
 
-def name_workers(workers: Collection[int], most: int = 10) -> str:
-    """Workers by their numbers: worker 1, workers 1 and 2, workers 1, 2 and 90 others."""
-    words = [str(worker) for worker in sorted(workers)[:most]]
-    words += [f"{len(workers) - most} others"] if len(workers) > most else []
+def name_workers(workers: Collection[int]) -> str:
+    """Workers by their numbers: worker 1, workers 1 and 2, and of very many the first ten."""
+    words = [str(worker) for worker in sorted(workers)]
+    words = words if len(words) <= 10 else [*words[:10], f"{len(words) - 10} others"]
     return f"worker{'s' * (len(workers) > 1)} {enumerated(words)}"
 
 

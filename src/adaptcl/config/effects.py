@@ -61,7 +61,7 @@ def unused_settings(config: Config) -> Collection[str]:
 
 
 def settings_in_effect(
-    settings: Mapping[str, Any], *, networked: bool = False, unused: Collection[str] = ()
+    settings: Mapping[str, Any], *, unused: Collection[str] = ()
 ) -> dict[str, Any]:
     """Select the settings that decide what a run learns, in the order given.
 
@@ -71,8 +71,7 @@ def settings_in_effect(
     return {
         name: value
         for name, value in settings.items()
-        if name not in WHERE_COMPUTED
-        and has_effect(name, settings, networked=networked, unused=unused)
+        if name not in WHERE_COMPUTED and has_effect(name, settings, unused=unused)
     }
 
 
