@@ -136,7 +136,7 @@ class Allowed:
         if words:  # numbers, or one of these names
             return " and ".join(words) + ", or " + ", ".join(self.choices)
         custom = ", or your own as package.module:Class" if self.or_custom else ""
-        return "one of " + ", ".join(self.choices) + custom
+        return "one of " + ", ".join(filter(None, self.choices)) + custom
 
 
 def setting(

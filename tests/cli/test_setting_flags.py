@@ -58,7 +58,7 @@ def test_help_shows_the_settings_that_most_people_need_under_headings(
     assert flags == {"--until", *("--" + name.replace("_", "-") for name in COMMON)}
     headings = " job: .* data: .* training: .* pruning \\(strategy adaptcl\\): .* environment: "
     assert re.search(headings, text)
-    assert "the method of collaborative learning, or several with commas between [" in text
+    assert "collaborative learning; several, with commas between, make a run each [" in text
 
 
 def test_the_version_is_shown(shown: Callable[..., str]) -> None:

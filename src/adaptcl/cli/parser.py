@@ -63,7 +63,7 @@ def _add_runs(commands: Any) -> None:
     usage = "[FILE] [--preset NAME] [--out DIR] [--SETTING X …]"
     what = ("run a job", "Run a job with simulated workers.")
     run = _command(commands, "run", "job_commands.run_job", *what, usage=usage)
-    _add(run, "--out", "folder for the run [default runs/DATE-TIME]")
+    _add(run, "--out DIR", "folder for the run [default runs/DATE-TIME]")
     sweep = _command(
         commands,
         "sweep",
@@ -73,7 +73,7 @@ def _add_runs(commands: Any) -> None:
         "values. Given again, the command goes on where it stopped.",
         usage=usage,
     )
-    _add(sweep, "--out", "folder for the runs [default runs/ and the file's name]")
+    _add(sweep, "--out DIR", "folder for the runs [default runs/ and the file's name]")
     for each in (run, sweep):
         _add_watching(each)
         _add_figures(each)
@@ -97,7 +97,7 @@ def _add_watching(parser: Any) -> None:
 
 
 def _add_figures(parser: Any) -> None:
-    formats = "draw the figures as png, pdf or svg, or several with commas between, or none"
+    formats = "draw figures as png, pdf or svg, or several with commas between; none draws none"
     _add(parser, "--figures FORMATS", formats, "[default png]", default="png")
     without = "leave out the titles of figures, as papers want it"
     _add(parser, "--no-titles", without, dest="titles", action="store_false")
@@ -150,8 +150,8 @@ def _add_server(commands: Any) -> None:
         "Run a job with workers on other machines.",
         usage="[FILE] --tls DIR [--out DIR] [--preset NAME] [--SETTING X …]",
     )
-    _add(server, "--out", "folder for the run [default runs/DATE-TIME]")
-    _add(server, "--tls", "the server's folder of `adaptcl keys`", required=True)
+    _add(server, "--out DIR", "folder for the run [default runs/DATE-TIME]")
+    _add(server, "--tls DIR", "the server's folder of `adaptcl keys`", required=True)
     address = f"0.0.0.0:{PORT}"
     _add(server, "--listen", "address and port [default %(default)s]", default=address)
     patience = "how long a worker may take for one task before the run goes on without it"
@@ -171,10 +171,10 @@ def _add_worker(commands: Any) -> None:
         "work for a server, with data of this machine",
     )
     _add(worker, "--server HOST:PORT", "where the server is", required=True)
-    _add(worker, "--tls", "this worker's folder of `adaptcl keys`", required=True)
+    _add(worker, "--tls DIR", "this worker's folder of `adaptcl keys`", required=True)
     data = "this worker's data, named as for `run`; of a folder only train/CLASS is used"
     _add(worker, "--data", data, required=True)
-    _add(worker, "--data-dir", "the folder with the files of the data", default="")
+    _add(worker, "--data-dir DIR", "the folder with the files of the data", default="")
     objective = "what the targets of the data are for, as the server has it"
     _add(worker, "--objective", objective, "[default classification]", default="classification")
     for flag, kind in (
@@ -197,7 +197,7 @@ def _add_worker(commands: Any) -> None:
         "of the rest",
         action="store_true",
     )
-    _add(worker, "--memory", "folder for what must survive a restart")
+    _add(worker, "--memory DIR", "folder for what must survive a restart")
     patience = "how long to wait for a server that cannot be reached [default 10min]"
     _add(worker, "--patience TIME", patience, type=duration_s, default=600.0)
     _add(
@@ -259,7 +259,7 @@ def _add_compare(commands: Any) -> None:
     )
     _add(compare, "runs RUN", _RUN_HELP, nargs="+")
     figures = "folder for the figures; replaces those of an earlier comparison [default figures]"
-    _add(compare, "--out", figures, default="figures")
+    _add(compare, "--out DIR", figures, default="figures")
     _add(
         compare,
         "--over-seeds",
@@ -308,12 +308,12 @@ def _add_data(commands: Any) -> None:
     actions = data.add_subparsers(title="actions", metavar="ACTION")
     get = _command(actions, "get", "listing.download_data", "download a data set")
     _add(get, "name", "the name of a data set; `adaptcl data` lists them")
-    _add(get, "--data-dir", "folder to put it in", required=True)
+    _add(get, "--data-dir DIR", "folder to put it in", required=True)
     _add(get, "--url", "another address of the same file")
     pack = _command(actions, "pack", "listing.pack_data", "put a data set into one file")
     _add(pack, "name", "a data set by name, or folder:PATH")
     _add(pack, "file", "the .npz file to write")
-    _add(pack, "--data-dir", "folder with the files of the data set")
+    _add(pack, "--data-dir DIR", "folder with the files of the data set")
     quality = "pack JPEGs of this quality, from 1 to 100, which are smaller [default: lose nothing]"
     _add(pack, "--quality N", quality, type=number(int, at_least=1, at_most=100))
 

@@ -120,7 +120,8 @@ def _add_flag(group: argparse._ArgumentGroup, each: Setting, help: str) -> None:
 
 
 def _help(each: Setting, default: str) -> str:
-    several = ", or several with commas between" if each.name in ("strategy", "seed") else ""
+    several = "; several, with commas between, make a run each"
+    several = several if each.name in ("strategy", "seed") else ""
     kind = "" if each.kind is bool or each.words == "text" else f"{each.words}; "
     return f"{each.help}{several} [{kind}default {default}]".replace("%", "%%")
 

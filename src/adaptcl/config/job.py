@@ -33,7 +33,7 @@ class JobSettings:
     data: str = _data(
         "cifar10",
         "a data set by name, an .npz file, folder:PATH, or your own as package.module:load, where "
-        "load(data_dir) returns (train, test); for a server without data inputs:FILE",
+        "load(data_dir) returns (train, test); a server without data takes workers or inputs:FILE",
     )
     data_dir: str = _data("", "the folder with the files of the data set")
     samples: int = _data(0, "number of training samples, drawn at random; 0 uses all", at_least=0)
@@ -44,11 +44,11 @@ class JobSettings:
         or_custom=True,
     )
     main_metric: str = _job(
-        "", "the metric that tests are compared by; empty takes the first of the objective"
+        "", "the metric by which tests are compared; empty takes the objective's first"
     )
     better: str = _job(
         "",
-        "which values of the main metric are better; empty goes by the metric",
+        "which values of the main metric are better; empty asks the metric",
         choices=("", HIGHER, LOWER),
     )
     workers: int = _job(10, "number of workers (W)", at_least=1)
@@ -76,8 +76,8 @@ class JobSettings:
     )
     seed: int = _job(
         1,
-        "fixes all randomness of the run; the clock of your own model is measured, unless you give "
-        "train_time",
+        "fixes all randomness of the run, but not the clock of your own model, which is measured "
+        "unless you give train_time",
         at_least=0,
         at_most=2**63 - 1,
     )
@@ -116,22 +116,22 @@ class JobSettings:
     )
     codec_down: str = _job(
         SAME,
-        "how models are encoded on the way to workers; 'same' is as codec, and plain if that only "
-        "encodes updates, as dgc does",
+        "how models are encoded on the way to workers; same: by codec, or plainly if that encodes "
+        "only updates, as dgc does",
         choices=DOWN_CODECS,
     )
     evaluate_every: int = _output(1, "test the global model every so many rounds", at_least=1)
     averaging: float = _output(
         0.0,
-        "test and deliver the mean of the global models of about this share of the rounds so far; "
-        "0 takes the last model",
+        "test and deliver the mean of the latest models, over this share of the rounds so far; 0 "
+        "takes the last model",
         at_least=0,
         below=1,
     )
     fresh_statistics: int = _output(
         0,
-        "before the model is tested and delivered, measure the running statistics of its norm "
-        "layers on so many training samples; 0 keeps the merged statistics",
+        "measure the running statistics of norm layers on so many training samples before a model "
+        "is tested or delivered; 0 keeps the merged ones",
         at_least=0,
     )
     checkpoint_every: int = _output(

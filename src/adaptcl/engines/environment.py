@@ -38,7 +38,7 @@ class EnvironmentSettings:
     )
     bandwidth_max: float = setting(
         5.0,
-        "bandwidth of the fastest worker, in MiB/s; with a model or data of your own 5 by default",
+        "bandwidth of the fastest worker, in MiB/s; 5 unless a preset says otherwise",
         above=0,
         condition=When(unused=["bandwidths", "links"]),
     )
@@ -67,8 +67,8 @@ class EnvironmentSettings:
     )
     train_time: float = setting(
         0.0,
-        "profile: seconds to train the whole model for profile_epochs (t_train); 0 measures the "
-        "profile once before the run, as is the rule for any model or data but a preset's",
+        "profile: seconds to train the whole model for profile_epochs (t_train); 0 measures it "
+        "once before the run, unless a preset gives it",
         at_least=0,
     )
     profile_epochs: float = setting(

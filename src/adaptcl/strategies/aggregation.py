@@ -44,12 +44,12 @@ class AggregationSettings:
     """How sub-models are merged."""
 
     aggregation: str = setting(
-        "by-worker", "how units are merged that some sub-models have lost", choices=_RULES
+        "by-worker", "how to merge a unit that some sub-models have lost", choices=_RULES
     )
     fading: float = setting(
         0.0,
-        "by-change: for a sub-model that has lost a unit, 0 keeps the unit's value, 1 counts it as "
-        "zero",
+        "by-change: what a sub-model without a unit takes from its value in a merge; 0 nothing, 1 "
+        "its whole share (by-worker)",
         at_least=0,
         at_most=1,
         condition=When({"aggregation": "by-change"}),

@@ -46,8 +46,8 @@ class FLuIDSettings(WidthSettings):
 
     straggler_share: float = setting(
         0.2,
-        "share of the workers, the slowest, that get sub-models with which they take as long as "
-        "the slowest of the others",
+        "share of the workers that get sub-models: the slowest, each as small as it takes to keep "
+        "up with the slowest of the others",
         at_least=0,
         below=1,
     )

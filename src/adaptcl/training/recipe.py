@@ -54,8 +54,8 @@ class Recipe:
     )
     beta: float = setting(
         0.0,
-        "share of the local epochs before the pruning (β); with 1, the paper's, a sub-model is "
-        "merged as it was cut",
+        "share of the local epochs before the pruning (β); with 1 (the paper) a sub-model is cut "
+        "after training and merged without further training",
         at_least=0,
         at_most=1,
     )

@@ -72,8 +72,8 @@ class AdaptCLSettings(GuardSettings, SynchronousSettings):
     )
     max_importance_lost: float = setting(
         0.2,
-        "warn when one pruning loses more than this share of a sub-model's importance and the "
-        "loss jumps, or more than three quarters of it",
+        "warn when a pruning removes more than this share of a sub-model's importance and the loss "
+        "jumps; above three quarters, warn in any case",
         at_least=0,
         at_most=1,
     )

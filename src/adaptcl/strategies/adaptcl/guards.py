@@ -51,8 +51,8 @@ class GuardSettings(RateSettings):
 
     target_time: str = learned_rates(
         "reachable",
-        "the update time that workers are pruned to: the fastest worker's, as in the paper, or "
-        "the slowest's at its smallest size if that is later, so that nobody is pruned in vain",
+        "the time workers are pruned to. fastest: the fastest worker's (the paper). reachable: the "
+        "same, or the slowest worker's time at its smallest size if that is longer",
         choices=("reachable", "fastest"),
     )
     least_speed_up: float = setting(
