@@ -16,7 +16,7 @@ import adaptcl
 PACKAGE = Path(adaptcl.__file__).parent
 
 TIERS = (
-    "errors interrupts seeds settings storage suggestions",
+    "errors interrupts seeds settings storage",
     "units",
     "models data custom",
     "pruning codecs training",

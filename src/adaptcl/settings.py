@@ -28,8 +28,7 @@ from typing import (
     get_type_hints,
 )
 
-from adaptcl.errors import SettingError
-from adaptcl.suggestions import hint_at_value
+from adaptcl.errors import SettingError, hint_at_value
 
 Group = TypeVar("Group")
 

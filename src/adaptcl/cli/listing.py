@@ -20,9 +20,8 @@ from adaptcl.cli.parser import CUSTOM, command_line
 from adaptcl.cli.setting_flags import flags_of
 from adaptcl.config.catalogue import order_summary, read_catalogue, settings_schema
 from adaptcl.config.files import preset, preset_summary, presets
-from adaptcl.errors import SettingError
+from adaptcl.errors import SettingError, hint_at_value
 from adaptcl.settings import Setting, as_typed, declared, is_custom
-from adaptcl.suggestions import hint_at_value
 
 _SCRIPT = """\
 # Completion of the command adaptcl, for bash and (with bashcompinit) zsh.

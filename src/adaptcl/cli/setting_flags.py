@@ -18,9 +18,8 @@ from typing import Any, NoReturn
 
 from adaptcl.config.catalogue import Catalogue, read_catalogue
 from adaptcl.config.files import DEFAULT_PRESET, named_strategies, preset, presets, read_toml
-from adaptcl.errors import SettingError
+from adaptcl.errors import SettingError, nearest_setting
 from adaptcl.settings import Allowed, Seconds, Setting, as_typed, is_custom
-from adaptcl.suggestions import nearest_setting
 
 COMMON = (
     *("strategy", "model", "workers", "rounds", "max_virtual_time", "seed", "codec"),

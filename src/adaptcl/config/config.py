@@ -20,10 +20,9 @@ from adaptcl.config.job import JobSettings
 from adaptcl.custom import import_name
 from adaptcl.engines.environment import EnvironmentSettings
 from adaptcl.engines.stop_rule import StopCondition, StopRule, early_stopping, target, time_limit
-from adaptcl.errors import SettingError
+from adaptcl.errors import SettingError, nearest_setting
 from adaptcl.settings import Setting, build, declared, is_custom
 from adaptcl.strategies import STRATEGIES, StrategyClass, strategy_class
-from adaptcl.suggestions import nearest_setting
 from adaptcl.training import Recipe
 from adaptcl.training.objectives.evaluation import USUAL_COUNT
 from adaptcl.training.objectives.metrics import Measure

@@ -10,9 +10,8 @@ from types import MappingProxyType
 from typing import Any
 
 from adaptcl.config.catalogue import read_catalogue
-from adaptcl.errors import SettingError
+from adaptcl.errors import SettingError, hint_at_value
 from adaptcl.settings import is_custom
-from adaptcl.suggestions import hint_at_value
 
 DEFAULT_PRESET = "default"
 

@@ -31,8 +31,7 @@ from adaptcl.data.published import (
     load_tiny_imagenet,
 )
 from adaptcl.data.samples import DataSet, Samples, without_test_part
-from adaptcl.errors import DataError, SettingError, describe_type
-from adaptcl.suggestions import hint_at_value
+from adaptcl.errors import DataError, SettingError, describe_type, hint_at_value
 
 FOLDER = "folder:"  # prefix of the path of images sorted into folders
 

@@ -14,11 +14,10 @@ import torch
 from torch import nn
 
 from adaptcl.custom import call_custom, custom_function
-from adaptcl.errors import SettingError, describe_type, suggest_instance
+from adaptcl.errors import SettingError, describe_type, hint_at_value, suggest_instance
 from adaptcl.models.resnet50 import PAPER_FIXED, resnet50
 from adaptcl.models.vgg import small, vgg16
 from adaptcl.settings import is_custom
-from adaptcl.suggestions import hint_at_value
 
 __all__ = ["MODELS", "ModelSpec", "build", "find"]
 
