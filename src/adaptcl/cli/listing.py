@@ -17,7 +17,7 @@ from typing import Any
 import tomli_w
 
 from adaptcl.cli.parser import CUSTOM, command_line
-from adaptcl.cli.setting_flags import flags_of
+from adaptcl.cli.setting_flags import flags_of, help_of
 from adaptcl.config.catalogue import order_summary, read_catalogue, settings_schema
 from adaptcl.config.files import preset, preset_summary, presets
 from adaptcl.errors import SettingError, hint_at_value
@@ -48,9 +48,6 @@ complete -o filenames -F _adaptcl adaptcl
 """
 
 
-_SHARED = "`adaptcl run --help-all` lists the settings that all strategies share."
-
-
 def list_names(options: argparse.Namespace) -> None:
     entries = _shipped(options.listed)
     for name in options.names:
@@ -62,6 +59,8 @@ def list_names(options: argparse.Namespace) -> None:
             hint = hint_at_value(name, entries)
             raise SettingError(f"{name!r} is not one of the {options.listed}{hint}")
     if options.names:
+        if options.listed == "strategies":
+            print("`adaptcl run --help-all` lists the settings that all strategies share.")
         return
     width = max(map(len, entries))
     for name, summary in entries.items():
@@ -79,13 +78,10 @@ def _tell(listed: str, name: str, summary: str) -> None:
         default = catalogue.strategy_defaults.get(name, {}).get(each, setting.default)
         default = job.get(name, {}).get(each, job.get(each, default))
         _print_setting(setting, default)
-    if listed == "strategies":
-        print(_SHARED)
 
 
 def _print_setting(setting: Setting, default: Any) -> None:
-    kind = "" if setting.words == "text" else f"{setting.words}; "
-    text = f"{setting.help} [{kind}default {as_typed(default)}]"
+    text = help_of(setting, as_typed(default))
     print("  " + ", ".join(flags_of(setting)))
     print(textwrap.fill(text, 96, initial_indent=" " * 6, subsequent_indent=" " * 6))
 
@@ -110,8 +106,6 @@ def _tell_custom(listed: str, name: str) -> None:
     for each in declared(found.Settings):
         if each.name not in getattr(found, "unused", ()):
             _print_setting(each, each.default)
-    if listed == "strategies":
-        print(_SHARED)
 
 
 def download_data(options: argparse.Namespace) -> None:

@@ -96,18 +96,20 @@ class Parser(argparse.ArgumentParser):
         names = dict.fromkeys([*_FIRST_GROUPS, *(each.group for each in settings)])
         groups = {name: self.add_argument_group(name) for name in names}
         for each in settings:
-            text = _help(each, _default(each, catalogue, preset_values))
-            text = text if each.name in shown else argparse.SUPPRESS
-            _add_flag(groups[each.group], each, text)
+            default = _default(each, catalogue, preset_values)
+            _add_flag(groups[each.group], each, default, is_shown=each.name in shown)
         group = self.add_argument_group("settings of your own classes")
         custom = _custom_settings(words, catalogue.settings)
         for each in custom:
-            _add_flag(group, each, _help(each, as_typed(each.default)))
+            _add_flag(group, each, as_typed(each.default), is_shown=True)
         return [each.name for each in (*settings, *custom)]
 
 
-def _add_flag(group: argparse._ArgumentGroup, each: Setting, help: str) -> None:
-    options: dict[str, Any] = {"dest": each.name, "default": argparse.SUPPRESS, "help": help}
+def _add_flag(
+    group: argparse._ArgumentGroup, each: Setting, default: str, *, is_shown: bool
+) -> None:
+    text = help_of(each, default).replace("%", "%%") if is_shown else argparse.SUPPRESS
+    options: dict[str, Any] = {"dest": each.name, "default": argparse.SUPPRESS, "help": text}
     if each.kind is bool:
         group.add_argument(each.flag, action=argparse.BooleanOptionalAction, **options)
         return
@@ -118,11 +120,11 @@ def _add_flag(group: argparse._ArgumentGroup, each: Setting, help: str) -> None:
     group.add_argument(each.flag, *shorter, **options)
 
 
-def _help(each: Setting, default: str) -> str:
+def help_of(each: Setting, default: str) -> str:
     several = "; several, with commas between, make a run each"
     several = several if each.name in ("strategy", "seed") else ""
     kind = "" if each.kind is bool or each.words == "text" else f"{each.words}; "
-    return f"{each.help}{several} [{kind}default {default}]".replace("%", "%%")
+    return f"{each.help}{several} [{kind}default {default}]"
 
 
 def flags_of(each: Setting) -> tuple[str, ...]:
