@@ -23,12 +23,14 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from statistics import fmean
 
-from adaptcl import report
 from adaptcl.data import load
 from adaptcl.engines.bandwidths import MIB, bandwidths
 from adaptcl.engines.heterogeneity import heterogeneity
 from adaptcl.models import build
 from adaptcl.records import RoundRecord, bytes_moved
+from adaptcl.report.comparison import compare
+from adaptcl.report.figures.drawing import draw
+from adaptcl.report.saved_run import read_run
 
 WORKERS = 4
 PORT = 9092
@@ -193,7 +195,7 @@ def start(
 
 def present(folders: Sequence[Path], rates: Sequence[float], carried: int) -> None:
     """Print the comparison and draw the figures."""
-    runs = [report.read_run(folder) for folder in folders]
+    runs = [read_run(folder) for folder in folders]
     before, after = (each.rounds for each in runs)
     print("\nlinks    " + ", ".join(f"{rate * 1024:.0f} KiB/s" for rate in rates))
     for name, rounds in zip((f.name for f in folders), (before, after), strict=True):
@@ -211,7 +213,7 @@ def present(folders: Sequence[Path], rates: Sequence[float], carried: int) -> No
         f"bytes     {sent} of tasks and updates, {carried} of packets (+{carried / sent - 1:.1%})"
     )
     print(f"figures   {folders[0].parent / 'figures'}")
-    report.draw(runs, folders[0].parent / "figures")
+    draw(compare(runs), folders[0].parent / "figures")
 
 
 def mean_heterogeneity(rounds: Sequence[RoundRecord]) -> float:
