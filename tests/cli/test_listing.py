@@ -41,7 +41,7 @@ def test_everything_with_a_name_is_listed(command: Command) -> None:
 
 def test_custom_classes_are_listed_if_they_can_be_used(command: Command) -> None:
     for what, name, summary in [
-        ("strategies", "adaptcl.strategies.fedavg:FedAVGS", "waits for the slowest"),
+        ("strategies", "adaptcl.strategies.synchronous:FedAVGS", "waits for the slowest"),
         ("prunings", "adaptcl.pruning.worker_orders:L1", "(computed by each worker)"),
         ("codecs", "adaptcl.codecs.plain:Plain", "the tensors as they are"),
     ]:

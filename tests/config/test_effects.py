@@ -68,7 +68,7 @@ def test_a_strategy_declares_the_settings_that_it_does_not_use() -> None:
 
 
 def test_every_setting_of_a_custom_strategy_counts_as_used() -> None:
-    custom = {"strategy": "adaptcl.strategies.fedavg:FedAVGS", "beta": 0.5}
+    custom = {"strategy": "adaptcl.strategies.synchronous:FedAVGS", "beta": 0.5}
     assert has_effect("beta", custom)
     assert explain_ineffective(["beta"], [configure(custom)]) == []
 
