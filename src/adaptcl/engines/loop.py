@@ -120,7 +120,7 @@ class Loop:
                 worker = arrival.update.worker
                 self._update_times[worker] = arrival.timing.update_time
                 reaction = answering.receive(arrival)
-                self._transport.settle(worker, used=not reaction.dropped)
+                self._transport.acknowledge(worker, used=not reaction.dropped)
                 return reaction
             case Lost(worker, keeps_task=False):
                 self._update_times[worker] = 0.0  # it may come back on another link

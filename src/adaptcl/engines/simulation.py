@@ -62,7 +62,7 @@ class LocalWorkers:
         """Bytes of an answer with these kept units, if they are known beforehand."""
         return update_size(task, kept, self.units, self.codecs.up)
 
-    def carry_out(self, task: Task, memory: WorkerMemory) -> TaskOutcome:
+    def train(self, task: Task, memory: WorkerMemory) -> TaskOutcome:
         """Carry out a task; called from several threads at once."""
         units, codecs = self.units, self.codecs
         sent = sent_task(task, units, codecs.down)
@@ -118,7 +118,7 @@ class SimulatedTransport(Transport):
         self._memories = [WorkerMemory()] * count
         self._frozen_holders = FrozenTensorHolders(workers.units)
         self._answered: dict[int, WorkerMemory] = {}
-        """What a worker remembers once its update is settled."""
+        """What a worker remembers once its update is acknowledged."""
         self._resumed_starts: dict[int, float] = {}
         """When tasks that are delivered again after a resume were first sent."""
         self._presence = environment.conditions.changes_of_presence()
@@ -190,7 +190,7 @@ class SimulatedTransport(Transport):
                 "the run cannot go on."
             )
 
-    def settle(self, worker: int, *, used: bool) -> None:
+    def acknowledge(self, worker: int, *, used: bool) -> None:
         memory = self._answered.pop(worker)
         if not used:  # then the codec has sent nothing
             memory = replace(memory, codec=self._memories[worker].codec)
@@ -248,7 +248,7 @@ class SimulatedTransport(Transport):
 
         `known` is how long it takes, where that was known before it was trained.
         """
-        answer = self._workers.carry_out(task, memory)
+        answer = self._workers.train(task, memory)
         timing = known or self._environment.timing(
             task, answer.update.kept, start, sent, answer.payload_bytes
         )

@@ -336,8 +336,8 @@ def draw_participants(available: Sequence[int], count: int, seed: int, round_: i
     """
     if count >= len(available):
         return list(available)
-    dice = generator(seed, "participants", round_)
-    places = torch.randperm(len(available), generator=dice)[:count].sort().values
+    randomness = generator(seed, "participants", round_)
+    places = torch.randperm(len(available), generator=randomness)[:count].sort().values
     return [available[place] for place in places.tolist()]
 
 
