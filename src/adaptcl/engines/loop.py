@@ -101,6 +101,7 @@ class Loop:
         is_over: Callable[[], bool],
         save: Save | None = None,
     ) -> None:
+        """Let a strategy, or the last test, answer whatever happens until it is over."""
         while not is_over():
             raise_if_interrupted()
             for happening in self._transport.next(self._deadline):

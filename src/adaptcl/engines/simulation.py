@@ -1,8 +1,8 @@
 """The simulation: all workers in one process, on one virtual clock.
 
 Real training runs in threads while the virtual clock decides the order of events. How long things
-take is in `environment.py`, and which update comes next in `thread_executor.py`. What the
-simulation keeps for each worker is what the worker has to remember, nothing of a model's size.
+take is in `environment.py`, and which update comes next in `thread_executor.py`. For each worker
+the simulation keeps only what the worker has to remember, nothing as large as a model.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class LocalWorkers:
         return update_size(task, kept, self.units, self.codecs.up)
 
     def train(self, task: Task, memory: WorkerMemory) -> TaskOutcome:
-        """Carry out a task; called from several threads at once."""
+        """Train as a task says; called from several threads at once."""
         units, codecs = self.units, self.codecs
         sent = sent_task(task, units, codecs.down)
         said = model_size(task, units, codecs.down)

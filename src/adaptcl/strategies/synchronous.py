@@ -63,7 +63,7 @@ class SubModelPlan:
     kept: Kept
     pruning: Pruning | None = None
     growth: float = 0.0
-    """The share by which the server has let the sub-model grow, if it has."""
+    """The share by which the server lets the sub-model grow."""
     is_sparse: bool = True  # whether the worker trains with the group lasso, if the job has one
 
     @property

@@ -185,7 +185,7 @@ class AdaptCL(Synchronous):
     # Pruning and growing -----------------------------------------------------------------------
 
     def _pruning(self, worker: int, rate: float) -> Pruning | None:
-        """A worker's pruning; None if there is less than a block of units to cut."""
+        """A worker's pruning; None if nothing more can be cut from its sub-model."""
         settings, kept, importance = self.settings, self.kept[worker], self._importance_for(worker)
         least, multiple = self._min_retention(), settings.width_multiple
         pruning = Pruning(rate, settings.pruning, importance, least, multiple)
@@ -243,7 +243,7 @@ class AdaptCL(Synchronous):
         return guarded_pruned_rates(known, pace, stuck, reachable, settings)
 
     def _warn_of(self, decided: GuardedRates) -> list[str]:
-        """Warnings about a decision, which compare it with what other settings would decide."""
+        """Warnings about a decision: other settings would decide something else."""
         settings, once = self.settings, self._warnings_once
         for_any_gain = replace(settings, least_speed_up=1.0)
         warnings: list[str] = []
@@ -260,7 +260,7 @@ class AdaptCL(Synchronous):
         return [*warnings, *once.slow_at_any_size(to_fastest.slow_at_any_size)]
 
     def _or_pending(self, learned: GuardedRates) -> list[float]:
-        """Each worker's pruned rate; who is not known keeps what is pending."""
+        """Each worker's learned rate; where none was learned, the pending one."""
         workers = range(self.job.workers)
         return [learned.rates.get(w, self._pending.get(w, 0.0)) for w in workers]
 
