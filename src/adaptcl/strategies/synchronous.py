@@ -78,7 +78,8 @@ class Synchronous(BaseStrategy):
 
     Settings: ClassVar[type[SynchronousSettings]] = SynchronousSettings
     remembered: ClassVar[tuple[str, ...]] = (
-        *(*BaseStrategy.remembered, "round", "_asked", "_drawn", "_slowest"),
+        *BaseStrategy.remembered,
+        *("round", "_asked", "_drawn", "_slowest"),
     )
 
     def __init__(self, job: Job, settings: SynchronousSettings) -> None:
