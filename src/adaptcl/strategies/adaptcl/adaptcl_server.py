@@ -10,7 +10,7 @@ those of every method with a barrier, in `synchronous.py`.
     5      if it is pruning round:                      `AdaptCL.learn`
     6          obtain P_1 … P_W with Algorithm 2        `AdaptCL._learned_rates`
     7      for each worker w = 1 … W:                   `Synchronous._ask`
-    8          θ_w ← θ_g ⊙ I_w                          `Synchronous._cut`
+    8          θ_w ← θ_g ⊙ I_w                          `BaseStrategy._cut`
     9          send θ_w and P_w to worker w             `AdaptCL.plan`; the loop delivers the task
 
 θ_g is the global model, θ_w a worker's sub-model, I_w its kept units, φ_w its update time and P_w
