@@ -1,7 +1,7 @@
 """AdaptCL's server: a sub-model for each worker, cut so that all finish together.
 
 The paper prints Algorithm 1 of the server so. `AdaptCL` has the lines about pruning; the others are
-those of every method with a barrier, in `synchronous.py`.
+those of every method with a barrier, in `synchronous.py`, and of every method, in `strategy.py`.
 
     1  for each round t = 1 … T:                        `Synchronous._begin_round`
     2      while not receiving all updates:             `Synchronous._close_if_complete`
