@@ -4,6 +4,7 @@ import errno
 import math
 import os
 import stat
+from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
@@ -231,7 +232,7 @@ class Part(Remembered):
 
 
 class Whole(Remembered):
-    remembered = ("_number", "by_worker", "by_name", "times", "part", "_nobody")
+    remembered = ("_number", "by_worker", "by_name", "times", "part", "_nobody", "counts")
 
     def __init__(self) -> None:
         self._number = 1
@@ -240,6 +241,7 @@ class Whole(Remembered):
         self.times: list[list[float]] = [[], []]
         self.part = Part()
         self._nobody: Part | None = None
+        self.counts: defaultdict[str, int] = defaultdict(int)
         self.forgotten = 1
 
 
@@ -248,6 +250,7 @@ def test_what_is_remembered_comes_back_as_it_was_when_it_was_saved(tmp_path: Pat
     one._number, one.by_worker, one.by_name = 2, {3: 0.5}, {"a": torch.ones(2)}
     one.times[1].append(7.0)
     one.part.found.update((5, 4))
+    one.counts["a"] += 1
     one.forgotten = 2
     tree = one.snapshot()
     one.times[1].append(8.0)
@@ -256,4 +259,5 @@ def test_what_is_remembered_comes_back_as_it_was_when_it_was_saved(tmp_path: Pat
     other.restore(snapshot.load(tmp_path / "tree"))
     assert (other._number, other.by_worker, other.times) == (2, {3: 0.5}, [[], [7.0]])
     assert torch.equal(other.by_name["a"], torch.ones(2))
+    assert (other.counts["a"], other.counts["b"]) == (1, 0)
     assert (other.part.found, other._nobody, other.forgotten) == ({4, 5}, None, 1)

@@ -8,6 +8,7 @@ model has been trained on from there.
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import stat
@@ -76,7 +77,7 @@ class Remembered:
             if hasattr(now, "restore"):
                 now.restore(saved)
             else:
-                setattr(self, name, type(now)(saved) if isinstance(now, set | dict) else saved)
+                setattr(self, name, _restored(now, saved))
 
 
 def _copied(value: Any) -> Tree:
@@ -90,6 +91,16 @@ def _copied(value: Any) -> Tree:
     if isinstance(value, set):
         return sorted(value)
     return [_copied(each) for each in value] if isinstance(value, list | tuple) else value
+
+
+def _restored(now: Any, saved: Tree) -> Any:
+    """The saved value as what the attribute is now, which may be a `defaultdict`."""
+    if isinstance(now, dict):
+        again = copy.copy(now)
+        again.clear()
+        again.update(dict(saved))
+        return again
+    return type(now)(saved) if isinstance(now, set | tuple) else saved
 
 
 _TENSOR = "__tensor__"

@@ -69,10 +69,12 @@ def test_a_strategy_declares_the_settings_that_it_does_not_use() -> None:
 
 
 def test_what_a_custom_strategy_leaves_unused_is_known_only_where_it_is_imported() -> None:
-    custom = {"strategy": "adaptcl.strategies.fedavg:FedAVG", "strength": 0.5}
+    custom = {"strategy": "adaptcl.strategies.synchronous:FedAVG", "strength": 0.5}
     assert has_effect("strength", custom)
     (sentence,) = explain_ineffective(["strength"], [configure(custom)])
-    assert sentence.startswith("strength has no effect with strategy adaptcl.strategies.fedavg:")
+    assert sentence.startswith(
+        "strength has no effect with strategy adaptcl.strategies.synchronous:"
+    )
     assert len(expand_grid({**custom, "strength": [0.1, 0.9]})) == 1
 
 

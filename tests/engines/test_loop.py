@@ -143,8 +143,8 @@ class ScriptedTransport(Transport):
                 self.away.discard(each.worker)
             yield each
 
-    def settle(self, worker: int, *, used: bool) -> None:
-        self._log.append(f"settle {worker}: {'used' if used else 'dropped'}")
+    def acknowledge(self, worker: int, *, used: bool) -> None:
+        self._log.append(f"acknowledge {worker}: {'used' if used else 'dropped'}")
 
     def snapshot(self) -> Tree:
         return {"now": self.now}
@@ -217,11 +217,18 @@ def test_a_run_goes_through_its_steps_in_order() -> None:
     ).run()
     assert play.log == [
         *("open", "start", "deliver 0", "deliver 1", "begin"),
-        *("tell UpdateArrived", "receive 0", "settle 0: used", "deliver 0", "begin"),
+        *("tell UpdateArrived", "receive 0", "acknowledge 0: used", "deliver 0", "begin"),
         # The next round's tasks are out before the last round is judged.
-        *("tell UpdateArrived", "receive 1", "settle 1: used", "deliver 1", "deliver 2", "begin"),
+        *(
+            "tell UpdateArrived",
+            "receive 1",
+            "acknowledge 1: used",
+            "deliver 1",
+            "deliver 2",
+            "begin",
+        ),
         *("judge 1", "tell RoundFinished", "save"),
-        *("tell UpdateArrived", "receive 2", "settle 2: used", "begin"),
+        *("tell UpdateArrived", "receive 2", "acknowledge 2: used", "begin"),
         *("judge 2", "tell RoundFinished", "save", "close"),
     ]
     assert play.events[0] == UpdateArrived(0, 1, 1.0)
@@ -230,12 +237,12 @@ def test_a_run_goes_through_its_steps_in_order() -> None:
     ]
 
 
-def test_an_update_that_the_strategy_drops_is_settled_as_dropped() -> None:
+def test_an_update_that_the_strategy_drops_is_acknowledged_as_dropped() -> None:
     dropping = [Reaction(tasks(0)), Reaction(dropped=True), closes(1)]
     play = Play(dropping, [(1.0, [arrived(0)]), (2.0, [arrived(1)])]).run()
-    assert [line for line in play.log if line.startswith("settle")] == [
-        "settle 0: dropped",
-        "settle 1: used",
+    assert [line for line in play.log if line.startswith("acknowledge")] == [
+        "acknowledge 0: dropped",
+        "acknowledge 1: used",
     ]
 
 
@@ -420,7 +427,7 @@ def test_without_a_place_to_save_nothing_is_saved() -> None:
 # The end -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("broken", ["open", "deliver", "begin", "next", "settle", "snapshot"])
+@pytest.mark.parametrize("broken", ["open", "deliver", "begin", "next", "acknowledge", "snapshot"])
 def test_the_transport_is_closed_whatever_fails(
     broken: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -490,9 +497,9 @@ def test_when_a_run_is_finished_all_workers_that_are_there_may_test_its_model() 
     loop.run(play.save)
     assert play.log[play.log.index("save") + 1 :] == [
         *("deliver 0", "deliver 2", "begin"),
-        *("tell UpdateArrived", "test of 2", "settle 2: dropped", "begin"),
+        *("tell UpdateArrived", "test of 2", "acknowledge 2: dropped", "begin"),
         *("tell WorkerJoined", "begin", "tell Warned", "begin"),
-        *("tell UpdateArrived", "test of 0", "settle 0: dropped", "begin", "close"),
+        *("tell UpdateArrived", "test of 0", "acknowledge 0: dropped", "begin", "close"),
     ]
     assert play.transport.deadlines[-2:] == [math.inf, math.inf]
 

@@ -13,8 +13,8 @@ import adaptcl
 from adaptcl import data, models
 from adaptcl import storage as snapshot
 from adaptcl.strategies import Job, Reaction, Strategy
-from adaptcl.strategies.fedavg import FedAVGS
 from adaptcl.strategies.ssp import SSP
+from adaptcl.strategies.synchronous import FedAVGS
 from adaptcl.training import Arrival, Task, Update
 from adaptcl.training.worker import Worker, WorkerMemory
 

@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 from adaptcl.strategies import Job
 from adaptcl.strategies.asynchronous import is_statistic
 from adaptcl.strategies.fedasync import FedAsync, FedAsyncSettings
-from adaptcl.strategies.fedavg import FedAVGS
 from adaptcl.strategies.ssp import SSP, SSPSettings
-from adaptcl.strategies.synchronous import SynchronousSettings
+from adaptcl.strategies.synchronous import FedAVGS, SynchronousSettings
 from adaptcl.training import Arrival
 
 Jobs = Callable[..., Job]

@@ -13,8 +13,7 @@ from torch import Tensor, nn
 from adaptcl.strategies import Job
 from adaptcl.strategies import aggregation as module
 from adaptcl.strategies.aggregation import Holders, zero_lost_units
-from adaptcl.strategies.fedavg import FedAVG
-from adaptcl.strategies.synchronous import SynchronousSettings
+from adaptcl.strategies.synchronous import FedAVG, SynchronousSettings
 from adaptcl.training import Recipe
 from adaptcl.units import Kept, cut, put_back, trace
 

@@ -101,6 +101,7 @@ class Loop:
         is_over: Callable[[], bool],
         save: Save | None = None,
     ) -> None:
+        """Let a strategy, or the last test, answer whatever happens until it is over."""
         while not is_over():
             raise_if_interrupted()
             for happening in self._transport.next(self._deadline):
@@ -120,7 +121,7 @@ class Loop:
                 worker = arrival.update.worker
                 self._update_times[worker] = arrival.timing.update_time
                 reaction = answering.receive(arrival)
-                self._transport.settle(worker, used=not reaction.dropped)
+                self._transport.acknowledge(worker, used=not reaction.dropped)
                 return reaction
             case Lost(worker, keeps_task=False):
                 self._update_times[worker] = 0.0  # it may come back on another link

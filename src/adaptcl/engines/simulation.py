@@ -1,8 +1,8 @@
 """The simulation: all workers in one process, on one virtual clock.
 
 Real training runs in threads while the virtual clock decides the order of events. How long things
-take is in `environment.py`, and which update comes next in `thread_executor.py`. What the
-simulation keeps for each worker is what the worker has to remember, nothing of a model's size.
+take is in `environment.py`, and which update comes next in `thread_executor.py`. For each worker
+the simulation keeps only what the worker has to remember, nothing as large as a model.
 """
 
 from __future__ import annotations
@@ -62,8 +62,8 @@ class LocalWorkers:
         """Bytes of an answer with these kept units, if they are known beforehand."""
         return update_size(task, kept, self.units, self.codecs.up)
 
-    def carry_out(self, task: Task, memory: WorkerMemory) -> TaskOutcome:
-        """Carry out a task; called from several threads at once."""
+    def train(self, task: Task, memory: WorkerMemory) -> TaskOutcome:
+        """Train as a task says; called from several threads at once."""
         units, codecs = self.units, self.codecs
         sent = sent_task(task, units, codecs.down)
         said = model_size(task, units, codecs.down)
@@ -118,7 +118,7 @@ class SimulatedTransport(Transport):
         self._memories = [WorkerMemory()] * count
         self._frozen_holders = FrozenTensorHolders(workers.units)
         self._answered: dict[int, WorkerMemory] = {}
-        """What a worker remembers once its update is settled."""
+        """What a worker remembers once its update is acknowledged."""
         self._resumed_starts: dict[int, float] = {}
         """When tasks that are delivered again after a resume were first sent."""
         self._presence = environment.conditions.changes_of_presence()
@@ -190,7 +190,7 @@ class SimulatedTransport(Transport):
                 "the run cannot go on."
             )
 
-    def settle(self, worker: int, *, used: bool) -> None:
+    def acknowledge(self, worker: int, *, used: bool) -> None:
         memory = self._answered.pop(worker)
         if not used:  # then the codec has sent nothing
             memory = replace(memory, codec=self._memories[worker].codec)
@@ -248,7 +248,7 @@ class SimulatedTransport(Transport):
 
         `known` is how long it takes, where that was known before it was trained.
         """
-        answer = self._workers.carry_out(task, memory)
+        answer = self._workers.train(task, memory)
         timing = known or self._environment.timing(
             task, answer.update.kept, start, sent, answer.payload_bytes
         )

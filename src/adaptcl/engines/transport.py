@@ -87,7 +87,7 @@ class Transport(Remembered, ABC):
         """
 
     @abstractmethod
-    def settle(self, worker: int, *, used: bool) -> None:
+    def acknowledge(self, worker: int, *, used: bool) -> None:
         """The strategy has taken or dropped the update that arrived from a worker."""
 
     def count_task(self, size: int) -> None:

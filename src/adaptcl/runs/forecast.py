@@ -123,7 +123,7 @@ class Untrained(LocalWorkers):
     def update_bytes(self, task: Task, kept: Kept) -> int:
         return _known(super().update_bytes(task, kept))
 
-    def carry_out(self, task: Task, memory: WorkerMemory) -> TaskOutcome:
+    def train(self, task: Task, memory: WorkerMemory) -> TaskOutcome:
         kept, pruning = task.kept, task.pruning
         if pruning is not None:
             assert pruning.importance is not None

@@ -1,4 +1,4 @@
-"""What the server decides: one file for each method.
+"""What the server decides: one file for each method, or for two that share most of it.
 
 A new strategy is one file and one line here. A custom strategy needs neither: it is named as
 `package.module:Class`.
@@ -15,13 +15,18 @@ from adaptcl.strategies.adaptcl import AdaptCL
 from adaptcl.strategies.asynchronous import Asynchronous
 from adaptcl.strategies.dc_asgd import DCASGD
 from adaptcl.strategies.fedasync import FedAsync
-from adaptcl.strategies.fedavg import FedAVG, FedAVGS
 from adaptcl.strategies.fedbuff import FedBuff
 from adaptcl.strategies.fluid import FLuID
 from adaptcl.strategies.heterofl import FedRolex, HeteroFL
 from adaptcl.strategies.ssp import SSP
 from adaptcl.strategies.strategy import Closed, Job, Reaction, Strategy
-from adaptcl.strategies.synchronous import SubModelPlan, Synchronous, SynchronousSettings
+from adaptcl.strategies.synchronous import (
+    FedAVG,
+    FedAVGS,
+    SubModelPlan,
+    Synchronous,
+    SynchronousSettings,
+)
 
 
 class StrategyClass(Protocol):

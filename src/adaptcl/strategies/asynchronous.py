@@ -34,9 +34,7 @@ class Asynchronous(BaseStrategy, ABC):
     """A strategy without a barrier, in which every worker trains the whole model."""
 
     Settings: ClassVar[type] = AsynchronousSettings
-    remembered: ClassVar[tuple[str, ...]] = (
-        *(*BaseStrategy.remembered, "merges", "done", "_pulled"),
-    )
+    remembered: ClassVar[tuple[str, ...]] = (*BaseStrategy.remembered, "merges", "done", "_pulled")
     carries_fractions: ClassVar[bool] = False
     """Whether workers carry fractions of a step over to their next round."""
 

@@ -31,9 +31,9 @@ from torch import Tensor
 
 from adaptcl.records import WorkerRecord
 from adaptcl.settings import setting
+from adaptcl.strategies.heterofl import MatchedWidths, WidthSettings, count_of
 from adaptcl.strategies.strategy import Job
 from adaptcl.strategies.synchronous import SubModelPlan, Synchronous
-from adaptcl.strategies.widths import MatchedWidths, WidthSettings, count_of
 from adaptcl.training import Arrival, Task
 from adaptcl.units import FIXED, Kept, UnitMap
 

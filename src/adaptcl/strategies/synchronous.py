@@ -1,12 +1,16 @@
 """Strategies with a barrier: send tasks to all workers, wait for the answers, merge, next round.
 
-FedAVG is `Synchronous` and nothing more. AdaptCL, HeteroFL, FedRolex, FLuID and custom strategies
-override its hooks: which sub-model a worker gets, what becomes of the merged model, what is learned
-from a round. They read its views and never its protected members.
+FedAVG (McMahan et al., 2017) is `Synchronous` and nothing more: all workers train the whole model
+and the server averages. AdaptCL, HeteroFL, FedRolex, FLuID and custom strategies override its
+hooks: which sub-model a worker gets, what becomes of the merged model, what is learned from a
+round. They read its views and never its protected members.
 
 A round closes with the last answer, or at a deadline with those who have answered
-(docs/environments.md). "All workers" may be a few that are drawn for each round (McMahan et al.,
-2017; docs/strategies.md).
+(docs/environments.md). "All workers" may be a few that are drawn for each round
+(docs/strategies.md).
+
+The published FedAVG does not treat batch norm. Here the standard deviations of units are averaged
+instead of their variances, as in all strategies with a barrier, so that results are comparable.
 """
 
 from __future__ import annotations
@@ -59,7 +63,7 @@ class SubModelPlan:
     kept: Kept
     pruning: Pruning | None = None
     growth: float = 0.0
-    """The share by which the server has let the sub-model grow, if it has."""
+    """The share by which the server lets the sub-model grow."""
     is_sparse: bool = True  # whether the worker trains with the group lasso, if the job has one
 
     @property
@@ -74,7 +78,8 @@ class Synchronous(BaseStrategy):
 
     Settings: ClassVar[type[SynchronousSettings]] = SynchronousSettings
     remembered: ClassVar[tuple[str, ...]] = (
-        *(*BaseStrategy.remembered, "round", "_asked", "_drawn", "_slowest"),
+        *BaseStrategy.remembered,
+        *("round", "_asked", "_drawn", "_slowest"),
     )
 
     def __init__(self, job: Job, settings: SynchronousSettings) -> None:
@@ -332,6 +337,24 @@ def draw_participants(available: Sequence[int], count: int, seed: int, round_: i
     """
     if count >= len(available):
         return list(available)
-    dice = generator(seed, "participants", round_)
-    places = torch.randperm(len(available), generator=dice)[:count].sort().values
+    randomness = generator(seed, "participants", round_)
+    places = torch.randperm(len(available), generator=randomness)[:count].sort().values
     return [available[place] for place in places.tolist()]
+
+
+# FedAVG ------------------------------------------------------------------------------------------
+
+
+class FedAVGS(Synchronous):
+    """FedAVG with sparse training: the baseline that AdaptCL is measured against."""
+
+    summary = "whole model for everybody, sparse training; waits for the slowest"
+    # Everybody holds every unit, so the rules for missing units make no difference.
+    unused: ClassVar[tuple[str, ...]] = (*Synchronous.unused, "aggregation", "fading")
+
+
+class FedAVG(FedAVGS):
+    """FedAVG with plain training, as it was published: no group lasso."""
+
+    summary = "whole model for everybody, plain training; waits for the slowest"
+    unused: ClassVar[tuple[str, ...]] = (*FedAVGS.unused, "strength")

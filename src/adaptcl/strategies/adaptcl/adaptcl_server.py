@@ -1,7 +1,7 @@
 """AdaptCL's server: a sub-model for each worker, cut so that all finish together.
 
 The paper prints Algorithm 1 of the server so. `AdaptCL` has the lines about pruning; the others are
-those of every method with a barrier, in `synchronous.py`.
+those of every method with a barrier, in `synchronous.py`, and of every method, in `strategy.py`.
 
     1  for each round t = 1 … T:                        `Synchronous._begin_round`
     2      while not receiving all updates:             `Synchronous._close_if_complete`
@@ -10,7 +10,7 @@ those of every method with a barrier, in `synchronous.py`.
     5      if it is pruning round:                      `AdaptCL.learn`
     6          obtain P_1 … P_W with Algorithm 2        `AdaptCL._learned_rates`
     7      for each worker w = 1 … W:                   `Synchronous._ask`
-    8          θ_w ← θ_g ⊙ I_w                          `Synchronous._cut`
+    8          θ_w ← θ_g ⊙ I_w                          `BaseStrategy._cut`
     9          send θ_w and P_w to worker w             `AdaptCL.plan`; the loop delivers the task
 
 θ_g is the global model, θ_w a worker's sub-model, I_w its kept units, φ_w its update time and P_w
@@ -185,7 +185,7 @@ class AdaptCL(Synchronous):
     # Pruning and growing -----------------------------------------------------------------------
 
     def _pruning(self, worker: int, rate: float) -> Pruning | None:
-        """A worker's pruning; None if there is less than a block of units to cut."""
+        """A worker's pruning; None if nothing more can be cut from its sub-model."""
         settings, kept, importance = self.settings, self.kept[worker], self._importance_for(worker)
         least, multiple = self._min_retention(), settings.width_multiple
         pruning = Pruning(rate, settings.pruning, importance, least, multiple)
@@ -243,7 +243,7 @@ class AdaptCL(Synchronous):
         return guarded_pruned_rates(known, pace, stuck, reachable, settings)
 
     def _warn_of(self, decided: GuardedRates) -> list[str]:
-        """Warnings about a decision, which compare it with what other settings would decide."""
+        """Warnings about a decision: other settings would decide something else."""
         settings, once = self.settings, self._warnings_once
         for_any_gain = replace(settings, least_speed_up=1.0)
         warnings: list[str] = []
@@ -260,7 +260,7 @@ class AdaptCL(Synchronous):
         return [*warnings, *once.slow_at_any_size(to_fastest.slow_at_any_size)]
 
     def _or_pending(self, learned: GuardedRates) -> list[float]:
-        """Each worker's pruned rate; who is not known keeps what is pending."""
+        """Each worker's learned rate; where none was learned, the pending one."""
         workers = range(self.job.workers)
         return [learned.rates.get(w, self._pending.get(w, 0.0)) for w in workers]
 

@@ -62,7 +62,7 @@ class RemoteTransport(Transport, Generic[Open]):
         self._open: dict[int, Open] = {}
         self._reliability = Reliability(workers)
         self._frozen_holders = FrozenTensorHolders(units)
-        self._unsettled: dict[int, int] = {}
+        self._unacknowledged: dict[int, int] = {}
         """Rounds of updates that the strategy has not yet taken or dropped."""
         self._used = [0] * workers
         """The round of each worker's latest update that was used; 0 before the first."""
@@ -83,8 +83,8 @@ class RemoteTransport(Transport, Generic[Open]):
     def _withdraw(self, ended: Open) -> None:
         """Nobody waits for the answer to a task any more."""
 
-    def settle(self, worker: int, *, used: bool) -> None:
-        round_ = self._unsettled.pop(worker)
+    def acknowledge(self, worker: int, *, used: bool) -> None:
+        round_ = self._unacknowledged.pop(worker)
         if used:
             self._used[worker] = round_
 
@@ -115,7 +115,7 @@ class RemoteTransport(Transport, Generic[Open]):
         self._frozen_holders.answered(task)
         self._end_task(task.worker)
         self._reliability.succeeded(update)
-        self._unsettled[task.worker] = update.round
+        self._unacknowledged[task.worker] = update.round
         return update
 
     def _until_next(self, *others: float) -> float:

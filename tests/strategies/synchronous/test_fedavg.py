@@ -6,8 +6,7 @@ from typing import Any
 import torch
 
 from adaptcl.strategies import Job
-from adaptcl.strategies.fedavg import FedAVG, FedAVGS
-from adaptcl.strategies.synchronous import SynchronousSettings
+from adaptcl.strategies.synchronous import FedAVG, FedAVGS, SynchronousSettings
 from adaptcl.training import Arrival, Recipe, Task
 from adaptcl.units import State
 
