@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -8,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from adaptcl.errors import SettingError
+from adaptcl.runs.result import FinishedRun
 from adaptcl.strategies import Job
 from adaptcl.strategies.dc_asgd import DCASGD, DCASGDSettings
 from adaptcl.training import Arrival, Recipe
@@ -17,6 +20,7 @@ from adaptcl.units import trace
 Jobs = Callable[..., Job]
 Answers = Callable[..., Arrival]
 Timelines = Callable[..., Any]
+Learns = Callable[..., FinishedRun]
 
 RECIPE = Recipe(epochs=2.0, learning_rate=0.1)
 
@@ -80,6 +84,29 @@ def test_a_learning_rate_that_decays_has_decayed_as_far_after_as_many_epochs(
     # g = (0.9 - 0.8) / 0.05 = 2, and the server's step has decayed too.
     strategy.receive(answered(second, weight(0.8), samples=16))
     assert strategy.model()["weight"].item() == pytest.approx(0.9 - 0.05 * 2)
+
+
+def test_a_schedule_is_asked_for_the_rounds_that_the_user_has_set(learn: Learns) -> None:
+    asked = []
+
+    def schedule(round: int) -> float:
+        asked.append(round)
+        return (1.0, 0.5, 0.25)[round - 1]
+
+    learn("dc-asgd-a-s", schedule=schedule, rounds=3, epochs=2)
+    # It is tried once, before training. Then each round of 2 epochs is 4 commits of 4 workers.
+    assert Counter(asked) == {1: 1 + 16, 2: 16, 3: 16}
+
+
+def test_a_task_of_a_checkpoint_asks_a_schedule_for_the_same_round(
+    one_weight: Jobs, timeline: Timelines, tmp_path: Path
+) -> None:
+    job = one_weight(2, 3, recipe=RECIPE)
+    line = timeline(DCASGD(job, DCASGDSettings()), times=[2, 1]).start().run(rounds=4)
+    rounds = {t.worker: t.schedule_round for t in line.strategy.outstanding()}
+    assert rounds == {0: 1, 1: 2}
+    resumed = line.resumed(DCASGD(job, DCASGDSettings()), tmp_path).strategy
+    assert {t.worker: t.schedule_round for t in resumed.outstanding()} == rounds
 
 
 def test_changes_of_another_optimizer_are_not_taken_for_gradients(one_weight: Jobs) -> None:

@@ -62,6 +62,10 @@ class Asynchronous(BaseStrategy, ABC):
         """Whether a free worker gets its next task now."""
         return True
 
+    def schedule_round(self, round: int) -> int | None:
+        """The round that a schedule is asked for in a worker's round; None if it is the same."""
+        return None
+
     # The strategy ------------------------------------------------------------------------------
 
     def start(self) -> Reaction:
@@ -132,14 +136,16 @@ class Asynchronous(BaseStrategy, ABC):
 
     def _task(self, worker: int) -> Task:
         whole = self.units.everything()
+        number = self.done[worker] + 1
         task = Task(
             worker=worker,
-            round=self.done[worker] + 1,
+            round=number,
             state=self.state,
             kept=whole,
             recipe=self.job.recipe,
             lasso_lambda=self._first_lambdas.mean(whole) if self.merges else None,
             carries_fractions=self.carries_fractions,
+            schedule_round=self.schedule_round(number),
         )
         self._tasks[worker] = task
         self._pulled[worker] = self.merges

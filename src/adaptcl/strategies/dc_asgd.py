@@ -84,11 +84,16 @@ class DCASGD(Asynchronous):
         decay = job.recipe.learning_rate_decay ** (epochs / job.recipe.epochs)
         recipe = replace(job.recipe, epochs=epochs, learning_rate_decay=decay)
         super().__init__(replace(job, rounds=rounds, recipe=recipe), settings)
+        self._rounds_set = job.rounds
         self._mean_square: State = {
             name: torch.zeros_like(tensor)
             for name, tensor in job.state.items()
             if tensor.is_floating_point() and not is_statistic(name)
         }
+
+    def schedule_round(self, round: int) -> int | None:
+        """The round that has begun, of those that the user has set."""
+        return (round - 1) * self._rounds_set // self.rounds + 1
 
     def merge(self, update: Update, task: Task, staleness: int) -> None:
         """Take a step along the gradient, corrected for how far the model has moved."""

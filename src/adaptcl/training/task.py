@@ -57,6 +57,9 @@ class Task:
     carries_fractions: bool = False
     """Whether fractions of a mini-batch are carried to the worker's next round, so that its rounds
     add up to the right number of epochs even if an epoch has few batches."""
+    schedule_round: int | None = None
+    """The round that a schedule of the learning rate is asked for; None if it is `round`. They
+    differ where a strategy divides the rounds that a user has set."""
     only_tests: bool = False  # whether the worker tests the model and sends it back as it is
 
     def mini_batch_count(self, samples: int) -> int:

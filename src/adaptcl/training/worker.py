@@ -124,7 +124,7 @@ class Worker:
         self, task: Task, memory: WorkerMemory, trainer: Trainer, seed_model: SeedModel
     ) -> tuple[Update, WorkerMemory]:
         recipe = task.recipe.in_round(task.round)
-        factor = rate_factor(self._schedule, task.round)
+        factor = rate_factor(self._schedule, task.schedule_round or task.round)
         total = task.mini_batch_count(len(self.samples))
         generator = seeds.generator(self._seed, "batches", self.number, task.round)
         order = list(batches(len(self.samples), recipe.batch_size, total, generator))

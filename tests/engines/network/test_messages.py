@@ -61,6 +61,7 @@ def a_task(pruning: Pruning | None = None) -> Task:
         lasso_lambda=0.0125,
         is_sparse=False,
         carries_fractions=True,
+        schedule_round=2,
     )
 
 
@@ -86,7 +87,7 @@ def test_a_task_arrives_as_it_was_given(pruning: Pruning | None) -> None:
     got = read_task(Frame.from_bytes(framed(sent).to_bytes()), UNITS, PLAIN)
     assert (got.worker, got.round, got.recipe) == (1, 7, sent.recipe)
     assert got.lasso_lambda == sent.lasso_lambda
-    assert (got.is_sparse, got.carries_fractions) == (False, True)
+    assert (got.is_sparse, got.carries_fractions, got.schedule_round) == (False, True, 2)
     assert torch.equal(got.kept, sent.kept)
     assert all(torch.equal(got.state[name], tensor) for name, tensor in sent.state.items())
     if pruning is None:

@@ -70,6 +70,7 @@ def task_frame(
         "lasso": task.lasso_lambda,
         "is_sparse": task.is_sparse,
         "carries_fractions": task.carries_fractions,
+        "schedule_round": task.schedule_round,
         "only_tests": task.only_tests,
         "used": used,
     }
@@ -136,6 +137,9 @@ def read_task(
             lasso_lambda=_number_if_any(header, "lasso", 0),
             is_sparse=_flag(header, "is_sparse"),
             carries_fractions=_flag(header, "carries_fractions"),
+            schedule_round=None
+            if header["schedule_round"] is None
+            else _whole(header, "schedule_round", 1),
             only_tests=_flag(header, "only_tests"),
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
