@@ -13,9 +13,11 @@ import torch
 from torch import Tensor, nn
 
 from adaptcl.data import Samples
+from adaptcl.errors import AdaptCLWarning
 from adaptcl.training import Pruning, Recipe, Task
 from adaptcl.training.gpu import captured_trainer as module
 from adaptcl.training.gpu.captured_buffers import ModelTensors
+from adaptcl.training.gpu.captured_model import CannotCaptureError
 from adaptcl.training.gpu.captured_trainer import CapturedModels, CapturedTrainer
 from adaptcl.training.objectives.objective import Objective
 from adaptcl.training.trainer import PlainTrainer
@@ -139,6 +141,19 @@ def test_a_task_that_fails_gives_its_captured_model_back(
         with pytest.raises(Exception, match="by the moon"):
             mine.carry_out(unknown, KNOWN)
     assert InPlace.made == 1
+
+
+def test_a_model_that_cannot_be_captured_trains_in_the_plain_loop_with_one_warning(
+    hire: Callable[[], Worker], task: Tasks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise CannotCaptureError("Triton is not installed")
+
+    monkeypatch.setattr(module, "CapturedModel", refuse)
+    mine = hire()
+    with pytest.warns(AdaptCLWarning, match="Triton is not installed"):
+        mine.carry_out(task(round=1), KNOWN)
+    mine.carry_out(task(round=2), KNOWN)  # a second warning would be an error
 
 
 @pytest.mark.slow

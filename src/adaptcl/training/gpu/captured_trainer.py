@@ -9,7 +9,6 @@ lent to any worker with a task of that shape, so a new graph is needed only afte
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Sequence
 
@@ -17,14 +16,13 @@ import torch
 from torch import Tensor, nn
 
 from adaptcl.data import Samples
+from adaptcl.errors import warn_user
 from adaptcl.training.gpu.captured_buffers import give_back, is_short
 from adaptcl.training.gpu.captured_model import CannotCaptureError, CapturedModel
 from adaptcl.training.objectives.objective import CLASSIFICATION, Objective
 from adaptcl.training.recipe import Recipe
 from adaptcl.training.trainer import PlainTrainer
 from adaptcl.units import Kept, State, UnitMap, kept_key, submodel
-
-_log = logging.getLogger(__name__)
 
 
 class CapturedModels:
@@ -149,7 +147,7 @@ class CapturedTrainer:
 
     def _give_up(self, reason: CannotCaptureError) -> None:
         if self._models.possible:
-            _log.warning(
-                "Steps of this model cannot be captured (%s); going on without capture.", reason
+            warn_user(
+                f"Steps of this model cannot be captured ({reason}); it trains without capture."
             )
         self._models.possible = False
