@@ -24,7 +24,6 @@ from adaptcl.engines.network.invitation import (
 )
 from adaptcl.engines.network.shared_units import units_to_json
 from adaptcl.engines.network.worker.local_data import LocalData
-from adaptcl.engines.network.worker.worker_process import Participation
 from adaptcl.errors import DataError, SettingError
 from adaptcl.runs.network_worker import OwnerChoices, prepare, refuse_unusable
 from adaptcl.runs.workload import load_workload
@@ -35,15 +34,6 @@ Command = Callable[..., tuple[int, str, str]]
 OWNER = OwnerChoices("digits", "", "", "cpu", dealt=False)
 DIGITS = Inputs((1, 8, 8), "uint8", None, None, tuple("0123456789"))
 CLASSES = ("apple", "bone", "cyst", "dot")
-NORMED = """
-from torch import nn
-
-def build(shape, classes):
-    size = shape[0] * shape[1] * shape[2]
-    return nn.Sequential(
-        nn.Flatten(), nn.Linear(size, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, classes)
-    )
-"""
 
 
 def images(root: Path, *, of: tuple[str, ...], size: int = 8, count: int = 8) -> str:
@@ -175,24 +165,6 @@ def test_a_worker_holds_back_what_the_server_asks_for_or_tests_on_its_test_part(
         found, _ = prepare(replace(OWNER, test_part=part), local, invited)
         assert len(found.samples) == pytest.approx(trained, abs=1)
         assert (found.held_back and len(found.held_back)) == pytest.approx(tested, abs=1)
-
-
-def test_a_worker_with_one_sample_hears_that_it_is_too_few(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "normed_model.py").write_text(NORMED)
-    monkeypatch.syspath_prepend(tmp_path)
-    owner = replace(OWNER, model="normed_model:build")
-    lone = LocalData.named(images(tmp_path / "lone" / "train", of=("bone",), count=1))
-    model = models.build(owner.model, (1, 8, 8), len(CLASSES), seed=3)
-    asked = replace(
-        invitation(model=owner.model),
-        inputs=Inputs((1, 8, 8), "uint8", None, None, CLASSES),
-        fingerprint=fingerprint(model, without_units(model)),
-        units=units_to_json(trace(model, torch.zeros(2, 1, 8, 8))),
-    )
-    with pytest.raises(DataError, match="cannot train on a single sample, but worker 0 has only"):
-        Participation(asked, *prepare(owner, lone, asked), tmp_path / "memory")
 
 
 def test_a_picture_that_cannot_be_read_any_more_is_named_to_its_owner_only(tmp_path: Path) -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 import torch
 from torch import Tensor, nn
 
 import adaptcl
 from adaptcl.data import Samples
-from adaptcl.errors import AdaptCLError, DataError, SettingError, TraceError
+from adaptcl.errors import AdaptCLError, DataError, TraceError
 from adaptcl.runs.workload import Workload
 from adaptcl.runs.workload_check import check_lookup_tables, check_workload
 
@@ -123,26 +125,22 @@ def rows(count: int) -> Samples:
     return Samples(torch.randn(count, 5), torch.arange(count) % 3)
 
 
-def test_a_worker_with_a_single_sample_is_refused_where_the_model_cannot_train_on_it() -> None:
-    parts = [rows(4), rows(1), rows(1)]
-    with pytest.raises(DataError) as refused:
-        check_workload(Workload(normed(), parts, rows(4), ()), 32)
-    assert str(refused.value) == (
-        "Module '1' (BatchNorm1d) cannot train on a single sample, but worker 1 has only one; "
-        "give every worker 2 or more."
-    )
-    check_workload(Workload(linear(), parts, rows(4), ()), 32)
+@pytest.mark.parametrize(
+    ("counts", "batch_size", "why"),
+    [((4, 1, 1), 32, "worker 1 has only one"), ((4,), 1, "batch_size is 1"), ((), 1, "batch_size")],
+)
+def test_a_model_that_cannot_train_on_a_single_sample_is_refused_where_it_would_have_to(
+    counts: tuple[int, ...], batch_size: int, why: str
+) -> None:
+    parts = [rows(count) for count in counts]
+    named = re.escape(f"'1' (BatchNorm1d) failed in training on a single sample ({why}")
+    with pytest.raises(TraceError, match=named):
+        check_workload(Workload(normed(), parts, rows(4), ()), batch_size)
+    check_workload(Workload(linear(), parts, rows(4), ()), batch_size)
+
+
+def test_two_samples_are_enough_for_batch_norm() -> None:
     check_workload(Workload(normed(), [rows(2), rows(3)], rows(4), ()), 2)
-
-
-def test_a_batch_size_of_one_is_refused_where_the_model_cannot_train_on_it() -> None:
-    with pytest.raises(SettingError) as refused:
-        check_workload(Workload(normed(), [rows(4)], rows(4), ()), 1)
-    assert str(refused.value) == (
-        "Module '1' (BatchNorm1d) cannot train on a single sample, but batch_size is 1; "
-        "it must be 2 or more."
-    )
-    check_workload(Workload(linear(), [rows(4)], rows(4), ()), 1)
 
 
 def test_batch_norm_over_images_of_several_pixels_trains_on_a_single_one() -> None:
@@ -160,7 +158,7 @@ def test_to_look_whether_a_model_trains_on_one_sample_leaves_no_trace() -> None:
     model, samples = normed(), rows(4)
     dice = torch.get_rng_state()
     state = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-    with pytest.raises(SettingError):
+    with pytest.raises(TraceError):
         check_workload(Workload(model, [samples], samples, ()), 1)
     assert torch.equal(torch.get_rng_state(), dice)
     assert all(torch.equal(tensor, state[name]) for name, tensor in model.state_dict().items())

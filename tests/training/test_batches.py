@@ -15,7 +15,6 @@ from adaptcl.training.batches import (
     draw_moves,
     mini_batch_count,
     mini_batch_count_of_round,
-    smallest_batch,
 )
 
 
@@ -78,12 +77,6 @@ def test_no_batch_has_a_single_sample_and_only_the_last_has_another_size(
     assert min(sizes) >= 2
     assert all(size == batch_size for size in sizes[:-1])
     assert sizes[-1] <= batch_size + 1
-
-
-@given(st.integers(1, 60), st.integers(1, 20))
-def test_the_smallest_batch_is_known_before_any_is_drawn(samples: int, batch_size: int) -> None:
-    epoch = drawn(samples, batch_size, mini_batch_count(samples, batch_size, 1))
-    assert smallest_batch(samples, batch_size) == min(map(len, epoch))
 
 
 def test_a_part_of_an_epoch_is_its_beginning() -> None:

@@ -15,7 +15,6 @@ from adaptcl.data import Samples
 from adaptcl.data.samples import extremes
 from adaptcl.errors import AdaptCLError, DataError, SettingError, TraceError, describe_type, listed
 from adaptcl.runs.workload import Workload
-from adaptcl.training.batches import smallest_batch
 from adaptcl.training.objectives.objective import CLASSES, Objective
 from adaptcl.training.optimizers import (
     OptimizerFactory,
@@ -24,7 +23,6 @@ from adaptcl.training.optimizers import (
     rate_factor,
 )
 from adaptcl.training.recipe import Recipe
-from adaptcl.training.worker import refuse_lone_sample
 from adaptcl.units.tensors import Tensors, call_model, each_tensor, shapes_in_words
 from adaptcl.units.user_model import called, failures_named
 
@@ -45,10 +43,6 @@ def check_workload(workload: Workload, batch_size: int) -> None:
     _check_training(workload, batch_size)
     if workload.objective.has_custom_metrics:
         try_metrics(workload.objective, copy.deepcopy(workload.model).eval(), workload.test)
-    for worker, samples in enumerate(workload.worker_samples):
-        if smallest_batch(len(samples), batch_size) == 1:
-            refuse_lone_sample(worker, workload.model, samples, batch_size)
-            return  # the model can take a single sample, whoever has it
 
 
 def check_targets(workload: Workload) -> None:
@@ -94,17 +88,23 @@ def _check_training(workload: Workload, batch_size: int) -> None:
             most = max(workload.worker_samples, key=len)
             some = torch.arange(min(batch_size, len(most)), device=workload.device)
             _step(workload, *most.batch(some))
+        # Batch norm cannot train on a single sample.
+        lone = [worker for worker, part in enumerate(workload.worker_samples) if len(part) == 1]
+        if lone or batch_size == 1:
+            why = "batch_size is 1" if batch_size == 1 else f"worker {lone[0]} has only one"
+            one = workload.test.batch(torch.arange(1, device=workload.device))
+            _step(workload, *one, f" in training on a single sample ({why})")
 
 
-def _step(workload: Workload, inputs: Tensors, targets: Any) -> None:
+def _step(workload: Workload, inputs: Tensors, targets: Any, when: str = " in training") -> None:
     """Both passes of a training step, on a copy."""
     objective = workload.objective
     tried = copy.deepcopy(workload.model).train()
-    with failures_named(tried, inputs, " in training"):
+    with failures_named(tried, inputs, when):
         outputs = objective.outputs(tried, inputs, targets)
-    check_scores(objective, outputs, targets, " in training")
+    check_scores(objective, outputs, targets, when)
     root = tried_loss(objective, outputs, targets).sum()
-    with failures_named(tried, inputs, " in training"):
+    with failures_named(tried, inputs, when):
         root.backward()  # type: ignore[no-untyped-call]
 
 

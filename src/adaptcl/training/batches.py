@@ -44,12 +44,6 @@ def batches(
             count -= 1
 
 
-def smallest_batch(samples: int, batch_size: int) -> int:
-    count = _per_epoch(samples, batch_size)
-    last = samples - (count - 1) * batch_size
-    return last if count == 1 else min(last, batch_size)
-
-
 def _per_epoch(samples: int, batch_size: int) -> int:
     whole, rest = divmod(samples, batch_size)
     return max(1, whole + (1 if rest >= _SMALLEST_BATCH else 0))

@@ -26,10 +26,9 @@ from torch import Tensor, nn
 from adaptcl import seeds
 from adaptcl.codecs.codec import Memory
 from adaptcl.data import Samples
-from adaptcl.errors import DataError, SettingError
 from adaptcl.pruning import WorkerOrder, WorkerView, importance_lost, worker_order
 from adaptcl.pruning.cig_bnscalor import bn_importance
-from adaptcl.training.batches import batches, draw_moves, smallest_batch
+from adaptcl.training.batches import batches, draw_moves
 from adaptcl.training.lasso_lambda import lambda_of_task
 from adaptcl.training.objectives.evaluation import tested_locally
 from adaptcl.training.objectives.objective import CLASSIFICATION, Objective
@@ -38,7 +37,7 @@ from adaptcl.training.randomness import Draws, SeedModel, seeded
 from adaptcl.training.task import Pruning, PruningCost, Task, Update, WorkerTest
 from adaptcl.training.trainer import PlainTrainer, Trainer
 from adaptcl.units import Kept, UnitMap, put_back, recut
-from adaptcl.units.user_model import evaluating, unable_alone
+from adaptcl.units.user_model import evaluating
 
 _LOSS_SAMPLES = 256
 """How many samples a worker measures the loss on, before a pruning and after its round."""
@@ -51,24 +50,6 @@ class WorkerMemory:
     lasso_lambda: float | None = None
     """The group lasso's λ, from the worker's very first batch or from its first task."""
     codec: Memory = field(default_factory=Memory)
-
-
-def refuse_lone_sample(worker: int, model: nn.Module, samples: Samples, batch_size: int) -> None:
-    """Raise an error if a batch has a single sample and the model cannot train on one."""
-    if smallest_batch(len(samples), batch_size) > 1:
-        return
-    first = torch.zeros(1, dtype=torch.int64, device=samples.device)
-    unable = unable_alone(model, samples.batch(first)[0])
-    if unable is None:
-        return
-    if batch_size == 1:
-        raise SettingError(
-            f"{unable} cannot train on a single sample, but batch_size is 1; it must be 2 or more."
-        )
-    raise DataError(
-        f"{unable} cannot train on a single sample, but worker {worker} has only one; give every "
-        "worker 2 or more."
-    )
 
 
 class Worker:
@@ -114,9 +95,6 @@ class Worker:
                 if task.only_tests:
                     return self._only_test(task, trainer), memory
                 return self._carry_out(task, memory, trainer, seed_model)
-        except Exception:
-            refuse_lone_sample(self.number, self.model, self.samples, task.recipe.batch_size)
-            raise
         finally:
             trainer.release()
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from adaptcl.errors import TraceError, describe_type, suggest_instance
-from adaptcl.units.tensors import Tensors, call_model, each_tensor, mapped, shapes_in_words
+from adaptcl.units.tensors import Tensors, call_model, each_tensor, shapes_in_words
 
 
 def refuse_no_module(model: object) -> None:
@@ -84,30 +84,6 @@ def _missing_axis(model: nn.Module, sample: Tensors) -> str:
         "then the channels: is that of the channels missing (inputs.unsqueeze(1) adds it), or that "
         "of the samples (inputs[:2], not inputs[0])?"
     )
-
-
-def unable_alone(model: nn.Module, sample: Tensors) -> str | None:
-    """The module that cannot train on a single sample, of a model that can train on two.
-
-    Copies of the model are tried with the first sample of the batch.
-    """
-    alone = mapped(lambda each: each[:1], sample)
-    twice = mapped(lambda each: torch.cat([each[:1]] * 2), sample)
-    with without_effects(sample):
-        failed = _failing_in_training(model, alone)
-        if failed is None or _failing_in_training(model, twice) is not None:
-            return None
-    return called(failed, model.get_submodule(failed))
-
-
-def _failing_in_training(model: nn.Module, sample: Tensors) -> str | None:
-    tried = copy.deepcopy(model).train()
-    with running_modules(tried) as running:
-        try:
-            call_model(tried, sample)
-        except Exception:  # whatever a user's forward pass raises
-            return running[-1] if running else ""
-    return None
 
 
 def running_in_training(model: nn.Module, sample: Tensors) -> set[str]:

@@ -11,13 +11,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from adaptcl.data import Samples
-from adaptcl.errors import DataError, SettingError
 from adaptcl.seeds import generator
-from adaptcl.training import Pruning, Recipe, Task
+from adaptcl.training import Pruning, Task
 from adaptcl.training.batches import batches
 from adaptcl.training.objectives.evaluation import accuracy
 from adaptcl.training.worker import Worker, WorkerMemory
-from adaptcl.units import State, UnitMap, submodel, trace
+from adaptcl.units import State, UnitMap, submodel
 
 Tasks = Callable[..., Task]
 Same = Callable[[State, State], bool]
@@ -111,34 +110,3 @@ def test_worker_round_seed_and_augmentation_change_the_update(
 
     others = [state(number=1), state(seed=8), state(round=2), state(augmentation=True)]
     assert not any(same(state(), other) for other in others)
-
-
-@pytest.mark.parametrize(
-    ("samples", "batch_size", "error", "sentence"),
-    [
-        (1, 16, DataError, "but worker 3 has only one; give every worker 2 or more."),
-        (5, 1, SettingError, "but batch_size is 1; it must be 2 or more."),
-    ],
-)
-def test_a_step_on_a_single_sample_that_the_model_cannot_take_is_told_in_one_sentence(
-    digits: Samples, samples: int, batch_size: int, error: type[Exception], sentence: str
-) -> None:
-    """As of a machine whose data nobody saw before it was asked to train."""
-    model = nn.Sequential(nn.Flatten(), nn.Linear(64, 4), nn.BatchNorm1d(4), nn.Linear(4, 10))
-    units = trace(model, torch.zeros(2, 1, 8, 8))
-    alone = Worker(3, digits.take(torch.arange(samples)), model, units, seed=7)
-    recipe = Recipe(epochs=1, batch_size=batch_size)
-    with pytest.raises(error) as refused:
-        alone.carry_out(Task(3, 1, model.state_dict(), units.everything(), recipe), KNOWN)
-    assert str(refused.value) == (
-        f"Module '2' (BatchNorm1d) cannot train on a single sample, {sentence}"
-    )
-
-
-def test_other_failures_of_a_worker_with_a_single_sample_are_shown_as_they_are(
-    net: nn.Module, units: UnitMap, digits: Samples, task: Tasks
-) -> None:
-    alone = Worker(0, digits.take(torch.arange(1)), net, units, seed=7)
-    alone.carry_out(task(), KNOWN)
-    with pytest.raises(SettingError, match="by the moon"):
-        alone.carry_out(task(pruning=Pruning(0.4, "by the moon")), KNOWN)
