@@ -12,20 +12,8 @@ from torch.nn import functional as F
 from adaptcl import storage
 from adaptcl.data import Samples
 from adaptcl.training.group_lasso import GroupLasso
-from adaptcl.training.lasso_lambda import FirstLambdas, lambda_of_batch, lambda_of_share
-from adaptcl.units import UnitMap, submodel
-
-
-def test_lambda_makes_the_lasso_the_given_share_of_the_whole_loss() -> None:
-    loss, penalty = 2.3, 410.0
-    for strength in (0.1, 0.3, 0.9, 0.99):
-        lasso = lambda_of_share(strength, loss, penalty) * penalty
-        assert lasso / (loss + lasso) == pytest.approx(strength)
-
-
-def test_no_strength_and_nothing_to_penalise_mean_no_lasso() -> None:
-    assert lambda_of_share(0.0, 2.3, 410.0) == 0
-    assert lambda_of_share(0.9, 2.3, 0.0) == 0
+from adaptcl.training.lasso_lambda import FirstLambdas, lambda_of_batch
+from adaptcl.units import UnitMap, submodel, trace
 
 
 @pytest.mark.parametrize("strength", [0.1, 0.9])
@@ -42,9 +30,16 @@ def test_lambda_of_a_batch_makes_the_lasso_that_share_of_the_loss(
     assert lasso / (loss + lasso) == pytest.approx(strength, rel=1e-5)
 
 
-def test_without_strength_lambda_is_0(net: nn.Module, units: UnitMap, digits: Samples) -> None:
-    kept = units.everything()
-    assert lambda_of_batch(net, units, kept, digits, torch.arange(16), 0.0) == 0
+def test_without_strength_or_anything_to_penalise_lambda_is_0(
+    net: nn.Module, units: UnitMap, digits: Samples
+) -> None:
+    def found(model: nn.Module, units: UnitMap, strength: float) -> float:
+        every = units.everything()
+        return lambda_of_batch(model, units, every, digits, torch.arange(16), strength)
+
+    flat = nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
+    assert found(net, units, 0.0) == 0
+    assert found(flat, trace(flat, torch.zeros(2, 1, 8, 8)), 0.9) == 0
 
 
 WHOLE, HALF = torch.ones(8, dtype=torch.bool), torch.arange(8) < 4

@@ -1,8 +1,9 @@
 """The choice of λ, the weight of the group lasso in the loss.
 
 A user sets a strength s: the share of the penalty in the whole loss of a first batch, as in
-PruneTrain. From this a worker finds its λ on the first batch of its first task, and keeps it. A
-worker that begins later takes the mean of the others, which the server sends with its task.
+PruneTrain. From this a worker finds its λ on the first batch of its first task (`lambda_of_batch`),
+and keeps it. A worker that begins later takes the mean of the others, which the server sends with
+its task (`FirstLambdas`).
 """
 
 from __future__ import annotations
@@ -16,15 +17,7 @@ from adaptcl.data import Samples
 from adaptcl.storage import Tree
 from adaptcl.training.group_lasso import GroupLasso
 from adaptcl.training.objectives.objective import CLASSIFICATION, Objective
-from adaptcl.training.task import Task
 from adaptcl.units import Kept, UnitMap
-
-
-def lambda_of_share(strength: float, loss: float, penalty: float) -> float:
-    """λ that makes the lasso the share `strength` of the whole loss: s·loss / ((1 − s)·penalty)."""
-    if strength == 0 or penalty == 0:
-        return 0.0
-    return strength * loss / ((1 - strength) * penalty)
 
 
 def lambda_of_batch(
@@ -36,9 +29,10 @@ def lambda_of_batch(
     strength: float,
     objective: Objective = CLASSIFICATION,
 ) -> float:
-    """λ from the loss of a sub-model on a batch of sample indexes.
+    """λ that makes the lasso the share s of the whole loss on a batch: s·loss / ((1 − s)·penalty).
 
-    Batch-norm statistics are restored, so the model does not change.
+    `indexes` are those of the batch's samples. Batch-norm statistics are restored, so the model
+    does not change.
     """
     if strength == 0:
         return 0.0
@@ -50,25 +44,8 @@ def lambda_of_batch(
         loss = float(objective.mean_loss(outputs, targets))
         for name, buffer in model.named_buffers():
             buffer.copy_(before[name])
-    return lambda_of_share(strength, loss, GroupLasso(model, units, kept).penalty())
-
-
-def lambda_of_task(
-    task: Task,
-    known: float | None,
-    model: nn.Module,
-    units: UnitMap,
-    samples: Samples,
-    first_batch: Tensor,
-    objective: Objective,
-) -> float:
-    """The λ of a task's worker; `known` is what it has found or been given before."""
-    if known is not None:
-        return known
-    if task.lasso_lambda is not None:
-        return task.lasso_lambda
-    strength = task.recipe.strength
-    return lambda_of_batch(model, units, task.kept, samples, first_batch, strength, objective)
+    penalty = GroupLasso(model, units, kept).penalty()
+    return strength * loss / ((1 - strength) * penalty) if penalty else 0.0
 
 
 class FirstLambdas:

@@ -1,6 +1,6 @@
 """One round on a worker: the worker's side of Algorithm 1.
 
-The paper prints it like this. `Worker._carry_out` follows these lines.
+The paper prints it like this, and `Worker._follow_algorithm_1` does it.
 
     1  receive θ and P from the server                  a `Task`
     2  θ ← SparseTrain(β·E, θ, D)                       `sparse_train`, `Trainer.run`
@@ -29,7 +29,7 @@ from adaptcl.data import Samples
 from adaptcl.pruning import WorkerOrder, WorkerView, importance_lost, worker_order
 from adaptcl.pruning.cig_bnscalor import bn_importance
 from adaptcl.training.batches import batches, draw_moves
-from adaptcl.training.lasso_lambda import lambda_of_task
+from adaptcl.training.lasso_lambda import lambda_of_batch
 from adaptcl.training.objectives.evaluation import tested_locally
 from adaptcl.training.objectives.objective import CLASSIFICATION, Objective
 from adaptcl.training.optimizers import Schedule, rate_factor
@@ -94,11 +94,11 @@ class Worker:
             with seeded(self._draws_randomness, seed) as seed_model:
                 if task.only_tests:
                     return self._only_test(task, trainer), memory
-                return self._carry_out(task, memory, trainer, seed_model)
+                return self._follow_algorithm_1(task, memory, trainer, seed_model)
         finally:
             trainer.release()
 
-    def _carry_out(
+    def _follow_algorithm_1(
         self, task: Task, memory: WorkerMemory, trainer: Trainer, seed_model: SeedModel
     ) -> tuple[Update, WorkerMemory]:
         recipe = task.recipe.in_round(task.round)
@@ -114,13 +114,16 @@ class Worker:
         model, kept = seed_model(trainer.load(task.kept, dict(task.state))), task.kept
         test = self._test(model) if (task.round - 1) % self._test_every == 0 else None
         start = dict(task.state) if recipe.proximal else None
-        # A round without mini-batches has none to find λ on.
-        spare = batches(len(self.samples), recipe.batch_size, 1, generator)
-        first = order[0] if order else next(spare)
-        known = memory.lasso_lambda
-        lasso_lambda = lambda_of_task(
-            task, known, model, self.units, self.samples, first, self._objective
-        )
+        lasso_lambda = memory.lasso_lambda
+        if lasso_lambda is None:
+            lasso_lambda = task.lasso_lambda
+        if lasso_lambda is None:
+            # A round without mini-batches has none to find λ on.
+            spare = batches(len(self.samples), recipe.batch_size, 1, generator)
+            first = order[0] if order else next(spare)
+            lasso_lambda = lambda_of_batch(
+                model, self.units, kept, self.samples, first, recipe.strength, self._objective
+            )
 
         def sparse_train(begin: int, end: int) -> Tensor:
             """Train on these mini-batches of the round; the loss of each."""
