@@ -19,6 +19,7 @@ from typing import Protocol
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from adaptcl.errors import UpdateError
 from adaptcl.units import Kept, State, UnitMap
@@ -172,6 +173,21 @@ def add_changes(
             state[name] = (before + change(reader, name, shape)).to(before.dtype)
     reader.close()
     return state
+
+
+def pack_bits(mask: Tensor) -> Tensor:
+    """Eight entries of a mask in a byte, the first in the lowest bit."""
+    padded = F.pad(mask.to(torch.uint8), (0, -len(mask) % 8))
+    return (padded.view(-1, 8) << _places(mask)).sum(1, dtype=torch.uint8)
+
+
+def unpack_bits(packed: Tensor) -> Tensor:
+    """The mask, with zeros behind it where it did not fill the last byte."""
+    return ((packed[:, None] >> _places(packed)) & 1).flatten().bool()
+
+
+def _places(like: Tensor) -> Tensor:
+    return torch.arange(8, dtype=torch.uint8, device=like.device)
 
 
 def _fits(shape: torch.Size, wanted: tuple[int | None, ...]) -> bool:

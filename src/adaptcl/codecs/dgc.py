@@ -21,7 +21,17 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from adaptcl.codecs.codec import WHOLE, Memory, Parcel, Payload, Reader, add_changes, entry
+from adaptcl.codecs.codec import (
+    WHOLE,
+    Memory,
+    Parcel,
+    Payload,
+    Reader,
+    add_changes,
+    entry,
+    pack_bits,
+    unpack_bits,
+)
 from adaptcl.errors import UpdateError
 from adaptcl.settings import setting
 from adaptcl.units import State, cut, put_back
@@ -172,7 +182,8 @@ def pack_sparse(name: str, values: Tensor, indexes: Tensor, size: int) -> State:
     if _position_bytes(len(indexes), size) == len(indexes) * _INDEX_BYTES:
         packed[entry(INDEXES, name)] = indexes.to(torch.int32)
     else:
-        packed[entry(MASK, name)] = _bits(indexes, size)
+        mask = torch.zeros(size, dtype=torch.bool, device=indexes.device)
+        packed[entry(MASK, name)] = pack_bits(mask.index_fill_(0, indexes, True))
     return packed
 
 
@@ -184,7 +195,7 @@ def unpack_sparse(reader: Reader, name: str, shape: tuple[int, ...]) -> Tensor:
         indexes = reader.take(entry(INDEXES, name), torch.int32, (len(values),)).long()
     elif reader.holds(entry(MASK, name)):
         mask = reader.take(entry(MASK, name), torch.uint8, (math.ceil(size / 8),))
-        indexes = _indexes_of_bits(mask)
+        indexes = unpack_bits(mask).nonzero().flatten()
     else:
         indexes = torch.arange(size, device=values.device)
     if len(indexes) != len(values):
@@ -202,18 +213,3 @@ def unpack_sparse(reader: Reader, name: str, shape: tuple[int, ...]) -> Tensor:
 
 def _position_bytes(chosen: int, size: int) -> int:
     return min(chosen * _INDEX_BYTES, math.ceil(size / 8))
-
-
-def _bits(indexes: Tensor, size: int) -> Tensor:
-    """A mask with eight positions a byte, the first in the lowest bit."""
-    mask = torch.zeros(math.ceil(size / 8) * 8, dtype=torch.uint8, device=indexes.device)
-    mask[indexes] = 1
-    return (mask.view(-1, 8) << _shifts(mask)).sum(1, dtype=torch.uint8)
-
-
-def _indexes_of_bits(mask: Tensor) -> Tensor:
-    return ((mask[:, None] >> _shifts(mask)) & 1).flatten().nonzero().flatten()
-
-
-def _shifts(like: Tensor) -> Tensor:
-    return torch.arange(8, dtype=torch.uint8, device=like.device)

@@ -31,6 +31,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
+from adaptcl.codecs.codec import pack_bits, unpack_bits
 from adaptcl.errors import UpdateError
 from adaptcl.units import Kept, State
 
@@ -135,17 +136,14 @@ def from_record(record: RecordDict) -> bytes:
 
 def pack_kept(kept: Kept) -> Tensor:
     """Kept units as bits, eight in a byte."""
-    padded = torch.zeros(-(-len(kept) // 8) * 8, dtype=torch.uint8)
-    padded[: len(kept)] = kept.cpu()
-    return (padded.view(-1, 8) << torch.arange(8, dtype=torch.uint8)).sum(1, dtype=torch.uint8)
+    return pack_bits(kept.cpu())
 
 
 def unpack_kept(bits: Tensor, count: int) -> Kept:
     """Kept units from their bits; `count` is how many units the model has."""
     if bits.dtype != torch.uint8 or tuple(bits.shape) != (-(-count // 8),):
         raise UpdateError(f"A message has kept units that are not those of {count} units.")
-    each = (bits.unsqueeze(1) >> torch.arange(8, dtype=torch.uint8)) & 1
-    return each.reshape(-1)[:count].bool()
+    return unpack_bits(bits)[:count]
 
 
 def parts_of(tree: ObjectTree) -> list[str]:
