@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 import torch
 
 from adaptcl.training import Recipe
-from adaptcl.training.devices import trainer, trainers
+from adaptcl.training.devices import trainers
 from adaptcl.units import Kept, flops, retention, submodel
 from benchmarks.benchmark import Bar, BenchmarkReport, Measurement, Request
 from benchmarks.machine import multiplication_speed, step_flops
@@ -87,7 +87,7 @@ def steps(
     vgg: Subject, kept: Kept, count: int, precision: str, lasso: float
 ) -> Callable[[], object]:
     """The package's trainer on a sub-model, ready to train for `count` steps."""
-    package = trainer(vgg.model, vgg.units, vgg.samples, precision)
+    package = trainers(vgg.model, vgg.units, [vgg.samples], precision)[0]
     package.load(kept, _state(vgg, kept))
     recipe = Recipe(batch_size=BATCH, strength=0.9 if lasso else 0.0)
     indexes = vgg.batches(count, BATCH)

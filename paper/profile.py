@@ -21,7 +21,7 @@ from adaptcl.data import Samples
 from adaptcl.pruning import ServerView, prune, server_order
 from adaptcl.strategies.adaptcl import AdaptCLSettings
 from adaptcl.training import Recipe
-from adaptcl.training.devices import trainer
+from adaptcl.training.devices import trainers
 from adaptcl.units import Kept, UnitMap, flops, retention, trace
 from adaptcl.units.cut import cut
 from benchmarks.subjects import made_up
@@ -122,7 +122,7 @@ def _seconds_a_step(
     seconds: float,
 ) -> float:
     batches = list(torch.split(torch.arange(len(samples)), batch_size))
-    trains = trainer(model, units, samples, precision)
+    trains = trainers(model, units, [samples], precision)[0]
     trains.load(kept, cut(model.state_dict(), units, kept))
     recipe = Recipe(batch_size=batch_size, strength=0.5)
     on_gpu = samples.labels.device.type == "cuda"

@@ -21,7 +21,7 @@ from adaptcl.config.config import FROM_PYTHON
 from adaptcl.data import as_samples
 from adaptcl.errors import AdaptCLError, RunFolderError, SettingError
 from adaptcl.events import Event, RoundFinished, RunFinished, RunStarted
-from adaptcl.training.objectives.evaluation import accuracy as accuracy_of
+from adaptcl.training.objectives.evaluation import score
 from adaptcl.units import flops, trace
 from tests.runs.small_runs import CutOffError, clouds, cut_off_after
 
@@ -54,6 +54,10 @@ class Locked(nn.Linear):
 def run(**settings: Any) -> Result:
     given = {"model": perceptron(), "train": TRAIN, "test": TEST, **FAST, **settings}
     return adaptcl.run(**given)
+
+
+def accuracy_of(model: nn.Module) -> float:
+    return score(model, as_samples(TEST)).metrics["accuracy"]
 
 
 def same(first: Result, second: Result) -> None:
@@ -174,7 +178,7 @@ def test_the_result_holds_together() -> None:
     assert heard[-1] == RunFinished(summary)
     assert tuple(e.record for e in heard if isinstance(e, RoundFinished)) == rounds
     assert [r.round for r in rounds] == [1, 2, 3, 4, 5, 6]
-    assert accuracy_of(result.model, as_samples(TEST)) == summary.accuracy == rounds[-1].accuracy
+    assert accuracy_of(result.model) == summary.accuracy == rounds[-1].accuracy
     assert summary.best_accuracy == max(r.accuracy or 0 for r in rounds)
     assert summary.retention == tuple(w.retention for w in rounds[-1].workers)
     assert summary.params_saved == pytest.approx(1 - sum(summary.retention) / 3)
@@ -206,8 +210,8 @@ def test_averaging_changes_what_is_tested_and_delivered_and_not_what_is_learned(
     tested = [[each.accuracy for each in run.rounds] for run in (last, mean)]
     assert tested[0][:2] == tested[1][:2]
     assert tested[0] != tested[1]
-    assert mean.summary.accuracy == accuracy_of(mean.model, as_samples(TEST))
-    assert last.summary.accuracy == accuracy_of(last.model, as_samples(TEST))
+    assert mean.summary.accuracy == accuracy_of(mean.model)
+    assert last.summary.accuracy == accuracy_of(last.model)
 
 
 def test_fresh_statistics_change_what_is_tested_and_delivered_and_not_what_is_learned() -> None:
@@ -219,8 +223,8 @@ def test_fresh_statistics_change_what_is_tested_and_delivered_and_not_what_is_le
     states = [each.model.state_dict() for each in (merged, fresh)]
     changed = {name for name in states[0] if not torch.equal(*(each[name] for each in states))}
     assert changed == {"1.running_mean", "1.running_var"}
-    assert fresh.summary.accuracy == accuracy_of(fresh.model, as_samples(TEST))
-    assert merged.summary.accuracy == accuracy_of(merged.model, as_samples(TEST))
+    assert fresh.summary.accuracy == accuracy_of(fresh.model)
+    assert merged.summary.accuracy == accuracy_of(merged.model)
     with pytest.raises(SettingError, match="needs 2 samples or more"):
         run(model=net, **hard, fresh_statistics=1)
 

@@ -15,7 +15,7 @@ from adaptcl.errors import AdaptCLWarning
 from adaptcl.models import build
 from adaptcl.pruning import fit
 from adaptcl.training.batches import batches
-from adaptcl.training.devices import trainer, trainers
+from adaptcl.training.devices import trainers
 from adaptcl.training.gpu.captured_model import CapturedModel
 from adaptcl.training.gpu.captured_trainer import CapturedTrainer
 from adaptcl.training.recipe import Recipe
@@ -61,7 +61,7 @@ def test_in_full_precision_captured_steps_end_where_the_plain_loop_does(
     everything = units.everything()
     kept = fit(units, everything, importance, share * parameters(units, everything))
     state = cut(net.state_dict(), units, kept)
-    mine, plain = trainer(net, units, images, "float32"), PlainTrainer(net, units, images)
+    mine, plain = trainers(net, units, [images], "float32")[0], PlainTrainer(net, units, images)
     assert isinstance(mine, CapturedTrainer)
     # Three steps, the last on a smaller batch. After more of them even trainings that differ in
     # their last bits only come apart.
@@ -79,7 +79,7 @@ def test_another_learning_rate_is_followed_without_another_capture(
     images: Samples, net: nn.Module, units: UnitMap, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kept, state = units.everything(), dict(net.state_dict())
-    mine, plain = trainer(net, units, images, "float32"), PlainTrainer(net, units, images)
+    mine, plain = trainers(net, units, [images], "float32")[0], PlainTrainer(net, units, images)
     recipe = replace(RECIPE, learning_rate_decay=0.5)
     steps = order(80, 3)
     mine.load(kept, state)
@@ -97,7 +97,7 @@ def test_what_is_not_plain_sgd_is_trained_by_the_plain_loop(
     images: Samples, net: nn.Module, units: UnitMap, recipe: Recipe
 ) -> None:
     kept, state = units.everything(), dict(net.state_dict())
-    mine, plain = trainer(net, units, images, "float32"), PlainTrainer(net, units, images)
+    mine, plain = trainers(net, units, [images], "float32")[0], PlainTrainer(net, units, images)
     towards = state if recipe is RECIPE else None
     recipe = replace(recipe, proximal=0.1 if towards else 0.0)
     ends = []
@@ -114,7 +114,7 @@ def test_in_half_precision_a_model_learns_as_well(
 ) -> None:
     kept, state = units.everything(), dict(net.state_dict())
     steps = order(len(images), 60)
-    half, plain = trainer(net, units, images, "bf16"), PlainTrainer(net, units, images)
+    half, plain = trainers(net, units, [images], "bf16")[0], PlainTrainer(net, units, images)
     half.load(kept, state)
     losses = half.run(steps, None, RECIPE, 1e-4)
     plain.load(kept, state)
@@ -125,7 +125,7 @@ def test_in_half_precision_a_model_learns_as_well(
 
 def test_the_same_steps_give_the_same_bits(images: Samples, net: nn.Module, units: UnitMap) -> None:
     kept, state = units.everything(), dict(net.state_dict())
-    mine = trainer(net, units, images, "bf16")
+    mine = trainers(net, units, [images], "bf16")[0]
     ends = []
     for _ in range(2):
         model = mine.load(kept, state)
@@ -138,7 +138,7 @@ def test_the_state_is_that_of_the_model_apart_from_it_and_in_the_usual_layout(
     images: Samples, net: nn.Module, units: UnitMap
 ) -> None:
     kept, state = units.everything(), dict(net.state_dict())
-    mine = trainer(net, units, images, "float32")
+    mine = trainers(net, units, [images], "float32")[0]
     for count in (3, 5):  # the second time with what was captured the first time
         model = mine.load(kept, state)
         assert all(torch.equal(t, state[name]) for name, t in mine.state().items())
@@ -175,7 +175,7 @@ def test_tasks_of_one_worker_at_the_same_time_have_a_captured_model_each(
 ) -> None:
     """As when a worker leaves, which stops no training, and comes back."""
     kept, state = units.everything(), dict(net.state_dict())
-    mine = trainer(net, units, images, "float32")
+    mine = trainers(net, units, [images], "float32")[0]
     alone = mine.for_a_task()
     alone.load(kept, state)
     alone.release()
@@ -198,7 +198,7 @@ def test_augmented_images_are_those_of_the_plain_loop(
     recipe = replace(RECIPE, augmentation=True)
     steps = order(len(images), 6)
     moves = [draw_moves(len(each), torch.Generator().manual_seed(3)) for each in steps]
-    mine, plain = trainer(net, units, images, "float32"), PlainTrainer(net, units, images)
+    mine, plain = trainers(net, units, [images], "float32")[0], PlainTrainer(net, units, images)
     mine.load(kept, state)
     losses = mine.run(steps, moves, recipe, 1e-4)
     plain.load(kept, state)
@@ -227,7 +227,7 @@ def test_what_cannot_be_captured_runs_in_the_plain_loop_with_one_warning(
     model = Undecided().cuda()
     units = trace(model, torch.zeros(2, 1, 28, 28, device="cuda"))
     kept, state = units.everything(), dict(model.state_dict())
-    mine, plain = trainer(model, units, images, "float32"), PlainTrainer(model, units, images)
+    mine, plain = trainers(model, units, [images], "float32")[0], PlainTrainer(model, units, images)
     mine.load(kept, state)
     with pytest.warns(AdaptCLWarning, match="without capture"):
         mine.run(order(400, 5), None, RECIPE, 1e-4)

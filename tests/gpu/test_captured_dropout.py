@@ -14,7 +14,7 @@ from torch.utils.checkpoint import checkpoint
 import adaptcl
 from adaptcl.data import Samples, load
 from adaptcl.training.batches import batches
-from adaptcl.training.devices import trainer
+from adaptcl.training.devices import trainers
 from adaptcl.training.gpu.captured_trainer import CapturedTrainer
 from adaptcl.training.randomness import Draws, draws_randomness, seeded
 from adaptcl.training.recipe import Recipe
@@ -96,7 +96,7 @@ def test_what_a_model_draws_is_found_by_trying(
 
 def test_captured_steps_draw_what_the_plain_loop_draws(images: Samples, net: nn.Module) -> None:
     units = trace(net, torch.zeros(2, 1, 28, 28, device="cuda"))
-    captured = trainer(net, units, images, "float32")
+    captured = trainers(net, units, [images], "float32")[0]
     assert isinstance(captured, CapturedTrainer)
     for seed in (3, 4):
         found, _ = train(captured, net, images, seed)
@@ -107,7 +107,8 @@ def test_captured_steps_draw_what_the_plain_loop_draws(images: Samples, net: nn.
 def test_a_captured_model_that_is_lent_again_draws_by_the_next_seed(
     images: Samples, net: nn.Module
 ) -> None:
-    chosen = trainer(net, trace(net, torch.zeros(2, 1, 28, 28, device="cuda")), images, "bf16")
+    units = trace(net, torch.zeros(2, 1, 28, 28, device="cuda"))
+    chosen = trainers(net, units, [images], "bf16")[0]
     before = torch.cuda.get_rng_state()
     first, other, again = (train(chosen, net, images, seed) for seed in (3, 4, 3))
     assert torch.equal(before, torch.cuda.get_rng_state())

@@ -15,7 +15,7 @@ import adaptcl
 from adaptcl.data import Samples
 from adaptcl.errors import AdaptCLWarning
 from adaptcl.training.batches import batches
-from adaptcl.training.devices import trainer, trainers
+from adaptcl.training.devices import trainers
 from adaptcl.training.gpu.captured_trainer import CapturedTrainer
 from adaptcl.training.objectives.objective import OBJECTIVES, Objective, custom_objective
 from adaptcl.training.recipe import Recipe
@@ -139,7 +139,7 @@ def test_captured_steps_of_any_objective_end_where_the_plain_loop_does(
     model, samples = model.to(DEVICE), samples.to(DEVICE)
     units = trace(model, samples.batch(torch.arange(2, device=DEVICE))[0])
     kept, state = units.everything(), {k: v.clone() for k, v in model.state_dict().items()}
-    mine = trainer(model, units, samples, "float32", objective)
+    mine = trainers(model, units, [samples], "float32", objective)[0]
     assert isinstance(mine, CapturedTrainer)
     plain = PlainTrainer(model, units, samples, objective=objective)
     for _ in range(2):  # the second time with what was captured the first time
@@ -187,7 +187,7 @@ def test_a_loss_that_cannot_be_replayed_trains_in_the_plain_loop_and_a_warning_s
     kept, state = units.everything(), dict(model.state_dict())
     losses = []
     for _ in range(2):
-        mine = trainer(model, units, samples, "float32", custom_objective(loss=make()))
+        mine = trainers(model, units, [samples], "float32", custom_objective(loss=make()))[0]
         mine.load(kept, state)
         with pytest.warns(AdaptCLWarning, match=reason):
             losses.append(mine.run(order(9), None, RECIPE, 1e-4))

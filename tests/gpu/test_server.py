@@ -15,7 +15,7 @@ from adaptcl.runs.variants import Averaging
 from adaptcl.strategies.aggregation import Aggregation, AggregationSettings
 from adaptcl.strategies.strategy import Closed
 from adaptcl.training.divergence import first_not_finite
-from adaptcl.training.objectives.evaluation import Judge, accuracy
+from adaptcl.training.objectives.evaluation import Judge, score
 from adaptcl.units import State, cut, parameters, trace
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
@@ -81,4 +81,4 @@ def test_a_model_that_flattens_by_view_is_tested_all_the_same() -> None:
     model = Flattening().cuda()
     samples = Samples(torch.rand(50, 3, 8, 8), torch.randint(5, (50,))).to(torch.device("cuda"))
     found = Judge(model, samples).test(dict(model.state_dict())).metrics["accuracy"]
-    assert abs(found - accuracy(model, samples)) <= 1 / 50
+    assert abs(found - score(model, samples).metrics["accuracy"]) <= 1 / 50

@@ -16,7 +16,7 @@ from adaptcl.data import as_samples
 from adaptcl.errors import RunFolderError, SettingError
 from adaptcl.events import Event, RoundFinished, RunFinished, RunStarted, TaskSent
 from adaptcl.runs.files.folder import RunFolder
-from adaptcl.training.objectives.evaluation import accuracy
+from adaptcl.training.objectives.evaluation import score
 from tests.runs.small_runs import CutOffError, assert_same, clouds, cut_off_after, small_run
 
 JOB: dict[str, Any] = {"strategy": "fedavg", "rounds": 5}
@@ -177,7 +177,7 @@ def test_a_listener_gets_the_model_of_the_round_that_is_tested(tmp_path: Path) -
 
     def judge(event: Event) -> None:
         if isinstance(event, RoundFinished) and event.model is not None:
-            found.append(accuracy(event.model(), samples))
+            found.append(score(event.model(), samples).metrics["accuracy"])
 
     result = run(tmp_path / "run", test=test, listeners=[judge])
     assert found == [record.accuracy for record in result.rounds]

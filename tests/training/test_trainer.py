@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from adaptcl.data import Samples
 from adaptcl.training import Recipe, Task
 from adaptcl.training.batches import crop_and_flip
-from adaptcl.training.devices import trainer
+from adaptcl.training.devices import trainers
 from adaptcl.training.group_lasso import GroupLasso
 from adaptcl.training.trainer import PlainTrainer
 from adaptcl.units import UnitMap, submodel
@@ -113,7 +113,7 @@ def test_parameters_that_do_not_train_stay_as_they_are(
 def test_on_a_cpu_training_is_the_plain_loop(
     net: nn.Module, units: UnitMap, digits: Samples
 ) -> None:
-    assert isinstance(trainer(net, units, digits, "bf16"), PlainTrainer)
+    assert isinstance(trainers(net, units, [digits], "bf16")[0], PlainTrainer)
 
 
 def test_a_fresh_optimizer_begins_every_run(

@@ -7,7 +7,7 @@ from flwr.app import ArrayRecord, Context, MetricRecord
 from flwr.serverapp import Grid, ServerApp
 
 from adaptcl.flower import AdaptCL
-from adaptcl.training.objectives.evaluation import accuracy
+from adaptcl.training.objectives.evaluation import score
 
 from .task import CODEC, SEED, build_model, test_data
 
@@ -21,7 +21,7 @@ def main(grid: Grid, context: Context) -> None:
     def evaluate(server_round: int, arrays: ArrayRecord) -> MetricRecord:
         judged = build_model()
         judged.load_state_dict(arrays.to_torch_state_dict())
-        return MetricRecord({"accuracy": accuracy(judged, test)})
+        return MetricRecord({"accuracy": score(judged, test).metrics["accuracy"]})
 
     strategy = AdaptCL(
         model,

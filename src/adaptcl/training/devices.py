@@ -143,18 +143,6 @@ def trainers(
     ]
 
 
-def trainer(
-    model: nn.Module,
-    units: UnitMap,
-    samples: Samples,
-    precision: str,
-    objective: Objective = CLASSIFICATION,
-    custom_optimizer: OptimizerFactory | None = None,
-) -> Trainer:
-    """The trainer of the only worker in a process."""
-    return trainers(model, units, [samples], precision, objective, custom_optimizer)[0]
-
-
 def _fit_together(samples: Sequence[Samples]) -> bool:
     """Whether all workers' samples can lie in one place; those read when needed cannot."""
     read_when_needed = any(isinstance(each.inputs, Items) for each in samples)

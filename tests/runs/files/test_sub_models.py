@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from adaptcl.data import Samples
 from adaptcl.models import build
 from adaptcl.runs.files.sub_models import Savings, SubModels
-from adaptcl.training.objectives.evaluation import accuracy
+from adaptcl.training.objectives.evaluation import score
 from adaptcl.units import trace
 from adaptcl.units.size import smallest
 
@@ -61,5 +61,5 @@ def test_sub_models_are_tested_each_once_and_the_whole_one_as_the_model() -> Non
     everything = units.everything()
     sub_models = SubModels.of(units, [everything, half, everything, half])
     found = sub_models.tested(model, samples)
-    assert found[0] == found[2] == accuracy(model, samples)
-    assert found[1] == found[3] == accuracy(sub_models.cut(model, 1), samples)
+    assert found[0] == found[2] == score(model, samples).metrics["accuracy"]
+    assert found[1] == found[3] == score(sub_models.cut(model, 1), samples).metrics["accuracy"]

@@ -13,7 +13,7 @@ from adaptcl import models
 from adaptcl.data import Samples
 from adaptcl.training import Recipe
 from adaptcl.training.cpu.layout import cpu_layout, gpu_layout, laid_out
-from adaptcl.training.devices import trainer, trainers
+from adaptcl.training.devices import trainers
 from adaptcl.training.trainer import PlainTrainer
 from adaptcl.units import cut, trace
 
@@ -196,7 +196,7 @@ def test_all_workers_of_a_process_and_one_that_is_alone_train_in_the_same_layout
     units = trace(net, torch.zeros(2, 1, 12, 12))
     labels = torch.arange(6)
     samples = [Samples(torch.randn(6, 1, 12, 12), labels) for _ in range(3)]
-    alone = trainer(net, units, samples[1], "float32")
+    alone = trainers(net, units, [samples[1]], "float32")[0]
     for each in [*trainers(net, units, samples, "float32"), alone]:
         weights = each.load(units.everything(), dict(net.state_dict())).state_dict()
         assert weights["features.4.weight"].is_contiguous(memory_format=LAST)

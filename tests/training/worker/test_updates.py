@@ -14,7 +14,7 @@ from adaptcl.data import Samples
 from adaptcl.seeds import generator
 from adaptcl.training import Pruning, Task
 from adaptcl.training.batches import batches
-from adaptcl.training.objectives.evaluation import accuracy
+from adaptcl.training.objectives.evaluation import score
 from adaptcl.training.worker import Worker, WorkerMemory
 from adaptcl.units import State, UnitMap, submodel
 
@@ -84,7 +84,7 @@ def test_training_lowers_the_loss_and_learns(
         state = update.state
         losses.append(update.loss)
     assert losses[-1] < 0.3 * losses[0]
-    assert accuracy(submodel(net, units, units.everything(), state), digits) > 0.9
+    assert score(submodel(net, units, units.everything(), state), digits).metrics["accuracy"] > 0.9
 
 
 @pytest.mark.parametrize("augmentation", [False, True])

@@ -153,11 +153,6 @@ def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def accuracy(model: nn.Module, samples: Samples) -> float:
-    """The share of samples whose label gets the highest score."""
-    return score(model, samples).metrics["accuracy"]
-
-
 def _on_device(metric: Metric, device: torch.device) -> Metric:
     metric.reset()
     to: Any = getattr(metric, "to", None)  # metrics of torchmetrics are modules
