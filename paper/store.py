@@ -53,6 +53,7 @@ _NO_CODEC_DOWN = {"codec_down": "plain"}
 _REMOVED = {
     "adapt_strength": False,
     "bn_variance": "std",
+    "dgc_momentum": 0.0,
     "staleness_weight": "polynomial",
     "staleness_slope": 10.0,
     "staleness_hinge": 4,

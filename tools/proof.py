@@ -73,7 +73,7 @@ SETTINGS = {
     "--staleness-threshold 0 --lambda-0 1 "
     "--dc-learning-rate 0.02 --commit-epochs 1 --buffer-size 2 --server-learning-rate 0.5",
     "widths": "--strategy heterofl,fedrolex --worker-widths 0.25,0.25,0.5,0.5,1",
-    "dgc": "--codec dgc --dgc-sparsity 0.95 --dgc-momentum 0.5 --dgc-warmup 2 --strategy fedavg-s",
+    "dgc": "--codec dgc --dgc-sparsity 0.95 --dgc-warmup 2 --strategy fedavg-s",
 }
 """Settings beside those of the small job, by the name of their case."""
 COMPARED = "compare run --target-accuracy 30 --csv all.csv --markdown"

@@ -15,7 +15,6 @@ all entries are sent, all are, because positions would cost more than they save.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
@@ -37,7 +36,6 @@ from adaptcl.settings import setting
 from adaptcl.units import State, cut, put_back
 
 VALUES, INDEXES, MASK = "values", "indexes", "mask"  # labels of what travels of a change
-UNSENT, MOMENTUM = "unsent", "momentum"  # labels of what is remembered
 
 _VALUE_BYTES = _INDEX_BYTES = 4
 
@@ -51,26 +49,21 @@ class DGCSettings:
     dgc_sparsity: float = setting(
         0.9, "share of each tensor that is not sent in a round", at_least=0, below=1
     )
-    dgc_momentum: float = setting(
-        0.0, "momentum correction, on top of the momentum of local training", at_least=0, below=1
-    )
     dgc_warmup: int = setting(
         4, "number of rounds in which the sparsity rises to its full value", at_least=0
     )
 
 
 class DGC:
-    """Sparse changes with momentum correction, momentum factor masking and warm-up.
+    """Sparse changes, with warm-up.
 
-    Momentum correction makes the sum that waits to be sent behave as in momentum SGD. It is off
-    by default: DGC defines it for plain gradients, but the change of a round already comes from SGD
-    with momentum, and a second one enlarges every step by up to 1/(1 − momentum). On quadratic
-    problems where a round goes far towards its optimum, a momentum of 0.9 diverges at a sparsity
-    of 0.9, and 0 does not.
+    The authors send gradients, and give what waits to be sent a momentum. Here a round's change
+    already comes from SGD with momentum. A second one would enlarge every step by up to
+    1/(1 − momentum), and training would diverge.
 
-    There is a limit without momentum too. While an entry waits, every round finds nearly the same
-    change again and adds it, so what is sent in the end overshoots. The higher the sparsity, the
-    less a round may change: at 0.99 keep the learning rate or the epochs small.
+    While an entry waits, every round finds nearly the same change again and adds it, so what is
+    sent in the end overshoots. The higher the sparsity, the less a round may change: at 0.99 keep
+    the learning rate or the epochs small.
     """
 
     summary = "the largest changes, the rest saved up for later rounds (DGC, Lin et al. 2018)"
@@ -89,28 +82,17 @@ class DGC:
         return 1 - math.pow(1 - self._settings.dgc_sparsity, progress)
 
     def encode(self, parcel: Parcel, memory: Memory) -> tuple[Payload, Memory]:
-        factor = self._settings.dgc_momentum
-        names = [name for name in parcel.state if parcel.has_change(name)]
-        unsent = _recall(UNSENT, names, parcel, memory)
-        momentum = _recall(MOMENTUM, names, parcel, memory) if factor else {}
-        tensors = {
-            entry(WHOLE, name): tensor
-            for name, tensor in parcel.state.items()
-            if name not in unsent
-        }
-        for name in names:
-            change = parcel.state[name].float() - parcel.reference[name].float()
-            if factor:
-                change = momentum[name] = momentum[name] * factor + change
-            waiting = unsent[name] + change
-            indexes = _largest(waiting.flatten(), self.sparsity(parcel.round))
-            tensors |= pack_sparse(name, waiting.flatten()[indexes], indexes, waiting.numel())
-            unsent[name] = _zeroed(waiting, indexes)
-            if factor:
-                # Momentum factor masking: an entry that was sent starts from rest.
-                momentum[name] = _zeroed(change, indexes)
-        remembered = _remember(UNSENT, unsent, parcel, memory)
-        return Payload(tensors), Memory(remembered | _remember(MOMENTUM, momentum, parcel, memory))
+        unsent = _recall(parcel, memory)
+        tensors: State = {}
+        for name, trained in parcel.state.items():
+            if name not in unsent:
+                tensors[entry(WHOLE, name)] = trained
+                continue
+            waiting = (unsent[name] + (trained.float() - parcel.reference[name].float())).flatten()
+            indexes = _largest(waiting, self.sparsity(parcel.round))
+            tensors |= pack_sparse(name, waiting[indexes], indexes, len(waiting))
+            unsent[name] = waiting.index_fill(0, indexes, 0.0).view(trained.shape)
+        return Payload(tensors), _remember(unsent, parcel, memory)
 
     def size(self, parcel: Parcel) -> int:
         sparsity = self.sparsity(parcel.round)
@@ -139,28 +121,23 @@ def _entries_sent(size: int, sparsity: float) -> int:
     return size if size < _SMALL or not saves_bytes(count, size) else count
 
 
-def _zeroed(tensor: Tensor, indexes: Tensor) -> Tensor:
-    return tensor.flatten().index_fill(0, indexes, 0.0).view(tensor.shape)
-
-
-def _recall(label: str, names: Iterable[str], parcel: Parcel, memory: Memory) -> State:
-    """What is remembered of some tensors, cut to the worker's present sub-model."""
-    whole = {name: _whole(label, name, parcel, memory) for name in names}
+def _recall(parcel: Parcel, memory: Memory) -> State:
+    """What waits to be sent of each trained tensor, cut to the worker's present sub-model."""
+    whole = {name: _whole(name, parcel, memory) for name in parcel.state if parcel.has_change(name)}
     return cut(whole, parcel.units, parcel.kept)
 
 
-def _remember(label: str, sub: State, parcel: Parcel, memory: Memory) -> State:
+def _remember(unsent: State, parcel: Parcel, memory: Memory) -> Memory:
     """The new memory, in which units that are cut at present keep what they had."""
-    whole = {name: _whole(label, name, parcel, memory).clone() for name in sub}
-    put_back(sub, parcel.units, parcel.kept, into=whole)
-    return {entry(label, name): tensor for name, tensor in whole.items()}
+    whole = {name: _whole(name, parcel, memory).clone() for name in unsent}
+    put_back(unsent, parcel.units, parcel.kept, into=whole)
+    return Memory(whole)
 
 
-def _whole(label: str, name: str, parcel: Parcel, memory: Memory) -> Tensor:
+def _whole(name: str, parcel: Parcel, memory: Memory) -> Tensor:
     device = parcel.state[name].device
-    remembered = memory.tensors.get(entry(label, name))
-    if remembered is not None:
-        return remembered.to(device)  # a memory read from a file is on the CPU
+    if name in memory.tensors:
+        return memory.tensors[name].to(device)  # a memory read from a file is on the CPU
     return torch.zeros(parcel.units.shapes[name], dtype=torch.float32, device=device)
 
 
