@@ -34,7 +34,7 @@ from adaptcl.runs.simulated_session import simulated_session
 from adaptcl.runs.workload import load_workload
 from adaptcl.strategies import STRATEGIES
 from adaptcl.training import Update
-from adaptcl.training.wire.encoding import encode_update
+from adaptcl.training.wire import encode_update
 
 SETTINGS: dict[str, Any] = {
     "epochs": 1.0,

@@ -7,7 +7,7 @@ rounded change could make a running variance negative.
 
 Everything is rounded to the nearest step. Random rounding would be right on average, but its error
 is twice as large in the square, and nothing adds up that would have to cancel: the server keeps
-every model in full precision (`training/wire/encoding.py`).
+every model in full precision (`training/wire.py`).
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from adaptcl.codecs.codec import Codecs
 from adaptcl.engines.bandwidths import Link
 from adaptcl.engines.environment import Environment
 from adaptcl.training import Recipe, Task, Timing
-from adaptcl.training.wire.encoding import model_size, update_size
+from adaptcl.training.wire import encoded_size
 from adaptcl.units import UnitMap
 
 _MOST, _LEAST = 0.9, 0.05  # shares of an update that the link may have without a warning
@@ -20,8 +20,8 @@ def whole_updates(environment: Environment, units: UnitMap, codecs: Codecs) -> l
     Where the size of what a codec sends is not known beforehand, it counts as uncompressed.
     """
     task = Task(0, 1, {}, units.everything(), Recipe())
-    sent = model_size(task, units, codecs.down) or environment.whole_bytes
-    received = update_size(task, task.kept, units, codecs.up) or environment.whole_bytes
+    sent = encoded_size(task, task.kept, units, codecs.down) or environment.whole_bytes
+    received = encoded_size(task, task.kept, units, codecs.up) or environment.whole_bytes
     return environment.whole_updates(sent, received)
 
 

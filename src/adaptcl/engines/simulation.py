@@ -23,15 +23,15 @@ from adaptcl.errors import AdaptCLError, CodecError
 from adaptcl.storage import Tree
 from adaptcl.training import Arrival, Task, Timing, Update
 from adaptcl.training.divergence import refuse_diverged
-from adaptcl.training.wire.encoding import (
+from adaptcl.training.wire import (
+    FrozenTensorHolders,
     decode_update,
     encode_model,
     encode_update,
-    model_size,
+    encoded_size,
+    frozen_size,
     sent_task,
-    update_size,
 )
-from adaptcl.training.wire.frozen import FrozenTensorHolders, frozen_size
 from adaptcl.training.worker import Worker, WorkerMemory
 from adaptcl.units import Kept, UnitMap
 
@@ -55,18 +55,18 @@ class LocalWorkers:
 
     def task_bytes(self, task: Task) -> int:
         """Bytes that go down to the worker, beside those of frozen tensors."""
-        size = model_size(task, self.units, self.codecs.down)
+        size = encoded_size(task, task.kept, self.units, self.codecs.down)
         return encode_model(task, self.units, self.codecs.down).nbytes if size is None else size
 
     def update_bytes(self, task: Task, kept: Kept) -> int | None:
         """Bytes of an answer with these kept units, if they are known beforehand."""
-        return update_size(task, kept, self.units, self.codecs.up)
+        return encoded_size(task, kept, self.units, self.codecs.up)
 
     def train(self, task: Task, memory: WorkerMemory) -> TaskOutcome:
         """Train as a task says; called from several threads at once."""
         units, codecs = self.units, self.codecs
         sent = sent_task(task, units, codecs.down)
-        said = model_size(task, units, codecs.down)
+        said = encoded_size(task, task.kept, units, codecs.down)
         _refuse_other_size(codecs.down, "this model", said, sent.size)
         update, memory = self._workers[task.worker].carry_out(sent.read, memory)
         refuse_diverged(update, units)

@@ -31,7 +31,7 @@ from adaptcl.runs.workload_check import check_model_and_data
 from adaptcl.strategies import Closed, Strategy, strategy_class
 from adaptcl.training import Task, Update
 from adaptcl.training.objectives.metrics import Measure
-from adaptcl.training.wire.encoding import model_size
+from adaptcl.training.wire import encoded_size
 from adaptcl.training.worker import WorkerMemory
 from adaptcl.units import Kept, UnitMap
 
@@ -118,7 +118,7 @@ class Untrained(LocalWorkers):
         self._samples = samples
 
     def task_bytes(self, task: Task) -> int:
-        return _known(model_size(task, self.units, self.codecs.down))
+        return _known(encoded_size(task, task.kept, self.units, self.codecs.down))
 
     def update_bytes(self, task: Task, kept: Kept) -> int:
         return _known(super().update_bytes(task, kept))

@@ -28,7 +28,7 @@ from adaptcl.errors import AdaptCLError, UpdateError
 from adaptcl.pruning import prune
 from adaptcl.training import Pruning, PruningCost, Recipe, Task, Update, WorkerTest
 from adaptcl.training.divergence import first_not_finite
-from adaptcl.training.wire.encoding import encode_update
+from adaptcl.training.wire import encode_update
 from adaptcl.units import Kept, State, UnitMap, cut, recut, trace
 
 PLAIN = Plain(NoSettings())

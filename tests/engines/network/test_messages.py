@@ -29,7 +29,7 @@ from adaptcl.engines.network.messages import (
 )
 from adaptcl.errors import AdaptCLError, UpdateError
 from adaptcl.training import Pruning, PruningCost, Recipe, Task, Update, WorkerTest
-from adaptcl.training.wire.encoding import encode_model
+from adaptcl.training.wire import encode_model
 from adaptcl.units import State, UnitMap, size_bytes, trace
 
 PLAIN = codec("plain", {})

@@ -10,7 +10,7 @@ A worker may be broken or hostile. Its answer has to fit the task it was given:
 - every number is finite and of a size that training can lead to, no variance is negative, and
   batch norm has counted no more batches than there can have been.
 
-What never changes does not travel back, so no worker can change it (`training/wire/`).
+What never changes does not travel back, so no worker can change it (`training/wire.py`).
 
 The numbers are checked once, after decoding. So the checks hold for any codec, and they find
 finite changes that add up to infinity.
@@ -36,8 +36,7 @@ from adaptcl.training import Pruning, Task, Update, WorkerTest
 from adaptcl.training.batches import mini_batch_count
 from adaptcl.training.divergence import divergence, refuse_diverged
 from adaptcl.training.objectives.metrics import Measure
-from adaptcl.training.wire.encoding import decode_update, received_tensors, sent_task
-from adaptcl.training.wire.frozen import LackingError
+from adaptcl.training.wire import LackingError, decode_update, received_tensors, sent_task
 from adaptcl.units import State, UnitMap, check_kept, cut_shapes
 
 _MAX_LOSS_TO_PENALTY = 1e6

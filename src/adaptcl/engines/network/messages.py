@@ -27,11 +27,11 @@ from adaptcl.errors import UpdateError
 from adaptcl.settings import build
 from adaptcl.training import Pruning, PruningCost, Recipe, Task, Update, WorkerTest
 from adaptcl.training.divergence import first_not_finite
-from adaptcl.training.wire.encoding import decode_model
-from adaptcl.training.wire.frozen import (
+from adaptcl.training.wire import (
     HeldFrozenTensors,
     LackingError,
     SentFrozenTensors,
+    decode_model,
     frozen_tensors,
 )
 from adaptcl.units import Kept, State, UnitMap

@@ -47,8 +47,7 @@ from adaptcl.strategies import Job, Reaction, strategy_class
 from adaptcl.strategies.synchronous import SynchronousSettings
 from adaptcl.training import Arrival, Recipe, Task, Update
 from adaptcl.training.objectives.evaluation import Score
-from adaptcl.training.wire.encoding import encode_update
-from adaptcl.training.wire.frozen import HeldFrozenTensors, LackingError, frozen_tensors
+from adaptcl.training.wire import HeldFrozenTensors, LackingError, encode_update, frozen_tensors
 from adaptcl.units import UnitMap, trace
 
 MODEL = nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(4 * 36, 10))

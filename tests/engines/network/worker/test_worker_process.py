@@ -35,8 +35,13 @@ from adaptcl.engines.network.worker.worker_process import (
 from adaptcl.errors import AdaptCLError, DataError, SettingError
 from adaptcl.runs.network_worker import OwnerChoices, prepare
 from adaptcl.training import Recipe, Task
-from adaptcl.training.wire.encoding import encode_model
-from adaptcl.training.wire.frozen import FrozenTensorHolders, LackingError, digest, frozen_tensors
+from adaptcl.training.wire import (
+    FrozenTensorHolders,
+    LackingError,
+    digest,
+    encode_model,
+    frozen_tensors,
+)
 from adaptcl.training.worker import Worker
 from adaptcl.units import State, trace
 

@@ -19,8 +19,7 @@ from adaptcl.engines.network.server.patience import Reliability
 from adaptcl.engines.transport import Happening, Lost, Transport
 from adaptcl.errors import UpdateError
 from adaptcl.training import Task, Update
-from adaptcl.training.wire.encoding import encode_model
-from adaptcl.training.wire.frozen import FrozenTensorHolders, LackingError
+from adaptcl.training.wire import FrozenTensorHolders, LackingError, encode_model
 from adaptcl.units import UnitMap
 
 

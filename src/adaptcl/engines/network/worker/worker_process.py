@@ -42,8 +42,7 @@ from adaptcl.engines.network.worker.node import DisconnectedError, Incoming, Nod
 from adaptcl.errors import AdaptCLError
 from adaptcl.interrupts import raise_if_interrupted
 from adaptcl.training import Recipe, Task, Update
-from adaptcl.training.wire.encoding import encode_update
-from adaptcl.training.wire.frozen import HeldFrozenTensors, digest, frozen_tensors
+from adaptcl.training.wire import HeldFrozenTensors, digest, encode_update, frozen_tensors
 from adaptcl.training.worker import Worker, WorkerMemory
 from adaptcl.units import State
 

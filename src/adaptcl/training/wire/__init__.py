@@ -1,1 +1,0 @@
-"""What travels between server and worker: a model, an update, and frozen tensors once."""
