@@ -25,7 +25,7 @@ from dataclasses import dataclass
 
 import torch
 
-from adaptcl.codecs.plain import Plain
+from adaptcl.codecs.codec import Plain
 from adaptcl.settings import setting
 from adaptcl.strategies import Synchronous, SynchronousSettings
 

@@ -52,7 +52,7 @@ def test_custom_classes_are_told_if_they_can_be_used(command: Command) -> None:
         assert flag in output
     status, _, errors = command("codecs", "adaptcl.pruning.worker_orders:L1")
     assert (status, errors.partition(":")[0]) == (2, "adaptcl")
-    assert "is not one of the models" in command("models", "adaptcl.codecs.plain:Plain")[2]
+    assert "is not one of the models" in command("models", "adaptcl.codecs.codec:Plain")[2]
 
 
 def test_shipped_and_custom_methods_are_told_together(command: Command) -> None:

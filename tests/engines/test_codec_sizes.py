@@ -13,7 +13,7 @@ from torch import Tensor, nn
 import adaptcl
 from adaptcl import Result
 from adaptcl.codecs import Memory, Parcel, Payload, Reader
-from adaptcl.codecs.plain import Plain
+from adaptcl.codecs.codec import Plain
 from adaptcl.errors import CodecError
 from adaptcl.events import Event, UpdateArrived
 from adaptcl.units import State

@@ -18,7 +18,7 @@ from torch.utils.checkpoint import checkpoint
 import adaptcl
 from adaptcl import Result
 from adaptcl.codecs import CODECS, Memory, Parcel, Payload, codecs
-from adaptcl.codecs.plain import Plain
+from adaptcl.codecs.codec import Plain
 from adaptcl.data import load
 from adaptcl.engines.environment import Environment
 from adaptcl.engines.heterogeneity import heterogeneity

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 import adaptcl
 from adaptcl import models
 from adaptcl.codecs import Parcel
-from adaptcl.codecs.plain import Plain
+from adaptcl.codecs.codec import Plain
 from adaptcl.config.config import Config, configure
 from adaptcl.config.files import over_preset, override, preset
 from adaptcl.errors import SettingError

@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from adaptcl.codecs.codec import Codec, Codecs, Memory, Parcel, Payload, Reader
+from adaptcl.codecs.codec import Codec, Codecs, Memory, Parcel, Payload, Plain, Reader
 from adaptcl.codecs.dgc import DGC
-from adaptcl.codecs.plain import Plain
 from adaptcl.codecs.rounded import FP16, Int8
 from adaptcl.custom import custom_class
 from adaptcl.errors import SettingError

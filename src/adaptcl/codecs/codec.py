@@ -1,4 +1,4 @@
-"""What a codec is, and what it is given.
+"""What a codec is and what it is given, and the plainest of them.
 
 A codec turns a trained sub-model into the tensors that travel to the server, and back. It may send
 the change against what the worker received, and it may remember what it did not send. What it
@@ -64,11 +64,6 @@ class Parcel:
     def has_change(self, name: str) -> bool:
         """Whether the change of a tensor may be sent in its place: only of what is trained."""
         return name in self.units.parameters and self.state[name].is_floating_point()
-
-
-@dataclass(frozen=True)
-class NoSettings:
-    """The settings of a codec that has none."""
 
 
 class Codec(Protocol):
@@ -194,3 +189,39 @@ def _fits(shape: torch.Size, wanted: tuple[int | None, ...]) -> bool:
     return len(shape) == len(wanted) and all(
         length in (None, found) for found, length in zip(shape, wanted, strict=True)
     )
+
+
+@dataclass(frozen=True)
+class NoSettings:
+    """The settings of a codec that has none."""
+
+
+class BothWays:
+    """What the codecs share that have no settings, and encode models as well as updates."""
+
+    Settings = NoSettings
+    encodes_models = True
+
+    def __init__(self, settings: NoSettings) -> None:
+        pass
+
+
+class Plain(BothWays):
+    """Four bytes a parameter and nothing lost, as the paper's methods send them."""
+
+    summary = "the tensors as they are"
+
+    def encode(self, parcel: Parcel, memory: Memory) -> tuple[Payload, Memory]:
+        return Payload(dict(parcel.state)), memory
+
+    def size(self, parcel: Parcel) -> int:
+        return sum(tensor.nbytes for tensor in parcel.state.values())
+
+    def decode(self, payload: Payload, reference: State) -> State:
+        reader = Reader(payload)
+        state = {
+            name: reader.take(name, tensor.dtype, tensor.shape)
+            for name, tensor in reference.items()
+        }
+        reader.close()
+        return state

@@ -19,8 +19,8 @@ from torch import Tensor
 
 from adaptcl.codecs.codec import (
     WHOLE,
+    BothWays,
     Memory,
-    NoSettings,
     Parcel,
     Payload,
     Reader,
@@ -34,15 +34,10 @@ CHANGE, SCALE = "change", "scale"
 _LARGEST = 127  # −128 is not used, so that both signs reach equally far
 
 
-class FP16:
+class FP16(BothWays):
     """Changes in float16, with one float32 scale a tensor."""
 
     summary = "changes in half precision, and models too"
-    Settings = NoSettings
-    encodes_models = True
-
-    def __init__(self, settings: NoSettings) -> None:
-        pass
 
     def encode(self, parcel: Parcel, memory: Memory) -> tuple[Payload, Memory]:
         return scaled_changes(parcel, Parcel.has_change, _halved), memory
@@ -58,7 +53,7 @@ class FP16:
         return add_changes(payload, reference, _read_halved)
 
 
-class Int8:
+class Int8(BothWays):
     """Changes in int8, with one float32 scale a row.
 
     A row is the filter of an output channel. It has a scale because changes differ far more between
@@ -66,11 +61,6 @@ class Int8:
     """
 
     summary = "changes in eight bits, and models too"
-    Settings = NoSettings
-    encodes_models = True
-
-    def __init__(self, settings: NoSettings) -> None:
-        pass
 
     def encode(self, parcel: Parcel, memory: Memory) -> tuple[Payload, Memory]:
         return scaled_changes(parcel, _has_rows, _quantised), memory

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 OWNER = OwnerChoices("digits", "", "", "cpu", dealt=True)
 METHODS = """
 import torch
-from adaptcl.codecs.plain import Plain
+from adaptcl.codecs.codec import Plain
 from adaptcl.strategies import Synchronous
 
 class Codec(Plain):

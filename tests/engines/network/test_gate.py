@@ -14,8 +14,7 @@ from torch import Tensor, nn
 pytest.importorskip("flwr", reason="the network engine needs flwr: pip install 'adaptcl[network]'")
 
 from adaptcl.codecs import CODECS, Codec, Codecs, codec
-from adaptcl.codecs.codec import Memory, NoSettings, Payload
-from adaptcl.codecs.plain import Plain
+from adaptcl.codecs.codec import Memory, NoSettings, Payload, Plain
 from adaptcl.engines.network.frames import Frame
 from adaptcl.engines.network.gate import (
     check_header,
