@@ -21,7 +21,7 @@ from adaptcl.training.batches import batches
 from adaptcl.training.lasso_lambda import lambda_of_batch
 from adaptcl.training.objectives.evaluation import score
 from adaptcl.training.objectives.objective import find_objective
-from adaptcl.training.recipe import Recipe
+from adaptcl.training.task import Recipe
 from adaptcl.training.trainer import PlainTrainer
 from adaptcl.units import Kept, State, cut, parameters, trace
 from benchmarks.benchmark import BenchmarkReport, Measurement, Request

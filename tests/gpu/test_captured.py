@@ -18,7 +18,7 @@ from adaptcl.training.batches import batches
 from adaptcl.training.devices import trainers
 from adaptcl.training.gpu.captured_model import CapturedModel
 from adaptcl.training.gpu.captured_trainer import CapturedTrainer
-from adaptcl.training.recipe import Recipe
+from adaptcl.training.task import Recipe
 from adaptcl.training.trainer import PlainTrainer
 from adaptcl.units import State, UnitMap, cut, parameters, trace
 

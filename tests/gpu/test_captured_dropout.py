@@ -17,7 +17,7 @@ from adaptcl.training.batches import batches
 from adaptcl.training.devices import trainers
 from adaptcl.training.gpu.captured_trainer import CapturedTrainer
 from adaptcl.training.randomness import Draws, draws_randomness, seeded
-from adaptcl.training.recipe import Recipe
+from adaptcl.training.task import Recipe
 from adaptcl.training.trainer import PlainTrainer, Trainer
 from adaptcl.units import State, trace
 

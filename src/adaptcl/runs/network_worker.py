@@ -29,7 +29,7 @@ from adaptcl.settings import build
 from adaptcl.training.devices import find_device, make_workers
 from adaptcl.training.objectives.objective import CLASSIFICATION, find_objective
 from adaptcl.training.optimizers import find_optimizer, find_schedule
-from adaptcl.training.recipe import OPTIMIZERS
+from adaptcl.training.task import OPTIMIZERS
 from adaptcl.training.worker import Worker
 from adaptcl.units.tracing.numbering import without_units
 

@@ -22,7 +22,7 @@ from adaptcl.training.optimizers import (
     optimizer,
     rate_factor,
 )
-from adaptcl.training.recipe import Recipe
+from adaptcl.training.task import Recipe
 from adaptcl.units.tensors import Tensors, call_model, each_tensor, shapes_in_words
 from adaptcl.units.user_model import called, failures_named
 

@@ -1,7 +1,14 @@
 """Training on a worker, and the messages that it exchanges with the server."""
 
-from adaptcl.training.recipe import Recipe
-from adaptcl.training.task import Pruning, PruningCost, Task, Update, WorkerTest
-from adaptcl.training.update_time import Arrival, Timing
+from adaptcl.training.task import (
+    Arrival,
+    Pruning,
+    PruningCost,
+    Recipe,
+    Task,
+    Timing,
+    Update,
+    WorkerTest,
+)
 
 __all__ = ["Arrival", "Pruning", "PruningCost", "Recipe", "Task", "Timing", "Update", "WorkerTest"]

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from adaptcl.custom import custom_function
 from adaptcl.errors import SettingError, describe_type
 from adaptcl.settings import is_custom
-from adaptcl.training.recipe import OPTIMIZERS, Recipe
+from adaptcl.training.task import OPTIMIZERS, Recipe
 
 _FUSED = (torch.float32, torch.float64)
 """On a CPU, PyTorch 2.13 silently leaves parameters of other types unchanged."""

@@ -1,4 +1,4 @@
-"""What server and worker exchange: a task out, an update back.
+"""What server and worker exchange: a task out, an update back, and the time that it took.
 
 A worker is a function of its task and its memory. It knows neither the strategy that chose the
 task nor the transport that delivered it, so the same worker serves a simulation and a network.
@@ -7,14 +7,81 @@ task nor the transport that delivered it, so the same worker serves a simulation
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from torch import Tensor
 
 from adaptcl.pruning import prune
+from adaptcl.settings import When, setting
 from adaptcl.training.batches import mini_batch_count, mini_batch_count_of_round
-from adaptcl.training.recipe import Recipe
 from adaptcl.units import Kept, State, UnitMap
+
+OPTIMIZERS = ("sgd", "adamw")
+
+TYPICAL_NOISE = 0.1
+"""The relative spread assumed of update times on a real clock until it is measured: links and
+processors are shared."""
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Settings of local training, the same for every worker of a run.
+
+    By default epochs, batch size, learning rate, weight decay and strength are the paper's for
+    CIFAR-10 (its appendix). The paper has β = 1, and no clipping, accumulation, schedule or
+    FedProx.
+    """
+
+    epochs: float = setting(
+        2.0, "local epochs per round (E); fractions are allowed", above=0, at_most=1000
+    )
+    batch_size: int = setting(64, "samples per mini-batch", at_least=1)
+    optimizer: str = setting(
+        "sgd", "the optimizer of local training", choices=OPTIMIZERS, or_custom=True
+    )
+    learning_rate: float = setting(0.01, "learning rate of local training", above=0)
+    learning_rate_decay: float = setting(
+        1.0, "multiply the learning rate by this after every round", above=0, at_most=1
+    )
+    schedule: str = setting(
+        "",
+        "your own schedule as package.module:function; it gives the factor of the learning rate "
+        "for a round, counted from 1",
+    )
+    momentum: float = setting(
+        0.9, "momentum of local SGD", at_least=0, below=1, condition=When({"optimizer": "sgd"})
+    )
+    weight_decay: float = setting(5e-4, "weight decay of local training", at_least=0)
+    clip_norm: float = setting(
+        0.0, "scale gradients down to this norm; 0 leaves them as they are", at_least=0
+    )
+    accumulation: int = setting(
+        1, "mini-batches whose gradients are averaged into one step", at_least=1
+    )
+    proximal: float = setting(
+        0.0, "pull towards the model that the round began with (FedProx's μ)", at_least=0
+    )
+    strength: float = setting(
+        0.9,
+        "strength of sparse training: share of the group lasso in the loss of the first batch",
+        at_least=0,
+        below=1,
+    )
+    beta: float = setting(
+        0.0,
+        "share of the local epochs before the pruning (β); with 1 (the paper) a sub-model is cut "
+        "after training and merged without further training",
+        at_least=0,
+        at_most=1,
+    )
+    augmentation: bool = setting(False, "random crops and flips of training images")
+
+    def in_round(self, number: int) -> Recipe:
+        """The recipe with the learning rate of a worker's round, counted from 1."""
+        if self.learning_rate_decay == 1:
+            return self
+        rate = self.learning_rate * self.learning_rate_decay ** (number - 1)
+        return replace(self, learning_rate=rate)
 
 
 @dataclass(frozen=True)
@@ -110,3 +177,31 @@ class Update:
     test: WorkerTest | None = None
     """Of the model that came with the task, before training; None if the worker tests nothing."""
     seconds: float = 0.0  # how long the worker says that the task took it
+
+
+@dataclass(frozen=True)
+class Timing:
+    """The update time φ of one task in seconds of the run's clock, and the bytes it took."""
+
+    send: float
+    train: float
+    receive: float
+    bytes_sent: int = 0
+    bytes_received: int = 0
+    begin: float = 0.0  # when the task was sent, in seconds of the run
+    is_cold: bool = False
+    """Whether the worker had just been restarted or had to be sent the task again, so that the time
+    says little of its speed."""
+
+    @property
+    def update_time(self) -> float:
+        """The paper's φ."""
+        return self.send + self.train + self.receive
+
+
+@dataclass(frozen=True)
+class Arrival:
+    """An update that has reached the server, with the time it took."""
+
+    update: Update
+    timing: Timing

@@ -19,7 +19,7 @@ from adaptcl.training.cpu.layout import laid_out, speed_up_on_cpu
 from adaptcl.training.group_lasso import GroupLasso
 from adaptcl.training.objectives.objective import CLASSIFICATION, Objective
 from adaptcl.training.optimizers import OptimizerFactory, Proximal, optimizer
-from adaptcl.training.recipe import Recipe
+from adaptcl.training.task import Recipe
 from adaptcl.units import Kept, State, UnitMap, submodel
 
 

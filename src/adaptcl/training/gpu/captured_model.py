@@ -16,7 +16,7 @@ from adaptcl.training.batches import crop_and_flip
 from adaptcl.training.gpu.captured_buffers import CAPTURING, BatchTable, ModelTensors
 from adaptcl.training.gpu.slices import TwoOwnersError
 from adaptcl.training.objectives.objective import CLASSIFICATION, Objective
-from adaptcl.training.recipe import Recipe
+from adaptcl.training.task import Recipe
 from adaptcl.units import Kept, State, UnitMap, kept_key
 from adaptcl.units.tensors import Tensors
 

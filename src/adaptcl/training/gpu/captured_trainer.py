@@ -20,7 +20,7 @@ from adaptcl.errors import warn_user
 from adaptcl.training.gpu.captured_buffers import give_back, is_short
 from adaptcl.training.gpu.captured_model import CannotCaptureError, CapturedModel
 from adaptcl.training.objectives.objective import CLASSIFICATION, Objective
-from adaptcl.training.recipe import Recipe
+from adaptcl.training.task import Recipe
 from adaptcl.training.trainer import PlainTrainer
 from adaptcl.units import Kept, State, UnitMap, kept_key, submodel
 

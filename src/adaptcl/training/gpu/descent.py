@@ -16,7 +16,7 @@ from torch.nn.modules.conv import _ConvNd
 from adaptcl.training.gpu.kernels import descent_kernels as kernels
 from adaptcl.training.gpu.slices import lay_out, slices
 from adaptcl.training.group_lasso import SMALLEST_NORM
-from adaptcl.training.recipe import Recipe
+from adaptcl.training.task import Recipe
 from adaptcl.units import Kept, UnitMap
 
 _BLOCK, _WARPS = 512, 4
