@@ -7,9 +7,9 @@ not use an update, that round's change is lost, as with any codec; what was wait
 keeps waiting. Entries are chosen tensor by tensor, as the authors do: layers with small changes
 would otherwise hardly ever have a turn.
 
-Positions travel as indexes, four bytes for each entry sent, or as a mask, one bit for each entry
-of the tensor. Indexes are smaller if less than one entry in 32 is sent. If almost
-all entries are sent, all are, because positions would cost more than they save.
+Positions travel as indexes, four bytes for each entry sent, or as a mask, one bit for each entry of
+the tensor, whichever is smaller: indexes are if less than one entry in 32 is sent. If almost all
+entries are to be sent, all are, because positions would cost more than they save.
 """
 
 from __future__ import annotations

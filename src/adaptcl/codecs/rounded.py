@@ -5,9 +5,9 @@ scaled to its largest entry first; in half precision, changes below 3·10⁻⁸ 
 otherwise. A model on its way to a worker is a change from zero. Buffers travel whole: adding a
 rounded change could make a running variance negative.
 
-Everything is rounded to the nearest step. Random rounding would be right on average, but its error
-is twice as large in the square, and nothing adds up that would have to cancel: the server keeps
-every model in full precision (`training/wire.py`).
+Everything is rounded to the nearest step. Random rounding would be right on average, but its
+squared error is twice as large. And no errors add up here that would have to cancel on average: the
+server keeps every model in full precision (`training/wire.py`).
 """
 
 from __future__ import annotations

@@ -84,7 +84,7 @@ def slices(places: Mapping[str, SlicePlace], units: UnitMap, kept: Kept) -> Slic
     sizes = torch.zeros(count)
     for number, (name, place) in enumerate(places.items()):
         if name not in owned:
-            unowned = _pieces(rows, number, 0, place.count, unowned)
+            unowned = _pieces(rows, number, place.count, unowned)
             continue
         dim, group = owned[name]
         entries = place.count // max(1, place.shape[dim])  # of one slice
@@ -119,10 +119,10 @@ def slices(places: Mapping[str, SlicePlace], units: UnitMap, kept: Kept) -> Slic
     return Slices(firsts, roots, *table[1:].contiguous())
 
 
-def _pieces(rows: list[Tensor], number: int, start: int, count: int, group: int) -> int:
+def _pieces(rows: list[Tensor], number: int, count: int, group: int) -> int:
     """Add slices of a tensor that no unit owns, each its own group; returns the next free group."""
-    offsets = torch.arange(start, start + count, _PIECE)
-    counts = torch.clamp(start + count - offsets, max=_PIECE)
+    offsets = torch.arange(0, count, _PIECE)
+    counts = torch.clamp(count - offsets, max=_PIECE)
     rows.append(
         torch.stack(
             [
