@@ -73,39 +73,19 @@ class _Halve(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Tensor:
-        masks = ctx.saved_tensors
-        spread: Tensor = _Spread.apply(  # type: ignore[no-untyped-call]
-            gradients[0], *masks, ctx.shape
-        )
-        return spread
-
-
-class _Spread(torch.autograd.Function):
-    """The gradient of `_Halve`, as a function that has a gradient itself."""
-
-    @staticmethod
-    def forward(
-        ctx: Any, gradient: Tensor, took_right: Tensor, took_bottom: Tensor, shape: torch.Size
-    ) -> Tensor:
-        ctx.save_for_backward(took_right, took_bottom)
-        wide = gradient.new_empty(took_right.shape)
-        bottom = wide[..., 1::2, :]
-        torch.mul(gradient, took_bottom, out=bottom)
-        torch.sub(gradient, bottom, out=wide[..., 0::2, :])
-        even = all(size % 2 == 0 for size in shape[-2:])
-        spread = gradient.new_empty(shape) if even else gradient.new_zeros(shape)
-        left, right = _columns(spread)
-        torch.mul(wide, took_right, out=right)
-        torch.sub(wide, right, out=left)
-        return spread
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        """Made of operations that have a gradient themselves."""
         took_right, took_bottom = ctx.saved_tensors
-        left, right = _columns(gradients[0])
-        wide = torch.where(took_right, right, left)
-        chosen = torch.where(took_bottom, wide[..., 1::2, :], wide[..., 0::2, :])
-        return chosen, None, None, None
+        bottom = gradients[0] * took_bottom
+        wide = bottom.new_empty(took_right.shape)
+        wide[..., 1::2, :] = bottom
+        wide[..., 0::2, :] = gradients[0] - bottom
+        right = wide * took_right
+        even = all(size % 2 == 0 for size in ctx.shape[-2:])
+        spread = wide.new_empty(ctx.shape) if even else wide.new_zeros(ctx.shape)
+        # Each view is new: an old one does not know the gradient of what was written beside it.
+        _columns(spread)[1].copy_(right)
+        _columns(spread)[0].copy_(wide - right)
+        return spread
 
 
 def _columns(images: Tensor) -> tuple[Tensor, Tensor]:
