@@ -85,16 +85,6 @@ def encode_update(
     return codec.encode(Parcel(units, update.kept, state, reference, task.round), memory)
 
 
-def encoded_size(task: Task, kept: Kept, units: UnitMap, codec: Codec) -> int | None:
-    """Bytes of a task's model, or of the update that leaves the units `kept` of it, whatever the
-    values.
-
-    None if the codec cannot tell.
-    """
-    state = _travelling(blank(units, kept, _NO_VALUES), units)
-    return codec.size(Parcel(units, kept, state, state, task.round))
-
-
 def decode_update(
     payload: Payload, update: Update, sent: SentTask, units: UnitMap, codec: Codec
 ) -> Update:
@@ -107,6 +97,15 @@ def decode_update(
     state |= frozen_tensors(reference, units)
     further_names = {name: state[first] for name, first in units.tied.items()}
     return dataclasses.replace(update, state={**state, **further_names})
+
+
+def encoded_size(task: Task, kept: Kept, units: UnitMap, codec: Codec) -> int | None:
+    """Bytes of a task's model, or of the update that leaves it the units `kept`.
+
+    None if the codec cannot tell without the values.
+    """
+    state = _travelling(blank(units, kept, _NO_VALUES), units)
+    return codec.size(Parcel(units, kept, state, state, task.round))
 
 
 def received_tensors(task: Task, kept: Kept, units: UnitMap) -> State:
@@ -124,6 +123,9 @@ def _travelling(state: Mapping[str, Tensor], units: UnitMap) -> State:
     """What travels in every round: each tensor that can change, under one name."""
     left_out = units.tied.keys() | units.unchanging
     return {name: state[name] for name in state if name not in left_out}
+
+
+# Frozen tensors ---------------------------------------------------------------------------------
 
 
 class LackingError(UpdateError):
