@@ -45,9 +45,9 @@ class SentTask:
     read: Task  # its tensors have been through the codec
     size: int  # bytes of the encoded model, without frozen tensors
 
-    def rounded(self) -> State:
-        """Tensors as they were before the codec changed them. The others are the same objects."""
-        read = self.read.state
+    def before_rounding(self) -> State:
+        """The tensors that the codec has changed, as the server has them."""
+        read = self.read.state  # what the codec leaves as it is, is the same object here
         return {name: t for name, t in self.given.state.items() if t is not read[name]}
 
 
@@ -91,8 +91,9 @@ def decode_update(
     """The update with the tensors that the server reads from the payload."""
     reference = received_tensors(sent.read, update.kept, units)
     state = codec.decode(payload, _travelling(reference, units))
-    before = dataclasses.replace(sent.given, state=_travelling(sent.rounded(), units))
+    before = dataclasses.replace(sent.given, state=_travelling(sent.before_rounding(), units))
     for name, tensor in received_tensors(before, update.kept, units).items():
+        # Only the worker's change counts, on the model as it was before the codec rounded it.
         state[name] = tensor + (state[name] - reference[name])
     state |= frozen_tensors(reference, units)
     further_names = {name: state[first] for name, first in units.tied.items()}
