@@ -81,7 +81,7 @@ class _Halve(torch.autograd.Function):
         wide[..., 0::2, :] = gradients[0] - bottom
         right = wide * took_right
         even = all(size % 2 == 0 for size in ctx.shape[-2:])
-        spread = wide.new_empty(ctx.shape) if even else wide.new_zeros(ctx.shape)
+        spread: Tensor = wide.new_empty(ctx.shape) if even else wide.new_zeros(ctx.shape)
         # Each view is new: an old one does not know the gradient of what was written beside it.
         _columns(spread)[1].copy_(right)
         _columns(spread)[0].copy_(wide - right)
@@ -96,13 +96,10 @@ def _columns(images: Tensor) -> tuple[Tensor, Tensor]:
 
 def _halves(pool: nn.MaxPool2d) -> bool:
     return (
-        all(_pair(size) == (2, 2) for size in (pool.kernel_size, pool.stride))
-        and _pair(pool.padding) == (0, 0)
-        and _pair(pool.dilation) == (1, 1)
+        pool.kernel_size in (2, (2, 2))
+        and pool.stride in (2, (2, 2))
+        and pool.padding in (0, (0, 0))
+        and pool.dilation in (1, (1, 1))
         and not pool.ceil_mode
         and not pool.return_indices
     )
-
-
-def _pair(size: int | tuple[int, ...]) -> tuple[int, ...]:
-    return (size, size) if isinstance(size, int) else tuple(size)
