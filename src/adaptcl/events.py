@@ -18,7 +18,7 @@ from torch import nn
 from adaptcl.errors import StopRun, warn_user
 from adaptcl.records import RoundRecord, Summary
 from adaptcl.training.objectives.metrics import Measure
-from adaptcl.training.task import Timing
+from adaptcl.training.update_time import Timing
 
 
 @dataclass(frozen=True)

@@ -43,7 +43,7 @@ from adaptcl.settings import build, declared
 from adaptcl.strategies import Closed, Job, Strategy, strategy_class
 from adaptcl.training import Recipe
 from adaptcl.training.devices import make_workers
-from adaptcl.training.task import TYPICAL_NOISE
+from adaptcl.training.update_time import TYPICAL_NOISE
 from adaptcl.training.wire import HeldFrozenTensors, LackingError
 from adaptcl.training.worker import WorkerMemory
 from adaptcl.units import UnitMap, trace

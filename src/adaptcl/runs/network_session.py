@@ -31,7 +31,7 @@ from adaptcl.runs.result import FinishedRun
 from adaptcl.runs.session import Session, checked_strategy, run_session
 from adaptcl.runs.workload import Workload, refuse_without_tests, server_workload
 from adaptcl.settings import declared, is_custom
-from adaptcl.training.task import TYPICAL_NOISE
+from adaptcl.training.update_time import TYPICAL_NOISE
 from adaptcl.training.wire import digest, frozen_tensors
 
 SHARED_SETTINGS = (

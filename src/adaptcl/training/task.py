@@ -1,4 +1,4 @@
-"""What server and worker exchange: a task out, an update back, and the time that it took.
+"""What server and worker exchange: a task out, an update back.
 
 A worker is a function of its task and its memory. It knows neither the strategy that chose the
 task nor the transport that delivered it, so the same worker serves a simulation and a network.
@@ -17,10 +17,6 @@ from adaptcl.training.batches import mini_batch_count, mini_batch_count_of_round
 from adaptcl.units import Kept, State, UnitMap
 
 OPTIMIZERS = ("sgd", "adamw")
-
-TYPICAL_NOISE = 0.1
-"""The relative spread assumed of update times on a real clock until it is measured: links and
-processors are shared."""
 
 
 @dataclass(frozen=True)
@@ -177,31 +173,3 @@ class Update:
     test: WorkerTest | None = None
     """Of the model that came with the task, before training; None if the worker tests nothing."""
     seconds: float = 0.0  # how long the worker says that the task took it
-
-
-@dataclass(frozen=True)
-class Timing:
-    """The update time φ of one task in seconds of the run's clock, and the bytes it took."""
-
-    send: float
-    train: float
-    receive: float
-    bytes_sent: int = 0
-    bytes_received: int = 0
-    begin: float = 0.0  # when the task was sent, in seconds of the run
-    is_cold: bool = False
-    """Whether the worker had just been restarted or had to be sent the task again, so that the time
-    says little of its speed."""
-
-    @property
-    def update_time(self) -> float:
-        """The paper's φ."""
-        return self.send + self.train + self.receive
-
-
-@dataclass(frozen=True)
-class Arrival:
-    """An update that has reached the server, with the time it took."""
-
-    update: Update
-    timing: Timing

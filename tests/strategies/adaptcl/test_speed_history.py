@@ -22,7 +22,7 @@ from adaptcl.strategies.adaptcl.speed_history import (
     remember_every_size,
     remember_same_conditions,
 )
-from adaptcl.training.task import TYPICAL_NOISE
+from adaptcl.training.update_time import TYPICAL_NOISE
 
 retentions = st.lists(st.floats(0.05, 1), min_size=1, max_size=8)
 some_points = st.builds(Point, st.floats(0.01, 1), st.floats(0.1, 1000))
