@@ -67,7 +67,9 @@ def number_units(
             if isinstance(module, _NORMS) and (scale := f"{name}.weight") in cuttable
         ),
         work=tuple(Work(weight, round(often)) for weight, often in flow.positions.items()),
-        integers=frozenset(n for n, tensor in state.items() if not tensor.is_floating_point()),
+        integers=frozenset(
+            name for name, tensor in state.items() if not tensor.is_floating_point()
+        ),
         tied=(tied := _tied(model, state)),
         frozen=frozenset(name for name in state if tied.get(name, name) in untrained),
         constants=frozenset(
@@ -99,7 +101,7 @@ def _tied(model: nn.Module, state: Mapping[str, Tensor]) -> dict[str, str]:
     """The first name of a tensor, by each of its further names in the state dict."""
     # The names in the state dict, which holds no buffers that are not saved.
     first = _first_names(*model.named_parameters(), *state.items())
-    return {n: first[id(tensor)] for n, tensor in state.items() if first[id(tensor)] != n}
+    return {name: first[id(tensor)] for name, tensor in state.items() if first[id(tensor)] != name}
 
 
 def _numbered(flow: Flow) -> tuple[tuple[Layer, ...], dict[int, int]]:

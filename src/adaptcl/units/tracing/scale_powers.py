@@ -14,14 +14,14 @@ rounded: the nearest is better than none.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from adaptcl.units.tensors import tensors_in
-from adaptcl.units.tracing.flow import Flow, OperationCall, Tag
+from adaptcl.units.tracing.flow import ByTensor, Flow, OperationCall, Tag
 
 _CONVOLUTIONS = {f"conv{n}d" for n in (1, 2, 3)}
 _TRANSPOSED = {f"conv_transpose{n}d" for n in (1, 2, 3)}
@@ -42,7 +42,7 @@ class ScalePowerObserver:
         self._flow = flow
         self.statistics: dict[str, Tensor] = {}
         """By running statistic, the power of its input at each index."""
-        self._powers: MutableMapping[Tensor, Tensor] = WeakTensorKeyDictionary()
+        self._powers: ByTensor[Tensor] = WeakTensorKeyDictionary()
         """By activation, the power at each index of its units; 1 if it is missing."""
         self._generator = torch.Generator().manual_seed(0)
 
