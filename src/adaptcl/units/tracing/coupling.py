@@ -63,10 +63,10 @@ class Coupling:
         """Couple two vectors of candidates entry by entry, at a place or the current one."""
         place = place or self.place
         pairs = zip(some.tolist(), others.tolist(), strict=True)
-        of_roots = zip(self.roots(some), self.roots(others), strict=True)
-        for (one, other), (root, other_root) in zip(pairs, of_roots, strict=True):
-            if root != other_root:
-                self._join(one, other, joined_by(place) if PINNED in (one, other) else place)
+        roots = zip(self.roots(some), self.roots(others), strict=True)
+        apart = [pair for pair, (one, other) in zip(pairs, roots, strict=True) if one != other]
+        for pair in apart:
+            self._join(*pair, joined_by(place) if PINNED in pair else place)
 
     def pin(self, ids: Tensor, why: str) -> None:
         for one, root in zip(ids.tolist(), self.roots(ids), strict=True):
