@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.weak import WeakTensorKeyDictionary
 
+from adaptcl.units.tensors import tensors_in
 from adaptcl.units.tracing.coupling import LONE, PINNED, Coupling, joined_by
 
 Value = TypeVar("Value")
@@ -274,10 +275,12 @@ class Flow:
         there is none."""
         return self._pinned.get(tensor, PINNED)
 
-    def pass_on_pinned(self, operands: Sequence[Tensor], outputs: Sequence[Tensor]) -> None:
+    def pass_on_pinned(self, operands: Sequence[Tensor], out: Any) -> None:
         """Note that what is made of a pinned activation is never cut for the same reason."""
+        if not self._pinned:  # as in most models until they return
+            return
         causes = [one for one in map(self.pinned_by, operands) if one != PINNED]
-        for tensor in outputs if causes else ():
+        for tensor in tensors_in(out) if causes else ():
             if tensor not in self._tags and tensor not in self.opened:
                 self._pinned.setdefault(tensor, causes[0])
 
