@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, TypeAlias, TypeVar
 
 import torch
@@ -55,6 +56,15 @@ class OperationCall:
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
     out: Any
+
+    @cached_property
+    def operands(self) -> tuple[Tensor, ...]:
+        """The tensors among its arguments."""
+        return tuple(tensors_in((self.args, self.kwargs)))
+
+    @cached_property
+    def outputs(self) -> tuple[Tensor, ...]:
+        return tuple(tensors_in(self.out))
 
     def get(self, position: int, name: str, default: Any = None) -> Any:
         """An argument that may be given by position or by name."""
@@ -275,12 +285,12 @@ class Flow:
         there is none."""
         return self._pinned.get(tensor, PINNED)
 
-    def pass_on_pinned(self, operands: Sequence[Tensor], out: Any) -> None:
+    def pass_on_pinned(self, call: OperationCall) -> None:
         """Note that what is made of a pinned activation is never cut for the same reason."""
         if not self._pinned:  # as in most models until they return
             return
-        causes = [one for one in map(self.pinned_by, operands) if one != PINNED]
-        for tensor in tensors_in(out) if causes else ():
+        causes = [one for one in map(self.pinned_by, call.operands) if one != PINNED]
+        for tensor in call.outputs if causes else ():
             if tensor not in self._tags and tensor not in self.opened:
                 self._pinned.setdefault(tensor, causes[0])
 

@@ -84,7 +84,7 @@ class ReachObserver:
         return found
 
     def note(self, call: OperationCall, passed: bool) -> None:
-        operands, outputs = list(tensors_in((call.args, call.kwargs))), list(tensors_in(call.out))
+        operands, outputs = call.operands, call.outputs
         self.ran.update(self._flow.running)
         self.used.update(map(self._flow.name, filter(self._flow.is_state, operands)))
         self.steered |= not outputs or _is_shaped_by_values(call)

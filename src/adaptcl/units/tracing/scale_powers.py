@@ -47,13 +47,12 @@ class ScalePowerObserver:
         self._generator = torch.Generator().manual_seed(0)
 
     def note(self, call: OperationCall, passed: bool) -> None:
-        outputs = list(tensors_in(call.out))
-        tags = [self._flow.tag(each) for each in outputs]
+        tags = [self._flow.tag(each) for each in call.outputs]
         tagged = {place: tag for place, tag in enumerate(tags) if tag is not None}
         if passed and tagged:
             powers = self._of_layer if call.name in _WEIGHT else self._of_operation
             for place, power in powers(call, tagged).items():
-                self._powers[outputs[place]] = power
+                self._powers[call.outputs[place]] = power
 
     def _of_layer(self, call: OperationCall, outputs: Mapping[int, Tag]) -> dict[int, Tensor]:
         """The power of each output of a layer; notes the power of the input of a norm."""
@@ -84,7 +83,7 @@ class ScalePowerObserver:
         """The power of each output of an operation without weights, found by running it."""
         whole: dict[int, Tensor] = {}
         scaled: dict[int, Tensor] = {}
-        for tensor in tensors_in((call.args, call.kwargs)):
+        for tensor in call.operands:
             if (scale := self._scale(tensor)) is not None:
                 values = torch.rand(tensor.shape, generator=self._generator) + 0.1
                 whole[id(tensor)] = values.to(tensor)
