@@ -123,14 +123,16 @@ def _safe_layers(flow: Flow) -> dict[str, list[int]]:
     keep an index. So a layer of a single unit is pinned, and so is a dimension that holds neither
     something pinned nor a whole layer.
     """
+    distinct = {id(ids): ids for ids, _ in flow.slots.values()}  # many slots have the same
     while True:
+        roots_of = {key: flow.coupling.roots(ids) for key, ids in distinct.items()}
         created: dict[str, list[int]] = {}
         seen = {PINNED}
         # A layer has the name of a weight rather than of something that is added or multiplied.
         slots = sorted(flow.slots.items(), key=lambda each: each[0][0] in flow.entered)
         for (tensor, _), (ids, owned) in slots:
             if owned:
-                present = dict.fromkeys(flow.coupling.roots(ids))
+                present = dict.fromkeys(roots_of[id(ids)])
                 new = [root for root in present if root not in seen]
                 module = tensor.rpartition(".")[0]
                 if new or module not in created:
@@ -140,8 +142,8 @@ def _safe_layers(flow: Flow) -> dict[str, list[int]]:
         wholes = [set(roots) for roots in layers.values()]
         unsafe = [
             ids
-            for ids, _ in flow.slots.values()
-            if PINNED not in (roots := set(flow.coupling.roots(ids)))
+            for key, ids in distinct.items()
+            if PINNED not in (roots := set(roots_of[key]))
             and not any(whole <= roots for whole in wholes)
         ]
         unsafe += [torch.tensor(roots) for roots in created.values() if len(roots) == 1]
