@@ -213,7 +213,8 @@ class _Examination:
     def __init__(self, traced: Traced) -> None:
         self._flow = traced.followed.flow
         self._creators = self._flow.creators()
-        self._sizes_told = traced.followed.sizes_told
+        told = reversed(traced.followed.sizes_told)  # the first for a candidate counts
+        self._sizes_told = {one: why for ids, why in told for one in ids.tolist()}
         self._unchecked = _by_dimension(traced.followed.units)
         self._left = _by_dimension(traced.units)
         self._failed = {

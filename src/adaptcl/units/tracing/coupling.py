@@ -11,7 +11,6 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -27,15 +26,9 @@ def joined_by(place: str) -> str:
     return f"joined with something that is never cut by {place}"
 
 
-class Join(NamedTuple):
-    """Why two sets of candidates became one."""
-
-    one: int
-    """The candidate of the joining set that was coupled or pinned."""
-    other: int
-    """The candidate that it was coupled with; `PINNED` if it was pinned."""
-    why: str
-    """The operation that coupled the two, or the reason to pin."""
+Join = tuple[int, int, str]
+"""Why two sets of candidates became one: a candidate of the one that lost its root, what it was
+coupled with (`PINNED` if it was pinned), and the operation that did so, or the reason to pin."""
 
 
 class Coupling:
@@ -63,10 +56,10 @@ class Coupling:
         """Couple two vectors of candidates entry by entry, at a place or the current one."""
         place = place or self.place
         pairs = zip(some.tolist(), others.tolist(), strict=True)
-        of_roots = zip(self.roots(some), self.roots(others), strict=True)
-        for (one, other), (root, other_root) in zip(pairs, of_roots, strict=True):
-            if root != other_root:
-                self._join(one, other, joined_by(place) if PINNED in (one, other) else place)
+        roots = zip(self.roots(some), self.roots(others), strict=True)
+        apart = [pair for pair, (one, other) in zip(pairs, roots, strict=True) if one != other]
+        for pair in apart:
+            self._join(*pair, joined_by(place) if PINNED in pair else place)
 
     def pin(self, ids: Tensor, why: str) -> None:
         for one, root in zip(ids.tolist(), self.roots(ids), strict=True):
@@ -82,18 +75,18 @@ class Coupling:
 
     def cause(self, one: int) -> tuple[int, str]:
         """Of a candidate that is never cut: the coupled one that was pinned, and why."""
-        while (join := self._joined[one]).other != PINNED:
-            one = join.other
-        return join.one, join.why
+        met, other, why = self._joined[one]
+        while other != PINNED:
+            met, other, why = self._joined[other]
+        return met, why
 
     def binders(self, ids: Tensor) -> list[str]:
         """The operations that coupled several candidates, if all of them are coupled."""
         roots = set(self.roots(ids))
         if len(ids) == 1 or len(roots) > 1:
             return []
-        return list(
-            dict.fromkeys(self._joined[one].why for one in ids.tolist() if one in self._joined)
-        )
+        joins = (self._joined[one] for one in ids.tolist() if one in self._joined)
+        return list(dict.fromkeys(why for _, _, why in joins))
 
     @contextmanager
     def trial(self) -> Iterator[None]:
@@ -116,7 +109,7 @@ class Coupling:
             one, other, root, other_root = other, one, other_root, root
         if root != other_root:
             self._set_parent(root, other_root)
-            self._joined[root] = Join(one, other, why)
+            self._joined[root] = (one, other, why)
             self.pins += other_root == PINNED
 
     def _root(self, one: int) -> int:

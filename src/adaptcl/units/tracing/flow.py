@@ -11,13 +11,19 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
+from typing import Any, TypeAlias, TypeVar
 
 import torch
 from torch import Tensor, nn
 from torch.utils.weak import WeakTensorKeyDictionary
 
+from adaptcl.units.tensors import tensors_in
 from adaptcl.units.tracing.coupling import LONE, PINNED, Coupling, joined_by
+
+Value = TypeVar("Value")
+ByTensor: TypeAlias = MutableMapping[Tensor, Value]
+"""What is known by tensor, as long as the tensor lives."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +56,15 @@ class OperationCall:
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
     out: Any
+
+    @cached_property
+    def operands(self) -> tuple[Tensor, ...]:
+        """The tensors among its arguments."""
+        return tuple(tensors_in((self.args, self.kwargs)))
+
+    @cached_property
+    def outputs(self) -> tuple[Tensor, ...]:
+        return tuple(tensors_in(self.out))
 
     def get(self, position: int, name: str, default: Any = None) -> Any:
         """An argument that may be given by position or by name."""
@@ -95,18 +110,16 @@ class Flow:
         self.unknown: dict[str, str] = {}
         """By weight, why the layer that uses it has no units."""
         self._batch = batch
-        self._tags: MutableMapping[Tensor, Tag] = WeakTensorKeyDictionary()
-        self.opened: MutableMapping[Tensor, OpenTag] = WeakTensorKeyDictionary()
+        self._tags: ByTensor[Tag] = WeakTensorKeyDictionary()
+        self.opened: ByTensor[OpenTag] = WeakTensorKeyDictionary()
         """The tags of an activation whose dimension of units is open."""
-        self.mixed: MutableMapping[Tensor, Tensor] = WeakTensorKeyDictionary()
+        self.mixed: ByTensor[Tensor] = WeakTensorKeyDictionary()
         """Candidates whose values are mixed in an activation: any use of it pins them."""
-        self._pinned: MutableMapping[Tensor, int] = WeakTensorKeyDictionary()
+        self._pinned: ByTensor[int] = WeakTensorKeyDictionary()
         """By activation that is never cut, a pinned candidate because of which that is so."""
-        self._views: MutableMapping[Tensor, tuple[Tensor, tuple[int, ...]]] = (
-            WeakTensorKeyDictionary()
-        )
+        self._views: ByTensor[tuple[Tensor, tuple[int, ...]]] = WeakTensorKeyDictionary()
         """By view of a parameter: the parameter, and its dimension for each of the view."""
-        self._zeros: MutableMapping[Tensor, int] = WeakTensorKeyDictionary()
+        self._zeros: ByTensor[int] = WeakTensorKeyDictionary()
         """By tensor that was made of zeros, its version then."""
         self._parameters = {
             id(each): name for name, each in reversed(list(model.named_parameters()))
@@ -272,10 +285,12 @@ class Flow:
         there is none."""
         return self._pinned.get(tensor, PINNED)
 
-    def pass_on_pinned(self, operands: Sequence[Tensor], outputs: Sequence[Tensor]) -> None:
+    def pass_on_pinned(self, call: OperationCall) -> None:
         """Note that what is made of a pinned activation is never cut for the same reason."""
-        causes = [one for one in map(self.pinned_by, operands) if one != PINNED]
-        for tensor in outputs if causes else ():
+        if not self._pinned:  # as in most models until they return
+            return
+        causes = [one for one in map(self.pinned_by, call.operands) if one != PINNED]
+        for tensor in call.outputs if causes else ():
             if tensor not in self._tags and tensor not in self.opened:
                 self._pinned.setdefault(tensor, causes[0])
 
@@ -303,8 +318,7 @@ class Flow:
         slots, positions = dict(self.slots), dict(self.positions)
         owned_by_input, entered = set(self.owned_by_input), set(self.entered)
         grouped, heads, averages = set(self.grouped), len(self.heads), dict(self.averages)
-        tables: tuple[MutableMapping[Tensor, Any], ...]
-        tables = (self._tags, self.opened, self.mixed, self._pinned)
+        tables: list[ByTensor[Any]] = [self._tags, self.opened, self.mixed, self._pinned]
         before = [(table, each, table.get(each)) for table in tables for each in tensors]
         with self.coupling.trial():
             yield

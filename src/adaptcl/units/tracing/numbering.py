@@ -67,7 +67,9 @@ def number_units(
             if isinstance(module, _NORMS) and (scale := f"{name}.weight") in cuttable
         ),
         work=tuple(Work(weight, round(often)) for weight, often in flow.positions.items()),
-        integers=frozenset(n for n, tensor in state.items() if not tensor.is_floating_point()),
+        integers=frozenset(
+            name for name, tensor in state.items() if not tensor.is_floating_point()
+        ),
         tied=(tied := _tied(model, state)),
         frozen=frozenset(name for name in state if tied.get(name, name) in untrained),
         constants=frozenset(
@@ -99,7 +101,7 @@ def _tied(model: nn.Module, state: Mapping[str, Tensor]) -> dict[str, str]:
     """The first name of a tensor, by each of its further names in the state dict."""
     # The names in the state dict, which holds no buffers that are not saved.
     first = _first_names(*model.named_parameters(), *state.items())
-    return {n: first[id(tensor)] for n, tensor in state.items() if first[id(tensor)] != n}
+    return {name: first[id(tensor)] for name, tensor in state.items() if first[id(tensor)] != name}
 
 
 def _numbered(flow: Flow) -> tuple[tuple[Layer, ...], dict[int, int]]:
@@ -121,14 +123,16 @@ def _safe_layers(flow: Flow) -> dict[str, list[int]]:
     keep an index. So a layer of a single unit is pinned, and so is a dimension that holds neither
     something pinned nor a whole layer.
     """
+    distinct = {id(ids): ids for ids, _ in flow.slots.values()}  # many slots have the same
     while True:
+        roots_of = {key: flow.coupling.roots(ids) for key, ids in distinct.items()}
         created: dict[str, list[int]] = {}
         seen = {PINNED}
         # A layer has the name of a weight rather than of something that is added or multiplied.
         slots = sorted(flow.slots.items(), key=lambda each: each[0][0] in flow.entered)
         for (tensor, _), (ids, owned) in slots:
             if owned:
-                present = dict.fromkeys(flow.coupling.roots(ids))
+                present = dict.fromkeys(roots_of[id(ids)])
                 new = [root for root in present if root not in seen]
                 module = tensor.rpartition(".")[0]
                 if new or module not in created:
@@ -138,8 +142,8 @@ def _safe_layers(flow: Flow) -> dict[str, list[int]]:
         wholes = [set(roots) for roots in layers.values()]
         unsafe = [
             ids
-            for ids, _ in flow.slots.values()
-            if PINNED not in (roots := set(flow.coupling.roots(ids)))
+            for key, ids in distinct.items()
+            if PINNED not in (roots := set(roots_of[key]))
             and not any(whole <= roots for whole in wholes)
         ]
         unsafe += [torch.tensor(roots) for roots in created.values() if len(roots) == 1]

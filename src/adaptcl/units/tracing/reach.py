@@ -12,7 +12,7 @@ it, and whatever the module holds is pinned.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from adaptcl.units.tensors import OperationMode, Tensors, each_tensor, operation_name, tensors_in
-from adaptcl.units.tracing.flow import Flow, OperationCall
+from adaptcl.units.tracing.flow import ByTensor, Flow, OperationCall
 
 _BY_VALUES = "argwhere bincount masked_select nonzero unique unique_consecutive"
 _SHAPED_BY_VALUES = frozenset(_BY_VALUES.split())
@@ -59,7 +59,7 @@ class ReachObserver:
         """How often Python asked, by the place of a decision on values of the input."""
         self.escaped: dict[str, str] = {}
         """Modules in which a number leaves the tensors, each with that as the reason to pin."""
-        self._from_input: MutableMapping[Tensor, bool] = WeakTensorKeyDictionary()
+        self._from_input: ByTensor[bool] = WeakTensorKeyDictionary()
         for tensor in each_tensor(sample):
             self._from_input[tensor] = True
         self.used: set[str] = set()
@@ -84,7 +84,7 @@ class ReachObserver:
         return found
 
     def note(self, call: OperationCall, passed: bool) -> None:
-        operands, outputs = list(tensors_in((call.args, call.kwargs))), list(tensors_in(call.out))
+        operands, outputs = call.operands, call.outputs
         self.ran.update(self._flow.running)
         self.used.update(map(self._flow.name, filter(self._flow.is_state, operands)))
         self.steered |= not outputs or _is_shaped_by_values(call)

@@ -14,14 +14,14 @@ rounded: the nearest is better than none.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from adaptcl.units.tensors import tensors_in
-from adaptcl.units.tracing.flow import Flow, OperationCall, Tag
+from adaptcl.units.tracing.flow import ByTensor, Flow, OperationCall, Tag
 
 _CONVOLUTIONS = {f"conv{n}d" for n in (1, 2, 3)}
 _TRANSPOSED = {f"conv_transpose{n}d" for n in (1, 2, 3)}
@@ -42,18 +42,17 @@ class ScalePowerObserver:
         self._flow = flow
         self.statistics: dict[str, Tensor] = {}
         """By running statistic, the power of its input at each index."""
-        self._powers: MutableMapping[Tensor, Tensor] = WeakTensorKeyDictionary()
+        self._powers: ByTensor[Tensor] = WeakTensorKeyDictionary()
         """By activation, the power at each index of its units; 1 if it is missing."""
         self._generator = torch.Generator().manual_seed(0)
 
     def note(self, call: OperationCall, passed: bool) -> None:
-        outputs = list(tensors_in(call.out))
-        tags = [self._flow.tag(each) for each in outputs]
+        tags = [self._flow.tag(each) for each in call.outputs]
         tagged = {place: tag for place, tag in enumerate(tags) if tag is not None}
         if passed and tagged:
             powers = self._of_layer if call.name in _WEIGHT else self._of_operation
             for place, power in powers(call, tagged).items():
-                self._powers[outputs[place]] = power
+                self._powers[call.outputs[place]] = power
 
     def _of_layer(self, call: OperationCall, outputs: Mapping[int, Tag]) -> dict[int, Tensor]:
         """The power of each output of a layer; notes the power of the input of a norm."""
@@ -84,7 +83,7 @@ class ScalePowerObserver:
         """The power of each output of an operation without weights, found by running it."""
         whole: dict[int, Tensor] = {}
         scaled: dict[int, Tensor] = {}
-        for tensor in tensors_in((call.args, call.kwargs)):
+        for tensor in call.operands:
             if (scale := self._scale(tensor)) is not None:
                 values = torch.rand(tensor.shape, generator=self._generator) + 0.1
                 whole[id(tensor)] = values.to(tensor)

@@ -15,7 +15,6 @@ from itertools import combinations
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
-from adaptcl.units.tensors import tensors_in
 from adaptcl.units.tracing.flow import Flow, OperationCall
 from adaptcl.units.tracing.rules.movements import sizes_asked
 from adaptcl.units.unit_map import FIXED, Kept, Layer, StoredSize, UnitMap
@@ -42,15 +41,15 @@ class SizeObserver:
     def __init__(self, flow: Flow) -> None:
         self._flow = flow
         self._operations: list[SizedOperation] = []
-        self.told: dict[int, str] = {}
-        """By candidate, the first operation that is told a size which a cut may make wrong."""
+        self.told: list[tuple[Tensor, str]] = []
+        """Candidates of which an operation is told how many there are, and which that is."""
 
     def note(self, call: OperationCall, passed: bool) -> None:
         if call.name in _TAKING_SIZES and passed:
             leaves = tree_leaves((call.args, call.kwargs))
             sizes = frozenset(each for each in leaves if type(each) is int)
-            outputs, module = tensors_in(call.out), self._flow.module
-            self._operations += [SizedOperation(out, sizes, module) for out in outputs]
+            module = self._flow.module
+            self._operations += [SizedOperation(out, sizes, module) for out in call.outputs]
             if call.name in ("view", "reshape"):
                 self._note_told(call)
 
@@ -66,8 +65,7 @@ class SizeObserver:
     def _note_told(self, call: OperationCall) -> None:
         tag, sizes = self._flow.tag(call.out), sizes_asked(call)
         if tag is not None and sizes and sizes[tag.dim] != -1:
-            for one in tag.ids.tolist():
-                self.told.setdefault(one, f"{call.place} is told the size {sizes[tag.dim]}")
+            self.told.append((tag.ids, f"{call.place} is told the size {sizes[tag.dim]}"))
 
 
 def _holders(modules: Mapping[str, nn.Module], running: str, number: int) -> list[tuple[str, str]]:

@@ -71,8 +71,8 @@ class FollowedPass:
     that as the reason to pin units."""
     branches: Mapping[Branch, int]
     """How often values decided, by the place of the decision."""
-    sizes_told: Mapping[int, str]
-    """By candidate, an operation that is told a size which a cut may make wrong."""
+    sizes_told: Sequence[tuple[Tensor, str]]
+    """Candidates of which an operation is told how many there are, and which that is."""
 
 
 def find_units(model: nn.Module, example: Tensors, fixed: Sequence[str]) -> Traced:

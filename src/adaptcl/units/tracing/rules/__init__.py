@@ -79,7 +79,7 @@ class FollowUnits(OperationMode):
         else:
             rule = None if "out" in kwargs else RULES.get(name)
             passed = follow(self._flow, rule, call)
-            self._flow.pass_on_pinned(operands, list(tensors_in(call.out)))
+            self._flow.pass_on_pinned(call)
         for observer in self._observers:
             observer(call, passed)
         return call.out

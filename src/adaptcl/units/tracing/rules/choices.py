@@ -16,7 +16,6 @@ from itertools import product
 
 from torch import Tensor
 
-from adaptcl.units.tensors import tensors_in
 from adaptcl.units.tracing.flow import Flow, OpenTag, OperationCall, Rule, Tag
 
 
@@ -58,7 +57,7 @@ class Choice:
         """Choose an option, and apply the rules of all operations passed since."""
         self.options = [option]
         for _, call in self._passed:
-            for out in tensors_in(call.out):
+            for out in call.outputs:
                 flow.opened.pop(out, None)
         tag = self._tags[option]
         place, flow.coupling.place = flow.coupling.place, self._place
@@ -100,11 +99,10 @@ def follow(flow: Flow, rule: Rule | None, call: OperationCall) -> bool:
     Returns whether the operation was passed.
     """
     flow.coupling.place = call.place
-    operands = list(tensors_in((call.args, call.kwargs)))
-    reached = [each for each in operands if flow.concerns(each)]
+    reached = [each for each in call.operands if flow.concerns(each)]
     if not reached:
         return True
-    choices = _open_choices(flow, operands)
+    choices = _open_choices(flow, call.operands)
     options = tuple(choice.default for choice in choices)
     if rule is not None and choices:
         found = _outcomes(flow, rule, call, choices)
@@ -116,10 +114,10 @@ def follow(flow: Flow, rule: Rule | None, call: OperationCall) -> bool:
             rule = None
     for choice, option in zip(choices, options, strict=True):
         choice.settle(flow, option)
-    mixed = any(flow.mixed.get(each) is not None for each in operands)
+    mixed = any(flow.mixed.get(each) is not None for each in call.operands)
     if rule is not None and not mixed and _applies(flow, rule, call):
         return True
-    for tensor in [*reached, *tensors_in(call.out)]:
+    for tensor in [*reached, *call.outputs]:
         flow.pin(tensor, f"a cut is not known to pass through {call.place}")
     return False
 
@@ -138,7 +136,7 @@ def _outcomes(
         with _trial(flow, call, dict(zip(choices, options, strict=True))):
             pins = flow.coupling.pins
             if _applies(flow, rule, call) and flow.coupling.pins == pins:
-                found[options] = [_expected(flow, out) for out in tensors_in(call.out)]
+                found[options] = [_expected(flow, out) for out in call.outputs]
     # Units that are still there can be cut; units that an operation sums up may not be.
     lasting = {options: tags for options, tags in found.items() if any(tags)}
     return lasting or found
@@ -155,7 +153,7 @@ def _stays_open(
     if len(choices) != 1 or len(found) < 2 or not _differ(list(found.values())):
         return False
     (choice,) = choices
-    for place, out in enumerate(tensors_in(call.out)):
+    for place, out in enumerate(call.outputs):
         tags = {options[0]: tags[place] for options, tags in found.items()}
         flow.open(out, OpenTag(choice, {one: tag for one, tag in tags.items() if tag}))
     choice.defer([options[0] for options in found], rule, call)
@@ -179,8 +177,8 @@ def _differ(outcomes: Sequence[Sequence[Tag | None]]) -> bool:
 @contextmanager
 def _trial(flow: Flow, call: OperationCall, options: Mapping[Choice, int]) -> Iterator[None]:
     """The flow as it is with these options, for a rule whose effects are forgotten at the end."""
-    with flow.trial([*tensors_in((call.args, call.kwargs)), *tensors_in(call.out)]):
-        for tensor in tensors_in((call.args, call.kwargs)):
+    with flow.trial([*call.operands, *call.outputs]):
+        for tensor in call.operands:
             if (opened := flow.opened.get(tensor)) is not None:
                 tag = opened.tags[options[opened.choice]]
                 flow.put(tensor, tag.ids, tag.dim, tag.zero)

@@ -69,7 +69,7 @@ def split(flow: Flow, call: OperationCall) -> bool:
     if tag is None or any(flow.tag(each) is not None for each in indexes):
         return False
     results = call.func(_spread(tag, operand.shape), *call.args[1:], **call.kwargs)
-    for full, out in zip(tensors_in(results), tensors_in(call.out), strict=True):
+    for full, out in zip(tensors_in(results), call.outputs, strict=True):
         varying = _varying(full)
         if len(varying) != 1:
             return False

@@ -32,7 +32,7 @@ def pointwise(flow: Flow, call: OperationCall) -> bool:
     does not pin them.
     """
     out: Tensor = call.out
-    operands = list(tensors_in((call.args, call.kwargs)))
+    operands = call.operands
     tags = [flow.tag(each) for each in operands]
     dims = _unit_dims(out, operands, tags)
     if len(dims) > 1:
@@ -77,7 +77,7 @@ def _unit_dims(out: Tensor, operands: Sequence[Tensor], tags: Sequence[Tag | Non
 
 def _gives_zero(call: OperationCall, zero: dict[int, bool]) -> bool:
     """Whether the result is zero where these operands are zero, whatever the others are."""
-    masks = {id(each) for each in tensors_in((call.args, call.kwargs)) if each.dtype == torch.bool}
+    masks = {id(each) for each in call.operands if each.dtype == torch.bool}
     free = [key for key, is_zero in zero.items() if not is_zero]
     for values in product(*(_EITHER if key in masks else _ANYTHING for key in free)):
         chosen = dict(zip(free, values, strict=True))
@@ -151,7 +151,7 @@ def _put_outputs(flow: Flow, call: OperationCall, operand: Tensor, lost: int) ->
     tag = flow.tag(operand)
     assert tag is not None
     on_zero = call.replay(lambda each: torch.zeros_like(each) if each is operand else each)
-    for out, result in zip(tensors_in(call.out), tensors_in(on_zero), strict=True):
+    for out, result in zip(call.outputs, tensors_in(on_zero), strict=True):
         dim = tag.dim if out.dim() == operand.dim() else tag.dim - lost
         flow.put(out, tag.ids, dim, tag.zero and bool((result == 0).all()))
     return True
