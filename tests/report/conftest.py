@@ -117,7 +117,6 @@ def write_folder(folder: Path, story: Story) -> Path:
         "model": "vgg-tiny",
         "data": "digits",
         "seed": story.seed,
-        "out": folder.as_posix(),
         **story.settings,
     }
     lines = [f"{name} = {json.dumps(value)}" for name, value in config.items()]

@@ -33,9 +33,13 @@ def test_runs_that_differ_only_in_their_seed_are_one_group(make_run: MakeRun) ->
 
 
 def test_how_a_run_was_computed_makes_no_other_method_of_it(make_run: MakeRun) -> None:
-    how = ({"threads": 1, "checkpoint_every": 1}, {"threads": 2, "checkpoint_every": 5})
+    how = (
+        {"threads": 1, "checkpoint_every": 1, "data_dir": "/mine", "device": "cpu"},
+        {"threads": 2, "checkpoint_every": 5, "data_dir": "/yours", "device": "cuda"},
+    )
     runs = [make_run(f"run-{seed}", seed=seed, settings=how[seed]) for seed in (0, 1)]
-    assert len(group_runs(runs, over_seeds=True)) == 1
+    (group,) = group_runs(runs, over_seeds=True)
+    assert group.label == "fedavg-s"
 
 
 def test_unfinished_runs_are_in_no_group_unless_there_is_nothing_else(make_run: MakeRun) -> None:

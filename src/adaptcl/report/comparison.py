@@ -18,9 +18,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean, stdev
 
+from adaptcl.config.effects import has_effect
 from adaptcl.errors import SettingError
 from adaptcl.records import end_s
-from adaptcl.report.labels import differing_conditions, distinct_labels
+from adaptcl.report.labels import (
+    NEITHER_JOB_NOR_METHOD,
+    differing_conditions,
+    distinct_labels,
+)
 from adaptcl.report.learning_curve import LearningCurve, learning_curve
 from adaptcl.report.saved_run import Run, by_strategy
 from adaptcl.report.wording import duration
@@ -28,7 +33,6 @@ from adaptcl.training.objectives.metrics import Measure
 
 BASELINES = ("fedavg", "fedavg-s")
 """Strategies that others are compared with, the first one that is there."""
-_NOT_PART_OF_THE_METHOD = ("seed", "out", "threads", "checkpoint_every")
 _T_QUANTILES = (12.7062, 4.3027, 3.1824, 2.7764, 2.5706, 2.4469, 2.3646, 2.3060, 2.2622)
 """The 0.975 quantiles of Student's t distribution with 1, 2, … degrees of freedom."""
 _NORMAL_QUANTILE = 1.959964
@@ -110,8 +114,13 @@ def group_runs(runs: Sequence[Run], *, over_seeds: bool = False) -> list[RunGrou
         return [RunGroup(run.label, (run,)) for run in distinct_labels(runs)]
     alike: dict[str, list[Run]] = {}
     for run in runs:
-        settings = {k: v for k, v in run.config.items() if k not in _NOT_PART_OF_THE_METHOD}
-        alike.setdefault(json.dumps(settings, sort_keys=True, default=str), []).append(run)
+        same = {
+            name: value
+            for name, value in run.config.items()
+            if name not in NEITHER_JOB_NOR_METHOD
+            and has_effect(name, run.config, networked=run.networked)
+        }
+        alike.setdefault(json.dumps(same, sort_keys=True, default=str), []).append(run)
     labelled = distinct_labels([together[0] for together in alike.values()])
     return [
         RunGroup(run.label, _finished_or_first(together))

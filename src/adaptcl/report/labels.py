@@ -119,7 +119,7 @@ def _differences_from_others(run: Run, alike: Sequence[Run], across: Sequence[st
 
 def _suffixes(runs: Sequence[Run]) -> list[str]:
     """What to add to the label that these runs share, to tell them apart."""
-    names = list({name: None for run in runs for name in run.config if name != "out"})
+    names = list({name: None for run in runs for name in run.config})
     every = differing(runs, names)
     of_method = [name for name in every if name not in NEITHER_JOB_NOR_METHOD]
     last = [name for name in NEITHER_JOB_NOR_METHOD if name in every]
