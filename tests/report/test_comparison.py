@@ -192,6 +192,15 @@ def test_an_unfinished_baseline_has_no_final_accuracy_to_reach(make_run: MakeRun
     assert compare(runs, target=0.2).rows[1].speed_ups == pytest.approx([1.0])
 
 
+def test_a_target_of_0_is_a_target(make_run: MakeRun) -> None:
+    runs = [  # as of R², which begins below 0
+        with_tests(make_run(name, strategy=name), [10.0, 20.0, 30.0], [-0.2, rise, 0.5])
+        for name, rise in (("fedavg", 0.1), ("adaptcl", 0.4))
+    ]
+    found = compare(runs, target=0.0)
+    assert {each.target_value for row in found.rows for each in row.outcomes} == {0.0}
+
+
 def below(quantile: float, degrees: int) -> float:
     """The share of the t distribution below a value, by summing its density."""
     scale = math.exp(math.lgamma((degrees + 1) / 2) - math.lgamma(degrees / 2))

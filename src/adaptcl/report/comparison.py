@@ -336,7 +336,7 @@ class _Baseline:
         self.at_time_s = at_time_s
         self._asked = target
         # What a run ends with is known at its end; a time to a given value before that.
-        known = [run for run in group.runs if run.summary is not None or target]
+        known = [run for run in group.runs if run.summary is not None or target is not None]
         self._curves: dict[object, list[LearningCurve]] = {}
         for run in known:
             self._curves.setdefault(run.config.get("seed"), []).append(
@@ -347,7 +347,9 @@ class _Baseline:
         curve = learning_curve(run.rounds, run.measure)
         same_seed = self._curves.get(run.config.get("seed"), [])
         theirs = same_seed or [each for curves in self._curves.values() for each in curves]
-        target = self._asked or _mean([each.last for each in theirs])
+        target = self._asked
+        if target is None:
+            target = _mean([each.last for each in theirs])
         reached = None if target is None else curve.time_to(target)
         needed = None if target is None else _mean([each.time_to(target) for each in theirs])
         value = curve.at(self.at_time_s)
