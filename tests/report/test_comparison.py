@@ -201,6 +201,16 @@ def test_a_target_of_0_is_a_target(make_run: MakeRun) -> None:
     assert {each.target_value for row in found.rows for each in row.outcomes} == {0.0}
 
 
+def test_what_is_asked_of_one_run_alone_is_answered_or_refused(make_run: MakeRun) -> None:
+    runs = [rising(make_run("a"), 10, 0.002)]
+    (outcome,) = compare(runs, at_time_s=50.0, target=0.1).rows[0].outcomes
+    assert (outcome.value_at_time, outcome.target_time_s) == pytest.approx((0.1, 50.0))
+    with pytest.raises(SettingError, match="no run 'ssp-s' to compare with"):
+        compare(runs, baseline="ssp-s")
+    with pytest.raises(SettingError, match="must be above 0"):
+        compare(runs, at_time_s=-1.0)
+
+
 def below(quantile: float, degrees: int) -> float:
     """The share of the t distribution below a value, by summing its density."""
     scale = math.exp(math.lgamma((degrees + 1) / 2) - math.lgamma(degrees / 2))

@@ -131,3 +131,7 @@ def test_there_is_no_verdict_about_one_method_or_an_unfinished_baseline(make_run
     assert said([begun, make_run("b", strategy="adaptcl")]) == (
         "No verdict yet: fedavg, the baseline, is unfinished."
     )
+
+
+def test_one_run_alone_has_no_verdict_whatever_is_asked_of_it(make_run: MakeRun) -> None:
+    assert said([make_run("a")], target=0.5) == ""

@@ -248,12 +248,14 @@ def compare(
 
     One baseline for all is named by strategy, label or folder; see `choose_baseline`. A target for
     the main metric (an accuracy as a fraction) takes the place of what the baseline ends with.
+    One run alone is compared with nothing, unless one of these is asked for.
     """
     if over_seeds is None:
         over_seeds = len({run.config.get("seed") for run in runs}) > 1
     groups = group_runs(runs, over_seeds=over_seeds)
     _refuse_other_metrics(runs)
-    if len(groups) < 2:
+    asks = any(each is not None for each in (baseline, at_time_s, target))
+    if len(groups) < (1 if asks else 2):
         rows = [ComparisonRow(each, tuple(map(outcome_of, each.runs))) for each in groups]
         return Comparison(tuple(runs), tuple(rows), over_seeds)
     time_s = _equal_time(groups, at_time_s)

@@ -11,7 +11,7 @@ from adaptcl.training.objectives.metrics import Measure
 
 def verdict(comparison: Comparison) -> str:
     """One line, with a sentence for each baseline; empty if there is nothing to compare."""
-    return " ".join(map(_sentence, comparison.by_baseline()))
+    return " ".join(map(_sentence, comparison.by_baseline())) if len(comparison.rows) > 1 else ""
 
 
 def _sentence(comparison: Comparison) -> str:
