@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from adaptcl.events import RoundFinished, RunStarted
-from adaptcl.page.watch import Watch
+from adaptcl.page.watch import FollowedRuns, Watch
 from adaptcl.runs.files.folder import RunFolder
 from adaptcl.runs.files.run_files import read_rounds
 from adaptcl.runs.files.status_file import StatusFile
@@ -159,6 +159,15 @@ def test_several_runs_are_followed_at_once_and_nothing_is_written(runs: Path) ->
     ]
     watch.close()
     assert before == {path: path.stat().st_mtime_ns for path in runs.rglob("*")}
+
+
+def test_a_method_that_counts_rounds_by_its_commits_has_as_many_planned(tmp_path: Path) -> None:
+    settings = 'strategy = "dc-asgd-a-s"\nrounds = 2\nepochs = 1.0\ncommit_epochs = 0.5\n'
+    RunFolder.create(tmp_path / "run", settings).close()
+    followed = FollowedRuns([tmp_path])
+    followed.read()
+    assert json.loads(followed.news())["live"][0]["rounds"] == 4
+    assert json.loads(followed.text)["runs"][0]["rounds_planned"] == 4
 
 
 def test_a_page_that_others_can_reach_asks_for_a_token(runs: Path) -> None:

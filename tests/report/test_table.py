@@ -189,6 +189,12 @@ def test_square_brackets_in_a_label_are_printed_not_obeyed(make_run: MakeRun) ->
     assert "[red]mine[/red]" in page.getvalue()
 
 
+def test_an_unfinished_run_of_dc_asgd_counts_its_commits(make_run: MakeRun) -> None:
+    settings = {"epochs": 2.0, "commit_epochs": 0.5}
+    run = make_run("a", strategy="dc-asgd-a-s", finished=False, settings=settings)
+    assert table_of([run]).rows[0][0] == "dc-asgd-a-s, 4 of 16 rounds"
+
+
 def test_an_unfinished_run_shows_how_far_it_came(make_run: MakeRun) -> None:
     whole = make_run("b", strategy="adaptcl", adapts=True, finished=False)
     runs = [make_run("a"), replace(whole, rounds=whole.rounds[:2])]

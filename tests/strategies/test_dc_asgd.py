@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from adaptcl.errors import SettingError
 from adaptcl.runs.result import FinishedRun
 from adaptcl.strategies import Job
-from adaptcl.strategies.dc_asgd import DCASGD, DCASGDSettings
+from adaptcl.strategies.dc_asgd import DCASGD, DCASGDSettings, planned_rounds
 from adaptcl.training import Arrival, Recipe
 from adaptcl.training.batches import mini_batch_count
 from adaptcl.units import trace
@@ -172,6 +172,13 @@ def test_smaller_commits_mean_more_rounds_and_as_many_epochs(
     line.run()
     assert strategy.done == [12, 12], "3 rounds of 2 epochs are 12 of 0.5"
     assert [closed.round for closed in line.closed] == list(range(1, 13))
+
+
+def test_the_rounds_of_a_run_follow_from_its_settings(one_weight: Jobs) -> None:
+    settings = {"rounds": 3, "epochs": 2.0}
+    assert planned_rounds(settings) == 3
+    strategy = DCASGD(one_weight(2, 3, recipe=RECIPE), DCASGDSettings(commit_epochs=0.5))
+    assert planned_rounds({**settings, "commit_epochs": 0.5}) == strategy.rounds == 12
 
 
 def test_a_commit_larger_than_the_whole_training_is_still_one_round(one_weight: Jobs) -> None:

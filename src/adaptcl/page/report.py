@@ -36,6 +36,7 @@ from adaptcl.report.worker_timeline import (
 )
 from adaptcl.runs.files.run_files import CONFIG, read_sub_models
 from adaptcl.storage import written_whole
+from adaptcl.strategies.dc_asgd import planned_rounds
 
 REPORT = "report.html"
 
@@ -182,7 +183,7 @@ def _run(run: Run, bars: Sequence[Bars], widths: Widths | None) -> Values:
         "strategy": run.strategy,
         "clock": run.clock,
         "finished": summary is not None,
-        "rounds_planned": run.config.get("rounds"),
+        "rounds_planned": planned_rounds(run.config),
         "workers": run.config.get("workers"),
         "workers_seen": len({each.worker for record in run.rounds for each in record.workers}),
         "model": run.config.get("model"),

@@ -28,6 +28,7 @@ from adaptcl.report.labels import distinct_labels
 from adaptcl.report.saved_run import Run, by_strategy, read_run
 from adaptcl.runs.files.run_files import CONFIG, ROUNDS, SUB_MODELS, SUMMARY, run_folders
 from adaptcl.runs.files.status_file import STATUS, is_alive, read_status
+from adaptcl.strategies.dc_asgd import planned_rounds
 
 LOOK_EVERY_S = 0.5
 _MOST_SHARE = 0.008
@@ -283,7 +284,6 @@ def _live(run: Run) -> dict[str, Any]:
     """How a run stands. It may have got further since its rounds were read."""
     status = read_status(run.folder)
     done = run.rounds[-1].round if run.rounds else 0
-    planned = run.config.get("rounds", 0)
     if run.summary is not None or (run.folder / SUMMARY).exists():
         state = "finished"
     elif status is not None and is_alive(status):
@@ -298,7 +298,7 @@ def _live(run: Run) -> dict[str, Any]:
         "label": run.label,
         "state": state,
         "round": done,
-        "rounds": status.get("rounds", planned),
+        "rounds": status.get("rounds", planned_rounds(run.config)),
         "left_s": _estimated_seconds_left(status, done) if state == "running" else None,
         "workers": _states(status.get("workers", [])),
         "resume": shlex.join(["adaptcl", "resume", str(run.folder)]),

@@ -38,6 +38,7 @@ from adaptcl.report.wording import (
     volume,
 )
 from adaptcl.runs.forecast import Forecast
+from adaptcl.strategies.dc_asgd import planned_rounds
 from adaptcl.training.objectives.metrics import HIGHER, Measure
 
 _FORECAST_COLUMNS = (
@@ -308,7 +309,7 @@ def _label(row: ComparisonRow) -> str:
     label, (first, *others) = row.group.label, row.group.runs
     if others:
         return f"{label}, {len(row.outcomes)} runs"
-    planned, done = number_of(first.config.get("rounds", "?"), "round"), row.numbers("rounds")[0]
+    planned, done = number_of(planned_rounds(first.config), "round"), row.numbers("rounds")[0]
     return label if first.summary else f"{label}, {done or 0} of {planned}"
 
 

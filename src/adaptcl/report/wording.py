@@ -110,8 +110,8 @@ def volume(*counts: float | None) -> str:
     return measure.write(*counts)
 
 
-def number_of(number: int | str, thing: str) -> str:
-    """`1 round`, `2 rounds`, or `? rounds` if the number is unknown."""
+def number_of(number: int, thing: str) -> str:
+    """`1 round`, `2 rounds`."""
     return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
 
 

@@ -33,6 +33,7 @@ from adaptcl.runs.files.run_files import (
     read_unfinished,
 )
 from adaptcl.runs.files.sub_models import SubModels
+from adaptcl.strategies.dc_asgd import planned_rounds
 from adaptcl.training.objectives.objective import CLASSIFICATION, Objective
 from adaptcl.units.user_model import refuse_no_module, uncompiled
 
@@ -278,8 +279,8 @@ def load(
         state, inputs, rounds = read_unfinished(path)
         which = "its best model so far" if best else "its model"
         warn_user(
-            f"{path} is not finished; this is {which}, after {rounds} of {settings['rounds']} "
-            "rounds."
+            f"{path} is not finished; this is {which}, after {rounds} of "
+            f"{planned_rounds(settings)} rounds."
         )
     if best:
         state = read_best(path)

@@ -24,8 +24,9 @@ counts as trained, including the second name of a tied one.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 
@@ -64,6 +65,19 @@ class DCASGDSettings(AsynchronousSettings):
     )
 
 
+def _commits(rounds: int, epochs: float, commit_epochs: float) -> int:
+    """How many commits are as many epochs as these rounds."""
+    return max(1, round(rounds * epochs / commit_epochs))
+
+
+def planned_rounds(settings: Mapping[str, Any]) -> int:
+    """How many rounds a run with these settings counts, whatever its strategy."""
+    rounds: int = settings["rounds"]
+    if "commit_epochs" not in settings:
+        return rounds
+    return _commits(rounds, settings["epochs"], settings["commit_epochs"])
+
+
 class DCASGD(Asynchronous):
     """DC-ASGD-a with sparse training."""
 
@@ -80,7 +94,7 @@ class DCASGD(Asynchronous):
                 f"'sgd', not {job.recipe.optimizer!r}."
             )
         epochs = settings.commit_epochs
-        rounds = max(1, round(job.rounds * job.recipe.epochs / epochs))
+        rounds = _commits(job.rounds, job.recipe.epochs, epochs)
         decay = job.recipe.learning_rate_decay ** (epochs / job.recipe.epochs)
         recipe = replace(job.recipe, epochs=epochs, learning_rate_decay=decay)
         super().__init__(replace(job, rounds=rounds, recipe=recipe), settings)
