@@ -184,6 +184,20 @@ def test_a_forecast_from_python_has_the_times_that_the_run_has() -> None:
     assert len(adaptcl.forecast(net(), TRAIN, **FAST)) == 1
 
 
+def test_a_forecast_takes_what_a_run_learns_by() -> None:
+    def collate(samples: list[Any]) -> tuple[torch.Tensor, torch.Tensor]:
+        inputs, labels = zip(*samples, strict=True)
+        return torch.stack(inputs), torch.stack(labels)
+
+    task: dict[str, Any] = {
+        "loss": nn.functional.cross_entropy,
+        "metrics": {"right": lambda scores, labels: (scores.argmax(1) == labels).float().mean()},
+        "collate": collate,
+    }
+    (found,) = adaptcl.forecast(net(), TRAIN, TEST, **FAST, **task)
+    assert found.virtual_time_s == run(**task).summary.virtual_time_s
+
+
 @pytest.mark.parametrize("strategy", ["fedavg", "adaptcl"])
 @pytest.mark.parametrize("test", [TEST, None], ids=["test set", "holdout"])
 def test_an_unfinished_run_can_be_loaded(tmp_path: Path, strategy: str, test: Any) -> None:

@@ -238,18 +238,27 @@ class Forecasts(tuple[Forecast, ...]):
 
 
 def forecast(
-    model: nn.Module, train: Any, test: Any = None, *, preset: str | None = None, **settings: Any
+    model: nn.Module,
+    train: Any,
+    test: Any = None,
+    *,
+    preset: str | None = None,
+    loss: Callable[..., Any] | str | None = None,
+    metrics: Mapping[str, Any] | None = None,
+    collate: Collate | None = None,
+    **settings: Any,
 ) -> Forecasts:
     """Compute how long a run would take on its clock, without training anything.
 
-    The arguments are those of `adaptcl.run`. `strategy` may be a list, with a forecast for each.
+    The arguments are those of `adaptcl.run` that say what is trained, and how. `strategy` may be a
+    list, with a forecast for each.
     """
     named = settings.get("strategy")
     strategies = named if isinstance(named, list | tuple) else [named]
     found = []
     for strategy in strategies:
         chosen = {**settings, "strategy": strategy} if strategy is not None else settings
-        config, workload = prepare(model, train, test, preset, chosen)
+        config, workload = prepare(model, train, test, preset, chosen, loss, metrics, collate)
         found.append(forecast_workload(config, workload))
     return Forecasts(found)
 
