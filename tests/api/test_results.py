@@ -115,6 +115,12 @@ def test_one_function_is_a_listener_and_a_run_in_a_folder_has_figures(tmp_path: 
     assert (tmp_path / "run" / "report.html").exists()
 
 
+def test_no_figures_are_still_a_report(tmp_path: Path) -> None:
+    run(strategy="fedavg", out=tmp_path / "run", figures="none")
+    assert (tmp_path / "run" / "report.html").exists()
+    assert not (tmp_path / "run" / "figures").exists()
+
+
 def test_a_run_is_tracked_in_its_folder(tmp_path: Path) -> None:
     pytest.importorskip("tensorboard")
     run(out=tmp_path / "run", figures="none", track="tensorboard")

@@ -323,7 +323,7 @@ def test_a_run_in_a_folder_leaves_all_that_is_promised(tmp_path: Path) -> None:
     assert result.folder == tmp_path / "run"
     names = {p.name for p in (tmp_path / "run").iterdir() if not p.name.startswith(".")}
     assert names - {"best.safetensors"} == {
-        *("config.toml", "rounds.jsonl", "summary.json", "provenance.json"),
+        *("config.toml", "rounds.jsonl", "summary.json", "provenance.json", "report.html"),
         *("model.safetensors", "inputs.json", "sub-models.safetensors", "checkpoint.safetensors"),
     }
     settings = tomllib.loads((tmp_path / "run" / "config.toml").read_text())

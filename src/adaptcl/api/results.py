@@ -206,15 +206,12 @@ class Results(tuple[Result, ...]):
         return _html(self.compare()) + failures
 
 
-def show_in_folder(
-    results: Sequence[Result], folder: Path | None, pictures: PictureOptions
-) -> None:
+def show_in_folder(results: Sequence[Result], folder: Path, pictures: PictureOptions) -> None:
     """Draw figures and write the page into a folder, as the command line does."""
-    if folder is None or not pictures.formats:
-        return
     comparison = compare(results)
     try:
-        draw(comparison, folder / FIGURES, pictures)
+        if pictures.formats:
+            draw(comparison, folder / FIGURES, pictures)
         write_reports(comparison.runs, folder)
     except OSError as error:
         raise RunFolderError(f"{folder} cannot be written: {error.strerror}.") from None

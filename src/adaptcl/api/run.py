@@ -100,7 +100,42 @@ def run(
     Every warning of the run is also an ordinary Python warning. A notebook shows the progress of
     the run; `progress=True` shows it elsewhere too, and `progress=False` nowhere.
     """
-    pictures = PictureOptions.parse(figures)
+    return _run(
+        model,
+        train,
+        test,
+        out=out,
+        resume=resume,
+        listeners=listeners,
+        track=track,
+        pictures=PictureOptions.parse(figures),
+        progress=progress,
+        preset=preset,
+        loss=loss,
+        metrics=metrics,
+        collate=collate,
+        **settings,
+    )
+
+
+def _run(
+    model: nn.Module,
+    train: Any,
+    test: Any,
+    *,
+    out: str | Path | None,
+    resume: bool,
+    listeners: Listener | Sequence[Listener],
+    track: str | Sequence[str],
+    pictures: PictureOptions | None,
+    progress: bool | None,
+    preset: str | None,
+    loss: Callable[..., Any] | str | None = None,
+    metrics: Mapping[str, Any] | None = None,
+    collate: Collate | None = None,
+    **settings: Any,
+) -> Result:
+    """A run that is shown in its folder unless `pictures` is None."""
     path = None if out is None else Path(out)
     trackers = tracking(track)
     config, workload = prepare(model, train, test, preset, settings, loss, metrics, collate)
@@ -117,7 +152,8 @@ def run(
                 return _finished(path, config, workload)
         session = simulated_session(config, workload)
         result = Result.of(run_in_folder(session, path, all_listeners, trackers, resume=resume))
-    show_in_folder([result], path, pictures)
+    if pictures is not None:
+        show_in_folder([result], path, pictures)
     return result
 
 
@@ -297,15 +333,16 @@ def sweep(
             chosen |= {"strategy": job.strategy, "seed": job.seed, **code}
             folder = None if out is None else Path(out) / point.name
             options: dict[str, Any] = {"out": folder, "resume": resume, "track": track, **chosen}
-            options |= {"preset": preset, "figures": "none", "progress": False}
+            options |= {"preset": preset, "pictures": None, "progress": False}
             with noting_failure(job.strategy, job.seed, folder, failed) as count_rounds:
                 options["listeners"] = [*all_listeners, count_rounds]
-                results.append(run(model, train, test, **options))
+                results.append(_run(model, train, test, **options))
     if not results:
         raise failed[0].error
     for each in failed:
         warn_user(str(each))
-    show_in_folder(results, None if out is None else Path(out), pictures)
+    if out is not None:
+        show_in_folder(results, Path(out), pictures)
     made = Results(results)
     made.failed = tuple(failed)
     return made
