@@ -128,7 +128,13 @@ def test_a_run_is_tracked_in_its_folder(tmp_path: Path) -> None:
     with pytest.raises(SettingError, match="track needs a folder for the run"):
         run(track=["tensorboard"])
     with pytest.raises(SettingError, match="There is no tracker 'tb'"):
-        run(track="tb")
+        run(out=tmp_path / "other", track="tb")
+
+
+def test_nothing_is_resumed_without_a_folder() -> None:
+    for call in (adaptcl.run, adaptcl.sweep):
+        with pytest.raises(SettingError, match="resume needs a folder for the run; give one by"):
+            call(net(), TRAIN, TEST, resume=True, **FAST)
 
 
 class Touchy(nn.Module):

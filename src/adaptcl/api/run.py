@@ -137,13 +137,12 @@ def _run(
 ) -> Result:
     """A run that is shown in its folder unless `pictures` is None."""
     path = None if out is None else Path(out)
+    _refuse_without_folder(out, track, resume=resume)
     trackers = tracking(track)
     config, workload = prepare(model, train, test, preset, settings, loss, metrics, collate)
     with with_progress(progress, listeners) as listening:
         all_listeners = [_as_warning, *listening]
         if path is None:
-            if track:
-                raise SettingError("track needs a folder for the run; give one by out=.")
             return Result.of(run_session(simulated_session(config, workload), None, all_listeners))
         config = config.with_absolute_paths()
         if resume and is_run_folder(path):
@@ -155,6 +154,14 @@ def _run(
     if pictures is not None:
         show_in_folder([result], path, pictures)
     return result
+
+
+def _refuse_without_folder(
+    out: str | Path | None, track: str | Sequence[str], *, resume: bool
+) -> None:
+    for name, is_asked in (("track", track), ("resume", resume)):
+        if out is None and is_asked:
+            raise SettingError(f"{name} needs a folder for the run; give one by out=.")
 
 
 def prepare(
@@ -322,6 +329,7 @@ def sweep(
     If a run fails, the others go on; a warning says so, and `failed` of the results names it.
     """
     pictures = PictureOptions.parse(figures)
+    _refuse_without_folder(out, track, resume=resume)
     code = {name: value for name, value in settings.items() if _is_code(name, value)}
     named = {name: _named(name, value) for name, value in settings.items() if name not in code}
     values = {"model": FROM_PYTHON, "data": FROM_PYTHON}
