@@ -13,7 +13,7 @@ from torch.utils.data import TensorDataset
 from adaptcl.config.job import JobSettings
 from adaptcl.data import Samples
 from adaptcl.errors import AdaptCLError, DataError, SettingError
-from adaptcl.runs.workload import datasets_by_worker, deal, load_workload, workload_from_python
+from adaptcl.runs.workload import deal, is_list_by_worker, load_workload, workload_from_python
 from adaptcl.settings import build
 
 
@@ -168,8 +168,8 @@ def test_a_list_of_data_sets_is_one_for_each_worker() -> None:
     own = [pair(4), TensorDataset(*pair(5)), pair(6)]
     workload = workload_from_python(linear(), own, pair(), job())
     assert [len(part) for part in workload.worker_samples] == [4, 5, 6]
-    assert datasets_by_worker(pair()) is None
-    assert datasets_by_worker([pair(1)]) is not None
+    assert not is_list_by_worker(pair(), "train")
+    assert is_list_by_worker([pair(1)], "train")
     with pytest.raises(SettingError) as refused:
         workload_from_python(linear(), own, pair(), job(workers=2))
     assert str(refused.value) == "workers is 2, but train is a list of 3."

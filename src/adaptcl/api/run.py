@@ -36,7 +36,7 @@ from adaptcl.runs.resumption import recognise
 from adaptcl.runs.session import run_session
 from adaptcl.runs.simulated_session import simulated_session
 from adaptcl.runs.training_profile import with_profile_of
-from adaptcl.runs.workload import Workload, datasets_by_worker, workload_from_python
+from adaptcl.runs.workload import Workload, is_list_by_worker, workload_from_python
 from adaptcl.trackers import tracking
 from adaptcl.training.objectives.objective import Objective, custom_objective, with_main
 from adaptcl.units.user_model import uncompiled
@@ -183,10 +183,10 @@ def prepare(
             "as lambda parameters: torch.optim.Adam(parameters)."
         )
     objective = _objective(settings, loss, metrics)
-    parts = datasets_by_worker(train, objective.targets, collate)
-    if parts is not None:
-        values["workers"] = len(parts)
-    named = settings_from_python(settings, dealt=parts is not None)
+    is_dealt = is_list_by_worker(train, "train")
+    if is_dealt:
+        values["workers"] = len(train)
+    named = settings_from_python(settings, dealt=is_dealt)
     config = configure(over_preset(preset, values, named))
     config = _with_tests(config, test)
     objective = with_main(objective, config.job.main_metric, config.job.better)
@@ -194,8 +194,7 @@ def prepare(
     for sentence in explain_ineffective(named, [config]):
         warn_user(sentence)
     trained = _copied(model)
-    data = train if parts is None else parts
-    workload = workload_from_python(trained, data, test, config.job, objective, collate)
+    workload = workload_from_python(trained, train, test, config.job, objective, collate)
     optimizer, schedule = code.get("optimizer"), code.get("schedule")
     return config, replace(workload, custom_optimizer=optimizer, schedule=schedule)
 

@@ -173,7 +173,7 @@ def workload_from_python(
     """
     refuse_no_module(model)
     kind = objective.targets
-    dealt = datasets_by_worker(train, kind, collate)
+    dealt = _datasets_by_worker(train, kind, collate, "train")
     whole = [part_as_samples("The training data", train, kind, collate)] if dealt is None else dealt
     if dealt is None:
         dealt = deal(whole[0], job)
@@ -184,7 +184,7 @@ def workload_from_python(
             f"samples is {job.samples}, but train is a list with a data set for each worker, of "
             f"which all is used."
         )
-    tests = datasets_by_worker(test, kind, collate, "test")
+    tests = _datasets_by_worker(test, kind, collate, "test")
     if tests is None:
         dealt, tests = _divided(dealt, job)
     elif len(tests) != job.workers:
@@ -205,15 +205,18 @@ def workload_from_python(
     return replace(made, classes=tested.classes, origin=origin, objective=objective)
 
 
-def datasets_by_worker(
-    given: Any, kind: TargetKind = "labels", collate: Collate | None = None, name: str = "train"
-) -> list[Samples] | None:
-    """The workers' data sets if a list of data sets is given as `name`, else None."""
-    if not isinstance(given, list):
-        return None
-    if not given:
+def is_list_by_worker(given: Any, name: str) -> bool:
+    """Whether what is given as `name` is a list with a data set for each worker."""
+    if isinstance(given, list) and not given:
         raise DataError(f"{name} is an empty list; it must hold a data set for each worker.")
-    if begins_a_data_set(given[0]):
+    return isinstance(given, list) and not begins_a_data_set(given[0])
+
+
+def _datasets_by_worker(
+    given: Any, kind: TargetKind, collate: Collate | None, name: str
+) -> list[Samples] | None:
+    """The workers' data sets if a list of them is given as `name`, else None."""
+    if not is_list_by_worker(given, name):
         return None
     whose = "data" if name == "train" else "test data"
     made = [
