@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -18,6 +19,7 @@ from typing import Any
 
 import pytest
 
+from adaptcl.errors import SettingError
 from adaptcl.events import RoundFinished, RunStarted
 from adaptcl.page.watch import FollowedRuns, Watch
 from adaptcl.runs.files.folder import RunFolder
@@ -179,6 +181,30 @@ def test_a_page_that_others_can_reach_asks_for_a_token(runs: Path) -> None:
     with urllib.request.urlopen(f"{local}?token={watch.token}") as answer:
         assert answer.status == 200
     watch.close()
+
+
+@pytest.mark.skipif(not socket.has_ipv6, reason="this machine has no IPv6")
+def test_the_page_listens_at_an_address_of_ipv6_too(runs: Path) -> None:
+    watch = Watch([runs], host="::1")
+    watch.start()
+    assert watch.address == f"http://[::1]:{watch.port}/"
+    with urllib.request.urlopen(f"{watch.address}data.json") as answer:
+        assert answer.status == 200
+    watch.close()
+
+
+@pytest.mark.parametrize(
+    ("host", "port", "sentence"),
+    [
+        ("127.0.0.1", 70000, "port is 70000, but it must be from 0 to 65535."),
+        ("192.0.2.1", 0, "Nothing can listen at 192.0.2.1:0: .*; choose another host or port."),
+    ],
+)
+def test_an_address_where_nothing_can_listen_is_refused(
+    tmp_path: Path, host: str, port: int, sentence: str
+) -> None:
+    with pytest.raises(SettingError, match=sentence):
+        Watch([tmp_path], host=host, port=port)
 
 
 def test_a_foreign_name_for_this_machine_is_refused(runs: Path) -> None:

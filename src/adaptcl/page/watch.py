@@ -10,6 +10,7 @@ import hmac
 import os
 import secrets
 import shlex
+import socket
 import threading
 import time
 from collections.abc import Iterable, Sequence
@@ -37,6 +38,11 @@ _STANDING, _REST = 0.25, 0.75
 """How that share is divided: for how the runs stand, and for all the rest."""
 _LONGEST_PAUSE_S = 150.0
 _SIGN_OF_LIFE_S = 15.0
+_HIGHEST_PORT = 65535
+
+
+class _IPv6Server(ThreadingHTTPServer):
+    address_family = socket.AF_INET6
 
 
 class Watch:
@@ -47,16 +53,21 @@ class Watch:
         """A part of the address where other machines can reach it."""
         self._view = View(FollowedRuns(places))
         handler = type("Handler", (_Handler,), {"view": self._view, "token": self.token})
+        if not 0 <= port <= _HIGHEST_PORT:
+            raise SettingError(f"port is {port}, but it must be from 0 to {_HIGHEST_PORT}.")
+        is_ipv6 = ":" in host
+        place = f"[{host}]" if is_ipv6 else host
         try:
-            self._server = ThreadingHTTPServer((host, port), handler)
+            self._server = (_IPv6Server if is_ipv6 else ThreadingHTTPServer)((host, port), handler)
         except OSError as error:
             raise SettingError(
-                f"Nothing can listen at {host}:{port}: {error.strerror}; choose another port."
+                f"Nothing can listen at {place}:{port}: {error.strerror}; choose another host or "
+                "port."
             ) from None
         self._server.daemon_threads = True
         bound = self._server.server_address
         self.port = int(bound[1])
-        self.address = f"http://{host}:{self.port}/" + (
+        self.address = f"http://{place}:{self.port}/" + (
             f"?token={self.token}" if self.token else ""
         )
 
