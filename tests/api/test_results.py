@@ -227,6 +227,20 @@ def test_an_unfinished_run_can_be_loaded(tmp_path: Path, strategy: str, test: An
         assert adaptcl.load(tmp_path / "run", model=net(), best=True).inputs == loaded.inputs
 
 
+def test_a_sub_model_of_an_unfinished_run_can_be_loaded(tmp_path: Path) -> None:
+    half = {"pruned_rates": [[0.5, 0.0, 0.0]], "first_pruning": 2, "pruning": "index"}
+    with pytest.raises(CutOffError):
+        run(strategy="adaptcl", rounds=4, out=tmp_path, listeners=[cut_off_after(3)], **half)
+    sizes = []
+    for worker in (0, 1):
+        said = f"is not finished; this is worker {worker}'s sub-model, after 2 of 4 rounds"
+        with pytest.warns(adaptcl.AdaptCLWarning, match=said):
+            part = adaptcl.load(tmp_path, model=net(), worker=worker)
+        assert part(TEST[0]).shape == (60, 4)
+        sizes.append(sum(each.numel() for each in part.parameters()))
+    assert sizes[0] < 0.7 * sizes[1]
+
+
 def test_a_notebook_shows_what_can_be_cut() -> None:
     shown = adaptcl.describe(net(), TRAIN[0][:2])._repr_html_()
     assert "<td style='text-align:left'>Linear</td>" in shown

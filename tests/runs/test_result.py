@@ -145,7 +145,7 @@ def test_what_cannot_be_loaded_is_told_in_a_sentence(finished: Path, tmp_path: P
         ((finished, net(), 2), "There is no worker 2: they are numbered 0 to 1"),
         ((tmp_path / "nowhere", None, None), "is not a run folder"),
         ((tmp_path / "begun", None, None), "has no checkpoint yet; `adaptcl resume"),
-        ((tmp_path / "begun", None, 1), "is not finished, and sub-models are kept only at the end"),
+        ((tmp_path / "begun", None, 1), "has no checkpoint yet; `adaptcl resume"),
     ]:
         folder, model, worker = words
         with pytest.raises(AdaptCLError, match=sentence):

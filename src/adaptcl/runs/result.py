@@ -30,6 +30,7 @@ from adaptcl.runs.files.run_files import (
     read_best,
     read_delivered,
     read_settings,
+    read_sub_models,
     read_unfinished,
 )
 from adaptcl.runs.files.sub_models import SubModels
@@ -269,15 +270,11 @@ def load(
             "leave one of them out."
         )
     if (path / SUMMARY).exists() or (path / DIVERGED).exists():
-        state, inputs, sub_models = read_delivered(path)
-    elif worker is not None:
-        raise RunFolderError(
-            f"{path} is not finished, and sub-models are kept only at the end; `adaptcl resume "
-            f"{path}` goes on with it."
-        )
+        state, inputs, _ = read_delivered(path)
     else:
         state, inputs, rounds = read_unfinished(path)
         which = "its best model so far" if best else "its model"
+        which = which if worker is None else f"worker {worker}'s sub-model"
         warn_user(
             f"{path} is not finished; this is {which}, after {rounds} of "
             f"{planned_rounds(settings)} rounds."
@@ -298,4 +295,6 @@ def load(
         trained.load_state_dict(state)
     except RuntimeError as error:
         raise RunFolderError(f"{path} holds another model than this: {error}") from None
-    return Delivered(trained if worker is None else sub_models.cut(trained, worker), inputs).eval()
+    if worker is not None:
+        trained = read_sub_models(path).cut(trained, worker)
+    return Delivered(trained, inputs).eval()

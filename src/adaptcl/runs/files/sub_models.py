@@ -1,4 +1,4 @@
-"""The workers' sub-models at the end of a run, stored so that they can be cut again later.
+"""The workers' sub-models so far, stored so that they can be cut again later.
 
 Their tensors are those of the global model. So only the kept units of each worker are stored, and
 where they are in the tensors: a few bits for each unit and worker.
