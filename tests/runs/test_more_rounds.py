@@ -95,17 +95,6 @@ def test_a_run_that_was_killed_at_its_very_end_does_its_last_round_again(tmp_pat
     assert_longer(tmp_path / "killed", tmp_path / "at-once")
 
 
-@pytest.mark.slow
-def test_a_run_of_an_earlier_version_can_be_made_longer(tmp_path: Path) -> None:
-    settings: dict[str, Any] = {"strategy": "fedavg", "learning_rate": 0.02}
-    run(tmp_path / "at-once", 5, **settings)
-    run(tmp_path / "longer", 4, **settings)
-    for now, before in (("checkpoint", "longer"), ("best", "longer-best")):
-        (tmp_path / f"longer/{now}.safetensors").rename(tmp_path / f"longer/{before}.safetensors")
-    run(tmp_path / "longer", 5, resume=True, **settings)
-    assert_longer(tmp_path / "longer", tmp_path / "at-once")
-
-
 def test_without_a_barrier_a_finished_run_cannot_be_made_longer(tmp_path: Path) -> None:
     run(tmp_path / "r", 2, strategy="fedasync-s")
     before = {each.name: each.read_bytes() for each in (tmp_path / "r").iterdir()}

@@ -121,5 +121,5 @@ class Checkpoints:
         self._began -= tree["wall_time_s"]
         self._rounds = len(records)
         self.extendable = bool(tree["may_go_further"])
-        self._stop_rule.restore(records, tree.get("stopped_by"))
+        self._stop_rule.restore(records, tree["stopped_by"])
         self._evaluator.restore(tree["evaluator"])

@@ -65,8 +65,7 @@ class TestSetEvaluator:
 
     def restore(self, tree: Tree) -> None:
         self._averaging.restore(tree)
-        if "variants" in tree:  # checkpoints from before version 0.2 have none
-            self._variants.restore(tree["variants"])
+        self._variants.restore(tree["variants"])
 
     def _with_statistics(self, state: State) -> State:
         return state if self._fresh is None else self._fresh.of(state)

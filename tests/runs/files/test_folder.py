@@ -237,6 +237,24 @@ def test_without_a_checkpoint_a_run_begins_anew(folder: RunFolder) -> None:
     assert (folder.path / "rounds.jsonl").read_bytes() == b""
 
 
+def test_a_checkpoint_of_another_version_is_refused_and_left_alone(
+    folder: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder.record(RoundFinished(record(1)))
+    with monkeypatch.context() as other:
+        other.setattr("adaptcl.runs.files.folder.CHECKPOINT_FORMAT", 0)
+        folder.save_checkpoint({"number": 1})
+    before = {each.name: each.read_bytes() for each in folder.path.iterdir()}
+    for read in (folder.left_off, folder.checkpoint):
+        with pytest.raises(RunFolderError) as refused:
+            read()
+        assert str(refused.value) == (
+            f"{folder.path / 'checkpoint.safetensors'} was written by another version of AdaptCL; "
+            "begin the run again, or resume it with that version."
+        )
+    assert {each.name: each.read_bytes() for each in folder.path.iterdir()} == before
+
+
 @pytest.mark.parametrize(
     "damaged",
     [

@@ -23,9 +23,9 @@ from adaptcl.runs.files.provenance import PROVENANCE, with_provenance
 from adaptcl.runs.files.run_files import (
     BEST,
     CHECKPOINT,
+    CHECKPOINT_FORMAT,
     CONFIG,
     DIVERGED,
-    FORMER_NAMES,
     INPUTS,
     LOCK,
     MARKS,
@@ -34,6 +34,7 @@ from adaptcl.runs.files.run_files import (
     SUB_MODELS,
     SUMMARY,
     is_run_folder,
+    read_checkpoint,
     run_folders,
 )
 from adaptcl.runs.files.sub_models import SubModels
@@ -82,9 +83,6 @@ class RunFolder:
         for pattern in storage.LEFTOVERS:
             for leftover in path.glob(pattern):
                 leftover.unlink(missing_ok=True)
-        for former, name in FORMER_NAMES.items():
-            if (path / former).exists():
-                (path / former).replace(path / name)
         return folder
 
     @staticmethod
@@ -132,7 +130,7 @@ class RunFolder:
         """
         if not (self.path / CHECKPOINT).exists():
             return None, self._keep_rounds(0, 0)
-        stored = storage.load(self.path / CHECKPOINT, accelerator)
+        stored = read_checkpoint(self.path, accelerator)
         return stored["run"], self._keep_rounds(stored["rounds"], stored["rounds_crc32"])
 
     @property
@@ -150,8 +148,8 @@ class RunFolder:
 
     def checkpoint(self) -> Tree | None:
         """The checkpoint, if there is one."""
-        file = self.path / CHECKPOINT
-        return storage.load(file)["run"] if file.exists() else None
+        there = (self.path / CHECKPOINT).exists()
+        return read_checkpoint(self.path)["run"] if there else None
 
     def begin_again(self, config: str, marks: dict[str, Any]) -> None:
         """Turn a run, even a finished one, into an unfinished run of more rounds."""
@@ -162,7 +160,12 @@ class RunFolder:
 
     def save_checkpoint(self, run: Tree) -> None:
         """Replace the checkpoint by one that follows the recorded rounds."""
-        stored = {"rounds": self._rounds, "rounds_crc32": self._rounds_crc32, "run": run}
+        stored = {
+            "format": CHECKPOINT_FORMAT,
+            "rounds": self._rounds,
+            "rounds_crc32": self._rounds_crc32,
+            "run": run,
+        }
         storage.save(self.path / CHECKPOINT, stored)
 
     def _keep_rounds(self, count: int, crc32: int) -> list[RoundRecord]:

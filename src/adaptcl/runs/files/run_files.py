@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import tomli_w
+import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 
@@ -20,6 +21,7 @@ from adaptcl.data.description import Inputs
 from adaptcl.errors import RunFolderError
 from adaptcl.records import RoundRecord, Summary
 from adaptcl.runs.files.sub_models import SubModels
+from adaptcl.storage import Tree
 from adaptcl.units import State
 
 CONFIG = "config.toml"
@@ -27,10 +29,10 @@ ROUNDS = "rounds.jsonl"
 LOCK = ".lock"
 MARKS = ".begun-with.json"
 CHECKPOINT = "checkpoint.safetensors"
+CHECKPOINT_FORMAT = 1
+"""One more whenever the content of checkpoints changes, whoever of the run writes that part."""
 BEST = "best.safetensors"
 """The model of the best test, without that of the last round if that one is delivered."""
-FORMER_NAMES = {"longer.safetensors": CHECKPOINT, "longer-best.safetensors": BEST}
-"""What earlier versions called these files of a finished run, until it got more rounds."""
 DIVERGED = ".diverged"  # there while a run that diverged holds its last good model
 SUMMARY = "summary.json"
 MODEL = "model.safetensors"
@@ -211,6 +213,17 @@ def read_sub_models(path: Path) -> SubModels:
         return SubModels.from_tree(storage.load(path / SUB_MODELS))
 
 
+def read_checkpoint(path: Path, accelerator: torch.device | None = None) -> Tree:
+    """What a run goes on from; an error if another version of AdaptCL wrote it."""
+    stored = storage.load(path / CHECKPOINT, accelerator)
+    if not isinstance(stored, dict) or stored.get("format") != CHECKPOINT_FORMAT:
+        raise RunFolderError(
+            f"{path / CHECKPOINT} was written by another version of AdaptCL; begin the run again, "
+            "or resume it with that version."
+        )
+    return stored
+
+
 def read_unfinished(path: Path) -> tuple[State, Inputs, int]:
     """The model of the last checkpoint, the inputs it takes, and the rounds before it.
 
@@ -221,7 +234,7 @@ def read_unfinished(path: Path) -> tuple[State, Inputs, int]:
             f"{path} has no checkpoint yet; `adaptcl resume {path}` goes on with it."
         )
     with _refusing(f"The checkpoint of {path} does not hold a model that can be loaded"):
-        stored = storage.load(path / CHECKPOINT)
+        stored = read_checkpoint(path)
         run = stored["run"]
         # The model that would be delivered now: the mean of the latest ones, if there is one.
         state = run["evaluator"]["model"] or run["loop"]["strategy"]["state"]
