@@ -200,11 +200,8 @@ def write_result(path: Path, result: Mapping[str, Any]) -> None:
         f"{json.dumps(name)}: {json.dumps(result[name], sort_keys=True, ensure_ascii=False)}"
         for name in sorted(result)
     )
-    try:
-        with written_whole(path) as file:
-            file.write(("{\n" + ",\n".join(lines) + "\n}\n").encode())
-    except OSError as error:
-        raise ResultError(f"{path} cannot be written: {error.strerror}.") from None
+    with written_whole(path, ResultError) as file:
+        file.write(("{\n" + ",\n".join(lines) + "\n}\n").encode())
 
 
 def _workers_in(record: RoundRecord, pair_similarity: float | None) -> WorkersInRound:

@@ -24,18 +24,29 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from adaptcl.errors import RunFolderError, SettingError, describe_type
+from adaptcl.errors import AdaptCLError, RunFolderError, SettingError, describe_type
 
 LEFTOVERS = (".*.partial", ".tmp*")
 """What a process that was killed while writing leaves: our files, and those of safetensors."""
 
 
 @contextmanager
-def written_whole(path: Path) -> Iterator[BinaryIO]:
+def refusing_unwritable(path: Path, refusal: type[AdaptCLError] = RunFolderError) -> Iterator[None]:
+    """Make one sentence of whatever keeps the file at `path` from being written."""
+    try:
+        yield
+    except (OSError, SafetensorError) as error:  # a full disk may raise either
+        reason = getattr(error, "strerror", None) or error
+        raise refusal(f"{path} cannot be written: {reason}.") from None
+
+
+@contextmanager
+def written_whole(path: Path, refusal: type[AdaptCLError] = RunFolderError) -> Iterator[BinaryIO]:
     """Open a file that gets the name `path` only when the block ends without an error."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with _replacing(path) as partial, partial.open("xb") as file:
-        yield file
+    with refusing_unwritable(path, refusal):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with _replacing(path) as partial, partial.open("xb") as file:
+            yield file
 
 
 @contextmanager
@@ -120,16 +131,12 @@ def save(path: Path, tree: Tree) -> None:
 
 def save_tensors(path: Path, tensors: dict[str, Tensor], header: dict[str, str]) -> None:
     """Write a safetensors file that appears whole or not at all."""
-    try:
-        with _replacing(path) as partial:
-            # safetensors makes a file that nobody else may read, whatever the umask says.
-            partial.touch()
-            mode = stat.S_IMODE(partial.stat().st_mode)
-            save_file(tensors, partial, metadata=header)
-            partial.chmod(mode)
-    except (OSError, SafetensorError) as error:  # a full disk may raise either
-        reason = getattr(error, "strerror", None) or error
-        raise RunFolderError(f"{path} cannot be written: {reason}.") from None
+    with refusing_unwritable(path), _replacing(path) as partial:
+        # safetensors makes a file that nobody else may read, whatever the umask says.
+        partial.touch()
+        mode = stat.S_IMODE(partial.stat().st_mode)
+        save_file(tensors, partial, metadata=header)
+        partial.chmod(mode)
 
 
 def load(path: Path, accelerator: torch.device | None = None) -> Tree:

@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from rich.console import Console
 
 from adaptcl.config.config import FROM_PYTHON
-from adaptcl.errors import AdaptCLError, RunFolderError, SettingError, describe_type
+from adaptcl.errors import AdaptCLError, SettingError, describe_type
 from adaptcl.events import Listener
 from adaptcl.page.report import write_reports
 from adaptcl.records import RoundRecord
@@ -209,12 +209,9 @@ class Results(tuple[Result, ...]):
 def show_in_folder(results: Sequence[Result], folder: Path, pictures: PictureOptions) -> None:
     """Draw figures and write the page into a folder, as the command line does."""
     comparison = compare(results)
-    try:
-        if pictures.formats:
-            draw(comparison, folder / FIGURES, pictures)
-        write_reports(comparison.runs, folder)
-    except OSError as error:
-        raise RunFolderError(f"{folder} cannot be written: {error.strerror}.") from None
+    if pictures.formats:
+        draw(comparison, folder / FIGURES, pictures)
+    write_reports(comparison.runs, folder)
 
 
 def _html(comparison: ShownComparison) -> str:

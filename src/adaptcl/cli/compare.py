@@ -35,10 +35,7 @@ def compare_runs(options: argparse.Namespace) -> None:
         target=options.target_accuracy if options.target is None else options.target,
     )
     if options.csv:
-        try:
-            write_comparison(Path(options.csv), comparison)
-        except OSError as error:
-            raise RunFolderError(f"{options.csv} cannot be written: {error.strerror}.") from None
+        write_comparison(Path(options.csv), comparison)
     table = comparison_table(comparison)
     if options.markdown:
         print("\n\n".join(filter(None, [table.markdown(), verdict(comparison)])))
@@ -126,10 +123,7 @@ def _print_files(comparison: Comparison, folder: Path, pictures: PictureOptions)
         _print("run", str(run.folder))
     if not pictures.formats:
         return
-    try:
-        drawn = draw(comparison, folder, pictures)
-    except OSError as error:
-        raise RunFolderError(f"{folder} cannot be written: {error.strerror}.") from None
+    drawn = draw(comparison, folder, pictures)
     _print("figures", f"{folder} ({', '.join(path.name for path in drawn.paths)})")
     if drawn.removed:
         _print("removed", f"{', '.join(drawn.removed)} (drawn there by an earlier comparison)")
@@ -170,10 +164,7 @@ def show_the_others(
 
 def report_runs(options: argparse.Namespace) -> None:
     runs = by_strategy([read_run(path) for path in named_runs(options.runs)])
-    try:
-        write_report(distinct_labels(runs), Path(options.out))
-    except OSError as error:
-        raise RunFolderError(f"{options.out} cannot be written: {error.strerror}.") from None
+    write_report(distinct_labels(runs), Path(options.out))
     print(f"report   {options.out}")
 
 

@@ -363,11 +363,8 @@ def pack(
         arrays[f"{part}_bytes"] = np.frombuffer(b"".join(files), dtype=np.uint8)
         arrays[f"{part}_offsets"] = np.cumsum(sizes, dtype=np.int64)
         arrays[f"{part}_labels"] = held.labels.cpu().numpy().astype(label_type)
-    try:
-        with written_whole(path) as file:
-            np.savez_compressed(file, allow_pickle=False, **arrays)
-    except OSError as error:
-        raise DataError(f"{path} cannot be written: {error.strerror or error}.") from error
+    with written_whole(path, DataError) as file:
+        np.savez_compressed(file, allow_pickle=False, **arrays)
     return path
 
 

@@ -88,18 +88,15 @@ def fetch(url: str, checksum: str, destination: Path, progress: OnProgress = sil
         with destination.open("rb") as opened:
             if hashlib.file_digest(opened, digest.copy).hexdigest() == checksum.lower():
                 return destination
-    try:
-        with written_whole(destination) as file:
-            for block in _blocks(url, progress):
-                digest.update(block)
-                file.write(block)
-            if digest.hexdigest() != checksum.lower():
-                raise DataError(
-                    f"{url} has the {algorithm} {digest.hexdigest()} instead of {checksum}: it "
-                    "is damaged or another file, so it was not kept."
-                )
-    except OSError as error:
-        raise DataError(f"{destination} cannot be written: {error.strerror or error}.") from error
+    with written_whole(destination, DataError) as file:
+        for block in _blocks(url, progress):
+            digest.update(block)
+            file.write(block)
+        if digest.hexdigest() != checksum.lower():
+            raise DataError(
+                f"{url} has the {algorithm} {digest.hexdigest()} instead of {checksum}: it is "
+                "damaged or another file, so it was not kept."
+            )
     return destination
 
 

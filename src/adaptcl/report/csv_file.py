@@ -16,7 +16,7 @@ from pathlib import Path
 from statistics import fmean, stdev
 
 from adaptcl.report.comparison import Comparison, ComparisonRow, interval
-from adaptcl.storage import written_whole
+from adaptcl.storage import refusing_unwritable, written_whole
 
 Cell = str | float
 
@@ -29,7 +29,8 @@ def write_comparison(path: Path, comparison: Comparison) -> None:
     writer = csv.DictWriter(text, fieldnames=columns, lineterminator="\n")
     writer.writeheader()
     writer.writerows(records)
-    path.parent.stat()  # a mistyped folder is an error, not a new folder
+    with refusing_unwritable(path):
+        path.parent.stat()  # a mistyped folder is an error, not a new folder
     with written_whole(path) as file:
         file.write(text.getvalue().encode())
 

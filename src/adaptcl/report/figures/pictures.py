@@ -77,7 +77,6 @@ class SavedPictures:
 
 def save_pictures(images: Mapping[str, bytes], folder: Path) -> SavedPictures:
     """Put pictures into a folder in place of those that the last report drew there."""
-    folder.mkdir(parents=True, exist_ok=True)
     removed = tuple(name for name in _drawn_last(folder) if name not in images)
     for name in removed:
         (folder / name).unlink()

@@ -193,15 +193,11 @@ class RunFolder:
         """A listener: each finished round becomes a line of `rounds.jsonl`."""
         if isinstance(event, RoundFinished):
             line = json.dumps(event.record.to_json(), allow_nan=False).encode() + b"\n"
-            try:
-                with (self.path / ROUNDS).open("ab") as file:
-                    file.write(line)
-                    file.flush()
-                    os.fsync(file.fileno())
-            except OSError as error:
-                raise RunFolderError(
-                    f"{self.path / ROUNDS} cannot be written: {error.strerror}."
-                ) from None
+            path = self.path / ROUNDS
+            with storage.refusing_unwritable(path), path.open("ab") as file:
+                file.write(line)
+                file.flush()
+                os.fsync(file.fileno())
             self._rounds += 1
             self._rounds_crc32 = zlib.crc32(line, self._rounds_crc32)
 
@@ -273,13 +269,8 @@ class RunFolder:
         self._write(name, text.encode())
 
     def _write(self, name: str, content: bytes) -> None:
-        try:
-            with storage.written_whole(self.path / name) as file:
-                file.write(content)
-        except OSError as error:
-            raise RunFolderError(
-                f"{self.path / name} cannot be written: {error.strerror}."
-            ) from None
+        with storage.written_whole(self.path / name) as file:
+            file.write(content)
 
 
 def _lock(path: Path) -> int:

@@ -17,6 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from adaptcl.errors import RunFolderError
 from adaptcl.events import (
     Event,
     PhaseBegan,
@@ -104,7 +105,7 @@ class StatusFile:
         workers = [(each, _doing(what, self._now)) for each, what in sorted(self._workers.items())]
         content = json.dumps({**self._values, "workers": workers})
         # Nobody's run ends because a page about it could not be kept up to date.
-        with suppress(OSError), written_whole(self._path) as file:
+        with suppress(RunFolderError), written_whole(self._path) as file:
             file.write(content.encode("utf-8"))
 
 
