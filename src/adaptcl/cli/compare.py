@@ -118,17 +118,13 @@ def _folders_above(runs: Sequence[Run]) -> dict[Path, list[Run]]:
 
 
 def _print_files(comparison: Comparison, folder: Path, pictures: PictureOptions) -> None:
-    """Draw the figures; print where runs and figures are, and which files were removed or kept."""
+    """Draw the figures, and print where runs and figures are."""
     for run in comparison.runs:
         _print("run", str(run.folder))
     if not pictures.formats:
         return
     drawn = draw(comparison, folder, pictures)
-    _print("figures", f"{folder} ({', '.join(path.name for path in drawn.paths)})")
-    if drawn.removed:
-        _print("removed", f"{', '.join(drawn.removed)} (drawn there by an earlier comparison)")
-    if drawn.others:
-        _print("kept", f"{', '.join(drawn.others)} (in {folder}, but not of these runs)")
+    _print("figures", f"{folder} ({', '.join(path.name for path in drawn)})")
 
 
 def _print_verdict(comparison: Comparison) -> None:

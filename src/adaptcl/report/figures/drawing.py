@@ -25,16 +25,11 @@ from adaptcl.report.comparison import Comparison, RunGroup
 from adaptcl.report.figures import panels
 from adaptcl.report.figures.palette import FAINT, STYLE, Look, looks
 from adaptcl.report.figures.panels import Drawn
-from adaptcl.report.figures.pictures import (
-    PictureOptions,
-    SavedPictures,
-    ShownFigure,
-    image_of,
-    save_pictures,
-)
+from adaptcl.report.figures.pictures import PictureOptions, ShownFigure, image_of
 from adaptcl.report.figures.timeline_figure import timeline_figure
 from adaptcl.report.saved_run import clock_of
 from adaptcl.report.wording import number_of, short_duration
+from adaptcl.storage import written_whole
 
 _LETTERS_PER_INCH = 11  # at the size of labels; titles are larger and bold
 _TITLE_LETTERS_PER_INCH = 9
@@ -43,19 +38,20 @@ _LEGEND_ROW_INCHES = 0.22
 _ROWS_WITHIN = 2  # rows of a legend that the figure has room for; it grows by each further row
 
 
-def draw(
-    comparison: Comparison, folder: Path, options: PictureOptions | None = None
-) -> SavedPictures:
-    """Draw all figures of some runs into a folder, in place of those drawn there last."""
+def draw(comparison: Comparison, folder: Path, options: PictureOptions | None = None) -> list[Path]:
+    """Draw all figures of some runs into a folder, over files of the same names."""
     options = options or PictureOptions()
     with figure_style():
         figures = compose_figures(comparison, titles=options.titles)
         images = {
-            f"{name}.{form}": image_of(figure, form)
+            folder / f"{name}.{form}": image_of(figure, form)
             for name, figure in figures.items()
             for form in options.formats
         }
-    return save_pictures(images, folder)
+    for path, image in images.items():
+        with written_whole(path) as file:
+            file.write(image)
+    return list(images)
 
 
 def compose_figures(comparison: Comparison, *, titles: bool = True) -> dict[str, Figure]:
