@@ -71,7 +71,7 @@ def test_files_are_named_by_the_metric(runs: list[Run], tmp_path: Path) -> None:
     record = comparison_records(compare(runs))[1]
     assert {"rmse", "best_rmse", "late_rmse", "rmse_at_time", "target_rmse"} <= record.keys()
     drawn = draw(compare(runs), tmp_path)
-    assert {"rmse-over-time.png", "rmse-over-rounds.png"} <= {path.name for path in drawn.paths}
+    assert {"rmse-over-time.png", "rmse-over-rounds.png"} <= {path.name for path in drawn}
 
 
 def test_over_seeds_the_table_says_on_which_side_better_errors_are(make_run: MakeRun) -> None:
@@ -130,5 +130,5 @@ def test_where_workers_test_everything_shows_their_spread(runs: list[Run], tmp_p
     assert [row[place] for row in table.rows] == ["2.5 to 7", "–"]
     record = comparison_records(comparison)[0]
     assert (record["lowest_worker_rmse"], record["highest_worker_rmse"]) == (2.5, 7.0)
-    names = {path.name for path in draw(comparison, tmp_path).paths}
+    names = {path.name for path in draw(comparison, tmp_path)}
     assert [name for name in names if name.startswith("workers-")] == ["workers-fedavg.png"]
