@@ -33,7 +33,6 @@ from adaptcl.engines.loop import Loop
 from adaptcl.engines.network.frames import RECORD, Frame, from_record, to_record
 from adaptcl.engines.network.invitation import Reply
 from adaptcl.engines.network.messages import only_frozen, read_frozen, read_task, read_used
-from adaptcl.engines.network.shared_units import units_from_json
 from adaptcl.engines.network.worker.worker_process import train_and_encode
 from adaptcl.errors import DataError, SettingError
 from adaptcl.events import Event, RoundFinished, Warned, WorkerLost
@@ -47,6 +46,7 @@ from adaptcl.training.update_time import TYPICAL_NOISE
 from adaptcl.training.wire import HeldFrozenTensors, LackingError
 from adaptcl.training.worker import WorkerMemory
 from adaptcl.units import UnitMap, trace
+from adaptcl.units.as_json import units_from_json
 
 __all__ = ["AdaptCL", "train"]
 

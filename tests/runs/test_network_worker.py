@@ -22,12 +22,12 @@ from adaptcl.engines.network.invitation import (
     fingerprint,
     for_the_server,
 )
-from adaptcl.engines.network.shared_units import units_to_json
 from adaptcl.engines.network.worker.local_data import LocalData
 from adaptcl.errors import DataError, SettingError
 from adaptcl.runs.network_worker import OwnerChoices, prepare, refuse_unusable
 from adaptcl.runs.workload import load_workload
 from adaptcl.units import trace
+from adaptcl.units.as_json import units_to_json
 from adaptcl.units.tracing.numbering import without_units
 
 Command = Callable[..., tuple[int, str, str]]

@@ -28,7 +28,12 @@ from adaptcl.events import Event, Listener, Warned
 from adaptcl.report.figures.pictures import PictureOptions
 from adaptcl.report.table import forecast_table
 from adaptcl.runs.files.folder import RunFolder
-from adaptcl.runs.files.run_files import is_run_folder, read_delivered, read_finished
+from adaptcl.runs.files.run_files import (
+    is_run_folder,
+    read_delivered,
+    read_finished,
+    read_sub_models,
+)
 from adaptcl.runs.forecast import Forecast, forecast_workload
 from adaptcl.runs.in_folder import is_finished, run_in_folder
 from adaptcl.runs.result import FailedRun, noting_failure
@@ -215,10 +220,19 @@ def _finished(path: Path, config: Config, workload: Workload) -> Result:
     assert finished is not None
     with closing(RunFolder.open(path)) as folder:
         recognise(folder, config, workload)
-    state, inputs, sub_models = read_delivered(path)
+    state, inputs = read_delivered(path)
     workload.model.load_state_dict(state)
-    trained, objective = workload.model.eval(), workload.objective
-    return Result(*finished, trained, sub_models, path, inputs, objective, config.values())
+    summary, rounds = finished
+    return Result(
+        summary=summary,
+        rounds=rounds,
+        model=workload.model.eval(),
+        sub_models=read_sub_models(path),
+        folder=path,
+        inputs=inputs,
+        objective=workload.objective,
+        settings=config.values(),
+    )
 
 
 def _with_tests(config: Config, test: Any) -> Config:

@@ -22,13 +22,13 @@ from flwr.serverapp import Grid
 from adaptcl.codecs.codec import Codecs
 from adaptcl.engines.network.frames import from_record, printable, to_record
 from adaptcl.engines.network.server.remote_transport import OpenTask, RemoteTransport
-from adaptcl.engines.network.shared_units import units_to_json
 from adaptcl.engines.transport import Arrived, Expired, Happening, Joined, Lost
 from adaptcl.errors import UpdateError
 from adaptcl.interrupts import raise_if_interrupted
 from adaptcl.storage import Tree
 from adaptcl.training import Arrival, Task, Timing
 from adaptcl.units import UnitMap
+from adaptcl.units.as_json import units_to_json
 
 UNITS = "units"
 """In the header of a task: the units of the run, because a node keeps no model between tasks."""

@@ -17,8 +17,6 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from adaptcl.config.config import FROM_PYTHON
 from adaptcl.errors import RunFolderError
 from adaptcl.records import RoundRecord, end_s
@@ -132,19 +130,12 @@ class Widths:
             sub_models = read_sub_models(folder)
         except RunFolderError:
             return None
-        layers: dict[str, torch.Tensor] = {}
-        seen: set[bytes] = set()
-        for slot in sub_models.slots:
-            ids = torch.as_tensor(slot.ids)
-            units = torch.unique(ids[ids >= 0])
-            key = units.numpy().tobytes()
-            if slot.owned and slot.dim == 0 and len(units) and key not in seen:
-                seen.add(key)
-                layers[slot.tensor.removesuffix(".weight")] = units
+        layers = sub_models.layers
+        whole = list(layers.values())
         each = [
-            [int(kept[units].sum()) for units in layers.values()] for kept in sub_models.distinct
+            [int(part.sum()) for part in kept.split_with_sizes(whole)]
+            for kept in sub_models.distinct
         ]
-        whole = [len(units) for units in layers.values()]
         return cls(list(layers), whole, each, sub_models.of_worker)
 
     def of(self, chosen: Sequence[int]) -> Values:

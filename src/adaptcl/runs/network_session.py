@@ -21,7 +21,6 @@ from adaptcl.engines.network.keys import server_keys
 from adaptcl.engines.network.server.fleet import Fleet
 from adaptcl.engines.network.server.introduction import agree
 from adaptcl.engines.network.server.network_transport import NetworkTransport
-from adaptcl.engines.network.shared_units import units_to_json
 from adaptcl.errors import SettingError
 from adaptcl.events import Listener
 from adaptcl.pruning import custom_worker_orders
@@ -33,6 +32,7 @@ from adaptcl.runs.workload import Workload, refuse_without_tests, server_workloa
 from adaptcl.settings import declared, is_custom
 from adaptcl.training.update_time import TYPICAL_NOISE
 from adaptcl.training.wire import digest, frozen_tensors
+from adaptcl.units.as_json import units_to_json
 
 SHARED_SETTINGS = (
     *("model", "fixed", "workers", "seed", "precision", "codec", "codec_down"),

@@ -18,7 +18,6 @@ from adaptcl.engines.network.invitation import (
     refuse_other_model,
     refuse_other_objective,
 )
-from adaptcl.engines.network.shared_units import units_from_json
 from adaptcl.engines.network.worker.local_data import LocalData
 from adaptcl.engines.network.worker.worker_process import ServerConnection, WorkerProcess
 from adaptcl.errors import SettingError
@@ -31,6 +30,7 @@ from adaptcl.training.objectives.objective import CLASSIFICATION, find_objective
 from adaptcl.training.optimizers import find_optimizer, find_schedule
 from adaptcl.training.task import OPTIMIZERS
 from adaptcl.training.worker import Worker
+from adaptcl.units.as_json import units_from_json
 from adaptcl.units.tracing.numbering import without_units
 
 

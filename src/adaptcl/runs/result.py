@@ -270,7 +270,7 @@ def load(
             "leave one of them out."
         )
     if (path / SUMMARY).exists() or (path / DIVERGED).exists():
-        state, inputs, _ = read_delivered(path)
+        state, inputs = read_delivered(path)
     else:
         state, inputs, rounds = read_unfinished(path)
         which = "its best model so far" if best else "its model"

@@ -12,6 +12,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from adaptcl import storage
 from adaptcl.data.description import Inputs
 from adaptcl.errors import RunFolderError
 from adaptcl.events import RoundFinished, UpdateArrived
@@ -22,6 +23,7 @@ from adaptcl.runs.files.run_files import (
     read_delivered,
     read_finished,
     read_settings,
+    read_sub_models,
     run_folders,
 )
 from adaptcl.runs.files.sub_models import SubModels
@@ -52,7 +54,7 @@ def summary(*records: RoundRecord) -> Summary:
 
 CONFIG = 'rounds = 3\nstrategy = "fedavg"\n'
 INPUTS = Inputs((1, 8, 8), "uint8", (0.5,), (0.25,), ("cat", "dog"))
-WHOLE = SubModels((), (torch.ones(0, dtype=torch.bool),), (0,))
+WHOLE = SubModels({"layers": []}, (torch.ones(0, dtype=torch.bool),), (0,))
 
 
 @pytest.fixture
@@ -324,10 +326,10 @@ def test_the_end_is_a_summary_and_a_model_and_no_checkpoint(folder: RunFolder) -
     finished = read_finished(folder.path)
     assert finished is not None
     assert finished == (summary(record(1, 0.5)), (record(1, 0.5),))
-    state, inputs, sub_models = read_delivered(folder.path)
+    state, inputs = read_delivered(folder.path)
     assert state.keys() == model.keys()
     assert inputs == INPUTS
-    assert sub_models.of_worker == (0,)
+    assert read_sub_models(folder.path).of_worker == (0,)
 
 
 @pytest.mark.parametrize(
@@ -337,7 +339,7 @@ def test_the_end_is_a_summary_and_a_model_and_no_checkpoint(folder: RunFolder) -
         ("rounds.jsonl", read_finished),
         ("model.safetensors", read_delivered),
         ("inputs.json", read_delivered),
-        ("sub-models.safetensors", read_delivered),
+        ("sub-models.safetensors", read_sub_models),
         ("config.toml", read_settings),
     ],
 )
@@ -349,6 +351,15 @@ def test_a_finished_folder_that_is_damaged_is_told_of(
     (folder.path / name).write_bytes(b"{]")
     with pytest.raises(RunFolderError, match="damaged"):
         read(folder.path)
+
+
+def test_sub_models_of_another_version_are_refused_and_the_model_is_read(folder: RunFolder) -> None:
+    folder.record(RoundFinished(record(1, 0.5)))
+    folder.finish(summary(record(1, 0.5)), {"w": torch.zeros(2)}, INPUTS, WHOLE)
+    storage.save(folder.path / "sub-models.safetensors", {"slots": []})
+    with pytest.raises(RunFolderError, match="was written by another version of AdaptCL; read it"):
+        read_sub_models(folder.path)
+    assert read_delivered(folder.path)[0].keys() == {"w"}
 
 
 def test_a_summary_follows_from_the_rounds() -> None:

@@ -10,7 +10,6 @@ stay loaded from the first task to the last.
     keys                   who may take part
     invitation             how a worker joins a run, if its model is the server's
     agreement              what workers tell of their data to a server that has none
-    shared_units           the server's units, for workers
     messages               tasks and updates
     frames                 one message as bytes
     gate                   whether an update makes sense for its task

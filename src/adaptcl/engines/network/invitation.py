@@ -147,7 +147,7 @@ class Invitation:
     objective: str = "classification (by accuracy)"
     """The server's objective with its metrics, in words; the worker's must be the same."""
     units: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    """The units of the run; the worker checks them against its model (see `shared_units.py`)."""
+    """The units of the run; the worker checks them against its model (see `units/as_json.py`)."""
 
     def frame(self) -> Frame:
         return Frame(dataclasses.asdict(self) | {"inputs": self.inputs.to_json()}, {})

@@ -196,21 +196,27 @@ def read_best(path: Path) -> State:
         return load_file(path / BEST)
 
 
-def read_delivered(path: Path) -> tuple[State, Inputs, SubModels]:
-    """The model of a finished run, the inputs it takes, and the workers' sub-models.
+def read_delivered(path: Path) -> tuple[State, Inputs]:
+    """The model of a finished run, and the inputs it takes.
 
     Of a run that diverged this is the last good model.
     """
     if not (path / SUMMARY).exists() and not (path / DIVERGED).exists():
         raise RunFolderError(f"{path} is not finished; `adaptcl resume {path}` goes on with it.")
     with _refusing(f"{path} is damaged and cannot be read"):
-        return load_file(path / MODEL), _read_inputs(path), read_sub_models(path)
+        return load_file(path / MODEL), _read_inputs(path)
 
 
 def read_sub_models(path: Path) -> SubModels:
     """The workers' sub-models in a run that may still go on."""
     with _refusing(f"{path} is damaged and cannot be read"):
-        return SubModels.from_tree(storage.load(path / SUB_MODELS))
+        tree = storage.load(path / SUB_MODELS)
+        if "units" not in tree:
+            raise RunFolderError(
+                f"{path / SUB_MODELS} was written by another version of AdaptCL; read it with that "
+                "version."
+            )
+        return SubModels.from_tree(tree)
 
 
 def read_checkpoint(path: Path, accelerator: torch.device | None = None) -> Tree:

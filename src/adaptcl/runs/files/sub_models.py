@@ -1,25 +1,25 @@
 """The workers' sub-models so far, stored so that they can be cut again later.
 
-Their tensors are those of the global model. So only the kept units of each worker are stored, and
-where they are in the tensors: a few bits for each unit and worker.
+Their tensors are those of the global model. So only the kept units of each worker are stored, with
+the units of the model: a few bits for each unit and worker.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from adaptcl.data import Samples
-from adaptcl.errors import AdaptCLError, RunFolderError
+from adaptcl.errors import AdaptCLError
 from adaptcl.storage import Tree
 from adaptcl.training.objectives.evaluation import score
 from adaptcl.training.objectives.objective import CLASSIFICATION, Objective
-from adaptcl.units import Kept, Layer, Slot, UnitMap, flops, kept_key, retention, submodel
-from adaptcl.units.unit_map import Average, StoredSize
+from adaptcl.units import Kept, UnitMap, flops, kept_key, retention, submodel
+from adaptcl.units.as_json import units_from_json, units_to_json
 
 
 class Savings(NamedTuple):
@@ -49,12 +49,9 @@ class Savings(NamedTuple):
 class SubModels:
     """The kept units of every worker."""
 
-    slots: tuple[Slot, ...]
+    units: Mapping[str, Any]  # those of the model, as JSON
     distinct: tuple[Kept, ...]  # the different sub-models; many of a thousand workers may share one
     of_worker: tuple[int, ...]  # for each worker, the index of its sub-model in `distinct`
-    alike: frozenset[str] = frozenset()  # as in the `UnitMap`
-    sizes: tuple[StoredSize, ...] = ()  # as in the `UnitMap`
-    averages: tuple[Average, ...] = ()  # as in the `UnitMap`
 
     @classmethod
     def of(cls, units: UnitMap, kept: Sequence[Kept]) -> SubModels:
@@ -62,14 +59,12 @@ class SubModels:
         distinct = dict(zip(keys, kept, strict=True))
         place = {key: number for number, key in enumerate(distinct)}
         of_worker = tuple(place[key] for key in keys)
-        return cls(
-            units.slots,
-            tuple(distinct.values()),
-            of_worker,
-            units.alike,
-            units.sizes,
-            units.averages,
-        )
+        return cls(units_to_json(units), tuple(distinct.values()), of_worker)
+
+    @property
+    def layers(self) -> dict[str, int]:
+        """How many units each layer of the whole model has."""
+        return dict(self.units["layers"])
 
     def cut(self, model: nn.Module, worker: int) -> nn.Module:
         """A worker's sub-model as a smaller module, with the values of the whole model."""
@@ -78,18 +73,7 @@ class SubModels:
                 f"There is no worker {worker}: they are numbered 0 to {len(self.of_worker) - 1}."
             )
         kept = self.distinct[self.of_worker[worker]]
-        shapes = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
-        for slot in self.slots:
-            if len(shapes.get(slot.tensor, ())) <= slot.dim or (
-                shapes[slot.tensor][slot.dim] != len(slot.ids)
-            ):
-                raise RunFolderError(f"The run had another model: they differ in {slot.tensor}.")
-        layers = (Layer("", range(len(kept))),) if len(kept) else ()
-        units = UnitMap(
-            self.slots, layers, shapes, frozenset(), frozenset(), (),
-            alike=self.alike, sizes=self.sizes, averages=self.averages,
-        )  # fmt: skip
-        return submodel(model, units, kept)
+        return submodel(model, units_from_json(self.units, model), kept)
 
     def tested(
         self, model: nn.Module, samples: Samples, objective: Objective = CLASSIFICATION
@@ -104,22 +88,12 @@ class SubModels:
 
     def to_tree(self) -> Tree:
         return {
-            "slots": [[each.tensor, each.dim, each.ids, each.owned] for each in self.slots],
+            "units": self.units,
             "distinct": list(self.distinct),
             "of_worker": torch.tensor(self.of_worker),
-            "alike": sorted(self.alike),
-            "sizes": [[each.module, each.attribute, each.ids] for each in self.sizes],
-            "averages": [[each.module, each.dim, each.ids] for each in self.averages],
         }
 
     @classmethod
     def from_tree(cls, tree: Tree) -> SubModels:
         of_worker: Tensor = tree["of_worker"]
-        return cls(
-            tuple(Slot(*each) for each in tree["slots"]),
-            tuple(tree["distinct"]),
-            tuple(of_worker.tolist()),
-            frozenset(tree["alike"]),
-            tuple(StoredSize(*each) for each in tree.get("sizes", [])),
-            tuple(Average(*each) for each in tree.get("averages", [])),
-        )
+        return cls(tree["units"], tuple(tree["distinct"]), tuple(of_worker.tolist()))

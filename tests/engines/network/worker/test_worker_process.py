@@ -23,7 +23,6 @@ from adaptcl.engines.network.invitation import Invitation, Reply, fingerprint
 from adaptcl.engines.network.keys import WorkerKeys, make_keys, server_keys, worker_keys
 from adaptcl.engines.network.messages import INVITE, read_update, task_frame
 from adaptcl.engines.network.server.fleet import Fleet
-from adaptcl.engines.network.shared_units import units_to_json
 from adaptcl.engines.network.worker.local_data import LocalData
 from adaptcl.engines.network.worker.node import Incoming, Node
 from adaptcl.engines.network.worker.worker_process import (
@@ -44,6 +43,7 @@ from adaptcl.training.wire import (
 )
 from adaptcl.training.worker import Worker
 from adaptcl.units import State, trace
+from adaptcl.units.as_json import units_to_json
 
 if TYPE_CHECKING:
     from tests.engines.network.conftest import Site

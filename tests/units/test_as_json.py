@@ -12,9 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from adaptcl import models
-from adaptcl.engines.network.shared_units import units_from_json, units_to_json
 from adaptcl.errors import AdaptCLError
 from adaptcl.units import UnitMap, trace
+from adaptcl.units.as_json import units_from_json, units_to_json
 
 
 def shared(units: UnitMap, model: nn.Module) -> UnitMap:

@@ -1,8 +1,8 @@
-"""The server's units as JSON, and back at a worker.
+"""Units as JSON, for whoever has the same model: workers of a network, and readers of a run.
 
-Units can depend on the data that a model was traced with, as in a mixture of experts. So workers do
-not trace their data: the units of a run are those of its server. What belongs to the model itself
-the worker reads from its copy of the model.
+Units can depend on the data that a model was traced with, as in a mixture of experts. So nobody
+traces a model again: the units of a run are those of its server. What belongs to the model itself
+is read from the copy of it that is there.
 """
 
 from __future__ import annotations
@@ -14,14 +14,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from adaptcl.engines.network.frames import is_whole_number
 from adaptcl.errors import AdaptCLError
-from adaptcl.units import FIXED, Layer, Slot, UnitMap
 from adaptcl.units.tracing.numbering import without_units
-from adaptcl.units.unit_map import Average, StoredSize, Work
+from adaptcl.units.unit_map import FIXED, Average, Layer, Slot, StoredSize, UnitMap, Work
 
 _STEPS = (0, 1)  # unit numbers repeat or count up, so a few runs of them stand for many
 _MOST_DIMENSIONS = 16  # of a tensor that a module averages
+_TOO_LARGE = 2**53  # for numbers in JSON: not every program can hold it
 
 
 def units_to_json(units: UnitMap) -> dict[str, Any]:
@@ -79,8 +78,8 @@ def units_from_json(value: Any, model: nn.Module) -> UnitMap:
         )
     except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
         raise AdaptCLError(
-            f"The units that the server names do not fit the model: {error!r:.200}; it may have "
-            "another version of AdaptCL."
+            f"These units do not fit the model: {error!r:.200}; they may be of another model, or "
+            "of another version of AdaptCL."
         ) from None
 
 
@@ -157,6 +156,6 @@ def _known(name: Any, whole: UnitMap) -> str:
 
 
 def _number(value: Any) -> int:
-    if not is_whole_number(value):
+    if type(value) is not int or not 0 <= value < _TOO_LARGE:
         raise ValueError(f"{value!r:.50} is no whole number")
     return value
