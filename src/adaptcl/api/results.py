@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from matplotlib.figure import Figure
-from rich.console import Console
 
 from adaptcl.config.config import FROM_PYTHON
 from adaptcl.errors import AdaptCLError, SettingError, describe_type
@@ -57,10 +56,7 @@ class ShownComparison(Comparison):
         return data_frame([{**each, "finished": each["finished"] == "true"} for each in rows])
 
     def __str__(self) -> str:
-        console = Console(width=100, force_terminal=False, color_system=None)
-        with console.capture() as captured:
-            console.print(comparison_table(self))
-        return "\n".join(filter(None, [captured.get().rstrip(), self.verdict]))
+        return "\n".join(filter(None, [str(comparison_table(self)), self.verdict]))
 
     def _repr_html_(self) -> str:
         return comparison_table(self).html() + f"<p>{escape(self.verdict)}</p>"

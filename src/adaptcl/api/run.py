@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from rich.console import Console
 from torch import nn
 
 from adaptcl.api.results import Result, Results, show_in_folder, with_progress
@@ -284,10 +283,7 @@ class Forecasts(tuple[Forecast, ...]):
     """A forecast for each strategy. `print` writes them as a table, a notebook too."""
 
     def __repr__(self) -> str:
-        console = Console(width=100, force_terminal=False, color_system=None)
-        with console.capture() as captured:
-            console.print(forecast_table(self))
-        return f"clock: {self[0].clock}\n{captured.get().rstrip()}"
+        return f"clock: {self[0].clock}\n{forecast_table(self)}"
 
     def _repr_html_(self) -> str:
         return f"<p>clock: {escape(self[0].clock)}</p>{forecast_table(self).html()}"

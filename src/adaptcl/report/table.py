@@ -58,6 +58,7 @@ _MEANINGS = {
     "H before": "H: 0 if all workers take equally long, near 1 if one is far ahead",
 }
 _ANY_WIDTH = 10_000  # a width in characters that no table needs
+_PRINTED_WIDTH = 100  # of a table as text, wherever that goes
 
 
 @dataclass(frozen=True)
@@ -83,6 +84,12 @@ class ReportTable:
         wide = self._wide()
         yield from self._stacked(fits) if self.upright and not fits(wide) else [wide]
         yield from map(Text, self.notes)
+
+    def __str__(self) -> str:
+        console = Console(width=_PRINTED_WIDTH, force_terminal=False, color_system=None)
+        with console.capture() as captured:
+            console.print(self)
+        return captured.get().rstrip()
 
     def markdown(self) -> str:
         """The table and its notes as Markdown, without a line end."""
