@@ -16,6 +16,7 @@ from types import MappingProxyType
 from typing import Any
 
 from adaptcl.errors import RunFolderError
+from adaptcl.training.objectives.evaluation import finite_or_none
 from adaptcl.training.objectives.metrics import HIGHER, Measure
 from adaptcl.training.task import WorkerTest
 
@@ -119,22 +120,21 @@ class RoundRecord:
         variants: Mapping[str, float] = MappingProxyType({}),
     ) -> RoundRecord:
         """The record with the results of a test."""
-        known = {name: _finite(value) for name, value in metrics.items()}
+        known = {name: finite_or_none(value) for name, value in metrics.items()}
         return replace(
             self,
             accuracy=known.get("accuracy"),
-            test_loss=_finite(loss),
+            test_loss=finite_or_none(loss),
             metric=metric,
             metrics=known,
-            variants={name: _finite(value) for name, value in variants.items()},
+            variants={name: finite_or_none(value) for name, value in variants.items()},
         )
 
     def to_json(self) -> dict[str, Any]:
         values = dataclasses.asdict(self)
         for worker in values["workers"]:
-            # JSON has no word for infinity.
-            if worker["loss_jump"] is not None and not math.isfinite(worker["loss_jump"]):
-                worker["loss_jump"] = None
+            if worker["loss_jump"] is not None:
+                worker["loss_jump"] = finite_or_none(worker["loss_jump"])
             for name in ("test", "begin_s"):
                 if worker[name] is None:
                     del worker[name]
@@ -162,11 +162,6 @@ def _read_worker(values: Mapping[str, Any]) -> WorkerRecord:
 
 def _number(value: float | None) -> float:
     return math.nan if value is None else value
-
-
-def _finite(value: float) -> float | None:
-    """JSON has no word for infinity, nor for what is no number."""
-    return value if math.isfinite(value) else None
 
 
 def first_and_last_heterogeneity(found: Iterable[float | None]) -> tuple[float, float]:
@@ -301,7 +296,7 @@ class Summary:
         values = dataclasses.asdict(self)
         if not self.worker_metrics:
             del values["worker_metrics"]
-        return values | {name: _finite(values[name]) for name in _ACCURACIES}
+        return values | {name: finite_or_none(values[name]) for name in _ACCURACIES}
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Summary:

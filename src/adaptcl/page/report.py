@@ -35,6 +35,7 @@ from adaptcl.report.worker_timeline import (
 from adaptcl.runs.files.run_files import CONFIG, read_sub_models
 from adaptcl.storage import written_whole
 from adaptcl.strategies.dc_asgd import planned_rounds
+from adaptcl.training.objectives.evaluation import finite_or_none
 
 REPORT = "report.html"
 
@@ -183,7 +184,7 @@ def _run(run: Run, bars: Sequence[Bars], widths: Widths | None) -> Values:
         "toml": _settings_file(run),
         "folder": run.folder.name,
         "metric": {"label": run.measure.label, "in_percent": run.measure.in_percent},
-        "value": _last_value(run.rounds) if summary is None else _known(summary.main_value),
+        "value": _last_value(run.rounds) if summary is None else finite_or_none(summary.main_value),
         "time_s": end_s(run.rounds),
         "waiting": [_short(waiting_share(each)) for each in (bars, bars[:half], bars[half:])],
         "curves": _curves(run.rounds, bars),
@@ -208,11 +209,6 @@ def _settings_file(run: Run) -> str | None:
 def _last_value(rounds: Sequence[RoundRecord]) -> float | None:
     tested = [record.main_value for record in rounds if record.main_value is not None]
     return tested[-1] if tested else None
-
-
-def _known(value: float) -> float | None:
-    """None for what is no finite number: JSON has no word for it."""
-    return value if math.isfinite(value) else None
 
 
 def _curves(rounds: Sequence[RoundRecord], bars: Sequence[Bars]) -> Values:

@@ -125,8 +125,8 @@ def tested_locally(model: nn.Module, samples: Samples, objective: Objective) -> 
         found = score(model, samples, objective)
     return WorkerTest(
         len(samples),
-        _finite(found.loss),
-        {name: _finite(value) for name, value in found.metrics.items()},
+        finite_or_none(found.loss),
+        {name: finite_or_none(value) for name, value in found.metrics.items()},
     )
 
 
@@ -149,7 +149,8 @@ def merged_score(tests: Mapping[int, WorkerTest], objective: Objective) -> Score
     return Score(loss, metrics, objective.main.name, by_worker=tests)
 
 
-def _finite(value: float) -> float | None:
+def finite_or_none(value: float) -> float | None:
+    """JSON has no word for infinity, nor for what is no number."""
     return value if math.isfinite(value) else None
 
 
