@@ -91,33 +91,15 @@ def test_every_setting_that_differs_is_named_if_they_are_few() -> None:
     ]
 
 
-def test_of_two_runs_that_differ_in_much_one_difference_is_enough() -> None:
-    every = ("epochs", "batch_size", "momentum", "jitter")
-    runs = [dict.fromkeys(every, value) for value in (0.25, 0.5)]
-    assert labels_of(*runs) == ["(epochs=0.25)", "(epochs=0.5)"]
-
-
-def test_of_many_runs_each_is_called_by_what_is_special_about_it() -> None:
-    usual: dict[str, Any] = {
-        "epochs": 1,
-        "samples": 0,
-        "averaging": 0.0,
-        "jitter": 0.0,
-        "momentum": 0.9,
-    }
-    special: list[dict[str, Any]] = [
-        {},
-        {"epochs": 3},
-        {"samples": 100},
-        {"averaging": 0.5, "momentum": 0.5},
-        {"jitter": 0.1},
-    ]
-    assert labels_of(*(usual | each for each in special)) == [
-        "(as most of them)",
-        "(epochs=3)",
-        "(samples=100)",
-        "(averaging=0.5, momentum=0.5)",
-        "(jitter=0.1)",
+def test_of_many_differences_the_first_few_are_named_and_the_folder_where_these_repeat() -> None:
+    names = ("epochs", "batch_size", "samples", "jitter")
+    one, other = (dict.fromkeys(names, value) for value in (1, 2))
+    first = "epochs={0}, batch_size={0}, samples={0}"
+    assert labels_of(one, other) == [f"({first.format(value)})" for value in (1, 2)]
+    assert labels_of(one, other, {**other, "jitter": 3}) == [
+        f"({first.format(1)})",
+        f"({first.format(2)}, in 1)",
+        f"({first.format(2)}, in 2)",
     ]
 
 

@@ -1,4 +1,4 @@
-"""Labels of runs that are compared: each run is called by the settings that set it apart.
+"""A label is the strategy and the settings in which a run differs from the others.
 
 Only settings that have an effect count. Where runs of different strategies differ in more than the
 strategy, their labels say so too, so that no reader takes different jobs for one.
@@ -6,7 +6,6 @@ strategy, their labels say so too, so that no reader takes different jobs for on
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -47,8 +46,7 @@ _SHARED = tuple(
 
 _LONGEST_VALUE = 24  # a longer value says too little in a legend
 _FEW = 3
-"""Up to this many differing settings are all named. Of more, a label names only as many as set the
-runs apart, and only where a run departs from most of the others."""
+"""How many differing settings a label names; where that is too little, it names the folder too."""
 
 
 def setting_text(run: Run, name: str) -> str | None:
@@ -88,9 +86,8 @@ def _recorded_differences(runs: Sequence[Run], names: Sequence[str]) -> list[str
 def distinct_labels(runs: Sequence[Run]) -> tuple[Run, ...]:
     """The same runs with labels of which no two are equal.
 
-    Runs that share a label are set apart by the settings that differ: by all of them if they are
-    few, else by as few as it takes, and by the seed only if nothing else does. If all settings
-    agree, their folders set them apart. A run labelled by its strategy alone also gets the
+    Runs that share a label are set apart by the first few settings that differ, by the seed only if
+    these do not, and at last by their folders. A run labelled by its strategy alone also gets the
     settings in which it differs from runs of other strategies.
     """
     across = shared_differences(runs)
@@ -119,21 +116,17 @@ def _differences_from_others(run: Run, alike: Sequence[Run], across: Sequence[st
 
 def _suffixes(runs: Sequence[Run]) -> list[str]:
     """What to add to the label that these runs share, to tell them apart."""
-    names = list({name: None for run in runs for name in run.config})
-    every = differing(runs, names)
+    every = differing(runs, list({name: None for run in runs for name in run.config}))
     of_method = [name for name in every if name not in NEITHER_JOB_NOR_METHOD]
-    last = [name for name in NEITHER_JOB_NOR_METHOD if name in every]
     # Settings that depend on others come after them, because those say more.
-    asked = sorted(of_method, key=lambda name: name in CONDITIONS)
-    enough = _enough(runs, of_method if len(of_method) <= _FEW else [], [*asked, *last])
-    chosen = [name for name in (*of_method, *last) if name in enough]
-    if len(chosen) > _FEW:
-        by_settings = _departures(runs, chosen, of_method)
-    else:
-        by_settings = [_settings_text(run, chosen) for run in runs]
-    repeated = {mark for mark, times in Counter(by_settings).items() if times > 1}
-    places = [place for place, mark in enumerate(by_settings) if mark in repeated]
-    marks = list(by_settings)
+    most = sorted(of_method, key=lambda name: name in CONDITIONS)[:_FEW]
+    chosen = [name for name in of_method if name in most]
+    marks = [_settings_text(run, chosen) for run in runs]
+    for name in (each for each in NEITHER_JOB_NOR_METHOD if each in every):
+        if len(set(marks)) < len(runs):
+            chosen.append(name)
+            marks = [_settings_text(run, chosen) for run in runs]
+    places = [place for place, mark in enumerate(marks) if marks.count(mark) > 1]
     for place, folder in zip(places, _folder_marks([runs[p] for p in places]), strict=True):
         marks[place] = f"{marks[place]}, in {folder}" if marks[place] else folder
     return marks
@@ -148,37 +141,10 @@ def _folder_marks(runs: Sequence[Run]) -> list[str]:
     return [f"{name}, {number}" for number, name in enumerate(by_path, start=1)]
 
 
-def _enough(runs: Sequence[Run], chosen: Sequence[str], names: Sequence[str]) -> list[str]:
-    """The chosen names, and each of the others that sets more of the runs apart."""
-    enough = list(chosen)
-    for name in names:
-        if _count_distinct(runs, [*enough, name]) > _count_distinct(runs, enough):
-            enough.append(name)
-    return enough
-
-
-def _count_distinct(runs: Sequence[Run], names: Sequence[str]) -> int:
-    return len({tuple(setting_text(run, name) for name in names) for run in runs})
-
-
 def _settings_text(run: Run, names: Sequence[str]) -> str:
     """The settings that are set in the run; if none of them is, all of them."""
     values = _values(run, names)
     return _text({name: text for name, text in values.items() if text != "none"} or values)
-
-
-def _departures(runs: Sequence[Run], enough: Sequence[str], every: Sequence[str]) -> list[str]:
-    """For each run, the settings in which it differs from most; if many, only those of `enough`."""
-    usual = {
-        name: Counter(setting_text(run, name) for run in runs).most_common(1)[0][0]
-        for name in (*every, *enough)
-    }
-    texts = []
-    for run in runs:
-        odd = [name for name, text in _values(run, list(usual)).items() if text != usual[name]]
-        named = odd if len(odd) <= _FEW else [name for name in odd if name in enough]
-        texts.append(_text(_values(run, named)) or "as most of them")
-    return texts
 
 
 def _values(run: Run, names: Sequence[str]) -> dict[str, str]:
