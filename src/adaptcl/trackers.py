@@ -23,7 +23,7 @@ from adaptcl.errors import SettingError
 from adaptcl.events import Event, RoundFinished, RunFinished, RunStarted
 from adaptcl.records import RoundRecord, Summary
 from adaptcl.runs.files.run_files import CONFIG, INPUTS, MODEL, ROUNDS, SUMMARY
-from adaptcl.runs.in_folder import Track
+from adaptcl.runs.session import Track
 from adaptcl.storage import written_whole
 
 _IDS = "trackers.json"

@@ -34,10 +34,9 @@ from adaptcl.runs.files.run_files import (
     read_sub_models,
 )
 from adaptcl.runs.forecast import Forecast, forecast_workload
-from adaptcl.runs.in_folder import is_finished, run_in_folder
 from adaptcl.runs.result import FailedRun, noting_failure
 from adaptcl.runs.resumption import recognise
-from adaptcl.runs.session import run_session
+from adaptcl.runs.session import is_finished, run_in_folder, run_session
 from adaptcl.runs.simulated_session import simulated_session
 from adaptcl.runs.training_profile import with_profile_of
 from adaptcl.runs.workload import Workload, is_list_by_worker, workload_from_python

@@ -28,9 +28,8 @@ from adaptcl.report.table import forecast_table
 from adaptcl.runs.files.folder import RunFolder
 from adaptcl.runs.files.run_files import SUMMARY, folders_below, is_run_folder
 from adaptcl.runs.forecast import forecast_workload
-from adaptcl.runs.in_folder import is_finished, run_in_folder
 from adaptcl.runs.result import FailedRun, noting_failure
-from adaptcl.runs.session import Session
+from adaptcl.runs.session import Session, is_finished, run_in_folder
 from adaptcl.runs.simulated_session import simulated_session
 from adaptcl.runs.training_profile import with_profile_of
 from adaptcl.runs.workload import Workload, load_workload

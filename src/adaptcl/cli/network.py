@@ -22,7 +22,7 @@ from adaptcl.errors import SettingError
 from adaptcl.events import Listener
 from adaptcl.report.progress import Progress
 from adaptcl.runs.files.run_files import NetworkFile
-from adaptcl.runs.in_folder import Track
+from adaptcl.runs.session import Track
 from adaptcl.trackers import tracking
 
 _HOST_AND_PORT = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^][\s:/@]+):(?P<port>[0-9]{1,5})")

@@ -23,8 +23,8 @@ from adaptcl.events import Listener
 from adaptcl.report.progress import Progress, ended_by
 from adaptcl.report.saved_run import read_run
 from adaptcl.runs.files.run_files import NetworkFile, is_network_run, read_settings
-from adaptcl.runs.in_folder import Track, is_finished, run_in_folder
 from adaptcl.runs.result import reason_of, show_in_full
+from adaptcl.runs.session import Track, is_finished, run_in_folder
 from adaptcl.trackers import tracking
 
 

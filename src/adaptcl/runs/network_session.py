@@ -6,7 +6,7 @@ import time
 import tomllib
 import uuid
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
+from contextlib import ExitStack, closing, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ from adaptcl.pruning import custom_worker_orders
 from adaptcl.runs.files.folder import RunFolder
 from adaptcl.runs.files.run_files import CONFIG, NETWORK_FILE, NetworkFile, read_described
 from adaptcl.runs.result import FinishedRun
-from adaptcl.runs.session import Session, checked_strategy, run_session
+from adaptcl.runs.session import Session, Track, checked_strategy, run_session
 from adaptcl.runs.workload import Workload, refuse_without_tests, server_workload
 from adaptcl.settings import declared, is_custom
 from adaptcl.training.update_time import TYPICAL_NOISE
@@ -43,8 +43,6 @@ SHARED_SETTINGS = (
 that workers run. All others stay with the server."""
 
 Say = Callable[[str], None]
-Track = Callable[[Path, Config], AbstractContextManager[Sequence[Listener]]]
-"""Makes the trackers of a run, given its folder and its settings."""
 
 
 @dataclass(frozen=True)

@@ -2,14 +2,17 @@
 
 `simulated_session.py` and `network_session.py` check and put together the parts of a run while
 nothing has been written yet, so that whatever is wrong is refused before a folder is made. The
-strategy of both is made here. `run_session` trains.
+strategy of both is made here. `run_session` trains, and `run_in_folder` makes or opens the folder
+where it does.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack, closing
+import json
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, closing
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -38,10 +41,11 @@ from adaptcl.runs.evaluator import (
     refuse_tests_at_the_server,
 )
 from adaptcl.runs.files.folder import RunFolder
+from adaptcl.runs.files.run_files import is_run_folder, read_marks, read_summary
 from adaptcl.runs.files.status_file import StatusFile
 from adaptcl.runs.files.sub_models import Savings, SubModels
 from adaptcl.runs.result import FinishedRun
-from adaptcl.runs.resumption import recognise
+from adaptcl.runs.resumption import recognise, refuse_other_settings
 from adaptcl.runs.workload import Workload
 from adaptcl.runs.workload_check import check_model_and_data, try_optimizer
 from adaptcl.strategies import Job, Strategy, strategy_class
@@ -49,6 +53,9 @@ from adaptcl.training.devices import gpu_left_as_found
 from adaptcl.training.objectives.evaluation import Score
 from adaptcl.training.optimizers import OptimizerFactory, Schedule, find_optimizer, find_schedule
 from adaptcl.units import State, UnitMap
+
+Track = Callable[[Path, Config], AbstractContextManager[Sequence[Listener]]]
+"""Makes the trackers of a run, given its folder and its settings."""
 
 
 @dataclass(frozen=True)
@@ -271,3 +278,32 @@ def _by_worker(session: Session, tested: Score) -> dict[str, Any]:
     accuracies = tuple(each.get("accuracy") for each in found)
     is_known = any(each is not None for each in accuracies)
     return {"worker_metrics": found, "accuracy_by_worker": accuracies if is_known else ()}
+
+
+# In a folder -------------------------------------------------------------------------------------
+
+
+def is_finished(path: Path, settings: Mapping[str, Any]) -> bool:
+    """Whether a run is finished and has all the rounds of these settings.
+
+    It is an error if a finished run was begun with other settings.
+    """
+    if read_summary(path) is None:
+        return False
+    begun = read_marks(path)
+    if begun is None:
+        return True
+    refuse_other_settings(begun["settings"], json.loads(json.dumps(dict(settings))))
+    return bool(begun["settings"]["rounds"] >= settings["rounds"])
+
+
+def run_in_folder(
+    session: Session, path: Path, listeners: Sequence[Listener], track: Track, *, resume: bool
+) -> FinishedRun:
+    """Run to the end in a new folder, or with `resume` from where a run in it stopped."""
+    with track(path, session.config) as trackers:
+        goes_on = resume and is_run_folder(path)
+        folder = (
+            RunFolder.open(path) if goes_on else RunFolder.create(path, session.config.to_toml())
+        )
+        return run_session(session, folder, [*listeners, *trackers])
