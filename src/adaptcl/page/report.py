@@ -22,16 +22,16 @@ from adaptcl.errors import RunFolderError
 from adaptcl.records import RoundRecord, end_s
 from adaptcl.report.comparison import compare
 from adaptcl.report.figures.palette import looks
-from adaptcl.report.labels import distinct_labels
-from adaptcl.report.saved_run import Run
-from adaptcl.report.verdict import verdict
-from adaptcl.report.worker_timeline import (
+from adaptcl.report.figures.timeline import (
     TimelineBar,
     chosen_workers,
     even_choice,
     timeline_bars,
     waiting_share,
 )
+from adaptcl.report.labels import distinct_labels
+from adaptcl.report.saved_run import Run
+from adaptcl.report.verdict import verdict
 from adaptcl.runs.files.run_files import CONFIG, read_sub_models
 from adaptcl.storage import written_whole
 from adaptcl.strategies.dc_asgd import planned_rounds

@@ -26,7 +26,7 @@ from adaptcl.report.figures import panels
 from adaptcl.report.figures.palette import FAINT, STYLE, Look, looks
 from adaptcl.report.figures.panels import Drawn
 from adaptcl.report.figures.pictures import PictureOptions, ShownFigure, image_of
-from adaptcl.report.figures.timeline_figure import timeline_figure
+from adaptcl.report.figures.timeline import timeline_figure
 from adaptcl.report.saved_run import clock_of
 from adaptcl.report.wording import number_of, short_duration
 from adaptcl.storage import written_whole
