@@ -33,7 +33,7 @@ from adaptcl.events import (
     Warned,
 )
 from adaptcl.records import RoundRecord, Summary, summarise
-from adaptcl.runs.checkpoints import BestModel, Checkpoints, CurrentSubModels
+from adaptcl.runs.checkpoints import Checkpoints
 from adaptcl.runs.evaluator import (
     RunEvaluator,
     TestSetEvaluator,
@@ -41,6 +41,7 @@ from adaptcl.runs.evaluator import (
     refuse_tests_at_the_server,
 )
 from adaptcl.runs.files.folder import RunFolder
+from adaptcl.runs.files.models_so_far import BestModel, CurrentSubModels
 from adaptcl.runs.files.run_files import is_run_folder, read_marks, read_summary
 from adaptcl.runs.files.status_file import StatusFile
 from adaptcl.runs.files.sub_models import Savings, SubModels
