@@ -16,8 +16,8 @@ from adaptcl.config.job import JobSettings
 from adaptcl.data.description import (
     LABEL,
     Form,
-    Inputs,
     OddError,
+    SampleForm,
     made_up,
     read_description,
     read_inputs,
@@ -27,7 +27,7 @@ from adaptcl.errors import AdaptCLError, DataError, RunFolderError
 from adaptcl.runs.workload import load_workload, server_workload
 from adaptcl.settings import build
 
-IMAGES = Inputs((3, 20, 30), "uint8", (0.1, 0.2, 0.3), (1.0, 2.0, 0.5), ("cat", "dog"))
+IMAGES = SampleForm((3, 20, 30), "uint8", (0.1, 0.2, 0.3), (1.0, 2.0, 0.5), ("cat", "dog"))
 PAIR = {"left": Form((3,), "float32"), "right": Form((5,), "int64")}
 ANYTHING = st.recursive(
     st.none() | st.booleans() | st.floats() | st.integers() | st.just(10**400) | st.text(),
@@ -36,7 +36,7 @@ ANYTHING = st.recursive(
 )
 
 
-def as_sent(inputs: Inputs) -> dict[str, Any]:
+def as_sent(inputs: SampleForm) -> dict[str, Any]:
     sent: dict[str, Any] = json.loads(json.dumps(inputs.to_json()))
     return sent
 
@@ -45,14 +45,14 @@ def as_sent(inputs: Inputs) -> dict[str, Any]:
     "inputs",
     [
         IMAGES,
-        Inputs((1, 8, 8), "uint8", None, None, ("0",)),
-        Inputs((12,), "int64", None, None, ("yes", "no")),
-        Inputs((), "float32", None, None, ("yes", "no")),
-        Inputs((4,), "float32", (0.0,) * 4, (1.0,) * 4, (), None, Form((), "float32"), 1),
-        Inputs((), SEVERAL, None, None, (), PAIR, (LABEL, Form((2, 2), "bool")), 7),
+        SampleForm((1, 8, 8), "uint8", None, None, ("0",)),
+        SampleForm((12,), "int64", None, None, ("yes", "no")),
+        SampleForm((), "float32", None, None, ("yes", "no")),
+        SampleForm((4,), "float32", (0.0,) * 4, (1.0,) * 4, (), None, Form((), "float32"), 1),
+        SampleForm((), SEVERAL, None, None, (), PAIR, (LABEL, Form((2, 2), "bool")), 7),
     ],
 )
-def test_inputs_arrive_as_they_are(inputs: Inputs) -> None:
+def test_inputs_arrive_as_they_are(inputs: SampleForm) -> None:
     assert read_inputs(as_sent(inputs)) == inputs
 
 
@@ -102,7 +102,7 @@ def test_inputs_that_cannot_be_are_refused_by_what_is_odd(name: str, value: obje
 
 def test_tokens_are_not_normalised() -> None:
     with pytest.raises(OddError, match="mean is"):
-        read_inputs(as_sent(Inputs((1,), "int64", (0.1,), (1.0,), ("yes", "no"))))
+        read_inputs(as_sent(SampleForm((1,), "int64", (0.1,), (1.0,), ("yes", "no"))))
 
 
 FIELDS = ("shape", "kind", "mean", "std", "classes", "parts", "targets", "outputs", "more")
@@ -111,7 +111,7 @@ FIELDS = ("shape", "kind", "mean", "std", "classes", "parts", "targets", "output
 @given(st.sampled_from(FIELDS), ANYTHING)
 def test_inputs_made_by_hand_are_read_or_refused(name: str, value: object) -> None:
     with contextlib.suppress(OddError):
-        assert isinstance(read_inputs({**as_sent(IMAGES), name: value}), Inputs)
+        assert isinstance(read_inputs({**as_sent(IMAGES), name: value}), SampleForm)
 
 
 @given(ANYTHING)
@@ -119,7 +119,7 @@ def test_what_is_no_description_at_all_is_refused(value: object) -> None:
     with pytest.raises(OddError, match="inputs is"):
         read_inputs(value)
     with pytest.raises(RunFolderError, match=r"inputs\.json does not describe inputs: inputs is"):
-        Inputs.from_json(value)
+        SampleForm.from_json(value)
 
 
 def written(folder: Path, values: object) -> Path:
@@ -129,20 +129,20 @@ def written(folder: Path, values: object) -> Path:
 
 
 def test_the_description_that_a_run_leaves_can_be_used_again(tmp_path: Path) -> None:
-    several = Inputs((), SEVERAL, None, None, (), PAIR, Form((), "float32"), 1)
+    several = SampleForm((), SEVERAL, None, None, (), PAIR, Form((), "float32"), 1)
     for known in (IMAGES, several):
         assert read_description(written(tmp_path, known.to_json())) == known
-        assert Inputs.of(made_up(known), known.classes, known.outputs) == known
+        assert SampleForm.of(made_up(known), known.classes, known.outputs) == known
 
 
 def test_what_is_left_out_is_usual(tmp_path: Path) -> None:
     known = read_description(written(tmp_path, {"shape": [1, 8, 8], "classes": 3}))
-    assert known == Inputs((1, 8, 8), "uint8", None, None, ("0", "1", "2"))
+    assert known == SampleForm((1, 8, 8), "uint8", None, None, ("0", "1", "2"))
 
 
 @pytest.mark.parametrize("kind", ["uint8", "float32", "int64"])
 def test_samples_of_any_kind_can_be_made_up(kind: str) -> None:
-    inputs, labels = made_up(Inputs((1, 4, 4), kind, None, None, ("a",))).batch(torch.arange(2))
+    inputs, labels = made_up(SampleForm((1, 4, 4), kind, None, None, ("a",))).batch(torch.arange(2))
     assert inputs.shape == (2, 1, 4, 4)
     assert labels.tolist() == [0, 0]
 

@@ -56,5 +56,5 @@ def test_a_span_of_equal_numbers_is_one_number() -> None:
 
 
 @pytest.mark.parametrize(("number", "words"), [(0, "0 rounds"), (1, "1 round"), (2, "2 rounds")])
-def test_one_of_a_thing_is_not_several(number: int | str, words: str) -> None:
+def test_one_of_a_thing_is_not_several(number: int, words: str) -> None:
     assert number_of(number, "round") == words

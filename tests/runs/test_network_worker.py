@@ -15,7 +15,7 @@ pytest.importorskip("flwr", reason="the network engine needs flwr: pip install '
 from adaptcl import models
 from adaptcl.config.config import configure
 from adaptcl.data import DataSet, Samples, load
-from adaptcl.data.description import Inputs
+from adaptcl.data.description import SampleForm
 from adaptcl.engines.network.invitation import (
     Invitation,
     MismatchError,
@@ -32,7 +32,7 @@ from adaptcl.units.tracing.numbering import without_units
 
 Command = Callable[..., tuple[int, str, str]]
 OWNER = OwnerChoices("digits", "", "", "cpu", dealt=False)
-DIGITS = Inputs((1, 8, 8), "uint8", None, None, tuple("0123456789"))
+DIGITS = SampleForm((1, 8, 8), "uint8", None, None, tuple("0123456789"))
 CLASSES = ("apple", "bone", "cyst", "dot")
 
 
@@ -137,7 +137,7 @@ def test_labels_beyond_the_outputs_of_the_model_are_refused_before_training(
     tokens = torch.tensor([[0, 1, 2], [3, 9, 0]])
     samples = Samples(torch.zeros(2, 3, dtype=torch.int64), tokens)
     held = LocalData(DataSet("held", samples, samples, ()))
-    wanted = replace(Inputs.of(samples), outputs=4)
+    wanted = replace(SampleForm.of(samples), outputs=4)
     asked = replace(
         invitation(model="own_tokens:net"),
         inputs=wanted,
@@ -171,7 +171,7 @@ def test_a_picture_that_cannot_be_read_any_more_is_named_to_its_owner_only(tmp_p
     data = server_images(tmp_path / "server")
     own = images(tmp_path / "own" / "train", of=CLASSES)
     workload = load_workload(configure({"model": "small", "data": data, "workers": 2}).job)
-    invited = replace(invitation(), inputs=Inputs.of(workload.test, CLASSES))
+    invited = replace(invitation(), inputs=SampleForm.of(workload.test, CLASSES))
     held = LocalData.named(own)
     (tmp_path / "own" / "train" / "bone" / "3.png").write_bytes(b"")
     with pytest.raises(DataError, match=r"bone/3\.png cannot be decoded") as refused:
@@ -183,5 +183,5 @@ def test_the_normalisation_a_run_folder_keeps_is_that_of_every_worker(tmp_path: 
     data = server_images(tmp_path / "server")
     server = load_workload(configure({"model": "small", "data": data, "workers": 2}).job).test
     own = images(tmp_path / "own" / "train", of=CLASSES[:1])
-    wanted = Inputs.of(server, CLASSES)
+    wanted = SampleForm.of(server, CLASSES)
     assert LocalData.named(own).fitted(wanted).mean == server.mean

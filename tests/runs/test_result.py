@@ -18,7 +18,7 @@ import adaptcl
 from adaptcl import data
 from adaptcl.cli import main
 from adaptcl.data import Samples
-from adaptcl.data.description import Inputs
+from adaptcl.data.description import SampleForm
 from adaptcl.errors import AdaptCLError, AdaptCLWarning, DataError
 from adaptcl.runs.result import Delivered
 
@@ -180,7 +180,7 @@ def image_net() -> nn.Module:
 
 def delivered(*, normalised: bool = True, kind: str = "uint8") -> Delivered:
     mean, std = (MEAN, STD) if normalised else (None, None)
-    return Delivered(image_net(), Inputs((2, 6, 6), kind, mean, std, ())).eval()
+    return Delivered(image_net(), SampleForm((2, 6, 6), kind, mean, std, ())).eval()
 
 
 def test_images_are_prepared_exactly_as_in_training() -> None:

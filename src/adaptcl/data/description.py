@@ -81,8 +81,8 @@ def forms_in_words(forms: Forms) -> str:
 
 
 @dataclass(frozen=True)
-class Inputs:
-    """The samples that a model was trained on, for those who train it elsewhere or use it later."""
+class SampleForm:
+    """What each sample is that a model was trained on: its inputs, its targets and its classes."""
 
     shape: tuple[int, ...]  # shape of one input; empty if it is several tensors
     kind: str
@@ -99,7 +99,7 @@ class Inputs:
     each class, or not known."""
 
     @classmethod
-    def of(cls, samples: Samples, classes: tuple[str, ...] = (), outputs: int = 0) -> Inputs:
+    def of(cls, samples: Samples, classes: tuple[str, ...] = (), outputs: int = 0) -> SampleForm:
         parts = None if isinstance(samples.example, Tensor) else forms_of(samples.example)
         return cls(
             samples.shape,
@@ -128,7 +128,7 @@ class Inputs:
         return {k: v for k, v in values.items() if k not in usual or v != usual[k]}
 
     @classmethod
-    def from_json(cls, values: Any) -> Inputs:
+    def from_json(cls, values: Any) -> SampleForm:
         try:
             return read_inputs(values)
         except OddError as odd:
@@ -144,7 +144,7 @@ class OddError(Exception):
         self.value = value
 
 
-def read_inputs(values: Any) -> Inputs:
+def read_inputs(values: Any) -> SampleForm:
     """A description out of JSON, of which everything is checked: it may come from another machine,
     and decides the size of the model that is built for it."""
     required = {"shape", "kind", "mean", "std", "classes"}
@@ -169,7 +169,7 @@ def read_inputs(values: Any) -> Inputs:
     targets = _forms("targets", values["targets"]) if "targets" in values else LABEL
     is_list = isinstance(classes, list) and len(classes) <= _CLASSES
     _check("classes", classes, is_list and all(map(_is_text, classes)))
-    return Inputs(shape, kind, mean, std, tuple(classes), parts, targets, outputs)
+    return SampleForm(shape, kind, mean, std, tuple(classes), parts, targets, outputs)
 
 
 def _check(name: str, value: object, fits: bool) -> None:
@@ -211,7 +211,7 @@ def _is_text(value: object) -> bool:
     return isinstance(value, str) and len(value) <= _NAME
 
 
-def read_description(path: Path) -> Inputs:
+def read_description(path: Path) -> SampleForm:
     """Read the description in a file, and refuse one that cannot be of samples."""
     try:
         values = json.loads(path.read_text("utf-8"))
@@ -235,7 +235,7 @@ def read_description(path: Path) -> Inputs:
     return known
 
 
-def made_up(known: Inputs) -> Samples:
+def made_up(known: SampleForm) -> Samples:
     """Two samples of this form, to trace and to try a model with."""
     dice = torch.Generator().manual_seed(0)
 

@@ -15,7 +15,7 @@ from adaptcl.codecs import codec_class
 from adaptcl.config.config import Config, configure
 from adaptcl.config.job import JobSettings
 from adaptcl.custom import note_custom_code
-from adaptcl.data.description import BY_WORKERS, Inputs
+from adaptcl.data.description import BY_WORKERS, SampleForm
 from adaptcl.engines.network.invitation import Invitation, fingerprint, objective_in_words, outline
 from adaptcl.engines.network.keys import server_keys
 from adaptcl.engines.network.server.fleet import Fleet
@@ -99,7 +99,7 @@ def serve_again(
 
 def _serve(
     runs: Sequence[_Run],
-    known: Inputs | None,
+    known: SampleForm | None,
     folder_of: Callable[[_Run], RunFolder],
     listeners: Sequence[Listener],
     say: Say,
@@ -131,7 +131,7 @@ def _serve(
 
 
 def _gathered(
-    job: JobSettings, listen: Callable[[], Fleet], say: Say, known: Inputs | None
+    job: JobSettings, listen: Callable[[], Fleet], say: Say, known: SampleForm | None
 ) -> tuple[Fleet | None, Workload]:
     """The server's model and data. If workers have to describe theirs first, the port is open."""
     if job.data != BY_WORKERS:

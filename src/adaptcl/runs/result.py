@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from adaptcl import models
 from adaptcl.data import as_samples
-from adaptcl.data.description import Inputs
+from adaptcl.data.description import SampleForm
 from adaptcl.data.samples import renumbered, scaling
 from adaptcl.errors import AdaptCLError, DataError, RunFolderError, SettingError, warn_user
 from adaptcl.events import Event, Listener, RoundFinished, RunStarted
@@ -53,7 +53,7 @@ class Delivered(nn.Module):
     scale: Tensor
     shift: Tensor
 
-    def __init__(self, model: nn.Module, inputs: Inputs) -> None:
+    def __init__(self, model: nn.Module, inputs: SampleForm) -> None:
         super().__init__()
         self.model = model
         self.inputs = inputs
@@ -144,7 +144,7 @@ class FinishedRun:
     uint8 images it takes floats between 0 and 1, normalised if training normalised them."""
     sub_models: SubModels
     folder: Path | None
-    inputs: Inputs
+    inputs: SampleForm
     """What the model was trained on."""
     objective: Objective = CLASSIFICATION
     """What it was trained for."""

@@ -21,7 +21,14 @@ from adaptcl.config.job import JobSettings
 from adaptcl.data import OnProgress, Samples, as_samples, load, partition, silent
 from adaptcl.data.columns import TargetKind
 from adaptcl.data.convert import Collate, begins_a_data_set, part_as_samples
-from adaptcl.data.description import BY_WORKERS, DESCRIBED, LABEL, Inputs, made_up, read_description
+from adaptcl.data.description import (
+    BY_WORKERS,
+    DESCRIBED,
+    LABEL,
+    SampleForm,
+    made_up,
+    read_description,
+)
 from adaptcl.data.samples import SEVERAL, checksums, with_common_classes
 from adaptcl.errors import DataError, SettingError
 from adaptcl.seeds import generator
@@ -80,9 +87,9 @@ class Workload:
         return trace(self.model, self.samples_to_trace(), self.fixed)
 
     @property
-    def described_inputs(self) -> Inputs:
+    def described_inputs(self) -> SampleForm:
         """What the model was made for."""
-        return Inputs.of(self.test, self.classes, self.outputs)
+        return SampleForm.of(self.test, self.classes, self.outputs)
 
     def model_with(self, state: State) -> nn.Module:
         """A copy of the model with these tensors, in evaluation mode."""
@@ -139,7 +146,7 @@ def refuse_without_tests(job: JobSettings) -> None:
         )
 
 
-def server_workload(job: JobSettings, known: Inputs | None = None) -> Workload:
+def server_workload(job: JobSettings, known: SampleForm | None = None) -> Workload:
     """The model and data of a server. It needs no samples if their description is known: then
     workers test the model on what they hold back."""
     refuse_without_tests(job)

@@ -14,7 +14,7 @@ import torch
 
 pytest.importorskip("flwr", reason="the network engine needs flwr: pip install 'adaptcl[network]'")
 
-from adaptcl.data.description import Inputs
+from adaptcl.data.description import SampleForm
 from adaptcl.engines.network.invitation import Invitation, MismatchError
 from adaptcl.engines.network.worker.local_data import LocalData
 from adaptcl.errors import AdaptCLError, SettingError
@@ -62,7 +62,7 @@ def _methods(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def invitation(**others: Any) -> Invitation:
     settings = {"model": "small", "workers": 1, "codec": "plain", "seed": 3}
-    inputs = Inputs((1, 8, 8), "uint8", None, None, tuple("0123456789"))
+    inputs = SampleForm((1, 8, 8), "uint8", None, None, tuple("0123456789"))
     return Invitation("run", 0, "print", {**settings, **others}, inputs, {})
 
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from adaptcl.data.description import Inputs
+from adaptcl.data.description import SampleForm
 from adaptcl.engines.network.frames import Frame
 from adaptcl.engines.network.invitation import (
     PARTS,
@@ -24,7 +24,7 @@ from adaptcl.engines.network.invitation import (
 from adaptcl.errors import AdaptCLError
 from adaptcl.units.tracing.numbering import without_units
 
-IMAGES = Inputs((3, 20, 30), "uint8", (0.1, 0.2, 0.3), (1.0, 2.0, 0.5), ("cat", "dog"))
+IMAGES = SampleForm((3, 20, 30), "uint8", (0.1, 0.2, 0.3), (1.0, 2.0, 0.5), ("cat", "dog"))
 
 
 @pytest.mark.parametrize("change", [{"shape": [3, 2**20, 2**20]}, {"classes": []}])

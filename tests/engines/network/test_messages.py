@@ -17,7 +17,7 @@ pytest.importorskip("flwr", reason="the network engine needs flwr: pip install '
 from adaptcl import models
 from adaptcl.codecs import codec
 from adaptcl.codecs.codec import Payload
-from adaptcl.data.description import Inputs
+from adaptcl.data.description import SampleForm
 from adaptcl.engines.network.frames import Frame
 from adaptcl.engines.network.invitation import Invitation, dismissal
 from adaptcl.engines.network.messages import (
@@ -35,7 +35,7 @@ from adaptcl.units import State, UnitMap, size_bytes, trace
 PLAIN = codec("plain", {})
 MODEL = models.build("small", (1, 8, 8), 10, seed=1)
 UNITS: UnitMap = trace(MODEL, torch.zeros(2, 1, 8, 8))
-INPUTS = Inputs((1, 8, 8), "uint8", (0.5,), (0.25,), ("cat", "dog"))
+INPUTS = SampleForm((1, 8, 8), "uint8", (0.5,), (0.25,), ("cat", "dog"))
 AN_INVITATION = Invitation("run", 0, "print", {"seed": 1}, INPUTS, {"conv": "Conv2d()"})
 HUGE = st.sampled_from([10**400, -(10**400), 2**1024, 10**4000])
 JSON = (

@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import load_file
 
 from adaptcl import storage
-from adaptcl.data.description import Inputs
+from adaptcl.data.description import SampleForm
 from adaptcl.errors import RunFolderError
 from adaptcl.events import RoundFinished, UpdateArrived
 from adaptcl.records import RoundRecord, Summary, WorkerRecord, summarise
@@ -53,7 +53,7 @@ def summary(*records: RoundRecord) -> Summary:
 
 
 CONFIG = 'rounds = 3\nstrategy = "fedavg"\n'
-INPUTS = Inputs((1, 8, 8), "uint8", (0.5,), (0.25,), ("cat", "dog"))
+INPUTS = SampleForm((1, 8, 8), "uint8", (0.5,), (0.25,), ("cat", "dog"))
 WHOLE = SubModels({"layers": []}, (torch.ones(0, dtype=torch.bool),), (0,))
 
 

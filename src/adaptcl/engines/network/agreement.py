@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from adaptcl.data.description import Inputs, OddError, forms_in_words, read_inputs
+from adaptcl.data.description import OddError, SampleForm, forms_in_words, read_inputs
 from adaptcl.data.samples import CHUNK, DataSet, Samples
 from adaptcl.engines.network.frames import LARGEST, Frame, is_number, is_whole_number
 from adaptcl.engines.network.invitation import Reply
@@ -29,14 +29,14 @@ _CONSTANT = 1e-12  # a smaller variance is that of a constant channel, which can
 class LocalStatistics:
     """What a worker tells of its data."""
 
-    inputs: Inputs
+    inputs: SampleForm
     count: int = 0  # numbers in each channel; 0 if inputs have no channels to normalise
     sums: tuple[float, ...] = ()
     squares: tuple[float, ...] = ()
 
     @classmethod
     def of(cls, data: DataSet) -> LocalStatistics:
-        known = replace(Inputs.of(data.train, data.classes, data.outputs), mean=None, std=None)
+        known = replace(SampleForm.of(data.train, data.classes, data.outputs), mean=None, std=None)
         if not _has_channels(known):
             return cls(known)
         count, sums, squares = _added(data.train)
@@ -71,7 +71,7 @@ class LocalStatistics:
         return cls(inputs, count, sums, squares)
 
 
-def _has_channels(inputs: Inputs) -> bool:
+def _has_channels(inputs: SampleForm) -> bool:
     """Whether inputs are images or tables, whose channels and columns are normalised."""
     is_float = inputs.kind.startswith("float")
     return inputs.kind == "uint8" or (is_float and len(inputs.shape) in (1, 3))
@@ -105,7 +105,7 @@ def _is_possible(kind: str, count: int, total: float, squares: float) -> bool:
     return total**2 <= count * squares * (1 + _ROUNDING)
 
 
-def agreed(found: Mapping[int, LocalStatistics]) -> Inputs:
+def agreed(found: Mapping[int, LocalStatistics]) -> SampleForm:
     """The description of the data of all workers together."""
     (first, begin), *others = sorted(found.items())
     for worker, each in others:

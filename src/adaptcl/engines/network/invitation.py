@@ -19,7 +19,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from adaptcl.data.description import Inputs, OddError, read_inputs
+from adaptcl.data.description import OddError, SampleForm, read_inputs
 from adaptcl.engines.network.frames import Frame, is_whole_number, printable
 from adaptcl.errors import AdaptCLError, DataError, SettingError, UpdateError
 from adaptcl.training.objectives.objective import Objective
@@ -141,7 +141,7 @@ class Invitation:
     worker: int
     fingerprint: str  # of the server's model; the worker's model must have the same
     settings: Mapping[str, Any]
-    inputs: Inputs  # what the server's model takes; the worker makes its data fit
+    inputs: SampleForm  # what the server's model takes; the worker makes its data fit
     outline: Mapping[str, str]  # what the modules and tensors of the server's model are
     frozen: str = ""  # the hash of its frozen tensors; empty if it has none
     objective: str = "classification (by accuracy)"
@@ -205,7 +205,7 @@ class Reply:
         return cls(printable(error), frame.tensors.get(_HOLDS))
 
 
-def _inputs(value: Any) -> Inputs:
+def _inputs(value: Any) -> SampleForm:
     try:
         found = read_inputs(value)
         if not found.width:

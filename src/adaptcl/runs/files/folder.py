@@ -15,7 +15,7 @@ import torch
 from safetensors import safe_open
 
 from adaptcl import storage
-from adaptcl.data.description import Inputs
+from adaptcl.data.description import SampleForm
 from adaptcl.errors import RunFolderError, listed
 from adaptcl.events import Event, RoundFinished
 from adaptcl.records import RoundRecord, Summary
@@ -201,7 +201,7 @@ class RunFolder:
             self._rounds += 1
             self._rounds_crc32 = zlib.crc32(line, self._rounds_crc32)
 
-    def save_inputs(self, inputs: Inputs) -> None:
+    def save_inputs(self, inputs: SampleForm) -> None:
         """Record what the model takes."""
         self._write_text(INPUTS, json.dumps(inputs.to_json(), indent=2) + "\n")
 
@@ -232,12 +232,12 @@ class RunFolder:
         tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in model.items()}
         storage.save_tensors(self.path / name, tensors, header)
 
-    def keep_last_good(self, model: State, inputs: Inputs, sub_models: SubModels) -> None:
+    def keep_last_good(self, model: State, inputs: SampleForm, sub_models: SubModels) -> None:
         """Write the model of a run that diverged. The run stays unfinished and can go on."""
         self._deliver(model, inputs, sub_models)
         self._write_text(DIVERGED, "")
 
-    def _deliver(self, model: State, inputs: Inputs, sub_models: SubModels) -> None:
+    def _deliver(self, model: State, inputs: SampleForm, sub_models: SubModels) -> None:
         self._save_model(MODEL, model, {"format": "pt"})
         self.save_inputs(inputs)
         self.save_sub_models(sub_models)
@@ -250,7 +250,7 @@ class RunFolder:
         self,
         summary: Summary,
         model: State,
-        inputs: Inputs,
+        inputs: SampleForm,
         sub_models: SubModels,
         *,
         keep_checkpoint: bool = False,

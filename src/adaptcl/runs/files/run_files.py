@@ -17,7 +17,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 
 from adaptcl import storage
-from adaptcl.data.description import Inputs
+from adaptcl.data.description import SampleForm
 from adaptcl.errors import RunFolderError
 from adaptcl.records import RoundRecord, Summary
 from adaptcl.runs.files.sub_models import SubModels
@@ -196,7 +196,7 @@ def read_best(path: Path) -> State:
         return load_file(path / BEST)
 
 
-def read_delivered(path: Path) -> tuple[State, Inputs]:
+def read_delivered(path: Path) -> tuple[State, SampleForm]:
     """The model of a finished run, and the inputs it takes.
 
     Of a run that diverged this is the last good model.
@@ -230,7 +230,7 @@ def read_checkpoint(path: Path, accelerator: torch.device | None = None) -> Tree
     return stored
 
 
-def read_unfinished(path: Path) -> tuple[State, Inputs, int]:
+def read_unfinished(path: Path) -> tuple[State, SampleForm, int]:
     """The model of the last checkpoint, the inputs it takes, and the rounds before it.
 
     It is the model as the server holds it, also units that no worker keeps any more.
@@ -247,10 +247,10 @@ def read_unfinished(path: Path) -> tuple[State, Inputs, int]:
         return dict(state), _read_inputs(path), int(stored["rounds"])
 
 
-def read_described(path: Path) -> Inputs | None:
+def read_described(path: Path) -> SampleForm | None:
     """What the samples of a run that has begun look like; None if it has not."""
     return _read_inputs(path) if (path / INPUTS).exists() else None
 
 
-def _read_inputs(path: Path) -> Inputs:
-    return Inputs.from_json(json.loads((path / INPUTS).read_bytes()))
+def _read_inputs(path: Path) -> SampleForm:
+    return SampleForm.from_json(json.loads((path / INPUTS).read_bytes()))

@@ -15,7 +15,7 @@ pytest.importorskip("flwr", reason="the network engine needs flwr: pip install '
 
 from adaptcl.codecs import codec
 from adaptcl.codecs.codec import Codecs, Memory
-from adaptcl.data.description import Inputs
+from adaptcl.data.description import SampleForm
 from adaptcl.engines.loop import Loop
 from adaptcl.engines.network.frames import Frame, pack_kept
 from adaptcl.engines.network.invitation import Invitation, Reply
@@ -177,7 +177,7 @@ class Run:
             self.events.append(event)
             self.times.append(round(fleet.time - BEGIN, 3))
 
-        inputs = Inputs((1, 8, 8), "uint8", None, None, ("0", "1"))
+        inputs = SampleForm((1, 8, 8), "uint8", None, None, ("0", "1"))
         invitation = Invitation("run", 0, "print", {}, inputs, {})
         self.network = NetworkTransport(
             2,

@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from adaptcl.data import DataSet, Samples
-from adaptcl.data.description import Inputs
+from adaptcl.data.description import SampleForm
 from adaptcl.engines.network.invitation import MismatchError
 from adaptcl.engines.network.worker.local_data import LocalData
 from adaptcl.errors import DataError
 
-WANTED = Inputs((1, 20, 20), "uint8", (0.25,), (0.5,), ("apple", "bone", "cyst", "dot"))
+WANTED = SampleForm((1, 20, 20), "uint8", (0.25,), (0.5,), ("apple", "bone", "cyst", "dot"))
 
 
 def folder(
@@ -43,7 +43,7 @@ def held(labels: Sequence[int], classes: Sequence[str], *shape: int) -> LocalDat
 def test_a_file_needs_a_test_part_only_if_its_owner_tests_on_it(tmp_path: Path) -> None:
     path = tmp_path / "mine.npz"
     np.savez(path, x_train=np.zeros((4, 5), np.float32), y_train=np.arange(4) % 2)
-    wanted = Inputs((5,), "float32", None, None, ("0", "1"))
+    wanted = SampleForm((5,), "float32", None, None, ("0", "1"))
     assert len(LocalData.named(str(path)).fitted(wanted)) == 4
     with pytest.raises(DataError, match="has no test part"):
         LocalData.named(str(path), test_part=True)
@@ -67,7 +67,7 @@ def test_a_class_without_a_picture_is_nothing_to_refuse(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_is_called_by_a_number_is_still_a_name(tmp_path: Path) -> None:
-    server = Inputs((1, 20, 20), "uint8", None, None, ("0", "10", "2"))
+    server = SampleForm((1, 20, 20), "uint8", None, None, ("0", "10", "2"))
     assert folder(tmp_path / "a", ["0", "2"]).fitted(server).labels.tolist() == [0, 2]
     with pytest.raises(MismatchError, match="the class '1'"):
         folder(tmp_path / "b", ["0", "1"]).fitted(server)
@@ -76,7 +76,7 @@ def test_a_folder_that_is_called_by_a_number_is_still_a_name(tmp_path: Path) -> 
 @pytest.mark.parametrize("here", ["caf\u00e9", "cafe\u0301"])
 @pytest.mark.parametrize("there", ["caf\u00e9", "cafe\u0301"])
 def test_a_name_is_the_same_however_a_file_system_spells_it(here: str, there: str) -> None:
-    server = Inputs((1, 20, 20), "uint8", None, None, ("bar", there))
+    server = SampleForm((1, 20, 20), "uint8", None, None, ("bar", there))
     own = held([0, 0], [here])
     assert own.fitted(server).labels.tolist() == [1, 1]
 
@@ -89,7 +89,7 @@ def test_every_sample_keeps_its_class(names: list[str], data: st.DataObject) -> 
     names = [f"class {unicodedata.normalize('NFC', name)}" for name in names]
     own = data.draw(st.permutations(names))[: data.draw(st.integers(1, len(names)))]
     labels = data.draw(st.lists(st.integers(0, len(own) - 1), min_size=1))
-    server = Inputs((1, 2, 2), "uint8", None, None, tuple(names))
+    server = SampleForm((1, 2, 2), "uint8", None, None, tuple(names))
     fitted = held(labels, own, 1, 2, 2).fitted(server).labels.tolist()
     assert [names[label] for label in fitted] == [own[label] for label in labels]
 
@@ -103,7 +103,7 @@ def test_classes_without_names_are_told_apart_by_their_numbers() -> None:
 def test_pictures_get_the_servers_size_and_colours(tmp_path: Path) -> None:
     gray = folder(tmp_path / "gray", ["bone"], (40, 33))
     colour = folder(tmp_path / "colour", ["bone"], (40, 33), "RGB")
-    in_colour = Inputs((3, 10, 20), "uint8", None, None, WANTED.classes)
+    in_colour = SampleForm((3, 10, 20), "uint8", None, None, WANTED.classes)
     assert gray.fitted(WANTED).shape == colour.fitted(WANTED).shape == (1, 20, 20)
     assert gray.fitted(in_colour).shape == colour.fitted(in_colour).shape == (3, 10, 20)
 
@@ -119,7 +119,7 @@ def test_the_same_picture_is_the_same_input_on_every_machine(tmp_path: Path) -> 
 
 def test_images_of_a_function_are_normalised_as_the_servers_are() -> None:
     assert held([0], ["apple"]).fitted(WANTED).mean == (0.25,)
-    scaled = Inputs(WANTED.shape, "uint8", None, None, WANTED.classes)
+    scaled = SampleForm(WANTED.shape, "uint8", None, None, WANTED.classes)
     assert held([0], ["apple"]).fitted(scaled).mean is None
 
 
@@ -131,14 +131,14 @@ def test_other_data_of_another_shape_is_refused_with_both_shapes() -> None:
 
 
 def test_data_of_another_kind_is_refused(tmp_path: Path) -> None:
-    floats = Inputs((1, 20, 20), "float32", None, None, WANTED.classes)
+    floats = SampleForm((1, 20, 20), "float32", None, None, WANTED.classes)
     with pytest.raises(MismatchError, match=r"are uint8 .* server float32 \[1, 20, 20\]"):
         held([0], ["apple"]).fitted(floats)
     with pytest.raises(MismatchError, match=r"uint8, those of the server are float32"):
         folder(tmp_path, ["apple"]).fitted(floats)
     with pytest.raises(MismatchError, match=r"1 or 3 channels, those of the server have 4"):
         LocalData.named(f"folder:{tmp_path}").fitted(
-            Inputs((4, 9, 9), "uint8", None, None, ("apple",))
+            SampleForm((4, 9, 9), "uint8", None, None, ("apple",))
         )
 
 

@@ -17,7 +17,7 @@ pytest.importorskip("flwr", reason="the network engine needs flwr: pip install '
 from adaptcl import models
 from adaptcl.codecs import Payload, codecs
 from adaptcl.codecs.codec import Codecs
-from adaptcl.data.description import Inputs
+from adaptcl.data.description import SampleForm
 from adaptcl.engines.network.frames import Frame
 from adaptcl.engines.network.invitation import Invitation, Reply, fingerprint
 from adaptcl.engines.network.keys import WorkerKeys, make_keys, server_keys, worker_keys
@@ -172,7 +172,7 @@ class FakeNode:
         self.sent.append(Frame.from_bytes(content))
 
 
-DIGITS = Inputs((1, 8, 8), "uint8", None, None, tuple("0123456789"))
+DIGITS = SampleForm((1, 8, 8), "uint8", None, None, tuple("0123456789"))
 
 
 def join(prepare: Prepare, folder: Path) -> tuple[str, AdaptCLError]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from adaptcl.data.description import LABEL, Inputs, forms_in_words
+from adaptcl.data.description import LABEL, SampleForm, forms_in_words
 from adaptcl.engines.network.agreement import LocalStatistics, agreed
 from adaptcl.engines.network.frames import Frame, printable
 from adaptcl.engines.network.messages import DESCRIBE
@@ -16,11 +16,11 @@ from adaptcl.errors import UpdateError, listed, name_workers
 
 _LISTED = 10  # how many classes a sentence names
 
-Holders = Mapping[str, list[int]]
+ClassHolders = Mapping[str, list[int]]
 """The workers that have a class, by its name."""
 
 
-def agree(fleet: Fleet, workers: int, say: Callable[[str], None]) -> Inputs:
+def agree(fleet: Fleet, workers: int, say: Callable[[str], None]) -> SampleForm:
     """Ask all workers for their statistics, and merge them. A worker that comes back is asked
     again: its data may be others."""
     found: dict[int, LocalStatistics] = {}
@@ -52,7 +52,7 @@ def agree(fleet: Fleet, workers: int, say: Callable[[str], None]) -> Inputs:
     return known
 
 
-def holders_of_classes(found: Mapping[int, LocalStatistics]) -> Holders:
+def holders_of_classes(found: Mapping[int, LocalStatistics]) -> ClassHolders:
     holders = defaultdict[str, list[int]](list)
     for worker, each in sorted(found.items()):
         for name in each.inputs.classes:
@@ -60,7 +60,7 @@ def holders_of_classes(found: Mapping[int, LocalStatistics]) -> Holders:
     return holders
 
 
-def agreement_in_words(known: Inputs, holders: Holders, workers: int) -> str:
+def agreement_in_words(known: SampleForm, holders: ClassHolders, workers: int) -> str:
     """One line of what the model will be built for, so that a slip in a worker's data is seen."""
     told = f"the workers' inputs are {printable(forms_in_words(known.inputs))}"
     if not known.classes:
@@ -79,7 +79,7 @@ def agreement_in_words(known: Inputs, holders: Holders, workers: int) -> str:
     )
 
 
-def look_alikes(holders: Holders) -> Iterator[str]:
+def look_alikes(holders: ClassHolders) -> Iterator[str]:
     """A sentence for classes whose names differ only in case or in spaces around them."""
     alike = defaultdict[str, list[str]](list)
     for name in sorted(holders):

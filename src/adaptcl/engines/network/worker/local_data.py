@@ -16,7 +16,7 @@ from torch import Tensor
 
 from adaptcl.data import FOLDER, DataSet, Samples, as_samples, load
 from adaptcl.data.columns import TargetKind
-from adaptcl.data.description import LABEL, Forms, Inputs, forms_in_words
+from adaptcl.data.description import LABEL, Forms, SampleForm, forms_in_words
 from adaptcl.data.images import ImageFolder
 from adaptcl.data.samples import Items
 from adaptcl.engines.network.agreement import LocalStatistics
@@ -32,7 +32,7 @@ class LocalData:
     def __init__(self, held: DataSet | ImageFolder, tests: LocalData | None = None) -> None:
         self._held = held
         self._tests = tests
-        self._fitted: tuple[Inputs, Samples] | None = None
+        self._fitted: tuple[SampleForm, Samples] | None = None
 
     @classmethod
     def named(
@@ -64,11 +64,11 @@ class LocalData:
             held = DataSet("", samples, samples, held.classes)
         return LocalStatistics.of(held)
 
-    def fitted_tests(self, wanted: Inputs) -> Samples | None:
+    def fitted_tests(self, wanted: SampleForm) -> Samples | None:
         """The samples of the test part; None if it is not to be used."""
         return None if self._tests is None else self._tests.fitted(wanted)
 
-    def fitted(self, wanted: Inputs) -> Samples:
+    def fitted(self, wanted: SampleForm) -> Samples:
         """The samples as those of the server's model; an error if they do not fit."""
         # Each run of a job asks for the same, and decoding images takes a while.
         if self._fitted is None or self._fitted[0] != wanted:
@@ -76,13 +76,13 @@ class LocalData:
             self._fitted = (wanted, self._fit(wanted))
         return self._fitted[1]
 
-    def _fit(self, wanted: Inputs) -> Samples:
+    def _fit(self, wanted: SampleForm) -> Samples:
         if isinstance(self._held, ImageFolder):
             _refuse_other("targets", LABEL, wanted.targets)
             labels = _by_name(self._held.labels, self._held.classes, wanted.classes)
             return Samples(_decoded(self._held, wanted), labels, wanted.mean, wanted.std)
         samples, classes = self._held.train, self._held.classes
-        mine = Inputs.of(samples)
+        mine = SampleForm.of(samples)
         _refuse_other("inputs", mine.inputs, wanted.inputs)
         _refuse_other("targets", mine.targets, wanted.targets)
         if not classes:
@@ -95,7 +95,7 @@ class LocalData:
         return replace(samples, targets=labels, mean=wanted.mean, std=wanted.std)
 
 
-def _decoded(folder: ImageFolder, wanted: Inputs) -> Tensor | Items:
+def _decoded(folder: ImageFolder, wanted: SampleForm) -> Tensor | Items:
     if wanted.kind != "uint8":
         raise MismatchError(
             f"The worker's inputs are images of uint8, those of the server are {wanted.kind}."
