@@ -15,7 +15,6 @@ from statistics import fmean
 from types import MappingProxyType
 from typing import Any
 
-from adaptcl.errors import RunFolderError
 from adaptcl.training.objectives.evaluation import finite_or_none
 from adaptcl.training.objectives.metrics import HIGHER, Measure
 from adaptcl.training.task import WorkerTest
@@ -23,6 +22,8 @@ from adaptcl.training.task import WorkerTest
 TESTS = 5
 """How many tests make one mean, by which runs are compared and end at a target: one test may be
 lucky. The first means of a run have fewer."""
+NO_RECORD = (AttributeError, KeyError, TypeError)
+"""What reading a record raises if the values are none, such as a list or another program's."""
 
 
 @dataclass(frozen=True)
@@ -144,15 +145,10 @@ class RoundRecord:
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> RoundRecord:
-        """Read what `to_json` wrote; refuse anything else."""
-        try:
-            workers = tuple(map(_read_worker, values["workers"]))
-            lists = {name: tuple(values.get(name, ())) for name in ("missing", "participants")}
-            return cls(**{**values, **lists, "workers": workers})
-        except (KeyError, TypeError) as error:
-            raise RunFolderError(
-                f"rounds.jsonl holds a line that is not a round: {error}"
-            ) from None
+        """Read what `to_json` wrote; anything else is one of the errors `NO_RECORD`."""
+        workers = tuple(map(_read_worker, values["workers"]))
+        lists = {name: tuple(values.get(name, ())) for name in ("missing", "participants")}
+        return cls(**{**values, **lists, "workers": workers})
 
 
 def _read_worker(values: Mapping[str, Any]) -> WorkerRecord:
@@ -300,13 +296,10 @@ class Summary:
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Summary:
-        """Read what `to_json` wrote; refuse anything else."""
-        try:
-            lists = {name: tuple(values.get(name, ())) for name in _BY_WORKER_OR_CLASS}
-            numbers = {name: _number(values[name]) for name in _ACCURACIES}
-            return cls(**{**values, **lists, **numbers})
-        except (AttributeError, KeyError, TypeError) as error:
-            raise RunFolderError(f"summary.json is not a summary: {error}") from None
+        """Read what `to_json` wrote; anything else is one of the errors `NO_RECORD`."""
+        lists = {name: tuple(values.get(name, ())) for name in _BY_WORKER_OR_CLASS}
+        numbers = {name: _number(values[name]) for name in _ACCURACIES}
+        return cls(**{**values, **lists, **numbers})
 
 
 def summarise(

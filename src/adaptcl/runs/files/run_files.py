@@ -19,7 +19,7 @@ from safetensors.torch import load_file
 from adaptcl import storage
 from adaptcl.data.description import SampleForm
 from adaptcl.errors import RunFolderError
-from adaptcl.records import RoundRecord, Summary
+from adaptcl.records import NO_RECORD, RoundRecord, Summary
 from adaptcl.runs.files.sub_models import SubModels
 from adaptcl.storage import Tree
 from adaptcl.units import State
@@ -116,10 +116,8 @@ def read_summary(path: Path) -> Summary | None:
     file = path / SUMMARY
     if not file.is_file():
         return None
-    try:
+    with _refusing_no("summary", f"{file} is damaged: it"):
         return Summary.from_json(json.loads(_read_bytes(file)))
-    except (ValueError, RunFolderError) as error:
-        raise RunFolderError(f"{file} is damaged: it is {_not_a(error, 'summary')}.") from None
 
 
 def read_rounds(path: Path) -> tuple[RoundRecord, ...]:
@@ -134,15 +132,19 @@ def read_rounds(path: Path) -> tuple[RoundRecord, ...]:
 
 
 def _read_record(file: Path, number: int, line: bytes) -> RoundRecord:
-    try:
+    with _refusing_no("round", f"{file} is damaged: line {number}"):
         return RoundRecord.from_json(json.loads(line))
-    except (ValueError, RunFolderError) as error:
-        reason = _not_a(error, "round")
-        raise RunFolderError(f"{file} is damaged: line {number} is {reason}.") from None
 
 
-def _not_a(error: Exception, thing: str) -> str:
-    return "not JSON" if isinstance(error, ValueError) else f"not a {thing}"
+@contextmanager
+def _refusing_no(thing: str, what: str) -> Iterator[None]:
+    """Make one sentence of why what is read is no record of that kind."""
+    try:
+        yield
+    except ValueError:
+        raise RunFolderError(f"{what} is not JSON.") from None
+    except NO_RECORD:
+        raise RunFolderError(f"{what} is not a {thing}.") from None
 
 
 @contextmanager
