@@ -16,7 +16,7 @@ from adaptcl.config.job import JobSettings
 from adaptcl.events import RunStarted
 from adaptcl.runs import training_profile
 from adaptcl.runs.files.run_files import read_settings
-from adaptcl.runs.training_profile import TrainingProfile
+from adaptcl.runs.training_profile import Profile
 from adaptcl.runs.workload import workload_from_python
 from adaptcl.training import Recipe
 from tests.fixed_profile import really_measured
@@ -31,9 +31,10 @@ def stopwatch(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Every measurement of this test gives another time; their number is the list's length."""
     taken: list[int] = []
 
-    def measure(workload: Any, recipe: Recipe, *_: Any) -> TrainingProfile:
+    def measure(workload: Any, recipe: Recipe, *_: Any) -> Profile:
         taken.append(len(taken) + 1)
-        return TrainingProfile(float(len(taken)), recipe.epochs, 0.5, 1.0)
+        times = {"train_time": float(len(taken)), "profile_epochs": recipe.epochs}
+        return {**times, "flops_share": 0.5, "samples_share": 1.0}
 
     monkeypatch.setattr(training_profile, "measure", measure)
     monkeypatch.setattr(training_profile, "_MEASURED", {})
@@ -48,7 +49,7 @@ def fresh_program(monkeypatch: pytest.MonkeyPatch) -> None:
 # The measurement ---------------------------------------------------------------------------------
 
 
-def measured(width: int) -> TrainingProfile:
+def measured(width: int) -> Profile:
     model = nn.Sequential(
         nn.Linear(6, width), nn.ReLU(), nn.Dropout(0.1), nn.Linear(width, width), nn.ReLU(),
         nn.Linear(width, 4),
@@ -70,11 +71,11 @@ def test_a_large_model_takes_longer_and_its_time_shrinks_with_its_flops(
 ) -> None:
     monkeypatch.setattr(training_profile, "_ENOUGH", 0.05)
     small, large = measured(8), measured(2048)
-    assert 0 < 2 * small.train_time < large.train_time
-    assert large.flops_share >= 0.5
+    assert 0 < 2 * small["train_time"] < large["train_time"]
+    assert large["flops_share"] >= 0.5
     for each in (small, large):
-        assert each.train_time == float(f"{each.train_time:.2g}")
-        assert (each.profile_epochs, each.samples_share) == (0.5, 1.0)
+        assert each["train_time"] == float(f"{each['train_time']:.2g}")
+        assert (each["profile_epochs"], each["samples_share"]) == (0.5, 1.0)
 
 
 def test_a_model_that_does_not_classify_is_measured_too(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,7 +25,7 @@ from adaptcl.records import RoundRecord
 from adaptcl.runs.files.sub_models import Savings
 from adaptcl.runs.session import job_of
 from adaptcl.runs.simulated_session import clock_of
-from adaptcl.runs.training_profile import measured_profile
+from adaptcl.runs.training_profile import with_measured_profile
 from adaptcl.runs.workload import Workload
 from adaptcl.runs.workload_check import check_model_and_data
 from adaptcl.strategies import Closed, Strategy, strategy_class
@@ -57,13 +57,12 @@ class Forecast:
 
 def forecast_workload(config: Config, workload: Workload) -> Forecast:
     """Forecast the run of a configuration on a model and data; training is measured if it asks."""
-    profile = None
-    if config.environment.asks_for_measurement:
+    measures = config.environment.asks_for_measurement
+    if measures:
         check_model_and_data(workload, config.recipe.batch_size)
-        profile = measured_profile(config, workload)
-    config = profile.of(config) if profile else config
+        config = with_measured_profile(config, workload)
     samples = [len(part) for part in workload.worker_samples]
-    return forecast(config, workload.units, samples, profile_measured=profile is not None)
+    return forecast(config, workload.units, samples, profile_measured=measures)
 
 
 def forecast(

@@ -16,7 +16,7 @@ from adaptcl.engines.environment import Environment
 from adaptcl.engines.simulation import LocalWorkers, SimulatedTransport
 from adaptcl.pruning import WorkerOrder, custom_worker_orders
 from adaptcl.runs.session import Session, checked_strategy, custom_optimizer_of
-from adaptcl.runs.training_profile import measured_profile
+from adaptcl.runs.training_profile import with_measured_profile
 from adaptcl.runs.workload import Workload
 from adaptcl.training.devices import make_workers, side_by_side_on_a_gpu
 from adaptcl.units import UnitMap, flops
@@ -59,10 +59,10 @@ def simulated_session(config: Config, workload: Workload) -> Session:
         noise, is_steady = config.environment.jitter, config.environment.is_steady
         strategy = checked_strategy(config, workload, noise, is_steady=is_steady)
         custom_orders = custom_worker_orders(config.pruning)
-        profile = measured_profile(config, workload)
-        config = profile.of(config) if profile else config
+        measures = config.environment.asks_for_measurement
+        config = with_measured_profile(config, workload)
         samples = [len(part) for part in parts]
-        clock = clock_of(config, workload.units, samples, profile_measured=profile is not None)
+        clock = clock_of(config, workload.units, samples, profile_measured=measures)
     missing = missing_classes(parts, workload.test, workload.classes)
     labels = [torch.bincount(part.labels).tolist() for part in parts if part.has_labels]
     return Session(

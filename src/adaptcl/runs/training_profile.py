@@ -7,9 +7,10 @@ like any others, so a run that is resumed or repeated from its settings has the 
 from __future__ import annotations
 
 import time
-from collections.abc import Hashable
-from dataclasses import asdict, dataclass, fields, replace
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from adaptcl.config.config import Config
 from adaptcl.pruning import ServerView, prune, server_order
@@ -33,33 +34,21 @@ task only."""
 _SMALLEST_DIFFERENCE = 0.1
 """Models whose FLOPs differ by a smaller share than this show nothing but noise."""
 
-_MEASURED: dict[Hashable, TrainingProfile] = {}  # the measurements of this program
+Profile = Mapping[str, Any]
+"""The settings that describe how long training takes, as in `EnvironmentSettings`."""
+_SETTINGS = ("train_time", "profile_epochs", "flops_share", "samples_share")
+
+_MEASURED: dict[Hashable, Profile] = {}  # the measurements of this program
 
 
-@dataclass(frozen=True)
-class TrainingProfile:
-    """The settings that describe how long training takes."""
-
-    train_time: float
-    profile_epochs: float
-    flops_share: float
-    samples_share: float
-
-    def of(self, config: Config) -> Config:
-        """The configuration with this profile, if it asks for one."""
-        if not config.environment.asks_for_measurement:
-            return config
-        return replace(config, environment=replace(config.environment, **asdict(self)))
-
-
-def measured_profile(config: Config, workload: Workload) -> TrainingProfile | None:
-    """The profile of a checked run on this machine, if its settings ask for one.
+def with_measured_profile(config: Config, workload: Workload) -> Config:
+    """The configuration of a checked run, with its profile on this machine if it asks for one.
 
     Runs of one program that train alike share a measurement. Two would differ a little, and with
     them the clocks of methods that are to be compared.
     """
     if not config.environment.asks_for_measurement:
-        return None
+        return config
     recipe = config.recipe
     alike = (
         str(workload.model),
@@ -71,20 +60,23 @@ def measured_profile(config: Config, workload: Workload) -> TrainingProfile | No
     )
     if alike not in _MEASURED:
         _MEASURED[alike] = measure(workload, recipe, config.job.seed, config.job.precision)
-    return _MEASURED[alike]
+    return _with(config, _MEASURED[alike])
 
 
 def with_profile_of(folder: Path, config: Config) -> Config:
     """The configuration with the profile that a run in this folder was begun with."""
     if not config.environment.asks_for_measurement:
         return config
-    begun, names = read_settings(folder), [each.name for each in fields(TrainingProfile)]
-    known = {name: begun[name] for name in names if name in begun}
-    return replace(config, environment=replace(config.environment, **known))
+    begun = read_settings(folder)
+    return _with(config, {name: begun[name] for name in _SETTINGS if name in begun})
+
+
+def _with(config: Config, profile: Profile) -> Config:
+    return replace(config, environment=replace(config.environment, **profile))
 
 
 @gpu_left_as_found()
-def measure(workload: Workload, recipe: Recipe, seed: int, precision: str) -> TrainingProfile:
+def measure(workload: Workload, recipe: Recipe, seed: int, precision: str) -> Profile:
     """Train the model, and a smaller one cut from it, for a moment on one worker's samples."""
     units = workload.units
     parts = sorted(workload.worker_samples, key=len)
@@ -119,12 +111,12 @@ def measure(workload: Workload, recipe: Recipe, seed: int, precision: str) -> Tr
     mean_samples = sum(map(len, parts)) / len(parts)
     # Wall time, unless other programs make it longer than even one core alone would need.
     seconds = min(whole.wall, whole.processor) * mean_samples / len(part)
-    return TrainingProfile(
-        train_time=float(f"{seconds:.2g}"),
-        profile_epochs=recipe.epochs,
-        flops_share=round(min(1.0, max(0.0, share)), 1),
-        samples_share=1.0,
-    )
+    return {
+        "train_time": float(f"{seconds:.2g}"),
+        "profile_epochs": recipe.epochs,
+        "flops_share": round(min(1.0, max(0.0, share)), 1),
+        "samples_share": 1.0,
+    }
 
 
 @dataclass(frozen=True)
