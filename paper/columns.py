@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from statistics import fmean, stdev
 
 from adaptcl.engines.bandwidths import MIB
 from adaptcl.records import TESTS
 from adaptcl.report.learning_curve import LearningCurve, TestResult, curve_through
-from adaptcl.report.wording import Quantity
+from adaptcl.report.wording import ABSENT
 from paper.result import RunResult
 
 
@@ -28,12 +29,29 @@ Value = Callable[[ComparedRun], float | None]
 
 
 @dataclass(frozen=True)
+class Number:
+    """How the numbers of a column are written."""
+
+    digits: int
+    unit: str = ""
+    signed: bool = False  # whether positive numbers have a plus sign
+
+    def write(self, values: Sequence[float | None]) -> str:
+        """A mean over seeds, with `± standard deviation` if there are several."""
+        known = [each for each in values if each is not None and math.isfinite(each)]
+        if not known:
+            return ABSENT
+        mean = f"{fmean(known):{'+' if self.signed else ''}.{self.digits}f}{self.unit}"
+        return mean if len(known) == 1 else f"{mean} ± {stdev(known):.{self.digits}f}"
+
+
+@dataclass(frozen=True)
 class Column:
     """One quantity of a run."""
 
     heading: str
     value: Value
-    quantity: Quantity
+    number: Number
 
 
 def _of_run(value: Callable[[RunResult], float | None]) -> Value:
@@ -147,8 +165,9 @@ def _last_similarity(run: RunResult) -> float | None:
     return next(known, None)
 
 
-_ONE_DIGIT, _TWO_DIGITS, _THREE_DIGITS = (Quantity("", digits=digits) for digits in (1, 2, 3))
-_POINTS = Quantity("", digits=2, signed=True)
+_ONE_DIGIT, _TWO_DIGITS, _THREE_DIGITS = map(Number, (1, 2, 3))
+_POINTS = Number(2, signed=True)
+_FACTOR = Number(2, "×")
 
 COLUMNS: dict[str, Column] = {
     "accuracy": Column("accuracy at the end (%)", _of_run(_accuracy), _TWO_DIGITS),
@@ -173,9 +192,7 @@ COLUMNS: dict[str, Column] = {
     "minutes_to_baseline": Column(
         "time to the accuracy that the baseline ends with (min)", _minutes_to_baseline, _ONE_DIGIT
     ),
-    "speed_up_to_baseline": Column(
-        "speed-up by that time", _speed_up_to_baseline, Quantity("×", digits=2)
-    ),
+    "speed_up_to_baseline": Column("speed-up by that time", _speed_up_to_baseline, _FACTOR),
     "accuracy_at_equal_time": Column("at equal time (%)", _accuracy_at_equal_time, _TWO_DIGITS),
     "delta_at_equal_time": Column(
         "ΔAcc at equal time (points)", _above_baseline(_accuracy_at_equal_time), _POINTS
@@ -196,7 +213,7 @@ COLUMNS: dict[str, Column] = {
     "delta_best": Column(
         "ΔAcc of the best (points)", _above_baseline(_of_run(_best_accuracy)), _POINTS
     ),
-    "speed_up": Column("speed-up", _speed_up, Quantity("×", digits=2)),
+    "speed_up": Column("speed-up", _speed_up, _FACTOR),
     "params_mib": Column("mean parameters (MiB)", _of_run(_mean_parameters), _TWO_DIGITS),
     "params_saved": Column(
         "parameters saved (%)", _of_run(lambda run: 100 * run.summary.params_saved), _ONE_DIGIT

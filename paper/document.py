@@ -67,7 +67,7 @@ def part_table(part: Part, store: Store, title: str = "") -> ReportTable:
 
 def _paper_cells(part: Part, row: ExperimentRow) -> list[str]:
     printed = row.paper or {}
-    return [COLUMNS[column].quantity.write(printed.get(column)) for column in part.columns]
+    return [COLUMNS[column].number.write([printed.get(column)]) for column in part.columns]
 
 
 def _our_cells(part: Part, outcome: RowOutcome) -> list[str]:
@@ -79,7 +79,7 @@ def _our_cells(part: Part, outcome: RowOutcome) -> list[str]:
 def _our_cell(outcome: RowOutcome, column: str) -> str:
     """The mean over seeds; it says how many seeds if only some have a value."""
     values, seeds = outcome.values(column), len(outcome.runs)
-    cell = COLUMNS[column].quantity.write_mean(values)
+    cell = COLUMNS[column].number.write(values)
     return (
         cell
         if cell == ABSENT or len(values) == seeds

@@ -19,31 +19,18 @@ class Quantity:
     unit: str
     scale: float = 1.0  # one of the unit, in the unit of the raw number
     digits: int = 1
-    signed: bool = False  # whether positive numbers have a plus sign
 
     def write(self, *values: float | None) -> str:
         """Write one number as it is, several as `mean ± standard deviation`."""
-        known = self._known(values)
+        known = [v / self.scale for v in values if v is not None and math.isfinite(v)]
         if not known:
             return ABSENT
-        mean = self._number(fmean(known))
-        if self._number(min(known)) == self._number(max(known)):
+        lowest, mean, highest = (
+            f"{each:.{self.digits}f}" for each in (min(known), fmean(known), max(known))
+        )
+        if lowest == highest:
             return f"{mean}{self.unit}"
         return f"{mean} ± {stdev(known):.{self.digits}f}{self.unit}"
-
-    def write_mean(self, values: Sequence[float]) -> str:
-        """Write a mean over seeds, with `± standard deviation` if there are several."""
-        known = self._known(values)
-        if not known:
-            return ABSENT
-        mean = f"{self._number(fmean(known))}{self.unit}"
-        return mean if len(known) == 1 else f"{mean} ± {stdev(known):.{self.digits}f}"
-
-    def _known(self, values: Sequence[float | None]) -> list[float]:
-        return [v / self.scale for v in values if v is not None and math.isfinite(v)]
-
-    def _number(self, value: float) -> str:
-        return f"{value:{'+' if self.signed else ''}.{self.digits}f}"
 
 
 PERCENT = Quantity(" %", 0.01, 2)
