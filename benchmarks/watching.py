@@ -100,7 +100,7 @@ def _run(folder: Path, rounds: int, status: StatusFile, device: str) -> adaptcl.
 
 
 class _TimedStatusFile(StatusFile):
-    """A status file that adds up its processor time, also that of its timer."""
+    """A status file that adds up its processor time, also that of its thread."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
@@ -111,9 +111,9 @@ class _TimedStatusFile(StatusFile):
         super().__call__(event)
         self.seconds += time.thread_time() - began
 
-    def _write_late(self) -> None:
+    def _write(self) -> None:
         began = time.thread_time()
-        super()._write_late()
+        super()._write()
         self.seconds += time.thread_time() - began
 
 

@@ -40,7 +40,7 @@ class StatusFile:
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / STATUS
-        self._lock = threading.Lock()
+        self._changed = threading.Condition()
         self._workers: dict[int, str | Timing] = {}
         """What each does, or when it does what in its task."""
         self._now = 0.0  # on the run's clock, as far as events tell
@@ -49,12 +49,11 @@ class StatusFile:
             "host": socket.gethostname(),
             "began_s": time.time(),
         }
-        self._written_at = 0.0
-        self._later: threading.Timer | None = None
-        self._is_closed = False
+        self._is_new = self._is_closed = False
+        threading.Thread(target=self._keep_up, name="status", daemon=True).start()
 
     def __call__(self, event: Event) -> None:
-        with self._lock:
+        with self._changed:
             match event:
                 case RunStarted():
                     done = event.rounds_done
@@ -73,35 +72,29 @@ class StatusFile:
                     self._values["round"] = record.round
                 case _:
                     return
-            self._write_soon()
+            self._is_new = True
+            self._changed.notify()
 
     def close(self) -> None:
         """Remove the file and never write it again."""
-        with self._lock:
-            if self._later is not None:
-                self._later.cancel()
+        with self._changed:
             self._is_closed = True
+            self._changed.notify()
             with suppress(OSError):
                 self._path.unlink(missing_ok=True)
 
-    def _write_soon(self) -> None:
-        """Write now, or when the file may be written again."""
-        wait = self._written_at + _EVERY_S - time.monotonic()
-        if wait <= 0:
-            self._write()
-        elif self._later is None:
-            self._later = threading.Timer(wait, self._write_late)
-            self._later.daemon = True
-            self._later.start()
-
-    def _write_late(self) -> None:
-        with self._lock:
-            if not self._is_closed:  # the timer may have gone off just before
+    def _keep_up(self) -> None:
+        """Write what is new, but not all the time."""
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._is_new or self._is_closed)
+                if self._is_closed:
+                    return
                 self._write()
+                self._is_new = False
+            time.sleep(_EVERY_S)
 
     def _write(self) -> None:
-        self._later = None
-        self._written_at = time.monotonic()
         workers = [(each, _doing(what, self._now)) for each, what in sorted(self._workers.items())]
         content = json.dumps({**self._values, "workers": workers})
         # Nobody's run ends because a page about it could not be kept up to date.
