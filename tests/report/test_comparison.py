@@ -124,19 +124,32 @@ def rising(run: Run, round_s: float, rate: float, *, rounds: int = 10) -> Run:
     return with_tests(run, times, [rate * time for time in times])
 
 
-def test_accuracies_are_compared_where_the_shortest_finished_run_ends(make_run: MakeRun) -> None:
+def test_accuracies_are_compared_where_the_first_curve_of_a_finished_run_ends(
+    make_run: MakeRun,
+) -> None:
     long = rising(make_run("a", strategy="fedavg"), 20, 0.002)
     short = rising(make_run("b", strategy="adaptcl"), 10, 0.004)
     begun = replace(rising(make_run("c", strategy="ssp-s"), 1, 0.001), summary=None)
     found = compare([long, short, begun])
-    assert found.at_time_s == 100
+    assert found.at_time_s == 80  # the mean time of the last five tests of the short run
     fedavg, adaptcl, unfinished = (row.outcomes[0] for row in found.rows)
-    assert fedavg.value_at_time == pytest.approx(0.2)
-    # The mean of its last five tests: there are none later to tell how it stood at the very end.
+    assert fedavg.value_at_time == pytest.approx(0.16)
     assert adaptcl.value_at_time == adaptcl.late_value == pytest.approx(0.32)
-    assert adaptcl.gain == pytest.approx(0.12)
+    assert adaptcl.gain == pytest.approx(0.16)
     assert unfinished.value_at_time is None
     assert compare([long, short], at_time_s=60).rows[1].outcomes[0].gain == pytest.approx(0.12)
+
+
+def test_of_runs_that_end_together_none_is_compared_at_an_earlier_state_than_another(
+    make_run: MakeRun,
+) -> None:
+    long_rounds = rising(make_run("a", strategy="fedavg"), 50, 0.002, rounds=4)
+    short_rounds = rising(make_run("b", strategy="adaptcl"), 5, 0.002, rounds=40)
+    found = compare([long_rounds, short_rounds])
+    assert found.at_time_s == 125
+    assert [row.outcomes[0].value_at_time for row in found.rows] == pytest.approx([0.25, 0.25])
+    at_the_end = compare([long_rounds, short_rounds], at_time_s=200.0)
+    assert [row.outcomes[0].flat_s for row in at_the_end.rows] == pytest.approx([75, 10])
 
 
 @pytest.mark.parametrize("time_s", [0.0, -1.0, 201.0, math.nan])

@@ -25,7 +25,7 @@ def test_the_fastest_to_the_baselines_final_accuracy_is_named_with_its_speed_up(
     ]
     assert said(runs) == (
         "adaptcl was fastest to fedavg's final accuracy of 72.00 %: 6.7 min, 2.00× as fast as "
-        "fedavg (one seed); at 8.3 min 12.00 points ahead of it."
+        "fedavg (one seed); at 6.7 min 16.00 points ahead of it."
     )
 
 
@@ -39,9 +39,9 @@ def test_each_baseline_has_a_sentence(make_run: MakeRun) -> None:
     ]
     assert said(runs) == (
         "adaptcl (sigma=2) was fastest to fedavg (sigma=2)'s final accuracy of 72.00 %: 6.7 min, "
-        "2.00× as fast as fedavg (sigma=2) (one seed); at 8.3 min 12.00 points ahead of it. "
+        "2.00× as fast as fedavg (sigma=2) (one seed); at 6.7 min 16.00 points ahead of it. "
         "adaptcl (sigma=5) was fastest to fedavg (sigma=5)'s final accuracy of 72.00 %: 6.7 min, "
-        "4.00× as fast as fedavg (sigma=5) (one seed); at 8.3 min 22.00 points ahead of it."
+        "4.00× as fast as fedavg (sigma=5) (one seed); at 6.7 min 24.00 points ahead of it."
     )
 
 
@@ -64,7 +64,7 @@ def test_a_method_that_ended_before_it_got_there_may_have_been_ahead(make_run: M
         make_run("b", strategy="adaptcl", rounds=10, round_s=50.0, final_accuracy=0.79),
     ]
     assert said(runs) == (
-        "At 8.3 min adaptcl is 11.10 points ahead of fedavg. It did not reach fedavg's final "
+        "At 6.7 min adaptcl is 15.10 points ahead of fedavg. It did not reach fedavg's final "
         "accuracy of 72.00 %, for which fedavg took 13.3 min: give both the same time "
         "(`max_virtual_time`) and rounds enough."
     )
@@ -86,7 +86,7 @@ def test_an_accuracy_that_only_others_reach_has_no_speed_up(make_run: MakeRun) -
         make_run("b", strategy="adaptcl", final_accuracy=0.8),
     ]
     assert said(runs, target=0.6) == (
-        "adaptcl was fastest to 60 %: 3.3 min, which fedavg never reached; at 6.7 min 24.38 points "
+        "adaptcl was fastest to 60 %: 3.3 min, which fedavg never reached; at 4.2 min 24.38 points "
         "ahead of it."
     )
     assert said(runs, target=0.9) == ("No run reached 90 %; adaptcl came nearest, with 65.00 %.")
@@ -102,12 +102,12 @@ def test_over_seeds_the_verdict_says_how_sure_it_is(make_run: MakeRun) -> None:
         for name, rounds_s in (("b", (50.0, 48.0, 52.0)), ("c", (50.0, 90.0, 110.0)))
     )
     assert said([*runs, *sure]).endswith(
-        "2.00× as fast as fedavg (95 % interval 1.81 to 2.21 over 3 seeds); at 8 min 12.80 points "
-        "ahead of it."
+        "2.00× as fast as fedavg (95 % interval 1.81 to 2.21 over 3 seeds); at 6.4 min 15.39 "
+        "points ahead of it."
     )
     assert said([*runs, *unsure]).endswith(
         "1.26× as fast as fedavg (95 % interval 0.46 to 3.50 over 3 seeds, so it may be luck); "
-        "at 8.3 min 4.13 points ahead of it, which may be luck."
+        "at 6.7 min 5.44 points ahead of it, which may be luck."
     )
 
 
@@ -118,8 +118,8 @@ def test_of_whoever_misses_the_accuracy_with_a_seed_the_verdict_says_so(make_run
         for s, end in ((1, 0.8), (2, 0.8), (3, 0.7))
     ]
     assert said(runs) == (
-        "At 8.3 min adaptcl is 9.00 points ahead of fedavg, which may be luck, and 2.00× as fast "
-        "as fedavg (95 % interval 2.00 to 2.00 over 2 seeds, reached with 2 of 3 seeds) to "
+        "At 6.7 min adaptcl is 13.00 points ahead of fedavg, and 2.00× as fast as "
+        "fedavg (95 % interval 2.00 to 2.00 over 2 seeds, reached with 2 of 3 seeds) to "
         "fedavg's final accuracy of 72.00 %."
     )
 

@@ -72,10 +72,10 @@ def compare(
     """Compare results, and runs in folders, as `adaptcl compare` does: one by one, or in a list.
 
     The baseline is named by strategy, label or folder; by default it is `fedavg`, else `fedavg-s`,
-    else the first one. The main metric is compared at `at_time_s`, by default the end of the
-    shortest run. Times are those to `target`, a value of the main metric (an accuracy as a
-    fraction), by default what the baseline ends with. Runs that differ only in their seed make one
-    row, unless `over_seeds` is False.
+    else the first one. The main metric is compared at `at_time_s`, by default where the
+    first of the curves ends. Times are those to `target`, a value of the main metric (an accuracy
+    as a fraction), by default what the baseline ends with. Runs that differ only in their seed make
+    one row, unless `over_seeds` is False.
     """
     found = compare_runs(
         by_strategy(as_runs(results[0] if len(results) == 1 else _flat(results))),

@@ -2,11 +2,12 @@
 
 A group is one run, or all runs that differ only in their seed. Groups are compared with one of
 them, the baseline, in two ways: by their main metric at the same time, and by the time they take to
-the value that the baseline ends with. Where runs were made under several conditions, such as
-several σ, the baseline is the one of the same conditions. Values are those of the learning curve,
-means of five tests. Each seed is compared with the same seed of the baseline: whatever a seed does
-to both, by its data and its first model, cancels out. The 95 % interval of a mean over seeds
-follows Student's t distribution.
+the value that the baseline ends with. The same time is the earliest at which a curve ends: past the
+last of its means a curve is flat, and would show a run that still learns worse than it is. Where
+runs were made under several conditions, such as several σ, the baseline is the one of the same
+conditions. Values are those of the learning curve, means of five tests. Each seed is compared with
+the same seed of the baseline: whatever a seed does to both, by its data and its first model,
+cancels out. The 95 % interval of a mean over seeds follows Student's t distribution.
 """
 
 from __future__ import annotations
@@ -75,6 +76,8 @@ class RunOutcome:
     target_time_s: float | None = None  # when the run reached it; None if it never did
     speed_up: float | None = None
     """The time of the baseline to the target, divided by that of this run."""
+    flat_s: float = 0.0
+    """How long before the time of comparison the last mean of the curve stands."""
     paired: bool = False
     """Whether the baseline has a run of the same seed; if not, its mean stands in."""
 
@@ -184,7 +187,7 @@ class Comparison:
     rows: tuple[ComparisonRow, ...]
     over_seeds: bool
     at_time_s: float | None = None
-    """The time at which values are compared: by default the end of the shortest run."""
+    """The time at which values are compared: by default the earliest end of a curve."""
     asked_value: float | None = None
     """The target if the user asked for one; None if it is what the baseline ends with."""
 
@@ -317,12 +320,13 @@ def _baselines(groups: Sequence[RunGroup], name: str | None) -> list[RunGroup]:
 
 
 def _equal_time(groups: Sequence[RunGroup], asked_s: float | None) -> float:
-    """The time asked for, or the end of the shortest run; unfinished runs only if all are."""
+    """The time asked for, or the earliest end of a curve; unfinished runs count only if all are."""
     runs = [run for group in groups for run in group.runs]
     ends = [end_s(run.rounds) for run in runs]
     if asked_s is None:
-        finished = [end for run, end in zip(runs, ends, strict=True) if run.summary is not None]
-        return min(finished or ends)
+        counted = [run for run in runs if run.summary is not None] or runs
+        curves = [learning_curve(run.rounds, run.measure) for run in counted]
+        return min((each.times_s[-1] for each in curves if each.times_s), default=max(ends))
     if not 0 < asked_s <= max(ends):
         raise SettingError(
             f"The time at which to compare is {duration(asked_s)}, but it must be above 0 and at "
@@ -363,6 +367,7 @@ class _Baseline:
             target_value=target,
             target_time_s=reached,
             speed_up=needed / reached if needed and reached else None,
+            flat_s=0.0 if value is None else max(0.0, self.at_time_s - curve.times_s[-1]),
             paired=bool(same_seed),
         )
 

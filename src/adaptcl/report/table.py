@@ -339,6 +339,20 @@ def _notes_on_length(runs: Sequence[Run]) -> list[str]:
     return notes
 
 
+def _notes_on_time(comparison: Comparison) -> list[str]:
+    """Which curves are held flat, and for how long."""
+    longest = {
+        row.group.label: max(each.flat_s for each in row.outcomes) for row in comparison.rows
+    }
+    held = [f"{label} ({duration(flat_s)} before)" for label, flat_s in longest.items() if flat_s]
+    if not held:
+        return []
+    return [
+        f"At equal time a mean of earlier tests stands in for {', '.join(held)}; it shows a run "
+        "that still learned worse than it was."
+    ]
+
+
 def _notes(comparison: Comparison) -> list[str]:
     notes = []
     runs, rows = comparison.runs, comparison.rows
@@ -349,6 +363,7 @@ def _notes(comparison: Comparison) -> list[str]:
             if len(comparison.baselines) > 1
             else f"The runs differ in {', '.join(names)}: compare times with care."
         )
+    notes += _notes_on_time(comparison)
     notes += _notes_on_length(runs)
     if comparison.over_seeds:
         notes += _notes_over_seeds(runs, rows, comparison.measure)
