@@ -73,6 +73,20 @@ def test_the_baseline_is_fedavg_else_fedavg_s_else_the_first_listed_strategy(
     assert choose_baseline(groups) is groups[expected]
 
 
+def test_of_several_rows_of_the_baselines_strategy_the_one_that_ends_best_is_the_baseline(
+    make_run: MakeRun,
+) -> None:
+    runs = [
+        make_run(f"{name}{rate}", strategy=name, final_accuracy=end, settings={"lr": rate})
+        for name, rate, end in (("fedavg", 0.1, 0.2), ("fedavg", 0.2, 0.9), ("adaptcl", 0.1, 0.8))
+    ]
+    groups = group_runs(runs)
+    assert choose_baseline(groups) is choose_baseline(groups, "fedavg") is groups[1]
+    assert choose_baseline(groups, groups[0].label) is groups[0]
+    begun = group_runs([runs[0], replace(runs[1], summary=None)])
+    assert choose_baseline(begun) is begun[0]
+
+
 def test_under_several_conditions_each_run_is_compared_with_the_baseline_of_its_own(
     make_run: MakeRun,
 ) -> None:

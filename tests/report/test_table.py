@@ -166,6 +166,19 @@ def test_notes_stand_below_the_table(make_run: MakeRun) -> None:
         assert printed(width, runs)[-1] == "The runs differ in rounds: compare times with care."
 
 
+def test_the_strongest_of_several_baselines_is_named(make_run: MakeRun) -> None:
+    runs = [
+        make_run(
+            str(rate), strategy="fedavg", final_accuracy=rate, settings={"learning_rate": rate}
+        )
+        for rate in (0.2, 0.8)
+    ]
+    said = "The baseline is fedavg (learning_rate=0.8): of 2 rows of fedavg it ends best."
+    assert said in table_of(runs).notes
+    asked = table_of(runs, baseline="fedavg (learning_rate=0.2)")
+    assert not any(note.startswith("The baseline") for note in asked.notes)
+
+
 def test_a_mean_over_most_of_a_short_run_is_said_to_be_one(make_run: MakeRun) -> None:
     runs = [make_run("a", rounds=12), make_run("b", strategy="fedavg", rounds=7)]
     assert printed(300, runs)[-1] == (

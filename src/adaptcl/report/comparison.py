@@ -284,22 +284,36 @@ def _refuse_other_metrics(runs: Sequence[Run]) -> None:
 def choose_baseline(groups: Sequence[RunGroup], name: str | None = None) -> RunGroup:
     """The group that others are compared with, whatever the order of the groups.
 
-    It is the one named by its label, strategy or folder. If none is named, it is the first
-    `fedavg`, else the first `fedavg-s`, else the first strategy that `adaptcl strategies` lists.
+    It is the one named by its label, strategy or folder. If none is named, it is `fedavg`, else
+    `fedavg-s`, else the first strategy that `adaptcl strategies` lists. Of several groups of that
+    strategy it is the one that ends best: compared with a badly set one, anything looks good.
     """
     first_runs = {id(group.first): group for group in groups}
     ordered = [first_runs[id(run)] for run in by_strategy([group.first for group in groups])]
     if name is None:
-        usual = (g for strategy in BASELINES for g in ordered if g.first.strategy == strategy)
-        return next(usual, ordered[0])
+        there = [group.first.strategy for group in ordered]
+        usual = next((each for each in BASELINES if each in there), there[0])
+        return _strongest([group for group in ordered if group.first.strategy == usual])
     by_label = [group for group in ordered if group.label == name]
     by_method = [group for group in ordered if group.first.strategy == name]
     by_folder = [g for g in ordered if Path(name).resolve() in [r.folder.resolve() for r in g.runs]]
-    found = [*by_label, *by_method, *by_folder]
+    found = by_label or by_method or by_folder
     if not found:
         labels = ", ".join(group.label for group in groups)
         raise SettingError(f"There is no run {name!r} to compare with; there are {labels}.")
-    return found[0]
+    return _strongest(found)
+
+
+def _strongest(groups: Sequence[RunGroup]) -> RunGroup:
+    """The group that ends best, a finished one if there is any."""
+
+    def strength(group: RunGroup) -> tuple[bool, float]:
+        measure = group.first.measure
+        ends = [learning_curve(run.rounds, measure).last for run in group.runs]
+        known = [measure.gain(each, 0.0) for each in ends if each is not None]
+        return group.first.summary is not None, fmean(known) if known else -math.inf
+
+    return max(groups, key=strength)
 
 
 def _baselines(groups: Sequence[RunGroup], name: str | None) -> list[RunGroup]:

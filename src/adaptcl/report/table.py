@@ -18,7 +18,13 @@ from rich.table import Table
 from rich.text import Text
 
 from adaptcl.records import TESTS, first_and_last_heterogeneity
-from adaptcl.report.comparison import BASELINES, Comparison, ComparisonRow, interval
+from adaptcl.report.comparison import (
+    BASELINES,
+    Comparison,
+    ComparisonRow,
+    choose_baseline,
+    interval,
+)
 from adaptcl.report.labels import distinct_labels, job_differences
 from adaptcl.report.learning_curve import tests_of
 from adaptcl.report.saved_run import Run, clock_of
@@ -339,6 +345,21 @@ def _notes_on_length(runs: Sequence[Run]) -> list[str]:
     return notes
 
 
+def _notes_on_baselines(comparison: Comparison) -> list[str]:
+    """Which of several rows of its strategy is the baseline, if it is the strongest."""
+    notes = []
+    for part in comparison.by_baseline():
+        (baseline,) = part.baselines
+        strategy = baseline.group.first.strategy
+        alike = [row.group for row in part.rows if row.group.first.strategy == strategy]
+        if len(alike) > 1 and choose_baseline(alike) is baseline.group:
+            notes.append(
+                f"The baseline is {baseline.group.label}: of {len(alike)} rows of {strategy} it "
+                "ends best."
+            )
+    return notes
+
+
 def _notes_on_time(comparison: Comparison) -> list[str]:
     """Which curves are held flat, and for how long."""
     longest = {
@@ -363,6 +384,7 @@ def _notes(comparison: Comparison) -> list[str]:
             if len(comparison.baselines) > 1
             else f"The runs differ in {', '.join(names)}: compare times with care."
         )
+    notes += _notes_on_baselines(comparison)
     notes += _notes_on_time(comparison)
     notes += _notes_on_length(runs)
     if comparison.over_seeds:
