@@ -109,6 +109,23 @@ def test_under_several_conditions_each_run_is_compared_with_the_baseline_of_its_
     assert {row.baseline.label for row in by_name.rows if row.baseline} == {"fedavg (sigma=5)"}
 
 
+def test_each_of_several_conditions_has_an_equal_time_of_its_own(make_run: MakeRun) -> None:
+    runs = [
+        rising(make_run(f"{name}{s}", strategy=name, settings={"sigma": s}), round_s, rate)
+        for s, name, round_s, rate in (
+            *((2.0, "fedavg", 10, 0.001), (2.0, "adaptcl", 5, 0.002)),
+            *((20.0, "fedavg", 100, 0.0001), (20.0, "adaptcl", 20, 0.0005)),
+        )
+    ]
+    found = compare(runs)
+    assert [row.at_time_s for row in found.rows] == pytest.approx([40, 40, 160, 160])
+    values = [row.outcomes[0].value_at_time for row in found.rows]
+    assert values == pytest.approx([0.04, 0.08, 0.016, 0.08])
+    assert (found.at_time_s, found.when) == (None, "equal time")
+    asked = compare(runs, at_time_s=160.0)
+    assert (asked.at_time_s, asked.rows[0].outcomes[0].value_at_time) == (160.0, None)
+
+
 def test_runs_of_one_method_under_several_conditions_have_one_baseline(make_run: MakeRun) -> None:
     runs = [make_run(str(sigma), settings={"sigma": sigma}) for sigma in (2.0, 5.0)]
     assert [row.group.label for row in compare(runs).baselines] == ["fedavg-s (sigma=2)"]

@@ -166,6 +166,18 @@ def test_notes_stand_below_the_table(make_run: MakeRun) -> None:
         assert printed(width, runs)[-1] == "The runs differ in rounds: compare times with care."
 
 
+def test_where_every_condition_has_a_time_of_its_own_each_cell_names_it(make_run: MakeRun) -> None:
+    runs = [
+        make_run(f"{name}{s}", strategy=name, rounds=10, round_s=10 * s, settings={"sigma": s})
+        for s in (2.0, 9.0)
+        for name in ("fedavg", "adaptcl")
+    ]
+    assert column(runs, "accuracy at equal time") == [
+        *["72.00 % at 2.7 min"] * 2,
+        *["72.00 % at 12 min"] * 2,
+    ]
+
+
 def test_the_strongest_of_several_baselines_is_named(make_run: MakeRun) -> None:
     runs = [
         make_run(

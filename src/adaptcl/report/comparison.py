@@ -4,10 +4,10 @@ A group is one run, or all runs that differ only in their seed. Groups are compa
 them, the baseline, in two ways: by their main metric at the same time, and by the time they take to
 the value that the baseline ends with. The same time is the earliest at which a curve ends: past the
 last of its means a curve is flat, and would show a run that still learns worse than it is. Where
-runs were made under several conditions, such as several σ, the baseline is the one of the same
-conditions. Values are those of the learning curve, means of five tests. Each seed is compared with
-the same seed of the baseline: whatever a seed does to both, by its data and its first model,
-cancels out. The 95 % interval of a mean over seeds follows Student's t distribution.
+runs were made under several conditions, such as several σ, each has a baseline and a time. Values
+are those of the learning curve, means of five tests. Each seed is compared with the same seed of
+the baseline: whatever a seed does to both, by its data and its first model, cancels out. The 95 %
+interval of a mean over seeds follows Student's t distribution.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from adaptcl.report.labels import (
 )
 from adaptcl.report.learning_curve import LearningCurve, learning_curve
 from adaptcl.report.saved_run import Run, by_strategy
-from adaptcl.report.wording import duration
+from adaptcl.report.wording import duration, short_duration
 from adaptcl.training.objectives.metrics import Measure
 
 BASELINES = ("fedavg", "fedavg-s")
@@ -143,6 +143,8 @@ class ComparisonRow:
     outcomes: tuple[RunOutcome, ...]
     baseline: RunGroup | None = None
     """What it is compared with; None if there is nothing to compare."""
+    at_time_s: float | None = None
+    """When values are compared: by default the earliest end of a curve with this baseline."""
 
     @property
     def is_baseline(self) -> bool:
@@ -186,8 +188,6 @@ class Comparison:
     runs: tuple[Run, ...]
     rows: tuple[ComparisonRow, ...]
     over_seeds: bool
-    at_time_s: float | None = None
-    """The time at which values are compared: by default the earliest end of a curve."""
     asked_value: float | None = None
     """The target if the user asked for one; None if it is what the baseline ends with."""
 
@@ -195,6 +195,17 @@ class Comparison:
     def measure(self) -> Measure:
         """The main metric of all runs."""
         return self.runs[0].measure if self.runs else Measure()
+
+    @property
+    def at_time_s(self) -> float | None:
+        """The time at which values are compared; None if there is none, or one a baseline."""
+        times = {row.at_time_s for row in self.rows}
+        return times.pop() if len(times) == 1 else None
+
+    @property
+    def when(self) -> str:
+        """That time in words."""
+        return "equal time" if self.at_time_s is None else short_duration(self.at_time_s)
 
     @property
     def baselines(self) -> list[ComparisonRow]:
@@ -261,14 +272,14 @@ def compare(
     if len(groups) < (1 if asks else 2):
         rows = [ComparisonRow(each, tuple(map(outcome_of, each.runs))) for each in groups]
         return Comparison(tuple(runs), tuple(rows), over_seeds)
-    time_s = _equal_time(groups, at_time_s)
+    if at_time_s is not None:
+        _refuse_no_time(groups, at_time_s)
+    theirs = _baselines(groups, baseline)
     rows = [
-        ComparisonRow(
-            each, tuple(map(_Baseline(theirs, time_s, target).outcome_of, each.runs)), theirs
-        )
-        for each, theirs in zip(groups, _baselines(groups, baseline), strict=True)
+        _Baseline(base, at_time_s or _equal_time(groups, theirs, base), target).row_of(each)
+        for each, base in zip(groups, theirs, strict=True)
     ]
-    return Comparison(tuple(runs), tuple(rows), over_seeds, time_s, target)
+    return Comparison(tuple(runs), tuple(rows), over_seeds, target)
 
 
 def _refuse_other_metrics(runs: Sequence[Run]) -> None:
@@ -333,26 +344,32 @@ def _baselines(groups: Sequence[RunGroup], name: str | None) -> list[RunGroup]:
     return [chosen(alike[under]) for under in conditions]
 
 
-def _equal_time(groups: Sequence[RunGroup], asked_s: float | None) -> float:
-    """The time asked for, or the earliest end of a curve; unfinished runs count only if all are."""
-    runs = [run for group in groups for run in group.runs]
-    ends = [end_s(run.rounds) for run in runs]
-    if asked_s is None:
-        counted = [run for run in runs if run.summary is not None] or runs
-        curves = [learning_curve(run.rounds, run.measure) for run in counted]
-        return min((each.times_s[-1] for each in curves if each.times_s), default=max(ends))
-    if not 0 < asked_s <= max(ends):
+def _equal_time(
+    groups: Sequence[RunGroup], baselines: Sequence[RunGroup], baseline: RunGroup
+) -> float:
+    """The earliest end of a curve with this baseline; unfinished runs count only if all are."""
+    pairs = zip(groups, baselines, strict=True)
+    runs = [run for group, theirs in pairs if theirs is baseline for run in group.runs]
+    counted = [run for run in runs if run.summary is not None] or runs
+    curves = [learning_curve(run.rounds, run.measure) for run in counted]
+    longest = max(end_s(run.rounds) for run in runs)
+    return min((each.times_s[-1] for each in curves if each.times_s), default=longest)
+
+
+def _refuse_no_time(groups: Sequence[RunGroup], asked_s: float) -> None:
+    longest = max(end_s(run.rounds) for group in groups for run in group.runs)
+    if not 0 < asked_s <= longest:
         raise SettingError(
             f"The time at which to compare is {duration(asked_s)}, but it must be above 0 and at "
-            f"most {duration(max(ends))}, where the longest of these runs ends."
+            f"most {duration(longest)}, where the longest of these runs ends."
         )
-    return asked_s
 
 
 class _Baseline:
     """The group that others are compared with, seed by seed."""
 
     def __init__(self, group: RunGroup, at_time_s: float, target: float | None) -> None:
+        self.group = group
         self.at_time_s = at_time_s
         self._asked = target
         # What a run ends with is known at its end; a time to a given value before that.
@@ -362,6 +379,10 @@ class _Baseline:
             self._curves.setdefault(run.config.get("seed"), []).append(
                 learning_curve(run.rounds, run.measure)
             )
+
+    def row_of(self, group: RunGroup) -> ComparisonRow:
+        outcomes = tuple(map(self.outcome_of, group.runs))
+        return ComparisonRow(group, outcomes, self.group, self.at_time_s)
 
     def outcome_of(self, run: Run) -> RunOutcome:
         curve = learning_curve(run.rounds, run.measure)

@@ -54,12 +54,12 @@ def _about(row: ComparisonRow) -> dict[str, Cell]:
 
 def _equal_time(row: ComparisonRow, comparison: Comparison, over_seeds: bool) -> dict[str, Cell]:
     """How the row compares with the baseline; nothing if there is none."""
-    if row.baseline is None or comparison.at_time_s is None:
+    if row.baseline is None or row.at_time_s is None:
         return {}
     each, name = row.outcomes, comparison.measure.name
     cells: dict[str, Cell] = {
         "baseline": row.baseline.label,
-        "at_time_s": comparison.at_time_s,
+        "at_time_s": row.at_time_s,
         **_cells(f"{name}_at_time", [o.value_at_time for o in each], over_seeds),
         **_cells(f"target_{name}", [o.target_value for o in each], over_seeds),
         "target_reached": len(row.target_times_s),

@@ -247,12 +247,11 @@ def _columns(comparison: Comparison) -> list[Column]:
 
 def _equal_time_columns(comparison: Comparison) -> list[Column]:
     """None if there is no baseline."""
-    if not comparison.baselines or comparison.at_time_s is None:
+    if not comparison.baselines:
         return []
-    when = short_duration(comparison.at_time_s)
-    measure = comparison.measure
+    when, measure = comparison.when, comparison.measure
     columns: list[Column] = [
-        (f"{measure.label} at {when}", lambda row: _at_time(row, measure)),
+        (f"{measure.label} at {when}", _at_time(comparison)),
         (f"time to {comparison.target}", _time_to_target),
         ("speed-up", _speed_up),
     ]
@@ -277,9 +276,17 @@ def _metric(measure: Measure, values: Sequence[float | None]) -> str:
     return metric_quantity(measure, *values).write(*values)
 
 
-def _at_time(row: ComparisonRow, measure: Measure) -> str:
-    values = [each.value_at_time for each in row.outcomes]
-    return _in_some(row, metric_quantity(measure, *values), values)
+def _at_time(comparison: Comparison) -> Callable[[ComparisonRow], str]:
+    """The value of a row at equal time, and which time that is if the heading does not say."""
+
+    def written(row: ComparisonRow) -> str:
+        values = [each.value_at_time for each in row.outcomes]
+        text = _in_some(row, metric_quantity(comparison.measure, *values), values)
+        if comparison.at_time_s is not None or row.at_time_s is None:
+            return text
+        return f"{text} at {short_duration(row.at_time_s)}"
+
+    return written
 
 
 def _worker_values(row: ComparisonRow) -> list[float]:

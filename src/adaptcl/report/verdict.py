@@ -5,7 +5,7 @@ from __future__ import annotations
 from statistics import fmean
 
 from adaptcl.report.comparison import Comparison, ComparisonRow, interval
-from adaptcl.report.wording import FACTOR, duration, metric_quantity, short_duration
+from adaptcl.report.wording import FACTOR, duration, metric_quantity
 from adaptcl.training.objectives.metrics import Measure
 
 
@@ -45,12 +45,12 @@ def _sentence(comparison: Comparison) -> str:
 
 def _at_equal_time(comparison: Comparison, row: ComparisonRow) -> str:
     """How far a row is ahead of the baseline at equal time, or behind it."""
-    if not row.gains or comparison.at_time_s is None:
+    if not row.gains:
         return ""
     gain = fmean(row.gains)
     where = "ahead of it" if gain >= 0 else "behind it"
     points = f"{_points(gain, comparison)} {where}{_luck(row)}"
-    return f"; at {short_duration(comparison.at_time_s)} {points}"
+    return f"; at {comparison.when} {points}"
 
 
 def _leader_at_equal_time(comparison: Comparison) -> ComparisonRow | None:
@@ -61,9 +61,8 @@ def _leader_at_equal_time(comparison: Comparison) -> ComparisonRow | None:
 
 def _ahead_but_short(comparison: Comparison, row: ComparisonRow, baseline: ComparisonRow) -> str:
     """About a method that is ahead, but did not come to the target with all of its seeds."""
-    assert comparison.at_time_s is not None
     ahead = (
-        f"At {short_duration(comparison.at_time_s)} {row.group.label} is "
+        f"At {comparison.when} {row.group.label} is "
         f"{_points(fmean(row.gains), comparison)} ahead of {baseline.group.label}{_luck(row)}"
     )
     if row.target_times_s:

@@ -28,7 +28,7 @@ from adaptcl.report.figures.panels import Drawn
 from adaptcl.report.figures.pictures import PictureOptions, ShownFigure, image_of
 from adaptcl.report.figures.timeline import timeline_figure
 from adaptcl.report.saved_run import clock_of
-from adaptcl.report.wording import number_of, short_duration
+from adaptcl.report.wording import number_of
 from adaptcl.storage import written_whole
 
 _LETTERS_PER_INCH = 11  # at the size of labels; titles are larger and bold
@@ -200,11 +200,10 @@ def _loss(drawn: Sequence[Drawn]) -> Figure:
 def _equal_time(comparison: Comparison) -> Figure:
     """Who is ahead at the same time, and who is first to the same result."""
     rows = comparison.rows
-    assert comparison.at_time_s is not None
     chosen = looks([row.group.first.strategy for row in rows])
     figure = ShownFigure(figsize=(10.0, 1.8 + 0.42 * len(rows)), layout="constrained")
     left, right = figure.subplots(1, 2, sharey=True)
-    when = short_duration(comparison.at_time_s)
+    when = comparison.when
     panels.metric_at_time(left, rows, chosen)
     left.set_title(f"{_metric(comparison)} at {when}")
     left.set_xlabel(f"{left.get_xlabel()} at {when}")
