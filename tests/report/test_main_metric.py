@@ -61,8 +61,8 @@ def test_lower_errors_are_better_at_equal_time_and_reached_sooner(runs: list[Run
     assert adaptcl.speed_up == pytest.approx(2)
     assert fedavg.numbers("best_value") == [4.0]
     assert verdict(comparison) == (
-        "adaptcl was fastest to fedavg's final RMSE of 5.111: 6.7 min, 2.00× as fast as fedavg "
-        "(one seed); at 6.7 min 2.22 in RMSE ahead of it."
+        "adaptcl was fastest to fedavg's final RMSE of 5.111 (mean of its last 5 tests): 6.7 min, "
+        "2.00× as fast as fedavg (one seed); at 6.7 min 2.22 in RMSE ahead of it."
     )
     assert "RMSE 6" in verdict(compare(runs, target=6.0))
 

@@ -21,7 +21,7 @@ from statistics import fmean, stdev
 
 from adaptcl.config.effects import has_effect
 from adaptcl.errors import SettingError
-from adaptcl.records import end_s
+from adaptcl.records import TESTS, end_s
 from adaptcl.report.labels import (
     NEITHER_JOB_NOR_METHOD,
     differing_conditions,
@@ -239,7 +239,7 @@ class Comparison:
             if measure.in_percent:
                 return f"{100 * self.asked_value:g} %"
             return f"{measure.label} {self.asked_value:g}"
-        return f"{self.reference}'s final {measure.label}" if self.baselines else ""
+        return f"{self.reference}'s mean of last {TESTS} tests" if self.baselines else ""
 
     @property
     def target_value(self) -> float | None:

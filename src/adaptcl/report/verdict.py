@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from statistics import fmean
 
+from adaptcl.records import TESTS
 from adaptcl.report.comparison import Comparison, ComparisonRow, interval
 from adaptcl.report.wording import FACTOR, duration, metric_quantity
 from adaptcl.training.objectives.metrics import Measure
@@ -106,8 +107,9 @@ def _target(comparison: Comparison, subject: ComparisonRow) -> str:
     if comparison.asked_value is not None:
         return comparison.target
     measure = comparison.measure
-    target = f"its final {measure.label}" if subject.is_baseline else comparison.target
-    return f"{target} of {_written(comparison.target_value, measure)}"
+    whose = "its" if subject.is_baseline else f"{comparison.reference}'s"
+    value = _written(comparison.target_value, measure)
+    return f"{whose} final {measure.label} of {value} (mean of its last {TESTS} tests)"
 
 
 def _how_much_faster(row: ComparisonRow, baseline: ComparisonRow) -> str:

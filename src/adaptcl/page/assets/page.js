@@ -64,7 +64,7 @@ function drawHead() {
   }, dot(run), run.label)));
 }
 
-const came = (run) => `${run.metric.label} ${metric(run.metric)(run.value)} after ${duration(run.time_s)} of ${run.clock}${run.finished ? "" : " so far"}`;
+const came = (run) => `${run.metric.label} ${metric(run.metric)(run.value)} in the last test, after ${duration(run.time_s)} of ${run.clock}${run.finished ? "" : " so far"}`;
 
 function result(run) {
   return [dot(run), node("b", {}, run.label), `: ${came(run)}; workers waited `, node("b", {}, percent(run.waiting[0], 0)), " of the time."];
