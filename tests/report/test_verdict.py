@@ -39,11 +39,11 @@ def test_each_baseline_has_a_sentence(make_run: MakeRun) -> None:
     ]
     assert said(runs) == (
         "adaptcl (sigma=2) was fastest to fedavg (sigma=2)'s final accuracy of 72.00 % (mean of "
-        "its last 5 tests): 6.7 min, 2.00× as fast as fedavg (sigma=2) (one seed); at 6.7 min 16.00 "
-        "points ahead of it. "
+        "its last 5 tests): 6.7 min, 2.00× as fast as fedavg (sigma=2) (one seed); at 6.7 min "
+        "16.00 points ahead of it. "
         "adaptcl (sigma=5) was fastest to fedavg (sigma=5)'s final accuracy of 72.00 % (mean of "
-        "its last 5 tests): 6.7 min, 4.00× as fast as fedavg (sigma=5) (one seed); at 6.7 min 24.00 "
-        "points ahead of it."
+        "its last 5 tests): 6.7 min, 4.00× as fast as fedavg (sigma=5) (one seed); at 6.7 min "
+        "24.00 points ahead of it."
     )
 
 
@@ -112,6 +112,65 @@ def test_over_seeds_the_verdict_says_how_sure_it_is(make_run: MakeRun) -> None:
     assert said([*runs, *unsure]).endswith(
         "1.26× as fast as fedavg (95 % interval 0.46 to 3.50 over 3 seeds, so it may be luck); "
         "at 6.7 min 5.44 points ahead of it, which may be luck."
+    )
+
+
+def test_who_is_faster_beyond_luck_comes_before_who_may_be_lucky(make_run: MakeRun) -> None:
+    def runs_of(strategy: str, *round_s: float) -> list[Run]:
+        return [
+            make_run(f"{strategy}{seed}", strategy=strategy, seed=seed, rounds=10, round_s=each)
+            for seed, each in enumerate(round_s, start=1)
+        ]
+
+    sure, lucky = runs_of("adaptcl", 50.0, 48.0, 52.0), runs_of("heterofl", 5.0, 20.0, 90.0)
+    found = said([*runs_of("fedavg", 100.0, 100.0, 100.0), *sure, *lucky])
+    assert found.startswith("adaptcl was fastest to ")
+
+
+def with_tests(run: Run, *values: float) -> Run:
+    pairs = zip(run.rounds, values, strict=True)
+    return replace(run, rounds=tuple(replace(each, accuracy=value) for each, value in pairs))
+
+
+def test_who_is_best_at_equal_time_is_named_if_somebody_else_is_fastest(make_run: MakeRun) -> None:
+    runs = [
+        with_tests(make_run(name, strategy=name, rounds=10), *values)
+        for name, values in {
+            "fedavg": (*(0.1, 0.1, 0.1, 0.2, 0.3), *[0.5] * 5),
+            "adaptcl": (0.3, *[0.6] * 9),
+            "heterofl": (*(0.1, 0.1, 0.2, 0.5, 0.8), *[0.9] * 5),
+        }.items()
+    ]
+    assert said(runs).endswith(
+        "at 13.3 min 10.00 points ahead of it, and heterofl is best there, 40.00 points ahead."
+    )
+
+
+def test_runs_that_read_equally_fast_are_level(make_run: MakeRun) -> None:
+    fedavg, adaptcl, heterofl = (
+        make_run(name, strategy=name, rounds=10, round_s=seconds)
+        for name, seconds in (("fedavg", 100.0), ("adaptcl", 100.0), ("heterofl", 99.9))
+    )
+    target = "fedavg's final accuracy of 72.00 % (mean of its last 5 tests): 13.3 min"
+    assert said([fedavg, adaptcl]) == f"fedavg and adaptcl are level to {target}."
+    assert said([fedavg, heterofl]).startswith(f"heterofl and fedavg are level to {target}. At ")
+
+
+def test_where_a_target_tells_nothing_the_verdict_says_so(make_run: MakeRun) -> None:
+    fedavg, adaptcl = (
+        make_run(name, strategy=name, rounds=10, round_s=seconds)
+        for name, seconds in (("fedavg", 100.0), ("adaptcl", 50.0))
+    )
+    assert said([fedavg, adaptcl], target=0.3) == (
+        "Who is faster cannot be told: 30 % was met at the first test of fedavg. At 6.7 min "
+        "adaptcl is 16.00 points ahead of fedavg."
+    )
+    guessing = with_tests(fedavg, *[0.09] * 5, *[0.11] * 5)
+    assert guessing.summary is not None
+    by_class = replace(guessing.summary, accuracy_by_class=(0.1,) * 10)
+    assert said([replace(guessing, summary=by_class), adaptcl]).startswith(
+        "Who is faster cannot be told: fedavg's final accuracy of 11.00 % (mean of its last 5 "
+        "tests) is hardly better than chance, 10.00 % of 10 classes. At "
     )
 
 

@@ -76,6 +76,8 @@ class RunOutcome:
     target_time_s: float | None = None  # when the run reached it; None if it never did
     speed_up: float | None = None
     """The time of the baseline to the target, divided by that of this run."""
+    at_first_test: bool = False
+    """Whether it reached the target at its first test: how much sooner, nobody knows."""
     flat_s: float = 0.0
     """How long before the time of comparison the last mean of the curve stands."""
     paired: bool = False
@@ -402,6 +404,7 @@ class _Baseline:
             target_value=target,
             target_time_s=reached,
             speed_up=needed / reached if needed and reached else None,
+            at_first_test=reached is not None and reached == curve.times_s[0],
             flat_s=0.0 if value is None else max(0.0, self.at_time_s - curve.times_s[-1]),
             paired=bool(same_seed),
         )
