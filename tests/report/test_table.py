@@ -357,7 +357,7 @@ def test_where_classes_are_dealt_unequally_the_table_shows_who_is_left_behind(
         make_run("c", strategy="heterofl", settings=dealt),
     ]
     table = table_of(runs)
-    assert table.headings[-2:] == ("worst class", "least worker")
+    assert table.headings[-2:] == ("worst class (last test)", "least worker (last test)")
     assert [row[-2:] for row in table.rows] == [
         ("25.00 %", "50.00 %"),
         ("25.00 %", "–"),

@@ -239,8 +239,14 @@ def _columns(comparison: Comparison) -> list[Column]:
         )
     if _have_unequal_data(comparison.runs):
         columns += [
-            ("worst class", lambda row: PERCENT.write(*row.numbers("worst_class_accuracy"))),
-            ("least worker", lambda row: PERCENT.write(*row.numbers("least_worker_accuracy"))),
+            (
+                "worst class (last test)",
+                lambda row: PERCENT.write(*row.numbers("worst_class_accuracy")),
+            ),
+            (
+                "least worker (last test)",
+                lambda row: PERCENT.write(*row.numbers("least_worker_accuracy")),
+            ),
         ]
     return columns
 
@@ -290,8 +296,15 @@ def _at_time(comparison: Comparison) -> Callable[[ComparisonRow], str]:
 
 
 def _worker_values(row: ComparisonRow) -> list[float]:
-    """The main metric in the last tests of all workers that test."""
-    return [value for run in row.group.runs if run.numbers for value in run.numbers.worker_values]
+    """The main metric of each worker that tests, as the mean of its last tests."""
+    values = []
+    for run in row.group.runs:
+        tests: dict[int, list[float]] = {}
+        for record in run.rounds:
+            for worker, value in record.worker_values.items():
+                tests.setdefault(worker, []).append(value)
+        values += [fmean(each[-TESTS:]) for each in tests.values()]
+    return values
 
 
 def _speed_up(row: ComparisonRow) -> str:
