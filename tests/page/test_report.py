@@ -11,6 +11,7 @@ import pytest
 from adaptcl.page.report import MOST_BLOCKS, MOST_WORKERS, json_text, page, page_data, write_report
 from adaptcl.records import RoundRecord, WorkerRecord
 from adaptcl.report.saved_run import Run, by_strategy, read_run
+from tests.report.conftest import Story, write_folder
 
 
 @pytest.fixture(scope="module")
@@ -32,6 +33,42 @@ def opened(browser: Any, report: Path) -> Any:
     yield opened
     assert opened.errors == []
     context.close()
+
+
+@pytest.fixture(scope="module")
+def seeds(tmp_path_factory: pytest.TempPathFactory) -> list[Run]:
+    """Three seeds of AdaptCL and of FedAVG, which ended after fewer rounds."""
+    folder = tmp_path_factory.mktemp("seeds")
+    stories = [
+        Story(name, seed, rounds, adapts=name == "adaptcl", settings={"rounds": 20})
+        for name, rounds in (("fedavg", 5), ("adaptcl", 10))
+        for seed in (1, 2, 3)
+    ]
+    return [read_run(write_folder(folder / str(n), each)) for n, each in enumerate(stories)]
+
+
+def test_the_seeds_of_a_method_have_one_name_and_one_colour(seeds: list[Run]) -> None:
+    data = page_data(seeds)
+    names = [f"{run['method']} {run['colour']}" for run in data["runs"]]
+    assert len({run["label"] for run in data["runs"]}) == 6
+    assert list(dict.fromkeys(names)) == ["fedavg #7a7a7a", "adaptcl #d55e00"]
+    assert "seed=" not in data["verdict"]
+
+
+@pytest.mark.slow
+def test_over_seeds_the_page_shows_methods(browser: Any, seeds: list[Run], tmp_path: Path) -> None:
+    write_report(seeds, tmp_path / "report.html")
+    opened = browser.new_page()
+    opened.goto((tmp_path / "report.html").as_uri())
+    assert opened.locator("#title").inner_text() == "fedavg · adaptcl"
+    assert opened.locator("#job").inner_text().endswith("5 to 10 rounds")
+    assert opened.locator("#ends h3").count() == 2
+    assert opened.locator("#metric .uplot").get_attribute("data-points") == "15"
+    chosen = opened.locator('#retention-tabs button[aria-pressed="true"]')
+    assert chosen.inner_text().startswith("adaptcl")
+    opened.locator("#methods button", has_text="fedavg").click()
+    assert opened.locator("#metric .uplot").get_attribute("data-points") == "10"
+    opened.close()
 
 
 @pytest.mark.slow

@@ -17,7 +17,6 @@ from adaptcl.report.comparison import Comparison, compare
 from adaptcl.report.csv_file import write_comparison
 from adaptcl.report.figures.drawing import draw
 from adaptcl.report.figures.pictures import PictureOptions
-from adaptcl.report.labels import distinct_labels
 from adaptcl.report.saved_run import Run, by_strategy, read_run
 from adaptcl.report.table import comparison_table
 from adaptcl.report.verdict import verdict
@@ -160,7 +159,7 @@ def show_the_others(
 
 def report_runs(options: argparse.Namespace) -> None:
     runs = by_strategy([read_run(path) for path in named_runs(options.runs)])
-    write_report(distinct_labels(runs), Path(options.out))
+    write_report(runs, Path(options.out))
     print(f"report   {options.out}")
 
 

@@ -66,7 +66,7 @@ def write_reports(runs: Sequence[Run], folder: Path) -> Path:
         write_report([run], run.folder / REPORT)
     if len(runs) == 1:
         return runs[0].folder / REPORT
-    write_report(distinct_labels(runs), folder / REPORT)
+    write_report(runs, folder / REPORT)
     return folder / REPORT
 
 
@@ -151,19 +151,34 @@ class Widths:
 
 
 def page_data(runs: Sequence[Run]) -> Values:
-    return shown_together(runs, [RunView.of(run, Widths.read(run.folder)) for run in runs])
+    views = [RunView.of(run, Widths.read(run.folder)) for run in runs]
+    return shown_together(distinct_labels(runs), views)
 
 
 def shown_together(runs: Sequence[Run], views: Sequence[RunView]) -> Values:
-    """All that the page shows of these runs, which now have different labels."""
-    colours = [look.colour for look in looks([run.strategy for run in runs])]
+    """All that the page shows of these runs, which now have different labels.
+
+    Runs that differ only in their seed are one method, with one colour and one line.
+    """
+    comparison = compare([view.run for view in views])
+    groups = [row.group for row in comparison.rows]
+    method_of = {run.folder: group.label for group in groups for run in group.runs}
+    methods = [method_of.get(run.folder, run.label) for run in runs]
+    strategies = {method: run.strategy for method, run in zip(methods, runs, strict=True)}
+    colours = dict(zip(strategies, looks(list(strategies.values())), strict=True))
     length = max((end_s(run.rounds[:FIRST_ROUNDS]) for run in runs), default=0.0)
     return {
         "runs": [
-            {**view.values, "label": run.label, "colour": colour, "ends": _ends(view, length)}
-            for run, view, colour in zip(runs, views, colours, strict=True)
+            {
+                **view.values,
+                "label": run.label,
+                "method": method,
+                "colour": colours[method].colour,
+                "ends": _ends(view, length),
+            }
+            for run, view, method in zip(runs, views, methods, strict=True)
         ],
-        "verdict": verdict(compare(runs)) if len(runs) > 1 else "",
+        "verdict": verdict(comparison),
     }
 
 
@@ -175,7 +190,9 @@ def _run(run: Run, bars: Sequence[Bars], widths: Widths | None) -> Values:
         "strategy": run.strategy,
         "clock": run.clock,
         "finished": summary is not None,
+        "rounds": run.rounds[-1].round if run.rounds else 0,
         "rounds_planned": planned_rounds(run.config),
+        "pruning": run.prunes + run.adapts,
         "workers": run.config.get("workers"),
         "workers_seen": len({each.worker for record in run.rounds for each in record.workers}),
         "model": run.config.get("model"),

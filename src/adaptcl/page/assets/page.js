@@ -38,7 +38,14 @@ function node(tag, attributes = {}, ...children) {
 }
 
 const begun = () => state.data.runs.filter((run) => run.curves.round.length);
-const shown = () => begun().filter((run) => !state.hidden.has(run.label));
+const shown = () => begun().filter((run) => !state.hidden.has(run.method));
+
+// The runs of each method: those that differ only in their seed.
+function byMethod(runs) {
+  const found = new Map();
+  for (const run of runs) found.set(run.method, [...(found.get(run.method) || []), run]);
+  return [...found.values()];
+}
 
 // The head ------------------------------------------------------------------------------------
 
@@ -46,22 +53,28 @@ function drawHead() {
   const runs = state.data.runs;
   const first = runs[0];
   const same = (name) => runs.every((run) => run[name] === first[name]);
-  el("title").textContent = runs.map((run) => run.label).slice(0, 4).join(" · ") + (runs.length > 4 ? " …" : "");
+  const methods = byMethod(runs);
+  el("title").textContent = methods.map(([run]) => run.method).slice(0, 4).join(" · ") + (methods.length > 4 ? " …" : "");
   document.title = el("title").textContent + " – AdaptCL";
   el("job").textContent = [
     same("model") && "model " + first.model, same("data") && "data " + first.data,
-    same("workers") && first.workers + " workers", same("rounds_planned") && first.rounds_planned + " rounds",
+    same("workers") && first.workers + " workers", roundsDone(runs),
   ].filter(Boolean).join(", ");
   const lines = [...(begun().length > FEW ? [] : begun().map(result)), ...(state.data.verdict ? [[node("b", {}, state.data.verdict)]] : [])];
   el("verdict").replaceChildren(...lines.map((line) => node("li", {}, ...line)));
-  el("methods").replaceChildren(...(runs.length > 1 ? runs : []).map((run) => node("button", {
-    "aria-pressed": String(!state.hidden.has(run.label)), title: "show or hide this run",
+  el("methods").replaceChildren(...(methods.length > 1 ? methods : []).map(([run, ...others]) => node("button", {
+    "aria-pressed": String(!state.hidden.has(run.method)), title: others.length ? "show or hide these runs" : "show or hide this run",
     onclick: () => {
-      if (!state.hidden.delete(run.label)) state.hidden.add(run.label);
-      if (state.hidden.size === runs.length) state.hidden.clear();
+      if (!state.hidden.delete(run.method)) state.hidden.add(run.method);
+      if (state.hidden.size === methods.length) state.hidden.clear();
       draw();
     },
-  }, dot(run), run.label)));
+  }, dot(run), run.method + (others.length ? `, ${others.length + 1} runs` : ""))));
+}
+
+function roundsDone(runs) {
+  const span = (name) => [...new Set([Math.min(...runs.map((run) => run[name])), Math.max(...runs.map((run) => run[name]))])].join(" to ");
+  return runs.every((run) => run.finished) ? span("rounds") + " rounds" : `${span("rounds")} of ${span("rounds_planned")} rounds`;
 }
 
 const came = (run) => `${run.metric.label} ${metric(run.metric)(run.value)} in the last test, after ${duration(run.time_s)} of ${run.clock}${run.finished ? "" : " so far"}`;
@@ -78,16 +91,17 @@ const dot = (run) => node("span", { class: "dot", style: "background:" + colour(
 
 function drawWaiting() {
   el("legend").replaceChildren(...PHASES.map((name) => node("span", {}, node("i", { class: "swatch " + name }), name)));
-  const runs = shown();
-  el("ends").replaceChildren(...runs.map((run) => {
+  const methods = byMethod(shown()), runs = methods.map(([run]) => run);
+  el("ends").replaceChildren(...methods.map(([run, ...others]) => {
     const { workers, length } = run.ends, [, early, late] = run.waiting;
     const some = run.workers_seen > workers.length ? ` ${workers.length} of ${run.workers_seen} workers are shown.` : "";
+    const one = others.length ? ` One of ${others.length + 1} runs is shown.` : "";
     const strips = [["first", "at the start"], ["last", run.finished ? "at the end" : "now"]].map(([name, caption]) =>
       node("figure", {}, node("figcaption", {}, caption), node("canvas", { "data-part": name, "data-run": run.label })));
     return node("article", {},
       node("h3", {}, dot(run), run.label),
       node("p", { class: "share" }, node("b", {}, percent(run.waiting[0], 0)), " of the workers' time is waiting"),
-      node("p", { class: "hint" }, `${percent(early, 0)} in the first half of the run, `, node("b", {}, percent(late, 0)), ` in the second.${some}`),
+      node("p", { class: "hint" }, `${percent(early, 0)} in the first half of the run, `, node("b", {}, percent(late, 0)), ` in the second.${one}${some}`),
       ...(runs.length > FEW ? [node("p", { class: "hint" }, came(run) + ".")] : []),
       node("div", { class: "strips" }, ...strips));
   }));
@@ -178,6 +192,22 @@ function stripe(pen) {
 
 // Curves --------------------------------------------------------------------------------------
 
+// One line for each method: over several runs their mean, round by round, as long as all have rounds.
+function averaged(runs) {
+  return byMethod(runs).map((together) => {
+    const [first, ...others] = together;
+    if (!others.length) return first;
+    const places = together.map((run) => new Map(run.curves.round.map((round, place) => [round, place])));
+    const rounds = first.curves.round.filter((round) => places.every((known) => known.has(round)));
+    const mean = (name) => rounds.map((round) => {
+      const values = together.map((run, each) => run.curves[name][places[each].get(round)]);
+      return values.includes(null) ? null : values.reduce((sum, value) => sum + value, 0) / values.length;
+    });
+    const curves = Object.fromEntries(Object.keys(first.curves).map((name) => [name, mean(name)]));
+    return { ...first, label: `${first.method}, mean of ${together.length} runs`, curves };
+  });
+}
+
 function joined(runs, x, y) {
   const tables = runs.map((run) => {
     const points = run.curves[x].map((value, place) => [value, run.curves[y][place]]);
@@ -238,7 +268,7 @@ function curve(place, { x, y, runs, value, low, title, incrs }) {
 }
 
 function drawCurves() {
-  const runs = shown();
+  const runs = averaged(shown());
   const { label, ...shown_as } = (runs[0] || state.data.runs[0]).metric;
   el("metric-title").textContent = label[0].toUpperCase() + label.slice(1);
   const clock = (runs[0] || state.data.runs[0]).clock;
@@ -256,7 +286,8 @@ function tabs(place, choices, chosen, choose) {
 }
 
 function runTabs(place, runs, redraw) {
-  const chosen = runs.find((run) => run.label === state.run[place]) || runs[runs.length - 1];
+  const most = Math.max(...runs.map((run) => run.pruning));
+  const chosen = runs.find((run) => run.label === state.run[place]) || runs.find((run) => run.pruning === most);
   tabs(place, runs.length > 1 ? runs.map((run) => [run.label, run.label]) : [], chosen && chosen.label,
     (label) => { state.run[place] = label; redraw(); });
   return chosen;
