@@ -22,11 +22,9 @@ from adaptcl.report.comparison import (
     BASELINES,
     Comparison,
     ComparisonRow,
-    choose_baseline,
     interval,
 )
-from adaptcl.report.labels import distinct_labels, job_differences
-from adaptcl.report.learning_curve import tests_of
+from adaptcl.report.notes import ahead, are_paired, notes_on
 from adaptcl.report.saved_run import Run, clock_of
 from adaptcl.report.wording import (
     ABSENT,
@@ -45,7 +43,7 @@ from adaptcl.report.wording import (
 )
 from adaptcl.runs.forecast import Forecast
 from adaptcl.strategies.dc_asgd import planned_rounds
-from adaptcl.training.objectives.metrics import HIGHER, Measure
+from adaptcl.training.objectives.metrics import Measure
 
 _FORECAST_COLUMNS = (
     "strategy",
@@ -165,7 +163,7 @@ def comparison_table(comparison: Comparison) -> ReportTable:
     columns = _columns(comparison)
     headings = tuple(heading for heading, _ in columns)
     rows = [tuple(cell(row) for _, cell in columns) for row in comparison.rows]
-    return ReportTable(headings, rows, [*_explained(headings, rows), *_notes(comparison)])
+    return ReportTable(headings, rows, [*_explained(headings, rows), *notes_on(comparison)])
 
 
 def _explained(headings: Sequence[str], rows: Sequence[tuple[str, ...]]) -> list[str]:
@@ -261,21 +259,17 @@ def _equal_time_columns(comparison: Comparison) -> list[Column]:
         (f"time to {comparison.target}", _time_to_target),
         ("speed-up", _speed_up),
     ]
-    if _are_paired(comparison.rows):
+    if are_paired(comparison.rows):
         points = measure.in_percent
         what = "points" if points else measure.label
         columns.insert(
             1,
             (
-                f"{what} {_ahead(measure)} {comparison.reference} at {when}",
+                f"{what} {ahead(measure)} {comparison.reference} at {when}",
                 lambda row: ABSENT if row.is_baseline else gain_text(row.gains, in_points=points),
             ),
         )
     return columns
-
-
-def _ahead(measure: Measure) -> str:
-    return "above" if measure.better == HIGHER else "below"
 
 
 def _metric(measure: Measure, values: Sequence[float | None]) -> str:
@@ -344,88 +338,3 @@ def _label(row: ComparisonRow) -> str:
         return f"{label}, {len(row.outcomes)} runs"
     planned, done = number_of(planned_rounds(first.config), "round"), row.numbers("rounds")[0]
     return label if first.summary else f"{label}, {done or 0} of {planned}"
-
-
-def _are_paired(rows: Sequence[ComparisonRow]) -> bool:
-    """Whether any row shares several seeds with the baseline."""
-    return any(len(row.gains) > 1 for row in rows if not row.is_baseline)
-
-
-def _notes_on_length(runs: Sequence[Run]) -> list[str]:
-    notes = []
-    few = [number for run in runs if (number := len(tests_of(run.rounds))) < 2 * TESTS]
-    if few:
-        notes.append(
-            f"Some runs have only {number_of(min(few), 'test')}, so means of {TESTS} reach back to "
-            "models that had hardly learned; more rounds tell more."
-        )
-    limit_s = max((run.config.get("max_virtual_time") or 0.0 for run in runs), default=0.0)
-    if limit_s and all(run.numbers and run.numbers.virtual_time_s < limit_s for run in runs):
-        notes.append(f"All runs ended before max_virtual_time, {short_duration(limit_s)}.")
-    return notes
-
-
-def _notes_on_baselines(comparison: Comparison) -> list[str]:
-    """Which of several rows of its strategy is the baseline, if it is the strongest."""
-    notes = []
-    for part in comparison.by_baseline():
-        (baseline,) = part.baselines
-        strategy = baseline.group.first.strategy
-        alike = [row.group for row in part.rows if row.group.first.strategy == strategy]
-        if len(alike) > 1 and choose_baseline(alike) is baseline.group:
-            notes.append(
-                f"The baseline is {baseline.group.label}: of {len(alike)} rows of {strategy} it "
-                "ends best."
-            )
-    return notes
-
-
-def _notes_on_time(comparison: Comparison) -> list[str]:
-    """Which curves are held flat, and for how long."""
-    longest = {
-        row.group.label: max(each.flat_s for each in row.outcomes) for row in comparison.rows
-    }
-    held = [f"{label} ({duration(flat_s)} before)" for label, flat_s in longest.items() if flat_s]
-    if not held:
-        return []
-    return [
-        f"At equal time a mean of earlier tests stands in for {', '.join(held)}; it shows a run "
-        "that still learned worse than it was."
-    ]
-
-
-def _notes(comparison: Comparison) -> list[str]:
-    notes = []
-    runs, rows = comparison.runs, comparison.rows
-    if names := job_differences(runs):
-        notes.append(
-            f"The runs differ in {', '.join(names)}: each is compared with the "
-            f"{comparison.reference} of its own."
-            if len(comparison.baselines) > 1
-            else f"The runs differ in {', '.join(names)}: compare times with care."
-        )
-    notes += _notes_on_baselines(comparison)
-    notes += _notes_on_time(comparison)
-    notes += _notes_on_length(runs)
-    if comparison.over_seeds:
-        notes += _notes_over_seeds(runs, rows, comparison.measure)
-    return notes
-
-
-def _notes_over_seeds(
-    runs: Sequence[Run], rows: Sequence[ComparisonRow], measure: Measure
-) -> list[str]:
-    notes = []
-    if any(len(row.group.runs) > 1 for row in rows):
-        notes.append("Over seeds: mean ± standard deviation.")
-    if _are_paired(rows):
-        gains = "Points above" if measure.in_percent else f"{measure.label} {_ahead(measure)}"
-        notes.append(
-            f"{gains} and speed-ups: the mean over equal seeds and its 95 % interval; one that "
-            f"holds 0{' points' * measure.in_percent}, or 1×, may be luck."
-        )
-    if repeated := [row.group.label for row in rows if row.group.repeats_a_seed]:
-        notes.append(f"Several runs of one seed count as several: {', '.join(repeated)}.")
-    if unfinished := [run.label for run in distinct_labels(runs) if run.summary is None]:
-        notes.append(f"Unfinished, and in no mean: {', '.join(unfinished)}.")
-    return notes

@@ -1,0 +1,102 @@
+"""The notes below a comparison: what a reader must know before believing its numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from adaptcl.records import TESTS
+from adaptcl.report.comparison import Comparison, ComparisonRow, choose_baseline
+from adaptcl.report.labels import distinct_labels, job_differences
+from adaptcl.report.learning_curve import tests_of
+from adaptcl.report.saved_run import Run
+from adaptcl.report.wording import duration, number_of, short_duration
+from adaptcl.training.objectives.metrics import HIGHER, Measure
+
+
+def notes_on(comparison: Comparison) -> list[str]:
+    notes = []
+    runs, rows = comparison.runs, comparison.rows
+    if names := job_differences(runs):
+        notes.append(
+            f"The runs differ in {', '.join(names)}: each is compared with the "
+            f"{comparison.reference} of its own."
+            if len(comparison.baselines) > 1
+            else f"The runs differ in {', '.join(names)}: compare times with care."
+        )
+    notes += _notes_on_baselines(comparison)
+    notes += _notes_on_time(comparison)
+    notes += _notes_on_length(runs)
+    if comparison.over_seeds:
+        notes += _notes_over_seeds(runs, rows, comparison.measure)
+    return notes
+
+
+def _notes_on_length(runs: Sequence[Run]) -> list[str]:
+    notes = []
+    few = [number for run in runs if (number := len(tests_of(run.rounds))) < 2 * TESTS]
+    if few:
+        notes.append(
+            f"Some runs have only {number_of(min(few), 'test')}, so means of {TESTS} reach back to "
+            "models that had hardly learned; more rounds tell more."
+        )
+    limit_s = max((run.config.get("max_virtual_time") or 0.0 for run in runs), default=0.0)
+    if limit_s and all(run.numbers and run.numbers.virtual_time_s < limit_s for run in runs):
+        notes.append(f"All runs ended before max_virtual_time, {short_duration(limit_s)}.")
+    return notes
+
+
+def _notes_on_baselines(comparison: Comparison) -> list[str]:
+    """Which of several rows of its strategy is the baseline, if it is the strongest."""
+    notes = []
+    for part in comparison.by_baseline():
+        (baseline,) = part.baselines
+        strategy = baseline.group.first.strategy
+        alike = [row.group for row in part.rows if row.group.first.strategy == strategy]
+        if len(alike) > 1 and choose_baseline(alike) is baseline.group:
+            notes.append(
+                f"The baseline is {baseline.group.label}: of {len(alike)} rows of {strategy} it "
+                "ends best."
+            )
+    return notes
+
+
+def _notes_on_time(comparison: Comparison) -> list[str]:
+    """Which curves are held flat, and for how long."""
+    longest = {
+        row.group.label: max(each.flat_s for each in row.outcomes) for row in comparison.rows
+    }
+    held = [f"{label} ({duration(flat_s)} before)" for label, flat_s in longest.items() if flat_s]
+    if not held:
+        return []
+    return [
+        f"At equal time a mean of earlier tests stands in for {', '.join(held)}; it shows a run "
+        "that still learned worse than it was."
+    ]
+
+
+def _notes_over_seeds(
+    runs: Sequence[Run], rows: Sequence[ComparisonRow], measure: Measure
+) -> list[str]:
+    notes = []
+    if any(len(row.group.runs) > 1 for row in rows):
+        notes.append("Over seeds: mean ± standard deviation.")
+    if are_paired(rows):
+        gains = "Points above" if measure.in_percent else f"{measure.label} {ahead(measure)}"
+        notes.append(
+            f"{gains} and speed-ups: the mean over equal seeds and its 95 % interval; one that "
+            f"holds 0{' points' * measure.in_percent}, or 1×, may be luck."
+        )
+    if repeated := [row.group.label for row in rows if row.group.repeats_a_seed]:
+        notes.append(f"Several runs of one seed count as several: {', '.join(repeated)}.")
+    if unfinished := [run.label for run in distinct_labels(runs) if run.summary is None]:
+        notes.append(f"Unfinished, and in no mean: {', '.join(unfinished)}.")
+    return notes
+
+
+def are_paired(rows: Sequence[ComparisonRow]) -> bool:
+    """Whether any row shares several seeds with the baseline."""
+    return any(len(row.gains) > 1 for row in rows if not row.is_baseline)
+
+
+def ahead(measure: Measure) -> str:
+    return "above" if measure.better == HIGHER else "below"
