@@ -191,6 +191,25 @@ def test_the_strongest_of_several_baselines_is_named(make_run: MakeRun) -> None:
     assert not any(note.startswith("The baseline") for note in asked.notes)
 
 
+def test_rows_of_which_some_have_static_batch_norm_carry_a_note(make_run: MakeRun) -> None:
+    merged = make_run("a", strategy="fedavg", settings={"fresh_statistics": 0})
+    static, switched_off, fresh = (
+        make_run(name, strategy=strategy, settings=settings)
+        for name, strategy, settings in (
+            ("b", "heterofl", {"fresh_statistics": 0, "static_batch_norm": True}),
+            ("c", "heterofl", {"fresh_statistics": 0, "static_batch_norm": False}),
+            ("d", "fedavg", {"fresh_statistics": 2000}),
+        )
+    )
+
+    def said(*runs: Run) -> str:
+        return "".join(note for note in table_of(runs).notes if "batch norm" in note)
+
+    assert said(merged, static).startswith("If the model has batch norm: heterofl")
+    assert said(merged, static).endswith("--fresh-statistics 2000, or --no-static-batch-norm.")
+    assert said(merged, switched_off) == said(static, fresh) == ""
+
+
 def test_a_mean_over_most_of_a_short_run_is_said_to_be_one(make_run: MakeRun) -> None:
     runs = [make_run("a", rounds=12), make_run("b", strategy="fedavg", rounds=7)]
     assert printed(300, runs)[-1] == (

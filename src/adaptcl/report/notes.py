@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from adaptcl.config.effects import has_effect
 from adaptcl.records import TESTS
 from adaptcl.report.comparison import Comparison, ComparisonRow, choose_baseline
 from adaptcl.report.labels import distinct_labels, job_differences
 from adaptcl.report.learning_curve import tests_of
 from adaptcl.report.saved_run import Run
 from adaptcl.report.wording import duration, number_of, short_duration
+from adaptcl.training.objectives.evaluation import USUAL_COUNT
 from adaptcl.training.objectives.metrics import HIGHER, Measure
 
 
@@ -24,6 +26,7 @@ def notes_on(comparison: Comparison) -> list[str]:
             else f"The runs differ in {', '.join(names)}: compare times with care."
         )
     notes += _notes_on_baselines(comparison)
+    notes += _notes_on_statistics(comparison)
     notes += _notes_on_time(comparison)
     notes += _notes_on_length(runs)
     if comparison.over_seeds:
@@ -58,6 +61,24 @@ def _notes_on_baselines(comparison: Comparison) -> list[str]:
                 "ends best."
             )
     return notes
+
+
+def _notes_on_statistics(comparison: Comparison) -> list[str]:
+    """Whether only some rows are tested with statistics of batch norms that were measured anew."""
+    rows = [row.group for row in comparison.rows]
+    fresh = [group.label for group in rows if _has_fresh_statistics(group.first)]
+    if not 0 < len(fresh) < len(rows):
+        return []
+    return [
+        f"If the model has batch norm: {', '.join(fresh)} measured its statistics anew for each "
+        "test, and the other rows merged those of their workers. In short runs that may decide. "
+        f"Give all of them --fresh-statistics {USUAL_COUNT}, or --no-static-batch-norm."
+    ]
+
+
+def _has_fresh_statistics(run: Run) -> bool:
+    asked = ("fresh_statistics", "static_batch_norm")
+    return any(run.config.get(name) and has_effect(name, run.config) for name in asked)
 
 
 def _notes_on_time(comparison: Comparison) -> list[str]:
