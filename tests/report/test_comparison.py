@@ -104,7 +104,7 @@ def test_under_several_conditions_each_run_is_compared_with_the_baseline_of_its_
         "fedavg (sigma=2)",
     ]
     assert [row.speed_up for row in found.rows] == pytest.approx([1, 1.25, 1, 3, 2])
-    assert found.target == "fedavg's final accuracy"
+    assert found.target == "fedavg's mean of last 5 tests"
     by_name = compare(runs, baseline="fedavg (sigma=5)")
     assert {row.baseline.label for row in by_name.rows if row.baseline} == {"fedavg (sigma=5)"}
 
@@ -183,7 +183,7 @@ def test_of_runs_that_end_together_none_is_compared_at_an_earlier_state_than_ano
     assert [row.outcomes[0].flat_s for row in at_the_end.rows] == pytest.approx([75, 10])
 
 
-@pytest.mark.parametrize("time_s", [0.0, -1.0, 201.0, math.nan])
+@pytest.mark.parametrize("time_s", [0.0, -1.0, 206.0, math.nan])
 def test_no_time_after_the_longest_run_can_be_asked_for(make_run: MakeRun, time_s: float) -> None:
     runs = [rising(make_run(n, strategy=n), 20, 0.001) for n in ("fedavg", "adaptcl")]
     with pytest.raises(SettingError, match=r"above 0 and at most 3\.3 min, where the longest"):

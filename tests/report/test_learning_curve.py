@@ -42,6 +42,10 @@ def test_a_run_has_an_accuracy_from_its_first_test_to_its_end(
     assert curve.at(time) == (None if expected is None else pytest.approx(expected))
 
 
+def test_a_run_lasts_until_a_time_that_reads_as_its_end() -> None:
+    assert curve_of([3, 6.09], [0.2, 0.4]).at(6.1) == pytest.approx(0.3)
+
+
 @pytest.mark.parametrize(
     ("accuracy", "expected"), [(0.05, 10), (0.125, 12.5), (0.25, 25), (0.26, None)]
 )

@@ -231,12 +231,30 @@ def test_a_time_past_the_last_mean_of_a_run_is_said_to_be_one(make_run: MakeRun)
     assert not any("At equal time" in note for note in table_of(runs).notes)
 
 
+def test_why_a_run_has_no_value_at_equal_time_stands_below_the_table(make_run: MakeRun) -> None:
+    untested = make_run("c", strategy="heterofl", rounds=10)
+    rounds = tuple(replace(each, accuracy=None) for each in untested.rounds)
+    runs = [
+        make_run("a", strategy="fedavg", rounds=10),
+        make_run("b", strategy="adaptcl", rounds=10, round_s=5.0),
+        replace(untested, rounds=rounds),
+    ]
+    notes = table_of(runs, at_time_s=600.0).notes
+    assert (
+        "No value at equal time: adaptcl has tests from 5.0 s to 50.0 s, heterofl has no test."
+        in (notes)
+    )
+    assert not any("only" in note for note in notes), "no run has few tests"
+
+
 def test_a_limit_of_time_that_no_run_reached_is_said_to_be_one(make_run: MakeRun) -> None:
     runs = [make_run(name, rounds=12, round_s=10.0) for name in ("a", "b")]
     limited = [replace(run, config={**run.config, "max_virtual_time": 1e4}) for run in runs]
     said = "All runs ended before max_virtual_time, 2.8 h."
     assert printed(300, limited)[-1] == said
     assert printed(300, [make_run("c", rounds=12, round_s=1e3), *limited])[-1] != said
+    reached = replace(limited[0], config={**limited[0].config, "max_virtual_time": 120.0})
+    assert not any(line.startswith("All runs") for line in printed(300, [reached, limited[1]]))
 
 
 def test_square_brackets_in_a_label_are_printed_not_obeyed(make_run: MakeRun) -> None:

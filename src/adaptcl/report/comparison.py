@@ -27,7 +27,7 @@ from adaptcl.report.labels import (
     differing_conditions,
     distinct_labels,
 )
-from adaptcl.report.learning_curve import LearningCurve, learning_curve
+from adaptcl.report.learning_curve import LearningCurve, lasts_until, learning_curve
 from adaptcl.report.saved_run import Run, by_strategy
 from adaptcl.report.wording import duration, short_duration
 from adaptcl.training.objectives.metrics import Measure
@@ -360,7 +360,7 @@ def _equal_time(
 
 def _refuse_no_time(groups: Sequence[RunGroup], asked_s: float) -> None:
     longest = max(end_s(run.rounds) for group in groups for run in group.runs)
-    if not 0 < asked_s <= longest:
+    if not (asked_s > 0 and lasts_until(longest, asked_s)):
         raise SettingError(
             f"The time at which to compare is {duration(asked_s)}, but it must be above 0 and at "
             f"most {duration(longest)}, where the longest of these runs ends."

@@ -15,10 +15,11 @@ from typing import NamedTuple
 import numpy as np
 
 from adaptcl.records import TESTS, RoundRecord, end_s
+from adaptcl.report.wording import duration
 from adaptcl.training.objectives.metrics import Measure
 
 _ROUNDING = 1e-9
-"""85.55 % must reach 85.55 %, and a run must last until its end, whatever rounding did to them."""
+"""85.55 % must reach 85.55 %, whatever rounding did to them."""
 
 
 class TestResult(NamedTuple):
@@ -27,6 +28,11 @@ class TestResult(NamedTuple):
     round: int
     time_s: float
     value: float  # of the main metric
+
+
+def lasts_until(end_s: float, time_s: float) -> bool:
+    """Whether a time is not after an end, or reads the same: people write 6.1 s for 6.09 s."""
+    return time_s <= end_s or duration(time_s) == duration(end_s)
 
 
 def tests_of(rounds: Sequence[RoundRecord]) -> list[TestResult]:
@@ -54,8 +60,7 @@ class LearningCurve:
 
     def at(self, time_s: float) -> float | None:
         """The value at a time; None before the first test and after the end."""
-        lasts = time_s <= self.end_s * (1 + _ROUNDING)
-        if not self.times_s or time_s < self.times_s[0] or not lasts:
+        if not self.times_s or time_s < self.times_s[0] or not lasts_until(self.end_s, time_s):
             return None
         return float(np.interp(time_s, self.times_s, self.values))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from adaptcl.config.effects import has_effect
-from adaptcl.records import TESTS
+from adaptcl.records import TESTS, end_s
 from adaptcl.report.comparison import Comparison, ComparisonRow, choose_baseline
 from adaptcl.report.labels import distinct_labels, job_differences
 from adaptcl.report.learning_curve import tests_of
@@ -36,15 +36,16 @@ def notes_on(comparison: Comparison) -> list[str]:
 
 def _notes_on_length(runs: Sequence[Run]) -> list[str]:
     notes = []
-    few = [number for run in runs if (number := len(tests_of(run.rounds))) < 2 * TESTS]
+    few = [number for run in runs if 0 < (number := len(tests_of(run.rounds))) < 2 * TESTS]
     if few:
         notes.append(
             f"Some runs have only {number_of(min(few), 'test')}, so means of {TESTS} reach back to "
             "models that had hardly learned; more rounds tell more."
         )
-    limit_s = max((run.config.get("max_virtual_time") or 0.0 for run in runs), default=0.0)
-    if limit_s and all(run.numbers and run.numbers.virtual_time_s < limit_s for run in runs):
-        notes.append(f"All runs ended before max_virtual_time, {short_duration(limit_s)}.")
+    limits = [run.config.get("max_virtual_time") or 0.0 for run in runs]
+    if all(0 < end_s(run.rounds) < limit for run, limit in zip(runs, limits, strict=True)):
+        named = " or ".join(map(short_duration, sorted(set(limits))))
+        notes += [f"All runs ended before max_virtual_time, {named}."] if runs else []
     return notes
 
 
@@ -82,17 +83,29 @@ def _has_fresh_statistics(run: Run) -> bool:
 
 
 def _notes_on_time(comparison: Comparison) -> list[str]:
-    """Which curves are held flat, and for how long."""
-    longest = {
-        row.group.label: max(each.flat_s for each in row.outcomes) for row in comparison.rows
-    }
-    held = [f"{label} ({duration(flat_s)} before)" for label, flat_s in longest.items() if flat_s]
-    if not held:
-        return []
-    return [
-        f"At equal time a mean of earlier tests stands in for {', '.join(held)}; it shows a run "
-        "that still learned worse than it was."
-    ]
+    """Which rows have no value at equal time, or an earlier one, and why."""
+    lacking, held = [], []
+    for row in comparison.rows:
+        for run, outcome in zip(row.group.runs, row.outcomes, strict=True):
+            if row.at_time_s is not None and outcome.value_at_time is None:
+                lacking.append(f"{row.group.label} {_tested_when(run)}")
+                break
+        if flat_s := max(each.flat_s for each in row.outcomes):
+            held.append(f"{row.group.label} ({duration(flat_s)} before)")
+    notes = [f"No value at equal time: {', '.join(lacking)}."] if lacking else []
+    if held:
+        notes.append(
+            f"At equal time a mean of earlier tests stands in for {', '.join(held)}; it shows a "
+            "run that still learned worse than it was."
+        )
+    return notes
+
+
+def _tested_when(run: Run) -> str:
+    tests = tests_of(run.rounds)
+    if not tests:
+        return "has no test"
+    return f"has tests from {duration(tests[0].time_s)} to {duration(end_s(run.rounds))}"
 
 
 def _notes_over_seeds(
