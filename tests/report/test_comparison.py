@@ -7,6 +7,7 @@ from itertools import pairwise
 
 import pytest
 
+import adaptcl
 from adaptcl.errors import SettingError
 from adaptcl.records import RoundRecord
 from adaptcl.report.comparison import choose_baseline, compare, group_runs, interval, t_quantile
@@ -253,6 +254,15 @@ def test_what_is_asked_of_one_run_alone_is_answered_or_refused(make_run: MakeRun
         compare(runs, baseline="ssp-s")
     with pytest.raises(SettingError, match="must be above 0"):
         compare(runs, at_time_s=-1.0)
+
+
+def test_a_comparison_is_shown_in_few_words(make_run: MakeRun) -> None:
+    runs = [make_run(name, strategy=name, rounds=50) for name in ("fedavg", "adaptcl")]
+    shown = adaptcl.compare([run.folder for run in runs])
+    assert repr(shown) == str(shown)
+    assert len(repr(shown)) < 5_000
+    assert len(repr(compare(runs))) < 1_000
+    assert len(repr(shown.rows[0])) < 200
 
 
 def below(quantile: float, degrees: int) -> float:

@@ -58,6 +58,8 @@ class ShownComparison(Comparison):
     def __str__(self) -> str:
         return "\n".join(filter(None, [str(comparison_table(self)), self.verdict]))
 
+    __repr__ = __str__
+
     def _repr_html_(self) -> str:
         return comparison_table(self).html() + f"<p>{escape(self.verdict)}</p>"
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean, stdev
 
@@ -94,7 +94,7 @@ class RunGroup:
     """One row of a table and one line of a figure: one run, or several seeds."""
 
     label: str
-    runs: tuple[Run, ...]
+    runs: tuple[Run, ...] = field(repr=False)
 
     @property
     def first(self) -> Run:
@@ -142,7 +142,7 @@ class ComparisonRow:
     """A group of runs with the outcome of each."""
 
     group: RunGroup
-    outcomes: tuple[RunOutcome, ...]
+    outcomes: tuple[RunOutcome, ...] = field(repr=False)
     baseline: RunGroup | None = None
     """What it is compared with; None if there is nothing to compare."""
     at_time_s: float | None = None
@@ -187,7 +187,7 @@ class ComparisonRow:
 class Comparison:
     """Groups of runs, compared with baselines among them if there are several."""
 
-    runs: tuple[Run, ...]
+    runs: tuple[Run, ...] = field(repr=False)
     rows: tuple[ComparisonRow, ...]
     over_seeds: bool
     asked_value: float | None = None
