@@ -49,7 +49,7 @@ _FORECAST_COLUMNS = (
     "strategy",
     "virtual time",
     "rounds",
-    "speed-up",
+    "rounds per time",
     "parameters saved",
     "FLOPs saved",
     "smallest sub-model",
@@ -58,6 +58,7 @@ _FORECAST_COLUMNS = (
 _MEANINGS = {
     "fedavg-s": "fedavg-s: FedAVG with AdaptCL's sparse training",
     "virtual time": "virtual time: how long the simulated machines take",
+    "rounds per time": "rounds per time: as many times FedAVG's, or else the first row's",
     "parameters saved": "parameters saved: 1 − retention, the share that workers keep, on average",
     "H before": "H: 0 if all workers take equally long, near 1 if one is far ahead",
 }
@@ -176,7 +177,8 @@ def _explained(headings: Sequence[str], rows: Sequence[tuple[str, ...]]) -> list
 def forecast_table(forecasts: Sequence[Forecast]) -> ReportTable:
     """One row for each strategy, compared with FedAVG if it is there; warnings come below.
 
-    Speed-ups compare the mean times of a round: a limit of time ends runs after unequal rounds.
+    What a round learns is unknown, so `rounds per time` is no speed-up. It compares mean times of a
+    round, because a limit of time ends runs after unequal rounds.
     """
     longest = max(each.virtual_time_s for each in forecasts)
     baselines = [each for name in BASELINES for each in forecasts if each.strategy == name]
