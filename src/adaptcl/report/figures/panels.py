@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from statistics import fmean
 from typing import Any, NamedTuple
@@ -18,7 +19,7 @@ from adaptcl.report.figures import curves
 from adaptcl.report.figures.curves import MeanCurve
 from adaptcl.report.figures.palette import FAINT, INK, Look
 from adaptcl.report.saved_run import clock_of
-from adaptcl.report.wording import ABSENT, Quantity, axis_label, duration_unit, metric_quantity
+from adaptcl.report.wording import ABSENT, axis_label, duration, duration_unit, metric_quantity
 
 _MARKED_POINTS = 10
 """A line with more points than this marks only about so many: all of them would hide it."""
@@ -101,7 +102,9 @@ def _leave_out_the_beginning(axes: Axes, found: Sequence[MeanCurve]) -> None:
 def metric_at_time(axes: Axes, rows: Sequence[ComparisonRow], looks: Sequence[Look]) -> None:
     measure = rows[0].group.first.measure
     values = [[o.value_at_time for o in row.outcomes] for row in rows]
-    _dots(axes, rows, looks, values, metric_quantity(measure, *(v for row in values for v in row)))
+    quantity = metric_quantity(measure, *(v for row in values for v in row))
+    limits = (0.0, 1.0) if measure.in_percent else (-math.inf, math.inf)
+    _dots(axes, rows, looks, values, quantity.scale, quantity.write, limits)
     axes.set(xlabel=axis_label(measure))
 
 
@@ -110,7 +113,7 @@ def time_to_target(
 ) -> None:
     unit = duration_unit(*(time for row in rows for time in row.target_times_s))
     values = [[o.target_time_s for o in row.outcomes] for row in rows]
-    _dots(axes, rows, looks, values, unit)
+    _dots(axes, rows, looks, values, unit.scale, duration, (0.0, math.inf))
     axes.set(xlabel=f"{clock} ({unit.unit.strip()})")
     axes.set_xlim(left=0)
 
@@ -217,20 +220,28 @@ def _dots(
     rows: Sequence[ComparisonRow],
     looks: Sequence[Look],
     values: Sequence[Sequence[float | None]],
-    quantity: Quantity,
+    scale: float,
+    write: Callable[[float], str],
+    limits: tuple[float, float],
 ) -> None:
-    """One line for each group, the first on top: mean, 95 % interval and each of its runs."""
+    """One line for each group, the first on top: mean, 95 % interval and each of its runs.
+
+    An interval ends at the limits of what is possible, such as an accuracy of 0.
+    """
+    least, most = (limit / scale for limit in limits)
     for place, (look, found) in enumerate(zip(looks, values, strict=True)):
-        known = [each / quantity.scale for each in found if each is not None]
+        known = [each / scale for each in found if each is not None]
         if not known:
             axes.annotate(ABSENT, (0.02, place), xycoords=("axes fraction", "data"), va="center")
             continue
         if (bounds := interval(known)) is not None:
-            axes.hlines(place, *bounds, color=look.colour, linewidth=2.0)
+            axes.hlines(
+                place, max(bounds[0], least), min(bounds[1], most), color=look.colour, linewidth=2.0
+            )
             axes.plot(known, [place] * len(known), "|", color=FAINT, markersize=9)
         axes.plot(fmean(known), place, look.marker, color=look.colour, markersize=8)
         axes.annotate(
-            quantity.write(fmean(known) * quantity.scale),
+            write(fmean(known) * scale),
             (fmean(known), place),
             xytext=(0, 7),
             textcoords="offset points",
