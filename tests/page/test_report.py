@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,22 @@ def test_the_seeds_of_a_method_have_one_name_and_one_colour(seeds: list[Run]) ->
     assert len({run["label"] for run in data["runs"]}) == 6
     assert list(dict.fromkeys(names)) == ["fedavg #7a7a7a", "adaptcl #d55e00"]
     assert "seed=" not in data["verdict"]
+
+
+@pytest.mark.slow
+def test_workers_that_have_done_all_their_rounds_are_called_done(
+    browser: Any, tmp_path: Path
+) -> None:
+    run = read_run(write_folder(tmp_path / "run", Story("fedasync-s", workers=2, rounds=1)))
+    workers = tuple(replace(each, begin_s=0.0) for each in run.rounds[0].workers)
+    alone = replace(run, rounds=(replace(run.rounds[0], workers=workers),))
+    write_report([alone], tmp_path / "report.html")
+    opened = browser.new_page()
+    opened.goto((tmp_path / "report.html").as_uri())
+    assert "waited 0 % of the time and were done for 30 %" in opened.inner_text("#verdict")
+    assert "they are done for 30 % of the run" in opened.inner_text("#ends")
+    assert "done" in opened.inner_text("#legend")
+    opened.close()
 
 
 @pytest.mark.slow

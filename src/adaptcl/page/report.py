@@ -25,6 +25,7 @@ from adaptcl.report.figures.palette import looks
 from adaptcl.report.figures.timeline import (
     TimelineBar,
     chosen_workers,
+    done_share,
     even_choice,
     timeline_bars,
     waiting_share,
@@ -204,6 +205,7 @@ def _run(run: Run, bars: Sequence[Bars], widths: Widths | None) -> Values:
         "value": _last_value(run.rounds) if summary is None else finite_or_none(summary.main_value),
         "time_s": end_s(run.rounds),
         "waiting": [_short(waiting_share(each)) for each in (bars, bars[:half], bars[half:])],
+        "done": _short(done_share(run, bars)),
         "curves": _curves(run.rounds, bars),
         "timeline": _timeline(run.rounds, bars, chosen),
         "widths": widths and widths.of(chosen),

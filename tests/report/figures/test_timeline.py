@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -38,6 +39,21 @@ def test_the_fastest_worker_waits_without_pruning_and_hardly_with_it(make_run: M
     assert seconds(first, 3, 0) == pytest.approx(0)
     assert seconds(pruned, 3, 3) < 1
     assert figure.axes[1].get_title(loc="right").startswith("fedavg-s: workers wait 30 %")
+
+
+def test_workers_that_have_done_all_their_rounds_are_called_done(make_run: MakeRun) -> None:
+    run = make_run("a", strategy="fedasync-s", workers=2, rounds=1)
+    slow, fast = (replace(each, begin_s=0.0) for each in run.rounds[0].workers)
+    alone = replace(run, rounds=(replace(run.rounds[0], workers=(slow, fast)),))
+    figure = timeline_figure(group_runs([alone]))
+    # The fast one needs 40 s of the 100 s.
+    title = figure.axes[1].get_title(loc="right")
+    assert title == "fedasync-s: workers wait 0 % and are done 30 % of the run"
+    assert figure.legends[0].get_texts()[-1].get_text() == "done, away or cut off"
+    assert alone.summary is not None
+    cut_off = replace(alone, summary=replace(alone.summary, stopped_by="max_virtual_time"))
+    for other in (run, cut_off):
+        assert "done" not in timeline_figure(group_runs([other])).axes[1].get_title(loc="right")
 
 
 def test_of_many_workers_and_methods_a_choice_is_shown(make_run: MakeRun) -> None:

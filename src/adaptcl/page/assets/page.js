@@ -79,8 +79,11 @@ function roundsDone(runs) {
 
 const came = (run) => `${run.metric.label} ${metric(run.metric)(run.value)} in the last test, after ${duration(run.time_s)} of ${run.clock}${run.finished ? "" : " so far"}`;
 
+// Without a barrier workers have nothing to do after their last round.
+const done = (run, are) => (run.done >= .005 ? ` and ${are} done for ${percent(run.done, 0)} of the run` : "");
+
 function result(run) {
-  return [dot(run), node("b", {}, run.label), `: ${came(run)}; workers waited `, node("b", {}, percent(run.waiting[0], 0)), " of the time."];
+  return [dot(run), node("b", {}, run.label), `: ${came(run)}; workers waited `, node("b", {}, percent(run.waiting[0], 0)), ` of the time${done(run, "were")}.`];
 }
 
 const theme = matchMedia("(prefers-color-scheme: dark)");
@@ -90,7 +93,7 @@ const dot = (run) => node("span", { class: "dot", style: "background:" + colour(
 // Who waits for whom --------------------------------------------------------------------------
 
 function drawWaiting() {
-  el("legend").replaceChildren(...PHASES.map((name) => node("span", {}, node("i", { class: "swatch " + name }), name)));
+  el("legend").replaceChildren(...[...PHASES, "done, away or cut off"].map((name) => node("span", {}, node("i", { class: "swatch " + name.split(",")[0] }), name)));
   const methods = byMethod(shown()), runs = methods.map(([run]) => run);
   el("ends").replaceChildren(...methods.map(([run, ...others]) => {
     const { workers, length } = run.ends, [, early, late] = run.waiting;
@@ -100,7 +103,7 @@ function drawWaiting() {
       node("figure", {}, node("figcaption", {}, caption), node("canvas", { "data-part": name, "data-run": run.label })));
     return node("article", {},
       node("h3", {}, dot(run), run.label),
-      node("p", { class: "share" }, node("b", {}, percent(run.waiting[0], 0)), " of the workers' time is waiting"),
+      node("p", { class: "share" }, node("b", {}, percent(run.waiting[0], 0)), " of the workers' time is waiting" + done(run, "they are")),
       node("p", { class: "hint" }, `${percent(early, 0)} in the first half of the run, `, node("b", {}, percent(late, 0)), ` in the second.${one}${some}`),
       ...(runs.length > FEW ? [node("p", { class: "hint" }, came(run) + ".")] : []),
       node("div", { class: "strips" }, ...strips));

@@ -14,15 +14,18 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
+from statistics import fmean
 from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.patches import Patch
 
 from adaptcl.records import RoundRecord, WorkerRecord, end_s
 from adaptcl.report.comparison import RunGroup
+from adaptcl.report.figures.palette import FAINT
 from adaptcl.report.figures.pictures import ShownFigure
-from adaptcl.report.saved_run import clock_of
+from adaptcl.report.saved_run import Run, clock_of
 from adaptcl.report.wording import duration_unit
 
 PHASES = ("send", "train", "receive", "wait")
@@ -38,6 +41,7 @@ _LOOKS: dict[str, dict[str, Any]] = {
     "wait": {"facecolor": "#ffe3a3", "edgecolor": "#d98e04", "linewidth": 0.0, "hatch": "//////"},
 }
 """As on the page: work in shades of one hue that no strategy has, waiting striped."""
+_SEEN = 0.005  # a smaller share reads 0 %
 _WORKER_INCHES = 0.17
 _PANEL_INCHES = 0.75
 
@@ -96,6 +100,22 @@ def waiting_share(bars: Sequence[Sequence[TimelineBar]]) -> float:
     return waits / (waits + works) if waits else 0.0
 
 
+def done_share(run: Run, bars: Sequence[Sequence[TimelineBar]]) -> float:
+    """The share of a run that workers have after their last round, on average.
+
+    With a barrier that is nothing: whoever is not there has not been drawn, or is away. In a run
+    that goes on, or was ended early, workers are at tasks that no record tells of.
+    """
+    if run.summary is None or run.summary.stopped_by is not None:
+        return 0.0
+    until: dict[int, float] = {}
+    for bar in (bar for of_round in bars for bar in of_round):
+        if bar.record.begin_s is None:
+            return 0.0
+        until[bar.record.worker] = max(bar.until_s, until.get(bar.record.worker, 0.0))
+    return 1 - fmean(until.values()) / max(until.values()) if until else 0.0
+
+
 def chosen_workers(rounds: Sequence[RoundRecord], most: int) -> list[int]:
     """Workers to show, by number; of many an even choice by their first update time."""
     first: dict[int, float] = {}
@@ -137,6 +157,8 @@ def timeline_figure(groups: Sequence[RunGroup]) -> Figure:
         _draw_bars(right, bars, named, (end - length, end), end, unit.scale)
         seed = f", seed {run.config.get('seed')}" if len(group.runs) > 1 else ""
         waits = f"{group.label}{seed}: workers wait {100 * waiting_share(bars):.0f} %"
+        if (share := done_share(run, bars)) >= _SEEN:
+            waits += f" and are done {100 * share:.0f} % of the run"
         right.set_title(waits, loc="right", fontsize=10, fontweight="normal")
         left.set_ylabel("worker")
     clock = f"{clock_of(runs)} ({unit.unit.strip()})"
@@ -144,7 +166,9 @@ def timeline_figure(groups: Sequence[RunGroup]) -> Figure:
     panels[-1][0].set(xlabel=f"{clock} from the start", xlim=(0, length / unit.scale))
     panels[-1][1].set(xlabel=f"{clock} before the end", xlim=(-length / unit.scale, 0))
     handles, labels = panels[0][0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=len(PHASES))
+    handles.append(Patch(facecolor="white", edgecolor=FAINT, linewidth=0.5))
+    labels.append("done, away or cut off")
+    figure.legend(handles, labels, loc="outside lower center", ncols=len(labels))
     return figure
 
 
