@@ -273,7 +273,7 @@ def _add_compare(commands: Any) -> None:
         "compare with this strategy, label or folder [default fedavg, else fedavg-s, else the",
         "first row]",
     )
-    at_time = "compare tests at this time, such as 60min [default the end of the first curve]"
+    at_time = "compare tests at this time, such as 60min [default where the first curve ends]"
     _add(compare, "--at-time X", at_time, type=duration_s)
     accuracy = "compare times to this accuracy, in per cent [default what the baseline ends with]"
     per_cent = number(float, above=1, at_most=100)

@@ -35,10 +35,8 @@ def _sentence(comparison: Comparison) -> str:
         ahead = f" {_ahead(comparison, leader, baseline)}." if leader else ""
         return f"Who is faster cannot be told: {_target(comparison)} {reason}.{ahead}"
     first, *others = reached
-    level = [row for row in others if _is_level(row, first)]
-    if first.is_baseline and leader is not None and leader not in level:
-        return _ahead_but_short(comparison, leader, first)
     when = duration(fmean(first.target_times_s))
+    level = [row for row in others if _is_level(row, first)]
     if level:
         names = " and ".join(row.group.label for row in (first, *level))
         beginning = f"{names} are level to {_target(comparison)}: {when}"
@@ -47,16 +45,15 @@ def _sentence(comparison: Comparison) -> str:
     if baseline not in (first, *level):
         faster = _how_much_faster(first, baseline)
         return f"{beginning}, {faster}{_at_equal_time(comparison, first, leader)}."
-    behind = [row for row in others if row not in level]
-    if behind:
-        return (
-            f"{beginning}; {behind[0].group.label} came next, "
-            f"{_how_much_faster(behind[0], baseline)}."
-        )
-    if level and leader is not None:
-        ahead = _ahead(comparison, leader, baseline)
-        return f"{beginning}. {ahead}."
-    return f"{beginning}{'' if level else '; nothing else reached it'}."
+    if level:
+        ahead = f" {_ahead(comparison, leader, baseline)}." if leader else ""
+        return f"{beginning}.{ahead}"
+    if leader is not None:
+        return _ahead_but_short(comparison, leader, first)
+    rest = "nothing else reached it"
+    if others:
+        rest = f"{others[0].group.label} came next, {_how_much_faster(others[0], baseline)}"
+    return f"{beginning}; {rest}."
 
 
 def _says_nothing(comparison: Comparison, baseline: ComparisonRow) -> str:
@@ -90,7 +87,8 @@ def _at_equal_time(comparison: Comparison, row: ComparisonRow, leader: Compariso
     where = "ahead of it" if gain >= 0 else "behind it"
     points = _points(gain, comparison)
     said = f"{points} {where}{_luck(row)}" if _counts(gain, comparison) else "level with it"
-    if leader is not None and _counts(fmean(leader.gains) - gain, comparison) and leader is not row:
+    more = fmean(leader.gains) - gain if leader else 0.0
+    if leader is not None and more > 0 and _counts(more, comparison):
         best = _points(fmean(leader.gains), comparison)
         said += f", and {leader.group.label} is best there, {best} ahead{_luck(leader)}"
     return f"; at {comparison.when} {said}"
