@@ -178,85 +178,6 @@ def test_where_every_condition_has_a_time_of_its_own_each_cell_names_it(make_run
     ]
 
 
-def test_the_strongest_of_several_baselines_is_named(make_run: MakeRun) -> None:
-    runs = [
-        make_run(
-            str(rate), strategy="fedavg", final_accuracy=rate, settings={"learning_rate": rate}
-        )
-        for rate in (0.2, 0.8)
-    ]
-    said = "The baseline is fedavg (learning_rate=0.8): of 2 rows of fedavg it ends best."
-    assert said in table_of(runs).notes
-    asked = table_of(runs, baseline="fedavg (learning_rate=0.2)")
-    assert not any(note.startswith("The baseline") for note in asked.notes)
-
-
-def test_rows_of_which_some_have_static_batch_norm_carry_a_note(make_run: MakeRun) -> None:
-    merged = make_run("a", strategy="fedavg", settings={"fresh_statistics": 0})
-    static, switched_off, fresh = (
-        make_run(name, strategy=strategy, settings=settings)
-        for name, strategy, settings in (
-            ("b", "heterofl", {"fresh_statistics": 0, "static_batch_norm": True}),
-            ("c", "heterofl", {"fresh_statistics": 0, "static_batch_norm": False}),
-            ("d", "fedavg", {"fresh_statistics": 2000}),
-        )
-    )
-
-    def said(*runs: Run) -> str:
-        return "".join(note for note in table_of(runs).notes if "batch norm" in note)
-
-    assert said(merged, static).startswith("If the model has batch norm: heterofl")
-    assert said(merged, static).endswith("--fresh-statistics 2000, or --no-static-batch-norm.")
-    assert said(merged, switched_off) == said(static, fresh) == ""
-
-
-def test_a_mean_over_most_of_a_short_run_is_said_to_be_one(make_run: MakeRun) -> None:
-    runs = [make_run("a", rounds=12), make_run("b", strategy="fedavg", rounds=7)]
-    assert printed(300, runs)[-1] == (
-        "Some runs have only 7 tests, so means of 5 reach back to models that had hardly learned; "
-        "more rounds tell more."
-    )
-
-
-def test_a_time_past_the_last_mean_of_a_run_is_said_to_be_one(make_run: MakeRun) -> None:
-    runs = [
-        make_run("a", strategy="fedavg", rounds=10),
-        make_run("b", strategy="ssp-s", rounds=10, round_s=98.0),
-    ]
-    said = (
-        "At equal time a mean of earlier tests stands in for fedavg (3.0 min before), ssp-s (3.3 "
-        "min before); it shows a run that still learned worse than it was."
-    )
-    assert said in table_of(runs, at_time_s=980.0).notes
-    assert not any("At equal time" in note for note in table_of(runs).notes)
-
-
-def test_why_a_run_has_no_value_at_equal_time_stands_below_the_table(make_run: MakeRun) -> None:
-    untested = make_run("c", strategy="heterofl", rounds=10)
-    rounds = tuple(replace(each, accuracy=None) for each in untested.rounds)
-    runs = [
-        make_run("a", strategy="fedavg", rounds=10),
-        make_run("b", strategy="adaptcl", rounds=10, round_s=5.0),
-        replace(untested, rounds=rounds),
-    ]
-    notes = table_of(runs, at_time_s=600.0).notes
-    assert (
-        "No value at equal time: adaptcl has tests from 5.0 s to 50.0 s, heterofl has no test."
-        in (notes)
-    )
-    assert not any("only" in note for note in notes), "no run has few tests"
-
-
-def test_a_limit_of_time_that_no_run_reached_is_said_to_be_one(make_run: MakeRun) -> None:
-    runs = [make_run(name, rounds=12, round_s=10.0) for name in ("a", "b")]
-    limited = [replace(run, config={**run.config, "max_virtual_time": 1e4}) for run in runs]
-    said = "All runs ended before max_virtual_time, 2.8 h."
-    assert printed(300, limited)[-1] == said
-    assert printed(300, [make_run("c", rounds=12, round_s=1e3), *limited])[-1] != said
-    reached = replace(limited[0], config={**limited[0].config, "max_virtual_time": 120.0})
-    assert not any(line.startswith("All runs") for line in printed(300, [reached, limited[1]]))
-
-
 def test_square_brackets_in_a_label_are_printed_not_obeyed(make_run: MakeRun) -> None:
     page = StringIO()
     run = replace(make_run("a"), label="[red]mine[/red]")
@@ -334,13 +255,6 @@ def test_a_target_that_only_some_seeds_reached_says_how_many(make_run: MakeRun) 
     assert [row[3] for row in rows] == ["3.3 min in 1 of 2 runs", "3.3 min"]
     rows = table_of(runs, over_seeds=True, target=0.3).rows
     assert rows[0][3] == "2.5 ± 1.2 min"
-
-
-def test_a_note_names_a_seed_that_counts_twice(make_run: MakeRun) -> None:
-    runs = [make_run("a", seed=1), make_run("b", seed=1)]
-    assert "Several runs of one seed count as several: fedavg-s." in comparison_markdown(
-        runs, over_seeds=True
-    )
 
 
 def test_runs_that_differ_only_in_their_seed_become_one_row(make_run: MakeRun) -> None:

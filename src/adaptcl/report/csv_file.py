@@ -15,7 +15,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean, stdev
 
-from adaptcl.report.comparison import Comparison, ComparisonRow, interval
+from adaptcl.report.comparison import Comparison, ComparisonRow
+from adaptcl.report.intervals import interval
 from adaptcl.storage import refusing_unwritable, written_whole
 
 Cell = str | float

@@ -18,12 +18,8 @@ from rich.table import Table
 from rich.text import Text
 
 from adaptcl.records import TESTS, first_and_last_heterogeneity
-from adaptcl.report.comparison import (
-    BASELINES,
-    Comparison,
-    ComparisonRow,
-    interval,
-)
+from adaptcl.report.comparison import BASELINES, Comparison, ComparisonRow
+from adaptcl.report.intervals import interval
 from adaptcl.report.notes import ahead, are_paired, notes_on
 from adaptcl.report.saved_run import Run, clock_of
 from adaptcl.report.wording import (
