@@ -87,7 +87,9 @@ class ReportTable:
         yield from map(Text, self.notes)
 
     def __str__(self) -> str:
-        console = Console(width=_PRINTED_WIDTH, force_terminal=False, color_system=None)
+        console = Console(
+            width=_PRINTED_WIDTH, force_terminal=False, force_jupyter=False, color_system=None
+        )
         with console.capture() as captured:
             console.print(self)
         return captured.get().rstrip()
