@@ -12,9 +12,9 @@ pytest.importorskip("flwr", reason="the network engine needs flwr: pip install '
 
 from adaptcl.data import DataSet, Samples
 from adaptcl.data.samples import channel_statistics
-from adaptcl.engines.network.agreement import LocalStatistics, agreed
+from adaptcl.engines.network.agreement import LocalStatistics, agreed, odd_ones_out
 from adaptcl.engines.network.frames import Frame
-from adaptcl.errors import DataError, UpdateError
+from adaptcl.errors import UpdateError
 
 SIZES = [300, 7, 1]
 
@@ -54,12 +54,22 @@ def test_tokens_are_not_normalised_and_classes_are_those_of_all() -> None:
     assert numbered.classes == ("0", "1", "2")
 
 
-def test_workers_whose_samples_differ_are_named() -> None:
+def test_the_worker_whose_samples_differ_from_those_of_most_is_the_odd_one() -> None:
     one, other = told(torch.zeros(4, 6)), told(torch.zeros(4, 7))
-    with pytest.raises(
-        DataError, match=r"Worker 2's inputs are float32 \[7\], those of worker 0 float32 \[6\]"
-    ):
-        agreed({0: one, 1: one, 2: other})
+    assert odd_ones_out({0: other, 1: one}, 3) == {}, "worker 2 will decide it"
+    assert odd_ones_out({0: other, 1: one, 2: one}, 4) == {}
+    sentence = (
+        "its inputs are float32 [7], those of workers 1 and 2 float32 [6]; all must be equal. "
+        "Start it again with data of that form."
+    )
+    assert odd_ones_out({0: other, 1: one, 2: one}, 3) == {0: sentence}
+
+
+def test_without_a_majority_the_first_worker_is_right() -> None:
+    one, other = told(torch.zeros(4, 6)), told(torch.zeros(4, 7))
+    ((odd, sentence),) = odd_ones_out({0: one, 1: other}, 2).items()
+    assert odd == 1
+    assert "those of worker 0 float32 [6]" in sentence
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ the deviation that all workers normalise by. They are those of all data together
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,9 +17,9 @@ import torch
 
 from adaptcl.data.description import Inputs, OddError, forms_in_words, read_inputs
 from adaptcl.data.samples import CHUNK, DataSet, Samples
-from adaptcl.engines.network.frames import LARGEST, Frame, is_number, is_whole_number
+from adaptcl.engines.network.frames import LARGEST, Frame, is_number, is_whole_number, printable
 from adaptcl.engines.network.invitation import Reply
-from adaptcl.errors import DataError, UpdateError
+from adaptcl.errors import UpdateError, name_workers
 
 _ROUNDING = 1e-6
 _CONSTANT = 1e-12  # a smaller variance is that of a constant channel, which cannot be normalised
@@ -105,17 +105,42 @@ def _is_possible(kind: str, count: int, total: float, squares: float) -> bool:
     return total**2 <= count * squares * (1 + _ROUNDING)
 
 
+def odd_ones_out(found: Mapping[int, LocalStatistics], workers: int) -> dict[int, str]:
+    """What is wrong with the workers whose data have another form than those of most `workers`.
+
+    Where no form has a majority when all have told, the one that most have counts; of two that are
+    as frequent, that of the worker with the lowest number.
+    """
+    alike = [
+        [worker for worker, each in sorted(found.items()) if _same_form(each, one)]
+        for one in found.values()
+    ]
+    right = max(alike, key=lambda group: (len(group), -group[0]), default=[])
+    if 2 * len(right) <= workers and len(found) < workers:
+        return {}
+    return {
+        worker: _difference(each, found[right[0]], right)
+        for worker, each in sorted(found.items())
+        if worker not in right
+    }
+
+
+def _same_form(one: LocalStatistics, other: LocalStatistics) -> bool:
+    return (one.inputs.inputs, one.inputs.targets) == (other.inputs.inputs, other.inputs.targets)
+
+
+def _difference(odd: LocalStatistics, usual: LocalStatistics, having_it: Sequence[int]) -> str:
+    what = "inputs" if odd.inputs.inputs != usual.inputs.inputs else "targets"
+    here, there = (printable(forms_in_words(getattr(each.inputs, what))) for each in (odd, usual))
+    return (
+        f"its {what} are {here}, those of {name_workers(having_it)} {there}; all must be equal. "
+        "Start it again with data of that form."
+    )
+
+
 def agreed(found: Mapping[int, LocalStatistics]) -> Inputs:
-    """The description of the data of all workers together."""
-    (first, begin), *others = sorted(found.items())
-    for worker, each in others:
-        for what in ("inputs", "targets"):
-            here, there = getattr(each.inputs, what), getattr(begin.inputs, what)
-            if here != there:
-                raise DataError(
-                    f"Worker {worker}'s {what} are {forms_in_words(here)}, those of worker {first} "
-                    f"{forms_in_words(there)}; all must be equal."
-                )
+    """The description of the data of all workers together, which have one form."""
+    begin = found[min(found)]
     known = replace(
         begin.inputs,
         classes=_all_classes([each.inputs.classes for each in found.values()]),

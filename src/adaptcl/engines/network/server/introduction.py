@@ -6,9 +6,10 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from adaptcl.data.description import LABEL, Inputs, forms_in_words
-from adaptcl.engines.network.agreement import LocalStatistics, agreed
+from adaptcl.engines.network.agreement import LocalStatistics, agreed, odd_ones_out
 from adaptcl.engines.network.frames import Frame, printable
-from adaptcl.engines.network.messages import DESCRIBE
+from adaptcl.engines.network.invitation import dismissal
+from adaptcl.engines.network.messages import DESCRIBE, INVITE
 from adaptcl.engines.network.server.admission import TurnedAway
 from adaptcl.engines.network.server.fleet import Came, Fleet, Left, Replied
 from adaptcl.engines.network.server.patience import Reminder
@@ -22,7 +23,7 @@ Holders = Mapping[str, list[int]]
 
 def agree(fleet: Fleet, workers: int, say: Callable[[str], None]) -> Inputs:
     """Ask all workers for their statistics, and merge them. A worker that comes back is asked
-    again: its data may be others."""
+    again: its data may be others. So is one that is refused, once it is started again."""
     found: dict[int, LocalStatistics] = {}
     asked: dict[int, str] = {}
     reminder = Reminder(fleet.now)
@@ -42,6 +43,10 @@ def agree(fleet: Fleet, workers: int, say: Callable[[str], None]) -> Inputs:
                         found[worker] = LocalStatistics.read(Frame.from_bytes(event.content))
                     except UpdateError as error:
                         say(f"Worker {worker} cannot take part: {error}")
+                    for odd, reason in odd_ones_out(found, workers).items():
+                        del found[odd]
+                        say(f"Worker {odd} cannot take part: {reason}")
+                        fleet.send(odd, INVITE, dismissal(reason).to_bytes())
                 case TurnedAway(sentence):
                     say(sentence)
     known = agreed(found)
