@@ -130,7 +130,8 @@ def written(folder: Path, values: object) -> Path:
 
 def test_the_description_that_a_run_leaves_can_be_used_again(tmp_path: Path) -> None:
     several = Inputs((), SEVERAL, None, None, (), PAIR, Form((), "float32"), 1)
-    for known in (IMAGES, several):
+    table = Inputs((2,), "float32", None, None, ("a",), columns={"": ("age", "bmi")})
+    for known in (IMAGES, several, table):
         assert read_description(written(tmp_path, known.to_json())) == known
         assert Inputs.of(made_up(known), known.classes, known.outputs) == known
 

@@ -72,6 +72,34 @@ def test_without_a_majority_the_first_worker_is_right() -> None:
     assert "those of worker 0 float32 [6]" in sentence
 
 
+def of_table(columns: str, rows: Tensor) -> LocalStatistics:
+    """What a worker tells of a table whose columns have one letter each."""
+    samples = Samples(rows, torch.arange(len(rows)) % 2, columns={"": tuple(columns)})
+    sent = LocalStatistics.of(DataSet("", samples, samples, ("a", "b"))).frame().to_bytes()
+    return LocalStatistics.read(Frame.from_bytes(sent))
+
+
+def test_columns_are_matched_by_name_in_the_first_workers_order() -> None:
+    rows = torch.randn(20, 3) + torch.tensor([0.0, 10.0, 100.0])
+    found = {
+        0: of_table("xyz", rows[:8]),
+        1: of_table("zxy", rows[8:][:, [2, 0, 1]]),
+    }
+    assert odd_ones_out(found, 2) == {}
+    known = agreed(found)
+    assert known.columns == {"": ("x", "y", "z")}
+    assert known.mean == pytest.approx(rows.double().mean(0).tolist())
+
+
+def test_other_columns_are_refused_with_their_names_but_arrays_have_none() -> None:
+    rows = torch.randn(8, 3)
+    found = {0: told(rows), 1: of_table("xyz", rows), 2: of_table("xyw", rows)}
+    assert odd_ones_out(found, 3) == {
+        2: "its data cannot be used: of the columns that worker 1 has, its frame lacks 'z' and has "
+        "'w' besides. Start it again with these columns."
+    }
+
+
 @pytest.mark.parametrize(
     "change",
     [

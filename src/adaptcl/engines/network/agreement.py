@@ -1,9 +1,10 @@
 """What workers tell of their data before a run, where the server knows nothing of them.
 
-Each worker sends the shapes and types of its samples, its classes, and for each channel how many
-numbers there are, their sum and the sum of their squares. The server makes of these what its own
-data would tell otherwise: the shape and the classes that the model is built for, and the mean and
-the deviation that all workers normalise by. They are those of all data together. No sample travels.
+Each worker sends the shapes and types of its samples, its classes, the names of the columns of
+tables that have them, and for each channel how many numbers there are, their sum and the sum of
+their squares. The server makes of these what its own data would tell otherwise: the shape and the
+classes that the model is built for, and the mean and the deviation that all workers normalise by.
+They are those of all data together. No sample travels.
 """
 
 from __future__ import annotations
@@ -16,10 +17,11 @@ from typing import Any
 import torch
 
 from adaptcl.data.description import Inputs, OddError, forms_in_words, read_inputs
+from adaptcl.data.frame_columns import orders_of_columns
 from adaptcl.data.samples import CHUNK, DataSet, Samples
 from adaptcl.engines.network.frames import LARGEST, Frame, is_number, is_whole_number, printable
 from adaptcl.engines.network.invitation import Reply
-from adaptcl.errors import UpdateError, name_workers
+from adaptcl.errors import DataError, UpdateError, name_workers
 
 _ROUNDING = 1e-6
 _CONSTANT = 1e-12  # a smaller variance is that of a constant channel, which cannot be normalised
@@ -106,32 +108,46 @@ def _is_possible(kind: str, count: int, total: float, squares: float) -> bool:
 
 
 def odd_ones_out(found: Mapping[int, LocalStatistics], workers: int) -> dict[int, str]:
-    """What is wrong with the workers whose data have another form than those of most `workers`.
+    """What is wrong with the workers whose data have another form, or other columns, than those of
+    most `workers`; arrays have columns without names, which fit any.
 
     Where no form has a majority when all have told, the one that most have counts; of two that are
     as frequent, that of the worker with the lowest number.
     """
-    alike = [
-        [worker for worker, each in sorted(found.items()) if _same_form(each, one)]
-        for one in found.values()
-    ]
-    right = max(alike, key=lambda group: (len(group), -group[0]), default=[])
-    if 2 * len(right) <= workers and len(found) < workers:
+    is_all = len(found) == workers
+    forms = {worker: (each.inputs.inputs, each.inputs.targets) for worker, each in found.items()}
+    right = _most_frequent(forms, workers, is_all=is_all)
+    if not right:
         return {}
-    return {
-        worker: _difference(each, found[right[0]], right)
-        for worker, each in sorted(found.items())
+    odd = {
+        worker: _other_form(each.inputs, found[right[0]].inputs, right)
+        for worker, each in found.items()
         if worker not in right
     }
+    named = {worker: columns for worker in right if (columns := found[worker].inputs.columns)}
+    sets = {worker: {k: set(v) for k, v in columns.items()} for worker, columns in named.items()}
+    right = _most_frequent(sets, workers, is_all=is_all)
+    for worker in named.keys() - right if right else ():
+        try:
+            orders_of_columns(named[worker], named[right[0]], "its data", f"worker {right[0]}")
+        except DataError as error:
+            odd[worker] = f"{printable(str(error))} Start it again with these columns."
+    return dict(sorted(odd.items()))
 
 
-def _same_form(one: LocalStatistics, other: LocalStatistics) -> bool:
-    return (one.inputs.inputs, one.inputs.targets) == (other.inputs.inputs, other.inputs.targets)
+def _most_frequent(values: Mapping[int, object], workers: int, *, is_all: bool) -> list[int]:
+    """The workers with the value that counts; none while that is open."""
+    alike = [
+        [worker for worker, each in sorted(values.items()) if each == one]
+        for one in values.values()
+    ]
+    right = max(alike, key=lambda group: (len(group), -group[0]), default=[])
+    return right if is_all or 2 * len(right) > workers else []
 
 
-def _difference(odd: LocalStatistics, usual: LocalStatistics, having_it: Sequence[int]) -> str:
-    what = "inputs" if odd.inputs.inputs != usual.inputs.inputs else "targets"
-    here, there = (printable(forms_in_words(getattr(each.inputs, what))) for each in (odd, usual))
+def _other_form(odd: Inputs, usual: Inputs, having_it: Sequence[int]) -> str:
+    what = "inputs" if odd.inputs != usual.inputs else "targets"
+    here, there = (printable(forms_in_words(getattr(each, what))) for each in (odd, usual))
     return (
         f"its {what} are {here}, those of {name_workers(having_it)} {there}; all must be equal. "
         "Start it again with data of that form."
@@ -139,8 +155,13 @@ def _difference(odd: LocalStatistics, usual: LocalStatistics, having_it: Sequenc
 
 
 def agreed(found: Mapping[int, LocalStatistics]) -> Inputs:
-    """The description of the data of all workers together, which have one form."""
-    begin = found[min(found)]
+    """The description of the data of all workers together, which have one form.
+
+    Columns have the order of the first worker that knows their names.
+    """
+    in_turn = [found[worker] for worker in sorted(found)]
+    begin = next((each for each in in_turn if each.inputs.columns), in_turn[0])
+    found = {worker: _in_order(each, begin) for worker, each in found.items()}
     known = replace(
         begin.inputs,
         classes=_all_classes([each.inputs.classes for each in found.values()]),
@@ -159,6 +180,16 @@ def agreed(found: Mapping[int, LocalStatistics]) -> Inputs:
         means.append(mean / largest)
         deviations.append(math.sqrt(variance) if variance > least else 1.0)
     return replace(known, mean=tuple(means), std=tuple(deviations))
+
+
+def _in_order(told: LocalStatistics, first: LocalStatistics) -> LocalStatistics:
+    """The statistics with the columns in the order that the first worker has."""
+    orders = orders_of_columns(told.inputs.columns or {}, first.inputs.columns or {}, "it", "it")
+    if not told.count or "" not in orders:
+        return told
+    places = orders[""].tolist()
+    sums, squares = (tuple(each[n] for n in places) for each in (told.sums, told.squares))
+    return replace(told, sums=sums, squares=squares)
 
 
 def _all_classes(named: list[tuple[str, ...]]) -> tuple[str, ...]:

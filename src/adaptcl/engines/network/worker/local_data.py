@@ -21,7 +21,7 @@ from adaptcl.data.images import ImageFolder
 from adaptcl.data.samples import Items
 from adaptcl.engines.network.agreement import LocalStatistics
 from adaptcl.engines.network.invitation import MismatchError
-from adaptcl.errors import listed
+from adaptcl.errors import DataError, listed
 
 _LISTED = 10  # how many of the server's classes an error names
 
@@ -85,6 +85,7 @@ class LocalData:
         mine = Inputs.of(samples)
         _refuse_other("inputs", mine.inputs, wanted.inputs)
         _refuse_other("targets", mine.targets, wanted.targets)
+        samples = _with_columns_of(samples, wanted)
         if not classes:
             return replace(samples, mean=wanted.mean, std=wanted.std)
         if classes == tuple(map(str, range(len(classes)))):
@@ -106,6 +107,15 @@ def _decoded(folder: ImageFolder, wanted: Inputs) -> Tensor | Items:
             f"The worker's images can have 1 or 3 channels, those of the server have {channels}."
         )
     return folder.decode((width, height), gray=channels == 1)
+
+
+def _with_columns_of(samples: Samples, wanted: Inputs) -> Samples:
+    """The samples with the columns of frames in the server's order, where both sides have names."""
+    server = replace(samples, columns=wanted.columns or {})
+    try:
+        return samples.aligned(server, "The worker's data", "the server")
+    except DataError as error:
+        raise MismatchError(str(error)) from None
 
 
 def _refuse_other(what: str, local: Forms, wanted: Forms) -> None:
