@@ -19,6 +19,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from adaptcl import __version__
 from adaptcl.data.description import Inputs, OddError, read_inputs
 from adaptcl.engines.network.frames import Frame, is_whole_number, printable
 from adaptcl.errors import AdaptCLError, DataError, SettingError, UpdateError
@@ -61,6 +62,16 @@ def refuse_other_model(
     raise MismatchError(
         f"The worker's model differs from the server's: {where}; both need the same version of it."
     )
+
+
+def refuse_other_version(frame: Frame) -> None:
+    """Refuse a server of another version, before anything else of its message is read."""
+    theirs = printable(str(frame.header.get(_VERSION, "an earlier version")))
+    if theirs != __version__:
+        raise MismatchError(
+            f"The server has AdaptCL {theirs}, but the worker {__version__}; install the same "
+            "version on both."
+        )
 
 
 def objective_in_words(name: str, objective: Objective) -> str:
@@ -130,6 +141,7 @@ def for_the_owner(error: Exception) -> AdaptCLError:
 
 
 _DISMISSAL = "dismissed"
+_VERSION = "version"  # in all versions to come, so that they can tell each other apart
 _HOLDS = "holds"
 
 
@@ -150,7 +162,8 @@ class Invitation:
     """The units of the run; the worker checks them against its model (see `shared_units.py`)."""
 
     def frame(self) -> Frame:
-        return Frame(dataclasses.asdict(self) | {"inputs": self.inputs.to_json()}, {})
+        header = dataclasses.asdict(self) | {"inputs": self.inputs.to_json()}
+        return Frame({_VERSION: __version__, **header}, {})
 
     @classmethod
     def read(cls, frame: Frame) -> Invitation:
@@ -158,8 +171,10 @@ class Invitation:
         if _DISMISSAL in frame.header:
             reason = printable(str(frame.header[_DISMISSAL]))
             raise AdaptCLError(f"The server has dismissed this worker: {reason}")
+        refuse_other_version(frame)
         try:
-            invitation = cls(**frame.header)
+            values = {k: v for k, v in frame.header.items() if k != _VERSION}
+            invitation = cls(**values)
             texts = (
                 invitation.run,
                 invitation.fingerprint,
@@ -173,12 +188,15 @@ class Invitation:
             ):
                 raise TypeError
         except TypeError:
-            raise AdaptCLError(
-                "The server's invitation cannot be understood; is it another version of AdaptCL?"
-            ) from None
+            raise AdaptCLError("The server's invitation cannot be understood.") from None
         return dataclasses.replace(
             invitation, inputs=_inputs(invitation.inputs), outline=read_outline(invitation.outline)
         )
+
+
+def question() -> Frame:
+    """What the server asks a worker that is to describe its data."""
+    return Frame({_VERSION: __version__}, {})
 
 
 def dismissal(reason: str) -> Frame:

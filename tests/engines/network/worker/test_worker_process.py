@@ -14,6 +14,7 @@ import torch
 
 pytest.importorskip("flwr", reason="the network engine needs flwr: pip install 'adaptcl[network]'")
 
+import adaptcl
 from adaptcl import models
 from adaptcl.codecs import Payload, codecs
 from adaptcl.codecs.codec import Codecs
@@ -174,11 +175,14 @@ def join(prepare: Prepare, folder: Path) -> tuple[str, AdaptCLError]:
     """Let a worker answer an invitation that it cannot follow; gives what the server reads, and
     the error with which the worker ends."""
     settings = {"model": "small", "workers": 1, "codec": "plain"}
-    asked = Invitation("run", 0, "", settings, DIGITS, {}).frame().to_bytes()
+    return refuse(Invitation("run", 0, "", settings, DIGITS, {}).frame(), prepare, folder)
+
+
+def refuse(asked: Frame, prepare: Prepare, folder: Path) -> tuple[str, AdaptCLError]:
     nowhere: Any = None
     process, node = WorkerProcess(nowhere, prepare, nowhere, folder, print), FakeNode()
     with pytest.raises(AdaptCLError) as refused:
-        process._take_part(cast(Node, node), Incoming(INVITE, asked, nowhere))
+        process._take_part(cast(Node, node), Incoming(INVITE, asked.to_bytes(), nowhere))
     (sent,) = node.sent
     return Reply.read(sent).error, refused.value
 
@@ -190,6 +194,21 @@ def test_data_that_differ_are_named_to_owner_and_server(tmp_path: Path) -> None:
     assert to_server == (
         "The worker's inputs are uint8 [1, 28, 28], those of the server uint8 [1, 8, 8]; both "
         "must be equal."
+    )
+
+
+@pytest.mark.parametrize(
+    ("server", "named"), [({"version": "0.3.1"}, "0.3.1"), ({}, "an earlier version")]
+)
+def test_a_server_of_another_version_is_named_on_both_sides(
+    server: dict[str, str], named: str, tmp_path: Path
+) -> None:
+    nothing_read: Any = None
+    to_server, error = refuse(Frame({**server, "new": 1}, {}), nothing_read, tmp_path)
+    assert to_server == str(error)
+    assert to_server == (
+        f"The server has AdaptCL {named}, but the worker {adaptcl.__version__}; install the same "
+        "version on both."
     )
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from adaptcl.data.description import LABEL, Inputs, forms_in_words
 from adaptcl.engines.network.agreement import LocalStatistics, agreed, odd_ones_out
 from adaptcl.engines.network.frames import Frame, printable
-from adaptcl.engines.network.invitation import dismissal
+from adaptcl.engines.network.invitation import dismissal, question
 from adaptcl.engines.network.messages import DESCRIBE, INVITE
 from adaptcl.engines.network.server.admission import TurnedAway
 from adaptcl.engines.network.server.fleet import Came, Fleet, Left, Replied
@@ -27,7 +27,6 @@ def agree(fleet: Fleet, workers: int, say: Callable[[str], None]) -> Inputs:
     found: dict[int, LocalStatistics] = {}
     asked: dict[int, str] = {}
     reminder = Reminder(fleet.now)
-    question = Frame({}, {}).to_bytes()
     while missing := set(range(workers)) - found.keys():
         if sentence := reminder.about(missing):
             say(sentence)
@@ -35,7 +34,7 @@ def agree(fleet: Fleet, workers: int, say: Callable[[str], None]) -> Inputs:
             match event:
                 case Came(worker):
                     found.pop(worker, None)
-                    asked[worker] = fleet.send(worker, DESCRIBE, question)
+                    asked[worker] = fleet.send(worker, DESCRIBE, question().to_bytes())
                 case Left(worker):
                     asked.pop(worker, None)
                 case Replied(worker, message) if asked.get(worker) == message:

@@ -25,6 +25,7 @@ from adaptcl.engines.network.invitation import (
     Reply,
     for_the_owner,
     for_the_server,
+    refuse_other_version,
 )
 from adaptcl.engines.network.keys import WorkerKeys
 from adaptcl.engines.network.messages import (
@@ -137,6 +138,7 @@ class WorkerProcess:
                 return
             if incoming.kind == DESCRIBE:
                 with self._telling_failures(node, incoming):
+                    refuse_other_version(Frame.from_bytes(incoming.content))
                     told = self._describe().frame()
                 node.answer(incoming, told.to_bytes())
             elif incoming.kind == INVITE:
