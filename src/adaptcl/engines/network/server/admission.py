@@ -200,6 +200,7 @@ class CallFilter:
         self._has_work: dict[int, asyncio.Event] = {}
         self.events: SimpleQueue[Activated | Received | Pushed | TurnedAway] = SimpleQueue()
         self._awaited: dict[str, _Awaited] = {}
+        self.goodbyes: set[int] = set()  # nodes that have left in an orderly way
         self.pushed: dict[int, float] = {}  # when a part of an answer last came from each node
 
     def expect(self, node: int, message: str, allowance: int) -> None:
@@ -224,7 +225,11 @@ class CallFilter:
         call = request.url.path.removeprefix(_PREFIX)
         asked = request.state.protobuf_request
         if call == "activate-node":
-            self._end_old_request(self._free_node(asked.public_key, _from(request.scope)[0]))
+            node = self._free_node(asked.public_key, _from(request.scope)[0])
+            self._end_old_request(node)
+            self.goodbyes.discard(node)
+        elif call == "deactivate-node":
+            self.goodbyes.add(asked.node_id)
         elif call == "pull-messages":
             return await self._pull(asked.node.node_id, request, call_next)
         elif call == "confirm-message-received":

@@ -213,11 +213,12 @@ class NetworkTransport(RemoteTransport[SentTask]):
                 self._invite(worker)
                 if was_working:
                     yield Lost(worker, "it was restarted", keeps_task=True)
-            case Left(worker):
+            case Left(worker, said_goodbye):
                 self._ready.discard(worker)
                 self._pausing.pop(worker, None)
                 if self._running and worker not in self.away:
-                    yield self._lose(worker, "it is not heard of any more")
+                    reason = "it has left" if said_goodbye else "it is not heard of any more"
+                    yield self._lose(worker, reason)
             case TurnedAway(sentence):
                 yield Warned(sentence)
             case Replied(worker, message) if message in self._invited:
