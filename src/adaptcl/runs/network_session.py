@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 import tomllib
 import uuid
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,11 @@ from adaptcl.engines.network.invitation import Invitation, fingerprint, objectiv
 from adaptcl.engines.network.keys import server_keys
 from adaptcl.engines.network.server.fleet import Fleet
 from adaptcl.engines.network.server.introduction import agree
-from adaptcl.engines.network.server.network_transport import NetworkTransport
+from adaptcl.engines.network.server.network_transport import (
+    GOODBYE_S,
+    NetworkTransport,
+    dismiss_all,
+)
 from adaptcl.engines.network.shared_units import units_to_json
 from adaptcl.errors import SettingError
 from adaptcl.events import Listener
@@ -110,11 +114,13 @@ def _serve(
 ) -> list[FinishedRun]:
     """Do all runs of a job. They are checked before the port is open and any folder is made."""
     job, file = runs[0].config.job, runs[0].file
+    sessions: list[tuple[Session, NetworkTransport]] = []
     with ExitStack() as stack:
 
         def listen() -> Fleet:
             keys = server_keys(Path(file.tls), job.workers)
             fleet = stack.enter_context(Fleet(keys, *_address(file.listen), clock))
+            stack.enter_context(_dismissing_all(fleet, sessions))
             host, port = fleet.address
             say(f"listening at {host}:{port} for {job.workers} worker{'s' * (job.workers != 1)}")
             return fleet
@@ -123,13 +129,29 @@ def _serve(
         checked = [_checked(run, workload) for run in runs]
         fleet = fleet or listen()
         folders = [stack.enter_context(closing(folder_of(run))) for run in runs]
-        sessions = [session_on(fleet) for session_on in checked]
+        sessions += [session_on(fleet) for session_on in checked]
         results = []
         for (session, _), folder in zip(sessions, folders, strict=True):
             with track(folder.path, session.config) as tracking:
                 results.append(run_session(session, folder, [*listeners, *tracking]))
         sessions[-1][1].say_goodbye()
         return results
+
+
+@contextmanager
+def _dismissing_all(
+    fleet: Fleet, sessions: Sequence[tuple[Session, NetworkTransport]]
+) -> Iterator[None]:
+    """If the runs cannot go on, all connected workers hear why, and do not wait for this server.
+
+    After Ctrl-C they wait: whoever interrupts a run may resume it.
+    """
+    try:
+        yield
+    except Exception as error:
+        seconds = max((network.goodbye_s for _, network in sessions), default=GOODBYE_S)
+        dismiss_all(fleet, error, seconds)
+        raise
 
 
 def _gathered(
