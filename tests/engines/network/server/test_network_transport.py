@@ -429,6 +429,14 @@ def test_the_second_run_of_a_job_goes_on_without_a_worker_that_is_gone() -> None
     assert workers(records[-1]) == [0, 1]
 
 
+def test_the_wait_for_the_others_begins_when_the_first_is_there() -> None:
+    fleet = FakeFleet(connected=[])
+    fleet.happens(Came(0), at=50)
+    run = Run(fleet, rounds=1, waits_for_all=False)
+    run.go()
+    assert run.warnings()[-1] == (80, GOES_ON)
+
+
 def test_a_resumed_run_goes_on_without_a_worker_that_is_gone() -> None:
     first = Run(FakeFleet(lambda _: 50.0), rounds=3)
     first.go()

@@ -157,14 +157,15 @@ class NetworkTransport(RemoteTransport[SentTask]):
 
     def _gather(self, *, for_all: bool) -> Iterator[Happening]:
         """Wait for everybody the strategy counts on: without end `for_all`, else only as long as
-        is reasonable for workers that have taken part before."""
-        began = self._clock()
+        is reasonable for workers that have taken part before, from when the first is there."""
+        first_came: float | None = None
         while missing := self._everybody - self.away - self._ready:
             left = math.inf
             if self._ready and not for_all:
+                first_came = self._clock() if first_came is None else first_came
                 connected = self._fleet.connected
                 wait = longest_wait(missing, connected, self._patience, self._update_times)
-                left = began + wait - self._clock()
+                left = first_came + wait - self._clock()
             if left <= 0:
                 yield Warned(going_on_without(missing))
                 break
