@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
+import socket
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from pathlib import Path
 from urllib.request import urlopen
 
 import pytest
@@ -12,9 +16,12 @@ import torch
 
 pytest.importorskip("flwr", reason="the network engine needs flwr: pip install 'adaptcl[network]'")
 
+from adaptcl.cli.parser import command_line
+from adaptcl.cli.resume import resume_runs
 from adaptcl.errors import RunFolderError
 from adaptcl.runs import network_session
 from adaptcl.runs.files.folder import RunFolder
+from adaptcl.runs.files.run_files import NetworkFile
 
 Command = Callable[..., tuple[int, str, str]]
 NOBODY = ("--server", "localhost:1", "--patience", "0.2", "--data", "digits")
@@ -112,6 +119,60 @@ def test_whatever_ends_a_server_it_says_how_to_go_on(
     assert status == 2
     assert "stopped; `adaptcl resume run/fedavg run/adaptcl` goes on." in errors
     assert errors.endswith("rounds.jsonl cannot be written: No space left on device.\n")
+
+
+def interrupted(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run across a network in the folder `run`, which ended before anything was trained."""
+
+    def full_disk(*_: object) -> None:
+        raise RunFolderError("rounds.jsonl cannot be written: No space left on device.")
+
+    assert command("keys", "keys", "--workers", "1", "--host", "localhost")[0] == 0
+    words = ("--model", "small", "--data", "digits", "--workers", "1", "--tls", "keys")
+    with monkeypatch.context() as patched:
+        patched.setattr(network_session, "run_session", full_disk)
+        assert command("server", *words, "--listen", "127.0.0.1:0", "--out", "run")[0] == 2
+
+
+def test_a_run_that_goes_on_already_is_not_resumed_and_nothing_is_said_to_have_stopped(
+    command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    interrupted(command, monkeypatch)
+    with closing(RunFolder.open(Path("run"))):
+        status, _, errors = command("resume", "run")
+    assert status == 2
+    assert errors == "adaptcl: run is being written by another process; the run goes on already.\n"
+
+
+def test_a_resumed_server_may_listen_elsewhere_with_other_keys_and_patience(
+    command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    interrupted(command, monkeypatch)
+    shutil.move("keys", "moved")
+    words = ("--address", "127.0.0.1:0", "--tls", "moved/server", "--patience", "60")
+    assert "0.pem cannot be read" in command("resume", "run")[2]
+
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(network_session, "run_session", stop)
+    with pytest.raises(KeyboardInterrupt):
+        resume_runs(command_line().parse_args(["resume", "run", *words]))
+    file = NetworkFile.read(Path("run"))
+    assert (file.listen, file.patience) == ("127.0.0.1:0", 60)
+    assert file.tls == str(Path("moved/server").resolve())
+
+
+def test_a_taken_address_is_said_with_the_flag_that_changes_it(
+    command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    interrupted(command, monkeypatch)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        status, _, errors = command("resume", "run", "--address", address)
+    assert status == 2
+    assert "with --address if you resume a run" in errors
+    assert "stopped" not in errors
 
 
 def test_a_server_shows_its_runs_on_a_page_and_reports_each_to_a_tracker(

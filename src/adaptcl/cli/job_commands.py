@@ -220,12 +220,16 @@ INTERRUPTIONS = (KeyboardInterrupt, BrokenPipeError, SystemExit)
 
 @contextmanager
 def saying_how_to_resume(
-    paths: Sequence[Path], after: tuple[type[BaseException], ...] = INTERRUPTIONS
+    paths: Sequence[Path],
+    after: tuple[type[BaseException], ...] = INTERRUPTIONS,
+    has_begun: Callable[[], bool] = lambda: True,
 ) -> Iterator[None]:
     """If the runs are interrupted, print the command that resumes those that have begun."""
     try:
         yield
-    except after:
+    except after as error:
+        if not (has_begun() or isinstance(error, INTERRUPTIONS)):
+            raise
         if left := [path for path in unfinished(paths) if is_run_folder(path)]:
             say(f"stopped; `adaptcl resume {shlex.join(map(str, left))}` goes on.")
         raise

@@ -139,6 +139,11 @@ def _add_resume(commands: Any) -> None:
     _add(resume, "--rounds N", "run up to so many rounds", type=whole_number)
     for flag in ("--learning-rate", "--clip-norm"):
         _add(resume, f"{flag} X", "another value for a run that diverged", type=float)
+    network = "of a run across a network, from now on:"
+    _add(resume, "--address ADDRESS:PORT", network, "where its server listens")
+    _add(resume, "--tls DIR", network, "the server's folder of `adaptcl keys`")
+    patience = "seconds a worker may take for one task"
+    _add(resume, "--patience S", network, patience, type=seconds)
     _add_watching(resume)
     _add_listening(resume)
     _add_figures(resume)

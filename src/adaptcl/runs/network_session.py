@@ -5,10 +5,11 @@ from __future__ import annotations
 import time
 import tomllib
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from adaptcl.codecs import codec_class
@@ -91,16 +92,29 @@ def serve_again(
     say: Say,
     clock: Callable[[], float] = time.monotonic,
     track: Track = lambda *_: nullcontext(()),
+    changes: Mapping[str, Any] = MappingProxyType({}),
 ) -> list[FinishedRun]:
-    """Go on with runs that one command began, in the order it had, where the server listened."""
-    files = {path: NetworkFile.read(path) for path in paths}
+    """Go on with runs that one command began, in the order it had, where the server listened.
+
+    `changes` are values of the network file that are others from now on.
+    """
+    files = {path: replace(NetworkFile.read(path), **changes) for path in paths}
     begun = sorted(files, key=lambda path: files[path].turn)
     runs = [
         _Run(configure(tomllib.loads((path / CONFIG).read_text("utf-8"))), path, files[path])
         for path in begun
     ]
     known = next(filter(None, map(read_described, begun)), None)
-    return _serve(runs, known, _Run.open_folder, listeners, say, clock, track)
+    with ExitStack() as stack:
+        # Before the port: if these runs are going on already, that is what must be said.
+        opened = {run.path: stack.enter_context(closing(run.open_folder())) for run in runs}
+
+        def with_changes(run: _Run) -> RunFolder:
+            """Its folder, once the server listens: an address that cannot be used is not kept."""
+            opened[run.path].change(NETWORK_FILE, run.file.to_toml())
+            return opened[run.path]
+
+        return _serve(runs, known, with_changes, listeners, say, clock, track)
 
 
 def _serve(
@@ -222,5 +236,5 @@ def _as_json(value: Any) -> Any:
 def _address(text: str) -> tuple[str, int]:
     host, colon, port = text.rpartition(":")
     if not colon or not port.isdigit() or int(port) > 65535:
-        raise SettingError(f"--listen is {text!r}, but it must be ADDRESS:PORT.")
+        raise SettingError(f"The server's address is {text!r}, but it must be ADDRESS:PORT.")
     return host.strip("[]"), int(port)

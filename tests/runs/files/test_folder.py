@@ -171,7 +171,8 @@ def test_only_a_run_folder_can_be_opened(tmp_path: Path) -> None:
 def test_two_at_once_cannot_write_to_one_folder(folder: RunFolder) -> None:
     with pytest.raises(RunFolderError) as refused:
         RunFolder.open(folder.path)
-    assert str(refused.value) == f"{folder.path} is being written by another process."
+    sentence = f"{folder.path} is being written by another process; the run goes on already."
+    assert str(refused.value) == sentence
     folder.close()
     RunFolder.open(folder.path).close()
 

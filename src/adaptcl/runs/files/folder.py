@@ -139,6 +139,10 @@ class RunFolder:
     def diverged(self) -> bool:
         return (self.path / DIVERGED).exists()
 
+    def change(self, name: str, text: str) -> None:
+        """Replace one of the files that say what kind of run it is."""
+        self._write_text(name, text)
+
     def change_settings(self, config: str, marks: dict[str, Any]) -> None:
         """Go on with other settings."""
         self._write_text(CONFIG, config)
@@ -289,5 +293,7 @@ def _lock(path: Path) -> int:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         os.close(handle)
-        raise RunFolderError(f"{path} is being written by another process.") from None
+        raise RunFolderError(
+            f"{path} is being written by another process; the run goes on already."
+        ) from None
     return handle
