@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import json
 import os
+import tempfile
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
@@ -91,7 +91,7 @@ class RunFolder:
     def refuse_unusable(path: Path) -> None:
         """An error if no folder can be made at `path`, or if there is a run there or below.
 
-        Makes nothing: whatever else is wrong with a command, it leaves no empty folder behind.
+        Leaves nothing: whatever else is wrong with a command, it leaves no empty folder behind.
         """
         try:
             begun = (path / CONFIG).exists()
@@ -110,9 +110,11 @@ class RunFolder:
                 f"go on with them by `adaptcl resume {path}`."
             )
         nearest = next(each for each in (path, *path.parents) if each.exists())
-        if not (is_folder := nearest.is_dir()) or not os.access(nearest, os.W_OK | os.X_OK):
-            why = os.strerror(errno.EACCES if is_folder else errno.ENOTDIR)
-            raise RunFolderError(f"{path} cannot be made: {why}.")
+        try:
+            # Only the system knows: a superuser, too, can make nothing in some folders.
+            os.rmdir(tempfile.mkdtemp(dir=nearest))
+        except OSError as error:
+            raise RunFolderError(f"{path} cannot be made: {error.strerror}.") from None
 
     def close(self) -> None:
         """Let another process write to the folder; a second call does nothing."""
