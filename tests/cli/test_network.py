@@ -60,6 +60,16 @@ def test_how_long_a_worker_may_be_silent_has_limits(
     assert "seconds, from 20 to 3600, without a sign of life" in words
 
 
+def test_what_a_worker_and_a_server_print_begins_with_the_time_of_day(command: Command) -> None:
+    time = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[+-]\d\d:\d\d"
+    assert command("keys", "keys", "--workers", "1", "--host", "localhost")[0] == 0
+    errors = command("worker", *NOBODY, "--tls", "keys/worker-0")[2].splitlines()
+    assert "waiting for localhost:1: " in errors[0]
+    assert all(re.match(f"{time} adaptcl: ", line) for line in errors)
+    words = ("--model", "small", "--data", "digits", "--workers", "3", "--tls", "keys")
+    assert re.match(f"{time} adaptcl: ", command("server", *words, "--out", "x")[2])
+
+
 def test_a_server_must_be_named_with_its_port(command: Command) -> None:
     for server in (
         "localhost", "localhost:", ":9092", "localhost:0", "localhost:65536", "localhost:x", "::1",
@@ -67,7 +77,9 @@ def test_a_server_must_be_named_with_its_port(command: Command) -> None:
     ):  # fmt: skip
         words = ("--tls", "keys/worker-0", "--data", "digits", "--server", server)
         sentence = f"adaptcl: --server is {server!r}, but it must be HOST:PORT.\n"
-        assert command("worker", *words) == (2, "", sentence)
+        status, output, errors = command("worker", *words)
+        assert (status, output) == (2, "")
+        assert errors.endswith(sentence)
 
 
 def test_a_server_has_a_name_or_an_address_and_a_port(command: Command) -> None:

@@ -11,8 +11,9 @@ import io
 import os
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 
-from adaptcl.cli import say
+from adaptcl.cli import say, with_times
 from adaptcl.cli.parser import command_line
 from adaptcl.errors import AdaptCLError
 from adaptcl.interrupts import catch_signals
@@ -25,6 +26,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def answer(parser: Callable[[], argparse.ArgumentParser], arguments: Sequence[str] | None) -> int:
     """Run the command of any command line and return the exit status."""
     catch_signals()
+    options = argparse.Namespace()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that cannot write σ shows ?
@@ -36,10 +38,12 @@ def answer(parser: Callable[[], argparse.ArgumentParser], arguments: Sequence[st
         options.command(options)
         sys.stdout.flush()
     except AdaptCLError as error:
-        say(str(error))
+        with with_times() if "with_times" in options else nullcontext():
+            say(str(error))
         return 2
     except KeyboardInterrupt:
-        say("interrupted.")
+        with with_times() if "with_times" in options else nullcontext():
+            say("interrupted.")
         # Threads that train cannot be stopped, and the interpreter would wait for them.
         os._exit(130)
     except BrokenPipeError:

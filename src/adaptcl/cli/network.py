@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from adaptcl.cli import say
+from adaptcl.cli import say, with_times
 from adaptcl.cli.compare import picture_options, show_runs, start_page
 from adaptcl.cli.job_commands import requested_runs, saying_how_to_resume
 from adaptcl.errors import SettingError
@@ -44,6 +44,7 @@ def resume_server(
             begun.append(event)
 
     with (
+        with_times(),
         saying_how_to_resume(paths, (BaseException,), lambda: bool(begun)),
         Progress() as progress,
     ):
@@ -72,7 +73,11 @@ def serve_runs(options: argparse.Namespace) -> None:
     )
     if options.watch:
         start_page(asked.folders)
-    with saying_how_to_resume(asked.folders, (BaseException,)), Progress() as progress:
+    with (
+        with_times(),
+        saying_how_to_resume(asked.folders, (BaseException,)),
+        Progress() as progress,
+    ):
         serve(asked.configs, asked.folders, network_file, [progress], say, track=track)
     show_runs(asked.folders, asked.base, pictures)
 
@@ -92,7 +97,8 @@ def work_for_server(options: argparse.Namespace) -> None:
     memory = Path(options.memory) if options.memory else _state_folder()
     if options.threads is not None:
         torch.set_num_threads(options.threads)
-    work(owner, connection, memory, say)
+    with with_times():
+        work(owner, connection, memory, say)
 
 
 def write_keys(options: argparse.Namespace) -> None:

@@ -158,6 +158,7 @@ def _add_server(commands: Any) -> None:
         "Run a job with workers on other machines.",
         usage="[FILE] --tls DIR [--out DIR] [--preset NAME] [--SETTING X …]",
     )
+    server.set_defaults(with_times=True)
     _add(server, "--out", "folder for the run [default runs/DATE-TIME]")
     _add(server, "--tls", "the server's folder of `adaptcl keys`", required=True)
     address = f"0.0.0.0:{PORT}"
@@ -178,6 +179,7 @@ def _add_worker(commands: Any) -> None:
         "network.work_for_server",
         "work for a server, with data of this machine",
     )
+    worker.set_defaults(with_times=True)
     _add(worker, "--server HOST:PORT", "where the server is", required=True)
     _add(worker, "--tls", "this worker's folder of `adaptcl keys`", required=True)
     data = "this worker's data, named as for `run`; of a folder only train/CLASS is used"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import re
 import socket
 import threading
 from pathlib import Path
@@ -271,10 +272,12 @@ def test_a_task_is_begun_with_what_the_latest_used_update_has_left(tmp_path: Pat
 
     def begun(name: str) -> Participation:
         found = prepare(OWNER, LocalData.named("digits"), invitation)
-        return Participation(invitation, *found, tmp_path / name)
+        return Participation(invitation, *found, tmp_path / name, said.append)
 
+    said: list[str] = []
     busy, fresh = begun("busy"), begun("fresh")
     answer(busy, 1, used=0)
+    assert re.fullmatch(r"round 1: \d+ samples, loss [\d.]+, [\d.]+ s", said[-1])
     after_none = answer(busy, 2, used=0)
     expected = answer(fresh, 2, used=0)
     assert all(torch.equal(after_none[name], tensor) for name, tensor in expected.items())

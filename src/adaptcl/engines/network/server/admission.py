@@ -192,8 +192,12 @@ def _key(headers: Mapping[bytes, bytes]) -> bytes:
 class CallFilter:
     """The innermost layer: looks at requests that Flower has read and authenticated."""
 
-    def __init__(self, state: LinkState, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, state: LinkState, clock: Callable[[], float], workers: Mapping[int, int]
+    ) -> None:
+        """`workers` are the numbers of the workers, by their nodes."""
         self._state = state
+        self._workers = workers
         self._clock = clock
         self.log = RefusalLog(lambda somebody: self.events.put(somebody), clock)
         self._allowance: dict[int, int] = {}  # bytes that each node may still send
@@ -266,8 +270,10 @@ class CallFilter:
         if node is None:
             raise HTTPException(403, "The server does not know this worker's key.")
         if self._state.get_node_info(node_ids=[node], statuses=[NodeStatus.ONLINE]):
+            whose = f"with the key of worker {self._workers[node]}"
             self.log.note(
-                f"A worker at {host} was turned away: another with the same key is connected."
+                f"A machine at {host} {whose} was turned away: another with the same key is "
+                "connected."
             )
             raise HTTPException(409, "A worker with this key is connected already.")
         return node

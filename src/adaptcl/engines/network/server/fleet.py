@@ -110,7 +110,7 @@ class Fleet:
         self._online: dict[int, str] = {}  # connected nodes, and since when
         self._sent: dict[str, _Sent] = {}  # messages without an answer
         self._partial: dict[str, Message] = {}  # answers that are announced but not complete
-        self._calls = CallFilter(self._state, clock)
+        self._calls = CallFilter(self._state, clock, self._workers)
         self._ticked = -math.inf
         self._port = Port(host, port, keys, _serving(self._state, manager), self._calls)
 
