@@ -115,6 +115,27 @@ def test_a_server_under_another_name_is_not_spoken_to(site: Site, tmp_path: Path
             work(site, connection)
 
 
+def test_something_else_at_the_port_is_waited_out(site: Site) -> None:
+    """Such as a proxy that shows a page about its maintenance."""
+
+    def show_a_page() -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                here, _ = page.accept()
+                with here:
+                    here.recv(2**16)
+                    here.sendall(b"HTTP/1.1 503 Service Unavailable\r\n\r\n")
+
+    said: list[str] = []
+    with socket.create_server(("127.0.0.1", 0)) as page:
+        threading.Thread(target=show_a_page, daemon=True).start()
+        address = f"localhost:{page.getsockname()[1]}"
+        connection = ServerConnection(address, worker_keys(site.keys / "worker-0"), 0.1)
+        with pytest.raises(AdaptCLError, match=r"could not be reached for 0\.1 s: .*WRONG_VERSION"):
+            work(site, connection, said)
+    assert said[0].startswith(f"waiting for {address}: ")
+
+
 def test_a_worker_whose_key_the_server_does_not_know_says_so(site: Site, tmp_path: Path) -> None:
     with Fleet(server_keys(site.keys, 2), "127.0.0.1", 0) as fleet:
         keys = worker_keys(site.keys / "worker-2")
