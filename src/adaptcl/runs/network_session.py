@@ -62,7 +62,7 @@ class _Run:
 
     def create_folder(self) -> RunFolder:
         files = {NETWORK_FILE: self.file.to_toml()}
-        return RunFolder.create(self.path, self.config.to_toml(), files)
+        return RunFolder.create(self.path, self.config.to_toml(), files, is_private=True)
 
     def open_folder(self) -> RunFolder:
         return RunFolder.open(self.path)

@@ -51,15 +51,23 @@ class RunFolder:
         """How many lines `rounds.jsonl` has, and the checksum of all of them."""
 
     @classmethod
-    def create(cls, path: Path, config: str, before: Mapping[str, str] | None = None) -> RunFolder:
+    def create(
+        cls,
+        path: Path,
+        config: str,
+        before: Mapping[str, str] | None = None,
+        *,
+        is_private: bool = False,
+    ) -> RunFolder:
         """Make a folder for a new run with this configuration; never over an older run.
 
         A folder holds a run once `config.toml` is there. So files that say what kind of run it is
-        are written `before` that, by name.
+        are written `before` that, by name. Only its owner may look into a private one, unless
+        the folder was there before.
         """
         cls.refuse_unusable(path)
         try:
-            path.mkdir(parents=True, exist_ok=True)
+            path.mkdir(0o700 if is_private else 0o777, parents=True, exist_ok=True)
         except OSError as error:
             raise RunFolderError(f"{path} cannot be made: {error.strerror}.") from None
         folder = cls(path)
