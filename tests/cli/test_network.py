@@ -160,6 +160,7 @@ def test_a_resumed_server_may_listen_elsewhere_with_other_keys_and_patience(
     command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     interrupted(command, monkeypatch)
+    assert Path("run").stat().st_mode & 0o077 == 0, "only its owner looks into it"
     shutil.move("keys", "moved")
     words = ("--address", "127.0.0.1:0", "--tls", "moved/server", "--patience", "60")
     assert "0.pem cannot be read" in command("resume", "run")[2]
@@ -201,10 +202,14 @@ def test_a_server_shows_its_runs_on_a_page_and_reports_each_to_a_tracker(
     assert command("keys", "keys", "--workers", "1", "--host", "localhost")[0] == 0
     words = ("--model", "small", "--data", "digits", "--workers", "1", "--tls", "keys")
     place = ("--listen", "127.0.0.1:0", "--strategy", "fedavg,adaptcl", "--out", "run")
-    _, _, errors = command("server", *words, *place, "--watch", "--track", "tensorboard")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    watched = ("--watch-port", str(port), "--track", "tensorboard")
+    _, _, errors = command("server", *words, *place, *watched)
     assert told == ["fedavg", "Progress", "TensorBoardTracker"]
     address = re.search(r"watch it at (\S+)", errors)
     assert address is not None
+    assert f":{port}/" in address[1]
     with urlopen(f"{address[1]}data.json") as answer:
         shown = json.load(answer)
     assert [(each["label"], each["state"]) for each in shown["live"]] == [

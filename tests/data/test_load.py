@@ -241,9 +241,7 @@ def test_a_file_that_a_factory_does_not_find_is_one_sentence(module: str, tmp_pa
 
 def test_a_table_in_a_file_needs_a_function_that_reads_it(tmp_path: Path) -> None:
     (tmp_path / "data.csv").write_text("age,bmi\n")
-    with pytest.raises(
-        SettingError, match=r"data\.csv is a file, but only \.npz"
-    ):
+    with pytest.raises(SettingError, match=r"data\.csv is a file, but only \.npz"):
         load(str(tmp_path / "data.csv"))
 
 

@@ -50,8 +50,7 @@ def run_job(options: argparse.Namespace) -> None:
     configs = [each.config for each in sessions]
     for each, path in zip(configs, asked.folders, strict=True):
         RunFolder.create(path, each.to_toml()).close()
-    if options.watch:
-        start_page(asked.folders)
+    start_page(asked.folders, options)
     failed: list[FailedRun] = []
     with saying_how_to_resume(asked.folders):
         for each, path in zip(configs, asked.folders, strict=True):
@@ -81,8 +80,7 @@ def sweep_settings(options: argparse.Namespace) -> None:
         raise SettingError("Two runs of this sweep would have the same folder; shorten the values.")
     again = shlex.join(["adaptcl", "sweep", *filter(None, [options.file]), "--out", str(base)])
     say(f"{len(points)} runs in {base}; `{again}` goes on with them if they are interrupted.")
-    if options.watch:
-        start_page([base])
+    start_page([base], options)
     failed: list[FailedRun] = []
     load = workload_loader()
     for place, (point, path) in enumerate(zip(points, folders, strict=True), start=1):

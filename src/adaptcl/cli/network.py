@@ -71,8 +71,7 @@ def serve_runs(options: argparse.Namespace) -> None:
     network_file = NetworkFile(
         "", options.listen, str(Path(options.tls).resolve()), options.patience
     )
-    if options.watch:
-        start_page(asked.folders)
+    start_page(asked.folders, options)
     with (
         with_times(),
         saying_how_to_resume(asked.folders, (BaseException,)),

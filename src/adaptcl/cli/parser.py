@@ -89,6 +89,8 @@ def _add(parser: Any, flag: str, *lines: str, **options: Any) -> None:
 
 def _add_watching(parser: Any) -> None:
     _add(parser, "--watch", "show the run on a local page while it goes on", action="store_true")
+    port = "the port of that page, so that a tunnel to it can be fixed [default a free one]"
+    _add(parser, "--watch-port N", port, type=int)
     trackers = "report to trackers: tensorboard, mlflow, wandb, with commas between"
     _add(parser, "--track NAMES", trackers, default="")
 
@@ -155,7 +157,9 @@ def _add_server(commands: Any) -> None:
         "server",
         "network.serve_runs",
         "run a job with workers on other machines",
-        "Run a job with workers on other machines.",
+        "Run a job with workers on other machines. The server needs data of its own only to test",
+        "the model: with --data workers --holdout 0.1 the workers say what their data look like,",
+        "and test.",
         usage="[FILE] --tls DIR [--out DIR] [--preset NAME] [--SETTING X …]",
     )
     server.set_defaults(with_times=True)

@@ -32,8 +32,7 @@ def resume_runs(options: argparse.Namespace) -> None:
     paths = named_runs(options.runs)
     pictures = picture_options(options)
     track, listeners = tracking(options.track), named_listeners(options.listen)
-    if options.watch:
-        start_page(paths)
+    start_page(paths, options)
     failed: dict[Path, str] = {}
     for together in _jobs(paths):
         try:
