@@ -18,7 +18,7 @@ from adaptcl.config.job import JobSettings
 from adaptcl.custom import note_custom_code
 from adaptcl.data.description import BY_WORKERS, Inputs
 from adaptcl.engines.network.invitation import Invitation, fingerprint, objective_in_words, outline
-from adaptcl.engines.network.keys import server_keys
+from adaptcl.engines.network.keys import expiry_warning, server_keys
 from adaptcl.engines.network.server.fleet import Fleet
 from adaptcl.engines.network.server.introduction import agree
 from adaptcl.engines.network.server.network_transport import (
@@ -133,6 +133,8 @@ def _serve(
 
         def listen() -> Fleet:
             keys = server_keys(Path(file.tls), job.workers)
+            if warning := expiry_warning(keys.certificate.read_bytes()):
+                say(warning)
             fleet = stack.enter_context(Fleet(keys, *_address(file.listen), clock))
             stack.enter_context(_dismissing_all(fleet, sessions))
             host, port = fleet.address

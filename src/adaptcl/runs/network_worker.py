@@ -18,6 +18,7 @@ from adaptcl.engines.network.invitation import (
     refuse_other_model,
     refuse_other_objective,
 )
+from adaptcl.engines.network.keys import expiry_warning
 from adaptcl.engines.network.shared_units import units_from_json
 from adaptcl.engines.network.worker.local_data import LocalData
 from adaptcl.engines.network.worker.worker_process import ServerConnection, WorkerProcess
@@ -64,10 +65,15 @@ def work(
     folder = Path(owner.data_dir) if owner.data_dir else None
     targets = find_objective(owner.objective).targets
     data = LocalData.named(owner.data, folder, test_part=owner.test_part, targets=targets)
-    process = WorkerProcess(
-        connection, lambda call: prepare(owner, data, call), data.statistics, memory, say
-    )
-    process.run()
+
+    def prepared(call: Invitation) -> tuple[Worker, Codecs]:
+        if call.settings.get("holdout") and data.has_unused_tests and not owner.dealt:
+            say("the test part of the data is not used; --test-part tests on it")
+        return prepare(owner, data, call)
+
+    if warning := expiry_warning(connection.keys.authority):
+        say(warning)
+    WorkerProcess(connection, prepared, data.statistics, memory, say).run()
 
 
 def refuse_unusable(owner: OwnerChoices, memory: Path) -> None:

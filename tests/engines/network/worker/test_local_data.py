@@ -65,6 +65,16 @@ def test_columns_come_in_the_servers_order_and_others_are_refused_by_name(tmp_pa
         table(tmp_path / "other.npz", "adc").fitted(wanted)
 
 
+def test_a_test_part_that_nobody_asks_for_is_noticed(tmp_path: Path) -> None:
+    lone = folder(tmp_path / "lone", ["apple"])
+    both = folder(tmp_path / "both", ["apple"])
+    (tmp_path / "both" / "test").mkdir()
+    assert [lone.has_unused_tests, both.has_unused_tests] == [False, True]
+    assert LocalData.named("digits").has_unused_tests
+    assert not LocalData.named("digits", test_part=True).has_unused_tests
+    assert not table(tmp_path / "mine.npz", "ab").has_unused_tests
+
+
 def test_a_class_has_the_servers_number_whatever_else_lies_beside_it(tmp_path: Path) -> None:
     samples = folder(tmp_path, ["bone", "dot"]).fitted(WANTED)
     assert samples.labels.tolist() == [1, 3]

@@ -55,6 +55,15 @@ class LocalData:
             found = DataSet(found.name, train, test, ())
         return cls(found, cls(replace(found, train=found.test)) if test_part else None)
 
+    @property
+    def has_unused_tests(self) -> bool:
+        """Whether there is a test part that its owner has not named as one to test on."""
+        if self._tests is not None:
+            return False
+        if isinstance(self._held, ImageFolder):
+            return (self._held.files[0].parents[2] / "test").is_dir()
+        return self._held.test.inputs is not self._held.train.inputs
+
     def statistics(self) -> LocalStatistics:
         """What to tell of the samples to a server that has none."""
         held = self._held
