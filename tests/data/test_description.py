@@ -105,7 +105,9 @@ def test_tokens_are_not_normalised() -> None:
         read_inputs(as_sent(Inputs((1,), "int64", (0.1,), (1.0,), ("yes", "no"))))
 
 
-FIELDS = ("shape", "kind", "mean", "std", "classes", "parts", "targets", "outputs", "more")
+FIELDS = (
+    *("shape", "kind", "mean", "std", "classes", "parts", "targets", "outputs", "columns", "more"),
+)
 
 
 @given(st.sampled_from(FIELDS), ANYTHING)

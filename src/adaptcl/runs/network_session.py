@@ -27,6 +27,7 @@ from adaptcl.engines.network.server.network_transport import (
     dismiss_all,
 )
 from adaptcl.engines.network.shared_units import units_to_json
+from adaptcl.engines.network.trial import trial_outputs
 from adaptcl.errors import SettingError
 from adaptcl.events import Listener
 from adaptcl.pruning import custom_worker_orders
@@ -201,6 +202,7 @@ def _checked(run: _Run, workload: Workload) -> Callable[[Fleet], tuple[Session, 
         frozen=digest(frozen) if frozen else "",
         objective=objective_in_words(config.job.objective, workload.objective),
         units=units_to_json(units),
+        trial=trial_outputs(workload.model, workload.described_inputs),
     )
 
     def session_on(fleet: Fleet) -> tuple[Session, NetworkTransport]:

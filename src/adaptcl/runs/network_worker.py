@@ -20,6 +20,7 @@ from adaptcl.engines.network.invitation import (
 )
 from adaptcl.engines.network.keys import expiry_warning
 from adaptcl.engines.network.shared_units import units_from_json
+from adaptcl.engines.network.trial import refuse_other_outputs
 from adaptcl.engines.network.worker.local_data import LocalData
 from adaptcl.engines.network.worker.worker_process import ServerConnection, WorkerProcess
 from adaptcl.errors import SettingError
@@ -121,6 +122,7 @@ def prepare(owner: OwnerChoices, data: LocalData, invitation: Invitation) -> tup
     check_lookup_tables(workload)
     check_targets(workload)
     refuse_other_model(model, without_units(model), invitation.fingerprint, invitation.outline)
+    refuse_other_outputs(model, wanted, invitation.trial)
     (worker,) = make_workers(
         model,
         units_from_json(invitation.units, model),

@@ -21,20 +21,21 @@ from torch import Tensor, nn
 
 from adaptcl import __version__
 from adaptcl.data.description import Inputs, OddError, read_inputs
-from adaptcl.engines.network.frames import Frame, is_whole_number, printable
+from adaptcl.engines.network.frames import LARGEST, Frame, is_number, is_whole_number, printable
 from adaptcl.errors import AdaptCLError, DataError, SettingError, UpdateError
 from adaptcl.training.objectives.objective import Objective
 from adaptcl.units import UnitMap
 
 PARTS = 5000  # how many modules and tensors of a model an outline holds at most
+TRIED = 64  # how many outputs of a model a trial holds at most
 WORDS = 200  # longest name of one of them, and longest description
 
 
 def fingerprint(model: nn.Module, units: UnitMap) -> str:
     """A short text that differs if modules, tensor shapes or what is frozen differ.
 
-    Values and units do not matter: the server sends them. Two models with the same modules but
-    another `forward` look the same here.
+    Values and units do not matter: the server sends them. Whether `forward` is the same, a trial
+    shows (see `trial.py`).
     """
     return hashlib.sha256(json.dumps(_parts(model, units)).encode()).hexdigest()[:32]
 
@@ -160,6 +161,8 @@ class Invitation:
     """The server's objective with its metrics, in words; the worker's must be the same."""
     units: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     """The units of the run; the worker checks them against its model (see `shared_units.py`)."""
+    trial: tuple[float, ...] = ()
+    """What the server's model makes of made-up numbers (see `trial.py`), as far as known."""
 
     def frame(self) -> Frame:
         header = dataclasses.asdict(self) | {"inputs": self.inputs.to_json()}
@@ -181,8 +184,12 @@ class Invitation:
                 invitation.frozen,
                 invitation.objective,
             )
+            tried = values.get("trial", [])
+            if not isinstance(tried, list) or len(tried) > TRIED:
+                raise TypeError
             if (
-                not all(isinstance(each, str) for each in texts)
+                not all(is_number(each, -LARGEST, LARGEST) for each in tried)
+                or not all(isinstance(each, str) for each in texts)
                 or not isinstance(invitation.settings, dict)
                 or not is_whole_number(invitation.worker)
             ):
@@ -190,7 +197,10 @@ class Invitation:
         except TypeError:
             raise AdaptCLError("The server's invitation cannot be understood.") from None
         return dataclasses.replace(
-            invitation, inputs=_inputs(invitation.inputs), outline=read_outline(invitation.outline)
+            invitation,
+            inputs=_inputs(invitation.inputs),
+            outline=read_outline(invitation.outline),
+            trial=tuple(invitation.trial),
         )
 
 
