@@ -93,11 +93,14 @@ def test_columns_are_matched_by_name_in_the_first_workers_order() -> None:
 
 def test_other_columns_are_refused_with_their_names_but_arrays_have_none() -> None:
     rows = torch.randn(8, 3)
-    found = {0: told(rows), 1: of_table("xyz", rows), 2: of_table("xyw", rows)}
-    assert odd_ones_out(found, 3) == {
-        2: "its data cannot be used: of the columns that worker 1 has, its frame lacks 'z' and has "
-        "'w' besides. Start it again with these columns."
-    }
+    right = {0: told(rows), 1: of_table("xyz", rows), 2: of_table("zyx", rows)}
+    sentence = (
+        "its data cannot be used: of the columns that worker 1 has, its frame lacks 'z'{}. Start "
+        "it again with these columns."
+    )
+    other, fewer = of_table("xyw", rows), of_table("xy", rows[:, :2])
+    assert odd_ones_out({**right, 3: other}, 4) == {3: sentence.format(" and has 'w' besides")}
+    assert odd_ones_out({**right, 3: fewer}, 4) == {3: sentence.format("")}
 
 
 @pytest.mark.parametrize(

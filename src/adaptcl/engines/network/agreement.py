@@ -120,18 +120,15 @@ def odd_ones_out(found: Mapping[int, LocalStatistics], workers: int) -> dict[int
     if not right:
         return {}
     odd = {
-        worker: _other_form(each.inputs, found[right[0]].inputs, right)
-        for worker, each in found.items()
-        if worker not in right
+        worker: _other_columns(found, worker, right) or _other_form(found, worker, right)
+        for worker in found.keys() - right
     }
     named = {worker: columns for worker in right if (columns := found[worker].inputs.columns)}
     sets = {worker: {k: set(v) for k, v in columns.items()} for worker, columns in named.items()}
     right = _most_frequent(sets, workers, is_all=is_all)
     for worker in named.keys() - right if right else ():
-        try:
-            orders_of_columns(named[worker], named[right[0]], "its data", f"worker {right[0]}")
-        except DataError as error:
-            odd[worker] = f"{printable(str(error))} Start it again with these columns."
+        if reason := _other_columns(found, worker, right):
+            odd[worker] = reason
     return dict(sorted(odd.items()))
 
 
@@ -145,11 +142,23 @@ def _most_frequent(values: Mapping[int, object], workers: int, *, is_all: bool) 
     return right if is_all or 2 * len(right) > workers else []
 
 
-def _other_form(odd: Inputs, usual: Inputs, having_it: Sequence[int]) -> str:
-    what = "inputs" if odd.inputs != usual.inputs else "targets"
-    here, there = (printable(forms_in_words(getattr(each, what))) for each in (odd, usual))
+def _other_columns(found: Mapping[int, LocalStatistics], odd: int, right: Sequence[int]) -> str:
+    """Which columns differ, where the names of both are known."""
+    usual = next((worker for worker in right if found[worker].inputs.columns), right[0])
+    mine, theirs = (found[worker].inputs.columns or {} for worker in (odd, usual))
+    try:
+        orders_of_columns(mine, theirs, "its data", f"worker {usual}")
+    except DataError as error:
+        return f"{printable(str(error))} Start it again with these columns."
+    return ""
+
+
+def _other_form(found: Mapping[int, LocalStatistics], odd: int, right: Sequence[int]) -> str:
+    mine, theirs = (found[worker].inputs for worker in (odd, right[0]))
+    what = "inputs" if mine.inputs != theirs.inputs else "targets"
+    here, there = (printable(forms_in_words(getattr(each, what))) for each in (mine, theirs))
     return (
-        f"its {what} are {here}, those of {name_workers(having_it)} {there}; all must be equal. "
+        f"its {what} are {here}, those of {name_workers(right)} {there}; all must be equal. "
         "Start it again with data of that form."
     )
 

@@ -63,6 +63,8 @@ def test_columns_come_in_the_servers_order_and_others_are_refused_by_name(tmp_pa
     assert samples.inputs.tolist() == [[0, 1, 2]] * 2
     with pytest.raises(MismatchError, match="the server has, its frame lacks 'b' and has 'd' bes"):
         table(tmp_path / "other.npz", "adc").fitted(wanted)
+    with pytest.raises(MismatchError, match=r"the server has, its frame lacks 'b'\.$"):
+        table(tmp_path / "fewer.npz", "ac").fitted(wanted)
 
 
 def test_a_test_part_that_nobody_asks_for_is_noticed(tmp_path: Path) -> None:

@@ -92,9 +92,9 @@ class LocalData:
             return Samples(_decoded(self._held, wanted), labels, wanted.mean, wanted.std)
         samples, classes = self._held.train, self._held.classes
         mine = Inputs.of(samples)
+        samples = _with_columns_of(samples, wanted)
         _refuse_other("inputs", mine.inputs, wanted.inputs)
         _refuse_other("targets", mine.targets, wanted.targets)
-        samples = _with_columns_of(samples, wanted)
         if not classes:
             return replace(samples, mean=wanted.mean, std=wanted.std)
         if classes == tuple(map(str, range(len(classes)))):

@@ -216,7 +216,7 @@ class Participation:
         self.memories.after(task.round, memory, used)
         what = "tested the delivered model" if task.only_tests else f"round {task.round}"
         self._say(
-            f"{what}: {update.samples} samples, loss {update.loss:.4g}, {update.seconds:.1f} s"
+            f"{what}: {update.samples} samples, loss {update.loss:.4g}, {update.seconds:.2f} s"
         )
         return answer.to_bytes()
 
