@@ -48,7 +48,7 @@ def resume_server(
         saying_how_to_resume(paths, (BaseException,), lambda: bool(begun)),
         Progress() as progress,
     ):
-        heard = [note_begin, progress, *listeners]
+        heard: list[Listener] = [note_begin, progress, *listeners]
         serve_again(paths, heard, say, track=track, changes=changes)
 
 

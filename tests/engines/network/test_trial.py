@@ -27,7 +27,8 @@ class Net(nn.Module):
         self.activation = activation
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.last(self.drop(self.activation(self.norm(self.first(x)))))
+        scores: Tensor = self.last(self.drop(self.activation(self.norm(self.first(x)))))
+        return scores
 
 
 def test_another_forward_with_the_same_modules_is_refused() -> None:
