@@ -25,7 +25,7 @@ def trial_outputs(model: nn.Module, known: Inputs) -> tuple[float, ...]:
     """Some outputs of the model with made-up numbers, at most `TRIED`; none if there are none."""
     try:
         with torch.random.fork_rng(devices=[]):
-            first, again = (_outputs(model, known) for _ in range(2))
+            first, again = _outputs_twice(model, known)
     except Exception:  # a model of the user's may refuse such numbers, or run on a GPU only
         return ()
     if not torch.equal(first, again) or not bool(first.isfinite().all()):
@@ -48,7 +48,8 @@ def refuse_other_outputs(model: nn.Module, known: Inputs, theirs: Sequence[float
 
 
 @torch.no_grad()
-def _outputs(model: nn.Module, known: Inputs) -> Tensor:
+def _outputs_twice(model: nn.Module, known: Inputs) -> list[Tensor]:
+    """Twice, because a model that draws at random cannot be compared."""
     tried = copy.deepcopy(model).cpu().float().eval()
     for number, parameter in enumerate(tried.parameters(), start=1):
         fan_in = max(1, parameter[0].numel() if parameter.ndim > 1 else 1)
@@ -57,8 +58,9 @@ def _outputs(model: nn.Module, known: Inputs) -> Tensor:
         if buffer.is_floating_point() and bool(buffer.isfinite().all()):
             buffer.fill_(1.0)
     inputs = made_up(known).batch(torch.arange(2))[0]
-    found = call_model(tried, mapped(lambda t: _wave(t, 0) if t.is_floating_point() else t, inputs))
-    return torch.cat([each.flatten().float() for each in tensors_in(found)])
+    inputs = mapped(lambda t: _wave(t, 0) if t.is_floating_point() else t, inputs)
+    found = [list(tensors_in(call_model(tried, inputs))) for _ in range(2)]
+    return [torch.cat([each.flatten().float() for each in tensors]) for tensors in found]
 
 
 def _wave(like: Tensor, number: int) -> Tensor:
