@@ -58,7 +58,7 @@ else:
         raise AttributeError(f"module 'adaptcl' has no attribute {name!r}")
 
 
-__version__ = "0.1.0"
+__version__ = "0.2.0.dev0"
 __all__ = [
     "AdaptCLError",
     "AdaptCLWarning",

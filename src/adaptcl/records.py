@@ -75,8 +75,8 @@ class RoundRecord:
     similarity: float | None = None
     """Mean similarity over all pairs of sub-models, in rounds with a pruning."""
     missing: tuple[int, ...] = ()
-    """Workers that this round closed without: late or lost with its task, or still busy with an
-    earlier one."""
+    """Workers that this round closed without: late or lost with its task, still busy with an
+    earlier one, or away; where workers are drawn for each round, only those that were asked."""
     participants: tuple[int, ...] = ()
     """Workers drawn to take part in this round; empty if all take part."""
     bytes_sent: int = 0

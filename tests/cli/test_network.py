@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
+import socket
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 from urllib.request import urlopen
 
@@ -14,9 +17,11 @@ import torch
 pytest.importorskip("flwr", reason="the network engine needs flwr: pip install 'adaptcl[network]'")
 
 from adaptcl.cli.parser import command_line
+from adaptcl.cli.resume import resume_runs
 from adaptcl.errors import RunFolderError
 from adaptcl.runs import network_session
 from adaptcl.runs.files.folder import RunFolder
+from adaptcl.runs.files.run_files import NetworkFile
 
 Command = Callable[..., tuple[int, str, str]]
 NOBODY = ("--server", "localhost:1", "--patience", "0.2", "--data", "digits")
@@ -63,6 +68,16 @@ def test_a_patience_is_a_time() -> None:
     assert command_line().parse_args(words).patience == 120
 
 
+def test_what_a_worker_and_a_server_print_begins_with_the_time_of_day(command: Command) -> None:
+    time = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[+-]\d\d:\d\d"
+    assert command("keys", "keys", "--workers", "1", "--host", "localhost")[0] == 0
+    errors = command("worker", *NOBODY, "--tls", "keys/worker-0")[2].splitlines()
+    assert "waiting for localhost:1: " in errors[0]
+    assert all(re.match(f"{time} adaptcl: ", line) for line in errors)
+    words = ("--model", "small", "--data", "digits", "--workers", "3", "--tls", "keys")
+    assert re.match(f"{time} adaptcl: ", command("server", *words, "--out", "x")[2])
+
+
 def test_a_server_must_be_named_with_its_port(command: Command) -> None:
     for server in (
         "localhost", "localhost:", ":9092", "localhost:0", "localhost:65536", "localhost:x", "::1",
@@ -70,7 +85,9 @@ def test_a_server_must_be_named_with_its_port(command: Command) -> None:
     ):  # fmt: skip
         words = ("--tls", "keys/worker-0", "--data", "digits", "--server", server)
         sentence = f"adaptcl: --server is {server!r}, but it must be HOST:PORT.\n"
-        assert command("worker", *words) == (2, "", sentence)
+        status, output, errors = command("worker", *words)
+        assert (status, output) == (2, "")
+        assert errors.endswith(sentence)
 
 
 def test_a_server_has_a_name_or_an_address_and_a_port(command: Command) -> None:
@@ -124,6 +141,61 @@ def test_whatever_ends_a_server_it_says_how_to_go_on(
     assert errors.endswith("rounds.jsonl cannot be written: No space left on device.\n")
 
 
+def interrupted(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run across a network in the folder `run`, which ended before anything was trained."""
+
+    def full_disk(*_: object) -> None:
+        raise RunFolderError("rounds.jsonl cannot be written: No space left on device.")
+
+    assert command("keys", "keys", "--workers", "1", "--host", "localhost")[0] == 0
+    words = ("--model", "small", "--data", "digits", "--workers", "1", "--tls", "keys")
+    with monkeypatch.context() as patched:
+        patched.setattr(network_session, "run_session", full_disk)
+        assert command("server", *words, "--listen", "127.0.0.1:0", "--out", "run")[0] == 2
+
+
+def test_a_run_that_goes_on_already_is_not_resumed_and_nothing_is_said_to_have_stopped(
+    command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    interrupted(command, monkeypatch)
+    with closing(RunFolder.open(Path("run"))):
+        status, _, errors = command("resume", "run")
+    assert status == 2
+    assert errors == "adaptcl: run is being written by another process; the run goes on already.\n"
+
+
+def test_a_resumed_server_may_listen_elsewhere_with_other_keys_and_patience(
+    command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    interrupted(command, monkeypatch)
+    assert Path("run").stat().st_mode & 0o077 == 0, "only its owner looks into it"
+    shutil.move("keys", "moved")
+    words = ("--address", "127.0.0.1:0", "--tls", "moved/server", "--patience", "60")
+    assert "0.pem cannot be read" in command("resume", "run")[2]
+
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(network_session, "run_session", stop)
+    with pytest.raises(KeyboardInterrupt):
+        resume_runs(command_line().parse_args(["resume", "run", *words]))
+    file = NetworkFile.read(Path("run"))
+    assert (file.listen, file.patience) == ("127.0.0.1:0", 60)
+    assert file.tls == str(Path("moved/server").resolve())
+
+
+def test_a_taken_address_is_said_with_the_flag_that_changes_it(
+    command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    interrupted(command, monkeypatch)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        status, _, errors = command("resume", "run", "--address", address)
+    assert status == 2
+    assert "with --address if you resume a run" in errors
+    assert "stopped" not in errors
+
+
 def test_a_server_shows_its_runs_on_a_page_and_reports_each_to_listeners(
     command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -140,10 +212,13 @@ def test_a_server_shows_its_runs_on_a_page_and_reports_each_to_listeners(
     place = ("--listen", "127.0.0.1:0", "--strategy", "fedavg,adaptcl", "--out", "run")
     Path("my_server.py").write_text("def listen(event): pass\n")
     told_too = ("--track", "tensorboard", "--listener", "my_server:listen")
-    _, _, errors = command("server", *words, *place, "--watch", *told_too)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    _, _, errors = command("server", *words, *place, "--watch-port", str(port), *told_too)
     assert told == ["fedavg", "Progress", "function", "TensorBoardTracker"]
     address = re.search(r"watch it at (\S+)", errors)
     assert address is not None
+    assert f":{port}/" in address[1]
     with urlopen(f"{address[1]}data.json") as answer:
         shown = json.load(answer)
     assert [(each["label"], each["state"]) for each in shown["live"]] == [

@@ -105,7 +105,9 @@ def test_tokens_are_not_normalised() -> None:
         read_inputs(as_sent(SampleForm((1,), "int64", (0.1,), (1.0,), ("yes", "no"))))
 
 
-FIELDS = ("shape", "kind", "mean", "std", "classes", "parts", "targets", "outputs", "more")
+FIELDS = (
+    *("shape", "kind", "mean", "std", "classes", "parts", "targets", "outputs", "columns", "more"),
+)
 
 
 @given(st.sampled_from(FIELDS), ANYTHING)
@@ -130,7 +132,8 @@ def written(folder: Path, values: object) -> Path:
 
 def test_the_description_that_a_run_leaves_can_be_used_again(tmp_path: Path) -> None:
     several = SampleForm((), SEVERAL, None, None, (), PAIR, Form((), "float32"), 1)
-    for known in (IMAGES, several):
+    table = SampleForm((2,), "float32", None, None, ("a",), columns={"": ("age", "bmi")})
+    for known in (IMAGES, several, table):
         assert read_description(written(tmp_path, known.to_json())) == known
         assert SampleForm.of(made_up(known), known.classes, known.outputs) == known
 

@@ -193,6 +193,9 @@ def frames(data_dir):
     frame = pandas.DataFrame({"a": [1.0, 2.0], "b": [3.0, 4.0], "label": [0, 1]})
     return frame, frame[["label", "b", "a"]]
 
+def from_csv(data_dir):
+    return open(data_dir / "data.csv").read(), None
+
 def training_only(data_dir):
     return (torch.eye(3), torch.tensor([0, 1, 2])), None
 
@@ -228,6 +231,18 @@ def test_a_factory_needs_a_test_part_only_where_one_is_used(module: str) -> None
     assert len(load(f"{module}:training_only", needs_test=False).train) == 3
     with pytest.raises(DataError, match=f"^{module}:training_only has no test part; add it, or"):
         load(f"{module}:training_only")
+
+
+def test_a_file_that_a_factory_does_not_find_is_one_sentence(module: str, tmp_path: Path) -> None:
+    sentence = f"^{module}:from_csv does not find '.*/data.csv'; it was called with --data-dir /"
+    with pytest.raises(DataError, match=sentence):
+        load(f"{module}:from_csv", tmp_path)
+
+
+def test_a_table_in_a_file_needs_a_function_that_reads_it(tmp_path: Path) -> None:
+    (tmp_path / "data.csv").write_text("age,bmi\n")
+    with pytest.raises(SettingError, match=r"data\.csv is a file, but only \.npz"):
+        load(str(tmp_path / "data.csv"))
 
 
 def test_a_factory_is_given_the_data_folder_and_may_return_a_data_set(

@@ -114,6 +114,18 @@ def test_plain_lines_report_the_clock_warnings_and_workers_that_come_and_go() ->
     ]
 
 
+def test_a_round_without_everybody_says_how_many_took_part(events_of: EventsOf) -> None:
+    console = plain()
+    with Progress(console) as progress:
+        start, *others = events_of(rounds=2)
+        for event in [start, WorkerLost(1, 1, "it has left"), *others]:
+            if isinstance(event, RoundFinished):
+                event = replace(event, record=replace(event.record, missing=(1,)))
+            progress(event)
+    _, *rounds, end = written(console).splitlines()
+    assert ["  3 of 4 workers  " in line for line in (*rounds, end)] == [True, True, True]
+
+
 def test_characters_that_a_pipe_cannot_write_do_not_end_the_run() -> None:
     raw = io.BytesIO()
     console = Console(file=io.TextIOWrapper(raw, encoding="ascii", write_through=True))

@@ -176,8 +176,10 @@ def watch_runs(options: argparse.Namespace) -> None:
         watch.close_at_once()
 
 
-def start_page(folders: Sequence[Path]) -> None:
-    """Serve the page of some runs from this process, as long as it runs."""
-    watch = Watch(folders)
+def start_page(folders: Sequence[Path], options: argparse.Namespace) -> None:
+    """If it is asked for, serve the page of some runs from this process, as long as it runs."""
+    if not options.watch and options.watch_port is None:
+        return
+    watch = Watch(folders, port=options.watch_port or 0)
     watch.start()
     say(f"watch it at {watch.address}")

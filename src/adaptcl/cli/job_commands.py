@@ -49,8 +49,7 @@ def run_job(options: argparse.Namespace) -> None:
     configs = [each.config for each in sessions]
     for each, path in zip(configs, asked.folders, strict=True):
         RunFolder.create(path, each.to_toml()).close()
-    if options.watch:
-        start_page(asked.folders)
+    start_page(asked.folders, options)
     failed: list[FailedRun] = []
     with saying_how_to_resume(asked.folders):
         for each, path in zip(configs, asked.folders, strict=True):
@@ -81,8 +80,7 @@ def sweep_settings(options: argparse.Namespace) -> None:
     out = [] if options.out else ["--out", str(base)]
     again = shlex.join(["adaptcl", *options.words, *out])
     say(f"{len(points)} runs in {base}; `{again}` goes on with them if they are interrupted.")
-    if options.watch:
-        start_page([base])
+    start_page([base], options)
     failed: list[FailedRun] = []
     load = workload_loader()
     for place, (point, path) in enumerate(zip(points, folders, strict=True), start=1):
@@ -222,12 +220,16 @@ INTERRUPTIONS = (KeyboardInterrupt, BrokenPipeError, SystemExit)
 
 @contextmanager
 def saying_how_to_resume(
-    paths: Sequence[Path], after: tuple[type[BaseException], ...] = INTERRUPTIONS
+    paths: Sequence[Path],
+    after: tuple[type[BaseException], ...] = INTERRUPTIONS,
+    has_begun: Callable[[], bool] = lambda: True,
 ) -> Iterator[None]:
     """If the runs are interrupted, print the command that resumes those that have begun."""
     try:
         yield
-    except after:
+    except after as error:
+        if not (has_begun() or isinstance(error, INTERRUPTIONS)):
+            raise
         if left := [path for path in unfinished(paths) if is_run_folder(path)]:
             say(f"stopped; `adaptcl resume {shlex.join(map(str, left))}` goes on.")
         raise

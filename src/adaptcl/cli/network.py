@@ -9,17 +9,18 @@ import argparse
 import importlib.util
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 import torch
 
-from adaptcl.cli import say
+from adaptcl.cli import say, with_times
 from adaptcl.cli.compare import picture_options, show_runs, start_page
 from adaptcl.cli.job_commands import named_listeners, requested_runs, saying_how_to_resume
 from adaptcl.errors import SettingError
-from adaptcl.events import Listener
+from adaptcl.events import Event, Listener, RunStarted
 from adaptcl.report.progress import Progress
 from adaptcl.runs.files.run_files import NetworkFile
 from adaptcl.runs.session import Track
@@ -29,13 +30,33 @@ _HOST_AND_PORT = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^][\s:/@]+):(?P<port>[0-9]{1,
 """An address that contains colons is in brackets."""
 
 
-def resume_server(paths: Sequence[Path], track: Track, listeners: Sequence[Listener]) -> None:
+def resume_server(
+    paths: Sequence[Path], track: Track, listeners: Sequence[Listener], changes: Mapping[str, Any]
+) -> None:
     """Continue the unfinished runs of one server, in their order and with the same workers."""
     _need_flower()
     from adaptcl.runs.network_session import serve_again
 
-    with saying_how_to_resume(paths, (BaseException,)), Progress() as progress:
-        serve_again(paths, [progress, *listeners], say, track=track)
+    begun: list[RunStarted] = []
+
+    def note_begin(event: Event) -> None:
+        if isinstance(event, RunStarted):
+            begun.append(event)
+
+    with (
+        with_times(),
+        saying_how_to_resume(paths, (BaseException,), lambda: bool(begun)),
+        Progress() as progress,
+    ):
+        heard: list[Listener] = [note_begin, progress, *listeners]
+        serve_again(paths, heard, say, track=track, changes=changes)
+
+
+def changes_of_network(options: argparse.Namespace) -> dict[str, Any]:
+    """What `adaptcl resume` changes in the network file of a run."""
+    tls = options.tls and str(Path(options.tls).resolve())
+    values = {"listen": options.address, "tls": tls, "patience": options.patience}
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def serve_runs(options: argparse.Namespace) -> None:
@@ -50,9 +71,12 @@ def serve_runs(options: argparse.Namespace) -> None:
     network_file = NetworkFile(
         "", options.listen, str(Path(options.tls).resolve()), options.patience
     )
-    if options.watch:
-        start_page(asked.folders)
-    with saying_how_to_resume(asked.folders, (BaseException,)), Progress() as progress:
+    start_page(asked.folders, options)
+    with (
+        with_times(),
+        saying_how_to_resume(asked.folders, (BaseException,)),
+        Progress() as progress,
+    ):
         heard_by: list[Listener] = [progress, *listeners]
         serve(asked.configs, asked.folders, network_file, heard_by, say, track=track)
     show_runs(asked.folders, asked.base, pictures)
@@ -73,7 +97,8 @@ def work_for_server(options: argparse.Namespace) -> None:
     memory = Path(options.memory) if options.memory else _state_folder()
     if options.threads is not None:
         torch.set_num_threads(options.threads)
-    work(owner, connection, memory, say)
+    with with_times():
+        work(owner, connection, memory, say)
 
 
 def write_keys(options: argparse.Namespace) -> None:

@@ -15,6 +15,7 @@ from adaptcl.interrupts import leaving_at_once
 PORT = 9092
 CUSTOM = ("strategies", "prunings", "codecs")  # lists of what may be custom code
 
+_PORT = number(int, at_least=0, at_most=65535)
 _silence = number(float, at_least=20, at_most=3600)
 _RUN_HELP = "the folder of a run, or one that holds several, one or two levels below"
 
@@ -90,6 +91,8 @@ def _add(parser: Any, flag: str, *lines: str, **options: Any) -> None:
 
 def _add_watching(parser: Any) -> None:
     _add(parser, "--watch", "show the run on a local page while it goes on", action="store_true")
+    port = "the port of that page, so that a tunnel to it can be fixed [default a free one]"
+    _add(parser, "--watch-port N", port, type=_PORT)
     trackers = "report to trackers: tensorboard, mlflow, wandb, with commas between"
     _add(parser, "--track NAMES", trackers, default="")
     what = "call your function with every event of the run; several with commas between"
@@ -137,6 +140,11 @@ def _add_resume(commands: Any) -> None:
     _add(resume, "--rounds N", "run up to so many rounds", type=whole_number)
     for flag in ("--learning-rate", "--clip-norm"):
         _add(resume, f"{flag} X", "another value for a run that diverged", type=number(float))
+    network = "of a run across a network, from now on:"
+    _add(resume, "--address ADDRESS:PORT", network, "where its server listens")
+    _add(resume, "--tls DIR", network, "the server's folder of `adaptcl keys`")
+    patience = "how long a worker may take for one task"
+    _add(resume, "--patience TIME", network, patience, type=duration_s)
     _add_watching(resume)
     _add_figures(resume)
 
@@ -147,9 +155,12 @@ def _add_server(commands: Any) -> None:
         "server",
         "network.serve_runs",
         "run a job with workers on other machines",
-        "Run a job with workers on other machines.",
+        "Run a job with workers on other machines. The server needs data of its own only to test",
+        "the model: with --data workers --holdout 0.1 the workers say what their data look like,",
+        "and test.",
         usage="[FILE] --tls DIR [--out DIR] [--preset NAME] [--SETTING X …]",
     )
+    server.set_defaults(with_times=True)
     _add(server, "--out DIR", "folder for the run [default runs/DATE-TIME]")
     _add(server, "--tls DIR", "the server's folder of `adaptcl keys`", required=True)
     address = f"0.0.0.0:{PORT}"
@@ -170,6 +181,7 @@ def _add_worker(commands: Any) -> None:
         "network.work_for_server",
         "work for a server, with data of this machine",
     )
+    worker.set_defaults(with_times=True)
     _add(worker, "--server HOST:PORT", "where the server is", required=True)
     _add(worker, "--tls DIR", "this worker's folder of `adaptcl keys`", required=True)
     data = "this worker's data, named as for `run`; of a folder only train/CLASS is used"
@@ -241,8 +253,7 @@ def _add_pages(commands: Any) -> None:
         "run.",
     )
     _add(watch, "runs RUN", _RUN_HELP, nargs="+")
-    port = number(int, at_least=0, at_most=65535)
-    _add(watch, "--port N", "port of the page [default a free one]", type=port, default=0)
+    _add(watch, "--port N", "port of the page [default a free one]", type=_PORT, default=0)
     others = "address to listen at; others than this machine need the token that is printed"
     _add(watch, "--host", others, "[default %(default)s]", default="127.0.0.1")
 

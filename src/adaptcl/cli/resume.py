@@ -18,7 +18,7 @@ from adaptcl.cli.job_commands import (
     unfinished,
 )
 from adaptcl.config.config import FROM_PYTHON, configure
-from adaptcl.errors import RunFolderError, SettingError
+from adaptcl.errors import RunFolderError, SettingError, listed
 from adaptcl.events import Listener
 from adaptcl.report.progress import Progress, ended_by
 from adaptcl.report.saved_run import read_run
@@ -32,8 +32,7 @@ def resume_runs(options: argparse.Namespace) -> None:
     paths = named_runs(options.runs)
     pictures = picture_options(options)
     track, listeners = tracking(options.track), named_listeners(options.listener)
-    if options.watch:
-        start_page(paths)
+    start_page(paths, options)
     failed: dict[Path, str] = {}
     for together in _jobs(paths):
         try:
@@ -84,8 +83,12 @@ def _go_on(
         else:
             left[path] = settings
     if left and is_network_run(next(iter(left))):
-        network.resume_server(list(left), track, listeners)
+        network.resume_server(list(left), track, listeners, network.changes_of_network(options))
         return
+    if left and (changed := network.changes_of_network(options)):
+        raise SettingError(
+            f"{listed(changed)} cannot be changed: {next(iter(left))} is no run across a network."
+        )
     for path, settings in left.items():
         chosen = configure(settings)
         workload = load_with_progress(chosen)

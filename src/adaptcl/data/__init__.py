@@ -90,6 +90,11 @@ def load(
         return read_arrays(Path(name), targets, needs_test=needs_test)
     if re.fullmatch(r"[\w.]+:\w+", name):
         return _load_custom(name, data_dir, targets, needs_test=needs_test)
+    if Path(name).is_file():
+        raise SettingError(
+            f"{name} is a file, but only .npz files are read as they are; read it by a function of "
+            "yours, --data package.module:load."
+        )
     raise SettingError(
         f"There is no data set {name!r}; there are {', '.join(DATASETS)}, folder:PATH, the path "
         f"of an .npz file, and package.module:load{hint_at_value(name, DATASETS)}"
@@ -105,7 +110,13 @@ def _load_custom(
     """
     gives = "a DataSet or a pair (train, test)"
     factory = custom_function(name, "a data set", ("data_dir",), gives)
-    made = call_custom(name, factory, data_dir)
+    try:
+        made = call_custom(name, factory, data_dir)
+    except FileNotFoundError as error:
+        where = "no --data-dir" if data_dir is None else f"--data-dir {data_dir}"
+        raise DataError(
+            f"{name} does not find {str(error.filename)!r}; it was called with {where}."
+        ) from error
     if isinstance(made, DataSet):
         return made
     if not isinstance(made, tuple | list) or len(made) != 2:

@@ -10,6 +10,9 @@ gives for a sample. Where an input is several tensors, `parts` says what each of
 
     {"parts": {"left": {"shape": [3], "kind": "float32"}, "right": {"shape": [5], "kind": "int64"}},
      "targets": {"shape": [], "kind": "float32"}, "outputs": 1}
+
+`columns` are the names of the columns of a table, `{"": ["age", "bmi"]}`, and with several tensors
+those of each part that is a table. It may be left out: arrays have no names.
 """
 
 from __future__ import annotations
@@ -25,6 +28,7 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor
 
+from adaptcl.data.frame_columns import Columns
 from adaptcl.data.samples import SEVERAL, Samples
 from adaptcl.errors import DataError, RunFolderError
 from adaptcl.units.tensors import Tensors
@@ -97,6 +101,8 @@ class SampleForm:
     outputs: int = 0
     """How many numbers a model gives for a sample, or for each of its places; 0 if it is one for
     each class, or not known."""
+    columns: Columns | None = None
+    """The names of the columns of each input that came from a frame, in the order of the model."""
 
     @classmethod
     def of(cls, samples: Samples, classes: tuple[str, ...] = (), outputs: int = 0) -> SampleForm:
@@ -110,6 +116,7 @@ class SampleForm:
             parts,
             forms_of(samples.targets),
             0 if classes else outputs,
+            samples.columns or None,
         )
 
     @property
@@ -124,7 +131,7 @@ class SampleForm:
     def to_json(self) -> dict[str, Any]:
         """The object written to `inputs.json`; what is usual is left out."""
         values = dataclasses.asdict(self)
-        usual = {"parts": None, "targets": dataclasses.asdict(LABEL), "outputs": 0}
+        usual = {"parts": None, "targets": dataclasses.asdict(LABEL), "outputs": 0, "columns": None}
         return {k: v for k, v in values.items() if k not in usual or v != usual[k]}
 
     @classmethod
@@ -149,7 +156,7 @@ def read_inputs(values: Any) -> SampleForm:
     and decides the size of the model that is built for it."""
     required = {"shape", "kind", "mean", "std", "classes"}
     _check("inputs", values, isinstance(values, dict) and required <= values.keys())
-    more = values.keys() - required - {"parts", "targets", "outputs"}
+    more = values.keys() - required - {"parts", "targets", "outputs", "columns"}
     _check("inputs", sorted(values), not more)
     kind, mean, std, classes = (values[name] for name in ("kind", "mean", "std", "classes"))
     _check("kind", kind, kind == SEVERAL or kind in _KINDS)
@@ -169,7 +176,8 @@ def read_inputs(values: Any) -> SampleForm:
     targets = _forms("targets", values["targets"]) if "targets" in values else LABEL
     is_list = isinstance(classes, list) and len(classes) <= _CLASSES
     _check("classes", classes, is_list and all(map(_is_text, classes)))
-    return SampleForm(shape, kind, mean, std, tuple(classes), parts, targets, outputs)
+    columns = _columns(values.get("columns"), Form(shape, kind) if parts is None else parts)
+    return SampleForm(shape, kind, mean, std, tuple(classes), parts, targets, outputs, columns)
 
 
 def _check(name: str, value: object, fits: bool) -> None:
@@ -190,6 +198,19 @@ def _forms(name: str, value: Any) -> Forms:
         return tuple(map(form, value))
     _check(name, value, all(map(_is_text, value)))
     return {part: form(each) for part, each in value.items()}
+
+
+def _columns(value: Any, inputs: Forms) -> Columns | None:
+    """The names of columns, one for each column of an input that is a table."""
+    if value is None:
+        return None
+    tables = inputs if isinstance(inputs, Mapping) else {"": inputs}
+    _check("columns", value, isinstance(value, dict) and value.keys() <= tables.keys())
+    for place, names in value.items():
+        form = tables[place]
+        fits = isinstance(names, list) and isinstance(form, Form) and form.shape == (len(names),)
+        _check("columns", names, fits and all(map(_is_text, names)))
+    return {place: tuple(names) for place, names in value.items()} or None
 
 
 def _shape(name: str, value: Any) -> tuple[int, ...]:
@@ -252,4 +273,4 @@ def made_up(known: SampleForm) -> Samples:
         return torch.full((2, *form.shape), kind.is_floating_point, dtype=kind)
 
     made = _mapped(inputs, known.inputs), _mapped(targets, known.targets)
-    return Samples(*made, known.mean, known.std)
+    return Samples(*made, known.mean, known.std, columns=known.columns or {})

@@ -5,6 +5,7 @@ A data set as `numpy.savez` writes it and Keras ships it consists of
     x_train, x_test    inputs: uint8 images, floats, or whole numbers such as tokens
     y_train, y_test    whole class numbers from 0, or what else the objective of the run takes
     classes            names of the classes; may be left out
+    columns            names of the columns of the inputs, if these are tables; may be left out
 
 x_test and y_test may be left out where workers hold back samples to test on.
 
@@ -106,7 +107,7 @@ def read_arrays(path: Path, targets: TargetKind = "labels", *, needs_test: bool 
     if needs_test and "test" not in parts:
         raise without_test_part(str(path), "x_test and y_test")
     inputs = [f"x_{part}" for part in parts]
-    names = [*inputs, *(f"y_{part}" for part in parts), *({"classes"} & there)]
+    names = [*inputs, *(f"y_{part}" for part in parts), *sorted({"classes", "columns"} & there)]
     arrays = read_npz(path, names, large=inputs)
     samples = [
         part_as_samples(
@@ -123,6 +124,14 @@ def read_arrays(path: Path, targets: TargetKind = "labels", *, needs_test: bool 
     if train.kind == "uint8":
         mean, std = channel_statistics(train.inputs)
         train, test = (replace(each, mean=mean, std=std) for each in (train, test))
+    if "columns" in arrays:
+        columns = tuple(map(str, arrays["columns"].tolist()))
+        if train.shape != (len(columns),):
+            raise DataError(
+                f"{path}: columns has {len(columns)} names, but an input has the shape "
+                f"{list(train.shape)}."
+            )
+        train, test = (replace(each, columns={"": columns}) for each in (train, test))
     if "classes" in arrays and targets == "labels":
         classes = tuple(map(str, arrays["classes"].tolist()))
         return DataSet(path.stem, renumbered(train, classes), renumbered(test, classes), classes)

@@ -92,7 +92,8 @@ class Progress:
             case RoundFinished(record=record) if self._live is None and self._state:
                 return [round_line(self._state.run, record)]
             case RunFinished(summary=summary):
-                return [finished_line(summary), *absent_lines(summary)]
+                away = self._state.lost if self._state else ()
+                return [finished_line(summary, len(away)), *absent_lines(summary)]
             case Warned(message=message) if not self._in_notebook:  # it shows Python's warnings
                 return [f"warning: {message}"]
             case WorkerLost(worker=worker, round=number, reason=reason):
@@ -119,6 +120,7 @@ def round_line(run: RunStarted, record: RoundRecord) -> str:
     parts = [
         f"{run.strategy} round {record.round}/{run.rounds}",
         f"time {duration(record.virtual_time_s)}",
+        *present_of(len(record.participants) or run.workers, len(record.missing)),
         *([] if value is None else [f"{metric.label} {metric.write(value)}"]),
         *([f"workers {metric_span(metric, spread)}"] if spread else []),
         *([] if record.heterogeneity is None else [f"H {record.heterogeneity:.3f}"]),
@@ -127,12 +129,19 @@ def round_line(run: RunStarted, record: RoundRecord) -> str:
     return "  ".join(parts)
 
 
-def finished_line(summary: Summary) -> str:
+def present_of(workers: int, missing: int) -> list[str]:
+    """How many took part, where somebody is missing."""
+    return [f"{workers - missing} of {number_of(workers, 'worker')}"] if missing else []
+
+
+def finished_line(summary: Summary, away: int = 0) -> str:
+    """A line about a run; so many workers were `away` when it ended."""
     metric = summary.measure
     best = f"best {metric.write(summary.best_value)} in round {summary.best_round}"
     parts = [
         f"{summary.strategy} finished {number_of(summary.rounds, 'round')}{ended_by(summary)}",
         f"time {duration(summary.virtual_time_s)}",
+        *present_of(summary.workers, away),
         f"{metric.label} {metric.write(summary.main_value)} ({best})",
         *([f"workers {metric_span(metric, spread)}"] if (spread := summary.worker_values) else []),
         f"H {summary.heterogeneity_first:.3f} to {summary.heterogeneity_last:.3f}",

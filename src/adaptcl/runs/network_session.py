@@ -5,10 +5,11 @@ from __future__ import annotations
 import time
 import tomllib
 import uuid
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack, closing, nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from adaptcl.codecs import codec_class
@@ -17,10 +18,15 @@ from adaptcl.config.job import JobSettings
 from adaptcl.custom import note_custom_code
 from adaptcl.data.description import BY_WORKERS, SampleForm
 from adaptcl.engines.network.invitation import Invitation, fingerprint, objective_in_words, outline
-from adaptcl.engines.network.keys import server_keys
+from adaptcl.engines.network.keys import expiry_warning, server_keys
 from adaptcl.engines.network.server.fleet import Fleet
 from adaptcl.engines.network.server.introduction import agree
-from adaptcl.engines.network.server.network_transport import NetworkTransport
+from adaptcl.engines.network.server.network_transport import (
+    GOODBYE_S,
+    NetworkTransport,
+    dismiss_all,
+)
+from adaptcl.engines.network.trial import trial_outputs
 from adaptcl.errors import SettingError
 from adaptcl.events import Listener
 from adaptcl.pruning import custom_worker_orders
@@ -55,7 +61,7 @@ class _Run:
 
     def create_folder(self) -> RunFolder:
         files = {NETWORK_FILE: self.file.to_toml()}
-        return RunFolder.create(self.path, self.config.to_toml(), files)
+        return RunFolder.create(self.path, self.config.to_toml(), files, is_private=True)
 
     def open_folder(self) -> RunFolder:
         return RunFolder.open(self.path)
@@ -85,16 +91,29 @@ def serve_again(
     say: Say,
     clock: Callable[[], float] = time.monotonic,
     track: Track = lambda *_: nullcontext(()),
+    changes: Mapping[str, Any] = MappingProxyType({}),
 ) -> list[FinishedRun]:
-    """Go on with runs that one command began, in the order it had, where the server listened."""
-    files = {path: NetworkFile.read(path) for path in paths}
+    """Go on with runs that one command began, in the order it had, where the server listened.
+
+    `changes` are values of the network file that are others from now on.
+    """
+    files = {path: replace(NetworkFile.read(path), **changes) for path in paths}
     begun = sorted(files, key=lambda path: files[path].turn)
     runs = [
         _Run(configure(tomllib.loads((path / CONFIG).read_text("utf-8"))), path, files[path])
         for path in begun
     ]
     known = next(filter(None, map(read_described, begun)), None)
-    return _serve(runs, known, _Run.open_folder, listeners, say, clock, track)
+    with ExitStack() as stack:
+        # Before the port: if these runs are going on already, that is what must be said.
+        opened = {run.path: stack.enter_context(closing(run.open_folder())) for run in runs}
+
+        def with_changes(run: _Run) -> RunFolder:
+            """Its folder, once the server listens: an address that cannot be used is not kept."""
+            opened[run.path].change(NETWORK_FILE, run.file.to_toml())
+            return opened[run.path]
+
+        return _serve(runs, known, with_changes, listeners, say, clock, track)
 
 
 def _serve(
@@ -108,11 +127,15 @@ def _serve(
 ) -> list[FinishedRun]:
     """Do all runs of a job. They are checked before the port is open and any folder is made."""
     job, file = runs[0].config.job, runs[0].file
+    sessions: list[tuple[Session, NetworkTransport]] = []
     with ExitStack() as stack:
 
         def listen() -> Fleet:
             keys = server_keys(Path(file.tls), job.workers)
+            if warning := expiry_warning(keys.certificate.read_bytes()):
+                say(warning)
             fleet = stack.enter_context(Fleet(keys, *_address(file.listen), clock))
+            stack.enter_context(_dismissing_all(fleet, sessions))
             host, port = fleet.address
             say(f"listening at {host}:{port} for {job.workers} worker{'s' * (job.workers != 1)}")
             return fleet
@@ -121,13 +144,29 @@ def _serve(
         checked = [_checked(run, workload) for run in runs]
         fleet = fleet or listen()
         folders = [stack.enter_context(closing(folder_of(run))) for run in runs]
-        sessions = [session_on(fleet) for session_on in checked]
+        sessions += [session_on(fleet) for session_on in checked]
         results = []
         for (session, _), folder in zip(sessions, folders, strict=True):
             with track(folder.path, session.config) as tracking:
                 results.append(run_session(session, folder, [*listeners, *tracking]))
         sessions[-1][1].say_goodbye()
         return results
+
+
+@contextmanager
+def _dismissing_all(
+    fleet: Fleet, sessions: Sequence[tuple[Session, NetworkTransport]]
+) -> Iterator[None]:
+    """If the runs cannot go on, all connected workers hear why, and do not wait for this server.
+
+    After Ctrl-C they wait: whoever interrupts a run may resume it.
+    """
+    try:
+        yield
+    except Exception as error:
+        seconds = max((network.goodbye_s for _, network in sessions), default=GOODBYE_S)
+        dismiss_all(fleet, error, seconds)
+        raise
 
 
 def _gathered(
@@ -161,6 +200,7 @@ def _checked(run: _Run, workload: Workload) -> Callable[[Fleet], tuple[Session, 
         frozen=digest(frozen) if frozen else "",
         objective=objective_in_words(config.job.objective, workload.objective),
         units=units_to_json(units),
+        trial=trial_outputs(workload.model, workload.described_inputs),
     )
 
     def session_on(fleet: Fleet) -> tuple[Session, NetworkTransport]:
@@ -198,5 +238,5 @@ def _as_json(value: Any) -> Any:
 def _address(text: str) -> tuple[str, int]:
     host, colon, port = text.rpartition(":")
     if not colon or not port.isdigit() or int(port) > 65535:
-        raise SettingError(f"--listen is {text!r}, but it must be ADDRESS:PORT.")
+        raise SettingError(f"The server's address is {text!r}, but it must be ADDRESS:PORT.")
     return host.strip("[]"), int(port)

@@ -18,6 +18,8 @@ from adaptcl.engines.network.invitation import (
     refuse_other_model,
     refuse_other_objective,
 )
+from adaptcl.engines.network.keys import expiry_warning
+from adaptcl.engines.network.trial import refuse_other_outputs
 from adaptcl.engines.network.worker.local_data import LocalData
 from adaptcl.engines.network.worker.worker_process import ServerConnection, WorkerProcess
 from adaptcl.errors import SettingError
@@ -64,10 +66,15 @@ def work(
     folder = Path(owner.data_dir) if owner.data_dir else None
     targets = find_objective(owner.objective).targets
     data = LocalData.named(owner.data, folder, test_part=owner.test_part, targets=targets)
-    process = WorkerProcess(
-        connection, lambda call: prepare(owner, data, call), data.statistics, memory, say
-    )
-    process.run()
+
+    def prepared(call: Invitation) -> tuple[Worker, Codecs]:
+        if call.settings.get("holdout") and data.has_unused_tests and not owner.dealt:
+            say("the test part of the data is not used; --test-part tests on it")
+        return prepare(owner, data, call)
+
+    if warning := expiry_warning(connection.keys.authority):
+        say(warning)
+    WorkerProcess(connection, prepared, data.statistics, memory, say).run()
 
 
 def refuse_unusable(owner: OwnerChoices, memory: Path) -> None:
@@ -115,6 +122,7 @@ def prepare(owner: OwnerChoices, data: LocalData, invitation: Invitation) -> tup
     check_lookup_tables(workload)
     check_targets(workload)
     refuse_other_model(model, without_units(model), invitation.fingerprint, invitation.outline)
+    refuse_other_outputs(model, wanted, invitation.trial)
     (worker,) = make_workers(
         model,
         units_from_json(invitation.units, model),

@@ -287,6 +287,8 @@ class Synchronous(BaseStrategy):
         drawn = tuple(sorted(self._drawn)) if self.settings.participants else ()
         compared = [self.kept[worker] for worker in drawn] or self.kept
         expected = self._drawn | self._tasks.keys()
+        if not self.settings.participants:
+            expected |= {worker for worker, here in enumerate(self._present) if not here}
         similarity = mean_similarity(self.units, compared) if pruned else None
         # Here AdaptCL decides who prunes how much in the round that begins below.
         warnings = self.learn(records)

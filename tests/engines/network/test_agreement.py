@@ -12,9 +12,9 @@ pytest.importorskip("flwr", reason="the network engine needs flwr: pip install '
 
 from adaptcl.data import DataSet, Samples
 from adaptcl.data.samples import channel_statistics
-from adaptcl.engines.network.agreement import LocalStatistics, agreed
+from adaptcl.engines.network.agreement import LocalStatistics, agreed, odd_ones_out
 from adaptcl.engines.network.frames import Frame
-from adaptcl.errors import DataError, UpdateError
+from adaptcl.errors import UpdateError
 
 SIZES = [300, 7, 1]
 
@@ -54,12 +54,53 @@ def test_tokens_are_not_normalised_and_classes_are_those_of_all() -> None:
     assert numbered.classes == ("0", "1", "2")
 
 
-def test_workers_whose_samples_differ_are_named() -> None:
+def test_the_worker_whose_samples_differ_from_those_of_most_is_the_odd_one() -> None:
     one, other = told(torch.zeros(4, 6)), told(torch.zeros(4, 7))
-    with pytest.raises(
-        DataError, match=r"Worker 2's inputs are float32 \[7\], those of worker 0 float32 \[6\]"
-    ):
-        agreed({0: one, 1: one, 2: other})
+    assert odd_ones_out({0: other, 1: one}, 3) == {}, "worker 2 will decide it"
+    assert odd_ones_out({0: other, 1: one, 2: one}, 4) == {}
+    sentence = (
+        "its inputs are float32 [7], those of workers 1 and 2 float32 [6]; all must be equal. "
+        "Start it again with data of that form."
+    )
+    assert odd_ones_out({0: other, 1: one, 2: one}, 3) == {0: sentence}
+
+
+def test_without_a_majority_the_first_worker_is_right() -> None:
+    one, other = told(torch.zeros(4, 6)), told(torch.zeros(4, 7))
+    ((odd, sentence),) = odd_ones_out({0: one, 1: other}, 2).items()
+    assert odd == 1
+    assert "those of worker 0 float32 [6]" in sentence
+
+
+def of_table(columns: str, rows: Tensor) -> LocalStatistics:
+    """What a worker tells of a table whose columns have one letter each."""
+    samples = Samples(rows, torch.arange(len(rows)) % 2, columns={"": tuple(columns)})
+    sent = LocalStatistics.of(DataSet("", samples, samples, ("a", "b"))).frame().to_bytes()
+    return LocalStatistics.read(Frame.from_bytes(sent))
+
+
+def test_columns_are_matched_by_name_in_the_first_workers_order() -> None:
+    rows = torch.randn(20, 3) + torch.tensor([0.0, 10.0, 100.0])
+    found = {
+        0: of_table("xyz", rows[:8]),
+        1: of_table("zxy", rows[8:][:, [2, 0, 1]]),
+    }
+    assert odd_ones_out(found, 2) == {}
+    known = agreed(found)
+    assert known.columns == {"": ("x", "y", "z")}
+    assert known.mean == pytest.approx(rows.double().mean(0).tolist())
+
+
+def test_other_columns_are_refused_with_their_names_but_arrays_have_none() -> None:
+    rows = torch.randn(8, 3)
+    right = {0: told(rows), 1: of_table("xyz", rows), 2: of_table("zyx", rows)}
+    sentence = (
+        "its data cannot be used: of the columns that worker 1 has, its frame lacks 'z'{}. Start "
+        "it again with these columns."
+    )
+    other, fewer = of_table("xyw", rows), of_table("xy", rows[:, :2])
+    assert odd_ones_out({**right, 3: other}, 4) == {3: sentence.format(" and has 'w' besides")}
+    assert odd_ones_out({**right, 3: fewer}, 4) == {3: sentence.format("")}
 
 
 @pytest.mark.parametrize(

@@ -32,12 +32,13 @@ import adaptcl
 from adaptcl import models
 from adaptcl.data import load
 from adaptcl.engines.network.frames import Frame
-from adaptcl.errors import AdaptCLError
+from adaptcl.errors import AdaptCLError, DivergedError
 from adaptcl.events import Event, UpdateArrived, Warned, WorkerJoined, WorkerLost
+from adaptcl.runs import network_session
 from adaptcl.runs.network_session import serve_again
 from adaptcl.runs.network_worker import OwnerChoices, work
 from adaptcl.runs.result import FinishedRun
-from adaptcl.runs.session import run_session
+from adaptcl.runs.session import Session, run_session
 from adaptcl.runs.simulated_session import simulated_session
 from adaptcl.runs.workload import workload_from_python
 from adaptcl.training.objectives.objective import find_objective
@@ -499,6 +500,24 @@ def test_ctrl_c_leaves_no_process_port_or_file_and_says_how_to_go_on(
     with socket.socket() as again:
         again.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         again.bind(("127.0.0.1", free_port))
+
+
+def test_when_a_run_fails_every_worker_hears_why(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def diverge(session: Session, *_: object) -> None:
+        list(session.connect().open(None))  # waits for both
+        raise DivergedError("Worker 1 diverged in round 1.")
+
+    monkeypatch.setattr(network_session, "run_session", diverge)
+    workers = [site.worker(0), site.worker(1)]
+    with pytest.raises(DivergedError):
+        site.serve(site.settings())
+    for number, worker in enumerate(workers):
+        worker.join()
+        assert site.said_by[number][-1] == (
+            "The server has dismissed this worker: Worker 1 diverged in round 1."
+        )
 
 
 # Workers that lie ------------------------------------------------------------------------------

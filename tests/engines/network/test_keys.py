@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import shutil
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -13,7 +15,9 @@ from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from adaptcl.engines.network import keys
 from adaptcl.engines.network.keys import (
+    expiry_warning,
     make_keys,
     public_pem,
     renew_key,
@@ -182,3 +186,19 @@ def test_what_is_neither_a_name_nor_an_address_is_no_host(tmp_path: Path, host: 
 )
 def test_names_and_addresses_are_hosts(tmp_path: Path, host: str) -> None:
     assert len(make_keys(tmp_path / "keys", 1, [host])) == 2
+
+
+def test_a_certificate_is_warned_of_in_its_last_sixty_days(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_keys(tmp_path / "new", 1, ["localhost"])
+    assert expiry_warning(worker_keys(tmp_path / "new" / "worker-0").authority) == ""
+    monkeypatch.setattr(keys, "_VALID", timedelta(days=59))
+    make_keys(tmp_path / "old", 1, ["localhost"])
+    for content in (
+        worker_keys(tmp_path / "old" / "worker-0").authority,
+        server_keys(tmp_path / "old", 1).certificate.read_bytes(),
+    ):
+        assert re.match(
+            r"warning: .* valid until \d{4}-\d\d-\d\d; before then", expiry_warning(content)
+        )

@@ -170,10 +170,16 @@ def test_only_a_run_folder_can_be_opened(tmp_path: Path) -> None:
             RunFolder.open(path)
 
 
+def test_a_folder_in_which_even_a_superuser_can_make_nothing_is_refused() -> None:
+    with pytest.raises(RunFolderError, match=r"^/proc/nope cannot be made: "):
+        RunFolder.refuse_unusable(Path("/proc/nope"))
+
+
 def test_two_at_once_cannot_write_to_one_folder(folder: RunFolder) -> None:
     with pytest.raises(RunFolderError) as refused:
         RunFolder.open(folder.path)
-    assert str(refused.value) == f"{folder.path} is being written by another process."
+    sentence = f"{folder.path} is being written by another process; the run goes on already."
+    assert str(refused.value) == sentence
     folder.close()
     RunFolder.open(folder.path).close()
 

@@ -9,6 +9,7 @@ stay loaded from the first task to the last.
 
     keys                   who may take part
     invitation             how a worker joins a run, if its model is the server's
+    trial                  whether both models compute the same
     agreement              what workers tell of their data to a server that has none
     messages               tasks and updates
     frames                 one message as bytes

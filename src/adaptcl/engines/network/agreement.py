@@ -1,25 +1,27 @@
 """What workers tell of their data before a run, where the server knows nothing of them.
 
-Each worker sends the shapes and types of its samples, its classes, and for each channel how many
-numbers there are, their sum and the sum of their squares. The server makes of these what its own
-data would tell otherwise: the shape and the classes that the model is built for, and the mean and
-the deviation that all workers normalise by. They are those of all data together. No sample travels.
+Each worker sends the shapes and types of its samples, its classes, the names of the columns of
+tables that have them, and for each channel how many numbers there are, their sum and the sum of
+their squares. The server makes of these what its own data would tell otherwise: the shape and the
+classes that the model is built for, and the mean and the deviation that all workers normalise by.
+They are those of all data together. No sample travels.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
 from adaptcl.data.description import OddError, SampleForm, forms_in_words, read_inputs
+from adaptcl.data.frame_columns import orders_of_columns
 from adaptcl.data.samples import CHUNK, DataSet, Samples
-from adaptcl.engines.network.frames import LARGEST, Frame, is_number, is_whole_number
+from adaptcl.engines.network.frames import LARGEST, Frame, is_number, is_whole_number, printable
 from adaptcl.engines.network.invitation import Reply
-from adaptcl.errors import DataError, UpdateError
+from adaptcl.errors import DataError, UpdateError, name_workers
 
 _ROUNDING = 1e-6
 _CONSTANT = 1e-12  # a smaller variance is that of a constant channel, which cannot be normalised
@@ -105,17 +107,70 @@ def _is_possible(kind: str, count: int, total: float, squares: float) -> bool:
     return total**2 <= count * squares * (1 + _ROUNDING)
 
 
+def odd_ones_out(found: Mapping[int, LocalStatistics], workers: int) -> dict[int, str]:
+    """What is wrong with the workers whose data have another form, or other columns, than those of
+    most `workers`; arrays have columns without names, which fit any.
+
+    Where no form has a majority when all have told, the one that most have counts; of two that are
+    as frequent, that of the worker with the lowest number.
+    """
+    is_all = len(found) == workers
+    forms = {worker: (each.inputs.inputs, each.inputs.targets) for worker, each in found.items()}
+    right = _most_frequent(forms, workers, is_all=is_all)
+    if not right:
+        return {}
+    odd = {
+        worker: _other_columns(found, worker, right) or _other_form(found, worker, right)
+        for worker in found.keys() - right
+    }
+    named = {worker: columns for worker in right if (columns := found[worker].inputs.columns)}
+    sets = {worker: {k: set(v) for k, v in columns.items()} for worker, columns in named.items()}
+    right = _most_frequent(sets, workers, is_all=is_all)
+    for worker in named.keys() - right if right else ():
+        if reason := _other_columns(found, worker, right):
+            odd[worker] = reason
+    return dict(sorted(odd.items()))
+
+
+def _most_frequent(values: Mapping[int, object], workers: int, *, is_all: bool) -> list[int]:
+    """The workers with the value that counts; none while that is open."""
+    alike = [
+        [worker for worker, each in sorted(values.items()) if each == one]
+        for one in values.values()
+    ]
+    right = max(alike, key=lambda group: (len(group), -group[0]), default=[])
+    return right if is_all or 2 * len(right) > workers else []
+
+
+def _other_columns(found: Mapping[int, LocalStatistics], odd: int, right: Sequence[int]) -> str:
+    """Which columns differ, where the names of both are known."""
+    usual = next((worker for worker in right if found[worker].inputs.columns), right[0])
+    mine, theirs = (found[worker].inputs.columns or {} for worker in (odd, usual))
+    try:
+        orders_of_columns(mine, theirs, "its data", f"worker {usual}")
+    except DataError as error:
+        return f"{printable(str(error))} Start it again with these columns."
+    return ""
+
+
+def _other_form(found: Mapping[int, LocalStatistics], odd: int, right: Sequence[int]) -> str:
+    mine, theirs = (found[worker].inputs for worker in (odd, right[0]))
+    what = "inputs" if mine.inputs != theirs.inputs else "targets"
+    here, there = (printable(forms_in_words(getattr(each, what))) for each in (mine, theirs))
+    return (
+        f"its {what} are {here}, those of {name_workers(right)} {there}; all must be equal. "
+        "Start it again with data of that form."
+    )
+
+
 def agreed(found: Mapping[int, LocalStatistics]) -> SampleForm:
-    """The description of the data of all workers together."""
-    (first, begin), *others = sorted(found.items())
-    for worker, each in others:
-        for what in ("inputs", "targets"):
-            here, there = getattr(each.inputs, what), getattr(begin.inputs, what)
-            if here != there:
-                raise DataError(
-                    f"Worker {worker}'s {what} are {forms_in_words(here)}, those of worker {first} "
-                    f"{forms_in_words(there)}; all must be equal."
-                )
+    """The description of the data of all workers together, which have one form.
+
+    Columns have the order of the first worker that knows their names.
+    """
+    in_turn = [found[worker] for worker in sorted(found)]
+    begin = next((each for each in in_turn if each.inputs.columns), in_turn[0])
+    found = {worker: _in_order(each, begin) for worker, each in found.items()}
     known = replace(
         begin.inputs,
         classes=_all_classes([each.inputs.classes for each in found.values()]),
@@ -134,6 +189,16 @@ def agreed(found: Mapping[int, LocalStatistics]) -> SampleForm:
         means.append(mean / largest)
         deviations.append(math.sqrt(variance) if variance > least else 1.0)
     return replace(known, mean=tuple(means), std=tuple(deviations))
+
+
+def _in_order(told: LocalStatistics, first: LocalStatistics) -> LocalStatistics:
+    """The statistics with the columns in the order that the first worker has."""
+    orders = orders_of_columns(told.inputs.columns or {}, first.inputs.columns or {}, "it", "it")
+    if not told.count or "" not in orders:
+        return told
+    places = orders[""].tolist()
+    sums, squares = (tuple(each[n] for n in places) for each in (told.sums, told.squares))
+    return replace(told, sums=sums, squares=squares)
 
 
 def _all_classes(named: list[tuple[str, ...]]) -> tuple[str, ...]:

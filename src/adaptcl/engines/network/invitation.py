@@ -19,21 +19,23 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from adaptcl import __version__
 from adaptcl.data.description import OddError, SampleForm, read_inputs
-from adaptcl.engines.network.frames import Frame, is_whole_number, printable
+from adaptcl.engines.network.frames import LARGEST, Frame, is_number, is_whole_number, printable
 from adaptcl.errors import AdaptCLError, DataError, SettingError, UpdateError
 from adaptcl.training.objectives.objective import Objective
 from adaptcl.units import UnitMap
 
 PARTS = 5000  # how many modules and tensors of a model an outline holds at most
+TRIED = 64  # how many outputs of a model a trial holds at most
 WORDS = 200  # longest name of one of them, and longest description
 
 
 def fingerprint(model: nn.Module, units: UnitMap) -> str:
     """A short text that differs if modules, tensor shapes or what is frozen differ.
 
-    Values and units do not matter: the server sends them. Two models with the same modules but
-    another `forward` look the same here.
+    Values and units do not matter: the server sends them. Whether `forward` is the same, a trial
+    shows (see `trial.py`).
     """
     return hashlib.sha256(json.dumps(_parts(model, units)).encode()).hexdigest()[:32]
 
@@ -61,6 +63,16 @@ def refuse_other_model(
     raise MismatchError(
         f"The worker's model differs from the server's: {where}; both need the same version of it."
     )
+
+
+def refuse_other_version(frame: Frame) -> None:
+    """Refuse a server of another version, before anything else of its message is read."""
+    theirs = printable(str(frame.header.get(_VERSION, "an earlier version")))
+    if theirs != __version__:
+        raise MismatchError(
+            f"The server has AdaptCL {theirs}, but the worker {__version__}; install the same "
+            "version on both."
+        )
 
 
 def objective_in_words(name: str, objective: Objective) -> str:
@@ -130,6 +142,7 @@ def for_the_owner(error: Exception) -> AdaptCLError:
 
 
 _DISMISSAL = "dismissed"
+_VERSION = "version"  # in all versions to come, so that they can tell each other apart
 _HOLDS = "holds"
 
 
@@ -148,9 +161,12 @@ class Invitation:
     """The server's objective with its metrics, in words; the worker's must be the same."""
     units: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     """The units of the run; the worker checks them against its model (see `units/as_json.py`)."""
+    trial: tuple[float, ...] = ()
+    """What the server's model makes of made-up numbers (see `trial.py`), as far as known."""
 
     def frame(self) -> Frame:
-        return Frame(dataclasses.asdict(self) | {"inputs": self.inputs.to_json()}, {})
+        header = dataclasses.asdict(self) | {"inputs": self.inputs.to_json()}
+        return Frame({_VERSION: __version__, **header}, {})
 
     @classmethod
     def read(cls, frame: Frame) -> Invitation:
@@ -158,27 +174,39 @@ class Invitation:
         if _DISMISSAL in frame.header:
             reason = printable(str(frame.header[_DISMISSAL]))
             raise AdaptCLError(f"The server has dismissed this worker: {reason}")
+        refuse_other_version(frame)
         try:
-            invitation = cls(**frame.header)
+            values = {k: v for k, v in frame.header.items() if k != _VERSION}
+            invitation = cls(**values)
             texts = (
                 invitation.run,
                 invitation.fingerprint,
                 invitation.frozen,
                 invitation.objective,
             )
+            tried = values.get("trial", [])
+            if not isinstance(tried, list) or len(tried) > TRIED:
+                raise TypeError
             if (
-                not all(isinstance(each, str) for each in texts)
+                not all(is_number(each, -LARGEST, LARGEST) for each in tried)
+                or not all(isinstance(each, str) for each in texts)
                 or not isinstance(invitation.settings, dict)
                 or not is_whole_number(invitation.worker)
             ):
                 raise TypeError
         except TypeError:
-            raise AdaptCLError(
-                "The server's invitation cannot be understood; is it another version of AdaptCL?"
-            ) from None
+            raise AdaptCLError("The server's invitation cannot be understood.") from None
         return dataclasses.replace(
-            invitation, inputs=_inputs(invitation.inputs), outline=read_outline(invitation.outline)
+            invitation,
+            inputs=_inputs(invitation.inputs),
+            outline=read_outline(invitation.outline),
+            trial=tuple(invitation.trial),
         )
+
+
+def question() -> Frame:
+    """What the server asks a worker that is to describe its data."""
+    return Frame({_VERSION: __version__}, {})
 
 
 def dismissal(reason: str) -> Frame:

@@ -28,6 +28,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from adaptcl.errors import SettingError
 
 _VALID = datetime.timedelta(days=730)
+_SOON = datetime.timedelta(days=60)  # how long before its end a certificate is warned of
 _CLOCKS_DIFFER = datetime.timedelta(hours=1)
 
 _LABEL = "[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?"
@@ -183,6 +184,17 @@ def worker_keys(folder: Path) -> WorkerKeys:
     except (ValueError, ssl.SSLError):
         raise SettingError(f"{folder / _AUTHORITY} is not a certificate.") from None
     return WorkerKeys(authority, key)
+
+
+def expiry_warning(certificate: bytes) -> str:
+    """A sentence if a certificate ends soon; nothing otherwise."""
+    last = x509.load_pem_x509_certificate(certificate).not_valid_after_utc
+    if last - datetime.datetime.now(datetime.UTC) > _SOON:
+        return ""
+    return (
+        f"warning: the certificate of the server is valid until {last:%Y-%m-%d}; before then make "
+        "new folders for all machines by `adaptcl keys`."
+    )
 
 
 def trusting(authority: bytes) -> ssl.SSLContext:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import json
 import os
+import tempfile
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
@@ -52,15 +52,23 @@ class RunFolder:
         """How many lines `rounds.jsonl` has, and the checksum of all of them."""
 
     @classmethod
-    def create(cls, path: Path, config: str, before: Mapping[str, str] | None = None) -> RunFolder:
+    def create(
+        cls,
+        path: Path,
+        config: str,
+        before: Mapping[str, str] | None = None,
+        *,
+        is_private: bool = False,
+    ) -> RunFolder:
         """Make a folder for a new run with this configuration; never over an older run.
 
         A folder holds a run once `config.toml` is there. So files that say what kind of run it is
-        are written `before` that, by name.
+        are written `before` that, by name. Only its owner may look into a private one, unless
+        the folder was there before.
         """
         cls.refuse_unusable(path)
         try:
-            path.mkdir(parents=True, exist_ok=True)
+            path.mkdir(0o700 if is_private else 0o777, parents=True, exist_ok=True)
         except OSError as error:
             raise RunFolderError(f"{path} cannot be made: {error.strerror}.") from None
         folder = cls(path)
@@ -89,7 +97,7 @@ class RunFolder:
     def refuse_unusable(path: Path) -> None:
         """An error if no folder can be made at `path`, or if there is a run there or below.
 
-        Makes nothing: whatever else is wrong with a command, it leaves no empty folder behind.
+        Leaves nothing: whatever else is wrong with a command, it leaves no empty folder behind.
         """
         try:
             begun = (path / CONFIG).exists()
@@ -108,9 +116,11 @@ class RunFolder:
                 f"go on with them by `adaptcl resume {path}`."
             )
         nearest = next(each for each in (path, *path.parents) if each.exists())
-        if not (is_folder := nearest.is_dir()) or not os.access(nearest, os.W_OK | os.X_OK):
-            why = os.strerror(errno.EACCES if is_folder else errno.ENOTDIR)
-            raise RunFolderError(f"{path} cannot be made: {why}.")
+        try:
+            # Only the system knows: a superuser, too, can make nothing in some folders.
+            os.rmdir(tempfile.mkdtemp(dir=nearest))
+        except OSError as error:
+            raise RunFolderError(f"{path} cannot be made: {error.strerror}.") from None
 
     def close(self) -> None:
         """Let another process write to the folder; a second call does nothing."""
@@ -136,6 +146,10 @@ class RunFolder:
     @property
     def diverged(self) -> bool:
         return (self.path / DIVERGED).exists()
+
+    def change(self, name: str, text: str) -> None:
+        """Replace one of the files that say what kind of run it is."""
+        self._write_text(name, text)
 
     def change_settings(self, config: str, marks: dict[str, Any]) -> None:
         """Go on with other settings."""
@@ -283,5 +297,7 @@ def _lock(path: Path) -> int:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         os.close(handle)
-        raise RunFolderError(f"{path} is being written by another process.") from None
+        raise RunFolderError(
+            f"{path} is being written by another process; the run goes on already."
+        ) from None
     return handle

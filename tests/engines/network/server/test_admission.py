@@ -147,7 +147,10 @@ def test_the_log_says_when_two_workers_have_the_same_key(site: Site, fleet: Flee
         assert fleet.wait(60) == [Came(0)]
         with pytest.raises(OccupiedError):
             Node(site.address, worker_keys(site.keys / "worker-0"), 3600.0).connected().__enter__()
-        line = "A worker at 127.0.0.1 was turned away: another with the same key is connected."
+        line = (
+            "A machine at 127.0.0.1 with the key of worker 0 was turned away: another with the "
+            "same key is connected."
+        )
         assert fleet.wait(60) == [TurnedAway(line)]
 
 

@@ -9,11 +9,17 @@ pytest.importorskip("flwr", reason="the network engine needs flwr: pip install '
 
 from adaptcl.data import DataSet, Samples
 from adaptcl.engines.network.agreement import LocalStatistics, agreed
+from adaptcl.engines.network.frames import Frame
+from adaptcl.engines.network.invitation import Invitation
+from adaptcl.engines.network.messages import INVITE
+from adaptcl.engines.network.server.fleet import Came, Left, Replied
 from adaptcl.engines.network.server.introduction import (
+    agree,
     agreement_in_words,
     holders_of_classes,
     look_alikes,
 )
+from adaptcl.errors import AdaptCLError
 
 
 def told(*classes: str) -> LocalStatistics:
@@ -39,3 +45,45 @@ def test_names_with_spaces_around_look_alike_and_many_classes_are_cut_short() ->
     assert said.endswith("; 12 classes: 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, …")
     assert not list(look_alikes(holders_of_classes({0: told("a", "b"), 1: told("a")})))
     assert list(look_alikes(holders_of_classes({0: told("a"), 1: told("a ")})))
+
+
+class FleetOf:
+    """A fleet in which all happens that a test says; it notes who is dismissed, and why."""
+
+    def __init__(self, *events: object) -> None:
+        self._events = list(events)
+        self.dismissed: list[tuple[int, str]] = []
+
+    def now(self) -> float:
+        return 0.0
+
+    def wait(self, timeout: float) -> list[object]:
+        return [self._events.pop(0)]
+
+    def send(self, worker: int, kind: str, content: bytes) -> str:
+        if kind == INVITE:
+            with pytest.raises(AdaptCLError) as refusal:
+                Invitation.read(Frame.from_bytes(content))
+            self.dismissed.append((worker, str(refusal.value)))
+        return f"question to {worker}"
+
+
+def answer(worker: int, columns: int) -> Replied:
+    samples = Samples(torch.zeros(4, columns), torch.zeros(4, dtype=torch.int64))
+    content = LocalStatistics.of(DataSet("", samples, samples, ("a",))).frame().to_bytes()
+    return Replied(worker, f"question to {worker}", content, 0.0, 0.0)
+
+
+def test_a_worker_with_other_data_is_told_so_and_waited_for_until_it_comes_with_the_right() -> None:
+    joined = [
+        each for worker in range(3) for each in (Came(worker), answer(worker, 5 + worker % 2))
+    ]
+    fleet = FleetOf(*joined, Left(1), Came(1), answer(1, 5))
+    said: list[str] = []
+    known = agree(fleet, 3, said.append)  # type: ignore[arg-type]
+    assert known.shape == (5,)
+    why = "its inputs are float32 [6], those of workers 0 and 2 float32 [5]; all must be equal."
+    assert said[0].startswith(f"Worker 1 cannot take part: {why}")
+    ((refused, sentence),) = fleet.dismissed
+    assert refused == 1
+    assert why in sentence

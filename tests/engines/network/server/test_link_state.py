@@ -98,7 +98,7 @@ def test_a_worker_that_leaves_without_an_answer_leaves_nothing_behind(
         fleet.send(0, TASK, QUESTION)
         site.received(worker)
         fleet.send(0, TASK, QUESTION)
-    site.wait_for(lambda: Left(0) in fleet.wait(1))
+    site.wait_for(lambda: Left(0, said_goodbye=True) in fleet.wait(1))
     for _ in range(10):
         fleet._look()
     assert kept(fleet) == (0, 0, 0)
@@ -112,7 +112,7 @@ def test_a_worker_that_answers_and_leaves_has_answered(site: Site, fleet: Fleet)
         worker.answer(site.received(worker), QUESTION)
     fleet._ticked = -math.inf  # So that the server sees both at once.
     happened = fleet.wait(60)
-    assert Left(0) in happened
+    assert Left(0, said_goodbye=True) in happened
     assert [each.content for each in happened if isinstance(each, Replied)] == [QUESTION]
     assert kept(fleet) == (0, 0, 0)
 

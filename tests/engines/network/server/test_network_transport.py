@@ -354,13 +354,19 @@ def test_the_first_time_after_a_restart_does_not_count_as_the_workers_speed(
     assert len(cold) == 8
 
 
-def test_a_worker_that_leaves_is_lost_and_taken_back_when_it_comes() -> None:
+@pytest.mark.parametrize(
+    ("said_goodbye", "reason"), [(False, "it is not heard of any more"), (True, "it has left")]
+)
+def test_a_worker_that_leaves_is_lost_and_taken_back_when_it_comes(
+    said_goodbye: bool, reason: str
+) -> None:
     fleet = FakeFleet()
-    fleet.happens(Left(1), at=1.5)
+    fleet.happens(Left(1, said_goodbye), at=1.5)
     fleet.happens(Came(1), at=4.5)
     run = Run(fleet, rounds=8)
     records = run.go()
-    assert run.lost() == [(1, 2, "it is not heard of any more")]
+    assert run.lost() == [(1, 2, reason)]
+    assert records[2].missing == (1,)
     assert run.when(WorkerJoined, 1) == [0, 4.5]
     assert workers(records[1]) == [0]
     assert workers(records[-1]) == [0, 1]
@@ -420,6 +426,14 @@ def test_the_second_run_of_a_job_goes_on_without_a_worker_that_is_gone() -> None
     assert [task[0] for task in fleet.tasks[:3]] == [0, 0, 0]
     assert workers(records[0]) == [0]
     assert workers(records[-1]) == [0, 1]
+
+
+def test_the_wait_for_the_others_begins_when_the_first_is_there() -> None:
+    fleet = FakeFleet(connected=[])
+    fleet.happens(Came(0), at=50)
+    run = Run(fleet, rounds=1, waits_for_all=False)
+    run.go()
+    assert run.warnings()[-1] == (80, GOES_ON)
 
 
 def test_a_resumed_run_goes_on_without_a_worker_that_is_gone() -> None:

@@ -49,6 +49,34 @@ def test_a_file_needs_a_test_part_only_if_its_owner_tests_on_it(tmp_path: Path) 
         LocalData.named(str(path), test_part=True)
 
 
+def table(path: Path, columns: str) -> LocalData:
+    """A table in which every number of a column is the place of its letter in the alphabet."""
+    row = [ord(name) - ord("a") for name in columns]
+    x, y = np.array([row, row], np.float32), np.arange(2)
+    np.savez(path, x_train=x, y_train=y, columns=list(columns))
+    return LocalData.named(str(path))
+
+
+def test_columns_come_in_the_servers_order_and_others_are_refused_by_name(tmp_path: Path) -> None:
+    wanted = SampleForm((3,), "float32", None, None, ("0", "1"), columns={"": ("a", "b", "c")})
+    samples = table(tmp_path / "mine.npz", "cab").fitted(wanted)
+    assert samples.inputs.tolist() == [[0, 1, 2]] * 2
+    with pytest.raises(MismatchError, match="the server has, its frame lacks 'b' and has 'd' bes"):
+        table(tmp_path / "other.npz", "adc").fitted(wanted)
+    with pytest.raises(MismatchError, match=r"the server has, its frame lacks 'b'\.$"):
+        table(tmp_path / "fewer.npz", "ac").fitted(wanted)
+
+
+def test_a_test_part_that_nobody_asks_for_is_noticed(tmp_path: Path) -> None:
+    lone = folder(tmp_path / "lone", ["apple"])
+    both = folder(tmp_path / "both", ["apple"])
+    (tmp_path / "both" / "test").mkdir()
+    assert [lone.has_unused_tests, both.has_unused_tests] == [False, True]
+    assert LocalData.named("digits").has_unused_tests
+    assert not LocalData.named("digits", test_part=True).has_unused_tests
+    assert not table(tmp_path / "mine.npz", "ab").has_unused_tests
+
+
 def test_a_class_has_the_servers_number_whatever_else_lies_beside_it(tmp_path: Path) -> None:
     samples = folder(tmp_path, ["bone", "dot"]).fitted(WANTED)
     assert samples.labels.tolist() == [1, 3]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import re
 import socket
 import threading
 from pathlib import Path
@@ -14,6 +15,7 @@ import torch
 
 pytest.importorskip("flwr", reason="the network engine needs flwr: pip install 'adaptcl[network]'")
 
+import adaptcl
 from adaptcl import models
 from adaptcl.codecs import Payload, codecs
 from adaptcl.codecs.codec import Codecs
@@ -118,6 +120,27 @@ def test_a_server_under_another_name_is_not_spoken_to(site: Site, tmp_path: Path
             work(site, connection)
 
 
+def test_something_else_at_the_port_is_waited_out(site: Site) -> None:
+    """Such as a proxy that shows a page about its maintenance."""
+
+    def show_a_page() -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                here, _ = page.accept()
+                with here:
+                    here.recv(2**16)
+                    here.sendall(b"HTTP/1.1 503 Service Unavailable\r\n\r\n")
+
+    said: list[str] = []
+    with socket.create_server(("127.0.0.1", 0)) as page:
+        threading.Thread(target=show_a_page, daemon=True).start()
+        address = f"localhost:{page.getsockname()[1]}"
+        connection = ServerConnection(address, worker_keys(site.keys / "worker-0"), 0.1)
+        with pytest.raises(AdaptCLError, match=r"could not be reached for 0\.1 s: .*WRONG_VERSION"):
+            work(site, connection, said)
+    assert said[0].startswith(f"waiting for {address}: ")
+
+
 def test_a_worker_whose_key_the_server_does_not_know_says_so(site: Site, tmp_path: Path) -> None:
     with Fleet(server_keys(site.keys, 2), "127.0.0.1", 0) as fleet:
         keys = worker_keys(site.keys / "worker-2")
@@ -179,11 +202,14 @@ def join(prepare: Prepare, folder: Path) -> tuple[str, AdaptCLError]:
     """Let a worker answer an invitation that it cannot follow; gives what the server reads, and
     the error with which the worker ends."""
     settings = {"model": "small", "workers": 1, "codec": "plain"}
-    asked = Invitation("run", 0, "", settings, DIGITS, {}).frame().to_bytes()
+    return refuse(Invitation("run", 0, "", settings, DIGITS, {}).frame(), prepare, folder)
+
+
+def refuse(asked: Frame, prepare: Prepare, folder: Path) -> tuple[str, AdaptCLError]:
     nowhere: Any = None
     process, node = WorkerProcess(nowhere, prepare, nowhere, folder, print), FakeNode()
     with pytest.raises(AdaptCLError) as refused:
-        process._take_part(cast(Node, node), Incoming(INVITE, asked, nowhere))
+        process._take_part(cast(Node, node), Incoming(INVITE, asked.to_bytes(), nowhere))
     (sent,) = node.sent
     return Reply.read(sent).error, refused.value
 
@@ -195,6 +221,21 @@ def test_data_that_differ_are_named_to_owner_and_server(tmp_path: Path) -> None:
     assert to_server == (
         "The worker's inputs are uint8 [1, 28, 28], those of the server uint8 [1, 8, 8]; both "
         "must be equal."
+    )
+
+
+@pytest.mark.parametrize(
+    ("server", "named"), [({"version": "0.3.1"}, "0.3.1"), ({}, "an earlier version")]
+)
+def test_a_server_of_another_version_is_named_on_both_sides(
+    server: dict[str, str], named: str, tmp_path: Path
+) -> None:
+    nothing_read: Any = None
+    to_server, error = refuse(Frame({**server, "new": 1}, {}), nothing_read, tmp_path)
+    assert to_server == str(error)
+    assert to_server == (
+        f"The server has AdaptCL {named}, but the worker {adaptcl.__version__}; install the same "
+        "version on both."
     )
 
 
@@ -257,10 +298,12 @@ def test_a_task_is_begun_with_what_the_latest_used_update_has_left(tmp_path: Pat
 
     def begun(name: str) -> Participation:
         found = prepare(OWNER, LocalData.named("digits"), invitation)
-        return Participation(invitation, *found, tmp_path / name)
+        return Participation(invitation, *found, tmp_path / name, said.append)
 
+    said: list[str] = []
     busy, fresh = begun("busy"), begun("fresh")
     answer(busy, 1, used=0)
+    assert re.fullmatch(r"round 1: \d+ samples, loss [\d.]+, [\d.]+ s", said[-1])
     after_none = answer(busy, 2, used=0)
     expected = answer(fresh, 2, used=0)
     assert all(torch.equal(after_none[name], tensor) for name, tensor in expected.items())

@@ -192,14 +192,19 @@ def _key(headers: Mapping[bytes, bytes]) -> bytes:
 class CallFilter:
     """The innermost layer: looks at requests that Flower has read and authenticated."""
 
-    def __init__(self, state: LinkState, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, state: LinkState, clock: Callable[[], float], workers: Mapping[int, int]
+    ) -> None:
+        """`workers` are the numbers of the workers, by their nodes."""
         self._state = state
+        self._workers = workers
         self._clock = clock
         self.log = RefusalLog(lambda somebody: self.events.put(somebody), clock)
         self._allowance: dict[int, int] = {}  # bytes that each node may still send
         self._has_work: dict[int, asyncio.Event] = {}
         self.events: SimpleQueue[Activated | Received | Pushed | TurnedAway] = SimpleQueue()
         self._awaited: dict[str, _Awaited] = {}
+        self.goodbyes: set[int] = set()  # nodes that have left in an orderly way
         self.pushed: dict[int, float] = {}  # when a part of an answer last came from each node
 
     def expect(self, node: int, message: str, allowance: int) -> None:
@@ -224,7 +229,11 @@ class CallFilter:
         call = request.url.path.removeprefix(_PREFIX)
         asked = request.state.protobuf_request
         if call == "activate-node":
-            self._end_old_request(self._free_node(asked.public_key, _from(request.scope)[0]))
+            node = self._free_node(asked.public_key, _from(request.scope)[0])
+            self._end_old_request(node)
+            self.goodbyes.discard(node)
+        elif call == "deactivate-node":
+            self.goodbyes.add(asked.node_id)
         elif call == "pull-messages":
             return await self._pull(asked.node.node_id, request, call_next)
         elif call == "confirm-message-received":
@@ -261,8 +270,10 @@ class CallFilter:
         if node is None:
             raise HTTPException(403, "The server does not know this worker's key.")
         if self._state.get_node_info(node_ids=[node], statuses=[NodeStatus.ONLINE]):
+            whose = f"with the key of worker {self._workers[node]}"
             self.log.note(
-                f"A worker at {host} was turned away: another with the same key is connected."
+                f"A machine at {host} {whose} was turned away: another with the same key is "
+                "connected."
             )
             raise HTTPException(409, "A worker with this key is connected already.")
         return node

@@ -57,6 +57,7 @@ class Left:
     """A worker has said goodbye, or has not been heard of for a while."""
 
     worker: int
+    said_goodbye: bool = False
 
 
 @dataclass(frozen=True)
@@ -109,7 +110,7 @@ class Fleet:
         self._online: dict[int, str] = {}  # connected nodes, and since when
         self._sent: dict[str, _Sent] = {}  # messages without an answer
         self._partial: dict[str, Message] = {}  # answers that are announced but not complete
-        self._calls = CallFilter(self._state, clock)
+        self._calls = CallFilter(self._state, clock, self._workers)
         self._ticked = -math.inf
         self._port = Port(host, port, keys, _serving(self._state, manager), self._calls)
 
@@ -219,7 +220,7 @@ class Fleet:
         for message in [m for m, each in self._sent.items() if each.node in new]:
             self.forget(message)
         return [
-            *(Left(self._workers[node]) for node in gone),
+            *(Left(self._workers[node], node in self._calls.goodbyes) for node in gone),
             *(Came(self._workers[node]) for node in new),
         ]
 

@@ -6,9 +6,10 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from adaptcl.data.description import LABEL, SampleForm, forms_in_words
-from adaptcl.engines.network.agreement import LocalStatistics, agreed
+from adaptcl.engines.network.agreement import LocalStatistics, agreed, odd_ones_out
 from adaptcl.engines.network.frames import Frame, printable
-from adaptcl.engines.network.messages import DESCRIBE
+from adaptcl.engines.network.invitation import dismissal, question
+from adaptcl.engines.network.messages import DESCRIBE, INVITE
 from adaptcl.engines.network.server.admission import TurnedAway
 from adaptcl.engines.network.server.fleet import Came, Fleet, Left, Replied
 from adaptcl.engines.network.server.patience import Reminder
@@ -22,11 +23,10 @@ ClassHolders = Mapping[str, list[int]]
 
 def agree(fleet: Fleet, workers: int, say: Callable[[str], None]) -> SampleForm:
     """Ask all workers for their statistics, and merge them. A worker that comes back is asked
-    again: its data may be others."""
+    again: its data may be others. So is one that is refused, once it is started again."""
     found: dict[int, LocalStatistics] = {}
     asked: dict[int, str] = {}
     reminder = Reminder(fleet.now)
-    question = Frame({}, {}).to_bytes()
     while missing := set(range(workers)) - found.keys():
         if sentence := reminder.about(missing):
             say(sentence)
@@ -34,7 +34,7 @@ def agree(fleet: Fleet, workers: int, say: Callable[[str], None]) -> SampleForm:
             match event:
                 case Came(worker):
                     found.pop(worker, None)
-                    asked[worker] = fleet.send(worker, DESCRIBE, question)
+                    asked[worker] = fleet.send(worker, DESCRIBE, question().to_bytes())
                 case Left(worker):
                     asked.pop(worker, None)
                 case Replied(worker, message) if asked.get(worker) == message:
@@ -42,6 +42,10 @@ def agree(fleet: Fleet, workers: int, say: Callable[[str], None]) -> SampleForm:
                         found[worker] = LocalStatistics.read(Frame.from_bytes(event.content))
                     except UpdateError as error:
                         say(f"Worker {worker} cannot take part: {error}")
+                    for odd, reason in odd_ones_out(found, workers).items():
+                        del found[odd]
+                        say(f"Worker {odd} cannot take part: {reason}")
+                        fleet.send(odd, INVITE, dismissal(reason).to_bytes())
                 case TurnedAway(sentence):
                     say(sentence)
     known = agreed(found)

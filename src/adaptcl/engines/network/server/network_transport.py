@@ -28,13 +28,13 @@ from adaptcl.engines.network.server.patience import (
 )
 from adaptcl.engines.network.server.remote_transport import OpenTask, RemoteTransport
 from adaptcl.engines.transport import Arrived, Expired, Happening, Joined, Lost
-from adaptcl.errors import UpdateError
+from adaptcl.errors import AdaptCLError, UpdateError
 from adaptcl.events import PhaseBegan, Warned
 from adaptcl.storage import Tree
 from adaptcl.training import Arrival, Task, Timing
 from adaptcl.units import UnitMap, size_bytes
 
-_GOODBYE_S = 30.0  # how long to wait at least for connected workers to hear that the job is over
+GOODBYE_S = 30.0  # how long to wait at least for connected workers to hear that the job is over
 
 
 @dataclass(frozen=True)
@@ -145,32 +145,27 @@ class NetworkTransport(RemoteTransport[SentTask]):
 
     def say_goodbye(self) -> None:
         """Tell all workers that the job is over, and wait until they have heard it."""
-        end = Frame({}, {}).to_bytes()
-        waiting = {worker: self._fleet.send(worker, END, end) for worker in self._fleet.connected}
-        # A worker that still trains for a round that closed without it hears it afterwards.
-        until = self._clock() + max(_GOODBYE_S, 2 * max(self._update_times))
-        while waiting and self._clock() < until:
-            for event in self._fleet.wait(0.2):
-                match event:
-                    case Left(worker):
-                        waiting.pop(worker, None)
-                    case Replied(worker, message) if waiting.get(worker) == message:
-                        del waiting[worker]
-                    case Came(worker):
-                        waiting[worker] = self._fleet.send(worker, END, end)
+        tell_all(self._fleet, END, Frame({}, {}), self.goodbye_s)
+
+    @property
+    def goodbye_s(self) -> float:
+        """How long to wait: a worker that still trains for a round that closed without it hears it
+        only afterwards."""
+        return max(GOODBYE_S, 2 * max(self._update_times))
 
     # Waiting -----------------------------------------------------------------------------------
 
     def _gather(self, *, for_all: bool) -> Iterator[Happening]:
         """Wait for everybody the strategy counts on: without end `for_all`, else only as long as
-        is reasonable for workers that have taken part before."""
-        began = self._clock()
+        is reasonable for workers that have taken part before, from when the first is there."""
+        first_came: float | None = None
         while missing := self._everybody - self.away - self._ready:
             left = math.inf
             if self._ready and not for_all:
+                first_came = self._clock() if first_came is None else first_came
                 connected = self._fleet.connected
                 wait = longest_wait(missing, connected, self._patience, self._update_times)
-                left = began + wait - self._clock()
+                left = first_came + wait - self._clock()
             if left <= 0:
                 yield Warned(going_on_without(missing))
                 break
@@ -213,11 +208,12 @@ class NetworkTransport(RemoteTransport[SentTask]):
                 self._invite(worker)
                 if was_working:
                     yield Lost(worker, "it was restarted", keeps_task=True)
-            case Left(worker):
+            case Left(worker, said_goodbye):
                 self._ready.discard(worker)
                 self._pausing.pop(worker, None)
                 if self._running and worker not in self.away:
-                    yield self._lose(worker, "it is not heard of any more")
+                    reason = "it has left" if said_goodbye else "it is not heard of any more"
+                    yield self._lose(worker, reason)
             case TurnedAway(sentence):
                 yield Warned(sentence)
             case Replied(worker, message) if message in self._invited:
@@ -313,3 +309,27 @@ class NetworkTransport(RemoteTransport[SentTask]):
     def _withdraw(self, ended: SentTask) -> None:
         if ended.message not in self._given_up:
             self._fleet.forget(ended.message)
+
+
+def dismiss_all(fleet: Fleet, error: Exception, seconds: float) -> None:
+    """End all connected workers, and tell their owners why the server cannot go on."""
+    reason = str(error)
+    if not isinstance(error, AdaptCLError):
+        reason = f"it has failed ({type(error).__name__})."
+    tell_all(fleet, INVITE, dismissal(reason), seconds)
+
+
+def tell_all(fleet: Fleet, kind: str, last: Frame, seconds: float) -> None:
+    """Send a last message to all connected workers, and wait for so long until they have it."""
+    content = last.to_bytes()
+    waiting = {worker: fleet.send(worker, kind, content) for worker in fleet.connected}
+    until = fleet.now() + seconds
+    while waiting and fleet.now() < until:
+        for event in fleet.wait(0.2):
+            match event:
+                case Left(worker):
+                    waiting.pop(worker, None)
+                case Replied(worker, message) if waiting.get(worker) == message:
+                    del waiting[worker]
+                case Came(worker):
+                    waiting[worker] = fleet.send(worker, kind, content)

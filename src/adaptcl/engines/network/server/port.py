@@ -105,7 +105,7 @@ class Port(threading.Thread):
             listening.close()
             raise SettingError(
                 f"The server cannot listen at {host}:{port} ({error.strerror}); choose another "
-                "address with --listen."
+                "address with --listen, or with --address if you resume a run."
             ) from None
         return listening
 

@@ -21,7 +21,7 @@ from adaptcl.data.images import ImageFolder
 from adaptcl.data.samples import Items
 from adaptcl.engines.network.agreement import LocalStatistics
 from adaptcl.engines.network.invitation import MismatchError
-from adaptcl.errors import listed
+from adaptcl.errors import DataError, listed
 
 _LISTED = 10  # how many of the server's classes an error names
 
@@ -55,6 +55,15 @@ class LocalData:
             found = DataSet(found.name, train, test, ())
         return cls(found, cls(replace(found, train=found.test)) if test_part else None)
 
+    @property
+    def has_unused_tests(self) -> bool:
+        """Whether there is a test part that its owner has not named as one to test on."""
+        if self._tests is not None:
+            return False
+        if isinstance(self._held, ImageFolder):
+            return (self._held.files[0].parents[2] / "test").is_dir()
+        return self._held.test.inputs is not self._held.train.inputs
+
     def statistics(self) -> LocalStatistics:
         """What to tell of the samples to a server that has none."""
         held = self._held
@@ -83,6 +92,7 @@ class LocalData:
             return Samples(_decoded(self._held, wanted), labels, wanted.mean, wanted.std)
         samples, classes = self._held.train, self._held.classes
         mine = SampleForm.of(samples)
+        samples = _with_columns_of(samples, wanted)
         _refuse_other("inputs", mine.inputs, wanted.inputs)
         _refuse_other("targets", mine.targets, wanted.targets)
         if not classes:
@@ -106,6 +116,15 @@ def _decoded(folder: ImageFolder, wanted: SampleForm) -> Tensor | Items:
             f"The worker's images can have 1 or 3 channels, those of the server have {channels}."
         )
     return folder.decode((width, height), gray=channels == 1)
+
+
+def _with_columns_of(samples: Samples, wanted: SampleForm) -> Samples:
+    """The samples with the columns of frames in the server's order, where both sides have names."""
+    server = replace(samples, columns=wanted.columns or {})
+    try:
+        return samples.aligned(server, "The worker's data", "the server")
+    except DataError as error:
+        raise MismatchError(str(error)) from None
 
 
 def _refuse_other(what: str, local: Forms, wanted: Forms) -> None:

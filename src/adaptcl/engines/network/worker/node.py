@@ -336,13 +336,12 @@ class _Patient:
 
 
 def _unproven(error: httpx.RequestError) -> bool:
-    """Whether TLS rejects the server. A connection that breaks because the server is killed at that
-    moment does not count."""
+    """Whether TLS rejects the server's certificate. Whatever else fails in TLS may pass: a server
+    that is killed at that moment, or a proxy that shows a page of its own for a while."""
     cause: BaseException | None = error
     while cause is not None and not isinstance(cause, ssl.SSLError):
         cause = cause.__context__
-    broken = isinstance(cause, ssl.SSLEOFError | ssl.SSLZeroReturnError | ssl.SSLSyscallError)
-    return isinstance(error, httpx.ConnectError) and cause is not None and not broken
+    return isinstance(cause, ssl.SSLCertVerificationError)
 
 
 def _short(text: str) -> str:

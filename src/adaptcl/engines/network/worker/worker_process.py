@@ -25,6 +25,7 @@ from adaptcl.engines.network.invitation import (
     Reply,
     for_the_owner,
     for_the_server,
+    refuse_other_version,
 )
 from adaptcl.engines.network.keys import WorkerKeys
 from adaptcl.engines.network.messages import (
@@ -136,6 +137,7 @@ class WorkerProcess:
                 return
             if incoming.kind == DESCRIBE:
                 with self._telling_failures(node, incoming):
+                    refuse_other_version(Frame.from_bytes(incoming.content))
                     told = self._describe().frame()
                 node.answer(incoming, told.to_bytes())
             elif incoming.kind == INVITE:
@@ -163,7 +165,7 @@ class WorkerProcess:
                 if self._participation is not None:
                     self._participation.memories.forget()
                 self._participation = Participation(
-                    invitation, *self._prepare(invitation), self._memory
+                    invitation, *self._prepare(invitation), self._memory, self._say
                 )
         held = self._participation.frozen
         holds = None if held is None else pack_kept(held.kept)
@@ -186,13 +188,19 @@ class Participation:
     """A worker's part in one run."""
 
     def __init__(
-        self, invitation: Invitation, worker: Worker, codecs: Codecs, memory: Path
+        self,
+        invitation: Invitation,
+        worker: Worker,
+        codecs: Codecs,
+        memory: Path,
+        say: Callable[[str], None] = lambda _: None,
     ) -> None:
         self.invitation = invitation
         self.worker = worker
         self.frozen = _known_before(invitation, worker)
         self.memories = Memories(memory, invitation.run, invitation.worker)
         self._codecs = codecs
+        self._say = say
         self._warm_up()
 
     def make_update(self, content: bytes) -> bytes:
@@ -203,8 +211,12 @@ class Participation:
         task = read_task(frame, units, self._codecs.down, self.frozen)
         used = read_used(frame, task)
         before = self.memories.before(task.round, used)
-        _, answer, memory = train_and_encode(self.worker, task, before, self._codecs.up)
+        update, answer, memory = train_and_encode(self.worker, task, before, self._codecs.up)
         self.memories.after(task.round, memory, used)
+        what = "tested the delivered model" if task.only_tests else f"round {task.round}"
+        self._say(
+            f"{what}: {update.samples} samples, loss {update.loss:.4g}, {update.seconds:.2f} s"
+        )
         return answer.to_bytes()
 
     def _warm_up(self) -> None:
