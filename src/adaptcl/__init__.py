@@ -21,11 +21,10 @@ from adaptcl.errors import AdaptCLError, AdaptCLWarning, StopRun
 if TYPE_CHECKING:
     from adaptcl import events
     from adaptcl.api.results import Result, Results, compare, plot
-    from adaptcl.api.run import forecast, run, sweep
+    from adaptcl.api.run import describe, forecast, run, sweep
     from adaptcl.report.progress import Progress
     from adaptcl.runs.result import Delivered, load
     from adaptcl.training.objectives.objective import custom_objective
-    from adaptcl.units import describe
 else:
     _MODULES = {
         "Delivered": "adaptcl.runs.result",
@@ -34,7 +33,7 @@ else:
         "Results": "adaptcl.api.results",
         "compare": "adaptcl.api.results",
         "custom_objective": "adaptcl.training.objectives.objective",
-        "describe": "adaptcl.units",
+        "describe": "adaptcl.api.run",
         "forecast": "adaptcl.api.run",
         "load": "adaptcl.runs.result",
         "plot": "adaptcl.api.results",

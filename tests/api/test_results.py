@@ -7,6 +7,8 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pandas  # type: ignore[import-untyped, unused-ignore]
 import pytest
 import torch
 from torch import nn
@@ -239,6 +241,20 @@ def test_a_sub_model_of_an_unfinished_run_can_be_loaded(tmp_path: Path) -> None:
         assert part(TEST[0]).shape == (60, 4)
         sizes.append(sum(each.numel() for each in part.parameters()))
     assert sizes[0] < 0.7 * sizes[1]
+
+
+@pytest.mark.parametrize("image", [np.zeros((2, 8, 8), np.uint8), torch.zeros(2, 1, 8, 8).byte()])
+def test_describe_takes_images_as_a_run_does(image: Any) -> None:
+    model = nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(144, 2))
+    assert adaptcl.describe(model, image).modules[0].cuttable == 4
+    assert adaptcl.describe(model.double(), torch.zeros(2, 1, 8, 8).double()).parameters == 330
+
+
+def test_describe_takes_a_frame_with_or_without_its_targets() -> None:
+    frame = pandas.DataFrame({"a": [0.0, 1.0], "label": [0, 1], "b": [1.0, 0.0]})
+    model = nn.Sequential(nn.Linear(2, 4), nn.ReLU(), nn.Linear(4, 2))
+    for example in (frame, frame[["a", "b"]]):
+        assert adaptcl.describe(model, example).modules[0].cuttable == 4
 
 
 def test_a_notebook_shows_what_can_be_cut() -> None:

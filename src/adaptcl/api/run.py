@@ -1,4 +1,4 @@
-"""`adaptcl.run`, `forecast` and `sweep`: train your model on your data with simulated workers."""
+"""`adaptcl.run`, `forecast`, `sweep` and `describe`: your model, your data, simulated workers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from adaptcl.config.effects import explain_ineffective
 from adaptcl.config.files import over_preset
 from adaptcl.config.grid import expand_grid
 from adaptcl.custom import import_name
-from adaptcl.data.convert import Collate
+from adaptcl.data.convert import Collate, as_example
 from adaptcl.errors import SettingError, describe_type, warn_user
 from adaptcl.events import Event, Listener, Warned
 from adaptcl.report.figures.pictures import PictureOptions
@@ -42,7 +42,9 @@ from adaptcl.runs.training_profile import with_profile_of
 from adaptcl.runs.workload import Workload, is_list_by_worker, workload_from_python
 from adaptcl.trackers import tracking
 from adaptcl.training.objectives.objective import Objective, custom_objective, with_main
-from adaptcl.units.user_model import uncompiled
+from adaptcl.units import Description
+from adaptcl.units import describe as describe_units
+from adaptcl.units.user_model import refuse_no_module, uncompiled
 
 USUAL_HOLDOUT = 0.1
 """The share that workers hold back if there is no test data."""
@@ -312,6 +314,17 @@ def forecast(
         config, workload = prepare(model, train, test, preset, chosen, loss, metrics, collate)
         found.append(forecast_workload(config, workload))
     return Forecasts(found)
+
+
+def describe(model: nn.Module, example: Any, fixed: Sequence[str] = ()) -> Description:
+    """Which units of a model can be cut, which cannot, and why.
+
+    `example` is the inputs of a few samples, two at least, in any form that `adaptcl.run` takes.
+    Units of the modules that `fixed` names, with * and ?, are never cut. Your model stays as it is.
+    """
+    refuse_no_module(model)
+    floats = (each for each in model.parameters() if each.is_floating_point())
+    return describe_units(model, as_example(example, next(floats, None)), fixed)
 
 
 def sweep(

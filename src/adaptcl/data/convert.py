@@ -38,7 +38,7 @@ from adaptcl.data.frame_columns import columns_of
 from adaptcl.data.samples import CHUNK, Items, Samples, combined, fits_in_memory
 from adaptcl.errors import DataError, listed
 from adaptcl.seeds import process_generators_seeded
-from adaptcl.units.tensors import Tensors, each_tensor, shapes_in_words
+from adaptcl.units.tensors import Tensors, each_tensor, mapped, shapes_in_words
 
 Collate: TypeAlias = Callable[[list[Any]], Any]
 """Makes one batch of a list of samples, as that of a DataLoader does."""
@@ -81,6 +81,25 @@ def as_samples(
     raise DataError(
         f"{given[0].upper()}{given[1:]} cannot be read as samples; give a pair (inputs, labels) of "
         "tensors or arrays, or a data set with __len__ and __getitem__."
+    )
+
+
+def as_example(inputs: Any, like: Tensor | None = None) -> Tensors:
+    """Inputs without targets as a model takes them, with the device and the precision of `like`.
+
+    Of a frame the column of the targets is left out.
+    """
+    if is_frame(inputs) and any(str(name) in _TARGET_NAMES for name in inputs.columns):
+        inputs, _ = _columns(inputs)
+    made, _ = ready(structure(inputs), None, "labels")
+    check_inputs(made)
+    count = torch.arange(len(each_tensor(made)[0]))
+    example: Tensors = Samples(made, torch.zeros_like(count)).batch(count)[0]
+    if like is None:
+        return example
+    device, precision = like.device, like.dtype
+    return mapped(
+        lambda each: each.to(device, precision if each.is_floating_point() else each.dtype), example
     )
 
 
