@@ -154,6 +154,16 @@ def test_a_list_of_values_is_for_a_sweep_and_of_strategies_for_a_run_too(
     assert "adaptcl" in output
 
 
+@pytest.mark.parametrize("words", [[], ["--sigma", "4"]])
+def test_a_sweep_of_nothing_is_refused(words: list[str], refused: Refused) -> None:
+    refused(
+        ["sweep", *words],
+        "A sweep needs a settings file, or a setting with several values, such as --sigma 2,4; "
+        "`adaptcl run` makes one run.",
+    )
+    assert not Path("runs").exists()
+
+
 def test_what_cannot_listen_is_refused(refused: Refused) -> None:
     refused(
         ["run", "--listener", "print"],

@@ -72,6 +72,11 @@ def sweep_settings(options: argparse.Namespace) -> None:
     pictures = picture_options(options)
     track, listeners = tracking(options.track), named_listeners(options.listener)
     points = expand_grid(requested_values(options))
+    if not options.file and not any(point.varied for point in points):
+        raise SettingError(
+            "A sweep needs a settings file, or a setting with several values, such as --sigma 2,4; "
+            "`adaptcl run` makes one run."
+        )
     stem = Path(options.file).stem if options.file else "sweep"
     base = Path(options.out) if options.out else Path("runs") / stem
     folders = [base / point.name for point in points]
