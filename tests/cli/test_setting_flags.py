@@ -75,9 +75,27 @@ def test_flags_become_values() -> None:
     }
 
 
+def test_a_sweep_takes_several_values_with_commas_between() -> None:
+    words = ["sweep", "--sigma", "2,4", "--codec=plain,int8", "--until", "90min,2h", "--links",
+             "fiber,4g", "--model", "small,mine:build", "--target", "none,0.5"]  # fmt: skip
+    assert command_line().parse_args(words).flags == {
+        "sigma": [2.0, 4.0],
+        "codec": ["plain", "int8"],
+        "max_virtual_time": [5400.0, 7200.0],
+        "links": ("fiber", "4g"),
+        "model": ["small", "mine:build"],
+        "target": [None, 0.5],
+    }
+    # A text of a run, such as a path, may have a comma.
+    assert command_line().parse_args(["run", "--data-dir", "a,b"]).flags == {"data_dir": "a,b"}
+
+
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
+        (["run", "--sigma", "2,4"], "sigma is [2.0, 4.0], but a run has one value; `adaptcl sweep` "
+         "makes a run for each of several."),
+        (["sweep", "--sigma", "2,x"], "sigma is 'x', but it must be a number, at least 1."),
         (["run", "--rouns", "3"], "There is no flag --rouns; did you mean --rounds?"),
         (["run", "--round=3"], "There is no flag --round; did you mean --rounds?"),
         (["run", "--preste", "x"], "There is no flag --preste; did you mean --preset?"),

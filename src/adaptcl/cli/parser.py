@@ -70,15 +70,16 @@ def _add_runs(commands: Any) -> None:
         "sweep",
         "job_commands.sweep_settings",
         "make a run for each combination of listed settings",
-        "Make a run for each combination of settings. In the file any setting may be a list of",
-        "values. Given again, the command goes on where it stopped.",
+        "Make a run for each combination of settings. Any setting may have several values: a list",
+        "in the file, or in a flag with commas between. Given again, the command goes on where it",
+        "stopped.",
         usage=usage,
     )
     _add(sweep, "--out DIR", "folder for the runs [default runs/ and the file's name]")
     for each in (run, sweep):
         _add_watching(each)
         _add_figures(each)
-        each.take_settings()
+        each.take_settings(texts=each is sweep)
 
 
 def _add(parser: Any, flag: str, *lines: str, **options: Any) -> None:

@@ -14,12 +14,12 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, get_origin
 
 from adaptcl.config.catalogue import Catalogue, read_catalogue
 from adaptcl.config.files import DEFAULT_PRESET, named_strategies, preset, presets, read_toml
 from adaptcl.errors import SettingError, nearest_setting
-from adaptcl.settings import Allowed, Seconds, Setting, as_typed, is_custom
+from adaptcl.settings import Allowed, Seconds, Setting, alternatives, as_typed, is_custom
 
 COMMON = (
     *("strategy", "model", "workers", "rounds", "max_virtual_time", "seed", "codec"),
@@ -42,13 +42,15 @@ class Parser(argparse.ArgumentParser):
         super().__init__(**{"allow_abbrev": False, **options})
         self._excluded: Collection[str] | None = None
         """Settings without a flag; None if the command takes no settings at all."""
+        self._splits_texts = False
 
-    def take_settings(self, without: Collection[str] = ()) -> None:
+    def take_settings(self, without: Collection[str] = (), *, texts: bool = False) -> None:
         """Accept a settings file, a preset and a flag for every setting, except some.
 
-        The parsed flags are in `options.flags`, by the name of the setting.
+        The parsed flags are in `options.flags`, by the name of the setting. `texts` says whether
+        a flag that is any text, such as a path, may have several with commas between, too.
         """
-        self._excluded = without
+        self._excluded, self._splits_texts = without, texts
         self.add_argument("file", nargs="?", help="a TOML file of settings")
         self.add_argument("--preset", type=_preset_name, help=f"one of {', '.join(presets())}")
         self.add_argument("--help-all", action="help", help="show the flags of all settings")
@@ -97,23 +99,28 @@ class Parser(argparse.ArgumentParser):
         groups = {name: self.add_argument_group(name) for name in names}
         for each in settings:
             default = _default(each, catalogue, preset_values)
-            _add_flag(groups[each.group], each, default, is_shown=each.name in shown)
+            text = help_of(each, default) if each.name in shown else argparse.SUPPRESS
+            _add_flag(groups[each.group], each, text, splits_texts=self._splits_texts)
         group = self.add_argument_group("settings of your own classes")
         custom = _custom_settings(words, catalogue.settings)
         for each in custom:
-            _add_flag(group, each, as_typed(each.default), is_shown=True)
+            text = help_of(each, as_typed(each.default))
+            _add_flag(group, each, text, splits_texts=self._splits_texts)
         return [each.name for each in (*settings, *custom)]
 
 
 def _add_flag(
-    group: argparse._ArgumentGroup, each: Setting, default: str, *, is_shown: bool
+    group: argparse._ArgumentGroup, each: Setting, text: str, *, splits_texts: bool
 ) -> None:
-    text = help_of(each, default).replace("%", "%%") if is_shown else argparse.SUPPRESS
+    text = text.replace("%", "%%")
     options: dict[str, Any] = {"dest": each.name, "default": argparse.SUPPRESS, "help": text}
     if each.kind is bool:
         group.add_argument(each.flag, action=argparse.BooleanOptionalAction, **options)
         return
-    parse = {"strategy": _strategies, "seed": _seeds}.get(each.name, Setting.parse)
+    is_text = each.kind is str and each.allowed.choices is None
+    parse = _strategies if each.name == "strategy" else _one_or_several
+    if is_text and not splits_texts:
+        parse = Setting.parse
     shorter = _SHORTER.get(each.name, ())
     named = replace(each, name=shorter[0]) if shorter else each
     options |= {"type": lambda text: parse(named, text), "metavar": "X"}
@@ -163,11 +170,12 @@ def _strategies(strategy: Setting, text: str) -> str:
     return text
 
 
-def _seeds(seed: Setting, text: str) -> Any:
-    """Parse one seed, or a list of several."""
-    return (
-        [seed.parse(each.strip()) for each in text.split(",")] if "," in text else seed.parse(text)
-    )
+def _one_or_several(each: Setting, text: str) -> Any:
+    """Parse one value, or a list of several for a setting that is no list itself."""
+    is_list = any(get_origin(kind) is tuple for kind in alternatives(each.kind))
+    if is_list or "," not in text:
+        return each.parse(text)
+    return [each.parse(part.strip()) for part in text.split(",")]
 
 
 def _custom_settings(words: Sequence[str], shipped: Mapping[str, Setting]) -> list[Setting]:
