@@ -19,6 +19,14 @@ from adaptcl.config.grid import expand_grid
 from adaptcl.strategies import STRATEGIES
 
 
+def test_an_alpha_beside_dirichlet_may_be_meant_for_it() -> None:
+    config = [configure({"partition": "dirichlet"})]
+    sentence = "alpha is AdaptCL's caution; the α of Dirichlet is concentration."
+    assert explain_ineffective(["alpha"], config) == [sentence]
+    assert explain_ineffective(["alpha", "concentration"], config) == []
+    assert explain_ineffective(["alpha"], [configure({})]) == []
+
+
 @pytest.mark.parametrize(
     ("name", "settings", "sentence"),
     [

@@ -113,6 +113,8 @@ def test_the_label_share_is_in_per_cent() -> None:
     assert largest[0.0] < 0.25
     assert largest[50.0] == pytest.approx(0.55, abs=0.1)
     assert largest[100.0] == 1.0
+    with pytest.raises(SettingError, match=r"label_share is 0\.8, but it must be in per"):
+        job(label_share=0.8)
 
 
 def test_as_many_samples_are_dealt_as_the_settings_ask_for() -> None:

@@ -76,15 +76,19 @@ def settings_in_effect(
 
 
 def explain_ineffective(names: Iterable[str], configs: Sequence[Config]) -> list[str]:
-    """Write a sentence for each named setting that has no effect in any of these runs.
+    """Write a sentence for each named setting that has no effect in any of these runs, and one for
+    an α that may be meant for Dirichlet.
 
     Sections are skipped: each is for one strategy, whether that one runs or not.
     """
-    runs = [each.values() for each in configs]
+    given, runs = [*names], [each.values() for each in configs]
     unused = [unused_settings(each) for each in configs]
-    return [
+    is_dirichlet = any(run["partition"] == "dirichlet" for run in runs)
+    misread = is_dirichlet and "alpha" in given and "concentration" not in given
+    sentences = ["alpha is AdaptCL's caution; the α of Dirichlet is concentration."] * misread
+    return sentences + [
         f"{name} has no effect {_reason(name, runs)}."
-        for name in names
+        for name in given
         if name not in STRATEGIES
         and not is_custom(name)
         and not any(

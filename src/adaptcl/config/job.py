@@ -152,3 +152,8 @@ class JobSettings:
                 f"target_accuracy is {self.target_accuracy:g}, but it must be in per cent, above "
                 "1; 0 sets no target."
             )
+        if 0 < self.label_share <= 1:
+            raise SettingError(
+                f"label_share is {self.label_share:g}, but it must be in per cent, above 1; 0 "
+                "splits nothing by label."
+            )
