@@ -21,7 +21,7 @@ from adaptcl.training.task import WorkerTest
 
 TESTS = 5
 """How many tests make one mean, by which runs are compared and end at a target: one test may be
-lucky. The first means of a run have fewer."""
+lucky. The first means of a run have fewer, and end nothing."""
 NO_RECORD = (AttributeError, KeyError, TypeError)
 """What reading a record raises if the values are none, such as a list or another program's."""
 

@@ -68,11 +68,9 @@ def test_the_round_in_which_the_time_is_up_is_tested(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_run_ends_with_the_accuracy_or_without_progress(tmp_path: Path) -> None:
-    whole = run(tmp_path / "whole", learning_rate=1e-6)
-    best = whole.summary.best_accuracy
-    reached = run(tmp_path / "a", learning_rate=1e-6, target_accuracy=100 * best)
+    reached = run(tmp_path / "a", rounds=8, learning_rate=1e-6, target_accuracy=2)
     assert reached.summary.stopped_by == "target_accuracy"
-    assert reached.summary.rounds == whole.summary.best_round
+    assert reached.summary.rounds == 5, "fewer tests are no mean"
     # With so low a rate nothing is learned.
     stuck = run(tmp_path / "b", learning_rate=1e-6, early_stopping=2)
     assert stuck.summary.stopped_by == "early_stopping"

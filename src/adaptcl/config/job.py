@@ -72,7 +72,10 @@ class JobSettings:
         "none sets no target",
     )
     early_stopping: int = _job(
-        0, "end the run after this many rounds without a better test; 0 never does", at_least=0
+        0,
+        "end the run once its best single test is this many rounds back, tested or not; 0 never "
+        "does",
+        at_least=0,
     )
     seed: int = _job(
         1,

@@ -22,19 +22,22 @@ def time_limit(seconds: float) -> StopCondition:
 
 
 def target(value: float, measure: Measure) -> StopCondition:
-    """The main metric has reached a value in the mean of the last tests, as comparisons judge."""
+    """The main metric has reached a value in the mean of the last tests, as comparisons judge.
+
+    The first tests of a run are too few for that: one alone may be lucky.
+    """
 
     def is_met(records: Sequence[RoundRecord]) -> bool:
         if records[-1].main_value is None:
             return False
         values = [each.main_value for each in records if each.main_value is not None]
-        return not measure.is_better(value, fmean(values[-TESTS:]))
+        return len(values) >= TESTS and not measure.is_better(value, fmean(values[-TESTS:]))
 
     return is_met
 
 
 def early_stopping(rounds: int, measure: Measure) -> StopCondition:
-    """The best test lies some rounds back. Only a round with a test can show that."""
+    """The best single test lies some rounds back. Only a round with a test can show that."""
 
     def is_met(records: Sequence[RoundRecord]) -> bool:
         if records[-1].main_value is None:
