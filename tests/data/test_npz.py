@@ -74,7 +74,10 @@ def test_a_file_needs_a_test_part_only_where_one_is_used(tmp_path: Path) -> None
 
 def test_what_is_wrong_with_a_file_is_said(tmp_path: Path) -> None:
     wrong: list[tuple[dict[str, Any], str]] = [
-        ({"y_test": None}, r"x\.npz has no array y_test; it must be a data set as"),
+        (
+            {"y_test": None},
+            r"x\.npz has no array y_test, only x_test, x_train, y_train; it must be",
+        ),
         ({"y_train": LABELS[:-1]}, r"x_train and y_train cannot be used: There are 12 inputs but"),
         ({"y_test": LABELS + 0.5}, r"x_test and y_test cannot be used: Labels must be"),
         ({"x_test": np.zeros((12, 4), np.float32)}, r"training inputs have the shape \[5\] but"),
@@ -84,6 +87,14 @@ def test_what_is_wrong_with_a_file_is_said(tmp_path: Path) -> None:
     for changes, sentence in wrong:
         with pytest.raises(DataError, match=sentence):
             load(written(tmp_path / "x.npz", **changes))
+
+
+def test_a_file_without_training_data_is_told_what_it_lacks_and_what_it_holds(
+    tmp_path: Path,
+) -> None:
+    np.savez(tmp_path / "mine.npz", X=LABELS, y=LABELS)
+    with pytest.raises(DataError, match="has no array x_train, only X, y; it must be a data set"):
+        load(str(tmp_path / "mine.npz"))
 
 
 def test_nothing_in_a_file_is_ever_unpickled(tmp_path: Path) -> None:

@@ -196,7 +196,7 @@ def _one_label(label: Any, index: int) -> int | str:
 def _no_label(found: str) -> str:
     return (
         f"Labels must be class numbers or names, but {found}; to learn numbers choose "
-        "objective = 'regression'."
+        "objective = 'regression', or else make them whole numbers."
     )
 
 

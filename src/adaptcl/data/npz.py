@@ -36,7 +36,7 @@ from adaptcl.data.samples import (
     renumbered,
     without_test_part,
 )
-from adaptcl.errors import DataError
+from adaptcl.errors import DataError, listed
 
 
 def names_in(path: Path) -> set[str]:
@@ -63,9 +63,9 @@ def read_npz(
     missing = next((name for name in names if name not in there), None)
     if missing is not None:
         raise DataError(
-            f"{path} has no array {missing}; it must be a data set as `adaptcl data pack` makes "
-            "them, or hold x_train, y_train, x_test and y_test. Read anything else by a function: "
-            "package.module:load."
+            f"{path} has no array {missing}, only {listed(sorted(there)) or 'none'}; it must be a "
+            "data set as `adaptcl data pack` makes them, or hold x_train, y_train, x_test and "
+            "y_test. Read anything else by a function: package.module:load."
         )
     try:
         mapped = {name: array for name in large if (array := _mapped(path, name)) is not None}
@@ -104,7 +104,7 @@ def read_arrays(path: Path, targets: TargetKind = "labels", *, needs_test: bool 
     """Read the data set of plain arrays in `path`."""
     there = names_in(path)
     parts = ["train"] if there.isdisjoint({"x_test", "y_test"}) else ["train", "test"]
-    if needs_test and "test" not in parts:
+    if needs_test and "test" not in parts and "x_train" in there:
         raise without_test_part(str(path), "x_test and y_test")
     inputs = [f"x_{part}" for part in parts]
     names = [*inputs, *(f"y_{part}" for part in parts), *sorted({"classes", "columns"} & there)]

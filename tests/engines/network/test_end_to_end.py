@@ -103,7 +103,7 @@ def test_three_runs_with_the_same_workers_give_the_models_of_simulations(site: S
             assert worker_record.bytes_sent == pytest.approx(size(first), rel=0.03)
             assert worker_record.bytes_received == pytest.approx(size(first), rel=0.03)
 
-    # Both ways in eight bits, beside the names and lengths of tensors; the first run had two rounds.
+    # Both ways in eight bits, beside names and lengths of tensors; the first run had two rounds.
     payload = site.undisturbed(configs[2]).summary
     for found, alone in (
         (third.summary.bytes_sent, payload.bytes_sent),
