@@ -142,6 +142,7 @@ def test_no_number_without_end_is_ever_allowed(value: float) -> None:
         ("note", "none", "none"),
         ("trays", "1,2, 3", (1, 2, 3)),
         ("trays", "", ()),
+        ("trays", "1,2,", (1, 2)),
         ("shares", "0.5", (0.5,)),
         ("plan", "0.5,0.25;0,0", ((0.5, 0.25), (0.0, 0.0))),
         ("plan", "[[0.5, 0.25], [0, 0]]", ((0.5, 0.25), (0.0, 0.0))),
@@ -160,6 +161,7 @@ def test_a_word_of_the_command_line_means_a_value(name: str, word: str, meant: A
     [
         ("degrees", "hot"), ("degrees", "200.0"), ("degrees", "10"), ("hours", "nan"),
         ("hours", "inf"), ("fan", "yes"), ("dish", "soup"), ("trays", "1,x"), ("trays", "1,0"),
+        ("names", "a,,b"), ("trays", "1,,2"),
         ("plan", "0.5;x"), ("limit", "0"),
     ],
 )  # fmt: skip

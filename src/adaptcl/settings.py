@@ -339,5 +339,6 @@ def _parse(text: str, kind: Any) -> Any:
     between = ";" if get_origin(inner) is tuple else ","
     if text.startswith("[") and text.endswith("]"):  # as in a TOML file
         text = re.sub(r"\]\s*,\s*\[", ";", text).replace("[", "").replace("]", "")
-    parts = [_parse(part.strip(), inner) for part in text.split(between) if part.strip()]
+    words = [part.strip() for part in text.strip().removesuffix(between).split(between)]
+    parts = [_parse(each, inner) if each else _NO for each in words if text.strip()]
     return _NO if _NO in parts else tuple(parts)

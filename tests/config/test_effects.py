@@ -19,6 +19,12 @@ from adaptcl.config.grid import expand_grid
 from adaptcl.strategies import STRATEGIES
 
 
+def test_a_data_set_that_ships_needs_no_folder() -> None:
+    sentence = "data_dir has no effect with data digits, which ships."
+    assert explain_ineffective(["data_dir"], [configure({"data": "digits"})]) == [sentence]
+    assert explain_ineffective(["data_dir"], [configure({"data": "cifar10"})]) == []
+
+
 def test_an_alpha_beside_dirichlet_may_be_meant_for_it() -> None:
     config = [configure({"partition": "dirichlet"})]
     sentence = "alpha is AdaptCL's caution; the α of Dirichlet is concentration."

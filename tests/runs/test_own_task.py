@@ -152,6 +152,15 @@ def test_texts_of_different_lengths_are_padded_by_the_users_collate() -> None:
     assert result.summary.main_value < (result.rounds[0].main_value or 0)
 
 
+def test_a_softmax_before_the_cross_entropy_is_warned_of() -> None:
+    inputs = torch.randn(60, 6)
+    data = inputs, (inputs[:, 0] > 0).long()
+    model = nn.Sequential(nn.Linear(6, 2), nn.Softmax(dim=1))
+    given: dict[str, Any] = {"rounds": 1, "workers": 2, "strategy": "fedavg"}
+    with pytest.warns(adaptcl.AdaptCLWarning, match="The model gives probabilities"):
+        adaptcl.run(model, data, data, **given)
+
+
 def test_an_npz_file_of_numbers_is_regressed_from_the_command_line(tmp_path: Path) -> None:
     x, y = X.numpy(), Y.numpy()
     np.savez(tmp_path / "data.npz", x_train=x[:60], y_train=y[:60], x_test=x[60:], y_test=y[60:])

@@ -15,6 +15,7 @@ from typing import Any
 from adaptcl.codecs import CODECS
 from adaptcl.config.config import SHARED_GROUPS, Config, all_settings, sections_for
 from adaptcl.config.files import named_strategies, preset_and_file
+from adaptcl.data import is_shipped
 from adaptcl.engines.environment import EnvironmentSettings
 from adaptcl.settings import Setting, When, declared, is_custom
 from adaptcl.strategies import STRATEGIES, strategy_class
@@ -86,6 +87,9 @@ def explain_ineffective(names: Iterable[str], configs: Sequence[Config]) -> list
     is_dirichlet = any(run["partition"] == "dirichlet" for run in runs)
     misread = is_dirichlet and "alpha" in given and "concentration" not in given
     sentences = ["alpha is AdaptCL's caution; the α of Dirichlet is concentration."] * misread
+    if "data_dir" in given:
+        shipped = {run["data"] for run in runs if is_shipped(run["data"])}
+        sentences += [f"data_dir has no effect with data {name}, which ships." for name in shipped]
     return sentences + [
         f"{name} has no effect {_reason(name, runs)}."
         for name in given

@@ -134,6 +134,11 @@ def _load_custom(
     return DataSet.of(name, samples[0], samples[-1], has_classes=targets == "labels")
 
 
+def is_shipped(name: str) -> bool:
+    """Whether a data set needs no data folder."""
+    return name in DATASETS and DATASETS[name].archive is None
+
+
 def anchored(name: str) -> str:
     """The name of the same data set in every working directory: paths become absolute."""
     if name in DATASETS:
@@ -181,6 +186,7 @@ __all__ = [
     "anchored",
     "as_samples",
     "get",
+    "is_shipped",
     "load",
     "missing_classes",
     "pack",

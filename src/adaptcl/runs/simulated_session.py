@@ -18,6 +18,7 @@ from adaptcl.pruning import WorkerOrder, custom_worker_orders
 from adaptcl.runs.session import Session, checked_strategy, custom_optimizer_of
 from adaptcl.runs.training_profile import with_measured_profile
 from adaptcl.runs.workload import Workload
+from adaptcl.runs.workload_check import softmax_warning
 from adaptcl.training.devices import make_workers, side_by_side_on_a_gpu
 from adaptcl.units import UnitMap, flops
 
@@ -70,7 +71,7 @@ def simulated_session(config: Config, workload: Workload) -> Session:
         workload,
         strategy,
         lambda: _simulation(config, workload, clock.environment, custom_orders),
-        (missing, *clock.warnings) if missing else clock.warnings,
+        tuple(filter(None, (missing, softmax_warning(workload), *clock.warnings))),
         tuple(map(tuple, labels)),
         clock.assumes,
     )

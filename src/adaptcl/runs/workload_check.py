@@ -24,7 +24,7 @@ from adaptcl.training.optimizers import (
 )
 from adaptcl.training.task import Recipe
 from adaptcl.units.tensors import Tensors, call_model, each_tensor, shapes_in_words
-from adaptcl.units.user_model import called, failures_named
+from adaptcl.units.user_model import called, failures_named, without_effects
 
 _TABLES = (nn.Embedding, nn.EmbeddingBag)
 
@@ -153,6 +153,25 @@ def _check_look_up(
 
 
 _METRIC_SAMPLES = 256  # how many test samples a custom metric is tried on: some need all classes
+
+
+def softmax_warning(workload: Workload) -> str | None:
+    """A warning if the model gives probabilities to a loss that takes the softmax itself."""
+    objective, (inputs, targets) = workload.objective, workload.pair()
+    if not objective.is_ready_made or objective.class_dim is None:
+        return None
+    tested = copy.deepcopy(workload.model).eval()
+    with without_effects(inputs), failures_named(tested, inputs):
+        scores = objective.outputs(tested, inputs, targets)
+    sums = scores.sum(objective.class_dim)
+    is_one = bool(torch.allclose(sums, torch.ones_like(sums), atol=1e-4))
+    if scores.shape[objective.class_dim] < 2 or scores.min() < 0 or not is_one:
+        return None
+    return (
+        "The model gives probabilities, which add up to 1, but the loss of objective "
+        f"{objective.name!r} takes the softmax itself and learns little from them; leave the softmax "
+        "out of the model."
+    )
 
 
 def check_scores(objective: Objective, scores: object, targets: Any, when: str = "") -> None:
