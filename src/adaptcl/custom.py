@@ -10,9 +10,11 @@ import difflib
 import importlib
 import inspect
 import pkgutil
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, cast
 
 from adaptcl.errors import AdaptCLError, SettingError, describe_type
@@ -131,6 +133,8 @@ def _import(name: str, role: str) -> Any:
         if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
             error.add_note(f"This happened when {module_name} was imported for {name}.")
             raise
+        if hint := hint_at_name(name):
+            raise SettingError(f"{name!r} is no name of {role}{hint}") from error
         raise SettingError(
             f"There is no module {module_name}, where {role} {name!r} should be; is it in the "
             f"folder where you are, or on PYTHONPATH?{_near_module(module_name)}"
@@ -145,6 +149,17 @@ def _import(name: str, role: str) -> Any:
             f"The module {module_name} has no {attribute}, which {role} {name!r} should be{hint}"
         )
     return getattr(module, attribute)
+
+
+def hint_at_name(name: str) -> str:
+    """The end of a sentence about `mine.py:build` or `mine.build`, where there is such a file."""
+    found = re.fullmatch(r"([\w./]+?)(\.py)?[.:](\w+)", name)
+    if not found:
+        return ""
+    module = found[1].removeprefix("./").replace("/", ".")
+    if not Path(module.replace(".", "/") + ".py").is_file():
+        return ""
+    return f"; did you mean '{module}:{found[3]}'?"
 
 
 def _near_module(name: str) -> str:

@@ -111,6 +111,16 @@ def test_a_custom_model_and_data_are_found_in_the_current_folder(command: Comman
     sys.modules.pop("my_parts")
 
 
+@pytest.mark.parametrize("name", ["mine.py:build", "mine.build", "./mine.py:build"])
+def test_a_file_of_the_users_is_named_as_a_module(command: Command, name: str) -> None:
+    Path("mine.py").write_text("")
+    for flag in ("--model", "--data"):
+        status, _, errors = command("run", "--data", "digits", flag, name)
+        assert status == 2
+        assert errors.endswith("; did you mean 'mine:build'?\n")
+        assert errors.count("\n") == 1
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "sentence"),

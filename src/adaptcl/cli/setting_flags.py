@@ -80,6 +80,10 @@ class Parser(argparse.ArgumentParser):
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if isinstance(action, argparse._SubParsersAction) and value not in action.choices:
+            if value == "help":
+                raise SettingError(
+                    "`adaptcl --help` lists the commands; `adaptcl COMMAND --help` tells of one."
+                )
             near = difflib.get_close_matches(value, action.choices, n=1)
             hint = f"did you mean {near[0]!r}?" if near else f"`{self.prog} --help` lists them all."
             raise SettingError(f"There is no command {value!r}; {hint}")
@@ -210,7 +214,16 @@ def _default(each: Setting, catalogue: Catalogue, preset_values: Mapping[str, An
     return shown
 
 
+_SAID_OTHERWISE = {
+    "--resume": "`adaptcl resume RUN` continues a run.",
+    "--no-figures": "`--figures none` draws none.",
+}
+"""What to say to flags that other programs have."""
+
+
 def _unknown_flag(flag: str, known: Iterable[str]) -> SettingError:
+    if flag in _SAID_OTHERWISE:
+        return SettingError(f"There is no flag {flag}; {_SAID_OTHERWISE[flag]}")
     # Without the hyphens, which make any two short flags alike.
     names = {each.lstrip("-").replace("-", "_"): each for each in known}
     near = nearest_setting(flag.lstrip("-"), names)

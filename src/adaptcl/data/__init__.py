@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from adaptcl.custom import call_custom, custom_function
+from adaptcl.custom import call_custom, custom_function, hint_at_name
 from adaptcl.data.columns import TargetKind
 from adaptcl.data.convert import as_samples, part_as_samples
 from adaptcl.data.description import BY_WORKERS, DESCRIBED
@@ -97,7 +97,8 @@ def load(
         )
     raise SettingError(
         f"There is no data set {name!r}; there are {', '.join(DATASETS)}, folder:PATH, the path "
-        f"of an .npz file, and package.module:load{hint_at_value(name, DATASETS)}"
+        "of an .npz file, and package.module:load"
+        f"{hint_at_name(name) or hint_at_value(name, DATASETS)}"
     )
 
 

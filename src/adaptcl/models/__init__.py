@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from adaptcl.custom import call_custom, custom_function
+from adaptcl.custom import call_custom, custom_function, hint_at_name
 from adaptcl.errors import SettingError, describe_type, hint_at_value, suggest_instance
 from adaptcl.models.resnet50 import PAPER_FIXED, resnet50
 from adaptcl.models.vgg import small, vgg16
@@ -54,7 +54,8 @@ def find(name: str) -> ModelSpec:
     if not is_custom(name):
         raise SettingError(
             f"There is no model {name!r}; choose one of {', '.join(sorted(MODELS))}, "
-            f"or give your own as package.module:build{hint_at_value(name, MODELS)}"
+            "or give your own as package.module:build"
+            f"{hint_at_name(name) or hint_at_value(name, MODELS)}"
         )
     factory = custom_function(name, "a model", ("shape", "classes"), "an nn.Module")
     if isinstance(factory, nn.Module):

@@ -169,8 +169,8 @@ def softmax_warning(workload: Workload) -> str | None:
         return None
     return (
         "The model gives probabilities, which add up to 1, but the loss of objective "
-        f"{objective.name!r} takes the softmax itself and learns little from them; leave the softmax "
-        "out of the model."
+        f"{objective.name!r} takes the softmax itself and learns little from them; leave the "
+        "softmax out of the model."
     )
 
 
