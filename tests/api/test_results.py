@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,11 @@ def swept(tmp_path_factory: pytest.TempPathFactory) -> tuple[adaptcl.Results, Pa
 @pytest.fixture(scope="module")
 def result() -> adaptcl.Result:
     return run(strategy="adaptcl", pruning_interval=1)
+
+
+def test_a_result_shows_a_short_time_too(result: adaptcl.Result) -> None:
+    shown = repr(replace(result, summary=replace(result.summary, virtual_time_s=0.0123)))
+    assert shown.endswith("after 2 rounds and 0.012 virtual seconds>")
 
 
 def test_a_sweep_has_a_result_and_a_folder_for_each_run_and_figures_of_all(

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from adaptcl.cli.job_commands import RequestedRuns, requested_runs
+from adaptcl.cli.job_commands import RequestedRuns, requested_runs, saying_how_to_resume
 from adaptcl.cli.parser import command_line
 from adaptcl.config.config import configure
 from adaptcl.config.files import preset
@@ -109,6 +109,25 @@ def test_a_custom_model_and_data_are_found_in_the_current_folder(command: Comman
     (made,) = Path("runs").iterdir()
     assert (made / "summary.json").exists()
     sys.modules.pop("my_parts")
+
+
+def test_of_many_interrupted_runs_the_folder_above_is_named_if_it_holds_no_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    folders = [Path("mine", f"seed-{seed}", name) for seed in (1, 2) for name in ("a", "b")]
+    for folder in folders:
+        folder.mkdir(parents=True)
+        (folder / "config.toml").write_text("")
+        (folder / "rounds.jsonl").write_text("")
+
+    def said(paths: list[Path]) -> str:
+        with pytest.raises(KeyboardInterrupt), saying_how_to_resume(paths):
+            raise KeyboardInterrupt
+        return capsys.readouterr().err
+
+    assert said(folders) == "adaptcl: stopped; `adaptcl resume mine` goes on.\n"
+    assert "resume mine/seed-1/a mine/seed-1/b mine/seed-2/a`" in said(folders[:3])
 
 
 @pytest.mark.parametrize("name", ["mine.py:build", "mine.build", "./mine.py:build"])

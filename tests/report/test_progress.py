@@ -99,6 +99,19 @@ def test_a_round_without_a_measurement_says_nothing_of_accuracy(events_of: Event
     assert written(console) == "fedavg-s round 1/1  time 2.0 s  H 0.250\n"
 
 
+def test_the_runs_of_one_command_say_an_equal_clock_and_warning_once() -> None:
+    console, said = plain(), set[str]()
+    for clock in ("training takes 2 s", "training takes 2 s", "training takes 3 s"):
+        with Progress(console, said=said) as progress:
+            progress(RunStarted("fedavg", "vgg-tiny", "digits", 4, 9, clock=clock))
+            progress(Warned("strength is low"))
+    assert written(console).splitlines() == [
+        "clock: training takes 2 s",
+        "warning: strength is low",
+        "clock: training takes 3 s",
+    ]
+
+
 def test_plain_lines_report_the_clock_warnings_and_workers_that_come_and_go() -> None:
     console = plain()
     with Progress(console) as progress:

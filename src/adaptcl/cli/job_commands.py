@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import os
 import shlex
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -26,7 +27,13 @@ from adaptcl.events import Listener
 from adaptcl.report.progress import Progress, bar
 from adaptcl.report.table import forecast_table
 from adaptcl.runs.files.folder import RunFolder
-from adaptcl.runs.files.run_files import SUMMARY, folders_below, is_run_folder
+from adaptcl.runs.files.run_files import (
+    SUMMARY,
+    folders_below,
+    is_network_run,
+    is_run_folder,
+    run_folders,
+)
 from adaptcl.runs.forecast import forecast_workload
 from adaptcl.runs.result import FailedRun, noting_failure
 from adaptcl.runs.session import Session, is_finished, run_in_folder
@@ -50,13 +57,13 @@ def run_job(options: argparse.Namespace) -> None:
     for each, path in zip(configs, asked.folders, strict=True):
         RunFolder.create(path, each.to_toml()).close()
     start_page(asked.folders, options)
-    failed: list[FailedRun] = []
+    failed, said = list[FailedRun](), set[str]()
     with saying_how_to_resume(asked.folders):
         for each, path in zip(configs, asked.folders, strict=True):
             job, alone = each.job, len(configs) == 1
             with (
                 noting_failure(job.strategy, job.seed, path, failed, alone=alone) as count_rounds,
-                Progress() as progress,
+                Progress(said=said) as progress,
             ):
                 all_listeners: list[Listener] = [progress, *listeners, count_rounds]
                 # A session that is over gives back its memory before the next one begins.
@@ -86,7 +93,7 @@ def sweep_settings(options: argparse.Namespace) -> None:
     again = shlex.join(["adaptcl", *options.words, *out])
     say(f"{len(points)} runs in {base}; `{again}` goes on with them if they are interrupted.")
     start_page([base], options)
-    failed: list[FailedRun] = []
+    failed, said = list[FailedRun](), set[str]()
     load = workload_loader()
     for place, (point, path) in enumerate(zip(points, folders, strict=True), start=1):
         config, job = point.config.with_absolute_paths(), point.config.job
@@ -98,7 +105,7 @@ def sweep_settings(options: argparse.Namespace) -> None:
                 continue
             say(f"{place} of {len(points)}: {path}")
             session = session_of(config, load(config))
-            with Progress() as progress:
+            with Progress(said=said) as progress:
                 all_listeners: list[Listener] = [progress, *listeners, count_rounds]
                 run_in_folder(session, path, all_listeners, track, resume=True)
     show_the_others(folders, failed, base, pictures, again)
@@ -236,8 +243,20 @@ def saying_how_to_resume(
         if not (has_begun() or isinstance(error, INTERRUPTIONS)):
             raise
         if left := [path for path in unfinished(paths) if is_run_folder(path)]:
-            say(f"stopped; `adaptcl resume {shlex.join(map(str, left))}` goes on.")
+            named = _in_short(left, paths)
+            say(f"stopped; `adaptcl resume {shlex.join(map(str, named))}` goes on.")
         raise
+
+
+def _in_short(left: Sequence[Path], paths: Sequence[Path]) -> Sequence[Path]:
+    """The folders that are left, or the one above all runs if these are many and all that it holds.
+
+    A server takes its runs in their order, which the folder above does not tell.
+    """
+    if len(left) <= 2 or is_network_run(left[0]):
+        return left
+    above = Path(os.path.commonpath(paths))
+    return [above] if {*run_folders(above, levels=2)} == {*paths} else left
 
 
 def unfinished(paths: Sequence[Path]) -> list[Path]:

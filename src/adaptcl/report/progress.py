@@ -42,11 +42,18 @@ class Progress:
     """
 
     def __init__(
-        self, console: Console | None = None, *, clock: Callable[[], float] = time.monotonic
+        self,
+        console: Console | None = None,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        said: set[str] | None = None,
     ) -> None:
+        """`said` is shared by the displays of one command: none says its clock or a warning again
+        that stands in it."""
         self._in_notebook = console is None and in_notebook()
         self._console = _standard_output() if console is None else console
         self._clock = clock
+        self._said = set() if said is None else said
         self._state: RunState | None = None
         self._live: Live | NotebookDisplay | None = None
 
@@ -70,6 +77,10 @@ class Progress:
         elif self._state is not None:
             self._state = self._state.after(event)
         for line in self._lines(event):
+            if isinstance(event, RunStarted | Warned):
+                if line in self._said:
+                    continue
+                self._said.add(line)
             self._print(line)
         if isinstance(self._live, NotebookDisplay) and self._state is not None:
             self._live.refresh()  # a terminal is redrawn by a thread of Rich

@@ -177,9 +177,11 @@ class FinishedRun:
     def __repr__(self) -> str:
         # One line: all rounds of all workers would fill screens.
         found, measure = self.summary, self.summary.measure
+        seconds = found.virtual_time_s
         return (
             f"<Result of {found.strategy}: {measure.label} {measure.write(found.main_value, 2)} "
-            f"after {found.rounds} rounds and {found.virtual_time_s:.1f} virtual seconds>"
+            f"after {found.rounds} rounds and {seconds:{'.1f' if seconds >= 1 else '.2g'}} virtual "
+            "seconds>"
         )
 
 
