@@ -60,6 +60,8 @@ SUMMARY = Summary(
     updates=(4, 3),
     accuracy_by_class=(0.5, None, 1.0),
     accuracy_by_worker=(0.75, None),
+    samples_by_worker=(30, 10),
+    labels_by_worker=((30, 0), (4, 6)),
 )
 
 

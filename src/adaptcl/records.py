@@ -179,6 +179,7 @@ def bytes_moved(records: Sequence[RoundRecord]) -> tuple[int, int]:
 _ACCURACIES = ("accuracy", "best_accuracy")
 _BY_WORKER_OR_CLASS = (
     *("retention", "updates", "accuracy_by_class", "accuracy_by_worker", "worker_metrics"),
+    "samples_by_worker",
 )
 """Fields of a summary that JSON gives back as lists."""
 
@@ -221,6 +222,11 @@ class Summary:
     accuracy_by_worker: tuple[float | None, ...] = ()
     """Of the same model on test data with each worker's shares of the classes, or where workers
     test, on what each holds back; empty if that is unknown, as across machines."""
+    samples_by_worker: tuple[int, ...] = ()
+    """How many training samples each worker has, in a simulation."""
+    labels_by_worker: tuple[tuple[int, ...], ...] = ()
+    """How many of them are of each class, if they have one label each. The file leaves both out
+    where they are unknown, as across machines."""
     stopped_by: str | None = None
     """Why the run ended before all its rounds were done: the setting that ended it, or `listener`
     with what the listener said; None if all rounds were done."""
@@ -290,8 +296,9 @@ class Summary:
 
     def to_json(self) -> dict[str, Any]:
         values = dataclasses.asdict(self)
-        if not self.worker_metrics:
-            del values["worker_metrics"]
+        for name in ("samples_by_worker", "labels_by_worker", "worker_metrics"):
+            if not values[name]:
+                del values[name]
         return values | {name: finite_or_none(values[name]) for name in _ACCURACIES}
 
     @classmethod
@@ -299,7 +306,8 @@ class Summary:
         """Read what `to_json` wrote; anything else is one of the errors `NO_RECORD`."""
         lists = {name: tuple(values.get(name, ())) for name in _BY_WORKER_OR_CLASS}
         numbers = {name: _number(values[name]) for name in _ACCURACIES}
-        return cls(**{**values, **lists, **numbers})
+        labels = tuple(map(tuple, values.get("labels_by_worker", ())))
+        return cls(**{**values, **lists, **numbers, "labels_by_worker": labels})
 
 
 def summarise(

@@ -69,6 +69,8 @@ def test_and_what_that_means_for_the_classes_that_each_worker_has() -> None:
     first, second, third, fourth = right_by_class(result)
     expected = [0.75 * first + 0.25 * second, third, 0.5 * second + 0.5 * fourth]
     assert result.summary.accuracy_by_worker == pytest.approx(expected)
+    assert result.summary.samples_by_worker == (24, 24, 24)
+    assert result.summary.labels_by_worker == ((18, 6, 0, 0), (0, 0, 24, 0), (0, 12, 0, 12))
     assert result.summary.least_worker_accuracy == pytest.approx(min(expected))
     assert result.summary.mean_worker_accuracy == pytest.approx(sum(expected) / 3)
 

@@ -71,6 +71,8 @@ class Session:
     warnings: tuple[str, ...] = ()
     worker_labels: tuple[tuple[int, ...], ...] = ()
     """Samples of each class by worker, where the server can know."""
+    worker_samples: tuple[int, ...] = ()
+    """How many training samples each worker has, where the server can know."""
     clock: str = ""  # what the clock of a simulation assumes
 
 
@@ -271,14 +273,19 @@ def _summary(
 
 def _by_worker(session: Session, tested: Score) -> dict[str, Any]:
     """The figures of a summary that each worker has."""
+    labels = session.worker_labels
+    classes = max(map(len, labels), default=0)
+    has = {
+        "samples_by_worker": session.worker_samples,
+        "labels_by_worker": tuple((*each, *[0] * (classes - len(each))) for each in labels),
+    }
     if not session.workload.tested_by_workers:
-        labels = session.worker_labels
-        return {"accuracy_by_worker": tuple(tested.on(each) for each in labels)}
+        return has | {"accuracy_by_worker": tuple(tested.on(each) for each in labels)}
     tests = [tested.by_worker.get(each) for each in range(session.config.job.workers)]
     found = tuple({} if test is None else test.metrics for test in tests)
     accuracies = tuple(each.get("accuracy") for each in found)
     is_known = any(each is not None for each in accuracies)
-    return {"worker_metrics": found, "accuracy_by_worker": accuracies if is_known else ()}
+    return has | {"worker_metrics": found, "accuracy_by_worker": accuracies if is_known else ()}
 
 
 # In a folder -------------------------------------------------------------------------------------

@@ -73,6 +73,7 @@ def simulated_session(config: Config, workload: Workload) -> Session:
         lambda: _simulation(config, workload, clock.environment, custom_orders),
         tuple(filter(None, (missing, softmax_warning(workload), *clock.warnings))),
         tuple(map(tuple, labels)),
+        tuple(samples),
         clock.assumes,
     )
 
