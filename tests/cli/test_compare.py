@@ -113,6 +113,9 @@ def test_the_baseline_and_the_time_of_a_comparison_can_be_chosen(
     assert "| accuracy at 45 s | time to adaptcl's mean of last 5 tests | speed-up |" in output
     assert " final accuracy of " in output.splitlines()[-1]
     assert "adaptcl" in output.splitlines()[-1]
+    latex = command("compare", str(runs / "both"), "--latex")[1]
+    assert latex.startswith(r"\begin{tabular}{lrr")
+    assert latex.splitlines()[-1].startswith("% ")
     refused(
         [*words, "--baseline", "ssp-s"],
         "There is no run 'ssp-s' to compare with; there are fedavg-s, adaptcl.",

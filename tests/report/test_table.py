@@ -139,6 +139,19 @@ def test_a_bar_in_a_cell_does_not_end_it_in_markdown() -> None:
     assert table.markdown() == "| run | x |\n| --- | ---: |\n| a\\|b | 1 |\n\nA note."
 
 
+def test_a_table_for_latex_needs_no_package_and_escapes_its_cells() -> None:
+    table = ReportTable(("run", "H → x"), [("a_b {σ=2}", "1.0 ± 0.1 %"), ("c&d", "–")], ["A note."])
+    assert table.latex().splitlines() == [
+        r"\begin{tabular}{lr}",
+        r"run & H $\to$ x \\",
+        r"\hline",
+        r"a\_b \{$\sigma$=2\} & 1.0 $\pm$ 0.1 \% \\",
+        r"c\&d & -- \\",
+        r"\end{tabular}",
+        "% A note.",
+    ]
+
+
 @pytest.mark.parametrize("width", [20, 80])
 def test_numbers_too_long_for_the_terminal_are_wrapped_and_not_lost(
     make_run: MakeRun, width: int

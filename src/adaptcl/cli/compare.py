@@ -36,8 +36,12 @@ def compare_runs(options: argparse.Namespace) -> None:
     if options.csv:
         write_comparison(Path(options.csv), comparison)
     table = comparison_table(comparison)
+    sentence = verdict(comparison)
     if options.markdown:
-        print("\n\n".join(filter(None, [table.markdown(), verdict(comparison)])))
+        print("\n\n".join(filter(None, [table.markdown(), sentence])))
+        return
+    if options.latex:
+        print("\n% ".join(filter(None, [table.latex(), sentence])))
         return
     Console().print(table)
     _print_files(comparison, Path(options.out), pictures)

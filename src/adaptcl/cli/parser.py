@@ -296,6 +296,7 @@ def _add_compare(commands: Any) -> None:
     _add(
         compare, "--markdown", "print only the table, as Markdown; no figures", action="store_true"
     )
+    _add(compare, "--latex", "the same as LaTeX, a tabular for a paper", action="store_true")
 
 
 def _add_lists(commands: Any) -> None:

@@ -1,4 +1,4 @@
-"""Tables for terminals and Markdown, among them the comparison of runs.
+"""Tables for terminals, Markdown and LaTeX, among them the comparison of runs.
 
 A terminal too narrow for one row for each run gets the table upright: one row for each quantity,
 one column for each run, and as many tables below each other as it takes.
@@ -40,6 +40,17 @@ from adaptcl.report.wording import (
 from adaptcl.runs.forecast import Forecast
 from adaptcl.strategies.dc_asgd import planned_rounds
 from adaptcl.training.objectives.metrics import Measure
+
+_MATHS = {"±": "pm", "×": "times", "→": "to", "σ": "sigma", "γ": "gamma", "α": "alpha", "β": "beta"}
+_LATEX = str.maketrans(
+    {
+        **{letter: f"\\{letter}" for letter in "&%$#_{}"},
+        **{letter: rf"$\{name}$" for letter, name in _MATHS.items()},
+        **{"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"},
+        **{"−": "$-$", "<": "$<$", ">": "$>$", "|": "$|$", "–": "--", "…": r"\dots{}"},
+    }
+)
+"""What LaTeX has for characters that it reads in another way, or not at all."""
 
 _FORECAST_COLUMNS = (
     "strategy",
@@ -102,6 +113,17 @@ class ReportTable:
             for row in (self.headings, rule, *self.rows)
         ]
         return "\n".join(lines) + "".join(f"\n\n{note}" for note in self.notes)
+
+    def latex(self) -> str:
+        """The table as LaTeX, without a line end; its notes are comments."""
+        lines = [
+            " & ".join(cell.translate(_LATEX) for cell in row) + r" \\"
+            for row in (self.headings, *self.rows)
+        ]
+        columns = "l" * self.labels + "r" * (len(self.headings) - self.labels)
+        begin, end = rf"\begin{{tabular}}{{{columns}}}", r"\end{tabular}"
+        notes = [f"% {note}" for note in self.notes]
+        return "\n".join([begin, lines[0], r"\hline", *lines[1:], end, *notes])
 
     def html(self) -> str:
         """The table and its notes as HTML, for notebooks."""
