@@ -31,9 +31,14 @@ def test_every_combination_of_the_lists_is_a_run_with_a_name_of_its_own() -> Non
 
 def test_runs_that_differ_in_nothing_that_has_an_effect_are_made_once() -> None:
     assert names(strategy=["fedavg", "adaptcl"], min_retention=[0.1, 0.3]) == [
-        "fedavg_min_retention-0.1",
+        "fedavg",
         "adaptcl_min_retention-0.1",
         "adaptcl_min_retention-0.3",
+    ]
+    assert names(codec=["int8", "dgc"], dgc_sparsity=[0.5, 0.9]) == [
+        "codec-int8",
+        "codec-dgc_dgc_sparsity-0.5",
+        "codec-dgc_dgc_sparsity-0.9",
     ]
     assert names(strategy="fedavg", seed=[1, 1]) == ["seed-1"]
     own = {"objective": "mine:Objective", "target_accuracy": [80, 90]}

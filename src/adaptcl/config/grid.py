@@ -12,7 +12,7 @@ import json
 import re
 import zlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, get_args, get_origin
 
 from adaptcl.config.config import Config, all_settings, configure, sections_for, unknown_setting
@@ -31,12 +31,13 @@ class GridPoint:
     values: dict[str, Any]  # the raw values, one for each setting
     varied: dict[str, Any]  # those of the settings that have a list
     config: Config
+    idle: frozenset[str] = frozenset()  # those of `varied` that have no effect in this run
 
     @property
     def name(self) -> str:
         """A name for its folder, by what sets it apart."""
         parts = [_plain(self.varied["strategy"])] if "strategy" in self.varied else []
-        others = (name for name in self.varied if name != "strategy")
+        others = (name for name in self.varied if name not in {"strategy", *self.idle})
         parts += [f"{name}-{_plain(self.varied[name])}" for name in others]
         return "_".join(parts) or "run"
 
@@ -52,6 +53,7 @@ def expand_grid(values: Mapping[str, Any]) -> list[GridPoint]:
                 point = _point(values, combination, {"strategy": strategy, "seed": seed}, known)
                 config = point.config
                 effects = settings_in_effect(config.values(), unused=unused_settings(config))
+                point = replace(point, idle=frozenset(point.varied) - effects.keys())
                 points.setdefault(json.dumps(effects, sort_keys=True, default=str), point)
     return list(points.values())
 
