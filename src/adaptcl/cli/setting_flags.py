@@ -122,8 +122,10 @@ def _add_flag(
         group.add_argument(each.flag, action=argparse.BooleanOptionalAction, **options)
         return
     is_text = each.kind is str and each.allowed.choices is None
-    parse = _strategies if each.name == "strategy" else _one_or_several
-    if is_text and not splits_texts:
+    parse: Callable[[Setting, str], Any] = _one_or_several
+    if each.name == "strategy":
+        parse = _strategies
+    elif is_text and not splits_texts:
         parse = Setting.parse
     shorter = _SHORTER.get(each.name, ())
     named = replace(each, name=shorter[0]) if shorter else each
