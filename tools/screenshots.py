@@ -25,7 +25,7 @@ from adaptcl.page.report import write_report
 from adaptcl.page.watch import Watch
 from adaptcl.report.labels import distinct_labels
 from adaptcl.report.saved_run import by_strategy, read_run
-from adaptcl.runs.files.folder import run_folders
+from adaptcl.runs.files.run_files import run_folders
 
 SCREENS = Path(__file__).resolve().parents[1] / "docs" / "screens"
 JOB = (
