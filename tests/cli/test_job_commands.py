@@ -128,6 +128,7 @@ def test_of_many_interrupted_runs_the_folder_above_is_named_if_it_holds_no_other
 
     assert said(folders) == "adaptcl: stopped; `adaptcl resume mine` goes on.\n"
     assert "resume mine/seed-1/a mine/seed-1/b mine/seed-2/a`" in said(folders[:3])
+    assert "/mine/seed-1/a mine/seed-1/b" in said([folders[0].resolve(), *folders[1:3]])
 
 
 @pytest.mark.parametrize("name", ["mine.py:build", "mine.build", "./mine.py:build"])

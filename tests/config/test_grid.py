@@ -70,6 +70,7 @@ def test_a_setting_that_is_a_list_takes_a_list_of_lists() -> None:
         ({"seed": []}, r"seed is \[\], but it must be a whole number"),
         ({"sigma": []}, r"sigma is \[\], but it must be a number"),
         ({"strategy": ["fedavg", "fedavg"]}, "must not name a strategy twice"),
+        ({"threads": [1, 2]}, "threads changes nothing of what a run learns"),
     ],
 )
 def test_a_wrong_value_is_refused_before_anything_runs(

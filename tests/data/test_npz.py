@@ -83,6 +83,7 @@ def test_what_is_wrong_with_a_file_is_said(tmp_path: Path) -> None:
         ({"x_test": np.zeros((12, 4), np.float32)}, r"training inputs have the shape \[5\] but"),
         ({"x_test": np.zeros((12, 5), np.int64)}, r"x_train is float32 but x_test int64"),
         ({"classes": np.array(["cat"])}, r"a training label is 2, but with 1 classes"),
+        ({"columns": np.array([*"abcda"])}, r"columns names a column twice"),
     ]
     for changes, sentence in wrong:
         with pytest.raises(DataError, match=sentence):

@@ -106,6 +106,7 @@ GOOD = units_to_json(trace(nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2)), torc
         ("slots", [["0.weight", 0, 1, True]]),
         ("slots", [["0.weight", 1, 0, True]]),
         ("slots", []),
+        ("slots", [["0.weight", 0, 0, True]] * 2),
         ("patterns", [[[0, 1, 2**52]]]),
         ("patterns", [[[1, 1, 4]]]),
         ("patterns", [[[-2, 1, 4]]]),

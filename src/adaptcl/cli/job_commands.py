@@ -91,7 +91,8 @@ def sweep_settings(options: argparse.Namespace) -> None:
         raise SettingError("Two runs of this sweep would have the same folder; shorten the values.")
     out = [] if options.out else ["--out", str(base)]
     again = shlex.join(["adaptcl", *options.words, *out])
-    say(f"{len(points)} runs in {base}; `{again}` goes on with them if they are interrupted.")
+    runs = "1 run" if len(points) == 1 else f"{len(points)} runs"
+    say(f"{runs} in {base}; `{again}` goes on if it is interrupted.")
     start_page([base], options)
     failed, said = list[FailedRun](), set[str]()
     load = workload_loader()
@@ -254,6 +255,8 @@ def _in_short(left: Sequence[Path], paths: Sequence[Path]) -> Sequence[Path]:
     A server takes its runs in their order, which the folder above does not tell.
     """
     if len(left) <= 2 or is_network_run(left[0]):
+        return left
+    if len({path.is_absolute() for path in paths}) > 1:
         return left
     above = Path(os.path.commonpath(paths))
     return [above] if {*run_folders(above, levels=2)} == {*paths} else left

@@ -70,9 +70,9 @@ def _add_runs(commands: Any) -> None:
         "sweep",
         "job_commands.sweep_settings",
         "make a run for each combination of listed settings",
-        "Make a run for each combination of settings. Any setting may have several values: a list",
-        "in the file, or in a flag with commas between. Given again, the command goes on where it",
-        "stopped.",
+        "Make a run for each combination of settings. Any setting may have several values as a",
+        "list in the file, and one that takes a single word or number also in a flag, with commas",
+        "between. Given again, the command goes on where it stopped.",
         usage=usage,
     )
     _add(sweep, "--out DIR", "folder for the runs [default runs/ and the file's name]")

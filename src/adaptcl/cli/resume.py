@@ -86,8 +86,9 @@ def _go_on(
         network.resume_server(list(left), track, listeners, network.changes_of_network(options))
         return
     if left and (changed := network.changes_of_network(options)):
+        flags = ["--address" if name == "listen" else f"--{name}" for name in changed]
         raise SettingError(
-            f"{listed(changed)} cannot be changed: {next(iter(left))} is no run across a network."
+            f"{listed(flags)} cannot be changed: {next(iter(left))} is no run across a network."
         )
     for path, settings in left.items():
         chosen = configure(settings)

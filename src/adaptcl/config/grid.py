@@ -16,9 +16,9 @@ from dataclasses import dataclass, replace
 from typing import Any, get_args, get_origin
 
 from adaptcl.config.config import Config, all_settings, configure, sections_for, unknown_setting
-from adaptcl.config.effects import settings_in_effect, unused_settings
+from adaptcl.config.effects import WHERE_COMPUTED, settings_in_effect, unused_settings
 from adaptcl.config.files import is_section, named_strategies, section
-from adaptcl.errors import SettingError
+from adaptcl.errors import SettingError, listed
 from adaptcl.settings import Setting, alternatives
 
 _LONGEST_NAME = 40
@@ -62,9 +62,9 @@ def strategy_names(values: Mapping[str, Any]) -> list[str]:
     """The strategies that raw values name, or the default; an error if one is named twice."""
     strategy = all_settings()["strategy"]
     named = values.get("strategy", strategy.default)
-    listed = [named] if isinstance(named, str) else named
-    is_list = isinstance(listed, list | tuple) and bool(listed)
-    if not is_list or not all(isinstance(each, str) for each in listed):
+    each_named = [named] if isinstance(named, str) else named
+    is_list = isinstance(each_named, list | tuple) and bool(each_named)
+    if not is_list or not all(isinstance(each, str) for each in each_named):
         raise strategy.refuse(named)
     names = named_strategies({"strategy": named})
     if len(set(names)) < len(names):
@@ -99,6 +99,11 @@ def _combinations(
     values: Mapping[str, Any], strategy: str, known: Mapping[str, Setting]
 ) -> Iterator[dict[tuple[str, str], Any]]:
     """Values by section and name; the section is empty for what stands at the top."""
+    same = [each for each in WHERE_COMPUTED if has_several(known[each], values.get(each, ""))]
+    if same:
+        raise SettingError(
+            f"{listed(same)} changes nothing of what a run learns; give it one value."
+        )
     lists: dict[tuple[str, str], list[Any]] = {}
     tables = {"": values, **{name: values.get(name, {}) for name in sections_for(strategy)}}
     for head, table in tables.items():
@@ -127,10 +132,10 @@ def _point(
     # Lists of other strategies' sections are not for this run.
     used = {*sections_for(ends["strategy"])}
     single = {name: v for name, v in single.items() if not is_section(name) or name in used}
-    listed = {name: v for name, v in ends.items() if has_several(known[name], values.get(name))}
+    several = {name: v for name, v in ends.items() if has_several(known[name], values.get(name))}
     if len(strategy_names(values)) > 1:
-        listed["strategy"] = ends["strategy"]
-    varied = {**{name: value for (_, name), value in chosen.items()}, **listed}
+        several["strategy"] = ends["strategy"]
+    varied = {**{name: value for (_, name), value in chosen.items()}, **several}
     return GridPoint(single, varied, configure(single, known))
 
 

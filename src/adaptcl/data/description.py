@@ -209,7 +209,8 @@ def _columns(value: Any, inputs: Forms) -> Columns | None:
     for place, names in value.items():
         form = tables[place]
         fits = isinstance(names, list) and isinstance(form, Form) and form.shape == (len(names),)
-        _check("columns", names, fits and all(map(_is_text, names)))
+        fits = fits and all(map(_is_text, names)) and len({*names}) == len(names)
+        _check("columns", names, fits)
     return {place: tuple(names) for place, names in value.items()} or None
 
 

@@ -34,8 +34,12 @@ def orders_of_columns(found: Columns, wanted: Columns, whose: str, of: str) -> d
     orders = {}
     for place in found.keys() & wanted.keys():
         mine, first = found[place], wanted[place]
-        lacking = [repr(name) for name in first if name not in mine]
-        besides = [repr(name) for name in mine if name not in first]
+        if mine == first:
+            continue
+        place_of = {name: number for number, name in enumerate(mine)}
+        expected = set(first)
+        lacking = [repr(name) for name in first if name not in place_of]
+        besides = [repr(name) for name in mine if name not in expected]
         if lacking or besides:
             differences = [f"lacks {listed(lacking)}"] if lacking else []
             differences += [f"has {listed(besides)} besides"] if besides else []
@@ -43,8 +47,7 @@ def orders_of_columns(found: Columns, wanted: Columns, whose: str, of: str) -> d
                 f"{whose} cannot be used: of the columns that {of} has, its frame "
                 f"{' and '.join(differences)}."
             )
-        if mine != first:
-            orders[place] = torch.tensor([mine.index(name) for name in first])
+        orders[place] = torch.tensor([place_of[name] for name in first])
     return orders
 
 

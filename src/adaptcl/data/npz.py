@@ -126,6 +126,8 @@ def read_arrays(path: Path, targets: TargetKind = "labels", *, needs_test: bool 
         train, test = (replace(each, mean=mean, std=std) for each in (train, test))
     if "columns" in arrays:
         columns = tuple(map(str, arrays["columns"].tolist()))
+        if len(set(columns)) < len(columns):
+            raise DataError(f"{path}: columns names a column twice.")
         if train.shape != (len(columns),):
             raise DataError(
                 f"{path}: columns has {len(columns)} names, but an input has the shape "

@@ -51,6 +51,7 @@ def units_from_json(value: Any, model: nn.Module) -> UnitMap:
     """The units of this model; an error if they do not fit it."""
     whole = without_units(model)
     try:
+        _refuse_repeated(value)
         layers = _layers(value["layers"])
         count = layers[-1].units.stop if layers else 0
         slots = tuple(_slot(each, value["patterns"], whole, count) for each in value["slots"])
@@ -81,6 +82,14 @@ def units_from_json(value: Any, model: nn.Module) -> UnitMap:
             f"These units do not fit the model: {error!r:.200}; they may be of another model, or "
             "of another version of AdaptCL."
         ) from None
+
+
+def _refuse_repeated(value: Any) -> None:
+    """Each entry makes a tensor, so a short text that repeats one could fill the memory."""
+    for name in ("slots", "sizes", "averages"):
+        places = [(place, where) for place, where, *_ in value[name]]
+        if len(set(places)) < len(places):
+            raise ValueError(f"{name} names the same place twice")
 
 
 def _runs(numbers: Sequence[int]) -> list[list[int]]:

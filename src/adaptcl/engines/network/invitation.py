@@ -67,10 +67,10 @@ def refuse_other_model(
 
 def refuse_other_version(frame: Frame) -> None:
     """Refuse a server of another version, before anything else of its message is read."""
-    theirs = printable(str(frame.header.get(_VERSION, "an earlier version")))
+    theirs = printable(str(frame.header.get(_VERSION, "of an earlier version")))
     if theirs != __version__:
         raise MismatchError(
-            f"The server has AdaptCL {theirs}, but the worker {__version__}; install the same "
+            f"The server has AdaptCL {theirs}, but the worker has {__version__}; install the same "
             "version on both."
         )
 

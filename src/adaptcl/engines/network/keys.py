@@ -189,11 +189,13 @@ def worker_keys(folder: Path) -> WorkerKeys:
 def expiry_warning(certificate: bytes) -> str:
     """A sentence if a certificate ends soon; nothing otherwise."""
     last = x509.load_pem_x509_certificate(certificate).not_valid_after_utc
-    if last - datetime.datetime.now(datetime.UTC) > _SOON:
+    left = last - datetime.datetime.now(datetime.UTC)
+    if left > _SOON:
         return ""
+    is_valid = "is valid until" if left.total_seconds() > 0 else "was valid until"
     return (
-        f"warning: the certificate of the server is valid until {last:%Y-%m-%d}; before then make "
-        "new folders for all machines by `adaptcl keys`."
+        f"warning: the certificate of the server {is_valid} {last:%Y-%m-%d}; make new folders for "
+        "all machines by `adaptcl keys`."
     )
 
 

@@ -51,6 +51,9 @@ def refuse_other_outputs(model: nn.Module, known: SampleForm, theirs: Sequence[f
 def _outputs_twice(model: nn.Module, known: SampleForm) -> list[Tensor]:
     """Twice, because a model that draws at random cannot be compared."""
     tried = copy.deepcopy(model).cpu().float().eval()
+    if any(not each.is_floating_point() and each.numel() > 1 for each in tried.buffers()):
+        # Such as the indexes of a permutation: they may differ, and no made-up ones would fit.
+        return [torch.tensor([torch.nan])] * 2
     for number, parameter in enumerate(tried.parameters(), start=1):
         fan_in = max(1, parameter[0].numel() if parameter.ndim > 1 else 1)
         parameter.copy_(_wave(parameter, number) / fan_in**0.5)
@@ -65,5 +68,5 @@ def _outputs_twice(model: nn.Module, known: SampleForm) -> list[Tensor]:
 
 def _wave(like: Tensor, number: int) -> Tensor:
     """Numbers that are the same on every machine, unlike those of a random generator."""
-    places = torch.arange(like.numel(), dtype=torch.float64)
-    return torch.cos(places * (0.7 + 0.01 * (number % 100)) + number).reshape(like.shape).to(like)
+    places = torch.arange(like.numel(), dtype=torch.float64)  # in place: a tensor may be large
+    return places.mul_(0.7 + 0.01 * (number % 100)).add_(number).cos_().reshape(like.shape).to(like)

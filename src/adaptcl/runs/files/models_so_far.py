@@ -12,6 +12,7 @@ from adaptcl.runs.files.sub_models import SubModels
 from adaptcl.strategies import Strategy
 from adaptcl.training.objectives.metrics import Measure
 from adaptcl.units import UnitMap
+from adaptcl.units.cut import kept_key
 
 
 class BestModel:
@@ -57,13 +58,13 @@ class CurrentSubModels:
         self._folder = folder
         self._units = units
         self._strategy = strategy
-        self._retention: dict[int, float] = {}
+        self._kept: list[bytes] = []
 
     def __call__(self, event: Event) -> None:
         if not isinstance(event, RoundFinished):
             return
-        # A width that changes changes the retention.
-        found = {each.worker: each.retention for each in event.record.workers}
-        if not found.items() <= self._retention.items():
-            self._retention |= found
-            self._folder.save_sub_models(SubModels.of(self._units, self._strategy.sub_models()))
+        sub_models = self._strategy.sub_models()
+        kept = [kept_key(each) for each in sub_models]
+        if kept != self._kept:
+            self._kept = kept
+            self._folder.save_sub_models(SubModels.of(self._units, sub_models))

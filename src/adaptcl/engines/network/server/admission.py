@@ -232,7 +232,7 @@ class CallFilter:
             node = self._free_node(asked.public_key, _from(request.scope)[0])
             self._end_old_request(node)
             self.goodbyes.discard(node)
-        elif call == "deactivate-node":
+        elif call == "deactivate-node" and asked.node_id in self._workers:
             self.goodbyes.add(asked.node_id)
         elif call == "pull-messages":
             return await self._pull(asked.node.node_id, request, call_next)

@@ -7,6 +7,7 @@ settings are checked like a user's.
 
 from __future__ import annotations
 
+import math
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
@@ -162,8 +163,10 @@ class WorkerProcess:
         with self._telling_failures(node, incoming):
             invitation = Invitation.read(Frame.from_bytes(incoming.content))
             if self._participation is None or self._participation.invitation != invitation:
-                if self._participation is not None:
-                    self._participation.memories.forget()
+                before = self._participation
+                # A server that goes on elsewhere may compute the run's trial with other digits.
+                if before is not None and before.invitation.run != invitation.run:
+                    before.memories.forget()
                 self._participation = Participation(
                     invitation, *self._prepare(invitation), self._memory, self._say
                 )
@@ -213,10 +216,7 @@ class Participation:
         before = self.memories.before(task.round, used)
         update, answer, memory = train_and_encode(self.worker, task, before, self._codecs.up)
         self.memories.after(task.round, memory, used)
-        what = "tested the delivered model" if task.only_tests else f"round {task.round}"
-        self._say(
-            f"{what}: {update.samples} samples, loss {update.loss:.4g}, {update.seconds:.2f} s"
-        )
+        self._say(_in_words(task, update))
         return answer.to_bytes()
 
     def _warm_up(self) -> None:
@@ -227,6 +227,14 @@ class Participation:
         step = Recipe(epochs=2 / len(self.worker.samples), batch_size=2)
         task = Task(self.invitation.worker, 1, whole, units.everything(), step)
         self.worker.carry_out(task, WorkerMemory())
+
+
+def _in_words(task: Task, update: Update) -> str:
+    what, samples, loss = f"round {task.round}", update.samples, update.loss
+    if task.only_tests and update.test is not None:
+        what, samples = "tested the delivered model", update.test.samples
+        loss = math.nan if update.test.loss is None else update.test.loss
+    return f"{what}: {samples} samples, loss {loss:.4g}, {update.seconds:.2f} s"
 
 
 def _known_before(invitation: Invitation, worker: Worker) -> HeldFrozenTensors | None:
