@@ -232,7 +232,7 @@ class Part(Remembered):
 
 
 class Whole(Remembered):
-    remembered = ("_number", "by_worker", "by_name", "times", "part", "_nobody", "counts")
+    remembered = ("_number", "by_worker", "by_name", "times", "part", "_nobody", "counts", "deep")
 
     def __init__(self) -> None:
         self._number = 1
@@ -242,6 +242,7 @@ class Whole(Remembered):
         self.part = Part()
         self._nobody: Part | None = None
         self.counts: defaultdict[str, int] = defaultdict(int)
+        self.deep: object = None
         self.forgotten = 1
 
 
@@ -251,6 +252,7 @@ def test_what_is_remembered_comes_back_as_it_was_when_it_was_saved(tmp_path: Pat
     one.times[1].append(7.0)
     one.part.found.update((5, 4))
     one.counts["a"] += 1
+    one.deep = [{3}, (1, (2,)), {"x": {5: {6}}}]
     one.forgotten = 2
     tree = one.snapshot()
     one.times[1].append(8.0)
@@ -260,4 +262,5 @@ def test_what_is_remembered_comes_back_as_it_was_when_it_was_saved(tmp_path: Pat
     assert (other._number, other.by_worker, other.times) == (2, {3: 0.5}, [[], [7.0]])
     assert torch.equal(other.by_name["a"], torch.ones(2))
     assert (other.counts["a"], other.counts["b"]) == (1, 0)
+    assert other.deep == [{3}, (1, (2,)), {"x": {5: {6}}}]
     assert (other.part.found, other._nobody, other.forgotten) == ({4, 5}, None, 1)

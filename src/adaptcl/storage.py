@@ -91,27 +91,47 @@ class Remembered:
                 setattr(self, name, _restored(now, saved))
 
 
+_KIND, _ENTRIES = "__kind__", "entries"
+"""Of a dictionary in a tree that stands for what a tree does not have."""
+
+
 def _copied(value: Any) -> Tree:
     """A tree of this value, with a separate copy of all that may change in place."""
     if hasattr(value, "snapshot"):
         return value.snapshot()
-    if isinstance(value, dict) and all(isinstance(key, str) for key in value):
-        return {key: _copied(each) for key, each in value.items()}
-    if isinstance(value, dict):
-        return [[key, _copied(each)] for key, each in value.items()]
+    if isinstance(value, list):
+        return [_copied(each) for each in value]
     if isinstance(value, set):
-        return sorted(value)
-    return [_copied(each) for each in value] if isinstance(value, list | tuple) else value
+        return {_KIND: "set", _ENTRIES: sorted(value)}
+    if isinstance(value, tuple):
+        return {_KIND: "tuple", _ENTRIES: [_copied(each) for each in value]}
+    if not isinstance(value, dict):
+        return value
+    if all(isinstance(key, str) for key in value):
+        return {key: _copied(each) for key, each in value.items()}
+    return {_KIND: "dict", _ENTRIES: [[key, _copied(each)] for key, each in value.items()]}
 
 
 def _restored(now: Any, saved: Tree) -> Any:
-    """The saved value as what the attribute is now, which may be a `defaultdict`."""
-    if isinstance(now, dict):
+    """The saved value; a dictionary as what the attribute is now, which may be a `defaultdict`."""
+    found = _original(saved)
+    if isinstance(now, dict) and isinstance(found, dict):
         again = copy.copy(now)
         again.clear()
-        again.update(dict(saved))
+        again.update(found)
         return again
-    return type(now)(saved) if isinstance(now, set | tuple) else saved
+    return found
+
+
+def _original(saved: Tree) -> Any:
+    if isinstance(saved, list):
+        return [_original(each) for each in saved]
+    if not isinstance(saved, dict):
+        return saved
+    if _KIND not in saved:
+        return {key: _original(each) for key, each in saved.items()}
+    entries = [_original(each) for each in saved[_ENTRIES]]
+    return {"set": set, "tuple": tuple, "dict": dict}[saved[_KIND]](entries)
 
 
 _TENSOR = "__tensor__"

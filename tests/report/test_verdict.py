@@ -70,7 +70,7 @@ def test_a_method_that_ended_before_it_got_there_may_have_been_ahead(make_run: M
     assert said(runs) == (
         "At 6.7 min adaptcl is 15.10 points ahead of fedavg. It did not reach fedavg's final "
         "accuracy of 72.00 % (mean of its last 5 tests), for which fedavg took "
-        "13.3 min: give both the same time (`max_virtual_time`) and rounds enough."
+        "13.3 min: give both the same time (max_virtual_time) and rounds enough."
     )
 
 
@@ -144,6 +144,25 @@ def test_who_is_best_at_equal_time_is_named_if_somebody_else_is_fastest(make_run
     assert said(runs).endswith(
         "at 13.3 min 10.00 points ahead of it, and heterofl is best there, 40.00 points ahead."
     )
+
+
+def test_a_single_seed_is_no_reason_to_count_as_lucky(make_run: MakeRun) -> None:
+    runs = [
+        make_run(f"{name}{seed}", strategy=name, rounds=10, round_s=s + seed, seed=seed)
+        for name, s in (("fedavg", 100.0), ("fedbuff", 80.0))
+        for seed in (1, 2, 3)
+    ]
+    runs.append(make_run("one", strategy="adaptcl", rounds=10, round_s=20.0, seed=1))
+    assert said(runs).startswith("adaptcl was fastest to fedavg's final accuracy")
+
+
+def test_a_baseline_that_nothing_is_compared_with_wins_nothing(make_run: MakeRun) -> None:
+    runs = [
+        make_run("a", strategy="fedavg", rounds=10, settings={"sigma": 2.0}),
+        make_run("b", strategy="fedavg", rounds=10, settings={"sigma": 10.0}, final_accuracy=0.7),
+        make_run("c", strategy="adaptcl", rounds=10, round_s=50.0, settings={"sigma": 10.0}),
+    ]
+    assert "fedavg (sigma=2) was fastest" not in said(runs)
 
 
 def test_runs_that_read_equally_fast_are_level(make_run: MakeRun) -> None:

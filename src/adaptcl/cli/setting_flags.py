@@ -113,19 +113,6 @@ class Parser(argparse.ArgumentParser):
         return [each.name for each in (*settings, *custom)]
 
 
-class _Once(argparse.Action):
-    """Takes a flag's value, and refuses a second one, which may be meant as one run more."""
-
-    def __call__(
-        self, parser: Any, namespace: Any, values: Any, option_string: str | None = None
-    ) -> None:
-        if hasattr(namespace, self.dest):
-            raise SettingError(
-                f"{option_string} is given twice; put commas between several values."
-            )
-        setattr(namespace, self.dest, values)
-
-
 def _add_flag(
     group: argparse._ArgumentGroup, each: Setting, text: str, *, splits_texts: bool
 ) -> None:
@@ -142,7 +129,7 @@ def _add_flag(
         parse = Setting.parse
     shorter = _SHORTER.get(each.name, ())
     named = replace(each, name=shorter[0]) if shorter else each
-    options |= {"type": lambda text: parse(named, text), "metavar": "X", "action": _Once}
+    options |= {"type": lambda text: parse(named, text), "metavar": "X"}
     group.add_argument(each.flag, *shorter, **options)
 
 
@@ -205,8 +192,8 @@ def _custom_settings(words: Sequence[str], shipped: Mapping[str, Setting]) -> li
         parser.add_argument(flag, nargs="?", default=argparse.SUPPRESS)
     flags, others = parser.parse_known_args(words)
     for word in others:
-        if Path(word).is_file():
-            with suppress(SettingError):  # reported when the file is read in earnest
+        with suppress(SettingError, OSError):  # reported when the file is read in earnest
+            if Path(word).is_file():
                 named = {**read_toml(Path(word)), **named}
     named |= vars(flags)
     if not any(map(is_custom, [*named_strategies(named), named.get("codec")])):

@@ -20,7 +20,7 @@ from typing import Any
 from adaptcl.config.config import FROM_PYTHON
 from adaptcl.errors import RunFolderError
 from adaptcl.records import RoundRecord, end_s
-from adaptcl.report.comparison import compare
+from adaptcl.report.comparison import alike_runs, compare
 from adaptcl.report.figures.palette import looks
 from adaptcl.report.figures.timeline import (
     TimelineBar,
@@ -162,9 +162,16 @@ def shown_together(runs: Sequence[Run], views: Sequence[RunView]) -> Values:
     Runs that differ only in their seed are one method, with one colour and one line.
     """
     comparison = compare([view.run for view in views])
-    groups = [row.group for row in comparison.rows]
-    method_of = {run.folder: group.label for group in groups for run in group.runs}
-    methods = [method_of.get(run.folder, run.label) for run in runs]
+    methods = [run.label for run in runs]
+    if comparison.over_seeds:
+        together = alike_runs([view.run for view in views])
+        first = distinct_labels([each[0] for each in together])
+        method_of = {
+            run.folder: named.label
+            for named, each in zip(first, together, strict=True)
+            for run in each
+        }
+        methods = [method_of[run.folder] for run in runs]
     strategies = {method: run.strategy for method, run in zip(methods, runs, strict=True)}
     colours = dict(zip(strategies, looks(list(strategies.values())), strict=True))
     length = max((end_s(run.rounds[:FIRST_ROUNDS]) for run in runs), default=0.0)

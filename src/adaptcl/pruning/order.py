@@ -77,7 +77,8 @@ class Order(Protocol[_View]):
     computed: Computed
 
     def importance(self, view: _View) -> Tensor:
-        """Importance of every unit of the original model; units not kept may hold anything."""
+        """Importance of every unit of the original model; units not kept may hold any
+        finite number."""
         ...
 
 
@@ -113,6 +114,11 @@ class CustomOrder:
 
 
 def _computed(name: str, order: Any) -> Computed:
+    if hasattr(order, "frozen") and not hasattr(order, "computed"):
+        raise SettingError(
+            f"{name} has `frozen`, which no longer counts; say `computed`, which is one of "
+            f"{', '.join(get_args(Computed))}."
+        )
     computed: Computed = getattr(order, "computed", "by-workers")
     if computed not in get_args(Computed):
         raise SettingError(

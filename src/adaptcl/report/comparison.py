@@ -91,6 +91,16 @@ def group_runs(runs: Sequence[Run], *, over_seeds: bool = False) -> list[RunGrou
     """
     if not over_seeds:
         return [RunGroup(run.label, (run,)) for run in distinct_labels(runs)]
+    together = alike_runs(runs)
+    labelled = distinct_labels([each[0] for each in together])
+    return [
+        RunGroup(run.label, _finished_or_first(each))
+        for run, each in zip(labelled, together, strict=True)
+    ]
+
+
+def alike_runs(runs: Sequence[Run]) -> list[list[Run]]:
+    """The runs that differ only in their seed, together."""
     alike: dict[str, list[Run]] = {}
     for run in runs:
         same = {
@@ -100,11 +110,7 @@ def group_runs(runs: Sequence[Run], *, over_seeds: bool = False) -> list[RunGrou
             and has_effect(name, run.config, networked=run.networked)
         }
         alike.setdefault(json.dumps(same, sort_keys=True, default=str), []).append(run)
-    labelled = distinct_labels([together[0] for together in alike.values()])
-    return [
-        RunGroup(run.label, _finished_or_first(together))
-        for run, together in zip(labelled, alike.values(), strict=True)
-    ]
+    return list(alike.values())
 
 
 def _finished_or_first(runs: Sequence[Run]) -> tuple[Run, ...]:

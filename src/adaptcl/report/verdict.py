@@ -16,13 +16,16 @@ _HARDLY = 0.02
 
 def verdict(comparison: Comparison) -> str:
     """One line, with a sentence for each baseline; empty if there is nothing to compare."""
-    return " ".join(map(_sentence, comparison.by_baseline())) if len(comparison.rows) > 1 else ""
+    parts = (part for part in comparison.by_baseline() if len(part.rows) > 1)
+    return " ".join(map(_sentence, parts))
 
 
 def _sentence(comparison: Comparison) -> str:
     (baseline,) = comparison.baselines
     if comparison.target_value is None:
-        return f"No verdict yet: {baseline.group.label}, the baseline, is unfinished."
+        is_finished = all(run.summary for run in baseline.group.runs)
+        why = "has no test" if is_finished else "is unfinished"
+        return f"No verdict yet: {baseline.group.label}, the baseline, {why}."
     reached = sorted((row for row in comparison.rows if row.target_times_s), key=_rank)
     if not reached:
         measure = comparison.measure
@@ -74,7 +77,7 @@ def _says_nothing(comparison: Comparison, baseline: ComparisonRow) -> str:
 
 def _is_level(row: ComparisonRow, other: ComparisonRow) -> bool:
     """Whether two rows read equally fast, with equally many of their seeds."""
-    if _rank(row)[0] != _rank(other)[0]:
+    if _rank(row)[0] != _rank(other)[0] or not (row.speed_ups and other.speed_ups):
         return False
     ratio = fmean(row.target_times_s) / fmean(other.target_times_s)
     return FACTOR.write(ratio) == FACTOR.write(1.0)
@@ -124,7 +127,7 @@ def _ahead_but_short(comparison: Comparison, row: ComparisonRow, baseline: Compa
     )
     if all(run.rounds[-1].virtual_time_s >= needed for run in row.group.runs):
         return f"{missed}."
-    return f"{missed}: give both the same time (`max_virtual_time`) and rounds enough."
+    return f"{missed}: give both the same time (max_virtual_time) and rounds enough."
 
 
 def _luck(row: ComparisonRow) -> str:
@@ -144,9 +147,10 @@ def _counts(gain: float, comparison: Comparison) -> bool:
 
 def _rank(row: ComparisonRow) -> tuple[float, bool, float]:
     """Whoever reached the target with more of its seeds comes first; then whoever was faster than
-    the baseline beyond luck; then whoever was faster."""
-    low, _ = row.speed_up_interval or (0.0, 0.0)
-    return -len(row.target_times_s) / len(row.outcomes), low <= 1, fmean(row.target_times_s)
+    the baseline, beyond luck where several seeds tell; then whoever was faster."""
+    bounds = row.speed_up_interval
+    least = bounds[0] if bounds else row.speed_up or 0.0
+    return -len(row.target_times_s) / len(row.outcomes), least <= 1, fmean(row.target_times_s)
 
 
 def _late_value(row: ComparisonRow, measure: Measure) -> float:
@@ -170,7 +174,9 @@ def _target(comparison: Comparison, subject: ComparisonRow | None = None) -> str
 
 def _how_much_faster(row: ComparisonRow, baseline: ComparisonRow) -> str:
     if not row.speed_ups:
-        return f"which {baseline.group.label} never reached"
+        if not baseline.target_times_s:
+            return f"which {baseline.group.label} never reached"
+        return f"with seeds with which {baseline.group.label} did not reach it"
     return f"{FACTOR.write(row.speed_up)} as fast as {baseline.group.label}{_doubt(row)}"
 
 

@@ -225,7 +225,7 @@ def test_data_that_differ_are_named_to_owner_and_server(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("server", "named"), [({"version": "0.3.1"}, "0.3.1"), ({}, "an earlier version")]
+    ("server", "named"), [({"version": "0.3.1"}, "0.3.1"), ({}, "of an earlier version")]
 )
 def test_a_server_of_another_version_is_named_on_both_sides(
     server: dict[str, str], named: str, tmp_path: Path
@@ -234,8 +234,8 @@ def test_a_server_of_another_version_is_named_on_both_sides(
     to_server, error = refuse(Frame({**server, "new": 1}, {}), nothing_read, tmp_path)
     assert to_server == str(error)
     assert to_server == (
-        f"The server has AdaptCL {named}, but the worker {adaptcl.__version__}; install the same "
-        "version on both."
+        f"The server has AdaptCL {named}, but the worker has {adaptcl.__version__}; install the "
+        "same version on both."
     )
 
 
