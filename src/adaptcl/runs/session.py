@@ -33,13 +33,13 @@ from adaptcl.events import (
     Warned,
 )
 from adaptcl.records import RoundRecord, Summary, summarise
-from adaptcl.runs.checkpoints import Checkpoints
 from adaptcl.runs.evaluator import (
     RunEvaluator,
     TestSetEvaluator,
     WorkerEvaluator,
     refuse_tests_at_the_server,
 )
+from adaptcl.runs.files.checkpoints import Checkpoints
 from adaptcl.runs.files.folder import RunFolder
 from adaptcl.runs.files.models_so_far import BestModel, CurrentSubModels
 from adaptcl.runs.files.run_files import is_run_folder, read_marks, read_summary
