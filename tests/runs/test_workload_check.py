@@ -31,7 +31,8 @@ class Pair(nn.Module):
 @pytest.mark.parametrize(
     ("model", "sentence"),
     [
-        (linear(2), "The model gives scores for 2 classes, but worker 0 has a label 2."),
+        (linear(2), "The model gives scores for 2 classes, but worker 0 has a label 2; "
+         "labels begin at 0."),
         (Pair(), "The model must give [samples, classes] scores, but it gives no tensor at all."),
         (nn.Sequential(linear(), nn.Unflatten(1, (3, 1))),
          "The model must give [samples, classes] scores, but it gives shape [2, 3, 1]."),

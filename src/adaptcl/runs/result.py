@@ -178,10 +178,10 @@ class FinishedRun:
         # One line: all rounds of all workers would fill screens.
         found, measure = self.summary, self.summary.measure
         seconds = found.virtual_time_s
+        time = f"{seconds:{'.1f' if seconds >= 1 else '.2g'}} virtual seconds"
         return (
             f"<Result of {found.strategy}: {measure.label} {measure.write(found.main_value, 2)} "
-            f"after {found.rounds} rounds and {seconds:{'.1f' if seconds >= 1 else '.2g'}} virtual "
-            "seconds>"
+            f"after {found.rounds} round{'s' * (found.rounds != 1)} and {time}>"
         )
 
 

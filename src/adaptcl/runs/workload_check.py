@@ -70,7 +70,8 @@ def _check_classes(workload: Workload, classes: int) -> None:
                     f"{classes} score{'s' * (classes != 1)}."
                 )
             raise DataError(
-                f"The model gives scores for {classes} classes, but {who} has a label {highest}."
+                f"The model gives scores for {classes} classes, but {who} has a label {highest}; "
+                "labels begin at 0."
             )
 
 
