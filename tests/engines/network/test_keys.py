@@ -200,5 +200,5 @@ def test_a_certificate_is_warned_of_in_its_last_sixty_days(
         server_keys(tmp_path / "old", 1).certificate.read_bytes(),
     ):
         assert re.match(
-            r"warning: .* valid until \d{4}-\d\d-\d\d; before then", expiry_warning(content)
+            r"warning: .* is valid until \d{4}-\d\d-\d\d; make new", expiry_warning(content)
         )
