@@ -20,6 +20,8 @@ from adaptcl.report.table import comparison_table
 from adaptcl.report.verdict import verdict
 from adaptcl.training import WorkerTest
 
+pytestmark = pytest.mark.slow  # drawing takes a second a figure
+
 MakeRun = Callable[..., Run]
 
 

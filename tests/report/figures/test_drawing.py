@@ -22,6 +22,8 @@ from adaptcl.report.figures.pictures import PictureOptions
 from adaptcl.report.saved_run import Run
 from adaptcl.strategies import STRATEGIES
 
+pytestmark = pytest.mark.slow  # drawing takes a second a figure
+
 MakeRun = Callable[..., Run]
 Compose = Callable[..., dict[str, Figure]]
 

@@ -12,6 +12,8 @@ from adaptcl.report.figures.palette import looks
 from adaptcl.report.saved_run import Run
 from adaptcl.report.table import comparison_table
 
+pytestmark = pytest.mark.slow  # drawing takes a second a figure
+
 MakeRun = Callable[..., Run]
 
 
