@@ -115,6 +115,7 @@ def test_rounds_and_workers_become_data_frames(
         result.to_dataframe()
 
 
+@pytest.mark.slow
 def test_one_function_is_a_listener_and_a_run_in_a_folder_has_figures(tmp_path: Path) -> None:
     heard: list[Event] = []
     run(strategy="fedavg", out=tmp_path / "run", figures="svg", listeners=heard.append)

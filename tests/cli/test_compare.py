@@ -62,6 +62,7 @@ def test_figures_are_drawn_over_those_of_an_earlier_comparison_and_nothing_is_re
     assert errors.endswith(" cannot be written: File exists.\n")
 
 
+@pytest.mark.slow
 def test_the_table_can_be_written_as_csv(command: Command, refused: Refused, runs: Path) -> None:
     words = ("--csv", "table.csv", "--target-accuracy", "50", "--out", "drawn", "--no-titles")
     status, output, errors = command("compare", str(runs / "both"), *words, "--figures", "svg")

@@ -68,6 +68,7 @@ def test_a_patience_is_a_time() -> None:
     assert command_line().parse_args(words).patience == 120
 
 
+@pytest.mark.slow
 def test_what_a_worker_and_a_server_print_begins_with_the_time_of_day(command: Command) -> None:
     time = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[+-]\d\d:\d\d"
     assert command("keys", "keys", "--workers", "1", "--host", "localhost")[0] == 0

@@ -200,6 +200,7 @@ def test_samples_that_stay_the_same_are_read_into_memory() -> None:
     assert isinstance(as_samples([(torch.ones(4), 0), (torch.zeros(4), 1)]).inputs, Tensor)
 
 
+@pytest.mark.slow
 def test_runs_on_random_samples_can_be_repeated_and_resumed(tmp_path: Path) -> None:
     def run(rounds: int, out: Path | None = None, *, resume: bool = False) -> adaptcl.Result:
         torch.manual_seed(1)

@@ -140,6 +140,7 @@ def test_a_resumed_run_keeps_the_clock_it_began_with(
     assert stopwatch == [1]
 
 
+@pytest.mark.slow
 def test_a_settings_file_of_a_run_makes_the_same_run_again(
     stopwatch: list[int],
     command: Callable[..., Told],

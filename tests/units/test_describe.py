@@ -39,6 +39,7 @@ def test_every_net_of_the_zoo_is_described_as_it_is_traced(zoo: Mapping[str, Any
             assert all(name in described[other].coupled for other in each.coupled)
 
 
+@pytest.mark.slow
 def test_the_parameters_that_can_be_cut_are_those_that_pruning_can_take(
     zoo: Mapping[str, Any],
 ) -> None:
