@@ -146,8 +146,8 @@ def test_a_file_of_the_users_is_named_as_a_module(command: Command, name: str) -
     ("words", "sentence"),
     [
         (["absent.toml"], "The settings file absent.toml does not exist."),
-        (["--model", "big"], "There is no model 'big'; choose one of resnet50, small, vgg16, or "
-         "give your own as package.module:build."),
+        (["--model", "big"], "There is no model 'big'; choose one of resnet18, "
+         "resnet50, small, vgg16, or give your own as package.module:build."),
         (["--model", "nobody:nothing"], "There is no module nobody, where a model 'nobody:nothing' "
          "should be; is it in the folder where you are, or on PYTHONPATH?"),
         (["--data", "cifar10"], "cifar10 needs a data folder: get it with `adaptcl data get "

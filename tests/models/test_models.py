@@ -59,7 +59,7 @@ def test_building_does_not_disturb_the_global_generator() -> None:
 
 
 def test_an_unknown_name_lists_what_there_is() -> None:
-    with pytest.raises(SettingError, match="resnet50, small, vgg16"):
+    with pytest.raises(SettingError, match="resnet18, resnet50, small, vgg16"):
         build("vgg17", (3, 32, 32), 10, seed=0)
 
 
@@ -132,6 +132,15 @@ def test_the_paper_cuts_only_the_inner_convolutions_of_each_block_of_resnet50() 
     assert "layer1.1.conv3" not in widths
 
 
+def test_each_stage_of_resnet18_shares_its_units_and_each_block_has_some_inside() -> None:
+    model = build("resnet18", (3, 32, 32), 10, seed=0)
+    units = trace(model, torch.randn(1, 3, 16, 16))
+    assert parameters(units, units.everything()) == 11_173_962
+    widths = [64, 128, 256, 512]
+    assert units.count == sum(widths) + 2 * sum(widths)
+    assert {len(layer.units) for layer in units.layers} == set(widths)
+
+
 def test_small_has_66_thousand_parameters_and_176_units() -> None:
     model = build("small", (1, 28, 28), 10, seed=0)
     assert sum(p.numel() for p in model.parameters()) == 66_170
@@ -144,6 +153,7 @@ def test_models_take_images_of_many_sizes_and_channels() -> None:
         ("small", (4, 9, 11)),
         ("vgg16", (1, 16, 16)),
         ("vgg16", (3, 64, 64)),
+        ("resnet18", (1, 1, 3)),
         ("resnet50", (1, 1, 3)),
     ):
         assert build(name, shape, 7, seed=0)(torch.randn(2, *shape)).shape == (2, 7)
@@ -156,6 +166,7 @@ def test_models_take_images_of_many_sizes_and_channels() -> None:
         ("small", (64,), "images of at least 8 by 8 pixels"),
         ("vgg16", (3, 15, 32), "images of at least 16 by 16 pixels"),
         ("vgg16", (64,), "images of at least 16 by 16 pixels"),
+        ("resnet18", (64,), "images"),
         ("resnet50", (64,), "images"),
     ],
 )

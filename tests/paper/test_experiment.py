@@ -23,7 +23,7 @@ PAPERS = {
     "fig-sensitivity",
     "table-cpu",
 }
-BESIDES = {"table-strength", "table-equal-time"}
+BESIDES = {"table-strength", "table-equal-time", "table-tiny"}
 
 
 def test_every_table_and_figure_has_its_experiment() -> None:

@@ -15,6 +15,7 @@ from torch import nn
 
 from adaptcl.custom import call_custom, custom_function, hint_at_name
 from adaptcl.errors import SettingError, describe_type, hint_at_value, suggest_instance
+from adaptcl.models.resnet18 import resnet18
 from adaptcl.models.resnet50 import PAPER_FIXED, resnet50
 from adaptcl.models.vgg import small, vgg16
 from adaptcl.settings import is_custom
@@ -42,6 +43,7 @@ MODELS = {
             "ResNet50 for small images, 23.5 M parameters, block outputs fixed (the paper's)",
             fixed=PAPER_FIXED,
         ),
+        ModelSpec("resnet18", resnet18, "ResNet18 for small images, 11.2 M parameters"),
         ModelSpec("small", small, "four convolutions, 66 k parameters, trains on a laptop"),
     )
 }
