@@ -13,7 +13,7 @@ overview                            titles of the parts in the document's first 
 [parts.baseline]  settings that turn a row into its baseline
 [[parts.rows]]    label, strategy, settings, seeds, priority, paper, x
 [[claims]]        text, part, row, least_delta, least_speed_up, least_seeds,
-                  speed_up
+                  speed_up, delta
 """
 
 from __future__ import annotations
@@ -35,8 +35,12 @@ _KEYS = {
     "overview parts claims",
     "part": "title columns figures remarks x_label preset priority seeds settings baseline rows",
     "row": "label strategy settings seeds priority paper x",
-    "claim": "text part row least_delta least_speed_up least_seeds speed_up",
+    "claim": "text part row least_delta least_speed_up least_seeds speed_up delta",
 }
+
+
+AT_THE_END = "delta_late"
+"""The difference between the means of the last five tests."""
 
 
 @dataclass(frozen=True)
@@ -98,6 +102,12 @@ class Claim:
     least_seeds: int
     speed_up: str = "speed_up"
     """The column of the speed-up: of whole runs, or to the baseline's accuracy."""
+    delta: str = AT_THE_END
+    """The column of the difference."""
+
+    @property
+    def is_at_the_end(self) -> bool:
+        return self.delta == AT_THE_END
 
 
 @dataclass(frozen=True)
@@ -174,6 +184,7 @@ def parse_experiment(name: str, text: str) -> Experiment:
             found.part(title)
         for claim in found.claims:
             found.part(claim.part).row(claim.row)
+            _check_columns((claim.speed_up, claim.delta))
         return found
     except tomllib.TOMLDecodeError as error:
         raise SettingError(f"The experiment {name} is not TOML: {error}.") from None

@@ -52,8 +52,9 @@ class Verdict:
 
     claim: Claim
     deltas: tuple[float, ...]
-    """By seed, points above the baseline, by the mean of the last five tests."""
+    """By seed, points above the baseline, in the claim's column."""
     speed_ups: tuple[float, ...]
+    """Of the seeds that have one; a run may never reach its baseline's accuracy."""
     averaged: tuple[float, ...] = ()
     """The same points between the means of the latest models, if measured."""
     fresh: tuple[float, ...] = ()
@@ -66,6 +67,7 @@ class Verdict:
             return None
         return (
             fmean(self.deltas) >= self.claim.least_delta
+            and len(self.speed_ups) == len(self.deltas)
             and fmean(self.speed_ups) >= self.claim.least_speed_up
         )
 
@@ -81,7 +83,7 @@ class Verdict:
         seeds = f"{len(self.deltas)} of {self.claim.least_seeds} seeds"
         return (
             f"{self._judgement(bounds)}: {fmean(self.deltas):+.2f} points ({each}), "
-            f"{fmean(self.speed_ups):.2f}×, {seeds}"
+            f"{self._speed_up()}, {seeds}"
             + self._aside("mean models", self.averaged)
             + self._aside("statistics measured anew", self.fresh)
         )
@@ -91,6 +93,13 @@ class Verdict:
             seeds = len(self.deltas)
             return f"holds on the mean, but {seeds} seeds cannot rule out {bounds[0]:+.2f}"
         return {True: "holds", False: "does not hold", None: "not decided yet"}[self.holds]
+
+    def _speed_up(self) -> str:
+        reached = len(self.speed_ups)
+        if reached == len(self.deltas):
+            return f"{fmean(self.speed_ups):.2f}×"
+        found = f"{fmean(self.speed_ups):.2f}× on the mean of {reached}, " if reached else ""
+        return f"{found}{len(self.deltas) - reached} never reach the baseline's accuracy"
 
     def _aside(self, what: str, deltas: Sequence[float]) -> str:
         if not deltas:
@@ -105,6 +114,7 @@ def judge_claims(experiments: Sequence[Experiment], store: Store) -> list[Verdic
         for claim in experiment.claims:
             part = experiment.part(claim.part)
             outcome = find_outcome(part, part.row(claim.row), store)
-            columns = ("delta_late", claim.speed_up, "delta_averaged", "delta_fresh")
+            asides = ("delta_averaged", "delta_fresh") if claim.is_at_the_end else ()
+            columns = (claim.delta, claim.speed_up, *asides)
             found.append(Verdict(claim, *(tuple(outcome.values(column)) for column in columns)))
     return found

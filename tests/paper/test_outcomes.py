@@ -64,6 +64,13 @@ def test_seeds_that_disagree_cannot_rule_out_less_than_the_claim_asks_for(tiny: 
     assert sure.words.startswith("holds: +1.00 points (95 % interval +0.75 to +1.25; by seed ")
 
 
+def test_a_seed_that_never_gets_there_refutes_a_claim(tiny: Experiment) -> None:
+    (claim,) = tiny.claims
+    missed = Verdict(claim, (1.0, 1.0, 1.0), (2 * claim.least_speed_up,) * 2)
+    assert missed.holds is False
+    assert "on the mean of 2, 1 never reach the baseline's accuracy" in missed.words
+
+
 def test_one_seed_has_no_interval(tiny: Experiment) -> None:
     (claim,) = tiny.claims
     assert Verdict(claim, (0.5,), (2.0,)).words.startswith(
