@@ -126,6 +126,17 @@ def test_a_server_says_for_how_many_workers_it_has_keys(command: Command) -> Non
     assert "keys/server has keys for 2 workers only, but the run has 3; " in errors
 
 
+def test_a_model_that_is_not_there_is_named_before_workers_are_waited_for(
+    command: Command,
+) -> None:
+    assert command("keys", "keys", "--workers", "1", "--host", "localhost")[0] == 0
+    words = ("--model", "nowhere:build", "--data", "workers", "--holdout", "0.1")
+    status, _, errors = command("server", *words, "--workers", "1", "--tls", "keys", "--out", "x")
+    assert status == 2
+    assert "There is no module nowhere, where a model 'nowhere:build' should be" in errors
+    assert "listening" not in errors
+
+
 def test_whatever_ends_a_server_it_says_how_to_go_on(
     command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:

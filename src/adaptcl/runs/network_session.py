@@ -12,12 +12,18 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from adaptcl import models
 from adaptcl.codecs import codec_class
 from adaptcl.config.config import Config, configure
-from adaptcl.config.job import JobSettings
 from adaptcl.custom import note_custom_code
 from adaptcl.data.description import BY_WORKERS, SampleForm
-from adaptcl.engines.network.invitation import Invitation, fingerprint, objective_in_words, outline
+from adaptcl.engines.network.invitation import (
+    Invitation,
+    Question,
+    fingerprint,
+    objective_in_words,
+    outline,
+)
 from adaptcl.engines.network.keys import expiry_warning, server_keys
 from adaptcl.engines.network.server.fleet import Fleet
 from adaptcl.engines.network.server.introduction import agree
@@ -34,7 +40,12 @@ from adaptcl.runs.files.folder import RunFolder
 from adaptcl.runs.files.run_files import CONFIG, NETWORK_FILE, NetworkFile, read_described
 from adaptcl.runs.result import FinishedRun
 from adaptcl.runs.session import Session, Track, checked_strategy, run_session
-from adaptcl.runs.workload import Workload, refuse_without_tests, server_workload
+from adaptcl.runs.workload import (
+    Workload,
+    named_objective,
+    refuse_without_tests,
+    server_workload,
+)
 from adaptcl.settings import declared, is_custom
 from adaptcl.training.update_time import TYPICAL_NOISE
 from adaptcl.training.wire import digest, frozen_tensors
@@ -140,7 +151,7 @@ def _serve(
             say(f"listening at {host}:{port} for {job.workers} worker{'s' * (job.workers != 1)}")
             return fleet
 
-        fleet, workload = _gathered(job, listen, say, known)
+        fleet, workload = _gathered(runs, listen, say, known)
         checked = [_checked(run, workload) for run in runs]
         fleet = fleet or listen()
         folders = [stack.enter_context(closing(folder_of(run))) for run in runs]
@@ -170,16 +181,27 @@ def _dismissing_all(
 
 
 def _gathered(
-    job: JobSettings, listen: Callable[[], Fleet], say: Say, known: SampleForm | None
+    runs: Sequence[_Run], listen: Callable[[], Fleet], say: Say, known: SampleForm | None
 ) -> tuple[Fleet | None, Workload]:
     """The server's model and data. If workers have to describe theirs first, the port is open."""
+    job = runs[0].config.job
     if job.data != BY_WORKERS:
         return None, server_workload(job)
     refuse_without_tests(job)
     if known is not None:
         return None, server_workload(job, known)
+    question = _question(runs)
     fleet = listen()
-    return fleet, server_workload(job, agree(fleet, job.workers, say))
+    return fleet, server_workload(job, agree(fleet, job.workers, question, say))
+
+
+def _question(runs: Sequence[_Run]) -> Question:
+    """What workers hear when they are asked for their data; an error if the server's own model or
+    objective cannot be found, which must not wait until all workers are there."""
+    job = runs[0].config.job
+    models.find(job.model)
+    objective = objective_in_words(job.objective, named_objective(job))
+    return Question(objective, tuple(_shared_settings(run.config) for run in runs))
 
 
 def _checked(run: _Run, workload: Workload) -> Callable[[Fleet], tuple[Session, NetworkTransport]]:

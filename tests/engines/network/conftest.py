@@ -37,7 +37,7 @@ if importlib.util.find_spec("flwr"):  # Without it every test module here skips 
     from adaptcl.engines.network.worker.worker_process import ServerConnection, WorkerProcess
     from adaptcl.runs.files.run_files import NetworkFile
     from adaptcl.runs.network_session import serve
-    from adaptcl.runs.network_worker import OwnerChoices, prepare
+    from adaptcl.runs.network_worker import OwnerChoices, describe, prepare
 
 STUCK = Path(__file__).with_name("stuck_worker.py")
 
@@ -229,7 +229,7 @@ class Site:
             process = _Scripted(
                 self.connection(number, through=through, silence=silence),
                 lambda invitation: prepare(owner, local, invitation),
-                local.statistics,
+                lambda question: describe(owner, local, question),
                 self.folder / f"memory-{number}",
                 self.said_by.setdefault(number, []).append,
             )

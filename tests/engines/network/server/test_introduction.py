@@ -10,7 +10,7 @@ pytest.importorskip("flwr", reason="the network engine needs flwr: pip install '
 from adaptcl.data import DataSet, Samples
 from adaptcl.engines.network.agreement import LocalStatistics, agreed
 from adaptcl.engines.network.frames import Frame
-from adaptcl.engines.network.invitation import Invitation
+from adaptcl.engines.network.invitation import Invitation, Question
 from adaptcl.engines.network.messages import INVITE
 from adaptcl.engines.network.server.fleet import Came, Left, Replied
 from adaptcl.engines.network.server.introduction import (
@@ -47,6 +47,9 @@ def test_names_with_spaces_around_look_alike_and_many_classes_are_cut_short() ->
     assert list(look_alikes(holders_of_classes({0: told("a"), 1: told("a ")})))
 
 
+QUESTION = Question("classification (by accuracy)")
+
+
 class FleetOf:
     """A fleet in which all happens that a test says; it notes who is dismissed, and why."""
 
@@ -80,7 +83,7 @@ def test_a_worker_with_other_data_is_told_so_and_waited_for_until_it_comes_with_
     ]
     fleet = FleetOf(*joined, Left(1), Came(1), answer(1, 5))
     said: list[str] = []
-    known = agree(fleet, 3, said.append)  # type: ignore[arg-type]
+    known = agree(fleet, 3, QUESTION, said.append)  # type: ignore[arg-type]
     assert known.shape == (5,)
     why = "its inputs are float32 [6], those of workers 0 and 2 float32 [5]; all must be equal."
     assert said[0].startswith(f"Worker 1 cannot take part: {why}")

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from adaptcl.data.description import LABEL, SampleForm, forms_in_words
 from adaptcl.engines.network.agreement import LocalStatistics, agreed, odd_ones_out
 from adaptcl.engines.network.frames import Frame, printable
-from adaptcl.engines.network.invitation import dismissal, question
+from adaptcl.engines.network.invitation import Question, dismissal
 from adaptcl.engines.network.messages import DESCRIBE, INVITE
 from adaptcl.engines.network.server.admission import TurnedAway
 from adaptcl.engines.network.server.fleet import Came, Fleet, Left, Replied
@@ -21,7 +21,7 @@ ClassHolders = Mapping[str, list[int]]
 """The workers that have a class, by its name."""
 
 
-def agree(fleet: Fleet, workers: int, say: Callable[[str], None]) -> SampleForm:
+def agree(fleet: Fleet, workers: int, question: Question, say: Callable[[str], None]) -> SampleForm:
     """Ask all workers for their statistics, and merge them. A worker that comes back is asked
     again: its data may be others. So is one that is refused, once it is started again."""
     found: dict[int, LocalStatistics] = {}
@@ -34,7 +34,7 @@ def agree(fleet: Fleet, workers: int, say: Callable[[str], None]) -> SampleForm:
             match event:
                 case Came(worker):
                     found.pop(worker, None)
-                    asked[worker] = fleet.send(worker, DESCRIBE, question().to_bytes())
+                    asked[worker] = fleet.send(worker, DESCRIBE, question.frame().to_bytes())
                 case Left(worker):
                     asked.pop(worker, None)
                 case Replied(worker, message) if asked.get(worker) == message:

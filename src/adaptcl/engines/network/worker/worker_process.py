@@ -23,10 +23,10 @@ from adaptcl.engines.network.agreement import LocalStatistics
 from adaptcl.engines.network.frames import Frame, pack_kept
 from adaptcl.engines.network.invitation import (
     Invitation,
+    Question,
     Reply,
     for_the_owner,
     for_the_server,
-    refuse_other_version,
 )
 from adaptcl.engines.network.keys import WorkerKeys
 from adaptcl.engines.network.messages import (
@@ -53,6 +53,9 @@ _RETRY_S = 1.0  # seconds between two tries to connect
 Prepare = Callable[[Invitation], tuple[Worker, Codecs]]
 """Makes the worker of the run that it is invited to, and the codecs of that run."""
 
+Describe = Callable[[Question], LocalStatistics]
+"""Tells of this worker's data, or refuses what the server asks for."""
+
 
 @dataclass(frozen=True)
 class ServerConnection:
@@ -72,7 +75,7 @@ class WorkerProcess:
         self,
         connection: ServerConnection,
         prepare: Prepare,
-        describe: Callable[[], LocalStatistics],
+        describe: Describe,
         memory: Path,
         say: Callable[[str], None],
     ) -> None:
@@ -138,8 +141,8 @@ class WorkerProcess:
                 return
             if incoming.kind == DESCRIBE:
                 with self._telling_failures(node, incoming):
-                    refuse_other_version(Frame.from_bytes(incoming.content))
-                    told = self._describe().frame()
+                    question = Question.read(Frame.from_bytes(incoming.content))
+                    told = self._describe(question).frame()
                 node.answer(incoming, told.to_bytes())
             elif incoming.kind == INVITE:
                 self._take_part(node, incoming)
