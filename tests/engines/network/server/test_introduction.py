@@ -77,6 +77,18 @@ def answer(worker: int, columns: int) -> Replied:
     return Replied(worker, f"question to {worker}", content, 0.0, 0.0)
 
 
+def test_a_worker_that_leaves_before_all_have_told_no_longer_counts() -> None:
+    fleet = FleetOf(
+        *(Came(0), answer(0, 5), Left(0, said_goodbye=True), Came(1), answer(1, 6)),
+        *(Came(0), answer(0, 6)),
+    )
+    said: list[str] = []
+    known = agree(fleet, 2, QUESTION, said.append)  # type: ignore[arg-type]
+    assert said[0] == "worker 0 lost: it has left; waiting for workers 0 and 1"
+    assert known.shape == (6,)
+    assert not fleet.dismissed
+
+
 def test_a_worker_with_other_data_is_told_so_and_waited_for_until_it_comes_with_the_right() -> None:
     joined = [
         each for worker in range(3) for each in (Came(worker), answer(worker, 5 + worker % 2))

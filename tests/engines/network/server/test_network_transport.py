@@ -37,6 +37,7 @@ from adaptcl.events import (
     PhaseBegan,
     RoundFinished,
     UpdateArrived,
+    Waiting,
     Warned,
     WorkerJoined,
     WorkerLost,
@@ -204,6 +205,11 @@ class Run:
 
     def lost(self) -> list[tuple[int, int, str]]:
         return [(e.worker, e.round, e.reason) for e in self.events if isinstance(e, WorkerLost)]
+
+    def waits(self) -> list[tuple[int, tuple[int, ...]]]:
+        """Who was waited for, with the second in which that was said."""
+        both = zip(self.events, self.times, strict=True)
+        return [(round(at), each.workers) for each, at in both if isinstance(each, Waiting)]
 
     def warnings(self) -> list[tuple[int, str]]:
         """With the second in which each was."""
@@ -391,7 +397,29 @@ def test_a_server_names_the_workers_it_waits_for_at_the_start() -> None:
     fleet.happens(Came(1), at=300.0)
     run = Run(fleet, rounds=1)
     run.go()
-    assert run.warnings() == [(at, "Still waiting for worker 1.") for at in (30, 90, 210)]
+    assert run.waits() == [(at, (1,)) for at in (30, 90, 210)]
+
+
+def test_who_leaves_before_the_run_begins_is_named_with_all_that_are_missing() -> None:
+    fleet = FakeFleet(connected=[0])
+    fleet.happens(Left(0, said_goodbye=True), at=7)
+    fleet.happens(Came(1), at=8)
+    fleet.happens(Came(0), at=9)
+    run = Run(fleet, rounds=1)
+    run.go()
+    assert run.lost() == [(0, 1, "it has left")]
+    assert run.waits() == [(7, (0, 1))]
+    assert run.when(WorkerJoined, 0) == [0, 9]
+
+
+def test_a_worker_that_answers_its_invitation_and_is_gone_at_once_is_not_there() -> None:
+    fleet = FakeFleet(connected=[0])
+    fleet.happens(Came(1), at=5)
+    fleet.happens(Left(1), at=5)
+    fleet.happens(Came(1), at=100)
+    run = Run(fleet, rounds=1)
+    run.go()
+    assert run.when(WorkerJoined, 1) == [100]
 
 
 def test_a_server_names_the_workers_it_waits_for_when_all_are_lost() -> None:
@@ -402,7 +430,7 @@ def test_a_server_names_the_workers_it_waits_for_when_all_are_lost() -> None:
         fleet.happens(Came(worker), at=3700.0)
     run = Run(fleet, rounds=1)
     run.go()
-    assert run.warnings() == [(at, "Still waiting for workers 0 and 1.") for at in (3630, 3690)]
+    assert run.waits() == [(at, (0, 1)) for at in (3630, 3690)]
 
 
 def test_the_log_of_a_run_says_who_was_turned_away() -> None:

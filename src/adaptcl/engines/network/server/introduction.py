@@ -12,7 +12,7 @@ from adaptcl.engines.network.invitation import Question, dismissal
 from adaptcl.engines.network.messages import DESCRIBE, INVITE
 from adaptcl.engines.network.server.admission import TurnedAway
 from adaptcl.engines.network.server.fleet import Came, Fleet, Left, Replied
-from adaptcl.engines.network.server.patience import Reminder
+from adaptcl.engines.network.server.patience import Reminder, departure
 from adaptcl.errors import UpdateError, listed, name_workers
 
 _LISTED = 10  # how many classes a sentence names
@@ -22,21 +22,24 @@ ClassHolders = Mapping[str, list[int]]
 
 
 def agree(fleet: Fleet, workers: int, question: Question, say: Callable[[str], None]) -> SampleForm:
-    """Ask all workers for their statistics, and merge them. A worker that comes back is asked
-    again: its data may be others. So is one that is refused, once it is started again."""
+    """Ask all workers for their statistics, and merge them. One that leaves no longer counts, and
+    is asked again when it comes back: its data may be others."""
     found: dict[int, LocalStatistics] = {}
     asked: dict[int, str] = {}
     reminder = Reminder(fleet.now)
     while missing := set(range(workers)) - found.keys():
-        if sentence := reminder.about(missing):
-            say(sentence)
+        if reminder.is_due(missing):
+            say(f"still waiting for {name_workers(missing)}")
         for event in fleet.wait(reminder.due_in()):
             match event:
                 case Came(worker):
-                    found.pop(worker, None)
                     asked[worker] = fleet.send(worker, DESCRIBE, question.frame().to_bytes())
-                case Left(worker):
+                case Left(worker, said_goodbye):
                     asked.pop(worker, None)
+                    if found.pop(worker, None) is not None:
+                        missing = set(range(workers)) - found.keys()
+                        why = departure(said_goodbye=said_goodbye)
+                        say(f"worker {worker} lost: {why}; waiting for {name_workers(missing)}")
                 case Replied(worker, message) if asked.get(worker) == message:
                     try:
                         found[worker] = LocalStatistics.read(Frame.from_bytes(event.content))

@@ -23,13 +23,14 @@ from adaptcl.engines.network.server.patience import (
     STRIKES,
     OtherDataError,
     Reminder,
+    departure,
     going_on_without,
     longest_wait,
 )
 from adaptcl.engines.network.server.remote_transport import OpenTask, RemoteTransport
 from adaptcl.engines.transport import Arrived, Expired, Happening, Joined, Lost
 from adaptcl.errors import AdaptCLError, UpdateError
-from adaptcl.events import PhaseBegan, Warned
+from adaptcl.events import PhaseBegan, Waiting, Warned
 from adaptcl.storage import Tree
 from adaptcl.training import Arrival, Task, Timing
 from adaptcl.units import UnitMap, size_bytes
@@ -153,13 +154,18 @@ class NetworkTransport(RemoteTransport[SentTask]):
         only afterwards."""
         return max(GOODBYE_S, 2 * max(self._update_times))
 
+    @property
+    def _missing(self) -> set[int]:
+        """Workers that the strategy counts on, and that are not there before the run begins."""
+        return self._everybody - self.away - self._ready
+
     # Waiting -----------------------------------------------------------------------------------
 
     def _gather(self, *, for_all: bool) -> Iterator[Happening]:
         """Wait for everybody the strategy counts on: without end `for_all`, else only as long as
         is reasonable for workers that have taken part before, from when the first is there."""
         first_came: float | None = None
-        while missing := self._everybody - self.away - self._ready:
+        while missing := self._missing:
             left = math.inf
             if self._ready and not for_all:
                 first_came = self._clock() if first_came is None else first_came
@@ -182,9 +188,8 @@ class NetworkTransport(RemoteTransport[SentTask]):
             yield self._lose(self._absent.pop(), "it has not come")
 
     def _remind(self, missing: set[int]) -> Iterator[Happening]:
-        sentence = self._reminder.about(missing)
-        if sentence:
-            yield Warned(sentence)
+        if self._reminder.is_due(missing):
+            yield Waiting(tuple(sorted(missing)))
 
     def _end_pauses(self) -> Iterator[Happening]:
         for worker, until in list(self._pausing.items()):
@@ -209,11 +214,7 @@ class NetworkTransport(RemoteTransport[SentTask]):
                 if was_working:
                     yield Lost(worker, "it was restarted", keeps_task=True)
             case Left(worker, said_goodbye):
-                self._ready.discard(worker)
-                self._pausing.pop(worker, None)
-                if self._running and worker not in self.away:
-                    reason = "it has left" if said_goodbye else "it is not heard of any more"
-                    yield self._lose(worker, reason)
+                yield from self._miss(worker, departure(said_goodbye=said_goodbye))
             case TurnedAway(sentence):
                 yield Warned(sentence)
             case Replied(worker, message) if message in self._invited:
@@ -231,6 +232,20 @@ class NetworkTransport(RemoteTransport[SentTask]):
                     yield PhaseBegan(worker, event.phase)
                 else:
                     yield from self._receive(sent, event)
+
+    def _miss(self, worker: int, reason: str) -> Iterator[Happening]:
+        """Do without a worker that has gone. Before the run begins it is waited for, and the
+        strategy need not know."""
+        was_ready = worker in self._ready
+        self._ready.discard(worker)
+        self._pausing.pop(worker, None)
+        if worker in self.away:
+            return
+        if self._running:
+            yield self._lose(worker, reason)
+        elif was_ready:
+            yield Lost(worker, reason)
+            yield Waiting(tuple(sorted(self._missing)))
 
     def _receive(self, sent: SentTask, reply: Replied) -> Iterator[Happening]:
         worker = reply.worker
@@ -285,7 +300,7 @@ class NetworkTransport(RemoteTransport[SentTask]):
             answer, held = Reply(error=str(error)), None
         if answer.error:
             yield Warned(f"Worker {worker} cannot take part: {answer.error}")
-        else:
+        elif worker in self._fleet.connected:  # it may have answered and left at once
             if self._running:
                 self._cold.add(worker)
             self._ready.add(worker)
