@@ -68,6 +68,25 @@ def assert_same_model(result: FinishedRun, other: FinishedRun) -> None:
         torch.testing.assert_close(tensor, theirs[name], rtol=0, atol=1e-6)
 
 
+@pytest.mark.parametrize("data", ["digits", "workers"])
+def test_a_worker_says_that_it_waits_and_when_training_begins(site: Site, data: str) -> None:
+    """Also one that has told of its data, and cannot be invited before the others have."""
+    first = site.worker(0)
+    waiting = "waiting, as worker 0, for the other one"
+
+    def start_the_other() -> None:
+        site.wait_for(lambda: waiting in site.said_by.get(0, ()))
+        site.worker(1)
+
+    threading.Thread(target=start_the_other, daemon=True).start()
+    site.serve(site.settings(strategy="fedavg", rounds=1, data=data, holdout=0.2))
+    first.join()
+    before_training = ["taking part as worker 0", waiting]
+    said = site.said_by[0][1:4]
+    assert said[:2] == (before_training[::-1] if data == "workers" else before_training)
+    assert said[2] == "training begins with round 1"
+
+
 def size(result: FinishedRun) -> int:
     return sum(t.numel() * t.element_size() for t in result.model.state_dict().values())
 

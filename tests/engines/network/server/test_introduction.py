@@ -11,7 +11,7 @@ from adaptcl.data import DataSet, Samples
 from adaptcl.engines.network.agreement import LocalStatistics, agreed
 from adaptcl.engines.network.frames import Frame
 from adaptcl.engines.network.invitation import Invitation, Question
-from adaptcl.engines.network.messages import INVITE
+from adaptcl.engines.network.messages import INVITE, WAIT, waiting_in_words
 from adaptcl.engines.network.server.fleet import Came, Left, Replied
 from adaptcl.engines.network.server.introduction import (
     agree,
@@ -55,19 +55,28 @@ class FleetOf:
 
     def __init__(self, *events: object) -> None:
         self._events = list(events)
+        self.connected: set[int] = set()
         self.dismissed: list[tuple[int, str]] = []
+        self.told: list[str] = []  # what workers hear of the others
 
     def now(self) -> float:
         return 0.0
 
     def wait(self, timeout: float) -> list[object]:
-        return [self._events.pop(0)]
+        event = self._events.pop(0)
+        if isinstance(event, Came):
+            self.connected.add(event.worker)
+        elif isinstance(event, Left):
+            self.connected.discard(event.worker)
+        return [event]
 
     def send(self, worker: int, kind: str, content: bytes) -> str:
         if kind == INVITE:
             with pytest.raises(AdaptCLError) as refusal:
                 Invitation.read(Frame.from_bytes(content))
             self.dismissed.append((worker, str(refusal.value)))
+        elif kind == WAIT:
+            self.told.append(waiting_in_words(Frame.from_bytes(content)))
         return f"question to {worker}"
 
 
@@ -87,6 +96,7 @@ def test_a_worker_that_leaves_before_all_have_told_no_longer_counts() -> None:
     assert said[0] == "worker 0 lost: it has left; waiting for workers 0 and 1"
     assert known.shape == (6,)
     assert not fleet.dismissed
+    assert fleet.told == [f"waiting, as worker {each}, for the other one" for each in (0, 1)]
 
 
 def test_a_worker_with_other_data_is_told_so_and_waited_for_until_it_comes_with_the_right() -> None:

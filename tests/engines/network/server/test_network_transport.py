@@ -23,10 +23,12 @@ from adaptcl.engines.network.messages import (
     END,
     INVITE,
     TASK,
+    WAIT,
     read_frozen,
     read_task,
     read_used,
     update_frame,
+    waiting_in_words,
 )
 from adaptcl.engines.network.server.admission import TurnedAway
 from adaptcl.engines.network.server.fleet import Came, Fleet, FleetEvent, Left, Progressed, Replied
@@ -398,6 +400,8 @@ def test_a_server_names_the_workers_it_waits_for_at_the_start() -> None:
     run = Run(fleet, rounds=1)
     run.go()
     assert run.waits() == [(at, (1,)) for at in (30, 90, 210)]
+    told = [(worker, waiting_in_words(frame)) for worker, kind, frame in fleet.sent if kind == WAIT]
+    assert told == [(0, "waiting, as worker 0, for the other one")] * 4
 
 
 def test_who_leaves_before_the_run_begins_is_named_with_all_that_are_missing() -> None:

@@ -11,6 +11,7 @@ from adaptcl.engines.network.frames import Frame, printable
 from adaptcl.engines.network.invitation import Question, dismissal
 from adaptcl.engines.network.messages import DESCRIBE, INVITE
 from adaptcl.engines.network.server.admission import TurnedAway
+from adaptcl.engines.network.server.attendance import tell_waiting
 from adaptcl.engines.network.server.fleet import Came, Fleet, Left, Replied
 from adaptcl.engines.network.server.patience import Reminder, departure
 from adaptcl.errors import UpdateError, listed, name_workers
@@ -30,6 +31,7 @@ def agree(fleet: Fleet, workers: int, question: Question, say: Callable[[str], N
     while missing := set(range(workers)) - found.keys():
         if reminder.is_due(missing):
             say(f"still waiting for {name_workers(missing)}")
+            tell_waiting(fleet, found, missing, workers)
         for event in fleet.wait(reminder.due_in()):
             match event:
                 case Came(worker):
@@ -49,6 +51,9 @@ def agree(fleet: Fleet, workers: int, question: Question, say: Callable[[str], N
                         del found[odd]
                         say(f"Worker {odd} cannot take part: {reason}")
                         fleet.send(odd, INVITE, dismissal(reason).to_bytes())
+                    if worker in found:
+                        absent = set(range(workers)) - found.keys() - fleet.connected
+                        tell_waiting(fleet, [worker], absent, workers)
                 case TurnedAway(sentence):
                     say(sentence)
     known = agreed(found)

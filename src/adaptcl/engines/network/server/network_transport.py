@@ -18,6 +18,7 @@ from adaptcl.engines.network.frames import Frame, unpack_kept
 from adaptcl.engines.network.invitation import Invitation, Reply, dismissal
 from adaptcl.engines.network.messages import END, INVITE, TASK
 from adaptcl.engines.network.server.admission import TurnedAway
+from adaptcl.engines.network.server.attendance import tell_waiting
 from adaptcl.engines.network.server.fleet import Came, Fleet, FleetEvent, Left, Progressed, Replied
 from adaptcl.engines.network.server.patience import (
     STRIKES,
@@ -190,6 +191,7 @@ class NetworkTransport(RemoteTransport[SentTask]):
     def _remind(self, missing: set[int]) -> Iterator[Happening]:
         if self._reminder.is_due(missing):
             yield Waiting(tuple(sorted(missing)))
+            tell_waiting(self._fleet, self._ready, missing, len(self._everybody))
 
     def _end_pauses(self) -> Iterator[Happening]:
         for worker, until in list(self._pausing.items()):
@@ -305,6 +307,10 @@ class NetworkTransport(RemoteTransport[SentTask]):
                 self._cold.add(worker)
             self._ready.add(worker)
             self._frozen_holders.claim(worker, held)
+            if not self._running:
+                # Those that prepare themselves are there in a moment.
+                absent = self._missing - self._fleet.connected
+                tell_waiting(self._fleet, [worker], absent, len(self._everybody))
             yield from self._welcome(worker)
 
     def _welcome(self, worker: int) -> Iterator[Happening]:
