@@ -124,6 +124,7 @@ def test_a_server_says_for_how_many_workers_it_has_keys(command: Command) -> Non
     status, _, errors = command("server", *words, "--listen", "127.0.0.1:0", "--out", "x")
     assert status == 2
     assert "keys/server has keys for 2 workers only, but the run has 3; " in errors
+    assert "adaptcl: reading digits and tracing small" in errors.splitlines()[0]
 
 
 def test_a_model_that_is_not_there_is_named_before_workers_are_waited_for(

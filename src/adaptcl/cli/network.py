@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from adaptcl.cli import say, with_times
+from adaptcl.cli import doing, say, with_times
 from adaptcl.cli.compare import picture_options, show_runs, start_page
 from adaptcl.cli.job_commands import named_listeners, requested_runs, saying_how_to_resume
 from adaptcl.errors import SettingError
@@ -35,7 +35,8 @@ def resume_server(
 ) -> None:
     """Continue the unfinished runs of one server, in their order and with the same workers."""
     _need_flower()
-    from adaptcl.runs.network_session import serve_again
+    with doing("starting"):
+        from adaptcl.runs.network_session import serve_again
 
     begun: list[RunStarted] = []
 
@@ -61,7 +62,8 @@ def changes_of_network(options: argparse.Namespace) -> dict[str, Any]:
 
 def serve_runs(options: argparse.Namespace) -> None:
     _need_flower()
-    from adaptcl.runs.network_session import serve
+    with doing("starting"):
+        from adaptcl.runs.network_session import serve
 
     pictures = picture_options(options)
     track, listeners = tracking(options.track), named_listeners(options.listener)
@@ -85,9 +87,10 @@ def serve_runs(options: argparse.Namespace) -> None:
 def work_for_server(options: argparse.Namespace) -> None:
     _need_flower()
     _check_address(options.server)
-    from adaptcl.engines.network.keys import worker_keys
-    from adaptcl.engines.network.worker.worker_process import ServerConnection
-    from adaptcl.runs.network_worker import OwnerChoices, work
+    with doing("starting"):
+        from adaptcl.engines.network.keys import worker_keys
+        from adaptcl.engines.network.worker.worker_process import ServerConnection
+        from adaptcl.runs.network_worker import OwnerChoices, work
 
     keys = worker_keys(Path(options.tls))
     connection = ServerConnection(options.server, keys, options.patience, options.silence)

@@ -186,13 +186,17 @@ def _gathered(
     """The server's model and data. If workers have to describe theirs first, the port is open."""
     job = runs[0].config.job
     if job.data != BY_WORKERS:
+        say(f"reading {job.data} and tracing {job.model}")
         return None, server_workload(job)
     refuse_without_tests(job)
     if known is not None:
+        say(f"tracing {job.model}")
         return None, server_workload(job, known)
     question = _question(runs)
     fleet = listen()
-    return fleet, server_workload(job, agree(fleet, job.workers, question, say))
+    known = agree(fleet, job.workers, question, say)
+    say(f"tracing {job.model}")
+    return fleet, server_workload(job, known)
 
 
 def _question(runs: Sequence[_Run]) -> Question:
