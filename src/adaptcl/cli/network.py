@@ -56,7 +56,12 @@ def resume_server(
 def changes_of_network(options: argparse.Namespace) -> dict[str, Any]:
     """What `adaptcl resume` changes in the network file of a run."""
     tls = options.tls and str(Path(options.tls).resolve())
-    values = {"listen": options.address, "tls": tls, "patience": options.patience}
+    values = {
+        "listen": options.address,
+        "tls": tls,
+        "patience": options.patience,
+        "least_workers": options.least_workers,
+    }
     return {name: value for name, value in values.items() if value is not None}
 
 
@@ -71,7 +76,11 @@ def serve_runs(options: argparse.Namespace) -> None:
     for sentence in asked.ineffective:
         say(sentence)
     network_file = NetworkFile(
-        "", options.listen, str(Path(options.tls).resolve()), options.patience
+        run="",
+        listen=options.listen,
+        tls=str(Path(options.tls).resolve()),
+        patience=options.patience,
+        least_workers=options.least_workers or 0,
     )
     start_page(asked.folders, options)
     with (

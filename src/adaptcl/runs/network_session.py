@@ -25,6 +25,7 @@ from adaptcl.engines.network.invitation import (
     outline,
 )
 from adaptcl.engines.network.keys import expiry_warning, server_keys
+from adaptcl.engines.network.server.attendance import Quorum
 from adaptcl.engines.network.server.fleet import Fleet
 from adaptcl.engines.network.server.introduction import agree
 from adaptcl.engines.network.server.network_transport import (
@@ -138,6 +139,11 @@ def _serve(
 ) -> list[FinishedRun]:
     """Do all runs of a job. They are checked before the port is open and any folder is made."""
     job, file = runs[0].config.job, runs[0].file
+    if file.least_workers > job.workers:
+        raise SettingError(
+            f"--least-workers is {file.least_workers}, but the run has {job.workers} workers; give "
+            "that number or a smaller one."
+        )
     sessions: list[tuple[Session, NetworkTransport]] = []
     with ExitStack() as stack:
 
@@ -152,7 +158,8 @@ def _serve(
             return fleet
 
         fleet, workload = _gathered(runs, listen, say, known)
-        checked = [_checked(run, workload) for run in runs]
+        has_waited = fleet is not None
+        checked = [_checked(run, workload, has_waited=has_waited) for run in runs]
         fleet = fleet or listen()
         folders = [stack.enter_context(closing(folder_of(run))) for run in runs]
         sessions += [session_on(fleet) for session_on in checked]
@@ -194,9 +201,16 @@ def _gathered(
         return None, server_workload(job, known)
     question = _question(runs)
     fleet = listen()
-    known = agree(fleet, job.workers, question, say)
+    known = agree(fleet, job.workers, question, _quorum(runs[0]), say)
     say(f"tracing {job.model}")
     return fleet, server_workload(job, known)
+
+
+def _quorum(run: _Run) -> Quorum:
+    """For the first run of a job; later ones have workers that were waited for before."""
+    if run.file.turn > 0:
+        return Quorum(1)
+    return Quorum(run.file.least_workers or run.config.job.workers, run.file.patience)
 
 
 def _question(runs: Sequence[_Run]) -> Question:
@@ -208,8 +222,12 @@ def _question(runs: Sequence[_Run]) -> Question:
     return Question(objective, tuple(_shared_settings(run.config) for run in runs))
 
 
-def _checked(run: _Run, workload: Workload) -> Callable[[Fleet], tuple[Session, NetworkTransport]]:
-    """Makes the session of a run; an error if anything about the run cannot work."""
+def _checked(
+    run: _Run, workload: Workload, *, has_waited: bool
+) -> Callable[[Fleet], tuple[Session, NetworkTransport]]:
+    """Makes the session of a run; an error if anything about the run cannot work. `has_waited` says
+    that workers which have not come yet have had their time, because all had to tell of their data.
+    """
     config, units = run.config, workload.units
     with note_custom_code(config.named_methods):
         # The spread of times on real machines is not known before it is measured.
@@ -229,6 +247,10 @@ def _checked(run: _Run, workload: Workload) -> Callable[[Fleet], tuple[Session, 
         trial=trial_outputs(workload.model, workload.described_inputs),
     )
 
+    quorum = _quorum(run)
+    if has_waited:
+        quorum = replace(quorum, seconds=None)
+
     def session_on(fleet: Fleet) -> tuple[Session, NetworkTransport]:
         network = NetworkTransport(
             config.job.workers,
@@ -238,7 +260,7 @@ def _checked(run: _Run, workload: Workload) -> Callable[[Fleet], tuple[Session, 
             invitation,
             metrics=workload.objective.tested,
             patience=run.file.patience,
-            waits_for_all=run.file.turn == 0,
+            quorum=quorum,
         )
         # Without labels by worker: nobody else sees a worker's data.
         return Session(config, workload, strategy, lambda: network), network

@@ -197,12 +197,18 @@ class Site:
     # In threads --------------------------------------------------------------------------------
 
     def serve(
-        self, *configs: Config, patience: float = 1e12, listen: str = "127.0.0.1:0"
+        self,
+        *configs: Config,
+        patience: float = 1e12,
+        listen: str = "127.0.0.1:0",
+        least_workers: int = 0,
     ) -> list[FinishedRun]:
         """Run the server in this thread."""
         base = self.folder / "run"
         folders = [base / c.job.strategy if len(configs) > 1 else base for c in configs]
-        network_file = NetworkFile("", listen, str(self.keys), patience)
+        network_file = NetworkFile(
+            "", listen, str(self.keys), patience, least_workers=least_workers
+        )
         return serve(configs, folders, network_file, self.listeners, self.hear, self.clock)
 
     def worker(

@@ -31,6 +31,7 @@ from adaptcl.engines.network.messages import (
     waiting_in_words,
 )
 from adaptcl.engines.network.server.admission import TurnedAway
+from adaptcl.engines.network.server.attendance import Quorum
 from adaptcl.engines.network.server.fleet import Came, Fleet, FleetEvent, Left, Progressed, Replied
 from adaptcl.engines.network.server.network_transport import NetworkTransport
 from adaptcl.errors import AdaptCLError
@@ -46,7 +47,7 @@ from adaptcl.events import (
 )
 from adaptcl.records import RoundRecord
 from adaptcl.storage import Tree
-from adaptcl.strategies import Job, Reaction, strategy_class
+from adaptcl.strategies import STRATEGIES, Job, Reaction, strategy_class
 from adaptcl.strategies.synchronous import SynchronousSettings
 from adaptcl.training import Arrival, Recipe, Task, Update
 from adaptcl.training.objectives.evaluation import Score
@@ -58,6 +59,8 @@ UNITS: UnitMap = trace(MODEL, torch.zeros(2, 1, 8, 8))
 PLAIN = codec("plain", {})
 BEGIN = 100.0
 """What the fleet's clock shows when a run begins."""
+
+ALL = Quorum(2, 3600.0)
 
 Seconds = Callable[[Task], float]
 
@@ -158,7 +161,7 @@ class Run:
         *,
         judging: float = 0.0,
         strategy: str = "fedavg",
-        waits_for_all: bool = True,
+        quorum: Quorum = ALL,
         **settings: Any,
     ) -> None:
         self.events: list[Event] = []
@@ -189,7 +192,7 @@ class Run:
             cast(Fleet, fleet),
             invitation,
             patience=3600.0,
-            waits_for_all=waits_for_all,
+            quorum=quorum,
         )
         self._loop = Loop(self.strategy, self.network, 2, Judging(), [hear])
 
@@ -451,7 +454,7 @@ GOES_ON = "The run goes on without worker 1, which has not come; it is taken bac
 def test_the_second_run_of_a_job_goes_on_without_a_worker_that_is_gone() -> None:
     fleet = FakeFleet(connected=[0])
     fleet.happens(Came(1), at=33.5)
-    run = Run(fleet, rounds=8, waits_for_all=False)
+    run = Run(fleet, rounds=8, quorum=Quorum(1))
     records = run.go()
     assert run.warnings()[-1] == (30, GOES_ON)
     assert run.lost() == [(1, 1, "it has not come")]
@@ -460,10 +463,44 @@ def test_the_second_run_of_a_job_goes_on_without_a_worker_that_is_gone() -> None
     assert workers(records[-1]) == [0, 1]
 
 
+def test_a_run_may_begin_with_enough_workers_once_the_others_have_had_their_time() -> None:
+    fleet = FakeFleet(connected=[])
+    fleet.happens(Came(0), at=50)
+    fleet.happens(Came(1), at=653.5)
+    run = Run(fleet, rounds=8, quorum=Quorum(1, 600.0))
+    records = run.go()
+    assert run.warnings() == [(650, GOES_ON)]
+    assert run.lost() == [(1, 1, "it has not come")]
+    assert run.when(WorkerJoined, 1) == [653.5]
+    assert records[0].missing == (1,)
+    assert workers(records[-1]) == [0, 1]
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_every_strategy_ends_well_without_a_worker_that_never_comes(strategy: str) -> None:
+    """And with the same model, to the bit, if its server is resumed meanwhile."""
+    whole = Run(FakeFleet(connected=[0]), rounds=4, strategy=strategy, quorum=Quorum(1, 60.0))
+    whole.go()
+    again = Run(FakeFleet(connected=[0]), rounds=4, strategy=strategy, quorum=Quorum(1, 60.0))
+    records = again.go(copy.deepcopy(whole.checkpoints[0]))
+    assert [record.missing for record in records] == [(1,)] * (len(whole.checkpoints) - 1) != []
+    states = (each.strategy.model() for each in (whole, again))
+    torch.testing.assert_close(*states, rtol=0, atol=0)
+
+
+def test_with_too_few_workers_a_run_does_not_begin_however_long_it_takes() -> None:
+    fleet = FakeFleet(connected=[0])
+    fleet.happens(Came(1), at=9000)
+    run = Run(fleet, rounds=1, quorum=Quorum(2, 600.0))
+    run.go()
+    assert not run.warnings()
+    assert run.when(WorkerJoined, 1) == [9000]
+
+
 def test_the_wait_for_the_others_begins_when_the_first_is_there() -> None:
     fleet = FakeFleet(connected=[])
     fleet.happens(Came(0), at=50)
-    run = Run(fleet, rounds=1, waits_for_all=False)
+    run = Run(fleet, rounds=1, quorum=Quorum(1))
     run.go()
     assert run.warnings()[-1] == (80, GOES_ON)
 

@@ -3,9 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import dataclass
 
 from adaptcl.engines.network.messages import WAIT, waiting_frame
 from adaptcl.engines.network.server.fleet import Fleet
+
+
+@dataclass(frozen=True)
+class Quorum:
+    """With how many workers a run may begin, and what becomes of the others."""
+
+    least: int
+    seconds: float | None = None
+    """How long the others are waited for once so many are there. None: as long as is reasonable for
+    workers that were waited for before."""
 
 
 def tell_waiting(

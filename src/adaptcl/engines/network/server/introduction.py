@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
@@ -11,7 +12,7 @@ from adaptcl.engines.network.frames import Frame, printable
 from adaptcl.engines.network.invitation import Question, dismissal
 from adaptcl.engines.network.messages import DESCRIBE, INVITE
 from adaptcl.engines.network.server.admission import TurnedAway
-from adaptcl.engines.network.server.attendance import tell_waiting
+from adaptcl.engines.network.server.attendance import Quorum, tell_waiting
 from adaptcl.engines.network.server.fleet import Came, Fleet, Left, Replied
 from adaptcl.engines.network.server.patience import Reminder, departure
 from adaptcl.errors import UpdateError, listed, name_workers
@@ -22,17 +23,40 @@ ClassHolders = Mapping[str, list[int]]
 """The workers that have a class, by its name."""
 
 
-def agree(fleet: Fleet, workers: int, question: Question, say: Callable[[str], None]) -> SampleForm:
+def agree(
+    fleet: Fleet, workers: int, question: Question, quorum: Quorum, say: Callable[[str], None]
+) -> SampleForm:
     """Ask all workers for their statistics, and merge them. One that leaves no longer counts, and
-    is asked again when it comes back: its data may be others."""
+    is asked again when it comes back: its data may be others.
+
+    Once there are enough for the `quorum`, the others have only its seconds to tell.
+    """
     found: dict[int, LocalStatistics] = {}
     asked: dict[int, str] = {}
     reminder = Reminder(fleet.now)
+    enough_since: float | None = None
+
+    def refuse_odd_ones(of: int) -> None:
+        for odd, reason in odd_ones_out(found, of).items():
+            del found[odd]
+            say(f"Worker {odd} cannot take part: {reason}")
+            fleet.send(odd, INVITE, dismissal(reason).to_bytes())
+
     while missing := set(range(workers)) - found.keys():
         if reminder.is_due(missing):
             say(f"still waiting for {name_workers(missing)}")
             tell_waiting(fleet, found, missing, workers)
-        for event in fleet.wait(reminder.due_in()):
+        left = math.inf
+        if quorum.seconds is not None and len(found) >= quorum.least:
+            enough_since = fleet.now() if enough_since is None else enough_since
+            left = enough_since + quorum.seconds - fleet.now()
+        if left <= 0:
+            refuse_odd_ones(len(found))  # with no more to come, the most frequent form counts
+            if len(found) >= quorum.least:
+                break
+            enough_since = None
+            continue
+        for event in fleet.wait(min(left, reminder.due_in())):
             match event:
                 case Came(worker):
                     asked[worker] = fleet.send(worker, DESCRIBE, question.frame().to_bytes())
@@ -47,15 +71,15 @@ def agree(fleet: Fleet, workers: int, question: Question, say: Callable[[str], N
                         found[worker] = LocalStatistics.read(Frame.from_bytes(event.content))
                     except UpdateError as error:
                         say(f"Worker {worker} cannot take part: {error}")
-                    for odd, reason in odd_ones_out(found, workers).items():
-                        del found[odd]
-                        say(f"Worker {odd} cannot take part: {reason}")
-                        fleet.send(odd, INVITE, dismissal(reason).to_bytes())
+                    refuse_odd_ones(workers)
                     if worker in found:
                         absent = set(range(workers)) - found.keys() - fleet.connected
                         tell_waiting(fleet, [worker], absent, workers)
                 case TurnedAway(sentence):
                     say(sentence)
+    if missing := set(range(workers)) - found.keys():
+        without = name_workers(missing)
+        say(f"the model is built without the data of {without}; what comes later has to fit it")
     known = agreed(found)
     holders = holders_of_classes(found)
     say(agreement_in_words(known, holders, workers))

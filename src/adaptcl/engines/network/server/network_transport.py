@@ -18,7 +18,7 @@ from adaptcl.engines.network.frames import Frame, unpack_kept
 from adaptcl.engines.network.invitation import Invitation, Reply, dismissal
 from adaptcl.engines.network.messages import END, INVITE, TASK
 from adaptcl.engines.network.server.admission import TurnedAway
-from adaptcl.engines.network.server.attendance import tell_waiting
+from adaptcl.engines.network.server.attendance import Quorum, tell_waiting
 from adaptcl.engines.network.server.fleet import Came, Fleet, FleetEvent, Left, Progressed, Replied
 from adaptcl.engines.network.server.patience import (
     STRIKES,
@@ -71,15 +71,14 @@ class NetworkTransport(RemoteTransport[SentTask]):
         *,
         metrics: Collection[str] = (),
         patience: float,
-        waits_for_all: bool = True,
+        quorum: Quorum,
     ) -> None:
-        """The first run of a job `waits_for_all` workers, however long they take to come; later
-        ones do not."""
+        """`quorum` is for a run that begins; one that is resumed goes on with any worker."""
         super().__init__(workers, units, codecs, fleet.now, patience, metrics)
         self._everybody = set(range(workers))
         self._fleet = fleet
         self._invitation = invitation
-        self._waits_for_all = waits_for_all
+        self._quorum = quorum
         self._running = False
         self._invited: set[str] = set()  # invitations without an answer
         self._ready: set[int] = set()  # workers whose model is the server's
@@ -97,7 +96,7 @@ class NetworkTransport(RemoteTransport[SentTask]):
             self._restore(resume)
         for worker in self._fleet.connected:  # they came during an earlier run of this job
             self._invite(worker)
-        yield from self._gather(for_all=self._waits_for_all and resume is None)
+        yield from self._gather(self._quorum if resume is None else Quorum(1))
         self._came_back = self.away & self._ready
         self._began = self._clock() - (resume["now"] if resume else 0.0)
         self._running = True
@@ -162,17 +161,19 @@ class NetworkTransport(RemoteTransport[SentTask]):
 
     # Waiting -----------------------------------------------------------------------------------
 
-    def _gather(self, *, for_all: bool) -> Iterator[Happening]:
-        """Wait for everybody the strategy counts on: without end `for_all`, else only as long as
-        is reasonable for workers that have taken part before, from when the first is there."""
-        first_came: float | None = None
+    def _gather(self, quorum: Quorum) -> Iterator[Happening]:
+        """Wait for everybody the strategy counts on; once enough are there, no longer than the
+        quorum says."""
+        enough_since: float | None = None
         while missing := self._missing:
             left = math.inf
-            if self._ready and not for_all:
-                first_came = self._clock() if first_came is None else first_came
-                connected = self._fleet.connected
-                wait = longest_wait(missing, connected, self._patience, self._update_times)
-                left = first_came + wait - self._clock()
+            if len(self._ready) >= quorum.least:
+                enough_since = self._clock() if enough_since is None else enough_since
+                wait = quorum.seconds
+                if wait is None:
+                    connected = self._fleet.connected
+                    wait = longest_wait(missing, connected, self._patience, self._update_times)
+                left = enough_since + wait - self._clock()
             if left <= 0:
                 yield Warned(going_on_without(missing))
                 break
