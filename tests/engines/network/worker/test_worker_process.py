@@ -183,6 +183,8 @@ def test_keys_that_are_missing_are_named(site: Site) -> None:
         server_keys(site.folder, 3)
     with pytest.raises(SettingError, match=r"key\.pem cannot be read"):
         worker_keys(site.folder)
+    with pytest.raises(SettingError, match=r"server's folder of keys; .* named worker-N beside"):
+        worker_keys(site.keys / "server")
 
 
 class FakeNode:
