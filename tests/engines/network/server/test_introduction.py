@@ -10,7 +10,7 @@ pytest.importorskip("flwr", reason="the network engine needs flwr: pip install '
 from adaptcl.data import DataSet, Samples
 from adaptcl.engines.network.agreement import LocalStatistics, agreed
 from adaptcl.engines.network.frames import Frame
-from adaptcl.engines.network.invitation import Invitation, Question
+from adaptcl.engines.network.invitation import Invitation, Question, Reply
 from adaptcl.engines.network.messages import INVITE, WAIT, waiting_in_words
 from adaptcl.engines.network.server.attendance import Quorum
 from adaptcl.engines.network.server.fleet import Came, Left, Replied
@@ -102,6 +102,18 @@ def test_a_worker_that_leaves_before_all_have_told_no_longer_counts() -> None:
     assert known.shape == (6,)
     assert not fleet.dismissed
     assert fleet.told == [f"waiting, as worker {each}, for the other one" for each in (0, 1)]
+
+
+def test_a_refusal_is_heard_though_the_worker_has_left_and_an_answer_then_does_not_count() -> None:
+    refusal = Reply("it does not allow the model.").frame().to_bytes()
+    fleet = FleetOf(
+        *(Came(0), Left(0), Replied(0, "question to 0", refusal, 0.0, 0.0)),
+        *(Came(0), Left(0), answer(0, 5), Came(0), answer(0, 6)),
+    )
+    said: list[str] = []
+    known = agree(fleet, 1, QUESTION, Quorum(1), said.append)  # type: ignore[arg-type]
+    assert said[0] == "Worker 0 cannot take part: it does not allow the model."
+    assert known.shape == (6,)
 
 
 def test_enough_workers_need_not_wait_for_the_others_to_tell() -> None:
