@@ -110,6 +110,13 @@ class Warned:
 
 
 @dataclass(frozen=True)
+class Waiting:
+    """On a network, nothing goes on without these workers. It is said again, ever more rarely."""
+
+    workers: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class RunFinished:
     """The run is over and its summary is final."""
 
@@ -125,6 +132,7 @@ Event = (
     | WorkerLost
     | WorkerJoined
     | Warned
+    | Waiting
     | RunFinished
 )
 Listener = Callable[[Event], None]

@@ -124,6 +124,25 @@ def test_a_server_says_for_how_many_workers_it_has_keys(command: Command) -> Non
     status, _, errors = command("server", *words, "--listen", "127.0.0.1:0", "--out", "x")
     assert status == 2
     assert "keys/server has keys for 2 workers only, but the run has 3; " in errors
+    assert "adaptcl: reading digits and tracing small" in errors.splitlines()[0]
+
+
+def test_a_run_cannot_begin_with_more_workers_than_it_has(command: Command) -> None:
+    words = ("--model", "small", "--data", "digits", "--workers", "3", "--tls", "keys")
+    status, _, errors = command("server", *words, "--least-workers", "4", "--out", "x")
+    assert status == 2
+    assert "--least-workers is 4, but the run has 3 workers; give that number or a sma" in errors
+
+
+def test_a_model_that_is_not_there_is_named_before_workers_are_waited_for(
+    command: Command,
+) -> None:
+    assert command("keys", "keys", "--workers", "1", "--host", "localhost")[0] == 0
+    words = ("--model", "nowhere:build", "--data", "workers", "--holdout", "0.1")
+    status, _, errors = command("server", *words, "--workers", "1", "--tls", "keys", "--out", "x")
+    assert status == 2
+    assert "There is no module nowhere, where a model 'nowhere:build' should be" in errors
+    assert "listening" not in errors
 
 
 def test_whatever_ends_a_server_it_says_how_to_go_on(
@@ -172,6 +191,7 @@ def test_a_resumed_server_may_listen_elsewhere_with_other_keys_and_patience(
     assert Path("run").stat().st_mode & 0o077 == 0, "only its owner looks into it"
     shutil.move("keys", "moved")
     words = ("--address", "127.0.0.1:0", "--tls", "moved/server", "--patience", "60")
+    more = ("--least-workers", "1")
     assert "0.pem cannot be read" in command("resume", "run")[2]
 
     def stop(*_: object) -> None:
@@ -179,9 +199,9 @@ def test_a_resumed_server_may_listen_elsewhere_with_other_keys_and_patience(
 
     monkeypatch.setattr(network_session, "run_session", stop)
     with pytest.raises(KeyboardInterrupt):
-        resume_runs(command_line().parse_args(["resume", "run", *words]))
+        resume_runs(command_line().parse_args(["resume", "run", *words, *more]))
     file = NetworkFile.read(Path("run"))
-    assert (file.listen, file.patience) == ("127.0.0.1:0", 60)
+    assert (file.listen, file.patience, file.least_workers) == ("127.0.0.1:0", 60, 1)
     assert file.tls == str(Path("moved/server").resolve())
 
 

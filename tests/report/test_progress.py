@@ -15,6 +15,7 @@ from adaptcl.events import (
     RunFinished,
     RunStarted,
     UpdateArrived,
+    Waiting,
     Warned,
     WorkerJoined,
     WorkerLost,
@@ -109,6 +110,19 @@ def test_the_runs_of_one_command_say_an_equal_clock_and_warning_once() -> None:
         "clock: training takes 2 s",
         "warning: strength is low",
         "clock: training takes 3 s",
+    ]
+
+
+def test_who_is_waited_for_is_said_each_time() -> None:
+    """Or the last line could name workers that have come, and not those that have left."""
+    console = plain()
+    with Progress(console) as progress:
+        for missing in ((1, 2), (2,), (1, 2)):
+            progress(Waiting(missing))
+    assert written(console).splitlines() == [
+        "still waiting for workers 1 and 2",
+        "still waiting for worker 2",
+        "still waiting for workers 1 and 2",
     ]
 
 

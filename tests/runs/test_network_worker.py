@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -19,12 +20,13 @@ from adaptcl.data.description import SampleForm
 from adaptcl.engines.network.invitation import (
     Invitation,
     MismatchError,
+    Question,
     fingerprint,
     for_the_server,
 )
 from adaptcl.engines.network.worker.local_data import LocalData
 from adaptcl.errors import DataError, SettingError
-from adaptcl.runs.network_worker import OwnerChoices, prepare, refuse_unusable
+from adaptcl.runs.network_worker import OwnerChoices, describe, prepare, refuse_unusable
 from adaptcl.runs.workload import load_workload
 from adaptcl.units import trace
 from adaptcl.units.as_json import units_to_json
@@ -119,6 +121,19 @@ def test_a_worker_for_another_objective_is_refused() -> None:
         r"classification \(by accuracy\); start the worker with the same --objective",
     ):
         prepare(OWNER, data, regression)
+
+
+def test_what_an_owner_does_not_allow_is_refused_before_any_data_are_told() -> None:
+    """A server that knows nothing invites only when all workers have told: that may be hours."""
+    asked = Question("classification (by accuracy)", ({}, {"model": "hosp:build", "workers": 2}))
+    nothing_told: Any = None
+    with pytest.raises(MismatchError, match=r"start the worker with --model 'hosp:build' if"):
+        describe(OWNER, nothing_told, asked)
+    other = replace(asked, objective="regression (by rmse, mae, r2)", settings=({},))
+    with pytest.raises(MismatchError, match="start the worker with the same --objective"):
+        describe(OWNER, nothing_told, other)
+    data = LocalData.named("digits")
+    assert describe(replace(OWNER, model="hosp:build"), data, asked) == data.statistics()
 
 
 TOKENS = """

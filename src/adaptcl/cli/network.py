@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from adaptcl.cli import say, with_times
+from adaptcl.cli import doing, say, with_times
 from adaptcl.cli.compare import picture_options, show_runs, start_page
 from adaptcl.cli.job_commands import named_listeners, requested_runs, saying_how_to_resume
 from adaptcl.errors import SettingError
@@ -35,7 +35,8 @@ def resume_server(
 ) -> None:
     """Continue the unfinished runs of one server, in their order and with the same workers."""
     _need_flower()
-    from adaptcl.runs.network_session import serve_again
+    with doing("starting"):
+        from adaptcl.runs.network_session import serve_again
 
     begun: list[RunStarted] = []
 
@@ -55,13 +56,19 @@ def resume_server(
 def changes_of_network(options: argparse.Namespace) -> dict[str, Any]:
     """What `adaptcl resume` changes in the network file of a run."""
     tls = options.tls and str(Path(options.tls).resolve())
-    values = {"listen": options.address, "tls": tls, "patience": options.patience}
+    values = {
+        "listen": options.address,
+        "tls": tls,
+        "patience": options.patience,
+        "least_workers": options.least_workers,
+    }
     return {name: value for name, value in values.items() if value is not None}
 
 
 def serve_runs(options: argparse.Namespace) -> None:
     _need_flower()
-    from adaptcl.runs.network_session import serve
+    with doing("starting"):
+        from adaptcl.runs.network_session import serve
 
     pictures = picture_options(options)
     track, listeners = tracking(options.track), named_listeners(options.listener)
@@ -69,7 +76,11 @@ def serve_runs(options: argparse.Namespace) -> None:
     for sentence in asked.ineffective:
         say(sentence)
     network_file = NetworkFile(
-        "", options.listen, str(Path(options.tls).resolve()), options.patience
+        run="",
+        listen=options.listen,
+        tls=str(Path(options.tls).resolve()),
+        patience=options.patience,
+        least_workers=options.least_workers or 0,
     )
     start_page(asked.folders, options)
     with (
@@ -85,9 +96,10 @@ def serve_runs(options: argparse.Namespace) -> None:
 def work_for_server(options: argparse.Namespace) -> None:
     _need_flower()
     _check_address(options.server)
-    from adaptcl.engines.network.keys import worker_keys
-    from adaptcl.engines.network.worker.worker_process import ServerConnection
-    from adaptcl.runs.network_worker import OwnerChoices, work
+    with doing("starting"):
+        from adaptcl.engines.network.keys import worker_keys
+        from adaptcl.engines.network.worker.worker_process import ServerConnection
+        from adaptcl.runs.network_worker import OwnerChoices, work
 
     keys = worker_keys(Path(options.tls))
     connection = ServerConnection(options.server, keys, options.patience, options.silence)

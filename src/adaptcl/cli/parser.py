@@ -146,8 +146,15 @@ def _add_resume(commands: Any) -> None:
     _add(resume, "--tls DIR", network, "the server's folder of `adaptcl keys`")
     patience = "how long a worker may take for one task"
     _add(resume, "--patience TIME", network, patience, type=duration_s)
+    _add(resume, "--least-workers N", network, _LEAST_WORKERS, type=whole_number)
     _add_watching(resume)
     _add_figures(resume)
+
+
+_LEAST_WORKERS = (
+    "begin with so many workers, if the others do not come within --patience from when these are "
+    "there; they may come later"
+)
 
 
 def _add_server(commands: Any) -> None:
@@ -168,6 +175,7 @@ def _add_server(commands: Any) -> None:
     _add(server, "--listen", "address and port [default %(default)s]", default=address)
     patience = "how long a worker may take for one task before the run goes on without it"
     _add(server, "--patience TIME", patience, "[default 1h]", type=duration_s, default=3600.0)
+    _add(server, "--least-workers N", _LEAST_WORKERS, "[default all]", type=whole_number)
     _add_watching(server)
     _add_figures(server)
     # Times are measured here, and each worker is a process on its own machine.

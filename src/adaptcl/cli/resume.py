@@ -86,7 +86,8 @@ def _go_on(
         network.resume_server(list(left), track, listeners, network.changes_of_network(options))
         return
     if left and (changed := network.changes_of_network(options)):
-        flags = ["--address" if name == "listen" else f"--{name}" for name in changed]
+        names = ("address" if name == "listen" else name for name in changed)
+        flags = [f"--{name.replace('_', '-')}" for name in names]
         raise SettingError(
             f"{listed(flags)} cannot be changed: {next(iter(left))} is no run across a network."
         )

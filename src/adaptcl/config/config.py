@@ -41,6 +41,7 @@ _RESERVED = frozenset(STRATEGIES) | {
         "listen",
         "tls",
         "patience",
+        "least_workers",
         "command",
         "flags",
         "titles",

@@ -24,6 +24,7 @@ from adaptcl.events import (
     RoundFinished,
     TaskSent,
     UpdateArrived,
+    Waiting,
     Warned,
     WorkerJoined,
     WorkerLost,
@@ -191,7 +192,7 @@ class Loop:
                 self._tell(WorkerLost(worker, round_, reason))
             case Joined(worker):
                 self._tell(WorkerJoined(worker, round_))
-            case PhaseBegan() | Warned():
+            case PhaseBegan() | Warned() | Waiting():
                 self._tell(happening)
 
     def _tell(self, event: Event) -> None:

@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Container, Iterable
 from dataclasses import dataclass
 
-from adaptcl.events import PhaseBegan, Warned
+from adaptcl.events import PhaseBegan, Waiting, Warned
 from adaptcl.storage import Remembered, Tree
 from adaptcl.training import Arrival, Task, Timing
 
@@ -44,7 +44,7 @@ class Expired:
     """The deadline has passed."""
 
 
-Happening = Arrived | Lost | Joined | Expired | PhaseBegan | Warned
+Happening = Arrived | Lost | Joined | Expired | PhaseBegan | Warned | Waiting
 
 
 class Transport(Remembered, ABC):

@@ -16,11 +16,13 @@ from rich.console import Console, RenderableType
 from rich.live import Live
 from rich.text import Text
 
+from adaptcl.errors import name_workers
 from adaptcl.events import (
     Event,
     RoundFinished,
     RunFinished,
     RunStarted,
+    Waiting,
     Warned,
     WorkerJoined,
     WorkerLost,
@@ -107,6 +109,8 @@ class Progress:
                 return [finished_line(summary, len(away)), *absent_lines(summary)]
             case Warned(message=message) if not self._in_notebook:  # it shows Python's warnings
                 return [f"warning: {message}"]
+            case Waiting(workers=missing):
+                return [f"still waiting for {name_workers(missing)}"]
             case WorkerLost(worker=worker, round=number, reason=reason):
                 return [f"worker {worker} lost in round {number}: {reason}"]
             case WorkerJoined(worker=worker, round=number):

@@ -12,13 +12,20 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from adaptcl import models
 from adaptcl.codecs import codec_class
 from adaptcl.config.config import Config, configure
-from adaptcl.config.job import JobSettings
 from adaptcl.custom import note_custom_code
 from adaptcl.data.description import BY_WORKERS, SampleForm
-from adaptcl.engines.network.invitation import Invitation, fingerprint, objective_in_words, outline
+from adaptcl.engines.network.invitation import (
+    Invitation,
+    Question,
+    fingerprint,
+    objective_in_words,
+    outline,
+)
 from adaptcl.engines.network.keys import expiry_warning, server_keys
+from adaptcl.engines.network.server.attendance import Quorum
 from adaptcl.engines.network.server.fleet import Fleet
 from adaptcl.engines.network.server.introduction import agree
 from adaptcl.engines.network.server.network_transport import (
@@ -34,7 +41,12 @@ from adaptcl.runs.files.folder import RunFolder
 from adaptcl.runs.files.run_files import CONFIG, NETWORK_FILE, NetworkFile, read_described
 from adaptcl.runs.result import FinishedRun
 from adaptcl.runs.session import Session, Track, checked_strategy, run_session
-from adaptcl.runs.workload import Workload, refuse_without_tests, server_workload
+from adaptcl.runs.workload import (
+    Workload,
+    named_objective,
+    refuse_without_tests,
+    server_workload,
+)
 from adaptcl.settings import declared, is_custom
 from adaptcl.training.update_time import TYPICAL_NOISE
 from adaptcl.training.wire import digest, frozen_tensors
@@ -127,6 +139,11 @@ def _serve(
 ) -> list[FinishedRun]:
     """Do all runs of a job. They are checked before the port is open and any folder is made."""
     job, file = runs[0].config.job, runs[0].file
+    if file.least_workers > job.workers:
+        raise SettingError(
+            f"--least-workers is {file.least_workers}, but the run has {job.workers} workers; give "
+            "that number or a smaller one."
+        )
     sessions: list[tuple[Session, NetworkTransport]] = []
     with ExitStack() as stack:
 
@@ -140,8 +157,9 @@ def _serve(
             say(f"listening at {host}:{port} for {job.workers} worker{'s' * (job.workers != 1)}")
             return fleet
 
-        fleet, workload = _gathered(job, listen, say, known)
-        checked = [_checked(run, workload) for run in runs]
+        fleet, workload = _gathered(runs, listen, say, known)
+        has_waited = fleet is not None
+        checked = [_checked(run, workload, has_waited=has_waited) for run in runs]
         fleet = fleet or listen()
         folders = [stack.enter_context(closing(folder_of(run))) for run in runs]
         sessions += [session_on(fleet) for session_on in checked]
@@ -170,20 +188,46 @@ def _dismissing_all(
 
 
 def _gathered(
-    job: JobSettings, listen: Callable[[], Fleet], say: Say, known: SampleForm | None
+    runs: Sequence[_Run], listen: Callable[[], Fleet], say: Say, known: SampleForm | None
 ) -> tuple[Fleet | None, Workload]:
     """The server's model and data. If workers have to describe theirs first, the port is open."""
+    job = runs[0].config.job
     if job.data != BY_WORKERS:
+        say(f"reading {job.data} and tracing {job.model}")
         return None, server_workload(job)
     refuse_without_tests(job)
     if known is not None:
+        say(f"tracing {job.model}")
         return None, server_workload(job, known)
+    question = _question(runs)
     fleet = listen()
-    return fleet, server_workload(job, agree(fleet, job.workers, say))
+    known = agree(fleet, job.workers, question, _quorum(runs[0]), say)
+    say(f"tracing {job.model}")
+    return fleet, server_workload(job, known)
 
 
-def _checked(run: _Run, workload: Workload) -> Callable[[Fleet], tuple[Session, NetworkTransport]]:
-    """Makes the session of a run; an error if anything about the run cannot work."""
+def _quorum(run: _Run) -> Quorum:
+    """For the first run of a job; later ones have workers that were waited for before."""
+    if run.file.turn > 0:
+        return Quorum(1)
+    return Quorum(run.file.least_workers or run.config.job.workers, run.file.patience)
+
+
+def _question(runs: Sequence[_Run]) -> Question:
+    """What workers hear when they are asked for their data; an error if the server's own model or
+    objective cannot be found, which must not wait until all workers are there."""
+    job = runs[0].config.job
+    models.find(job.model)
+    objective = objective_in_words(job.objective, named_objective(job))
+    return Question(objective, tuple(_shared_settings(run.config) for run in runs))
+
+
+def _checked(
+    run: _Run, workload: Workload, *, has_waited: bool
+) -> Callable[[Fleet], tuple[Session, NetworkTransport]]:
+    """Makes the session of a run; an error if anything about the run cannot work. `has_waited` says
+    that workers which have not come yet have had their time, because all had to tell of their data.
+    """
     config, units = run.config, workload.units
     with note_custom_code(config.named_methods):
         # The spread of times on real machines is not known before it is measured.
@@ -203,6 +247,10 @@ def _checked(run: _Run, workload: Workload) -> Callable[[Fleet], tuple[Session, 
         trial=trial_outputs(workload.model, workload.described_inputs),
     )
 
+    quorum = _quorum(run)
+    if has_waited:
+        quorum = replace(quorum, seconds=None)
+
     def session_on(fleet: Fleet) -> tuple[Session, NetworkTransport]:
         network = NetworkTransport(
             config.job.workers,
@@ -212,7 +260,7 @@ def _checked(run: _Run, workload: Workload) -> Callable[[Fleet], tuple[Session, 
             invitation,
             metrics=workload.objective.tested,
             patience=run.file.patience,
-            waits_for_all=run.file.turn == 0,
+            quorum=quorum,
         )
         # Without labels by worker: nobody else sees a worker's data.
         return Session(config, workload, strategy, lambda: network), network

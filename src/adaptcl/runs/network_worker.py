@@ -6,14 +6,17 @@ import tempfile
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from adaptcl import models
 from adaptcl.codecs import CODECS, codec_class, codecs
 from adaptcl.codecs.codec import Codecs
 from adaptcl.config.job import JobSettings
+from adaptcl.engines.network.agreement import LocalStatistics
 from adaptcl.engines.network.invitation import (
     Invitation,
     MismatchError,
+    Question,
     objective_in_words,
     refuse_other_model,
     refuse_other_objective,
@@ -28,7 +31,7 @@ from adaptcl.runs.workload import Workload, deal, hold_back, named_objective
 from adaptcl.runs.workload_check import check_lookup_tables, check_targets
 from adaptcl.settings import build
 from adaptcl.training.devices import find_device, make_workers
-from adaptcl.training.objectives.objective import CLASSIFICATION, find_objective
+from adaptcl.training.objectives.objective import CLASSIFICATION, Objective, find_objective
 from adaptcl.training.optimizers import find_optimizer, find_schedule
 from adaptcl.training.task import OPTIMIZERS
 from adaptcl.training.worker import Worker
@@ -74,7 +77,11 @@ def work(
 
     if warning := expiry_warning(connection.keys.authority):
         say(warning)
-    WorkerProcess(connection, prepared, data.statistics, memory, say).run()
+
+    def described(question: Question) -> LocalStatistics:
+        return describe(owner, data, question)
+
+    WorkerProcess(connection, prepared, described, memory, say).run()
 
 
 def refuse_unusable(owner: OwnerChoices, memory: Path) -> None:
@@ -98,13 +105,17 @@ def refuse_unusable(owner: OwnerChoices, memory: Path) -> None:
         ) from None
 
 
+def describe(owner: OwnerChoices, data: LocalData, question: Question) -> LocalStatistics:
+    """What to tell of the data, once all is checked that does not need those of other workers."""
+    for asked in question.settings:
+        _agreed_job(owner, asked, question.objective)
+    return data.statistics()
+
+
 def prepare(owner: OwnerChoices, data: LocalData, invitation: Invitation) -> tuple[Worker, Codecs]:
     """The worker of a run and its codecs, checked by what the owner allows and the server has."""
     asked = invitation.settings
-    _refuse_foreign(asked, owner)
-    job = build(JobSettings, {**asked, "objective": owner.objective})
-    objective = named_objective(job)
-    refuse_other_objective(objective_in_words(job.objective, objective), invitation.objective)
+    job, objective = _agreed_job(owner, asked, invitation.objective)
     wanted = invitation.inputs
     samples = data.fitted(wanted)
     if owner.dealt:
@@ -139,6 +150,17 @@ def prepare(owner: OwnerChoices, data: LocalData, invitation: Invitation) -> tup
         test_every=job.evaluate_every,
     )
     return worker, codecs(job.codec, job.codec_down, asked)
+
+
+def _agreed_job(
+    owner: OwnerChoices, asked: Mapping[str, Any], objective: str
+) -> tuple[JobSettings, Objective]:
+    """The server's settings of a run, if the owner allows what they name."""
+    _refuse_foreign(asked, owner)
+    job = build(JobSettings, {**asked, "objective": owner.objective})
+    mine = named_objective(job)
+    refuse_other_objective(objective_in_words(job.objective, mine), objective)
+    return job, mine
 
 
 _USES: Mapping[str, tuple[str, Collection[str]]] = {

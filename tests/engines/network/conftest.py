@@ -37,7 +37,7 @@ if importlib.util.find_spec("flwr"):  # Without it every test module here skips 
     from adaptcl.engines.network.worker.worker_process import ServerConnection, WorkerProcess
     from adaptcl.runs.files.run_files import NetworkFile
     from adaptcl.runs.network_session import serve
-    from adaptcl.runs.network_worker import OwnerChoices, prepare
+    from adaptcl.runs.network_worker import OwnerChoices, describe, prepare
 
 STUCK = Path(__file__).with_name("stuck_worker.py")
 
@@ -197,12 +197,18 @@ class Site:
     # In threads --------------------------------------------------------------------------------
 
     def serve(
-        self, *configs: Config, patience: float = 1e12, listen: str = "127.0.0.1:0"
+        self,
+        *configs: Config,
+        patience: float = 1e12,
+        listen: str = "127.0.0.1:0",
+        least_workers: int = 0,
     ) -> list[FinishedRun]:
         """Run the server in this thread."""
         base = self.folder / "run"
         folders = [base / c.job.strategy if len(configs) > 1 else base for c in configs]
-        network_file = NetworkFile("", listen, str(self.keys), patience)
+        network_file = NetworkFile(
+            "", listen, str(self.keys), patience, least_workers=least_workers
+        )
         return serve(configs, folders, network_file, self.listeners, self.hear, self.clock)
 
     def worker(
@@ -229,7 +235,7 @@ class Site:
             process = _Scripted(
                 self.connection(number, through=through, silence=silence),
                 lambda invitation: prepare(owner, local, invitation),
-                local.statistics,
+                lambda question: describe(owner, local, question),
                 self.folder / f"memory-{number}",
                 self.said_by.setdefault(number, []).append,
             )

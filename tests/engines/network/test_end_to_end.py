@@ -15,7 +15,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -66,6 +66,55 @@ def assert_same_model(result: FinishedRun, other: FinishedRun) -> None:
     theirs = other.model.state_dict()
     for name, tensor in result.model.state_dict().items():
         torch.testing.assert_close(tensor, theirs[name], rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("data", ["digits", "workers"])
+def test_a_worker_says_that_it_waits_and_when_training_begins(site: Site, data: str) -> None:
+    """Also one that has told of its data, and cannot be invited before the others have."""
+    first = site.worker(0)
+    waiting = "waiting, as worker 0, for the other one"
+
+    def start_the_other() -> None:
+        site.wait_for(lambda: waiting in site.said_by.get(0, ()))
+        site.worker(1)
+
+    threading.Thread(target=start_the_other, daemon=True).start()
+    site.serve(site.settings(strategy="fedavg", rounds=1, data=data, holdout=0.2))
+    first.join()
+    before_training = ["taking part as worker 0", waiting]
+    said = site.said_by[0][1:4]
+    assert said[:2] == (before_training[::-1] if data == "workers" else before_training)
+    assert said[2] == "training begins with round 1"
+
+
+@pytest.mark.parametrize("data", ["digits", "workers"])
+@pytest.mark.parametrize("strategy", ["adaptcl", "fedasync-s"])
+def test_a_run_begins_with_enough_workers_and_takes_in_the_one_that_comes_late(
+    site: Site, data: str, strategy: str
+) -> None:
+    """Whether or not the workers first had to tell of their data."""
+
+    def is_said(line: str) -> Callable[[], bool]:
+        return lambda: all(line in " ".join(site.said_by.get(n, ())) for n in (0, 1))
+
+    def let_time_pass() -> None:
+        site.wait_for(is_said("for 1 of 2 others"))
+        site.clock.advance(3600)
+        if data == "workers":
+            site.wait_for(is_said("taking part as worker"))
+            site.clock.advance(60)
+        site.wait_for(is_said("training begins"))
+        site.worker(2)
+
+    for number in range(2):
+        site.worker(number, [honestly, site.after(lambda: site.of(WorkerJoined, 2))])
+    threading.Thread(target=let_time_pass, daemon=True).start()
+    chosen = site.settings(strategy=strategy, workers=3, rounds=4, data=data, holdout=0.2)
+    (result,) = site.serve(chosen, patience=3600.0, least_workers=2)
+    assert result.rounds[0].missing == (2,)
+    assert site.of(WorkerLost, 2)[0].reason == "it has not come"
+    assert site.of(WorkerJoined, 2)
+    assert result.summary.updates[2] > 0
 
 
 def size(result: FinishedRun) -> int:

@@ -18,6 +18,7 @@ stay loaded from the first task to the last.
         network_transport  the network under the loop
         remote_transport   what it has in common with the one over Flower's grid
         introduction       what workers tell, asked for and put in words
+        attendance         with how many a run may begin, and what they hear of the others
         patience           workers that fail, and workers that are late
         fleet              messages to and from workers
         port               the web server

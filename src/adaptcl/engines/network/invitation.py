@@ -204,9 +204,27 @@ class Invitation:
         )
 
 
-def question() -> Frame:
-    """What the server asks a worker that is to describe its data."""
-    return Frame({_VERSION: __version__}, {})
+@dataclass(frozen=True)
+class Question:
+    """What a worker hears that is to describe its data. The rest of the invitation follows when all
+    have done so, but what a worker must allow is known before: it can refuse at once."""
+
+    objective: str
+    settings: tuple[Mapping[str, Any], ...] = ()  # of each run of the job
+
+    def frame(self) -> Frame:
+        header = {"objective": self.objective, "settings": list(self.settings)}
+        return Frame({_VERSION: __version__, **header}, {})
+
+    @classmethod
+    def read(cls, frame: Frame) -> Question:
+        refuse_other_version(frame)
+        objective, settings = (frame.header.get(name) for name in ("objective", "settings"))
+        if not isinstance(objective, str):
+            raise _odd("objective", objective)
+        if not isinstance(settings, list) or not all(isinstance(each, dict) for each in settings):
+            raise _odd("settings", settings)
+        return cls(objective, tuple(settings))
 
 
 def dismissal(reason: str) -> Frame:

@@ -166,6 +166,11 @@ def server_keys(folder: Path, workers: int) -> ServerKeys:
 
 def worker_keys(folder: Path) -> WorkerKeys:
     """A worker's key, and the authority it trusts."""
+    if (folder / _WORKERS).is_dir():
+        raise SettingError(
+            f"{folder} is the server's folder of keys; a worker's --tls is one of those named "
+            "worker-N beside it."
+        )
     content = _read(folder / _KEY)
     try:
         key = serialization.load_pem_private_key(content, password=None)

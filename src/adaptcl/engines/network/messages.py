@@ -38,6 +38,7 @@ from adaptcl.units import Kept, State, UnitMap
 from adaptcl.units.cut import blank
 
 DESCRIBE, INVITE, TASK, END = "query.describe", "query.invite", "train.task", "query.end"
+WAIT = "query.wait"
 """The kinds of messages from server to worker, as Flower's message types."""
 
 _STATE, _FROZEN, _PAYLOAD = "state:", "frozen:", "payload:"
@@ -78,6 +79,17 @@ def task_frame(
         header["frozen"] = frozen.digest
         tensors |= {_FROZEN + name: tensor for name, tensor in frozen.tensors.items()}
     return Frame(header, tensors)
+
+
+def waiting_frame(worker: int, missing: int, others: int) -> Frame:
+    """What a worker hears that is there while so many of the others are missing."""
+    return Frame({"worker": worker, "missing": missing, "others": others}, {})
+
+
+def waiting_in_words(frame: Frame) -> str:
+    worker, missing, others = (_whole(frame.header, k) for k in ("worker", "missing", "others"))
+    whom = "the other one" if others == 1 else f"{missing} of {others} others"
+    return f"waiting, as worker {worker}, for {whom}"
 
 
 def read_frozen(frame: Frame, units: UnitMap) -> HeldFrozenTensors | None:

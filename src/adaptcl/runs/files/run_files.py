@@ -54,6 +54,7 @@ class NetworkFile:
     job: str = ""
     """A name that the runs of one command share. The same workers do them one after the other."""
     turn: int = 0  # the position of the run among those of its command
+    least_workers: int = 0  # with how many the first of them may begin; 0: only with all
 
     def to_toml(self) -> str:
         return tomli_w.dumps(asdict(self))

@@ -10,8 +10,9 @@ pytest.importorskip("flwr", reason="the network engine needs flwr: pip install '
 from adaptcl.data import DataSet, Samples
 from adaptcl.engines.network.agreement import LocalStatistics, agreed
 from adaptcl.engines.network.frames import Frame
-from adaptcl.engines.network.invitation import Invitation
-from adaptcl.engines.network.messages import INVITE
+from adaptcl.engines.network.invitation import Invitation, Question, Reply
+from adaptcl.engines.network.messages import INVITE, WAIT, waiting_in_words
+from adaptcl.engines.network.server.attendance import Quorum
 from adaptcl.engines.network.server.fleet import Came, Left, Replied
 from adaptcl.engines.network.server.introduction import (
     agree,
@@ -47,24 +48,40 @@ def test_names_with_spaces_around_look_alike_and_many_classes_are_cut_short() ->
     assert list(look_alikes(holders_of_classes({0: told("a"), 1: told("a ")})))
 
 
+QUESTION = Question("classification (by accuracy)")
+
+
 class FleetOf:
     """A fleet in which all happens that a test says; it notes who is dismissed, and why."""
 
     def __init__(self, *events: object) -> None:
         self._events = list(events)
+        self._now = 0.0
+        self.connected: set[int] = set()
         self.dismissed: list[tuple[int, str]] = []
+        self.told: list[str] = []  # what workers hear of the others
 
     def now(self) -> float:
-        return 0.0
+        return self._now
 
     def wait(self, timeout: float) -> list[object]:
-        return [self._events.pop(0)]
+        if not self._events:
+            self._now += timeout
+            return []
+        event = self._events.pop(0)
+        if isinstance(event, Came):
+            self.connected.add(event.worker)
+        elif isinstance(event, Left):
+            self.connected.discard(event.worker)
+        return [event]
 
     def send(self, worker: int, kind: str, content: bytes) -> str:
         if kind == INVITE:
             with pytest.raises(AdaptCLError) as refusal:
                 Invitation.read(Frame.from_bytes(content))
             self.dismissed.append((worker, str(refusal.value)))
+        elif kind == WAIT:
+            self.told.append(waiting_in_words(Frame.from_bytes(content)))
         return f"question to {worker}"
 
 
@@ -74,13 +91,52 @@ def answer(worker: int, columns: int) -> Replied:
     return Replied(worker, f"question to {worker}", content, 0.0, 0.0)
 
 
+def test_a_worker_that_leaves_before_all_have_told_no_longer_counts() -> None:
+    fleet = FleetOf(
+        *(Came(0), answer(0, 5), Left(0, said_goodbye=True), Came(1), answer(1, 6)),
+        *(Came(0), answer(0, 6)),
+    )
+    said: list[str] = []
+    known = agree(fleet, 2, QUESTION, Quorum(2), said.append)  # type: ignore[arg-type]
+    assert said[0] == "worker 0 lost: it has left; waiting for workers 0 and 1"
+    assert known.shape == (6,)
+    assert not fleet.dismissed
+    assert fleet.told == [f"waiting, as worker {each}, for the other one" for each in (0, 1)]
+
+
+def test_a_refusal_is_heard_though_the_worker_has_left_and_an_answer_then_does_not_count() -> None:
+    refusal = Reply("it does not allow the model.").frame().to_bytes()
+    fleet = FleetOf(
+        *(Came(0), Left(0), Replied(0, "question to 0", refusal, 0.0, 0.0)),
+        *(Came(0), Left(0), answer(0, 5), Came(0), answer(0, 6)),
+    )
+    said: list[str] = []
+    known = agree(fleet, 1, QUESTION, Quorum(1), said.append)  # type: ignore[arg-type]
+    assert said[0] == "Worker 0 cannot take part: it does not allow the model."
+    assert known.shape == (6,)
+
+
+def test_enough_workers_need_not_wait_for_the_others_to_tell() -> None:
+    """Of two forms that are as frequent then, that of the worker with the lowest number counts."""
+    four = [each for w in (0, 1, 2) for each in (Came(w), answer(w, 5 + w % 2))]
+    fleet = FleetOf(*four)
+    said: list[str] = []
+    known = agree(fleet, 5, QUESTION, Quorum(2, 600.0), said.append)  # type: ignore[arg-type]
+    assert known.shape == (5,)
+    assert 600 <= fleet.now() < 660
+    assert said[-3].startswith("Worker 1 cannot take part: its inputs are float32 [6]")
+    assert said[-2] == (
+        "the model is built without the data of workers 1, 3 and 4; what comes later has to fit it"
+    )
+
+
 def test_a_worker_with_other_data_is_told_so_and_waited_for_until_it_comes_with_the_right() -> None:
     joined = [
         each for worker in range(3) for each in (Came(worker), answer(worker, 5 + worker % 2))
     ]
     fleet = FleetOf(*joined, Left(1), Came(1), answer(1, 5))
     said: list[str] = []
-    known = agree(fleet, 3, said.append)  # type: ignore[arg-type]
+    known = agree(fleet, 3, QUESTION, Quorum(3), said.append)  # type: ignore[arg-type]
     assert known.shape == (5,)
     why = "its inputs are float32 [6], those of workers 0 and 2 float32 [5]; all must be equal."
     assert said[0].startswith(f"Worker 1 cannot take part: {why}")

@@ -23,12 +23,15 @@ from adaptcl.engines.network.messages import (
     END,
     INVITE,
     TASK,
+    WAIT,
     read_frozen,
     read_task,
     read_used,
     update_frame,
+    waiting_in_words,
 )
 from adaptcl.engines.network.server.admission import TurnedAway
+from adaptcl.engines.network.server.attendance import Quorum
 from adaptcl.engines.network.server.fleet import Came, Fleet, FleetEvent, Left, Progressed, Replied
 from adaptcl.engines.network.server.network_transport import NetworkTransport
 from adaptcl.errors import AdaptCLError
@@ -37,13 +40,14 @@ from adaptcl.events import (
     PhaseBegan,
     RoundFinished,
     UpdateArrived,
+    Waiting,
     Warned,
     WorkerJoined,
     WorkerLost,
 )
 from adaptcl.records import RoundRecord
 from adaptcl.storage import Tree
-from adaptcl.strategies import Job, Reaction, strategy_class
+from adaptcl.strategies import STRATEGIES, Job, Reaction, strategy_class
 from adaptcl.strategies.synchronous import SynchronousSettings
 from adaptcl.training import Arrival, Recipe, Task, Update
 from adaptcl.training.objectives.evaluation import Score
@@ -55,6 +59,8 @@ UNITS: UnitMap = trace(MODEL, torch.zeros(2, 1, 8, 8))
 PLAIN = codec("plain", {})
 BEGIN = 100.0
 """What the fleet's clock shows when a run begins."""
+
+ALL = Quorum(2, 3600.0)
 
 Seconds = Callable[[Task], float]
 
@@ -155,7 +161,7 @@ class Run:
         *,
         judging: float = 0.0,
         strategy: str = "fedavg",
-        waits_for_all: bool = True,
+        quorum: Quorum = ALL,
         **settings: Any,
     ) -> None:
         self.events: list[Event] = []
@@ -186,7 +192,7 @@ class Run:
             cast(Fleet, fleet),
             invitation,
             patience=3600.0,
-            waits_for_all=waits_for_all,
+            quorum=quorum,
         )
         self._loop = Loop(self.strategy, self.network, 2, Judging(), [hear])
 
@@ -204,6 +210,11 @@ class Run:
 
     def lost(self) -> list[tuple[int, int, str]]:
         return [(e.worker, e.round, e.reason) for e in self.events if isinstance(e, WorkerLost)]
+
+    def waits(self) -> list[tuple[int, tuple[int, ...]]]:
+        """Who was waited for, with the second in which that was said."""
+        both = zip(self.events, self.times, strict=True)
+        return [(round(at), each.workers) for each, at in both if isinstance(each, Waiting)]
 
     def warnings(self) -> list[tuple[int, str]]:
         """With the second in which each was."""
@@ -391,7 +402,31 @@ def test_a_server_names_the_workers_it_waits_for_at_the_start() -> None:
     fleet.happens(Came(1), at=300.0)
     run = Run(fleet, rounds=1)
     run.go()
-    assert run.warnings() == [(at, "Still waiting for worker 1.") for at in (30, 90, 210)]
+    assert run.waits() == [(at, (1,)) for at in (30, 90, 210)]
+    told = [(worker, waiting_in_words(frame)) for worker, kind, frame in fleet.sent if kind == WAIT]
+    assert told == [(0, "waiting, as worker 0, for the other one")] * 4
+
+
+def test_who_leaves_before_the_run_begins_is_named_with_all_that_are_missing() -> None:
+    fleet = FakeFleet(connected=[0])
+    fleet.happens(Left(0, said_goodbye=True), at=7)
+    fleet.happens(Came(1), at=8)
+    fleet.happens(Came(0), at=9)
+    run = Run(fleet, rounds=1)
+    run.go()
+    assert run.lost() == [(0, 1, "it has left")]
+    assert run.waits() == [(7, (0, 1))]
+    assert run.when(WorkerJoined, 0) == [0, 9]
+
+
+def test_a_worker_that_answers_its_invitation_and_is_gone_at_once_is_not_there() -> None:
+    fleet = FakeFleet(connected=[0])
+    fleet.happens(Came(1), at=5)
+    fleet.happens(Left(1), at=5)
+    fleet.happens(Came(1), at=100)
+    run = Run(fleet, rounds=1)
+    run.go()
+    assert run.when(WorkerJoined, 1) == [100]
 
 
 def test_a_server_names_the_workers_it_waits_for_when_all_are_lost() -> None:
@@ -402,7 +437,7 @@ def test_a_server_names_the_workers_it_waits_for_when_all_are_lost() -> None:
         fleet.happens(Came(worker), at=3700.0)
     run = Run(fleet, rounds=1)
     run.go()
-    assert run.warnings() == [(at, "Still waiting for workers 0 and 1.") for at in (3630, 3690)]
+    assert run.waits() == [(at, (0, 1)) for at in (3630, 3690)]
 
 
 def test_the_log_of_a_run_says_who_was_turned_away() -> None:
@@ -419,7 +454,7 @@ GOES_ON = "The run goes on without worker 1, which has not come; it is taken bac
 def test_the_second_run_of_a_job_goes_on_without_a_worker_that_is_gone() -> None:
     fleet = FakeFleet(connected=[0])
     fleet.happens(Came(1), at=33.5)
-    run = Run(fleet, rounds=8, waits_for_all=False)
+    run = Run(fleet, rounds=8, quorum=Quorum(1))
     records = run.go()
     assert run.warnings()[-1] == (30, GOES_ON)
     assert run.lost() == [(1, 1, "it has not come")]
@@ -428,10 +463,44 @@ def test_the_second_run_of_a_job_goes_on_without_a_worker_that_is_gone() -> None
     assert workers(records[-1]) == [0, 1]
 
 
+def test_a_run_may_begin_with_enough_workers_once_the_others_have_had_their_time() -> None:
+    fleet = FakeFleet(connected=[])
+    fleet.happens(Came(0), at=50)
+    fleet.happens(Came(1), at=653.5)
+    run = Run(fleet, rounds=8, quorum=Quorum(1, 600.0))
+    records = run.go()
+    assert run.warnings() == [(650, GOES_ON)]
+    assert run.lost() == [(1, 1, "it has not come")]
+    assert run.when(WorkerJoined, 1) == [653.5]
+    assert records[0].missing == (1,)
+    assert workers(records[-1]) == [0, 1]
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_every_strategy_ends_well_without_a_worker_that_never_comes(strategy: str) -> None:
+    """And with the same model, to the bit, if its server is resumed meanwhile."""
+    whole = Run(FakeFleet(connected=[0]), rounds=4, strategy=strategy, quorum=Quorum(1, 60.0))
+    whole.go()
+    again = Run(FakeFleet(connected=[0]), rounds=4, strategy=strategy, quorum=Quorum(1, 60.0))
+    records = again.go(copy.deepcopy(whole.checkpoints[0]))
+    assert [record.missing for record in records] == [(1,)] * (len(whole.checkpoints) - 1) != []
+    states = (each.strategy.model() for each in (whole, again))
+    torch.testing.assert_close(*states, rtol=0, atol=0)
+
+
+def test_with_too_few_workers_a_run_does_not_begin_however_long_it_takes() -> None:
+    fleet = FakeFleet(connected=[0])
+    fleet.happens(Came(1), at=9000)
+    run = Run(fleet, rounds=1, quorum=Quorum(2, 600.0))
+    run.go()
+    assert not run.warnings()
+    assert run.when(WorkerJoined, 1) == [9000]
+
+
 def test_the_wait_for_the_others_begins_when_the_first_is_there() -> None:
     fleet = FakeFleet(connected=[])
     fleet.happens(Came(0), at=50)
-    run = Run(fleet, rounds=1, waits_for_all=False)
+    run = Run(fleet, rounds=1, quorum=Quorum(1))
     run.go()
     assert run.warnings()[-1] == (80, GOES_ON)
 

@@ -38,7 +38,7 @@ def test_it_speaks_often_at_first_and_then_ever_more_rarely() -> None:
     spoke = []
     for second in range(4 * 3600):
         clock.now = second
-        if reminder.about({2, 3}):
+        if reminder.is_due({2, 3}):
             spoke.append(second)
     assert spoke == [30, 90, 210, 450, 930, 1890, 3810, 7410, 11010]
 
@@ -46,15 +46,15 @@ def test_it_speaks_often_at_first_and_then_ever_more_rarely() -> None:
 def test_every_wait_begins_anew() -> None:
     clock = Clock()
     reminder = Reminder(clock)
-    reminder.about({1})
+    reminder.is_due({1})
     clock.now = 30
-    assert reminder.about({1}) == "Still waiting for worker 1."
-    assert not reminder.about({1})
-    reminder.about(set())
-    reminder.about({0})
+    assert reminder.is_due({1})
+    assert not reminder.is_due({1})
+    reminder.is_due(set())
+    reminder.is_due({0})
     assert reminder.due_in() == 30
     clock.now = 60
-    assert reminder.about({0})
+    assert reminder.is_due({0})
 
 
 def test_nobody_is_waited_for_longer_than_for_a_task() -> None:

@@ -34,7 +34,7 @@ from adaptcl.engines.network.worker.worker_process import (
     WorkerProcess,
 )
 from adaptcl.errors import AdaptCLError, DataError, SettingError
-from adaptcl.runs.network_worker import OwnerChoices, prepare
+from adaptcl.runs.network_worker import OwnerChoices, describe, prepare
 from adaptcl.training import Recipe, Task
 from adaptcl.training.wire import (
     FrozenTensorHolders,
@@ -58,7 +58,7 @@ def work(site: Site, connection: ServerConnection, said: list[str] | None = None
     WorkerProcess(
         connection,
         lambda invitation: prepare(OWNER, data, invitation),
-        data.statistics,
+        lambda question: describe(OWNER, data, question),
         site.folder / "memory",
         (said if said is not None else []).append,
     ).run()
@@ -183,6 +183,8 @@ def test_keys_that_are_missing_are_named(site: Site) -> None:
         server_keys(site.folder, 3)
     with pytest.raises(SettingError, match=r"key\.pem cannot be read"):
         worker_keys(site.folder)
+    with pytest.raises(SettingError, match=r"server's folder of keys; .* named worker-N beside"):
+        worker_keys(site.keys / "server")
 
 
 class FakeNode:

@@ -18,18 +18,20 @@ from adaptcl.engines.network.frames import Frame, unpack_kept
 from adaptcl.engines.network.invitation import Invitation, Reply, dismissal
 from adaptcl.engines.network.messages import END, INVITE, TASK
 from adaptcl.engines.network.server.admission import TurnedAway
+from adaptcl.engines.network.server.attendance import Quorum, tell_waiting
 from adaptcl.engines.network.server.fleet import Came, Fleet, FleetEvent, Left, Progressed, Replied
 from adaptcl.engines.network.server.patience import (
     STRIKES,
     OtherDataError,
     Reminder,
+    departure,
     going_on_without,
     longest_wait,
 )
 from adaptcl.engines.network.server.remote_transport import OpenTask, RemoteTransport
 from adaptcl.engines.transport import Arrived, Expired, Happening, Joined, Lost
 from adaptcl.errors import AdaptCLError, UpdateError
-from adaptcl.events import PhaseBegan, Warned
+from adaptcl.events import PhaseBegan, Waiting, Warned
 from adaptcl.storage import Tree
 from adaptcl.training import Arrival, Task, Timing
 from adaptcl.units import UnitMap, size_bytes
@@ -69,15 +71,14 @@ class NetworkTransport(RemoteTransport[SentTask]):
         *,
         metrics: Collection[str] = (),
         patience: float,
-        waits_for_all: bool = True,
+        quorum: Quorum,
     ) -> None:
-        """The first run of a job `waits_for_all` workers, however long they take to come; later
-        ones do not."""
+        """`quorum` is for a run that begins; one that is resumed goes on with any worker."""
         super().__init__(workers, units, codecs, fleet.now, patience, metrics)
         self._everybody = set(range(workers))
         self._fleet = fleet
         self._invitation = invitation
-        self._waits_for_all = waits_for_all
+        self._quorum = quorum
         self._running = False
         self._invited: set[str] = set()  # invitations without an answer
         self._ready: set[int] = set()  # workers whose model is the server's
@@ -95,7 +96,7 @@ class NetworkTransport(RemoteTransport[SentTask]):
             self._restore(resume)
         for worker in self._fleet.connected:  # they came during an earlier run of this job
             self._invite(worker)
-        yield from self._gather(for_all=self._waits_for_all and resume is None)
+        yield from self._gather(self._quorum if resume is None else Quorum(1))
         self._came_back = self.away & self._ready
         self._began = self._clock() - (resume["now"] if resume else 0.0)
         self._running = True
@@ -153,19 +154,26 @@ class NetworkTransport(RemoteTransport[SentTask]):
         only afterwards."""
         return max(GOODBYE_S, 2 * max(self._update_times))
 
+    @property
+    def _missing(self) -> set[int]:
+        """Workers that the strategy counts on, and that are not there before the run begins."""
+        return self._everybody - self.away - self._ready
+
     # Waiting -----------------------------------------------------------------------------------
 
-    def _gather(self, *, for_all: bool) -> Iterator[Happening]:
-        """Wait for everybody the strategy counts on: without end `for_all`, else only as long as
-        is reasonable for workers that have taken part before, from when the first is there."""
-        first_came: float | None = None
-        while missing := self._everybody - self.away - self._ready:
+    def _gather(self, quorum: Quorum) -> Iterator[Happening]:
+        """Wait for everybody the strategy counts on; once enough are there, no longer than the
+        quorum says."""
+        enough_since: float | None = None
+        while missing := self._missing:
             left = math.inf
-            if self._ready and not for_all:
-                first_came = self._clock() if first_came is None else first_came
-                connected = self._fleet.connected
-                wait = longest_wait(missing, connected, self._patience, self._update_times)
-                left = first_came + wait - self._clock()
+            if len(self._ready) >= quorum.least:
+                enough_since = self._clock() if enough_since is None else enough_since
+                wait = quorum.seconds
+                if wait is None:
+                    connected = self._fleet.connected
+                    wait = longest_wait(missing, connected, self._patience, self._update_times)
+                left = enough_since + wait - self._clock()
             if left <= 0:
                 yield Warned(going_on_without(missing))
                 break
@@ -182,9 +190,9 @@ class NetworkTransport(RemoteTransport[SentTask]):
             yield self._lose(self._absent.pop(), "it has not come")
 
     def _remind(self, missing: set[int]) -> Iterator[Happening]:
-        sentence = self._reminder.about(missing)
-        if sentence:
-            yield Warned(sentence)
+        if self._reminder.is_due(missing):
+            yield Waiting(tuple(sorted(missing)))
+            tell_waiting(self._fleet, self._ready, missing, len(self._everybody))
 
     def _end_pauses(self) -> Iterator[Happening]:
         for worker, until in list(self._pausing.items()):
@@ -209,11 +217,7 @@ class NetworkTransport(RemoteTransport[SentTask]):
                 if was_working:
                     yield Lost(worker, "it was restarted", keeps_task=True)
             case Left(worker, said_goodbye):
-                self._ready.discard(worker)
-                self._pausing.pop(worker, None)
-                if self._running and worker not in self.away:
-                    reason = "it has left" if said_goodbye else "it is not heard of any more"
-                    yield self._lose(worker, reason)
+                yield from self._miss(worker, departure(said_goodbye=said_goodbye))
             case TurnedAway(sentence):
                 yield Warned(sentence)
             case Replied(worker, message) if message in self._invited:
@@ -231,6 +235,20 @@ class NetworkTransport(RemoteTransport[SentTask]):
                     yield PhaseBegan(worker, event.phase)
                 else:
                     yield from self._receive(sent, event)
+
+    def _miss(self, worker: int, reason: str) -> Iterator[Happening]:
+        """Do without a worker that has gone. Before the run begins it is waited for, and the
+        strategy need not know."""
+        was_ready = worker in self._ready
+        self._ready.discard(worker)
+        self._pausing.pop(worker, None)
+        if worker in self.away:
+            return
+        if self._running:
+            yield self._lose(worker, reason)
+        elif was_ready:
+            yield Lost(worker, reason)
+            yield Waiting(tuple(sorted(self._missing)))
 
     def _receive(self, sent: SentTask, reply: Replied) -> Iterator[Happening]:
         worker = reply.worker
@@ -285,11 +303,15 @@ class NetworkTransport(RemoteTransport[SentTask]):
             answer, held = Reply(error=str(error)), None
         if answer.error:
             yield Warned(f"Worker {worker} cannot take part: {answer.error}")
-        else:
+        elif worker in self._fleet.connected:  # it may have answered and left at once
             if self._running:
                 self._cold.add(worker)
             self._ready.add(worker)
             self._frozen_holders.claim(worker, held)
+            if not self._running:
+                # Those that prepare themselves are there in a moment.
+                absent = self._missing - self._fleet.connected
+                tell_waiting(self._fleet, [worker], absent, len(self._everybody))
             yield from self._welcome(worker)
 
     def _welcome(self, worker: int) -> Iterator[Happening]:

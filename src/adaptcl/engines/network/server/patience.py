@@ -27,15 +27,15 @@ _GROWTH = 4.0
 
 
 class Reminder:
-    """Names the workers that are waited for: often at first, then more and more rarely."""
+    """When to name the workers that are waited for: often at first, then more and more rarely."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._pause = _FIRST_S
         self._due: float | None = None
 
-    def about(self, workers: Collection[int]) -> str:
-        """A sentence about the workers that are waited for, or nothing if it is too early."""
+    def is_due(self, workers: Collection[int]) -> bool:
+        """Whether it is time to name the workers that are waited for."""
         if not workers:
             self._pause, self._due = _FIRST_S, None
         elif self._due is None:
@@ -43,8 +43,8 @@ class Reminder:
         elif self._clock() >= self._due:
             self._pause = min(_RAREST_S, 2 * self._pause)
             self._due = self._clock() + self._pause
-            return f"Still waiting for {name_workers(workers)}."
-        return ""
+            return True
+        return False
 
     def due_in(self) -> float:
         """Seconds until there is something to say; at most a minute."""
@@ -73,6 +73,11 @@ def going_on_without(missing: Collection[int]) -> str:
         f"The run goes on without {name_workers(missing)}, which {verb} not come; {them} taken "
         "back at any time."
     )
+
+
+def departure(*, said_goodbye: bool) -> str:
+    """Why a worker is gone."""
+    return "it has left" if said_goodbye else "it is not heard of any more"
 
 
 # Failures ---------------------------------------------------------------------------------------

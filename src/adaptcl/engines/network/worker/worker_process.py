@@ -23,10 +23,10 @@ from adaptcl.engines.network.agreement import LocalStatistics
 from adaptcl.engines.network.frames import Frame, pack_kept
 from adaptcl.engines.network.invitation import (
     Invitation,
+    Question,
     Reply,
     for_the_owner,
     for_the_server,
-    refuse_other_version,
 )
 from adaptcl.engines.network.keys import WorkerKeys
 from adaptcl.engines.network.messages import (
@@ -34,10 +34,12 @@ from adaptcl.engines.network.messages import (
     END,
     INVITE,
     TASK,
+    WAIT,
     read_frozen,
     read_task,
     read_used,
     update_frame,
+    waiting_in_words,
 )
 from adaptcl.engines.network.worker.memory_store import Memories
 from adaptcl.engines.network.worker.node import DisconnectedError, Incoming, Node, OccupiedError
@@ -52,6 +54,9 @@ _RETRY_S = 1.0  # seconds between two tries to connect
 
 Prepare = Callable[[Invitation], tuple[Worker, Codecs]]
 """Makes the worker of the run that it is invited to, and the codecs of that run."""
+
+Describe = Callable[[Question], LocalStatistics]
+"""Tells of this worker's data, or refuses what the server asks for."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +77,7 @@ class WorkerProcess:
         self,
         connection: ServerConnection,
         prepare: Prepare,
-        describe: Callable[[], LocalStatistics],
+        describe: Describe,
         memory: Path,
         say: Callable[[str], None],
     ) -> None:
@@ -138,9 +143,12 @@ class WorkerProcess:
                 return
             if incoming.kind == DESCRIBE:
                 with self._telling_failures(node, incoming):
-                    refuse_other_version(Frame.from_bytes(incoming.content))
-                    told = self._describe().frame()
+                    question = Question.read(Frame.from_bytes(incoming.content))
+                    told = self._describe(question).frame()
                 node.answer(incoming, told.to_bytes())
+            elif incoming.kind == WAIT:
+                node.answer(incoming, Reply().frame().to_bytes())
+                self._say(waiting_in_words(Frame.from_bytes(incoming.content)))
             elif incoming.kind == INVITE:
                 self._take_part(node, incoming)
             elif incoming.kind == TASK and self._participation is not None:
@@ -204,6 +212,7 @@ class Participation:
         self.memories = Memories(memory, invitation.run, invitation.worker)
         self._codecs = codecs
         self._say = say
+        self._has_trained = False
         self._warm_up()
 
     def make_update(self, content: bytes) -> bytes:
@@ -213,6 +222,9 @@ class Participation:
         self.frozen = read_frozen(frame, units) or self.frozen
         task = read_task(frame, units, self._codecs.down, self.frozen)
         used = read_used(frame, task)
+        if not self._has_trained and not task.only_tests:
+            self._has_trained = True
+            self._say(f"training begins with round {task.round}")
         before = self.memories.before(task.round, used)
         update, answer, memory = train_and_encode(self.worker, task, before, self._codecs.up)
         self.memories.after(task.round, memory, used)
