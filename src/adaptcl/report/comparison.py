@@ -21,7 +21,7 @@ from statistics import fmean
 
 from adaptcl.config.effects import has_effect
 from adaptcl.errors import SettingError
-from adaptcl.records import TESTS, end_s
+from adaptcl.records import end_s
 from adaptcl.report.intervals import interval
 from adaptcl.report.labels import (
     NEITHER_JOB_NOR_METHOD,
@@ -221,7 +221,7 @@ class Comparison:
             if measure.in_percent:
                 return f"{100 * self.asked_value:g} %"
             return f"{measure.label} {self.asked_value:g}"
-        return f"{self.reference}'s mean of last {TESTS} tests" if self.baselines else ""
+        return f"{self.reference}'s final {measure.label}" if self.baselines else ""
 
     @property
     def target_value(self) -> float | None:
@@ -257,9 +257,12 @@ def compare(
     if at_time_s is not None:
         _refuse_no_time(groups, at_time_s)
     theirs = _baselines(groups, baseline)
+    # What is compared with each other stands together.
+    order = list(dict.fromkeys(map(id, theirs)))
+    pairs = sorted(zip(groups, theirs, strict=True), key=lambda pair: order.index(id(pair[1])))
     rows = [
         _Baseline(base, at_time_s or _equal_time(groups, theirs, base), target).row_of(each)
-        for each, base in zip(groups, theirs, strict=True)
+        for each, base in pairs
     ]
     return Comparison(tuple(runs), tuple(rows), over_seeds, target)
 
