@@ -53,7 +53,7 @@ def test_the_seeds_of_a_method_have_one_name_and_one_colour(seeds: list[Run]) ->
     names = [f"{run['method']} {run['colour']}" for run in data["runs"]]
     assert len({run["label"] for run in data["runs"]}) == 6
     assert list(dict.fromkeys(names)) == ["fedavg #7a7a7a", "adaptcl #d55e00"]
-    assert "seed=" not in data["verdict"]
+    assert "seed=" not in "".join(data["verdict"])
 
 
 @pytest.mark.slow
@@ -100,8 +100,8 @@ def test_every_round_is_a_point(opened: Any) -> None:
 
 @pytest.mark.slow
 def test_the_head_says_who_waited_and_who_was_fastest(opened: Any) -> None:
-    *lines, last = opened.locator("#verdict li").all_inner_texts()
-    assert "was fastest to" in last
+    *lines, said = opened.locator("#verdict li").all_inner_texts()[:3]
+    assert "was fastest to" in said
     waited = [int(line.rsplit("waited ", 1)[1].split()[0]) for line in lines]
     assert [line.split(":")[0] for line in lines] == ["fedavg-s", "adaptcl"]
     assert waited[0] > waited[1]

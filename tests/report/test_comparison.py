@@ -9,7 +9,8 @@ import pytest
 import adaptcl
 from adaptcl.errors import SettingError
 from adaptcl.records import RoundRecord
-from adaptcl.report.comparison import choose_baseline, compare, group_runs
+from adaptcl.report.comparison import choose_baseline, compare
+from adaptcl.report.groups import group_runs
 from adaptcl.report.saved_run import Run
 
 MakeRun = Callable[..., Run]

@@ -36,12 +36,12 @@ def compare_runs(options: argparse.Namespace) -> None:
     if options.csv:
         write_comparison(Path(options.csv), comparison)
     table = comparison_table(comparison)
-    sentence = verdict(comparison)
+    lines = verdict(comparison).splitlines()
     if options.markdown:
-        print("\n\n".join(filter(None, [table.markdown(), sentence])))
+        print("\n\n".join([table.markdown(), *lines]))
         return
     if options.latex:
-        print("\n% ".join(filter(None, [table.latex(), sentence])))
+        print("\n% ".join([table.latex(), *lines]))
         return
     Console().print(table)
     _print_files(comparison, Path(options.out), pictures)
@@ -131,8 +131,8 @@ def _print_files(comparison: Comparison, folder: Path, pictures: PictureOptions)
 
 
 def _print_verdict(comparison: Comparison) -> None:
-    if sentence := verdict(comparison):
-        _print("verdict", sentence)
+    for place, line in enumerate(verdict(comparison).splitlines()):
+        _print("" if place else "verdict", line)
 
 
 def _print(what: str, words: str) -> None:

@@ -20,7 +20,7 @@ from typing import Any
 from adaptcl.config.config import FROM_PYTHON
 from adaptcl.errors import RunFolderError
 from adaptcl.records import RoundRecord, end_s
-from adaptcl.report.comparison import alike_runs, compare
+from adaptcl.report.comparison import compare
 from adaptcl.report.figures.palette import looks
 from adaptcl.report.figures.timeline import (
     TimelineBar,
@@ -30,6 +30,7 @@ from adaptcl.report.figures.timeline import (
     timeline_bars,
     waiting_share,
 )
+from adaptcl.report.groups import alike_runs
 from adaptcl.report.labels import distinct_labels
 from adaptcl.report.saved_run import Run
 from adaptcl.report.verdict import verdict
@@ -186,7 +187,7 @@ def shown_together(runs: Sequence[Run], views: Sequence[RunView]) -> Values:
             }
             for run, view, method in zip(runs, views, methods, strict=True)
         ],
-        "verdict": verdict(comparison),
+        "verdict": verdict(comparison).splitlines(),
     }
 
 

@@ -6,9 +6,10 @@ from dataclasses import replace
 import pytest
 from matplotlib.figure import Figure
 
-from adaptcl.report.comparison import compare, group_runs
+from adaptcl.report.comparison import compare
 from adaptcl.report.figures import panels
 from adaptcl.report.figures.palette import looks
+from adaptcl.report.groups import group_runs
 from adaptcl.report.saved_run import Run
 from adaptcl.report.table import comparison_table
 

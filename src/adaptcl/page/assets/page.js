@@ -60,7 +60,7 @@ function drawHead() {
     same("model") && "model " + first.model, same("data") && "data " + first.data,
     same("workers") && first.workers + " workers", roundsDone(runs),
   ].filter(Boolean).join(", ");
-  const lines = [...(begun().length > FEW ? [] : begun().map(result)), ...(state.data.verdict ? [[node("b", {}, state.data.verdict)]] : [])];
+  const lines = [...(begun().length > FEW ? [] : begun().map(result)), ...state.data.verdict.map((line) => [node("b", {}, line)])];
   el("verdict").replaceChildren(...lines.map((line) => node("li", {}, ...line)));
   el("methods").replaceChildren(...(methods.length > 1 ? methods : []).map(([run, ...others]) => node("button", {
     "aria-pressed": String(!state.hidden.has(run.method)), title: others.length ? "show or hide these runs" : "show or hide this run",

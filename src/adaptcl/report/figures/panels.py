@@ -14,10 +14,11 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from adaptcl.records import RoundRecord
-from adaptcl.report.comparison import Comparison, ComparisonRow, RunGroup
+from adaptcl.report.comparison import Comparison, ComparisonRow
 from adaptcl.report.figures import curves
 from adaptcl.report.figures.curves import MeanCurve
 from adaptcl.report.figures.palette import FAINT, INK, Look
+from adaptcl.report.groups import RunGroup
 from adaptcl.report.intervals import interval
 from adaptcl.report.saved_run import clock_of
 from adaptcl.report.wording import ABSENT, axis_label, duration, duration_unit, metric_quantity
