@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from adaptcl.records import TESTS
 from adaptcl.report.comparison import Comparison, ComparisonRow
-from adaptcl.report.labels import differing_conditions, distinct_labels
+from adaptcl.report.conditions import named_by_condition
 from adaptcl.report.ranking import (
     best_at_equal_time,
     counts,
@@ -27,26 +26,8 @@ def lines_by_condition(parts: Sequence[Comparison]) -> list[str]:
     """A line for each part, which has a baseline of its own; empty if there is no part."""
     if not parts:
         return []
-    conditions = differing_conditions([part.baselines[0].group.first for part in parts])
-    lines = [
-        f"{condition}: {_line(_named_within(part))}"
-        for condition, part in zip(conditions, parts, strict=True)
-    ]
+    lines = [f"{condition}: {_line(part)}" for condition, part in named_by_condition(parts)]
     return [*lines, _meaning(parts)]
-
-
-def _named_within(part: Comparison) -> Comparison:
-    """The same with labels that do not repeat the condition, which the line names first."""
-    bare = [replace(row.group.first, label=row.group.first.strategy) for row in part.rows]
-    named = {
-        id(row.group): replace(row.group, label=run.label)
-        for row, run in zip(part.rows, distinct_labels(bare), strict=True)
-    }
-    rows = tuple(
-        replace(row, group=named[id(row.group)], baseline=named[id(row.baseline)])
-        for row in part.rows
-    )
-    return replace(part, rows=rows)
 
 
 def _line(part: Comparison) -> str:
