@@ -30,10 +30,23 @@ from adaptcl.report.wording import FACTOR, duration
 
 
 def verdict(comparison: Comparison) -> str:
-    """Lines of text; empty if there is nothing to compare."""
-    parts = [part for part in comparison.by_baseline() if len(part.rows) > 1]
-    said = [_sentence(parts[0])] if len(parts) == 1 else lines_by_condition(parts)
-    return "\n".join([*said, *advice_on(parts)])
+    """All lines; empty if there is nothing to compare."""
+    return "\n".join([*findings(comparison), *advice(comparison)])
+
+
+def findings(comparison: Comparison) -> list[str]:
+    """A sentence, or a line for each condition."""
+    parts = _compared(comparison)
+    return [_sentence(parts[0])] if len(parts) == 1 else lines_by_condition(parts)
+
+
+def advice(comparison: Comparison) -> list[str]:
+    """What to run or to read next, if the runs call for it."""
+    return advice_on(_compared(comparison))
+
+
+def _compared(comparison: Comparison) -> list[Comparison]:
+    return [part for part in comparison.by_baseline() if len(part.rows) > 1]
 
 
 def _sentence(comparison: Comparison) -> str:
