@@ -54,6 +54,7 @@ def test_figures_are_drawn_over_those_of_an_earlier_comparison_and_nothing_is_re
     assert "retention-adaptcl.png" in both
     output = command("compare", str(runs / "seed2"))[1]
     assert "figures  figures (overview.png, " in output
+    assert ".png)" in output
     assert {path.name for path in Path("figures").iterdir()} == both
     Path("file").write_text("")
     status, _, errors = command("compare", str(runs / "seed2"), "--out", "file")
@@ -89,6 +90,14 @@ def test_the_table_can_be_written_as_csv(command: Command, refused: Refused, run
         ["compare", str(runs / "both"), "--figures", "gif"],
         "There is no figure format 'gif'; there are png, svg, pdf, with commas between, and none.",
     )
+
+
+@pytest.mark.slow
+def test_of_very_many_figures_only_some_are_named(command: Command, runs: Path) -> None:
+    output = command("compare", str(runs / "both"), "--figures", "png,svg", "--out", "drawn")[1]
+    (line,) = (line for line in output.splitlines() if line.startswith("figures"))
+    drawn = len(list(Path("drawn").iterdir()))
+    assert line.endswith(f", and {drawn - 9} more)")
 
 
 @pytest.mark.slow

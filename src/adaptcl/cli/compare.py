@@ -23,6 +23,8 @@ from adaptcl.report.verdict import verdict
 from adaptcl.runs.files.run_files import FIGURES, run_folders
 from adaptcl.runs.result import FailedRun
 
+_NAMED_FIGURES = 9  # of a sweep's many figures, so many are named
+
 
 def compare_runs(options: argparse.Namespace) -> None:
     pictures = picture_options(options)
@@ -126,8 +128,10 @@ def _print_files(comparison: Comparison, folder: Path, pictures: PictureOptions)
         _print("run", str(run.folder))
     if not pictures.formats:
         return
-    drawn = draw(comparison, folder, pictures)
-    _print("figures", f"{folder} ({', '.join(path.name for path in drawn)})")
+    names = [path.name for path in draw(comparison, folder, pictures)]
+    if (more := len(names) - _NAMED_FIGURES) > 1:
+        names[_NAMED_FIGURES:] = [f"and {more} more"]
+    _print("figures", f"{folder} ({', '.join(names)})")
 
 
 def _print_verdict(comparison: Comparison) -> None:
